@@ -1,0 +1,264 @@
+//! One row group: batches in, encoded columns out, on blocking threads and in parallel over
+//! columns.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::buffer::Buffer;
+use arrow::compute::concat;
+use arrow::datatypes::{DataType, SchemaRef};
+use arrow::error::ArrowError;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use tokio::task::spawn_blocking;
+use vectile_encodings::{Column, EncodeOptions, ZoneMap};
+
+use crate::error::{Error, Place, Result};
+
+/// Names of encodings are cut here: a deeply nested column would describe itself at length.
+const MAX_NAME_BYTES: usize = 255;
+
+/// How to encode the columns of a table.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) file: String,
+    pub(crate) schema: SchemaRef,
+    /// One per column.
+    pub(crate) options: Vec<EncodeOptions>,
+    /// Columns encoded at the same time.
+    pub(crate) parallelism: usize,
+}
+
+/// One column of one row group.
+#[derive(Debug)]
+pub(crate) struct EncodedColumn {
+    pub(crate) data: Bytes,
+    pub(crate) data_crc32: u32,
+    pub(crate) zones: Bytes,
+    pub(crate) zones_crc32: u32,
+    /// The zones merged to one entry.
+    pub(crate) statistics: ZoneMap,
+    pub(crate) encoding: Arc<str>,
+    pub(crate) arrow_bytes: u64,
+}
+
+/// One row group.
+#[derive(Debug)]
+pub(crate) struct EncodedRowGroup {
+    pub(crate) rows: usize,
+    pub(crate) columns: Vec<EncodedColumn>,
+}
+
+/// Encodes the batches as one row group, or as several where their dictionaries have more values
+/// together than keys can name.
+pub(crate) async fn encode_row_group(
+    plan: Arc<Plan>,
+    batches: Vec<RecordBatch>,
+) -> Result<Vec<EncodedRowGroup>> {
+    let runs = if plan
+        .schema
+        .fields()
+        .iter()
+        .any(|f| has_dictionary(f.data_type()))
+    {
+        blocking(move || mergeable_runs(batches)).await?
+    } else {
+        vec![batches]
+    };
+    let mut encoded = Vec::with_capacity(runs.len());
+    for batches in runs {
+        encoded.push(encode_run(&plan, batches).await?);
+    }
+    Ok(encoded)
+}
+
+async fn encode_run(plan: &Arc<Plan>, batches: Vec<RecordBatch>) -> Result<EncodedRowGroup> {
+    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    // By column, so that a column's arrays are freed once it is encoded.
+    let columns: Vec<Vec<ArrayRef>> = (0..plan.schema.fields().len())
+        .map(|column| {
+            batches
+                .iter()
+                .map(|b| Arc::clone(b.column(column)))
+                .collect()
+        })
+        .collect();
+    drop(batches);
+    let jobs: Vec<_> = columns
+        .into_iter()
+        .enumerate()
+        .map(|(column, arrays)| {
+            let plan = Arc::clone(plan);
+            blocking(move || encode_column(&plan, column, arrays))
+        })
+        .collect();
+    let columns = stream::iter(jobs)
+        .buffered(plan.parallelism)
+        .try_collect()
+        .await?;
+    Ok(EncodedRowGroup { rows, columns })
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    spawn_blocking(work)
+        .await
+        .map_err(|error| Error::Internal(format!("an encoding task ended early: {error}")))?
+}
+
+fn encode_column(plan: &Plan, column: usize, arrays: Vec<ArrayRef>) -> Result<EncodedColumn> {
+    let field = plan.schema.field(column);
+    let array = {
+        let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+        concat(&arrays)?
+    };
+    drop(arrays);
+    let arrow_bytes = memory_bytes(&array);
+    encode_array(&array, &plan.options[column], arrow_bytes)
+        .map_err(|error| Place::file(&plan.file).column(field.name()).encoding(error))
+}
+
+fn encode_array(
+    array: &ArrayRef,
+    options: &EncodeOptions,
+    arrow_bytes: u64,
+) -> vectile_encodings::Result<EncodedColumn> {
+    let zones = ZoneMap::of(array)?;
+    let data = Bytes::from(vectile_encodings::encode(array, options)?);
+    // Parsing costs little and proves, before it is written, that a reader will accept it.
+    let parsed = Column::parse(Buffer::from(data.clone()), array.data_type(), array.len())?;
+    let statistics = zones.merge()?;
+    let zones = Bytes::from(zones.encode()?);
+    Ok(EncodedColumn {
+        data_crc32: crc32fast::hash(&data),
+        data,
+        zones_crc32: crc32fast::hash(&zones),
+        zones,
+        statistics,
+        encoding: short_name(parsed.describe()).into(),
+        arrow_bytes,
+    })
+}
+
+fn short_name(mut name: String) -> String {
+    if name.len() > MAX_NAME_BYTES {
+        name.truncate(name.floor_char_boundary(MAX_NAME_BYTES - 3));
+        name.push_str("...");
+    }
+    name
+}
+
+fn has_dictionary(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, _) => true,
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _)
+        | DataType::RunEndEncoded(_, field) => has_dictionary(field.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_dictionary(field.data_type())),
+        DataType::Union(fields, _) => fields
+            .iter()
+            .any(|(_, field)| has_dictionary(field.data_type())),
+        _ => false,
+    }
+}
+
+/// The batches in runs whose dictionaries can be merged, halving where they cannot.
+fn mergeable_runs(batches: Vec<RecordBatch>) -> Result<Vec<Vec<RecordBatch>>> {
+    if batches.len() < 2 {
+        return Ok(vec![batches]);
+    }
+    match merges(&batches) {
+        Ok(()) => Ok(vec![batches]),
+        Err(ArrowError::DictionaryKeyOverflowError) => {
+            let mut first = batches;
+            let second = first.split_off(first.len() / 2);
+            let mut runs = mergeable_runs(first)?;
+            runs.append(&mut mergeable_runs(second)?);
+            Ok(runs)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn merges(batches: &[RecordBatch]) -> Result<(), ArrowError> {
+    let Some(first) = batches.first() else {
+        return Ok(());
+    };
+    for (column, field) in first.schema_ref().fields().iter().enumerate() {
+        if has_dictionary(field.data_type()) {
+            let arrays: Vec<&dyn Array> =
+                batches.iter().map(|b| b.column(column).as_ref()).collect();
+            concat(&arrays)?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of memory that the rows of an array take, whatever larger buffers they are slices of.
+pub(crate) fn memory_bytes(array: &dyn Array) -> u64 {
+    let bytes = match array.data_type() {
+        // Arrow counts only the views of these.
+        DataType::Utf8View => {
+            let views = array.as_string_view();
+            views.views().len() * 16 + views.total_buffer_bytes_used()
+        }
+        DataType::BinaryView => {
+            let views = array.as_binary_view();
+            views.views().len() * 16 + views.total_buffer_bytes_used()
+        }
+        _ => array
+            .to_data()
+            .get_slice_memory_size()
+            .unwrap_or_else(|_| array.get_array_memory_size()),
+    };
+    bytes as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{DictionaryArray, Int8Array, Int32Array, StringArray, StringViewArray};
+    use arrow::datatypes::{Field, Int8Type, Schema};
+
+    #[test]
+    fn slices_count_only_their_rows() {
+        let array: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1000));
+        assert_eq!(memory_bytes(&array), 4000);
+        assert_eq!(memory_bytes(&array.slice(10, 100)), 400);
+        let long = "x".repeat(100);
+        let views: ArrayRef = Arc::new(StringViewArray::from(vec![long.as_str(), "short"]));
+        assert_eq!(memory_bytes(&views), 132);
+        assert_eq!(memory_bytes(&views.slice(1, 1)), 16);
+    }
+
+    #[test]
+    fn dictionaries_that_overflow_their_keys_are_kept_apart() {
+        let batch = |values: std::ops::Range<i8>| {
+            let keys = Int8Array::from_iter_values(0..values.len() as i8);
+            let values = StringArray::from_iter_values(values.map(|i| i.to_string()));
+            let array = DictionaryArray::<Int8Type>::new(keys, Arc::new(values));
+            let field = Field::new("d", array.data_type().clone(), true);
+            let schema = Arc::new(Schema::new(vec![field]));
+            RecordBatch::try_new(schema, vec![Arc::new(array)]).unwrap()
+        };
+        let fitting = mergeable_runs(vec![batch(0..40), batch(0..40), batch(40..80)]).unwrap();
+        assert_eq!(fitting.len(), 1);
+        let different = vec![batch(-128..-28), batch(-28..72), batch(28..127)];
+        let different = mergeable_runs(different).unwrap();
+        assert_eq!(different.len(), 3);
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let name = short_name("é".repeat(200));
+        assert!(
+            name.len() <= MAX_NAME_BYTES && name.ends_with("..."),
+            "{name}"
+        );
+    }
+}

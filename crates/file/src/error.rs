@@ -1,0 +1,192 @@
+//! What can go wrong, sorted by what the caller can do about it.
+
+use std::fmt;
+
+use arrow::error::ArrowError;
+
+/// Why a table could not be written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file is something else. Check the name, or convert it first.
+    #[error("{file} is not a Vectile table: {reason}")]
+    NotVectile {
+        /// Location of the file in its object store.
+        file: String,
+        /// What was found.
+        reason: String,
+    },
+    /// The bytes are not what a writer writes. Fetch the file again or restore it.
+    #[error("corrupt file {}: {reason}", place(.file, .row_group, .column.as_deref()))]
+    Corrupt {
+        /// Location of the file in its object store.
+        file: String,
+        /// The row group the damage is in, where it is in one.
+        row_group: Option<usize>,
+        /// The name of the column the damage is in, where it is in one.
+        column: Option<String>,
+        /// What was found and what is allowed.
+        reason: String,
+    },
+    /// The file was written by a newer release. Upgrade.
+    #[error(
+        "{file} is in Vectile format version {found}, and this release reads up to version \
+         {supported}; please use a newer release of Vectile to read it"
+    )]
+    UnsupportedVersion {
+        /// Location of the file in its object store.
+        file: String,
+        /// The version the file names.
+        found: u32,
+        /// The newest version this release reads.
+        supported: u32,
+    },
+    /// A column could not be encoded or decoded although its bytes are sound.
+    #[error("{}: {source}", place(.file, .row_group, Some(.column)))]
+    Encoding {
+        /// Location of the file in its object store.
+        file: String,
+        /// The row group, where it is known.
+        row_group: Option<usize>,
+        /// The name of the column.
+        column: String,
+        /// Why.
+        source: vectile_encodings::Error,
+    },
+    /// The arguments do not fit each other: a batch of another schema, an unknown column.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// The object store failed.
+    #[error(transparent)]
+    ObjectStore(#[from] object_store::Error),
+    /// An Arrow kernel refused.
+    #[error(transparent)]
+    Arrow(#[from] ArrowError),
+    /// A bug in this crate or one below it.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// The result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Where in a file an error happened.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    file: &'a str,
+    row_group: Option<usize>,
+    column: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    /// Somewhere in `file`, a location in an object store.
+    pub fn file(file: &'a str) -> Self {
+        Self {
+            file,
+            row_group: None,
+            column: None,
+        }
+    }
+
+    /// In this row group.
+    pub fn row_group(self, row_group: usize) -> Self {
+        Self {
+            row_group: Some(row_group),
+            ..self
+        }
+    }
+
+    /// In the column of this name.
+    pub fn column(self, column: &'a str) -> Self {
+        Self {
+            column: Some(column),
+            ..self
+        }
+    }
+
+    /// A failure of the encodings at this place: corrupt bytes, or [`Error::Encoding`].
+    pub fn encoding(self, source: vectile_encodings::Error) -> Error {
+        match (source, self.column) {
+            (source @ vectile_encodings::Error::Corrupt { .. }, _) | (source, None) => {
+                self.corrupt(source.to_string())
+            }
+            (source, Some(column)) => Error::Encoding {
+                file: self.file.to_owned(),
+                row_group: self.row_group,
+                column: column.to_owned(),
+                source,
+            },
+        }
+    }
+
+    /// Corrupt bytes at this place.
+    pub(crate) fn corrupt(self, reason: impl Into<String>) -> Error {
+        Error::Corrupt {
+            file: self.file.to_owned(),
+            row_group: self.row_group,
+            column: self.column.map(str::to_owned),
+            reason: reason.into(),
+        }
+    }
+
+    /// The file is no Vectile table.
+    pub(crate) fn not_vectile(self, reason: impl Into<String>) -> Error {
+        Error::NotVectile {
+            file: self.file.to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    /// The file is of a format version that this release does not read.
+    pub(crate) fn version(self, found: u32) -> Error {
+        Error::UnsupportedVersion {
+            file: self.file.to_owned(),
+            found,
+            supported: crate::FORMAT_VERSION,
+        }
+    }
+}
+
+/// "file, row group 3, column 'x'", as far as known.
+fn place(file: &str, row_group: &Option<usize>, column: Option<&str>) -> impl fmt::Display {
+    let mut text = file.to_owned();
+    if let Some(row_group) = row_group {
+        text.push_str(&format!(", row group {row_group}"));
+    }
+    if let Some(column) = column {
+        text.push_str(&format!(", column '{column}'"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_place() {
+        let place = Place::file("t.vectile").row_group(3).column("x");
+        assert_eq!(
+            place.corrupt("checksum").to_string(),
+            "corrupt file t.vectile, row group 3, column 'x': checksum"
+        );
+        assert_eq!(
+            Place::file("t.vectile").version(7).to_string(),
+            "t.vectile is in Vectile format version 7, and this release reads up to version 1; \
+             please use a newer release of Vectile to read it"
+        );
+    }
+
+    #[test]
+    fn corrupt_columns_are_corrupt_files() {
+        let source = vectile_encodings::Error::Corrupt {
+            part: "ffor",
+            reason: "width 65".into(),
+        };
+        let error = Place::file("t").column("x").encoding(source);
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+        let source = vectile_encodings::Error::Unsupported("rle of a struct".into());
+        let error = Place::file("t").column("x").encoding(source);
+        assert!(matches!(error, Error::Encoding { .. }), "{error}");
+    }
+}

@@ -1,0 +1,52 @@
+//! Tables of encoded columns in a file that is a valid Arrow IPC file: any Arrow implementation
+//! opens it and lists its columns, one record batch per row group. What a Vectile reader needs is
+//! in a footer of its own; `docs/file-format.md` describes every byte.
+//!
+//! [`Writer`] writes a table to an object store and [`read_metadata`] and [`read_row_group`] read
+//! what a query needs of it. Reading never trusts the file: the worst that bytes can cause is an
+//! [`Error`] that names the file, the row group and the column.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use arrow::array::{RecordBatch, record_batch};
+//! use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
+//! use vectile_file::{Fetch, ReadOptions, Writer, WriterOptions, read_metadata, read_row_group};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+//! let location = Path::from("trips.vectile");
+//! let batch = record_batch!(("miles", Float64, [1.5, 2.25, 0.5]))?;
+//!
+//! let options = WriterOptions::default();
+//! let mut writer = Writer::try_new(Arc::clone(&store), location.clone(), batch.schema(), options)?;
+//! writer.write(&batch).await?;
+//! let summary = writer.finish().await?;
+//! assert_eq!(summary.rows, 3);
+//!
+//! let metadata = read_metadata(&store, &store.head(&location).await?).await?;
+//! let fetch = Fetch { row_group: 0, data: vec![0], zones: vec![] };
+//! let data = read_row_group(&store, &location, &metadata, &fetch, &ReadOptions::default()).await?;
+//! let miles = data.columns[0].as_ref().expect("it was asked for");
+//! assert_eq!(&miles.decode(0..3)?, batch.column(0));
+//! # Ok(())
+//! # }
+//! ```
+
+mod cursor;
+mod encode;
+mod error;
+mod footer;
+mod ipc;
+mod metadata;
+mod reader;
+mod schema;
+mod writer;
+
+pub use error::{Error, Place, Result};
+pub use metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
+pub use reader::{Fetch, ReadOptions, RowGroupData, read_metadata, read_row_group};
+pub use writer::{ColumnSummary, WriteSummary, Writer, WriterOptions};
+
+/// The version of the file format that this release writes, and the newest it reads.
+pub const FORMAT_VERSION: u32 = 1;

@@ -1,0 +1,145 @@
+//! What the footer says, checked and in memory.
+
+use std::mem::size_of;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::Array;
+use arrow::datatypes::SchemaRef;
+use vectile_encodings::ZoneMap;
+
+use crate::error::{Error, Place, Result};
+
+/// The most rows a row group may have: keeps what a reader must hold for one row group small
+/// whatever a file claims.
+pub const MAX_ROW_GROUP_ROWS: usize = 1 << 24;
+
+/// A file's footer: schema, row groups and their statistics.
+#[derive(Debug)]
+pub struct Metadata {
+    pub(crate) file: Arc<str>,
+    pub(crate) schema: SchemaRef,
+    pub(crate) num_rows: u64,
+    pub(crate) row_groups: Vec<RowGroup>,
+    pub(crate) statistics: Vec<ZoneMap>,
+    pub(crate) footer_bytes: u64,
+}
+
+/// Where one row group is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowGroup {
+    /// Rows, at least one and at most [`MAX_ROW_GROUP_ROWS`].
+    pub rows: usize,
+    /// The bytes of the file that hold it, its Arrow message included.
+    pub bytes: Range<u64>,
+    /// One chunk per column of the schema.
+    pub columns: Vec<Chunk>,
+}
+
+/// Where one column of one row group is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// The bytes of the file that hold the zone map of its vectors.
+    pub zones: Range<u64>,
+    /// CRC-32 of the zone map's bytes.
+    pub zones_crc32: u32,
+    /// The bytes of the file that hold the encoded values.
+    pub data: Range<u64>,
+    /// CRC-32 of the encoded values' bytes.
+    pub data_crc32: u32,
+    /// How it is encoded, e.g. `dict(ffor, fsst(ffor))`.
+    pub encoding: Arc<str>,
+    /// Bytes its values take as Arrow arrays.
+    pub arrow_bytes: u64,
+}
+
+impl Metadata {
+    /// The location of the file in its object store.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The logical schema, as it was written.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Rows in the file.
+    pub fn num_rows(&self) -> u64 {
+        self.num_rows
+    }
+
+    /// Row groups in the file.
+    pub fn num_row_groups(&self) -> usize {
+        self.row_groups.len()
+    }
+
+    /// All row groups, in file order.
+    pub fn row_groups(&self) -> &[RowGroup] {
+        &self.row_groups
+    }
+
+    /// One row group.
+    ///
+    /// # Panics
+    ///
+    /// When there is no row group `index`; see [`Self::row_groups`] for a checked look.
+    pub fn row_group(&self, index: usize) -> &RowGroup {
+        &self.row_groups[index]
+    }
+
+    /// Minimum, maximum and null count of a column, one entry per row group.
+    ///
+    /// # Panics
+    ///
+    /// When the schema has no column `column`.
+    pub fn row_group_statistics(&self, column: usize) -> &ZoneMap {
+        &self.statistics[column]
+    }
+
+    /// Bytes of the file that the footer takes, Arrow's own included.
+    pub fn footer_bytes(&self) -> u64 {
+        self.footer_bytes
+    }
+
+    /// Bytes of memory that this takes, about.
+    pub fn memory_size(&self) -> usize {
+        let chunks = self.row_groups.len() * self.schema.fields().len();
+        size_of::<Self>()
+            + self.row_groups.len() * size_of::<RowGroup>()
+            + chunks * size_of::<Chunk>()
+            + self.schema.fields().size()
+            + self.statistics.iter().map(zone_map_bytes).sum::<usize>()
+    }
+
+    /// The place of a column chunk, for errors that decoding it gives.
+    pub fn place(&self, row_group: usize, column: usize) -> Place<'_> {
+        let place = Place::file(&self.file).row_group(row_group);
+        match self.schema.fields().get(column) {
+            Some(field) => place.column(field.name()),
+            None => place,
+        }
+    }
+
+    /// The row group, or an error when there is none of that number.
+    pub(crate) fn try_row_group(&self, index: usize) -> Result<&RowGroup> {
+        self.row_groups.get(index).ok_or_else(|| {
+            let count = self.row_groups.len();
+            Error::InvalidArgument(format!("{} has {count} row groups, no {index}", self.file))
+        })
+    }
+}
+
+fn zone_map_bytes(zones: &ZoneMap) -> usize {
+    zones.min.get_array_memory_size()
+        + zones.max.get_array_memory_size()
+        + zones.null_count.get_array_memory_size()
+        + zones.exact.get_array_memory_size()
+}
+
+impl Chunk {
+    /// Bytes of the encoded values and the zone map together.
+    pub fn encoded_bytes(&self) -> u64 {
+        (self.zones.end - self.zones.start) + (self.data.end - self.data.start)
+    }
+}

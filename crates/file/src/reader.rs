@@ -1,0 +1,360 @@
+//! Reads a table: the footer first, then of each row group only the columns that are asked for.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::buffer::Buffer;
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use vectile_encodings::{Column, ZoneMap};
+
+use crate::error::{Error, Place, Result};
+use crate::footer;
+use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
+use crate::metadata::{Metadata, RowGroup};
+
+/// Bytes of the end of a file that are read in the hope that the footer is in them.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// A footer beyond this is refused rather than read into memory: it would be of some ten million
+/// column chunks.
+const MAX_FOOTER_BYTES: u64 = 1 << 30;
+
+/// Requests for one row group are of about this many bytes, so that several are under way at the
+/// same time.
+const REQUEST_BYTES: u64 = 8 << 20;
+
+/// Requests for one row group under way at the same time.
+const PARALLEL_REQUESTS: usize = 8;
+
+/// How to read.
+#[derive(Debug, Clone)]
+pub struct ReadOptions {
+    /// Whether to compare checksums, which costs some tenth of a second per gigabyte. The footer's
+    /// is always compared.
+    pub verify_checksums: bool,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self {
+            verify_checksums: true,
+        }
+    }
+}
+
+/// What to read of one row group: columns by their index in the schema, in any order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fetch {
+    /// The row group.
+    pub row_group: usize,
+    /// Columns whose values to read.
+    pub data: Vec<usize>,
+    /// Columns whose per-vector zone maps to read.
+    pub zones: Vec<usize>,
+}
+
+/// What was read of one row group.
+#[derive(Debug)]
+pub struct RowGroupData {
+    /// Per column of the schema, its values if they were asked for.
+    pub columns: Vec<Option<Column>>,
+    /// Per column of the schema, its per-vector zone map if it was asked for.
+    pub zones: Vec<Option<ZoneMap>>,
+    /// Bytes that were asked for. Stores may read the gaps between them as well.
+    pub bytes_read: u64,
+}
+
+/// Reads the footer of a file: one request for its end, and another only where the footer is
+/// larger than 64 KiB.
+///
+/// # Errors
+///
+/// [`Error::NotVectile`], [`Error::UnsupportedVersion`], [`Error::Corrupt`], and those of the
+/// object store.
+pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Metadata> {
+    let file = object.location.to_string();
+    let place = Place::file(&file);
+    let size = object.size;
+    if size < HEADER.len() as u64 + TRAILER_BYTES {
+        return Err(place.not_vectile(format!("it has only {size} bytes")));
+    }
+    let mut tail = Tail::read(store, &object.location, size, place).await?;
+    let trailer = tail.bytes(size - TRAILER_BYTES..size)?;
+    let arrow_footer = ipc::arrow_footer_range(&trailer, size, place)?;
+    tail.extend_to(arrow_footer.start).await?;
+    let pointer = ipc::footer_pointer(&tail.bytes(arrow_footer.clone())?, place)?;
+    let range = footer_range(pointer, arrow_footer.start, place)?;
+    tail.extend_to(range.start).await?;
+    let footer = tail.bytes(range.clone())?;
+    if crc32fast::hash(&footer) != pointer.crc32 {
+        return Err(place.corrupt("the footer's checksum is wrong"));
+    }
+    let mut metadata = footer::parse(&footer, range.start, &file)?;
+    metadata.footer_bytes = size - range.start;
+    Ok(metadata)
+}
+
+fn footer_range(pointer: FooterPointer, end: u64, place: Place<'_>) -> Result<Range<u64>> {
+    let FooterPointer { offset, len, .. } = pointer;
+    match offset.checked_add(len) {
+        Some(footer_end) if footer_end <= end && offset >= HEADER.len() as u64 => {
+            Ok(offset..footer_end)
+        }
+        _ => Err(place.corrupt(format!(
+            "a footer of {len} bytes at {offset}, with {end} bytes before the Arrow footer"
+        ))),
+    }
+}
+
+/// The end of a file, from some offset on.
+struct Tail<'a> {
+    store: &'a Arc<dyn ObjectStore>,
+    location: &'a Path,
+    place: Place<'a>,
+    size: u64,
+    start: u64,
+    bytes: Bytes,
+}
+
+impl<'a> Tail<'a> {
+    async fn read(
+        store: &'a Arc<dyn ObjectStore>,
+        location: &'a Path,
+        size: u64,
+        place: Place<'a>,
+    ) -> Result<Self> {
+        let start = size.saturating_sub(TAIL_BYTES);
+        let mut tail = Self {
+            store,
+            location,
+            place,
+            size,
+            start: size,
+            bytes: Bytes::new(),
+        };
+        tail.extend_to(start).await?;
+        Ok(tail)
+    }
+
+    /// Reads what is missing from `start` on, and some more in the hope that the rest of the
+    /// footer is in it.
+    async fn extend_to(&mut self, start: u64) -> Result<()> {
+        if start >= self.start {
+            return Ok(());
+        }
+        if self.size - start > MAX_FOOTER_BYTES {
+            let bytes = self.size - start;
+            return Err(self.place.corrupt(format!("a footer of {bytes} bytes")));
+        }
+        let start = match self.bytes.is_empty() {
+            true => start,
+            false => start.saturating_sub(4 * (self.size - start).min(MAX_FOOTER_BYTES / 64)),
+        };
+        let missing = self
+            .store
+            .get_range(self.location, start..self.start)
+            .await?;
+        check_len(&missing, self.start - start, self.place)?;
+        self.bytes = if self.bytes.is_empty() {
+            missing
+        } else {
+            let mut joined = BytesMut::with_capacity(missing.len() + self.bytes.len());
+            joined.extend_from_slice(&missing);
+            joined.extend_from_slice(&self.bytes);
+            joined.freeze()
+        };
+        self.start = start;
+        Ok(())
+    }
+
+    /// Bytes of the file that are in the tail.
+    fn bytes(&self, range: Range<u64>) -> Result<Bytes> {
+        let inside =
+            self.start <= range.start && range.start <= range.end && range.end <= self.size;
+        if !inside {
+            let reason = format!("bytes {range:?} are not in the tail from {}", self.start);
+            return Err(Error::Internal(reason));
+        }
+        let start = (range.start - self.start) as usize;
+        Ok(self
+            .bytes
+            .slice(start..start + (range.end - range.start) as usize))
+    }
+}
+
+/// Stores return less where a file has become shorter since it was listed.
+fn check_len(bytes: &Bytes, expected: u64, place: Place<'_>) -> Result<()> {
+    if bytes.len() as u64 == expected {
+        return Ok(());
+    }
+    let found = bytes.len();
+    Err(place.corrupt(format!(
+        "{found} bytes were read where {expected} should be"
+    )))
+}
+
+/// Reads columns and zone maps of one row group. Ranges near each other are fetched together and
+/// far ones in parallel; buffers are slices of what was fetched.
+///
+/// Call it twice to look at the zones of filter columns before fetching any values.
+///
+/// # Errors
+///
+/// [`Error::InvalidArgument`] when the row group or a column does not exist, [`Error::Corrupt`]
+/// with row group and column, and those of the object store.
+pub async fn read_row_group(
+    store: &Arc<dyn ObjectStore>,
+    location: &Path,
+    metadata: &Metadata,
+    fetch: &Fetch,
+    options: &ReadOptions,
+) -> Result<RowGroupData> {
+    let row_group = metadata.try_row_group(fetch.row_group)?;
+    let parts = wanted(row_group, fetch)?;
+    let ranges: Vec<Range<u64>> = parts.iter().map(|part| part.range.clone()).collect();
+    let fetched = fetch_ranges(store, location, &ranges).await?;
+
+    let columns = row_group.columns.len();
+    let mut data = RowGroupData {
+        columns: (0..columns).map(|_| None).collect(),
+        zones: (0..columns).map(|_| None).collect(),
+        bytes_read: ranges.iter().map(|range| range.end - range.start).sum(),
+    };
+    for (part, bytes) in parts.iter().zip(fetched) {
+        let place = metadata.place(fetch.row_group, part.column);
+        part.check(&bytes, options, place)?;
+        let data_type = metadata.schema.field(part.column).data_type();
+        let bytes = Buffer::from(bytes);
+        match part.kind {
+            Kind::Zones => {
+                let zones = ZoneMap::parse(bytes, data_type, row_group.rows);
+                data.zones[part.column] = Some(zones.map_err(|error| place.encoding(error))?);
+            }
+            Kind::Data => {
+                let column = Column::parse(bytes, data_type, row_group.rows);
+                data.columns[part.column] = Some(column.map_err(|error| place.encoding(error))?);
+            }
+        }
+    }
+    Ok(data)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Zones,
+    Data,
+}
+
+/// One thing to read.
+#[derive(Debug)]
+struct Part {
+    column: usize,
+    kind: Kind,
+    range: Range<u64>,
+    crc32: u32,
+}
+
+impl Part {
+    fn check(&self, bytes: &Bytes, options: &ReadOptions, place: Place<'_>) -> Result<()> {
+        check_len(bytes, self.range.end - self.range.start, place)?;
+        if options.verify_checksums && crc32fast::hash(bytes) != self.crc32 {
+            let what = match self.kind {
+                Kind::Zones => "zone map",
+                Kind::Data => "values",
+            };
+            return Err(place.corrupt(format!("the checksum of its {what} is wrong")));
+        }
+        Ok(())
+    }
+}
+
+/// What to read, in file order and each once.
+fn wanted(row_group: &RowGroup, fetch: &Fetch) -> Result<Vec<Part>> {
+    let zones = fetch.zones.iter().map(|column| (*column, Kind::Zones));
+    let data = fetch.data.iter().map(|column| (*column, Kind::Data));
+    let mut wanted: Vec<(usize, Kind)> = zones.chain(data).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    wanted
+        .into_iter()
+        .map(|(column, kind)| {
+            let chunk = row_group.columns.get(column).ok_or_else(|| {
+                let count = row_group.columns.len();
+                Error::InvalidArgument(format!("a table of {count} columns has no column {column}"))
+            })?;
+            let (range, crc32) = match kind {
+                Kind::Zones => (chunk.zones.clone(), chunk.zones_crc32),
+                Kind::Data => (chunk.data.clone(), chunk.data_crc32),
+            };
+            Ok(Part {
+                column,
+                kind,
+                range,
+                crc32,
+            })
+        })
+        .collect()
+}
+
+/// The bytes of ascending ranges, in the same order.
+async fn fetch_ranges(
+    store: &Arc<dyn ObjectStore>,
+    location: &Path,
+    ranges: &[Range<u64>],
+) -> Result<Vec<Bytes>> {
+    let requests = requests(ranges);
+    let gets: Vec<_> = requests
+        .iter()
+        .map(|request| store.get_ranges(location, request))
+        .collect();
+    let fetched: Vec<Vec<Bytes>> = stream::iter(gets)
+        .buffered(PARALLEL_REQUESTS)
+        .try_collect()
+        .await?;
+    let mut fetched = fetched.into_iter().flatten();
+    // Stores refuse to read nothing, so empty ranges were left out.
+    ranges
+        .iter()
+        .map(|range| match range.is_empty() {
+            true => Ok(Bytes::new()),
+            false => fetched
+                .next()
+                .ok_or_else(|| Error::Internal("the store returned too few ranges".into())),
+        })
+        .collect()
+}
+
+/// The ranges that hold anything, in requests of about [`REQUEST_BYTES`]. Within a request it is
+/// the store that merges ranges over small gaps, as suits it.
+fn requests(ranges: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
+    let mut requests: Vec<Vec<Range<u64>>> = Vec::new();
+    let mut bytes = REQUEST_BYTES;
+    for range in ranges.iter().filter(|range| !range.is_empty()) {
+        if bytes >= REQUEST_BYTES {
+            requests.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += range.end - range.start;
+        if let Some(request) = requests.last_mut() {
+            request.push(range.clone());
+        }
+    }
+    requests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_fetches_are_split() {
+        let step = REQUEST_BYTES / 2;
+        let ranges: Vec<_> = (0..5).map(|i| i * step..(i + 1) * step).collect();
+        let sizes: Vec<_> = requests(&ranges).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [2, 2, 1]);
+        assert!(requests(&[5..5]).is_empty());
+    }
+}

@@ -1,0 +1,223 @@
+//! The two schemas of a file: the logical one, which the user wrote, and the container's, which
+//! any Arrow implementation sees.
+//!
+//! The logical schema is JSON as `arrow-schema` serialises it. It is read from untrusted bytes,
+//! so [`parse`] refuses types that no Arrow array can have before anything builds one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{
+    DECIMAL32_MAX_PRECISION, DECIMAL64_MAX_PRECISION, DECIMAL128_MAX_PRECISION,
+    DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit,
+};
+
+use crate::error::{Error, Place, Result};
+
+/// The extension type of a container field.
+pub(crate) const EXTENSION_NAME: &str = "vectile.column";
+
+/// How deep a type may nest. JSON spends up to five of its 128 levels on each.
+const MAX_TYPE_DEPTH: usize = 24;
+
+/// The container's schema: one struct of encoded parts per logical column.
+pub(crate) fn container(schema: &Schema) -> Schema {
+    Schema::new(
+        schema
+            .fields()
+            .iter()
+            .map(container_field)
+            .collect::<Vec<_>>(),
+    )
+}
+
+fn container_field(logical: &FieldRef) -> Field {
+    let parts = [
+        Field::new("encoding", DataType::Utf8, false),
+        Field::new("zones", DataType::LargeBinary, false),
+        Field::new("data", DataType::LargeBinary, false),
+    ];
+    let metadata = HashMap::from([
+        ("ARROW:extension:name".into(), EXTENSION_NAME.into()),
+        (
+            "ARROW:extension:metadata".into(),
+            logical.data_type().to_string(),
+        ),
+    ]);
+    Field::new(
+        logical.name(),
+        DataType::Struct(parts.into_iter().collect()),
+        false,
+    )
+    .with_metadata(metadata)
+}
+
+/// The logical schema as JSON, checked to be one that [`parse`] accepts.
+pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
+    for field in schema.fields() {
+        check(field.data_type(), MAX_TYPE_DEPTH).map_err(|reason| {
+            Error::InvalidArgument(format!("cannot store column '{}': {reason}", field.name()))
+        })?;
+    }
+    // By way of a value, whose maps are sorted: the same table gives the same bytes.
+    serde_json::to_value(schema)
+        .and_then(|value| serde_json::to_vec(&value))
+        .map_err(|error| Error::Internal(format!("cannot serialise the schema: {error}")))
+}
+
+/// The logical schema from untrusted JSON.
+pub(crate) fn parse(json: &[u8], place: Place<'_>) -> Result<SchemaRef> {
+    let schema: Schema = serde_json::from_slice(json)
+        .map_err(|error| place.corrupt(format!("the schema is not readable: {error}")))?;
+    for field in schema.fields() {
+        check(field.data_type(), MAX_TYPE_DEPTH)
+            .map_err(|reason| place.column(field.name()).corrupt(reason))?;
+    }
+    Ok(Arc::new(schema))
+}
+
+/// Whether arrays of this type can exist: its parameters are in range and it nests at most
+/// `depth` deep.
+fn check(data_type: &DataType, depth: usize) -> Result<(), String> {
+    let Some(depth) = depth.checked_sub(1) else {
+        return Err(format!("the type nests more than {MAX_TYPE_DEPTH} levels"));
+    };
+    let holds = match data_type {
+        DataType::FixedSizeBinary(width) => *width >= 0,
+        DataType::FixedSizeList(field, len) => {
+            check(field.data_type(), depth)?;
+            *len >= 0
+        }
+        DataType::Time32(unit) => matches!(unit, TimeUnit::Second | TimeUnit::Millisecond),
+        DataType::Time64(unit) => matches!(unit, TimeUnit::Microsecond | TimeUnit::Nanosecond),
+        DataType::Decimal32(p, s) => decimal(*p, *s, DECIMAL32_MAX_PRECISION),
+        DataType::Decimal64(p, s) => decimal(*p, *s, DECIMAL64_MAX_PRECISION),
+        DataType::Decimal128(p, s) => decimal(*p, *s, DECIMAL128_MAX_PRECISION),
+        DataType::Decimal256(p, s) => decimal(*p, *s, DECIMAL256_MAX_PRECISION),
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field) => {
+            check(field.data_type(), depth)?;
+            true
+        }
+        DataType::Struct(fields) => {
+            for field in fields {
+                check(field.data_type(), depth)?;
+            }
+            true
+        }
+        DataType::Union(fields, _) => {
+            for (_, field) in fields.iter() {
+                check(field.data_type(), depth)?;
+            }
+            fields.iter().all(|(id, _)| id >= 0)
+        }
+        DataType::Dictionary(key, value) => {
+            check(value, depth)?;
+            key.is_dictionary_key_type()
+        }
+        DataType::Map(entries, _) => {
+            check(entries.data_type(), depth)?;
+            is_map_entries(entries)
+        }
+        DataType::RunEndEncoded(run_ends, values) => {
+            check(values.data_type(), depth)?;
+            run_ends.data_type().is_run_ends_type() && !run_ends.is_nullable()
+        }
+        _ => true,
+    };
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("no column can have the type {data_type}"))
+    }
+}
+
+fn decimal(precision: u8, scale: i8, max_precision: u8) -> bool {
+    (1..=max_precision).contains(&precision) && i16::from(scale) <= i16::from(precision)
+}
+
+fn is_map_entries(entries: &Field) -> bool {
+    match entries.data_type() {
+        DataType::Struct(fields) => {
+            !entries.is_nullable()
+                && fields.len() == 2
+                && !fields.iter().take(1).any(|key| key.is_nullable())
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(data_type: DataType) -> Schema {
+        Schema::new(vec![Field::new("c", data_type, true)])
+    }
+
+    fn round_trip(schema: &Schema) -> Result<SchemaRef> {
+        parse(&to_json(schema)?, Place::file("t"))
+    }
+
+    #[test]
+    fn nested_types_and_metadata_round_trip() {
+        let item = Arc::new(Field::new("item", DataType::Int32, true));
+        let entries = Field::new(
+            "entries",
+            DataType::Struct(
+                vec![
+                    Field::new("k", DataType::Utf8, false),
+                    Field::new("v", DataType::List(item), true),
+                ]
+                .into(),
+            ),
+            false,
+        );
+        let map = DataType::Map(Arc::new(entries), false);
+        let field =
+            Field::new("m", map, true).with_metadata(HashMap::from([("unit".into(), "km".into())]));
+        let schema = Schema::new_with_metadata(
+            vec![field],
+            HashMap::from([("origin".into(), "test \"quoted\"".into())]),
+        );
+        assert_eq!(*round_trip(&schema).unwrap(), schema);
+    }
+
+    #[test]
+    fn impossible_types_are_refused() {
+        let utf8 = || Box::new(DataType::Utf8);
+        for data_type in [
+            DataType::FixedSizeBinary(-1),
+            DataType::Decimal128(0, 0),
+            DataType::Decimal128(39, 0),
+            DataType::Decimal32(3, 4),
+            DataType::Time32(TimeUnit::Nanosecond),
+            DataType::Dictionary(utf8(), utf8()),
+            DataType::Map(Arc::new(Field::new("e", DataType::Utf8, false)), false),
+            DataType::FixedSizeList(Arc::new(Field::new("i", DataType::Utf8, false)), -2),
+        ] {
+            let json = serde_json::to_vec(&of(data_type.clone())).unwrap();
+            let error = parse(&json, Place::file("t")).unwrap_err();
+            assert!(
+                matches!(error, Error::Corrupt { .. }),
+                "{data_type}: {error}"
+            );
+            let error = to_json(&of(data_type)).unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_deepest_type_that_is_written_is_read() {
+        let nest = |depth: usize| {
+            (1..depth).fold(DataType::Int8, |inner, _| {
+                DataType::Struct(vec![Field::new("f", inner, true)].into())
+            })
+        };
+        let deepest = of(nest(MAX_TYPE_DEPTH));
+        assert_eq!(*round_trip(&deepest).unwrap(), deepest);
+        assert!(to_json(&of(nest(MAX_TYPE_DEPTH + 1))).is_err());
+    }
+}

@@ -1,0 +1,565 @@
+//! Writes a table, row group by row group.
+//!
+//! While one row group is being encoded in the background the next one fills, so at most two are
+//! in memory. The object appears in its store only when [`Writer::finish`] has returned.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat;
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::Block;
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
+use tokio::task::JoinSet;
+use vectile_encodings::{EncodeOptions, Encoding, VECTOR_LEN, ZoneMap};
+
+use crate::encode::{EncodedColumn, EncodedRowGroup, Plan, encode_row_group, memory_bytes};
+use crate::error::{Error, Result};
+use crate::ipc::{self, FooterPointer, Parts};
+use crate::metadata::{Chunk, MAX_ROW_GROUP_ROWS, RowGroup};
+use crate::{FORMAT_VERSION, footer, schema};
+
+/// A row group ends when its rows take this many bytes as Arrow arrays, however few they are.
+/// Two of them, and what encoding them needs, stay well below a gigabyte.
+const ROW_GROUP_ARROW_BYTES: u64 = 128 << 20;
+
+/// Bytes of one part of an upload: object stores take at least 5 MiB and at most 10,000 parts.
+const PART_BYTES: usize = 16 << 20;
+
+/// Parts of an upload under way at the same time.
+const PARALLEL_PARTS: usize = 4;
+
+/// How to write a table.
+#[derive(Debug, Clone)]
+pub struct WriterOptions {
+    /// Rows of a row group, at most [`MAX_ROW_GROUP_ROWS`]. Wide rows make smaller row groups,
+    /// since a row group also ends at 128 MiB of Arrow arrays.
+    pub row_group_rows: usize,
+    /// Columns that are to have one encoding, whatever another would save, by name.
+    pub pins: HashMap<String, Encoding>,
+    /// Columns encoded at the same time, each on a thread.
+    pub parallelism: usize,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self {
+            row_group_rows: 1 << 18,
+            pins: HashMap::new(),
+            parallelism: available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteSummary {
+    /// Rows in the file.
+    pub rows: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Row groups in the file.
+    pub row_groups: usize,
+    /// One entry per column of the schema.
+    pub columns: Vec<ColumnSummary>,
+}
+
+/// What was written of one column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnSummary {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its Arrow arrays.
+    pub arrow_bytes: u64,
+    /// Bytes of its encoded values and zone maps.
+    pub encoded_bytes: u64,
+    /// How it was encoded, and how many of the row groups so.
+    pub encodings: BTreeMap<String, usize>,
+}
+
+/// Writes one table to one object.
+///
+/// Call [`write`](Self::write) for each batch and [`finish`](Self::finish) at the end, within a
+/// Tokio runtime. Dropping a writer, or [`abort`](Self::abort), discards what was written: no
+/// object appears, and one that was there before stays. After an error a writer only fails.
+#[derive(Debug)]
+pub struct Writer {
+    plan: Arc<Plan>,
+    row_group_rows: usize,
+    filling: Filling,
+    /// The row group being encoded, if any; aborted with the writer.
+    encoding: JoinSet<Result<Vec<EncodedRowGroup>>>,
+    written: Written,
+    output: Output,
+    failed: bool,
+}
+
+/// The row group that is not yet full.
+#[derive(Debug, Default)]
+struct Filling {
+    batches: Vec<RecordBatch>,
+    rows: usize,
+    arrow_bytes: u64,
+}
+
+/// What the footer needs to know of the row groups in the file.
+#[derive(Debug, Default)]
+struct Written {
+    row_groups: Vec<RowGroup>,
+    blocks: Vec<Block>,
+    /// Per column, one zone map of one entry per row group.
+    statistics: Vec<Vec<ZoneMap>>,
+}
+
+impl Writer {
+    /// A writer of a table of this schema to `location`. Nothing happens there yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] when the options name a column that the schema does not have or
+    /// are out of range, or when a type cannot be stored.
+    pub fn try_new(
+        store: Arc<dyn ObjectStore>,
+        location: Path,
+        schema: SchemaRef,
+        options: WriterOptions,
+    ) -> Result<Self> {
+        check_options(&schema, &options)?;
+        schema::to_json(&schema)?;
+        let header = ipc::file_header(&schema::container(&schema))?;
+        let plan = Plan {
+            file: location.to_string(),
+            options: encode_options(&schema, &options),
+            parallelism: options.parallelism.max(1),
+            schema,
+        };
+        let statistics = plan.schema.fields().iter().map(|_| Vec::new()).collect();
+        Ok(Self {
+            plan: Arc::new(plan),
+            row_group_rows: options.row_group_rows,
+            filling: Filling::default(),
+            encoding: JoinSet::new(),
+            written: Written {
+                statistics,
+                ..Written::default()
+            },
+            output: Output::new(store, location, header),
+            failed: false,
+        })
+    }
+
+    /// Appends the rows of a batch. Its columns have to have the types of the writer's schema, in
+    /// the same order; their names are not looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] when the batch does not fit the schema: then the writer goes
+    /// on. Any other error is the end of it.
+    pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.check_sound()?;
+        self.check_batch(batch)?;
+        let outcome = self.append(batch).await;
+        self.note(outcome).await
+    }
+
+    /// Writes what is left and the footer, and makes the object visible.
+    ///
+    /// # Errors
+    ///
+    /// Those of encoding and of the object store; there is no object then.
+    pub async fn finish(mut self) -> Result<WriteSummary> {
+        self.check_sound()?;
+        let outcome = self.close().await;
+        self.note(outcome).await
+    }
+
+    /// Discards what was written.
+    ///
+    /// # Errors
+    ///
+    /// Those of the object store, which may then keep parts of an upload.
+    pub async fn abort(mut self) -> Result<()> {
+        self.encoding.shutdown().await;
+        self.output.abort().await
+    }
+
+    fn check_sound(&self) -> Result<()> {
+        if self.failed {
+            let reason = format!("writing {} has failed before", self.plan.file);
+            return Err(Error::InvalidArgument(reason));
+        }
+        Ok(())
+    }
+
+    fn check_batch(&self, batch: &RecordBatch) -> Result<()> {
+        let fields = self.plan.schema.fields();
+        if batch.num_columns() != fields.len() {
+            return Err(Error::InvalidArgument(format!(
+                "a batch of {} columns for a table of {}",
+                batch.num_columns(),
+                fields.len()
+            )));
+        }
+        for (array, field) in batch.columns().iter().zip(fields) {
+            if array.data_type() != field.data_type() {
+                return Err(Error::InvalidArgument(format!(
+                    "column '{}' is of type {}, and a batch has {}",
+                    field.name(),
+                    field.data_type(),
+                    array.data_type()
+                )));
+            }
+            if !field.is_nullable() && array.null_count() > 0 {
+                let reason = format!("column '{}' has nulls but is not nullable", field.name());
+                return Err(Error::InvalidArgument(reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// After a failure: cleans up and remembers it.
+    async fn note<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        if outcome.is_err() {
+            self.failed = true;
+            self.encoding.shutdown().await;
+            // The first error says more than one of cleaning up.
+            let _ = self.output.abort().await;
+        }
+        outcome
+    }
+
+    async fn append(&mut self, batch: &RecordBatch) -> Result<()> {
+        let mut start = 0;
+        while start < batch.num_rows() {
+            let rest = batch.slice(start, batch.num_rows() - start);
+            let rest_bytes = rest.columns().iter().map(|a| memory_bytes(a)).sum();
+            let rows = self
+                .filling
+                .room(self.row_group_rows, rest.num_rows(), rest_bytes);
+            self.filling.push(rest.slice(0, rows));
+            start += rows;
+            if start < batch.num_rows() || self.filling.is_full(self.row_group_rows) {
+                self.encode_filling().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts encoding what has filled, once the row group before it is encoded and on its way.
+    async fn encode_filling(&mut self) -> Result<()> {
+        self.write_encoded().await?;
+        let filled = std::mem::take(&mut self.filling);
+        if filled.rows > 0 {
+            let plan = Arc::clone(&self.plan);
+            self.encoding.spawn(encode_row_group(plan, filled.batches));
+        }
+        Ok(())
+    }
+
+    async fn write_encoded(&mut self) -> Result<()> {
+        self.output.open().await?;
+        while let Some(row_groups) = self.encoding.join_next().await {
+            let row_groups = row_groups
+                .map_err(|error| Error::Internal(format!("encoding ended early: {error}")))??;
+            for row_group in row_groups {
+                self.written.put(row_group, &mut self.output)?;
+            }
+            self.output.wait().await?;
+        }
+        Ok(())
+    }
+
+    async fn close(&mut self) -> Result<WriteSummary> {
+        self.encode_filling().await?;
+        self.write_encoded().await?;
+        let schema = &self.plan.schema;
+        let statistics = self.written.statistics()?;
+        let footer = footer::encode(schema, &self.written.row_groups, &statistics)?;
+
+        self.output.put(Bytes::from_static(&ipc::END_OF_STREAM))?;
+        let pointer = FooterPointer {
+            version: FORMAT_VERSION,
+            offset: self.output.offset,
+            len: footer.len() as u64,
+            crc32: crc32fast::hash(&footer),
+        };
+        self.output.put(padded(footer, 8))?;
+        let container = schema::container(schema);
+        let trailer = ipc::file_trailer(&container, &self.written.blocks, pointer)?;
+        self.output.put(trailer.into())?;
+        let bytes = self.output.offset;
+        self.output.complete().await?;
+        Ok(self.written.summary(schema, bytes))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.output.abort_in_background();
+    }
+}
+
+fn check_options(schema: &SchemaRef, options: &WriterOptions) -> Result<()> {
+    if !(1..=MAX_ROW_GROUP_ROWS).contains(&options.row_group_rows) {
+        return Err(Error::InvalidArgument(format!(
+            "row groups of {} rows; 1 to {MAX_ROW_GROUP_ROWS} are allowed",
+            options.row_group_rows
+        )));
+    }
+    match options
+        .pins
+        .keys()
+        .find(|name| schema.index_of(name).is_err())
+    {
+        Some(name) => Err(Error::InvalidArgument(format!(
+            "an encoding is chosen for column '{name}', which the table does not have"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn encode_options(schema: &SchemaRef, options: &WriterOptions) -> Vec<EncodeOptions> {
+    let of_column = |name: &String| EncodeOptions {
+        pin: options.pins.get(name).copied(),
+    };
+    schema
+        .fields()
+        .iter()
+        .map(|f| of_column(f.name()))
+        .collect()
+}
+
+fn padded(mut bytes: Vec<u8>, alignment: usize) -> Bytes {
+    bytes.resize(bytes.len().next_multiple_of(alignment), 0);
+    bytes.into()
+}
+
+impl Filling {
+    /// How many of `rows` rows, which take `bytes`, still fit: at least one, and whole vectors
+    /// where it is bytes that end the row group.
+    fn room(&self, row_group_rows: usize, rows: usize, bytes: u64) -> usize {
+        let by_rows = row_group_rows.saturating_sub(self.rows).clamp(1, rows);
+        let row_bytes = (bytes / rows as u64).max(1);
+        let by_bytes = ROW_GROUP_ARROW_BYTES.saturating_sub(self.arrow_bytes) / row_bytes;
+        if by_rows as u64 <= by_bytes {
+            return by_rows;
+        }
+        let end = self.rows + by_bytes as usize;
+        let whole_vectors = (end - end % VECTOR_LEN).saturating_sub(self.rows);
+        let some = if whole_vectors > 0 {
+            whole_vectors
+        } else {
+            by_bytes as usize
+        };
+        some.clamp(1, by_rows)
+    }
+
+    fn push(&mut self, batch: RecordBatch) {
+        self.rows += batch.num_rows();
+        self.arrow_bytes += batch.columns().iter().map(|a| memory_bytes(a)).sum::<u64>();
+        self.batches.push(batch);
+    }
+
+    fn is_full(&self, row_group_rows: usize) -> bool {
+        self.rows >= row_group_rows || self.arrow_bytes >= ROW_GROUP_ARROW_BYTES
+    }
+}
+
+impl Written {
+    /// Hands a row group to the output and notes where it is.
+    fn put(&mut self, row_group: EncodedRowGroup, output: &mut Output) -> Result<()> {
+        let parts = row_group.columns.iter().map(parts).collect();
+        let message = ipc::row_group_message(parts)?;
+        let start = output.offset;
+        self.blocks.push(ipc::block(start, &message)?);
+        let body = start + message.metadata_bytes;
+        let in_file = |range: &std::ops::Range<u64>| body + range.start..body + range.end;
+        for piece in message.pieces {
+            output.put(piece)?;
+        }
+        let mut columns = Vec::with_capacity(row_group.columns.len());
+        for (index, column) in row_group.columns.into_iter().enumerate() {
+            let (zones, data) = &message.chunks[index];
+            columns.push(Chunk {
+                zones: in_file(zones),
+                zones_crc32: column.zones_crc32,
+                data: in_file(data),
+                data_crc32: column.data_crc32,
+                encoding: column.encoding,
+                arrow_bytes: column.arrow_bytes,
+            });
+            self.statistics[index].push(column.statistics);
+        }
+        self.row_groups.push(RowGroup {
+            rows: row_group.rows,
+            bytes: start..output.offset,
+            columns,
+        });
+        Ok(())
+    }
+
+    /// Per column, one zone map with an entry per row group; none without row groups.
+    fn statistics(&self) -> Result<Vec<ZoneMap>> {
+        self.statistics
+            .iter()
+            .filter(|zones| !zones.is_empty())
+            .map(|zones| join(zones))
+            .collect()
+    }
+
+    fn summary(&self, schema: &SchemaRef, bytes: u64) -> WriteSummary {
+        let mut columns: Vec<ColumnSummary> = schema
+            .fields()
+            .iter()
+            .map(|field| ColumnSummary {
+                name: field.name().clone(),
+                arrow_bytes: 0,
+                encoded_bytes: 0,
+                encodings: BTreeMap::new(),
+            })
+            .collect();
+        for row_group in &self.row_groups {
+            for (column, chunk) in columns.iter_mut().zip(&row_group.columns) {
+                column.arrow_bytes += chunk.arrow_bytes;
+                column.encoded_bytes += chunk.encoded_bytes();
+                *column
+                    .encodings
+                    .entry(chunk.encoding.to_string())
+                    .or_default() += 1;
+            }
+        }
+        WriteSummary {
+            rows: self.row_groups.iter().map(|group| group.rows as u64).sum(),
+            bytes,
+            row_groups: self.row_groups.len(),
+            columns,
+        }
+    }
+}
+
+fn parts(column: &EncodedColumn) -> Parts<'_> {
+    Parts {
+        encoding: &column.encoding,
+        zones: column.zones.clone(),
+        data: column.data.clone(),
+    }
+}
+
+/// The entries of several zone maps in one.
+fn join(zones: &[ZoneMap]) -> Result<ZoneMap> {
+    let min: Vec<_> = zones.iter().map(|z| z.min.as_ref()).collect();
+    let max: Vec<_> = zones.iter().map(|z| z.max.as_ref()).collect();
+    Ok(ZoneMap {
+        min: concat(&min)?,
+        max: concat(&max)?,
+        null_count: zones.iter().flat_map(|z| z.null_count.iter()).collect(),
+        exact: zones.iter().flat_map(|z| z.exact.iter()).collect(),
+    })
+}
+
+/// The object as it grows.
+#[derive(Debug)]
+struct Output {
+    store: Arc<dyn ObjectStore>,
+    location: Path,
+    /// The start of the file, until the upload is open.
+    header: Option<Bytes>,
+    upload: Option<WriteMultipart>,
+    /// Bytes so far.
+    offset: u64,
+}
+
+impl Output {
+    fn new(store: Arc<dyn ObjectStore>, location: Path, header: Vec<u8>) -> Self {
+        Self {
+            store,
+            location,
+            header: Some(header.into()),
+            upload: None,
+            offset: 0,
+        }
+    }
+
+    /// Starts the upload, the first time.
+    async fn open(&mut self) -> Result<()> {
+        if self.header.is_some() {
+            let upload = self.store.put_multipart(&self.location).await?;
+            self.upload = Some(WriteMultipart::new_with_chunk_size(upload, PART_BYTES));
+        }
+        match self.header.take() {
+            Some(header) => self.put(header),
+            None => Ok(()),
+        }
+    }
+
+    fn put(&mut self, bytes: Bytes) -> Result<()> {
+        let Some(upload) = &mut self.upload else {
+            return Err(Error::Internal("the output is not open".into()));
+        };
+        self.offset += bytes.len() as u64;
+        upload.put(bytes);
+        Ok(())
+    }
+
+    /// Waits until few parts are under way.
+    async fn wait(&mut self) -> Result<()> {
+        if let Some(upload) = &mut self.upload {
+            upload.wait_for_capacity(PARALLEL_PARTS).await?;
+        }
+        Ok(())
+    }
+
+    async fn complete(&mut self) -> Result<()> {
+        if let Some(upload) = self.upload.take() {
+            upload.finish().await?;
+        }
+        Ok(())
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        if let Some(upload) = self.upload.take() {
+            upload.abort().await?;
+        }
+        Ok(())
+    }
+
+    /// Stores do not all clean up when an upload is dropped; without a runtime, that has to do.
+    fn abort_in_background(&mut self) {
+        if let (Some(upload), Ok(runtime)) =
+            (self.upload.take(), tokio::runtime::Handle::try_current())
+        {
+            runtime.spawn(upload.abort());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_groups_end_at_rows_or_bytes() {
+        let empty = Filling::default();
+        assert_eq!(empty.room(1000, 400, 400), 400);
+        assert_eq!(empty.room(1000, 4000, 4000), 1000);
+        let filling = Filling {
+            rows: 900,
+            ..Filling::default()
+        };
+        assert_eq!(filling.room(1000, 400, 400), 100);
+        // Rows of 64 KiB: 2048 fill a row group, those of 100 MiB one at a time.
+        assert_eq!(empty.room(1 << 18, 10_000, 10_000 << 16), 2048);
+        assert_eq!(filling.room(1 << 18, 10_000, 10_000 << 16), 1148);
+        assert_eq!(empty.room(1 << 18, 10, 1000 << 20), 1);
+        let full = Filling {
+            rows: 7,
+            arrow_bytes: ROW_GROUP_ARROW_BYTES,
+            ..Filling::default()
+        };
+        assert_eq!(full.room(1 << 18, 10, 1000), 1);
+    }
+}

@@ -1,0 +1,76 @@
+//! Another implementation of Arrow opens our files.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::*;
+use serde_json::Value;
+
+/// What `check_with_pyarrow.py` says, or nothing where there is no pyarrow.
+fn pyarrow(table: &Path) -> Option<Value> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check_with_pyarrow.py");
+    let Ok(output) = Command::new("python3").arg(script).arg(table).output() else {
+        eprintln!("skipped: python3 not installed");
+        return None;
+    };
+    if output.status.code() == Some(3) {
+        eprintln!("skipped: pyarrow not installed");
+        return None;
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[tokio::test]
+async fn pyarrow_lists_columns_and_row_groups() {
+    let table = every_type(2500);
+    let (bytes, _) = write(table.schema(), &[table.clone()], rows_per_group(1000))
+        .await
+        .unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &bytes).unwrap();
+    let (metadata, _) = read(bytes).await.unwrap();
+    let Some(seen) = pyarrow(file.path()) else {
+        return;
+    };
+
+    let columns = seen["columns"].as_array().unwrap();
+    assert_eq!(columns.len(), table.num_columns());
+    for (column, field) in columns.iter().zip(table.schema().fields()) {
+        assert_eq!(column["name"], *field.name());
+        assert_eq!(column["metadata"]["ARROW:extension:name"], "vectile.column");
+        let data_type = field.data_type().to_string();
+        assert_eq!(column["metadata"]["ARROW:extension:metadata"], data_type);
+        let parts = column["type"].as_str().unwrap();
+        assert!(
+            parts.starts_with("struct<encoding: string not null, zones: "),
+            "{parts}"
+        );
+    }
+    let row_groups = seen["row_groups"].as_array().unwrap();
+    assert_eq!(row_groups.len(), metadata.num_row_groups());
+    for (seen, ours) in row_groups.iter().zip(metadata.row_groups()) {
+        assert_eq!(seen["rows"], 1);
+        for (index, chunk) in ours.columns.iter().enumerate() {
+            assert_eq!(seen["encodings"][index], *chunk.encoding);
+            assert_eq!(seen["data_bytes"][index], chunk.data.end - chunk.data.start);
+        }
+    }
+}
+
+#[tokio::test]
+async fn pyarrow_opens_a_table_without_rows() {
+    let table = small(0);
+    let (bytes, _) = write(table.schema(), &[], rows_per_group(1000))
+        .await
+        .unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &bytes).unwrap();
+    if let Some(seen) = pyarrow(file.path()) {
+        assert_eq!(seen["columns"].as_array().unwrap().len(), 3);
+        assert_eq!(seen["row_groups"].as_array().unwrap().len(), 0);
+    }
+}

@@ -1,0 +1,377 @@
+//! What is written is read back, whatever the types and the sizes of batches and row groups.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::datatypes::*;
+use common::*;
+use vectile_file::*;
+
+#[tokio::test]
+async fn every_type_round_trips_in_every_partition() {
+    let table = every_type(2500);
+    let schema = table.schema();
+    let pieces = [
+        table.slice(0, 1),
+        table.slice(1, 0),
+        table.slice(1, 1999),
+        table.slice(2000, 500),
+    ];
+    for row_group_rows in [700, 1024, 2500, 1 << 18] {
+        let (bytes, summary) = write(schema.clone(), &pieces, rows_per_group(row_group_rows))
+            .await
+            .unwrap();
+        assert_eq!(summary.rows, 2500);
+        assert_eq!(summary.bytes, bytes.len() as u64);
+        assert_eq!(summary.row_groups, 2500usize.div_ceil(row_group_rows));
+        let (metadata, batches) = read(bytes).await.unwrap();
+        assert_eq!(metadata.schema(), &schema);
+        assert_eq!(metadata.num_rows(), 2500);
+        let mut start = 0;
+        for batch in &batches {
+            for (index, column) in batch.columns().iter().enumerate() {
+                let written = table.column(index).slice(start, batch.num_rows());
+                let name = schema.field(index).name();
+                assert_eq!(
+                    column.to_data(),
+                    written.to_data(),
+                    "{name}, row groups of {row_group_rows}"
+                );
+            }
+            start += batch.num_rows();
+        }
+        assert_eq!(start, 2500);
+    }
+}
+
+#[tokio::test]
+async fn row_groups_are_as_large_as_asked_for() {
+    let table = small(1000);
+    let batches: Vec<_> = (0..10).map(|i| table.slice(i * 100, 100)).collect();
+    for rows in [1, 7, 100, 333, 1000, 5000] {
+        let (bytes, _) = write(table.schema(), &batches, rows_per_group(rows))
+            .await
+            .unwrap();
+        let (metadata, read) = read(bytes).await.unwrap();
+        let sizes: Vec<_> = metadata
+            .row_groups()
+            .iter()
+            .map(|group| group.rows)
+            .collect();
+        assert!(
+            sizes[..sizes.len() - 1].iter().all(|size| *size == rows),
+            "{sizes:?}"
+        );
+        assert_eq!(joined(&table.schema(), &read), table);
+    }
+}
+
+#[tokio::test]
+async fn tables_without_rows_or_columns_work() {
+    let empty = small(0);
+    let (bytes, summary) = write(empty.schema(), &[], WriterOptions::default())
+        .await
+        .unwrap();
+    assert_eq!((summary.rows, summary.row_groups), (0, 0));
+    let (metadata, batches) = read(bytes).await.unwrap();
+    assert_eq!(metadata.schema(), &empty.schema());
+    assert_eq!(metadata.row_group_statistics(2).min.len(), 0);
+    assert!(batches.is_empty());
+
+    let (bytes, _) = write(
+        empty.schema(),
+        &[empty.clone(), empty],
+        WriterOptions::default(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(read(bytes).await.unwrap().0.num_rows(), 0);
+
+    let schema = Arc::new(Schema::empty());
+    let options = RecordBatchOptions::new().with_row_count(Some(2500));
+    let no_columns = RecordBatch::try_new_with_options(schema.clone(), vec![], &options).unwrap();
+    let (bytes, _) = write(schema, &[no_columns], rows_per_group(1000))
+        .await
+        .unwrap();
+    let (metadata, batches) = read(bytes).await.unwrap();
+    assert_eq!(metadata.num_rows(), 2500);
+    let rows: Vec<_> = batches.iter().map(RecordBatch::num_rows).collect();
+    assert_eq!(rows, [1000, 1000, 500]);
+
+    let nothing_of_anything = every_type(0);
+    let schema = nothing_of_anything.schema();
+    let (bytes, _) = write(schema.clone(), &[], WriterOptions::default())
+        .await
+        .unwrap();
+    assert_eq!(read(bytes).await.unwrap().0.schema(), &schema);
+}
+
+#[tokio::test]
+async fn metadata_and_equal_names_are_kept() {
+    let notes = |note: &str| HashMap::from([("note".to_owned(), note.to_owned())]);
+    let schema = Arc::new(Schema::new_with_metadata(
+        vec![
+            Field::new("same", DataType::Int32, true).with_metadata(notes("first")),
+            Field::new("same", DataType::Int32, false).with_metadata(notes("second")),
+            Field::new("", DataType::Int32, false),
+        ],
+        notes("table \u{1f980}"),
+    ));
+    let column: ArrayRef = Arc::new(Int32Array::from(vec![3, 4]));
+    let columns = vec![column.clone(), column.clone(), column];
+    let table = RecordBatch::try_new(schema.clone(), columns).unwrap();
+    let (bytes, _) = write(schema.clone(), &[table.clone()], WriterOptions::default())
+        .await
+        .unwrap();
+    let (metadata, batches) = read(bytes).await.unwrap();
+    assert_eq!(metadata.schema(), &schema);
+    assert_eq!(batches, [table]);
+}
+
+#[tokio::test]
+async fn the_same_table_gives_the_same_bytes() {
+    let table = every_type(1500);
+    let one = write(table.schema(), &[table.clone()], rows_per_group(1000))
+        .await
+        .unwrap();
+    let halves = [table.slice(0, 750), table.slice(750, 750)];
+    let two = write(table.schema(), &halves, rows_per_group(1000))
+        .await
+        .unwrap();
+    let again = write(table.schema(), &halves, rows_per_group(1000))
+        .await
+        .unwrap();
+    assert_eq!(two.0, again.0);
+    assert_eq!(one.1.rows, two.1.rows);
+}
+
+#[tokio::test]
+async fn only_what_is_asked_for_is_read() {
+    let table = small(5000);
+    let (bytes, summary) = write(table.schema(), &[table], rows_per_group(2048))
+        .await
+        .unwrap();
+    let store = store_of(bytes).await;
+    let metadata = metadata_of(&store).await.unwrap();
+    assert_eq!(metadata.num_row_groups(), 3);
+    let options = ReadOptions::default();
+
+    let zones = Fetch {
+        row_group: 1,
+        zones: vec![2, 0, 2],
+        ..Fetch::default()
+    };
+    let zones = read_row_group(&store, &location(), &metadata, &zones, &options)
+        .await
+        .unwrap();
+    assert!(zones.columns.iter().all(Option::is_none));
+    assert!(zones.zones[1].is_none());
+    assert_eq!(zones.zones[0].as_ref().unwrap().null_count.len(), 2);
+    let chunks = &metadata.row_group(1).columns;
+    let zone_bytes = |c: usize| chunks[c].zones.end - chunks[c].zones.start;
+    assert_eq!(zones.bytes_read, zone_bytes(0) + zone_bytes(2));
+
+    let data = Fetch {
+        row_group: 1,
+        data: vec![1],
+        zones: vec![],
+    };
+    let data = read_row_group(&store, &location(), &metadata, &data, &options)
+        .await
+        .unwrap();
+    assert_eq!(data.columns[1].as_ref().unwrap().len(), 2048);
+    assert_eq!(data.bytes_read, chunks[1].data.end - chunks[1].data.start);
+
+    let none = Fetch::default();
+    let none = read_row_group(&store, &location(), &metadata, &none, &options)
+        .await
+        .unwrap();
+    assert_eq!(none.bytes_read, 0);
+    let encoded: u64 = summary
+        .columns
+        .iter()
+        .map(|column| column.encoded_bytes)
+        .sum();
+    assert!(encoded < summary.bytes);
+    assert!(metadata.footer_bytes() < summary.bytes);
+    assert!(metadata.memory_size() > 0);
+}
+
+#[tokio::test]
+async fn what_is_not_there_cannot_be_asked_for() {
+    let table = small(10);
+    let (bytes, _) = write(table.schema(), &[table], WriterOptions::default())
+        .await
+        .unwrap();
+    let store = store_of(bytes).await;
+    let metadata = metadata_of(&store).await.unwrap();
+    for fetch in [
+        Fetch {
+            row_group: 1,
+            ..Fetch::default()
+        },
+        Fetch {
+            data: vec![3],
+            ..Fetch::default()
+        },
+        Fetch {
+            zones: vec![usize::MAX],
+            ..Fetch::default()
+        },
+    ] {
+        let options = ReadOptions::default();
+        let error = read_row_group(&store, &location(), &metadata, &fetch, &options)
+            .await
+            .unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn row_group_statistics_have_an_entry_per_row_group() {
+    let table = small(3000);
+    let (bytes, _) = write(table.schema(), &[table.clone()], rows_per_group(1024))
+        .await
+        .unwrap();
+    let (metadata, _) = read(bytes).await.unwrap();
+    for column in 0..3 {
+        let zones = metadata.row_group_statistics(column);
+        assert_eq!(
+            (zones.min.len(), zones.max.len(), zones.exact.len()),
+            (3, 3, 3)
+        );
+        let nulls: Vec<u64> = zones.null_count.values().to_vec();
+        let expected = |start, len| table.column(column).slice(start, len).null_count() as u64;
+        assert_eq!(
+            nulls,
+            [expected(0, 1024), expected(1024, 1024), expected(2048, 952)]
+        );
+    }
+}
+
+#[tokio::test]
+async fn tables_with_large_footers_are_read() {
+    let columns = 700;
+    let fields: Vec<_> = (0..columns)
+        .map(|i| {
+            Field::new(
+                format!("a column with quite a long name {i}"),
+                DataType::Int32,
+                false,
+            )
+        })
+        .collect();
+    let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..8));
+    let schema = Arc::new(Schema::new(fields));
+    let table = RecordBatch::try_new(schema.clone(), vec![column; columns]).unwrap();
+    let (bytes, _) = write(schema.clone(), &[table.clone()], rows_per_group(2))
+        .await
+        .unwrap();
+    let (metadata, batches) = read(bytes).await.unwrap();
+    assert!(metadata.footer_bytes() > 128 << 10);
+    assert_eq!(joined(&schema, &batches), table);
+}
+
+#[tokio::test]
+async fn dictionaries_that_overflow_their_keys_split_row_groups() {
+    let batch = |start: i32| {
+        let words = StringArray::from_iter_values((start..start + 100).map(|i| i.to_string()));
+        let keys = Int8Array::from_iter_values(0..100);
+        let array: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(words)));
+        RecordBatch::try_from_iter([("d", array)]).unwrap()
+    };
+    let batches = [batch(0), batch(100), batch(200)];
+    let (bytes, _) = write(batches[0].schema(), &batches, WriterOptions::default())
+        .await
+        .unwrap();
+    let (metadata, read) = read(bytes).await.unwrap();
+    assert_eq!(metadata.num_rows(), 300);
+    let values =
+        |batch: &RecordBatch| arrow::compute::cast(batch.column(0), &DataType::Utf8).unwrap();
+    let read: Vec<_> = read.iter().map(values).collect();
+    let written: Vec<_> = batches.iter().map(values).collect();
+    assert_eq!(read, written);
+}
+
+#[tokio::test]
+async fn futures_can_be_spawned() {
+    let table = small(100);
+    let (bytes, _) = write(table.schema(), &[table], WriterOptions::default())
+        .await
+        .unwrap();
+    let store = store_of(bytes).await;
+    let rows = tokio::spawn(async move {
+        let metadata = metadata_of(&store).await.unwrap();
+        let fetch = Fetch {
+            data: vec![0],
+            ..Fetch::default()
+        };
+        let options = ReadOptions {
+            verify_checksums: false,
+        };
+        let data = read_row_group(&store, &location(), &metadata, &fetch, &options)
+            .await
+            .unwrap();
+        data.columns[0].as_ref().unwrap().len()
+    });
+    assert_eq!(rows.await.unwrap(), 100);
+}
+
+#[tokio::test]
+async fn batches_that_do_not_fit_are_refused_and_the_writer_goes_on() {
+    let table = small(10);
+    let store = memory();
+    let mut writer = Writer::try_new(
+        store.clone(),
+        location(),
+        table.schema(),
+        WriterOptions::default(),
+    )
+    .unwrap();
+    let other = table.project(&[1, 0, 2]).unwrap();
+    let fewer = table.project(&[0]).unwrap();
+    let ids: ArrayRef = Arc::new(Int64Array::from(vec![None, Some(1)]));
+    let mut columns = table.slice(0, 2).columns().to_vec();
+    columns[0] = ids;
+    let nulls =
+        RecordBatch::try_from_iter(["id", "price", "name"].into_iter().zip(columns)).unwrap();
+    for batch in [other, fewer, nulls] {
+        let error = writer.write(&batch).await.unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+    }
+    writer.write(&table).await.unwrap();
+    assert_eq!(writer.finish().await.unwrap().rows, 10);
+    assert_eq!(metadata_of(&store).await.unwrap().num_rows(), 10);
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused() {
+    let schema = small(0).schema();
+    let open = |options| Writer::try_new(memory(), location(), schema.clone(), options);
+    let unknown = WriterOptions {
+        pins: HashMap::from([("nmae".to_owned(), vectile_encodings::Encoding::Plain)]),
+        ..WriterOptions::default()
+    };
+    let error = open(unknown).unwrap_err().to_string();
+    assert!(error.contains("'nmae'"), "{error}");
+    assert!(open(rows_per_group(0)).is_err());
+    assert!(open(rows_per_group(MAX_ROW_GROUP_ROWS + 1)).is_err());
+}
+
+#[tokio::test]
+async fn pinned_columns_are_encoded_as_asked() {
+    let table = small(2000);
+    let options = WriterOptions {
+        pins: HashMap::from([("id".to_owned(), vectile_encodings::Encoding::Plain)]),
+        ..WriterOptions::default()
+    };
+    let (bytes, summary) = write(table.schema(), &[table.clone()], options)
+        .await
+        .unwrap();
+    let encodings: Vec<_> = summary.columns[0].encodings.keys().collect();
+    assert!(encodings[0].starts_with("plain"), "{encodings:?}");
+    assert_eq!(read(bytes).await.unwrap().1, [table]);
+}
