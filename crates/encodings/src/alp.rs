@@ -1,0 +1,579 @@
+//! `alp`: floats that are decimals, as integers. Loses to `alp_rd` on floats that use all their
+//! digits, to `dict` on few distinct values.
+//!
+//! ```text
+//! header   u64 reference (two's complement): the smallest decimal integer of the chunk
+//! buffer   u8 exponent e of each vector, at most 18 (f32: 10)
+//! buffer   u8 factor f of each vector, at most e
+//! then     decimal integer - reference of each value, see `ints`
+//! then     the exceptions, as the bits of the value, see `patches`
+//! ```
+//!
+//! A value `v` of a vector is stored as the integer `d` nearest to `v * 10^e * 10^-f` if
+//! `d * 10^f * 10^-e` gives back `v` bit for bit, products computed left to right in the value's
+//! own type. Other values (-0.0, NaN and infinities always) are exceptions; their `d` is that of
+//! a neighbour. `d` is at most 2^51 - 1 (f32: 2^24) in magnitude and `d * 10^f` fits an `i64`,
+//! so both are exact and the second may be computed in integers as well.
+//!
+//! Departures from the published code: `d * 10^f` is a product of floats, which rounds as the
+//! integer's conversion does and vectorises everywhere; the integers of an `f32` go up to 2^24
+//! instead of 2^22, a digit more; samples are not evenly spaced, see `float::sample`.
+//!
+//! Bits per value: the integers', 80 (f32: 48) for each exception, 16 bits a vector.
+
+use arrow::buffer::Buffer;
+
+use crate::VECTOR_LEN;
+use crate::bitpack::Mask;
+use crate::error::{Result, ensure};
+use crate::float::{self, Float, SAMPLES};
+use crate::ints::{self, Ints};
+use crate::patches::{Patches, PatchesWriter};
+use crate::residuals::bit_length;
+use crate::selection::set_bit;
+use crate::simd::dispatched;
+use crate::wire::{ChunkReader, ChunkWriter};
+
+const PART: &str = "alp";
+/// Vectors that the candidate scales are searched in, evenly spread.
+const SAMPLE_VECTORS: usize = 12;
+/// Scales that every vector tries.
+const MAX_CANDIDATES: usize = 5;
+/// A vector stops trying candidates after so many in a row that are no better.
+const MAX_WORSE: usize = 2;
+
+/// How the values of a vector become integers: times `10^exponent * 10^-factor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Scale {
+    exponent: u8,
+    factor: u8,
+}
+
+/// The factors of a scale.
+#[derive(Clone, Copy)]
+struct Factors<F> {
+    /// `10^exponent`, then `10^-factor`: to the integer.
+    power: F,
+    fraction: F,
+    /// `10^factor`, then `10^-exponent`: from the integer.
+    unpower: F,
+    unfraction: F,
+    /// The largest integer.
+    limit: i64,
+}
+
+impl Scale {
+    /// From the largest exponent and factor down: earlier ones win ties.
+    fn all<F: Float>() -> impl Iterator<Item = Self> {
+        let exponents = (0..=F::MAX_EXPONENT).rev();
+        exponents.flat_map(|exponent| (0..=exponent).rev().map(move |factor| Self { exponent, factor }))
+    }
+
+    #[inline(always)]
+    fn factors<F: Float>(self) -> Factors<F> {
+        Factors {
+            power: F::power(self.exponent),
+            fraction: F::fraction(self.factor),
+            unpower: F::power(self.factor),
+            unfraction: F::fraction(self.exponent),
+            limit: F::MAX_INTEGER.min(i64::MAX / 10i64.pow(u32::from(self.factor))),
+        }
+    }
+}
+
+impl<F: Float> Factors<F> {
+    #[inline(always)]
+    fn to_integer(self, value: F) -> i64 {
+        (value * self.power * self.fraction).nearest_integer()
+    }
+
+    #[inline(always)]
+    fn to_float(self, unpacked: F::Unpacked) -> F {
+        F::from_unpacked(unpacked) * self.unpower * self.unfraction
+    }
+
+    /// Whether `integer` gives back `value`.
+    #[inline(always)]
+    fn holds(self, integer: i64, value: F) -> bool {
+        let same = self.to_float(F::unpacked(integer)).to_bits64() == value.to_bits64();
+        same & (integer.wrapping_add(self.limit) as u64 <= 2 * self.limit as u64)
+    }
+
+    /// The smallest integer whose float's key is at least `key`; `limit + 1` if there is none.
+    ///
+    /// Floats ascend with their integers, so this is a search with a good first guess: the nearest
+    /// integer, from which steps grow until they bracket the answer.
+    fn first_at_least(self, key: i64) -> i64 {
+        let (mut below, mut found) = (-self.limit - 1, self.limit + 1);
+        let mut probe = self.to_integer(F::from_key(key)).clamp(-self.limit, self.limit);
+        let mut step = 1;
+        loop {
+            let next = if self.to_float(F::unpacked(probe)).key() >= key {
+                found = probe;
+                found - step
+            } else {
+                below = probe;
+                below + step
+            };
+            if found - below <= 1 {
+                return found;
+            }
+            let inside = below < next && next < found;
+            probe = if inside { next } else { below + (found - below) / 2 };
+            step = (step * 2).min(2 * self.limit + 2);
+        }
+    }
+}
+
+/// Appends `values`.
+pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
+    let candidates = candidates(values);
+    let (mut exponents, mut factors) = (vec![], vec![]);
+    let mut integers = Vec::with_capacity(values.len().next_multiple_of(VECTOR_LEN));
+    let mut exceptions = PatchesWriter::default();
+    for (vector, rows) in float::vectors(values) {
+        let scale = best_scale(&candidates, &vector[..rows]);
+        exponents.push(scale.exponent);
+        factors.push(scale.factor);
+        let mut converted = [0; VECTOR_LEN];
+        let mut unequal = [0; VECTOR_LEN / 64];
+        to_integers(&vector, scale.factors(), &mut converted, &mut unequal);
+        (rows..VECTOR_LEN).for_each(|row| set_bit(&mut unequal, row, false));
+        fill(&unequal, rows, &mut converted);
+        exceptions.push(&unequal, |row| vector[row].to_bits64());
+        integers.extend_from_slice(&converted[..rows]);
+    }
+    let reference = integers.iter().copied().min().unwrap_or(0);
+    let offsets: Vec<u64> = integers.iter().map(|d| d.wrapping_sub(reference) as u64).collect();
+    out.u64(reference as u64);
+    out.buffer(exponents);
+    out.buffer(factors);
+    out.append(ints::encode(&offsets, 0));
+    exceptions.finish(out);
+}
+
+dispatched! {
+    /// The integer of each value, and which values it does not give back.
+    fn to_integers<F: Float>(
+        values: &[F; VECTOR_LEN],
+        factors: Factors<F>,
+        out: &mut [i64; VECTOR_LEN],
+        unequal: &mut Mask,
+    ) {
+        let rows = values.as_chunks::<64>().0.iter().zip(out.as_chunks_mut::<64>().0);
+        for ((values, out), word) in rows.zip(unequal) {
+            let mut mask = 0;
+            for bit in 0..64 {
+                out[bit] = factors.to_integer(values[bit]);
+                mask |= u64::from(!factors.holds(out[bit], values[bit])) << bit;
+            }
+            *word = mask;
+        }
+    }
+}
+
+/// Gives each exception the integer before it (the first ones that behind them), which costs least
+/// whatever the integers' encoding.
+fn fill(exceptions: &Mask, rows: usize, integers: &mut [i64; VECTOR_LEN]) {
+    if *exceptions == [0; VECTOR_LEN / 64] {
+        return;
+    }
+    let is_exception = |row: usize| exceptions[row / 64] >> (row % 64) & 1 == 1;
+    let first = (0..rows).find(|row| !is_exception(*row));
+    let mut previous = first.map_or(0, |row| integers[row]);
+    for (row, integer) in integers[..rows].iter_mut().enumerate() {
+        if is_exception(row) {
+            *integer = previous;
+        }
+        previous = *integer;
+    }
+}
+
+/// The scales that are best for most sampled vectors, the most frequent first.
+fn candidates<F: Float>(values: &[F]) -> Vec<Scale> {
+    let mut wins: Vec<(usize, Scale)> = vec![];
+    for rows in crate::choose::sample_ranges(values.len(), SAMPLE_VECTORS) {
+        let sample = float::sample(&values[rows]);
+        let sizes = Scale::all::<F>().filter_map(|scale| Some((estimate(&sample, scale)?, scale)));
+        if let Some((_, best)) = sizes.min_by_key(|(bits, _)| *bits) {
+            match wins.iter_mut().find(|(_, scale)| *scale == best) {
+                Some((count, _)) => *count += 1,
+                None => wins.push((1, best)),
+            }
+        }
+    }
+    wins.sort_unstable_by(|a, b| b.cmp(a));
+    wins.truncate(MAX_CANDIDATES);
+    wins.into_iter().map(|(_, scale)| scale).collect()
+}
+
+/// The best candidate for the vector `values`.
+fn best_scale<F: Float>(candidates: &[Scale], values: &[F]) -> Scale {
+    let [first, others @ ..] = candidates else {
+        return Scale { exponent: 0, factor: 0 };
+    };
+    if others.is_empty() {
+        return *first;
+    }
+    let sample = float::sample(values);
+    let size = |scale| estimate(&sample, scale).unwrap_or(usize::MAX);
+    let (mut best, mut worse) = ((size(*first), *first), 0);
+    for scale in others {
+        let bits = size(*scale);
+        if bits < best.0 {
+            (best, worse) = ((bits, *scale), 0);
+        } else {
+            worse += 1;
+            if worse == MAX_WORSE {
+                break;
+            }
+        }
+    }
+    best.1
+}
+
+/// Bits that the sampled values take; `None` with fewer than two values that are no exceptions.
+fn estimate<F: Float>(sample: &[F; SAMPLES], scale: Scale) -> Option<usize> {
+    let (exceptions, low, high) = sampled_range(sample, scale.factors());
+    let width = bit_length(high.wrapping_sub(low) as u64);
+    (exceptions + 2 <= SAMPLES).then_some(SAMPLES * width + exceptions * (F::BITS + 16))
+}
+
+dispatched! {
+    /// The number of exceptions; the smallest and largest integer of the others.
+    fn sampled_range<F: Float>(sample: &[F; SAMPLES], factors: Factors<F>) -> (usize, i64, i64) {
+        let (mut exceptions, mut low, mut high) = (0, i64::MAX, i64::MIN);
+        for value in sample {
+            let integer = factors.to_integer(*value);
+            let holds = factors.holds(integer, *value);
+            exceptions += u64::from(!holds);
+            low = low.min(if holds { integer } else { i64::MAX });
+            high = high.max(if holds { integer } else { i64::MIN });
+        }
+        (exceptions as usize, low, high)
+    }
+}
+
+/// A parsed column of floats.
+///
+/// Invariants, checked by [`Alp::parse`]: a scale for each vector, with factor <= exponent <= the
+/// type's largest. Integers beyond the type's largest show only when decoded: they give some float.
+#[derive(Clone, Debug)]
+pub(crate) struct Alp {
+    reference: i64,
+    exponents: Buffer,
+    factors: Buffer,
+    integers: Ints,
+    exceptions: Patches,
+}
+
+impl Alp {
+    pub fn parse<F: Float>(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+        let vectors = len.div_ceil(VECTOR_LEN);
+        let reference = reader.u64()? as i64;
+        let exponents = reader.buffer_of(vectors, PART)?;
+        let factors = reader.buffer_of(vectors, PART)?;
+        for (exponent, factor) in exponents.iter().zip(factors.iter()) {
+            ensure(factor <= exponent && *exponent <= F::MAX_EXPONENT, PART, || {
+                format!("exponent {exponent} and factor {factor}, at most {}", F::MAX_EXPONENT)
+            })?;
+        }
+        Ok(Self {
+            reference,
+            exponents,
+            factors,
+            integers: Ints::parse(reader, len)?,
+            exceptions: Patches::parse(reader, vectors, F::BITS / 8)?,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.integers.len()
+    }
+
+    pub fn describe(&self) -> String {
+        format!("alp({})", self.integers.describe())
+    }
+
+    fn scale(&self, vector: usize) -> Scale {
+        Scale {
+            exponent: self.exponents.get(vector).map_or(0, |e| *e),
+            factor: self.factors.get(vector).map_or(0, |f| *f),
+        }
+    }
+
+    /// The values of a vector. Entries beyond the end are arbitrary.
+    pub fn decode<F: Float>(&self, vector: usize, out: &mut [F; VECTOR_LEN]) -> Result<()> {
+        let mut integers = [F::Unpacked::default(); VECTOR_LEN];
+        self.integers.decode(vector, F::unpacked(self.reference), &mut integers)?;
+        to_floats(&integers, self.scale(vector).factors(), out);
+        for (row, bits) in self.exceptions.of(vector) {
+            out[row] = F::from_bits64(bits);
+        }
+        Ok(())
+    }
+
+    /// Which rows of a vector hold a value with a key in `low..=high`, compared as integers. Bits
+    /// beyond the end are arbitrary.
+    pub fn in_range<F: Float>(&self, vector: usize, low: i64, high: i64, out: &mut Mask) -> Result<()> {
+        let factors: Factors<F> = self.scale(vector).factors();
+        let first = factors.first_at_least(low);
+        let last = match high.checked_add(1) {
+            Some(above) => factors.first_at_least(above) - 1,
+            None => factors.limit,
+        };
+        if low > high || first > last || last < self.reference {
+            out.fill(0);
+        } else {
+            let offset = |integer: i64| integer.max(self.reference).wrapping_sub(self.reference) as u64;
+            self.integers.in_range(vector, offset(first), offset(last), out)?;
+        }
+        for (row, bits) in self.exceptions.of(vector) {
+            set_bit(out, row, (low..=high).contains(&F::from_bits64(bits).key()));
+        }
+        Ok(())
+    }
+}
+
+dispatched! {
+    fn to_floats<F: Float>(
+        integers: &[F::Unpacked; VECTOR_LEN],
+        factors: Factors<F>,
+        out: &mut [F; VECTOR_LEN],
+    ) {
+        for (to, integer) in out.iter_mut().zip(integers) {
+            *to = factors.to_float(*integer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::buffer::Buffer;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::float::tests::{columns, parse, values};
+
+    fn encoded<F: Float>(values: &[F]) -> Vec<u8> {
+        let mut out = ChunkWriter::default();
+        encode(values, &mut out);
+        out.finish()
+    }
+
+    fn parsed<F: Float>(bytes: Vec<u8>, len: usize) -> Result<Alp> {
+        let mut reader = ChunkReader::new(&Buffer::from_vec(bytes))?;
+        let alp = Alp::parse::<F>(&mut reader, len)?;
+        reader.finish()?;
+        Ok(alp)
+    }
+
+    fn decoded<F: Float>(alp: &Alp) -> Vec<F> {
+        let mut all = vec![];
+        for vector in 0..alp.len().div_ceil(VECTOR_LEN) {
+            let mut out = [F::default(); VECTOR_LEN];
+            alp.decode(vector, &mut out).unwrap();
+            all.extend_from_slice(&out[..(alp.len() - all.len()).min(VECTOR_LEN)]);
+        }
+        all
+    }
+
+    fn bits<F: Float>(values: &[F]) -> Vec<u64> {
+        values.iter().map(|value| value.to_bits64()).collect()
+    }
+
+    fn check_round_trip<F: Float>(values: &[F]) -> Alp {
+        let alp = parsed::<F>(encoded(values), values.len()).unwrap();
+        assert_eq!(bits(&decoded::<F>(&alp)), bits(values));
+        alp
+    }
+
+    fn check_range<F: Float>(alp: &Alp, values: &[F], low: i64, high: i64) {
+        for (vector, values) in values.chunks(VECTOR_LEN).enumerate() {
+            let mut mask = [0x5555; VECTOR_LEN / 64];
+            alp.in_range::<F>(vector, low, high, &mut mask).unwrap();
+            for (row, value) in values.iter().enumerate() {
+                let expected = (low..=high).contains(&value.key());
+                assert_eq!(mask[row / 64] >> (row % 64) & 1 == 1, expected, "row {row} of {vector}");
+            }
+        }
+    }
+
+    fn check_ranges<F: Float>(column: &[F], constants: [F; 2]) {
+        let alp = check_round_trip(column);
+        let some = |i: usize| column.get(i % column.len().max(1)).map_or(0, |value| value.key());
+        let keys = [constants[0].key(), constants[1].key(), some(0), some(977), i64::MIN, i64::MAX];
+        for low in keys {
+            for high in keys {
+                check_range(&alp, column, low, high);
+                check_range(&alp, column, low.saturating_add(1), high.saturating_sub(1));
+            }
+        }
+    }
+
+    /// `count` values `start * 10^-scale, (start + step) * 10^-scale, ..`
+    fn decimals<F: Float>(start: i64, step: i64, scale: i32, count: i64) -> Vec<F> {
+        (0..count).map(|i| parse(&format!("{}e-{scale}", start + i * step))).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn doubles_round_trip_and_compare(column in columns::<f64>(), a in values(), b in values()) {
+            check_ranges::<f64>(&column, [a, b]);
+        }
+
+        #[test]
+        fn floats_round_trip_and_compare(column in columns::<f32>(), a in values(), b in values()) {
+            check_ranges::<f32>(&column, [a, b]);
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_decode(
+            column in columns::<f64>(),
+            damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..8),
+        ) {
+            let mut bytes = encoded(&column);
+            for (at, byte) in damage {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            if let Ok(alp) = parsed::<f64>(bytes, column.len()) {
+                let mut mask = [0; VECTOR_LEN / 64];
+                for vector in 0..column.len().div_ceil(VECTOR_LEN) {
+                    let _ = alp.decode::<f64>(vector, &mut [0.0; VECTOR_LEN]);
+                    let _ = alp.in_range::<f64>(vector, 1, 1 << 62, &mut mask);
+                    let _ = alp.in_range::<f64>(vector, i64::MIN, i64::MAX, &mut mask);
+                }
+            }
+        }
+
+        #[test]
+        fn the_first_integer_of_a_key_is_the_first(key in values::<f64>(), exponent in 0..=18u8, factor in 0..=18u8) {
+            let factors: Factors<f64> = Scale { exponent, factor: factor.min(exponent) }.factors();
+            let first = factors.first_at_least(key.key());
+            let reached = |integer: i64| factors.to_float(f64::unpacked(integer)).key() >= key.key();
+            prop_assert!(first > factors.limit || reached(first));
+            prop_assert!(first <= -factors.limit || !reached(first - 1));
+        }
+    }
+
+    #[test]
+    fn every_length_round_trips() {
+        for len in [0, 1, 2, 31, 1023, 1024, 1025, 2048, 3000] {
+            check_ranges(&decimals::<f64>(-500, 1, 2, len), [0.0, 1.25]);
+            check_ranges(&decimals::<f32>(-500, 1, 2, len), [0.0, 1.25]);
+        }
+    }
+
+    #[test]
+    fn any_number_of_exceptions_round_trips() {
+        let nan = f64::from_bits(0x7FF8_0000_DEAD_BEEF);
+        for exceptions in [1, 2, 31, 32, 33, 500, 1022, 1023, 1024] {
+            let mut column = decimals::<f64>(-50_000, 99, 2, 2048);
+            let spread = (0..exceptions).map(|i| i * 389 % VECTOR_LEN);
+            spread.for_each(|row| column[row] = [nan, -0.0, f64::INFINITY, 5e-324, -nan][row % 5]);
+            check_ranges(&column, [nan, -0.0]);
+            let alp = check_round_trip(&column);
+            assert_eq!(alp.exceptions.of(0).count(), exceptions);
+            assert!(alp.exceptions.is_empty(1));
+        }
+        check_ranges(&[f32::NAN; 1024], [f32::NAN, f32::NEG_INFINITY]);
+    }
+
+    #[test]
+    fn decimals_take_the_bits_of_their_digits() {
+        let rows = 100 * VECTOR_LEN as i64;
+        let bits_per_value = |bytes: usize| bytes as f64 * 8.0 / rows as f64;
+        let shuffled = |scale| -> Vec<f64> {
+            (0..rows).map(|i| parse(&format!("{}e-{scale}", i * 7_919 % 100_003 - 20_000))).collect()
+        };
+        for scale in 0..8 {
+            let bits = bits_per_value(encoded(&shuffled(scale)).len());
+            assert!((16.9..17.5).contains(&bits), "scale {scale}: {bits} bits");
+        }
+        let floats: Vec<f32> = (0..rows).map(|i| (i * 7_919 % 10_007) as f32 / 100.0).collect();
+        let bits = bits_per_value(encoded(&floats).len());
+        assert!((13.9..14.5).contains(&bits), "{bits} bits");
+        // Seven digits, beyond what rounding in single precision could do.
+        let floats: Vec<f32> = (0..rows).map(|i| (8_000_000 + i * 7_919 % 1_000_003) as f32 / 100.0).collect();
+        let bits = bits_per_value(encoded(&floats).len());
+        assert!((19.9..20.5).contains(&bits), "{bits} bits");
+    }
+
+    #[test]
+    fn periodic_data_does_not_fool_the_sample() {
+        let column: Vec<f64> = (0..100 * 1024).map(|i| f64::from(i % 977) * 0.5).collect();
+        let bytes = encoded(&column).len();
+        assert!(bytes * 8 < column.len() * 12, "{bytes} bytes");
+        let alp = check_round_trip(&column);
+        assert!((0..100).all(|vector| alp.exceptions.is_empty(vector)));
+    }
+
+    #[test]
+    fn vectors_choose_their_own_scale() {
+        let mut column = decimals::<f64>(1, 17, 1, 20 * 1024);
+        column.extend(decimals::<f64>(1, 17, 9, 20 * 1024));
+        let alp = check_round_trip(&column);
+        assert_ne!(alp.scale(0), alp.scale(39));
+        assert!((0..40).all(|vector| alp.exceptions.is_empty(vector)));
+    }
+
+    #[test]
+    fn integers_give_back_their_value_in_integer_arithmetic_too() {
+        for scale in Scale::all::<f64>() {
+            let factors: Factors<f64> = scale.factors();
+            for integer in [0, 1, 99, 12_345_678_901, factors.limit].map(|i: i64| i.min(factors.limit)) {
+                let product = integer.checked_mul(10i64.pow(u32::from(scale.factor))).unwrap();
+                let expected = product as f64 * factors.unfraction;
+                assert_eq!(factors.to_float(f64::unpacked(integer)), expected, "{scale:?}");
+            }
+        }
+        for scale in Scale::all::<f32>() {
+            let factors: Factors<f32> = scale.factors();
+            for integer in [0, 1, 9_999_999, factors.limit] {
+                let product = integer.checked_mul(10i64.pow(u32::from(scale.factor))).unwrap();
+                let expected = product as f32 * factors.unfraction;
+                assert_eq!(factors.to_float(f32::unpacked(integer)), expected, "{scale:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn scales_and_lengths_are_checked() {
+        let column = decimals::<f32>(-500, 1, 2, 3000);
+        let with = |change: &dyn Fn(&mut ChunkWriter)| {
+            let mut out = ChunkWriter::default();
+            change(&mut out);
+            parsed::<f32>(out.finish(), 3000).map(|_| ()).unwrap_err().to_string()
+        };
+        let message = with(&|out| {
+            out.u64(0);
+            out.buffer(vec![3, 11, 2]);
+            out.buffer(vec![0; 3]);
+        });
+        assert_eq!(message, "corrupt alp: exponent 11 and factor 0, at most 10");
+        let message = with(&|out| {
+            out.u64(0);
+            out.buffer(vec![3; 3]);
+            out.buffer(vec![3, 3, 4]);
+        });
+        assert_eq!(message, "corrupt alp: exponent 3 and factor 4, at most 10");
+        let message = with(&|out| {
+            out.u64(0);
+            out.buffer(vec![3; 2]);
+        });
+        assert_eq!(message, "corrupt alp: a buffer of 2 bytes where 3 belong");
+        let message = with(&|out| {
+            out.u64(0);
+            out.buffer(vec![0; 3]);
+            out.buffer(vec![0; 3]);
+            out.append(ints::encode(&vec![0; 3000], 0));
+            out.u8(8);
+        });
+        assert_eq!(message, "corrupt patches: values of 8 bytes, at most 4 possible");
+        assert!(parsed::<f32>(encoded(&column), 2000).is_err());
+        assert!(parsed::<f32>(encoded(&column)[..200].to_vec(), 3000).is_err());
+    }
+}

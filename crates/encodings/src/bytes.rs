@@ -1,0 +1,160 @@
+//! Columns of byte strings: text, binary, views and fixed-size binary alike.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeBinaryArray, GenericByteArray,
+};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{
+    ArrowNativeType, BinaryType, BinaryViewType, ByteArrayType, DataType, LargeBinaryType, LargeUtf8Type,
+    StringViewType, Utf8Type,
+};
+
+use crate::error::{Error, Result, ensure};
+use crate::views;
+
+/// Whether values of the type are byte strings.
+pub(crate) fn is_bytes(data_type: &DataType) -> bool {
+    use DataType::*;
+    matches!(
+        data_type,
+        Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView | FixedSizeBinary(_)
+    )
+}
+
+/// Whether values of the type are text.
+pub(crate) fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// The value of each row; empty for nulls. `None` if the type is not one of byte strings.
+pub(crate) fn values(array: &dyn Array) -> Option<Vec<&[u8]>> {
+    fn collect<'a>(array: &dyn Array, value: impl Fn(usize) -> &'a [u8]) -> Vec<&'a [u8]> {
+        match array.nulls() {
+            None => (0..array.len()).map(value).collect(),
+            Some(nulls) => (0..array.len())
+                .map(|row| if nulls.is_valid(row) { value(row) } else { &[] })
+                .collect(),
+        }
+    }
+    Some(match array.data_type() {
+        DataType::Utf8 => {
+            let strings = array.as_string::<i32>();
+            collect(array, |row| strings.value(row).as_bytes())
+        }
+        DataType::LargeUtf8 => {
+            let strings = array.as_string::<i64>();
+            collect(array, |row| strings.value(row).as_bytes())
+        }
+        DataType::Utf8View => {
+            let strings = array.as_string_view();
+            collect(array, |row| strings.value(row).as_bytes())
+        }
+        DataType::Binary => {
+            let strings = array.as_binary::<i32>();
+            collect(array, |row| strings.value(row))
+        }
+        DataType::LargeBinary => {
+            let strings = array.as_binary::<i64>();
+            collect(array, |row| strings.value(row))
+        }
+        DataType::BinaryView => {
+            let strings = array.as_binary_view();
+            collect(array, |row| strings.value(row))
+        }
+        DataType::FixedSizeBinary(_) => {
+            let strings = array.as_fixed_size_binary();
+            collect(array, |row| strings.value(row))
+        }
+        _ => return None,
+    })
+}
+
+/// Collects values into an array of any type of byte strings.
+pub(crate) struct BytesBuilder {
+    pub data: Vec<u8>,
+    /// Where each value ends in `data`; ascends.
+    pub ends: Vec<usize>,
+}
+
+impl BytesBuilder {
+    pub fn with_capacity(rows: usize) -> Self {
+        Self {
+            data: vec![],
+            ends: Vec::with_capacity(rows),
+        }
+    }
+
+    pub fn push(&mut self, value: &[u8]) {
+        self.data.extend_from_slice(value);
+        self.ends.push(self.data.len());
+    }
+
+    /// The array. Fails where text is not UTF-8, a fixed size is not met, or there are more bytes
+    /// than the type's offsets can address.
+    pub fn finish(self, data_type: &DataType, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        Ok(match data_type {
+            DataType::Utf8 => self.offset_array::<Utf8Type>(nulls)?,
+            DataType::LargeUtf8 => self.offset_array::<LargeUtf8Type>(nulls)?,
+            DataType::Binary => self.offset_array::<BinaryType>(nulls)?,
+            DataType::LargeBinary => self.offset_array::<LargeBinaryType>(nulls)?,
+            DataType::Utf8View => Arc::new(views::text(self, nulls)?),
+            DataType::BinaryView => Arc::new(views::binary(self, nulls)?),
+            DataType::FixedSizeBinary(size) => self.fixed_array(*size, nulls)?,
+            other => return Err(Error::Unsupported(format!("{other} as byte strings"))),
+        })
+    }
+
+    fn offset_array<T: ByteArrayType>(self, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        T::Offset::from_usize(self.data.len()).ok_or_else(|| too_many_bytes(self.data.len()))?;
+        let offsets: Vec<T::Offset> = std::iter::once(0)
+            .chain(self.ends)
+            .map(|end| T::Offset::from_usize(end).unwrap_or_default())
+            .collect();
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+        let array = GenericByteArray::<T>::try_new(offsets, Buffer::from_vec(self.data), nulls)
+            .map_err(|e| crate::error::corrupt("text", e.to_string()))?;
+        Ok(Arc::new(array))
+    }
+
+    fn fixed_array(self, size: i32, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        let rows = self.ends.len();
+        let size_bytes = usize::try_from(size).unwrap_or(0);
+        let mut data = self.data;
+        if nulls.is_some() {
+            // null rows are stored as empty values
+            let mut padded = vec![0; rows * size_bytes];
+            let mut start = 0;
+            for (row, end) in self.ends.iter().enumerate() {
+                let value = &data[start..*end];
+                ensure(value.is_empty() || value.len() == size_bytes, "binary", || {
+                    format!("a value of {} bytes in FixedSizeBinary({size})", value.len())
+                })?;
+                padded[row * size_bytes..][..value.len()].copy_from_slice(value);
+                start = *end;
+            }
+            data = padded;
+        } else {
+            let regular = self.ends.iter().enumerate().all(|(row, end)| *end == (row + 1) * size_bytes);
+            ensure(regular, "binary", || format!("values that are not FixedSizeBinary({size})"))?;
+        }
+        let array = if size == 0 {
+            FixedSizeBinaryArray::try_new_with_len(size, Buffer::from_vec(data), nulls, rows)?
+        } else {
+            FixedSizeBinaryArray::try_new(size, Buffer::from_vec(data), nulls)?
+        };
+        Ok(Arc::new(array))
+    }
+}
+
+pub(crate) fn too_many_bytes(bytes: usize) -> Error {
+    Error::Unsupported(format!(
+        "{bytes} bytes of strings in one array; decode fewer rows at once or use a large type"
+    ))
+}
+
+/// The marker types of views, for callers that name them.
+pub(crate) type TextView = StringViewType;
+/// See [`TextView`].
+pub(crate) type BinaryView = BinaryViewType;

@@ -1,0 +1,130 @@
+//! `delta`: differences of consecutive values, for sorted and drifting integers.
+//! Loses to `ffor` on unordered values; a vector decodes only as a whole.
+//!
+//! ```text
+//! buffer   u64 base of each vector: its first value minus its smallest difference, wrapping
+//! buffer   u64 smallest difference of each vector (two's complement)
+//! then     the residuals difference - smallest difference, see `residuals` (patched)
+//! ```
+//!
+//! Lane `l` of a vector holds the 32 *consecutive* values from `32 * l`: the difference of value
+//! `32 * l + r` to the one before is at row `r` of lane `l`, that is at position `32 * r + l` of the
+//! packed vector. The first difference counts as the smallest, residual 0. To decode, every lane
+//! sums its own 32 differences, the 32 lane totals are scanned, and each lane adds what precedes
+//! it: no base per lane is stored (FastLanes stores 128 bytes of them a vector), and the scan over
+//! lanes is five shuffles of a warp.
+//!
+//! Bits per value: the bit length of the range of differences, plus 136 bits a vector.
+
+use arrow::buffer::Buffer;
+
+use crate::VECTOR_LEN;
+use crate::bitpack::{LANES, Words};
+use crate::error::Result;
+use crate::ints::{self, Sum, Word};
+use crate::residuals::{Residuals, ResidualsWriter};
+use crate::simd::dispatched;
+use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
+
+/// Appends `values`.
+pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
+    let (mut bases, mut smallests) = (vec![], vec![]);
+    let mut residuals = ResidualsWriter::default();
+    for (i, vector) in ints::vectors(values).enumerate() {
+        let rows = (values.len() - i * VECTOR_LEN).min(VECTOR_LEN);
+        let difference = |at: usize| vector[at].wrapping_sub(vector[at - 1]) as i64;
+        let smallest = (1..rows).map(difference).min().unwrap_or(0);
+        let mut packed = [0; VECTOR_LEN];
+        for at in 1..rows {
+            let residual = difference(at).wrapping_sub(smallest) as u64;
+            packed[at % LANES * LANES + at / LANES] = residual;
+        }
+        bases.push(vector[0].wrapping_sub(smallest as u64));
+        smallests.push(smallest as u64);
+        residuals.push(&packed, true);
+    }
+    out.buffer(le_bytes(&bases, |base| base.to_le_bytes()));
+    out.buffer(le_bytes(&smallests, |smallest| smallest.to_le_bytes()));
+    residuals.finish(out);
+}
+
+/// A parsed sequence. Invariant: both buffers have 8 bytes for each vector of `residuals`.
+#[derive(Clone, Debug)]
+pub(crate) struct Delta {
+    len: usize,
+    bases: Buffer,
+    smallests: Buffer,
+    residuals: Residuals,
+}
+
+impl Delta {
+    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+        let vectors = len.div_ceil(VECTOR_LEN);
+        Ok(Self {
+            len,
+            bases: reader.buffer_of(vectors.saturating_mul(8), "delta")?,
+            smallests: reader.buffer_of(vectors.saturating_mul(8), "delta")?,
+            residuals: Residuals::parse(reader, vectors)?,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
+        let base = T::Sum::truncate(u64_at(&self.bases, vector));
+        let smallest = T::Sum::truncate(u64_at(&self.smallests, vector));
+        let mut sums = [T::Sum::default(); VECTOR_LEN];
+        if self.residuals.width(vector) <= 32 && !self.residuals.has_patches(vector) {
+            let mut words = [0; VECTOR_LEN];
+            self.residuals.unpack_words(vector, &mut words);
+            sum_words(&words, smallest, &mut sums);
+        } else {
+            let mut residuals = [0; VECTOR_LEN];
+            self.residuals.unpack(vector, &mut residuals);
+            sum_wide(&residuals, smallest, &mut sums);
+        }
+        untranspose(&sums, base, reference, out);
+    }
+}
+
+dispatched! {
+    /// The sums of each lane up to each row.
+    fn sum_words<S: Sum>(residuals: &Words, smallest: S, out: &mut [S; VECTOR_LEN]) {
+        let mut sums = [S::default(); LANES];
+        let rows = out.as_chunks_mut::<LANES>().0.iter_mut();
+        for (row, residuals) in rows.zip(residuals.as_chunks::<LANES>().0) {
+            for lane in 0..LANES {
+                let difference = S::truncate(u64::from(residuals[lane])).add(smallest);
+                sums[lane] = sums[lane].add(difference);
+            }
+            *row = sums;
+        }
+    }
+}
+
+fn sum_wide<S: Sum>(residuals: &[u64; VECTOR_LEN], smallest: S, out: &mut [S; VECTOR_LEN]) {
+    let mut sums = [S::default(); LANES];
+    for (i, residual) in residuals.iter().enumerate() {
+        let sum = &mut sums[i % LANES];
+        *sum = sum.add(S::truncate(*residual).add(smallest));
+        out[i] = *sum;
+    }
+}
+
+dispatched! {
+    /// Adds what precedes each lane and puts the values in their order.
+    fn untranspose<T: Word>(sums: &[T::Sum; VECTOR_LEN], base: T::Sum, reference: T, out: &mut [T; VECTOR_LEN]) {
+        let mut before = [base; LANES];
+        for lane in 1..LANES {
+            before[lane] = before[lane - 1].add(sums[VECTOR_LEN - LANES + lane - 1]);
+        }
+        for (lane, values) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            for (row, value) in values.iter_mut().enumerate() {
+                let sum = before[lane].add(sums[row * LANES + lane]);
+                *value = reference.plus(sum.into());
+            }
+        }
+    }
+}

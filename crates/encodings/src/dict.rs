@@ -1,0 +1,186 @@
+//! `dict`: codes into the sorted distinct values, for columns of few values. Loses to `fsst` or
+//! `ffor` when most values are distinct.
+//!
+//! ```text
+//! header   u64 number of entries, at most 2^18
+//! then     the entries, ascending, as a column; the code of each row as an integer sequence
+//! ```
+//!
+//! Codes keep the order of the values, so a range of values is a range of codes. Null rows repeat
+//! the code of a neighbour.
+
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
+use arrow::buffer::NullBuffer;
+use arrow::compute::take;
+use hashbrown::HashMap;
+
+use crate::VECTOR_LEN;
+use crate::column::{self, Column};
+use crate::error::{Error, Result, ensure};
+use crate::ints::{self, Ints};
+use crate::selection::Selection;
+use crate::wire::{ChunkReader, ChunkWriter};
+
+const PART: &str = "dict";
+/// The most entries of a dictionary.
+pub(crate) const MAX_ENTRIES: usize = 1 << 18;
+
+/// What the rows of a column have in common.
+pub(crate) struct Distinct {
+    /// The code of each row, in order of first appearance.
+    codes: Vec<u32>,
+    /// The first row of each code.
+    firsts: Vec<u32>,
+}
+
+impl Distinct {
+    /// `None` if there are more than `limit` values.
+    pub fn of_ints(values: &[u64], limit: usize) -> Option<Self> {
+        let max = values.iter().copied().max()?;
+        if max < 2 * values.len() as u64 {
+            let mut known = vec![u32::MAX; max as usize + 1];
+            return Self::collect(values, limit, |value, next| {
+                let code = &mut known[*value as usize];
+                if *code == u32::MAX {
+                    *code = next;
+                }
+                *code
+            });
+        }
+        let mut known = HashMap::new();
+        Self::collect(values, limit, |value, next| *known.entry(*value).or_insert(next))
+    }
+
+    /// `None` if there are more than `limit` values.
+    pub fn of_bytes(values: &[&[u8]], limit: usize) -> Option<Self> {
+        let mut known = HashMap::new();
+        Self::collect(values, limit, |value, next| *known.entry(*value).or_insert(next))
+    }
+
+    fn collect<T>(values: &[T], limit: usize, mut code_of: impl FnMut(&T, u32) -> u32) -> Option<Self> {
+        let mut firsts = vec![];
+        let mut codes = Vec::with_capacity(values.len());
+        for (row, value) in values.iter().enumerate() {
+            let next = firsts.len() as u32;
+            let code = code_of(value, next);
+            if code == next {
+                if firsts.len() == limit.min(MAX_ENTRIES) {
+                    return None;
+                }
+                firsts.push(row as u32);
+            }
+            codes.push(code);
+        }
+        Some(Self { codes, firsts })
+    }
+
+    /// Number of distinct values.
+    pub fn len(&self) -> usize {
+        self.firsts.len()
+    }
+
+    /// Renumbers the codes in the order of the values, which `compare` gives for two rows.
+    pub fn sort(&mut self, compare: impl Fn(u32, u32) -> std::cmp::Ordering) {
+        let mut order: Vec<u32> = (0..self.firsts.len() as u32).collect();
+        order.sort_unstable_by(|a, b| compare(self.firsts[*a as usize], self.firsts[*b as usize]));
+        let mut rank = vec![0; order.len()];
+        for (new, old) in order.iter().enumerate() {
+            rank[*old as usize] = new as u32;
+        }
+        self.firsts = order.iter().map(|old| self.firsts[*old as usize]).collect();
+        for code in &mut self.codes {
+            *code = rank[*code as usize];
+        }
+    }
+}
+
+/// Appends `array`, whose sorted distinct values are `distinct`.
+pub(crate) fn encode(array: &dyn Array, distinct: &Distinct, out: &mut ChunkWriter) -> Result<()> {
+    let entries = take(array, &UInt32Array::from(distinct.firsts.clone()), None)?;
+    let mut codes: Vec<u64> = distinct.codes.iter().map(|code| u64::from(*code)).collect();
+    if let Some(nulls) = array.nulls() {
+        let mut last = nulls.valid_indices().next().map_or(0, |row| codes[row]);
+        for (row, code) in codes.iter_mut().enumerate() {
+            if nulls.is_valid(row) {
+                last = *code;
+            }
+            *code = last;
+        }
+    }
+    out.u64(distinct.len() as u64);
+    column::encode_entries(&entries, out)?;
+    out.append(ints::encode(&codes, 0));
+    Ok(())
+}
+
+/// A parsed column.
+#[derive(Clone, Debug)]
+pub(crate) struct Dict {
+    entries: ArrayRef,
+    entries_encoding: String,
+    codes: Ints,
+}
+
+impl Dict {
+    pub fn parse(reader: &mut ChunkReader, data_type: &arrow::datatypes::DataType, len: usize) -> Result<Self> {
+        let count = reader.count(MAX_ENTRIES.min(len), PART)?;
+        let entries = reader.nested(|reader| Column::parse_node(reader, data_type, count))?;
+        let codes = Ints::parse(reader, len)?;
+        Ok(Self {
+            entries_encoding: entries.describe(),
+            entries: entries.decode(0..count)?,
+            codes,
+        })
+    }
+
+    pub fn describe(&self) -> String {
+        format!("dict({}, {})", self.codes.describe(), self.entries_encoding)
+    }
+
+    pub fn entries(&self) -> &ArrayRef {
+        &self.entries
+    }
+
+    pub fn select(&self, selection: &Selection, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        let codes = self.select_codes(selection)?;
+        Ok(take(&self.entries, &UInt32Array::new(codes.into(), nulls), None)?)
+    }
+
+    /// The codes of the selected rows, each that of an entry.
+    pub fn select_codes(&self, selection: &Selection) -> Result<Vec<u32>> {
+        let mut out = Vec::with_capacity(selection.count());
+        let mut codes = [0u32; VECTOR_LEN];
+        for selected in selection.vectors() {
+            self.codes.decode(selected.vector, 0, &mut codes)?;
+            selected.append(&codes, &mut out);
+        }
+        let entries = self.entries.len();
+        let max = out.iter().copied().max().map_or(0, |max| max as usize + 1);
+        ensure(max <= entries, PART, || format!("code {} of {entries} entries", max - 1))?;
+        Ok(out)
+    }
+
+    /// Keeps the selected rows whose entry is `kept`; null counts as false.
+    pub fn filter(&self, kept: &BooleanArray, selection: &mut Selection) -> Result<()> {
+        if kept.len() != self.entries.len() {
+            let reason = format!("a test gave {} results for {} entries", kept.len(), self.entries.len());
+            return Err(Error::Unsupported(reason));
+        }
+        let codes: Vec<u64> = (0..kept.len() as u64)
+            .filter(|code| kept.is_valid(*code as usize) && kept.value(*code as usize))
+            .collect();
+        if codes.is_empty() {
+            *selection = Selection::none(selection.first_vector(), selection.rows());
+            return Ok(());
+        }
+        self.codes.filter_in(&codes, false, selection)
+    }
+}
+
+impl Distinct {
+    /// Bytes of the codes as they will be encoded.
+    pub fn code_bytes(&self) -> usize {
+        let codes: Vec<u64> = self.codes.iter().map(|code| u64::from(*code)).collect();
+        ints::encode(&codes, 0).len()
+    }
+}

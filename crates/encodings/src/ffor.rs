@@ -1,0 +1,90 @@
+//! `ffor`: frame of reference and bit packing, for integers whose range within a vector is small.
+//! Loses to `delta` on sorted values, to `rle` on long runs, to `dict` on few far-apart values.
+//!
+//! ```text
+//! buffer   u64 base of each vector: its smallest value
+//! then     the residuals value - base, see `residuals` (with patches where they pay)
+//! ```
+//!
+//! Bits per value: the bit length of the vector's range, plus 72 bits a vector.
+
+use arrow::buffer::Buffer;
+
+use crate::VECTOR_LEN;
+use crate::bitpack::{Mask, Words};
+use crate::error::Result;
+use crate::ints::{self, Word};
+use crate::residuals::{Residuals, ResidualsWriter};
+use crate::simd::dispatched;
+use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
+
+/// Appends `values`.
+pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
+    let mut bases = Vec::with_capacity(values.len().div_ceil(VECTOR_LEN));
+    let mut residuals = ResidualsWriter::default();
+    for vector in ints::vectors(values) {
+        let base = vector.iter().copied().min().unwrap_or(0);
+        bases.push(base);
+        residuals.push(&vector.map(|value| value - base), true);
+    }
+    out.buffer(le_bytes(&bases, |base| base.to_le_bytes()));
+    residuals.finish(out);
+}
+
+/// A parsed sequence. Invariant: `bases` has 8 bytes for each vector of `residuals`.
+#[derive(Clone, Debug)]
+pub(crate) struct Ffor {
+    len: usize,
+    bases: Buffer,
+    residuals: Residuals,
+}
+
+impl Ffor {
+    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+        let vectors = len.div_ceil(VECTOR_LEN);
+        Ok(Self {
+            len,
+            bases: reader.buffer_of(vectors.saturating_mul(8), "ffor")?,
+            residuals: Residuals::parse(reader, vectors)?,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
+        let base = reference.plus(u64_at(&self.bases, vector));
+        if self.residuals.width(vector) <= 32 {
+            let mut words = [0; VECTOR_LEN];
+            self.residuals.unpack_words(vector, &mut words);
+            add_base(&words, base, out);
+            for (row, residual) in self.residuals.patches(vector) {
+                out[row] = base.plus(residual);
+            }
+        } else {
+            let mut wide = [0; VECTOR_LEN];
+            self.residuals.unpack(vector, &mut wide);
+            for (to, residual) in out.iter_mut().zip(&wide) {
+                *to = base.plus(*residual);
+            }
+        }
+    }
+
+    pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) {
+        let base = u64_at(&self.bases, vector);
+        if high < base {
+            out.fill(0);
+        } else {
+            self.residuals.in_range(vector, low.saturating_sub(base), high - base, out);
+        }
+    }
+}
+
+dispatched! {
+    fn add_base<T: Word>(words: &Words, base: T, out: &mut [T; VECTOR_LEN]) {
+        for (to, word) in out.iter_mut().zip(words) {
+            *to = base.plus(u64::from(*word));
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What `alp` and `alp_rd` need to know about `f32` and `f64`.
+
+use std::borrow::Cow;
+use std::ops::Mul;
+
+use crate::VECTOR_LEN;
+use crate::class::Native;
+use crate::ints::Word;
+
+/// `1.5 * 2^52`: adding it to a double below `2^51` in magnitude rounds to the nearest integer,
+/// which is then the difference of the sum's bits to `MAGIC_BITS`. Two vector instructions on
+/// every processor, where a conversion between `i64` and `f64` takes AVX-512.
+const MAGIC: f64 = 6_755_399_441_055_744.0;
+const MAGIC_BITS: i64 = MAGIC.to_bits() as i64;
+
+/// `f32` or `f64`.
+pub(crate) trait Float: Native + Mul<Output = Self> {
+    /// What decimal integers are unpacked into: what converts to `Self` in few instructions.
+    type Unpacked: Word;
+
+    /// Bits of a value.
+    const BITS: usize;
+    /// The largest power of ten that a value is multiplied with.
+    const MAX_EXPONENT: u8;
+    /// The largest decimal integer, which (and whose negative) `Self` represents exactly.
+    const MAX_INTEGER: i64;
+
+    /// `10^exponent`, exact. Exponents are at most [`Self::MAX_EXPONENT`].
+    fn power(exponent: u8) -> Self;
+    /// The value nearest to `10^-exponent`.
+    fn fraction(exponent: u8) -> Self;
+
+    /// An integer in the order of arrow's total order:
+    /// -NaN < -inf < .. < -0.0 < 0.0 < .. < inf < NaN.
+    fn key(self) -> i64;
+    /// The value of a key; the nearest one if there is none.
+    fn from_key(key: i64) -> Self;
+    fn to_bits64(self) -> u64;
+    /// The value of the low [`Self::BITS`] bits.
+    fn from_bits64(bits: u64) -> Self;
+
+    /// The nearest integer if that is at most [`Self::MAX_INTEGER`] in magnitude, otherwise (and
+    /// for NaN) some integer beyond it.
+    fn nearest_integer(self) -> i64;
+    /// `integer`, unpacked.
+    fn unpacked(integer: i64) -> Self::Unpacked;
+    /// The integer as a float; exact up to [`Self::MAX_INTEGER`] in magnitude, else arbitrary.
+    fn from_unpacked(unpacked: Self::Unpacked) -> Self;
+}
+
+impl Float for f64 {
+    /// Biased by `MAGIC_BITS`, which costs nothing as all integers have a reference added anyway.
+    type Unpacked = i64;
+
+    const BITS: usize = 64;
+    const MAX_EXPONENT: u8 = 18;
+    const MAX_INTEGER: i64 = (1 << 51) - 1;
+
+    #[inline(always)]
+    fn power(exponent: u8) -> Self {
+        const POWERS: [f64; 19] = [
+            1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+            1e17, 1e18,
+        ];
+        POWERS[usize::from(exponent.min(Self::MAX_EXPONENT))]
+    }
+
+    #[inline(always)]
+    fn fraction(exponent: u8) -> Self {
+        const FRACTIONS: [f64; 19] = [
+            1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14,
+            1e-15, 1e-16, 1e-17, 1e-18,
+        ];
+        FRACTIONS[usize::from(exponent.min(Self::MAX_EXPONENT))]
+    }
+
+    #[inline(always)]
+    fn key(self) -> i64 {
+        self.to_word()
+    }
+
+    #[inline(always)]
+    fn from_key(key: i64) -> Self {
+        Self::from_word(key)
+    }
+
+    #[inline(always)]
+    fn to_bits64(self) -> u64 {
+        self.to_bits()
+    }
+
+    #[inline(always)]
+    fn from_bits64(bits: u64) -> Self {
+        Self::from_bits(bits)
+    }
+
+    #[inline(always)]
+    fn nearest_integer(self) -> i64 {
+        ((self + MAGIC).to_bits() as i64).wrapping_sub(MAGIC_BITS)
+    }
+
+    #[inline(always)]
+    fn unpacked(integer: i64) -> i64 {
+        integer.wrapping_add(MAGIC_BITS)
+    }
+
+    #[inline(always)]
+    fn from_unpacked(unpacked: i64) -> Self {
+        Self::from_bits(unpacked as u64) - MAGIC
+    }
+}
+
+impl Float for f32 {
+    type Unpacked = i32;
+
+    const BITS: usize = 32;
+    const MAX_EXPONENT: u8 = 10;
+    const MAX_INTEGER: i64 = 1 << 24;
+
+    #[inline(always)]
+    fn power(exponent: u8) -> Self {
+        const POWERS: [f32; 11] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10];
+        POWERS[usize::from(exponent.min(Self::MAX_EXPONENT))]
+    }
+
+    #[inline(always)]
+    fn fraction(exponent: u8) -> Self {
+        const FRACTIONS: [f32; 11] = [1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10];
+        FRACTIONS[usize::from(exponent.min(Self::MAX_EXPONENT))]
+    }
+
+    #[inline(always)]
+    fn key(self) -> i64 {
+        i64::from(self.to_word())
+    }
+
+    #[inline(always)]
+    fn from_key(key: i64) -> Self {
+        Self::from_word(key.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32)
+    }
+
+    #[inline(always)]
+    fn to_bits64(self) -> u64 {
+        u64::from(self.to_bits())
+    }
+
+    #[inline(always)]
+    fn from_bits64(bits: u64) -> Self {
+        Self::from_bits(bits as u32)
+    }
+
+    /// Rounds as a double: as a float, integers above `2^22` would lose their last bits.
+    #[inline(always)]
+    fn nearest_integer(self) -> i64 {
+        f64::from(self).nearest_integer()
+    }
+
+    #[inline(always)]
+    fn unpacked(integer: i64) -> i32 {
+        integer as i32
+    }
+
+    #[inline(always)]
+    fn from_unpacked(unpacked: i32) -> Self {
+        unpacked as f32
+    }
+}
+
+/// `values` in vectors, each with its number of rows; the last one is filled up with its last
+/// value.
+pub(crate) fn vectors<T: Copy>(values: &[T]) -> impl Iterator<Item = (Cow<'_, [T; VECTOR_LEN]>, usize)> {
+    let (whole, rest) = values.as_chunks::<VECTOR_LEN>();
+    let last = rest.last().map(|last| {
+        let mut vector = [*last; VECTOR_LEN];
+        vector[..rest.len()].copy_from_slice(rest);
+        (Cow::Owned(vector), rest.len())
+    });
+    whole.iter().map(|vector| (Cow::Borrowed(vector), VECTOR_LEN)).chain(last)
+}
+
+/// Values sampled from one vector.
+pub(crate) const SAMPLES: usize = 32;
+
+/// One value of each 32nd part of `values` (not empty), at a pseudo-random place in it: samples at
+/// a fixed distance would see one value only where the data repeats with that period.
+pub(crate) fn sample<T: Copy>(values: &[T]) -> [T; SAMPLES] {
+    let mut state = 0x9E37_79B9u32;
+    std::array::from_fn(|part| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let within = (state >> 16) as usize * values.len() >> 16;
+        values[(part * values.len() + within) / SAMPLES]
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Floats of all kinds: decimals of few digits, any bits, and the values that go wrong.
+    pub(crate) fn values<F: Float>() -> impl Strategy<Value = F> {
+        const SPECIAL: [f64; 14] = [
+            0.0,
+            -0.0,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            f64::NAN,
+            f64::MIN_POSITIVE,
+            5e-324,
+            -5e-324,
+            f64::MAX,
+            f64::MIN,
+            9_223_372_036_854_774_784.0,
+            2_251_799_813_685_248.0,
+            16_777_217.0,
+            0.1,
+        ];
+        prop_oneof![
+            8 => (-2_000_000i64..2_000_000, 0..6i32).prop_map(|(digits, scale)| {
+                parse(&format!("{digits}e-{scale}"))
+            }),
+            2 => any::<i64>().prop_map(|integer| parse(&integer.to_string())),
+            1 => any::<u64>().prop_map(F::from_bits64),
+            1 => proptest::sample::select(&SPECIAL[..]).prop_map(|value| {
+                if F::BITS == 64 { F::from_bits64(value.to_bits()) } else { F::from_bits64(u64::from((value as f32).to_bits())) }
+            }),
+        ]
+    }
+
+    /// The value of a decimal literal.
+    pub(crate) fn parse<F: Float>(text: &str) -> F {
+        F::from_bits64(if F::BITS == 64 {
+            text.parse::<f64>().map_or(0, f64::to_bits)
+        } else {
+            u64::from(text.parse::<f32>().map_or(0, f32::to_bits))
+        })
+    }
+
+    /// A column: runs of values of one kind, so that vectors have from none to 1024 exceptions.
+    pub(crate) fn columns<F: Float>() -> impl Strategy<Value = Vec<F>> {
+        let run = prop_oneof![
+            2 => proptest::collection::vec(values(), 0..1500),
+            2 => (-90_000i64..90_000, 0..5i32, 1..2100usize).prop_map(|(start, scale, len)| {
+                (0..len as i64).map(|i| parse(&format!("{}e-{scale}", start + i * 7 % 1000))).collect()
+            }),
+            1 => (values(), 1..2100usize).prop_map(|(value, len)| vec![value; len]),
+            1 => (any::<u64>(), 1..2100u64).prop_map(|(seed, len)| {
+                (0..len).map(|i| F::from_bits64((seed ^ i).wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect()
+            }),
+        ];
+        proptest::collection::vec(run, 0..4).prop_map(|runs| runs.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn keys_order_like_the_total_order(a in values::<f64>(), b in values::<f64>(), c in values::<f32>(), d in values::<f32>()) {
+            prop_assert_eq!(a.key().cmp(&b.key()), a.total_cmp(&b));
+            prop_assert_eq!(c.key().cmp(&d.key()), c.total_cmp(&d));
+            prop_assert_eq!(f64::from_key(a.key()).to_bits(), a.to_bits());
+            prop_assert_eq!(f32::from_key(c.key()).to_bits(), c.to_bits());
+        }
+
+        #[test]
+        fn integers_survive_unpacking(integer in -f64::MAX_INTEGER..=f64::MAX_INTEGER, short in -f32::MAX_INTEGER..=f32::MAX_INTEGER) {
+            prop_assert_eq!(f64::from_unpacked(f64::unpacked(integer)), integer as f64);
+            prop_assert_eq!((integer as f64).nearest_integer(), integer);
+            prop_assert_eq!(f32::from_unpacked(f32::unpacked(short)) as i64, short);
+            prop_assert_eq!((short as f32).nearest_integer(), short);
+        }
+
+        #[test]
+        fn what_is_too_large_rounds_to_something_too_large(value in values::<f64>(), short in values::<f32>()) {
+            if value.is_nan() || value.abs() > f64::MAX_INTEGER as f64 + 0.5 {
+                prop_assert!(value.nearest_integer().unsigned_abs() > f64::MAX_INTEGER as u64);
+            }
+            if short.is_nan() || short.abs() > f32::MAX_INTEGER as f32 {
+                prop_assert!(short.nearest_integer().unsigned_abs() > f32::MAX_INTEGER as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn samples_come_from_every_part_and_from_short_vectors() {
+        let rows: Vec<usize> = (0..VECTOR_LEN).collect();
+        for (part, row) in sample(&rows).into_iter().enumerate() {
+            assert_eq!(row / SAMPLES, part);
+        }
+        assert_eq!(sample(&[7]), [7; SAMPLES]);
+        assert!(sample(&rows[..45]).into_iter().all(|row| row < 45));
+        let distinct: std::collections::HashSet<usize> = sample(&rows).into_iter().map(|row| row % 32).collect();
+        assert!(distinct.len() > 12, "{distinct:?}");
+    }
+}

@@ -1,0 +1,296 @@
+//! Sequences of unsigned integers: what every encoding comes down to.
+//!
+//! A column of an integer-like type is stored as offsets from its smallest value, so that every
+//! type is the same `u64` here and order is kept: codes of a dictionary, run lengths, string
+//! lengths and ALP's integers are such sequences too.
+//!
+//! ```text
+//! header   u8 tag: 0 constant, 1 ffor, 2 delta, 3 rle; then the fields of that encoding
+//! ```
+
+use std::ops::Range;
+
+use crate::VECTOR_LEN;
+use crate::bitpack::{Mask, words_in_range};
+use crate::delta::{self, Delta};
+use crate::encoding::Encoding;
+use crate::error::{Result, corrupt};
+use crate::ffor::{self, Ffor};
+use crate::rle::{self, Rle};
+use crate::wire::{ChunkReader, ChunkWriter};
+
+const PART: &str = "integers";
+/// Vectors that the choice looks at, evenly spread.
+const SAMPLE_VECTORS: usize = 12;
+/// Nested choices (the run values of run values ...) end here.
+const MAX_NESTING: usize = 2;
+
+/// A machine integer that values decode into.
+pub(crate) trait Word: Copy + Default + 'static {
+    /// The unsigned type that sums are made in: as wide as the type, up to 64 bits.
+    type Sum: Sum;
+    /// `self + offset`, wrapping.
+    fn plus(self, offset: u64) -> Self;
+}
+
+/// A wrapping unsigned integer.
+pub(crate) trait Sum: Copy + Default + Into<u64> + 'static {
+    fn truncate(value: u64) -> Self;
+    fn add(self, other: Self) -> Self;
+}
+
+macro_rules! impl_sum {
+    ($($t:ty),*) => { $(impl Sum for $t {
+        #[inline(always)]
+        fn truncate(value: u64) -> Self { value as $t }
+        #[inline(always)]
+        fn add(self, other: Self) -> Self { self.wrapping_add(other) }
+    })* };
+}
+impl_sum!(u32, u64);
+
+macro_rules! impl_word {
+    ($($t:ty: $sum:ty),*) => { $(impl Word for $t {
+        type Sum = $sum;
+        #[inline(always)]
+        fn plus(self, offset: u64) -> Self { self.wrapping_add(offset as $t) }
+    })* };
+}
+impl_word!(u8: u32, u16: u32, u32: u32, u64: u64, i8: u32, i16: u32, i32: u32, i64: u64, i128: u64);
+
+/// An encoded sequence of `u64`.
+#[derive(Clone, Debug)]
+pub(crate) enum Ints {
+    Constant { value: u64, len: usize },
+    Ffor(Ffor),
+    Delta(Delta),
+    Rle(Box<Rle>),
+}
+
+/// The encodings of integer sequences, cheapest to decode first.
+pub(crate) const KINDS: [Encoding; 3] = [Encoding::Ffor, Encoding::Rle, Encoding::Delta];
+
+/// Encodes `values` by `encoding`, which is one of [`KINDS`].
+pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> ChunkWriter {
+    let mut out = ChunkWriter::default();
+    match encoding {
+        Encoding::Delta => {
+            out.u8(2);
+            delta::encode(values, &mut out);
+        }
+        Encoding::Rle => {
+            out.u8(3);
+            rle::encode(values, nesting + 1, &mut out);
+        }
+        _ => {
+            out.u8(1);
+            ffor::encode(values, &mut out);
+        }
+    }
+    out
+}
+
+/// Encodes `values` by what suits a sample of them best.
+pub(crate) fn encode(values: &[u64], nesting: usize) -> ChunkWriter {
+    if let Some(first) = values.first()
+        && values.iter().all(|v| v == first)
+    {
+        return constant(*first);
+    }
+    if values.is_empty() {
+        return constant(0);
+    }
+    encode_as(choose(values, nesting), values, nesting)
+}
+
+fn constant(value: u64) -> ChunkWriter {
+    let mut out = ChunkWriter::default();
+    out.u8(0);
+    out.u64(value);
+    out
+}
+
+/// The encoding to use for `values`.
+pub(crate) fn choose(values: &[u64], nesting: usize) -> Encoding {
+    if nesting >= MAX_NESTING {
+        return Encoding::Ffor;
+    }
+    let sample = sample(values);
+    let sizes = KINDS.map(|kind| (kind, encode_as(kind, &sample, MAX_NESTING).len()));
+    Encoding::smallest(sizes)
+}
+
+/// Whole vectors of `values`, evenly spread.
+pub(crate) fn sample(values: &[u64]) -> Vec<u64> {
+    crate::choose::sample_ranges(values.len(), SAMPLE_VECTORS)
+        .flat_map(|rows| values[rows].iter().copied())
+        .collect()
+}
+
+impl Ints {
+    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+        reader.nested(|reader| match reader.u8()? {
+            0 => Ok(Self::Constant {
+                value: reader.u64()?,
+                len,
+            }),
+            1 => Ok(Self::Ffor(Ffor::parse(reader, len)?)),
+            2 => Ok(Self::Delta(Delta::parse(reader, len)?)),
+            3 => Ok(Self::Rle(Box::new(Rle::parse(reader, len)?))),
+            tag => Err(corrupt(PART, format!("an encoding tag of {tag}, at most 3"))),
+        })
+    }
+
+    pub fn encoding(&self) -> Encoding {
+        match self {
+            Self::Constant { .. } => Encoding::Constant,
+            Self::Ffor(_) => Encoding::Ffor,
+            Self::Delta(_) => Encoding::Delta,
+            Self::Rle(_) => Encoding::Rle,
+        }
+    }
+
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Rle(rle) => rle.describe(),
+            other => other.encoding().to_string(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Constant { len, .. } => *len,
+            Self::Ffor(ffor) => ffor.len(),
+            Self::Delta(delta) => delta.len(),
+            Self::Rle(rle) => rle.len(),
+        }
+    }
+
+    /// Decodes a vector as `reference + offset`. Entries beyond the end are arbitrary.
+    pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) -> Result<()> {
+        match self {
+            Self::Constant { value, .. } => out.fill(reference.plus(*value)),
+            Self::Ffor(ffor) => ffor.decode(vector, reference, out),
+            Self::Delta(delta) => delta.decode(vector, reference, out),
+            Self::Rle(rle) => rle.decode(vector, reference, out)?,
+        }
+        Ok(())
+    }
+
+    /// Which rows of a vector hold a value in `low..=high`. Bits beyond the end are arbitrary.
+    pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) -> Result<()> {
+        match self {
+            Self::Constant { value, .. } => {
+                out.fill(if (low..=high).contains(value) { u64::MAX } else { 0 });
+            }
+            Self::Ffor(ffor) => ffor.in_range(vector, low, high, out),
+            Self::Delta(delta) if low <= high => {
+                let mut values = [0; VECTOR_LEN];
+                delta.decode(vector, 0u64, &mut values);
+                words_in_range(&values, low, high, out);
+            }
+            Self::Delta(_) => out.fill(0),
+            Self::Rle(rle) => rle.in_range(vector, low, high, out)?,
+        }
+        Ok(())
+    }
+
+    /// Appends the values of any range of rows.
+    pub fn decode_range<T: Word>(&self, rows: Range<usize>, reference: T, out: &mut Vec<T>) -> Result<()> {
+        let mut values = [T::default(); VECTOR_LEN];
+        for vector in rows.start / VECTOR_LEN..rows.end.div_ceil(VECTOR_LEN) {
+            self.decode(vector, reference, &mut values)?;
+            let start = vector * VECTOR_LEN;
+            let from = rows.start.saturating_sub(start);
+            let to = (rows.end - start).min(VECTOR_LEN);
+            out.extend_from_slice(&values[from..to]);
+        }
+        Ok(())
+    }
+}
+
+/// `values` in vectors; the last one is filled up with its last value.
+pub(crate) fn vectors(values: &[u64]) -> impl Iterator<Item = std::borrow::Cow<'_, [u64; VECTOR_LEN]>> {
+    use std::borrow::Cow;
+    let (whole, rest) = values.as_chunks::<VECTOR_LEN>();
+    let last = rest.last().map(|last| {
+        let mut vector = [*last; VECTOR_LEN];
+        vector[..rest.len()].copy_from_slice(rest);
+        Cow::Owned(vector)
+    });
+    whole.iter().map(Cow::Borrowed).chain(last)
+}
+
+/// Sets of more runs of consecutive values than this are looked up value by value.
+const MAX_RANGES: usize = 4;
+/// Sets spread over at most this many values are looked up in a bitmap.
+const MAX_BITMAP: u64 = 1 << 20;
+
+impl Ints {
+    /// Keeps the selected rows whose value is one of `set`, which ascends.
+    pub fn filter_in(
+        &self,
+        set: &[u64],
+        negated: bool,
+        selection: &mut crate::selection::Selection,
+    ) -> Result<()> {
+        let ranges: Vec<&[u64]> = set.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
+        let flip = if negated { u64::MAX } else { 0 };
+        if ranges.len() <= MAX_RANGES {
+            for (vector, mask) in selection.vectors_mut() {
+                let (mut found, mut range) = ([0; 16], [0; 16]);
+                for run in &ranges {
+                    self.in_range(vector, run[0], run[run.len() - 1], &mut range)?;
+                    found.iter_mut().zip(&range).for_each(|(found, range)| *found |= range);
+                }
+                mask.iter_mut().zip(&found).for_each(|(mask, found)| *mask &= found ^ flip);
+            }
+            return Ok(());
+        }
+        let lookup = Lookup::new(set);
+        let mut values = [0u64; VECTOR_LEN];
+        for (vector, mask) in selection.vectors_mut() {
+            self.decode(vector, 0, &mut values)?;
+            for (word, values) in mask.iter_mut().zip(values.as_chunks::<64>().0) {
+                let mut found = 0;
+                for (bit, value) in values.iter().enumerate() {
+                    found |= u64::from(lookup.contains(*value)) << bit;
+                }
+                *word &= found ^ flip;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Membership in a set of integers.
+enum Lookup<'a> {
+    Bitmap { low: u64, bits: Vec<u64> },
+    Sorted(&'a [u64]),
+}
+
+impl<'a> Lookup<'a> {
+    fn new(set: &'a [u64]) -> Self {
+        match (set.first(), set.last()) {
+            (Some(low), Some(high)) if high - low < MAX_BITMAP => {
+                let mut bits = vec![0; ((high - low) / 64 + 1) as usize];
+                for value in set {
+                    bits[((value - low) / 64) as usize] |= 1 << ((value - low) % 64);
+                }
+                Self::Bitmap { low: *low, bits }
+            }
+            _ => Self::Sorted(set),
+        }
+    }
+
+    #[inline]
+    fn contains(&self, value: u64) -> bool {
+        match self {
+            Self::Bitmap { low, bits } => {
+                let offset = value.wrapping_sub(*low);
+                bits.get((offset / 64) as usize).is_some_and(|word| word >> (offset % 64) & 1 == 1)
+            }
+            Self::Sorted(set) => set.binary_search(&value).is_ok(),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Nested types as the columns they are made of: `plain` for lists, structs, maps, unions,
+//! dictionaries and run-end encoded arrays.
+//!
+//! ```text
+//! struct               each child column, as many rows as the struct
+//! list, map (any kind) u64 rows of the child; the length of each list as an integer sequence;
+//!                      the child column
+//! dictionary, runs     the values, a row each, as a column of the value type
+//! union                Int8 column of type ids; (dense) Int32 column of offsets; for each child
+//!                      u64 rows and the column
+//! ```
+//!
+//! Children choose their own encodings.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanBufferBuilder, FixedSizeListArray, Int8Array, Int32Array,
+    LargeListArray, ListArray,
+    MapArray, StructArray, UnionArray,
+};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::compute::{cast, filter};
+use arrow::datatypes::{DataType, Field, UnionMode};
+
+use crate::MAX_ROWS;
+use crate::VECTOR_LEN;
+use crate::column::{self, Column};
+use crate::error::{Error, Result, corrupt, ensure};
+use crate::ints::{self, Ints};
+use crate::selection::Selection;
+use crate::wire::{ChunkReader, ChunkWriter};
+
+const PART: &str = "nested";
+
+/// The type that a dictionary, run-end encoded or list-view type is stored as.
+fn stored_type(data_type: &DataType) -> Option<DataType> {
+    Some(match data_type {
+        DataType::Dictionary(_, values) => values.as_ref().clone(),
+        DataType::RunEndEncoded(_, values) => values.data_type().clone(),
+        DataType::ListView(item) => DataType::List(Arc::clone(item)),
+        DataType::LargeListView(item) => DataType::LargeList(Arc::clone(item)),
+        _ => return None,
+    })
+}
+
+/// The field of the child of a list-like type.
+fn child_field(data_type: &DataType) -> Option<&Arc<Field>> {
+    match data_type {
+        DataType::List(f) | DataType::LargeList(f) | DataType::FixedSizeList(f, _) | DataType::Map(f, _) => Some(f),
+        _ => None,
+    }
+}
+
+/// Appends `array`.
+pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
+    if let Some(stored) = stored_type(array.data_type()) {
+        return column::encode_node(&cast(array, &stored)?, None, out);
+    }
+    let rows = array.len();
+    match array.data_type() {
+        DataType::Struct(_) => {
+            for child in array.as_struct().columns() {
+                column::encode_node(child, None, out)?;
+            }
+            Ok(())
+        }
+        DataType::List(_) => {
+            let list = array.as_list::<i32>();
+            encode_list(list.values(), list.offsets().iter().map(|o| *o as usize), out)
+        }
+        DataType::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            encode_list(list.values(), list.offsets().iter().map(|o| *o as usize), out)
+        }
+        DataType::Map(_, _) => {
+            let map = array.as_map();
+            let entries: ArrayRef = Arc::new(map.entries().clone());
+            encode_list(&entries, map.offsets().iter().map(|o| *o as usize), out)
+        }
+        DataType::FixedSizeList(_, size) => {
+            let size = *size as usize;
+            let list = array.as_fixed_size_list();
+            encode_list(list.values(), (0..=rows).map(|row| row * size), out)
+        }
+        DataType::Union(_, _) => encode_union(array.as_union(), out),
+        other => Err(Error::Unsupported(format!("the Arrow type {other}"))),
+    }
+}
+
+fn encode_list(values: &ArrayRef, offsets: impl Iterator<Item = usize>, out: &mut ChunkWriter) -> Result<()> {
+    let offsets: Vec<usize> = offsets.collect();
+    let (first, last) = (offsets.first().copied().unwrap_or(0), offsets.last().copied().unwrap_or(0));
+    let lengths: Vec<u64> = offsets.windows(2).map(|pair| (pair[1] - pair[0]) as u64).collect();
+    out.u64((last - first) as u64);
+    out.append(ints::encode(&lengths, 0));
+    column::encode_node(&values.slice(first, last - first), None, out)
+}
+
+fn encode_union(union: &UnionArray, out: &mut ChunkWriter) -> Result<()> {
+    let DataType::Union(fields, _) = union.data_type() else {
+        return Err(Error::Unsupported("a union without fields".into()));
+    };
+    column::encode_node(&Int8Array::new(union.type_ids().clone(), None), None, out)?;
+    if let Some(offsets) = union.offsets() {
+        column::encode_node(&Int32Array::new(offsets.clone(), None), None, out)?;
+    }
+    for (id, _) in fields.iter() {
+        let child = union.child(id);
+        out.u64(child.len() as u64);
+        column::encode_node(child, None, out)?;
+    }
+    Ok(())
+}
+
+/// A parsed column.
+#[derive(Clone, Debug)]
+pub(crate) enum Nested {
+    Struct(Vec<Column>),
+    List(List),
+    /// Stored as another type.
+    Stored(Column),
+    Union {
+        ids: Column,
+        offsets: Option<Column>,
+        children: Vec<Column>,
+    },
+}
+
+/// Invariant: `starts` ascends and has the child row at which each vector begins, and at the end.
+#[derive(Clone, Debug)]
+pub(crate) struct List {
+    lengths: Ints,
+    starts: Vec<u64>,
+    child: Column,
+}
+
+impl Nested {
+    pub fn parse(reader: &mut ChunkReader, data_type: &DataType, len: usize) -> Result<Self> {
+        reader.nested(|reader| {
+            if let Some(stored) = stored_type(data_type) {
+                return Ok(Self::Stored(Column::parse_node(reader, &stored, len)?));
+            }
+            if let Some(field) = child_field(data_type) {
+                return Ok(Self::List(List::parse(reader, field.data_type(), len)?));
+            }
+            match data_type {
+                DataType::Struct(fields) => fields
+                    .iter()
+                    .map(|field| Column::parse_node(reader, field.data_type(), len))
+                    .collect::<Result<_>>()
+                    .map(Self::Struct),
+                DataType::Union(fields, mode) => {
+                    let ids = Column::parse_node(reader, &DataType::Int8, len)?;
+                    let offsets = match mode {
+                        UnionMode::Dense => Some(Column::parse_node(reader, &DataType::Int32, len)?),
+                        UnionMode::Sparse => None,
+                    };
+                    let mut children = Vec::with_capacity(fields.len());
+                    for (_, field) in fields.iter() {
+                        let rows = reader.count(len, PART)?;
+                        children.push(Column::parse_node(reader, field.data_type(), rows)?);
+                    }
+                    Ok(Self::Union { ids, offsets, children })
+                }
+                other => Err(Error::Unsupported(format!("the Arrow type {other}"))),
+            }
+        })
+    }
+
+    pub fn describe(&self) -> String {
+        let all = |columns: &[Column]| columns.iter().map(Column::describe).collect::<Vec<_>>().join(", ");
+        match self {
+            Self::Struct(children) => format!("plain({})", all(children)),
+            Self::List(list) => format!("plain({}, {})", list.lengths.describe(), list.child.describe()),
+            Self::Stored(column) => column.describe(),
+            Self::Union { children, .. } => format!("plain({})", all(children)),
+        }
+    }
+
+    pub fn select(&self, data_type: &DataType, selection: &Selection, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        match self {
+            Self::Stored(column) => {
+                let stored = column.select(selection)?;
+                Ok(cast(&stored, data_type)?)
+            }
+            Self::Struct(children) => {
+                let DataType::Struct(fields) = data_type else {
+                    return Err(corrupt(PART, "a struct of another type"));
+                };
+                let arrays = children
+                    .iter()
+                    .map(|child| child.select(selection))
+                    .collect::<Result<Vec<_>>>()?;
+                let rows = selection.count();
+                Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), arrays, nulls, rows)?))
+            }
+            Self::List(list) => list.select(data_type, selection, nulls),
+            Self::Union { ids, offsets, children } => select_union(data_type, ids, offsets.as_ref(), children, selection),
+        }
+    }
+}
+
+fn select_union(
+    data_type: &DataType,
+    ids: &Column,
+    offsets: Option<&Column>,
+    children: &[Column],
+    selection: &Selection,
+) -> Result<ArrayRef> {
+    let DataType::Union(fields, _) = data_type else {
+        return Err(corrupt(PART, "a union of another type"));
+    };
+    // rows of a dense union point anywhere in its children: build it whole, then filter
+    let rows = ids.len();
+    let type_ids = ids.decode(0..rows)?;
+    let offsets = match offsets {
+        Some(column) => Some(column.decode(0..rows)?),
+        None => None,
+    };
+    let arrays = children.iter().map(|child| child.decode(0..child.len())).collect::<Result<_>>()?;
+    let union = UnionArray::try_new(
+        fields.clone(),
+        type_ids.as_primitive::<arrow::datatypes::Int8Type>().values().clone(),
+        offsets.map(|o| o.as_primitive::<arrow::datatypes::Int32Type>().values().clone()),
+        arrays,
+    )?;
+    let window = union.slice(selection.first_vector() * VECTOR_LEN, selection.rows());
+    Ok(filter(&window, &selection.to_boolean_buffer().into())?)
+}
+
+impl List {
+    fn parse(reader: &mut ChunkReader, child_type: &DataType, len: usize) -> Result<Self> {
+        let child_rows = reader.count(MAX_ROWS, PART)?;
+        let lengths = Ints::parse(reader, len)?;
+        let mut starts = Vec::with_capacity(len.div_ceil(VECTOR_LEN) + 1);
+        let mut end = 0u64;
+        starts.push(0);
+        let mut values = [0u64; VECTOR_LEN];
+        for vector in 0..len.div_ceil(VECTOR_LEN) {
+            lengths.decode(vector, 0, &mut values)?;
+            let rows = (len - vector * VECTOR_LEN).min(VECTOR_LEN);
+            end = values[..rows].iter().fold(end, |end, len| end.saturating_add(*len));
+            starts.push(end);
+        }
+        ensure(end == child_rows as u64, PART, || {
+            format!("lists of {end} rows over a child of {child_rows}")
+        })?;
+        Ok(Self {
+            lengths,
+            starts,
+            child: Column::parse_node(reader, child_type, child_rows)?,
+        })
+    }
+
+    fn select(&self, data_type: &DataType, selection: &Selection, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        let mut lengths = Vec::with_capacity(selection.count());
+        let mut ranges: Vec<Range<usize>> = vec![];
+        let mut values = [0u64; VECTOR_LEN];
+        for selected in selection.vectors() {
+            self.lengths.decode(selected.vector, 0, &mut values)?;
+            let mut next = self.starts[selected.vector] as usize;
+            let mut row = 0;
+            selected.for_each(|wanted| {
+                next += values[row..wanted].iter().sum::<u64>() as usize;
+                let end = next + values[wanted] as usize;
+                lengths.push(values[wanted] as usize);
+                match ranges.last_mut() {
+                    Some(last) if last.end == next => last.end = end,
+                    _ => ranges.push(next..end),
+                }
+                next = end;
+                row = wanted + 1;
+            });
+        }
+        let child = self.child.select(&selection_of(&ranges))?;
+        build_list(data_type, child, lengths, nulls)
+    }
+}
+
+/// The selection of ascending, disjoint ranges of rows.
+fn selection_of(ranges: &[Range<usize>]) -> Selection {
+    let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
+        return Selection::none(0, 0);
+    };
+    let first_vector = first.start / VECTOR_LEN;
+    let mut bits = BooleanBufferBuilder::new(last.end - first_vector * VECTOR_LEN);
+    for range in ranges {
+        bits.append_n(range.start - first_vector * VECTOR_LEN - bits.len(), false);
+        bits.append_n(range.len(), true);
+    }
+    Selection::from_boolean_buffer(first_vector, &bits.finish())
+}
+
+fn build_list(data_type: &DataType, child: ArrayRef, lengths: Vec<usize>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    let too_long = || Error::Unsupported(format!("lists of {} rows in one array", child.len()));
+    let offsets32 = |lengths: &[usize]| -> Result<OffsetBuffer<i32>> {
+        i32::try_from(child.len()).map_err(|_| too_long())?;
+        Ok(OffsetBuffer::from_lengths(lengths.iter().copied()))
+    };
+    Ok(match data_type {
+        DataType::List(field) => {
+            let offsets = offsets32(&lengths)?;
+            Arc::new(ListArray::try_new(Arc::clone(field), offsets, child, nulls)?)
+        }
+        DataType::LargeList(field) => {
+            let offsets = OffsetBuffer::from_lengths(lengths);
+            Arc::new(LargeListArray::try_new(Arc::clone(field), offsets, child, nulls)?)
+        }
+        DataType::Map(field, sorted) => {
+            let offsets = offsets32(&lengths)?;
+            let entries = child.as_struct().clone();
+            Arc::new(MapArray::try_new(Arc::clone(field), offsets, entries, nulls, *sorted)?)
+        }
+        DataType::FixedSizeList(field, size) => {
+            let rows = lengths.len();
+            let regular = lengths.iter().all(|len| i32::try_from(*len) == Ok(*size));
+            ensure(regular, PART, || format!("a list that is not of {size} values"))?;
+            Arc::new(FixedSizeListArray::try_new_with_length(Arc::clone(field), *size, child, nulls, rows)?)
+        }
+        other => return Err(Error::Unsupported(format!("lists of type {other}"))),
+    })
+}

@@ -1,0 +1,71 @@
+//! `plain`: fixed-width values as Arrow lays them out, for what nothing else makes smaller. Byte
+//! strings are in `strings`, nested types in `nested`.
+//!
+//! ```text
+//! buffer   the values, little-endian; arbitrary where null
+//! ```
+
+use arrow::array::{Array, ArrayRef};
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::datatypes::DataType;
+
+use crate::VECTOR_LEN;
+use crate::class;
+use crate::error::{Error, Result};
+use crate::selection::Selection;
+use crate::wire::{ChunkReader, ChunkWriter};
+
+/// Bytes of a value; `None` if the type is not of fixed width.
+pub(crate) fn width_of(data_type: &DataType) -> Option<usize> {
+    data_type.primitive_width()
+}
+
+/// Appends `array`.
+pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
+    let width = width_of(array.data_type())
+        .ok_or_else(|| Error::Unsupported(format!("{} in encoding plain", array.data_type())))?;
+    let data = array.to_data();
+    let values = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
+    let start = data.offset() * width;
+    out.buffer(values.get(start..start + data.len() * width).unwrap_or_default().to_vec());
+    Ok(())
+}
+
+/// Parsed values. Invariant: `values` is `width` bytes for each row of the chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct Plain {
+    width: usize,
+    values: Buffer,
+}
+
+impl Plain {
+    pub fn parse(reader: &mut ChunkReader, width: usize, len: usize) -> Result<Self> {
+        Ok(Self {
+            width,
+            values: reader.buffer_of(len.saturating_mul(width), "plain")?,
+        })
+    }
+
+    pub fn select(
+        &self,
+        data_type: &DataType,
+        selection: &Selection,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
+        let len = selection.count();
+        let mut out = Vec::with_capacity(len * self.width);
+        for selected in selection.vectors() {
+            let start = selected.vector * VECTOR_LEN * self.width;
+            let vector = self.values.get(start..).unwrap_or_default();
+            if selected.is_full() {
+                out.extend_from_slice(vector.get(..selected.rows * self.width).unwrap_or_default());
+            } else {
+                selected.for_each(|row| {
+                    let at = row * self.width;
+                    out.extend_from_slice(vector.get(at..at + self.width).unwrap_or_default());
+                });
+            }
+        }
+        class::fixed_width_array(data_type, len, Buffer::from_vec(out), nulls)
+    }
+}

@@ -1,0 +1,162 @@
+//! Tests of one column against constants.
+
+use std::ops::Bound;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, Datum, Scalar};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::kernels::cmp;
+use arrow::compute::{and, is_not_null, is_null, not, or};
+
+use crate::bytes;
+use crate::class::{Native, Wide, match_class};
+use crate::error::{Error, Result};
+use crate::integers::class_of;
+
+/// A test that every encoding evaluates on its encoded form where it can. Constants are arrays of
+/// the column's type without nulls, of one row where they are bounds. Values compare as arrow-rs
+/// compares them (floats in total order). A null row passes [`Predicate::IsNull`] only.
+#[derive(Clone, Debug)]
+pub enum Predicate {
+    /// The value lies between two bounds; or, negated, does not.
+    Range {
+        /// The lower bound.
+        low: Bound<ArrayRef>,
+        /// The upper bound.
+        high: Bound<ArrayRef>,
+        /// Whether the values outside pass instead.
+        negated: bool,
+    },
+    /// The value is one of these; or, negated, none of them.
+    In {
+        /// The values.
+        values: ArrayRef,
+        /// Whether the other values pass instead.
+        negated: bool,
+    },
+    /// The row is null.
+    IsNull,
+    /// The row is not null.
+    IsNotNull,
+}
+
+impl Predicate {
+    /// `value = constant`.
+    pub fn equal(constant: ArrayRef) -> Self {
+        Self::Range {
+            low: Bound::Included(ArrayRef::clone(&constant)),
+            high: Bound::Included(constant),
+            negated: false,
+        }
+    }
+
+    /// The only value that passes, if there is just one.
+    pub(crate) fn only_value(&self) -> Option<&ArrayRef> {
+        match self {
+            Self::Range {
+                low: Bound::Included(low),
+                high: Bound::Included(high),
+                negated: false,
+            } if low == high => Some(low),
+            Self::In { values, negated: false } if values.len() == 1 => Some(values),
+            _ => None,
+        }
+    }
+
+    /// Evaluates the test row by row: the oracle, and what encodings fall back to.
+    pub fn evaluate(&self, array: &ArrayRef) -> Result<BooleanArray> {
+        Ok(match self {
+            Self::IsNull => is_null(array)?,
+            Self::IsNotNull => is_not_null(array)?,
+            Self::Range { low, high, negated } => {
+                let above = bound(array, low, cmp::gt_eq, cmp::gt)?;
+                let below = bound(array, high, cmp::lt_eq, cmp::lt)?;
+                let within = match (above, below) {
+                    (Some(above), Some(below)) => and(&above, &below)?,
+                    (Some(one), None) | (None, Some(one)) => one,
+                    (None, None) => is_not_null(array)?,
+                };
+                if *negated { not(&within)? } else { within }
+            }
+            Self::In { values, negated } => {
+                let found = is_in(array, values)?;
+                if *negated { not(&found)? } else { found }
+            }
+        })
+    }
+}
+
+type Compare = fn(&dyn Datum, &dyn Datum) -> Result<BooleanArray, arrow::error::ArrowError>;
+
+fn bound(array: &ArrayRef, bound: &Bound<ArrayRef>, included: Compare, excluded: Compare) -> Result<Option<BooleanArray>> {
+    let (constant, compare) = match bound {
+        Bound::Unbounded => return Ok(None),
+        Bound::Included(constant) => (constant, included),
+        Bound::Excluded(constant) => (constant, excluded),
+    };
+    Ok(Some(compare(array, &Scalar::new(ArrayRef::clone(constant)))?))
+}
+
+fn is_in(array: &ArrayRef, values: &ArrayRef) -> Result<BooleanArray> {
+    if let (Some(rows), Some(values)) = (bytes::values(array), bytes::values(values)) {
+        let set: hashbrown::HashSet<&[u8]> = values.into_iter().collect();
+        let found = BooleanBuffer::collect_bool(rows.len(), |row| set.contains(rows[row]));
+        return Ok(BooleanArray::new(found, array.logical_nulls()));
+    }
+    let none = BooleanBuffer::new_unset(array.len());
+    let mut found = BooleanArray::new(none, array.logical_nulls());
+    for row in 0..values.len() {
+        found = or(&found, &cmp::eq(array, &Scalar::new(values.slice(row, 1)))?)?;
+    }
+    Ok(found)
+}
+
+/// The order-preserving integers of constants; `None` where one does not fit 128 bits.
+pub(crate) fn words(constants: &ArrayRef) -> Result<Option<Vec<i128>>> {
+    let data = constants.to_data();
+    if let arrow::datatypes::DataType::Decimal256(_, _) = constants.data_type() {
+        let wide = crate::class::natives::<arrow::datatypes::i256>(&data);
+        return Ok(wide.iter().map(|value| value.to_i128()).collect());
+    }
+    let class = class_of(constants.data_type())
+        .ok_or_else(|| Error::Unsupported(format!("constants of type {}", constants.data_type())))?;
+    Ok(Some(match_class!(class,
+        bool => crate::class::bits(constants).iter().map(i128::from).collect(),
+        N => crate::class::natives::<N>(&data).iter().map(|value| value.to_word().widen()).collect())))
+}
+
+/// A range of words, inclusive.
+pub(crate) type WordRange = (i128, i128);
+
+/// The words between two bounds; `None` where a bound does not fit 128 bits.
+pub(crate) fn word_range(low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Result<Option<WordRange>> {
+    let word = |bound: &Bound<ArrayRef>, open: i128, step: i128| -> Result<Option<i128>> {
+        Ok(match bound {
+            Bound::Unbounded => Some(open),
+            Bound::Included(constant) => words(constant)?.and_then(|words| words.first().copied()),
+            Bound::Excluded(constant) => words(constant)?
+                .and_then(|words| words.first().and_then(|word| word.checked_add(step))),
+        })
+    };
+    Ok(word(low, i128::MIN, 1)?.zip(word(high, i128::MAX, -1)?))
+}
+
+/// Checks that constants have the type of their column.
+pub(crate) fn check_types(predicate: &Predicate, data_type: &arrow::datatypes::DataType) -> Result<()> {
+    let check = |constants: &ArrayRef, one: bool| {
+        let fits = constants.data_type() == data_type && constants.null_count() == 0 && (!one || constants.len() == 1);
+        if fits {
+            Ok(())
+        } else {
+            let (found, rows) = (constants.data_type(), constants.len());
+            Err(Error::Unsupported(format!("{rows} constants of type {found} for a column of type {data_type}")))
+        }
+    };
+    match predicate {
+        Predicate::Range { low, high, .. } => [low, high].into_iter().try_for_each(|bound| match bound {
+            Bound::Included(constant) | Bound::Excluded(constant) => check(constant, true),
+            Bound::Unbounded => Ok(()),
+        }),
+        Predicate::In { values, .. } => check(values, false),
+        Predicate::IsNull | Predicate::IsNotNull => Ok(()),
+    }
+}

@@ -1,0 +1,203 @@
+//! Residuals of many vectors, bit-packed, with patches: what `ffor` and `delta` store.
+//!
+//! ```text
+//! buffer   u8 bit_width of each vector, 0..=64
+//! buffer   packed vectors, 128 * bit_width bytes each: up to 32 bits as in `bitpack`; wider ones
+//!          as a low plane of 32 bits (4096 bytes) and a high plane of bit_width - 32 bits
+//! then     the patches, see `patches`
+//! ```
+//!
+//! A patch replaces the residual of its row. The packed slot of a patched row holds zero.
+
+use arrow::buffer::Buffer;
+
+use crate::VECTOR_LEN;
+use crate::bitpack::{self, LINE_BYTES, Mask, Words};
+use crate::error::{Result, ensure};
+use crate::patches::{LANE_WORD_BYTES, Patches, PatchesWriter, patch_bytes};
+use crate::selection::set_bit;
+use crate::wire::{ChunkReader, ChunkWriter};
+
+const PART: &str = "residuals";
+/// Bytes that patches must save before they are worth their second pass.
+const MIN_PATCH_GAIN: usize = 64;
+
+/// The number of bits that `value` needs.
+pub(crate) fn bit_length(value: u64) -> usize {
+    64 - value.leading_zeros() as usize
+}
+
+/// Packs vectors of residuals one after another.
+#[derive(Default)]
+pub(crate) struct ResidualsWriter {
+    widths: Vec<u8>,
+    packed: Vec<u8>,
+    patches: PatchesWriter,
+}
+
+impl ResidualsWriter {
+    /// Packs one vector at the width that costs least.
+    pub fn push(&mut self, residuals: &[u64; VECTOR_LEN], patching: bool) {
+        let max = residuals.iter().fold(0, |all, r| all | r);
+        let width = if patching {
+            cheapest_width(residuals, max)
+        } else {
+            bit_length(max)
+        };
+        self.widths.push(width as u8);
+        if width == bit_length(max) {
+            self.patches.push(&[0; VECTOR_LEN / 64], |_| 0);
+            self.pack(residuals, width);
+        } else {
+            self.push_patched(residuals, width);
+        }
+    }
+
+    fn push_patched(&mut self, residuals: &[u64; VECTOR_LEN], width: usize) {
+        let limit = 1u64.checked_shl(width as u32).unwrap_or(0).wrapping_sub(1);
+        let mut kept = *residuals;
+        let mut patched = [0; VECTOR_LEN / 64];
+        for (row, residual) in kept.iter_mut().enumerate().filter(|(_, r)| **r > limit) {
+            *residual = 0;
+            set_bit(&mut patched, row, true);
+        }
+        self.patches.push(&patched, |row| residuals[row]);
+        self.pack(&kept, width);
+    }
+
+    fn pack(&mut self, residuals: &[u64; VECTOR_LEN], width: usize) {
+        let mut plane = residuals.map(|r| r as u32);
+        bitpack::pack(&plane, width.min(32), &mut self.packed);
+        if width > 32 {
+            for (word, residual) in plane.iter_mut().zip(residuals) {
+                *word = (residual >> 32) as u32;
+            }
+            bitpack::pack(&plane, width - 32, &mut self.packed);
+        }
+    }
+
+    pub fn finish(self, out: &mut ChunkWriter) {
+        out.buffer(self.widths);
+        out.buffer(self.packed);
+        self.patches.finish(out);
+    }
+}
+
+/// The width at which packed bytes and patches together are smallest.
+fn cheapest_width(residuals: &[u64; VECTOR_LEN], max: u64) -> usize {
+    let full = bit_length(max);
+    let mut histogram = [0usize; 65];
+    for residual in residuals {
+        histogram[bit_length(*residual)] += 1;
+    }
+    let mut best = (full * LINE_BYTES, full);
+    let mut patches = 0;
+    for width in (0..full).rev() {
+        patches += histogram[width + 1];
+        let bytes = width * LINE_BYTES + LANE_WORD_BYTES + patches * patch_bytes(full);
+        if bytes + MIN_PATCH_GAIN < best.0 {
+            best = (bytes, width);
+        }
+    }
+    best.1
+}
+
+/// Parsed residuals.
+///
+/// Invariants, checked by [`Residuals::parse`]: widths are at most 64; `offsets` has an entry more
+/// than there are vectors, and `packed` ends at the last.
+#[derive(Clone, Debug)]
+pub(crate) struct Residuals {
+    widths: Buffer,
+    offsets: Vec<u32>,
+    packed: Buffer,
+    patches: Patches,
+}
+
+impl Residuals {
+    pub fn parse(reader: &mut ChunkReader, vectors: usize) -> Result<Self> {
+        let widths = reader.buffer_of(vectors, PART)?;
+        let mut offsets = Vec::with_capacity(vectors + 1);
+        let mut lines = 0u32;
+        offsets.push(0);
+        for width in widths.iter() {
+            ensure(*width <= 64, PART, || format!("a bit width of {width}, at most 64"))?;
+            lines = lines.saturating_add(u32::from(*width));
+            offsets.push(lines);
+        }
+        let packed = reader.buffer_of((lines as usize).saturating_mul(LINE_BYTES), PART)?;
+        Ok(Self {
+            widths,
+            offsets,
+            packed,
+            patches: Patches::parse(reader, vectors, size_of::<u64>())?,
+        })
+    }
+
+    pub fn width(&self, vector: usize) -> usize {
+        self.widths.get(vector).map_or(0, |w| usize::from(*w))
+    }
+
+    fn packed(&self, vector: usize) -> &[u8] {
+        let line = |i: usize| self.offsets.get(i).map_or(0, |line| *line as usize * LINE_BYTES);
+        self.packed.get(line(vector)..line(vector + 1)).unwrap_or_default()
+    }
+
+    /// Patches of a vector, as (row in vector, residual).
+    pub fn patches(&self, vector: usize) -> impl Iterator<Item = (usize, u64)> {
+        self.patches.of(vector)
+    }
+
+    pub fn has_patches(&self, vector: usize) -> bool {
+        !self.patches.is_empty(vector)
+    }
+
+    /// The residuals as words, before patches. For vectors of width up to 32.
+    pub fn unpack_words(&self, vector: usize, out: &mut Words) {
+        bitpack::unpack(self.packed(vector), self.width(vector).min(32), out);
+    }
+
+    /// The residuals, patched.
+    pub fn unpack(&self, vector: usize, out: &mut [u64; VECTOR_LEN]) {
+        let width = self.width(vector);
+        let mut plane = [0; VECTOR_LEN];
+        self.unpack_words(vector, &mut plane);
+        for (to, word) in out.iter_mut().zip(&plane) {
+            *to = u64::from(*word);
+        }
+        if width > 32 {
+            let high = self.packed(vector).get(32 * LINE_BYTES..).unwrap_or_default();
+            bitpack::unpack(high, width - 32, &mut plane);
+            for (to, word) in out.iter_mut().zip(&plane) {
+                *to |= u64::from(*word) << 32;
+            }
+        }
+        for (row, value) in self.patches(vector) {
+            out[row] = value;
+        }
+    }
+
+    /// Which residuals lie in `low..=high`.
+    pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) {
+        let width = self.width(vector);
+        let max = 1u64.checked_shl(width as u32).unwrap_or(0).wrapping_sub(1);
+        if low > high {
+            out.fill(0);
+            return;
+        } else if low == 0 && high >= max {
+            out.fill(u64::MAX);
+        } else if low > max {
+            out.fill(0);
+        } else if width <= 32 {
+            let span = high.min(max) - low;
+            bitpack::in_range(self.packed(vector), width, low as u32, span as u32, out);
+        } else {
+            let mut residuals = [0; VECTOR_LEN];
+            self.unpack(vector, &mut residuals);
+            bitpack::words_in_range(&residuals, low, high, out);
+        }
+        for (row, value) in self.patches(vector) {
+            set_bit(out, row, (low..=high).contains(&value));
+        }
+    }
+}

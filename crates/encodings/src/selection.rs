@@ -1,0 +1,298 @@
+//! Which rows of a run of vectors survive.
+
+use std::ops::Range;
+
+use arrow::array::{Array, BooleanArray};
+use arrow::buffer::BooleanBuffer;
+
+use crate::VECTOR_LEN;
+use crate::bitpack::Mask;
+
+const WORDS: usize = VECTOR_LEN / 64;
+
+/// A bitmap over consecutive vectors of a row group: a bit for each of `rows` rows, the first of
+/// which is the first row of `first_vector`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    first_vector: usize,
+    rows: usize,
+    /// 16 words for each vector; bits beyond `rows` are zero.
+    words: Vec<Mask>,
+}
+
+impl Selection {
+    /// All of `rows` rows from the start of `first_vector`.
+    pub fn all(first_vector: usize, rows: usize) -> Self {
+        let mut selection = Self {
+            first_vector,
+            rows,
+            words: vec![[u64::MAX; WORDS]; rows.div_ceil(VECTOR_LEN)],
+        };
+        selection.clear_tail();
+        selection
+    }
+
+    /// None of `rows` rows from the start of `first_vector`.
+    pub fn none(first_vector: usize, rows: usize) -> Self {
+        Self {
+            first_vector,
+            rows,
+            words: vec![[0; WORDS]; rows.div_ceil(VECTOR_LEN)],
+        }
+    }
+
+    /// Just the rows of a range, which is counted from the start of the row group.
+    pub fn of_range(range: Range<usize>) -> Self {
+        let first_vector = range.start / VECTOR_LEN;
+        let start = range.start - first_vector * VECTOR_LEN;
+        let mut selection = Self::all(first_vector, range.len() + start);
+        for (word, mask) in selection.words.as_flattened_mut().iter_mut().zip(0..start.div_ceil(64)) {
+            *word &= u64::MAX.checked_shl((start - mask * 64) as u32).unwrap_or(0);
+        }
+        selection
+    }
+
+    fn clear_tail(&mut self) {
+        let words = self.words.as_flattened_mut();
+        if let Some(word) = words.get_mut(self.rows / 64) {
+            *word &= (1 << (self.rows % 64)) - 1;
+        }
+        for word in words.iter_mut().skip(self.rows / 64 + 1) {
+            *word = 0;
+        }
+    }
+
+    /// The vector that the first row starts.
+    pub fn first_vector(&self) -> usize {
+        self.first_vector
+    }
+
+    /// Rows covered, selected or not.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Vectors covered.
+    pub fn num_vectors(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Rows selected.
+    pub fn count(&self) -> usize {
+        self.words.iter().map(count_mask).sum()
+    }
+
+    /// Whether no row is selected.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|mask| *mask == [0; WORDS])
+    }
+
+    /// Whether no row of the `vector`-th covered vector is selected.
+    pub fn is_vector_empty(&self, vector: usize) -> bool {
+        self.words.get(vector).is_none_or(|mask| *mask == [0; WORDS])
+    }
+
+    /// Deselects the `vector`-th covered vector.
+    pub fn clear_vector(&mut self, vector: usize) {
+        if let Some(mask) = self.words.get_mut(vector) {
+            *mask = [0; WORDS];
+        }
+    }
+
+    /// Keeps what `other`, over the same rows, selects too.
+    pub fn and(&mut self, other: &Selection) {
+        self.combine(other, |a, b| a & b);
+    }
+
+    /// Adds what `other`, over the same rows, selects.
+    pub fn or(&mut self, other: &Selection) {
+        self.combine(other, |a, b| a | b);
+    }
+
+    /// Drops what `other`, over the same rows, selects.
+    pub fn and_not(&mut self, other: &Selection) {
+        self.combine(other, |a, b| a & !b);
+    }
+
+    fn combine(&mut self, other: &Selection, with: impl Fn(u64, u64) -> u64) {
+        debug_assert_eq!((self.first_vector, self.rows), (other.first_vector, other.rows));
+        let others = other.words.as_flattened();
+        for (word, other) in self.words.as_flattened_mut().iter_mut().zip(others) {
+            *word = with(*word, *other);
+        }
+    }
+
+    /// Keeps the first `limit` selected rows.
+    pub fn truncate_selected(&mut self, limit: usize) {
+        let mut left = limit;
+        for word in self.words.as_flattened_mut() {
+            let count = word.count_ones() as usize;
+            if count <= left {
+                left -= count;
+                continue;
+            }
+            let mut kept = 0;
+            for _ in 0..left {
+                let lowest = *word & word.wrapping_neg();
+                kept |= lowest;
+                *word ^= lowest;
+            }
+            *word = kept;
+            left = 0;
+        }
+    }
+
+    /// The bitmap over all covered rows.
+    pub fn to_boolean_buffer(&self) -> BooleanBuffer {
+        BooleanBuffer::new(self.words.as_flattened().to_vec().into(), 0, self.rows)
+    }
+
+    /// Selects the rows whose bit is set.
+    pub fn from_boolean_buffer(first_vector: usize, bits: &BooleanBuffer) -> Self {
+        let mut selection = Self::none(first_vector, bits.len());
+        let words = selection.words.as_flattened_mut();
+        for (word, bits) in words.iter_mut().zip(bits.bit_chunks().iter_padded()) {
+            *word = bits;
+        }
+        selection
+    }
+
+    /// Narrows to the selected rows for which `kept` (an entry for each selected row, in order)
+    /// is true; null counts as false.
+    pub fn and_boolean(&mut self, kept: &BooleanArray) {
+        let mut next = 0;
+        for word in self.words.as_flattened_mut() {
+            let mut rest = *word;
+            while rest != 0 {
+                let lowest = rest & rest.wrapping_neg();
+                rest ^= lowest;
+                if next >= kept.len() || !kept.is_valid(next) || !kept.value(next) {
+                    *word ^= lowest;
+                }
+                next += 1;
+            }
+        }
+    }
+
+    /// The covered vectors with a selected row: index in the row group, rows that it has, mask.
+    pub(crate) fn vectors(&self) -> impl Iterator<Item = Selected<'_>> {
+        self.words.iter().enumerate().filter_map(|(i, mask)| {
+            let count = count_mask(mask);
+            (count > 0).then(|| Selected {
+                vector: self.first_vector + i,
+                rows: (self.rows - i * VECTOR_LEN).min(VECTOR_LEN),
+                count,
+                mask,
+            })
+        })
+    }
+
+    /// The mask of each covered vector with a selected row, to narrow.
+    pub(crate) fn vectors_mut(&mut self) -> impl Iterator<Item = (usize, &mut Mask)> {
+        let first = self.first_vector;
+        self.words
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, mask)| **mask != [0; WORDS])
+            .map(move |(i, mask)| (first + i, mask))
+    }
+}
+
+/// A vector with at least one selected row.
+pub(crate) struct Selected<'a> {
+    /// Index of the vector in the row group.
+    pub vector: usize,
+    /// Rows of the vector that the selection covers.
+    pub rows: usize,
+    /// Rows selected.
+    pub count: usize,
+    pub mask: &'a Mask,
+}
+
+impl Selected<'_> {
+    /// Whether every covered row is selected.
+    pub fn is_full(&self) -> bool {
+        self.count == self.rows
+    }
+
+    /// Calls `visit` with each selected row of the vector, ascending.
+    #[inline]
+    pub fn for_each(&self, visit: impl FnMut(usize)) {
+        for_each_bit(self.mask, visit);
+    }
+
+    /// Appends the selected ones of a vector's values.
+    #[inline]
+    pub fn append<T: Copy>(&self, values: &[T; VECTOR_LEN], out: &mut Vec<T>) {
+        if self.is_full() {
+            out.extend_from_slice(&values[..self.rows]);
+        } else {
+            self.for_each(|row| out.push(values[row]));
+        }
+    }
+}
+
+/// Calls `visit` with the index of each set bit, ascending.
+#[inline]
+pub(crate) fn for_each_bit(mask: &Mask, mut visit: impl FnMut(usize)) {
+    for (i, word) in mask.iter().enumerate() {
+        let mut rest = *word;
+        while rest != 0 {
+            visit(i * 64 + rest.trailing_zeros() as usize);
+            rest &= rest - 1;
+        }
+    }
+}
+
+pub(crate) fn count_mask(mask: &Mask) -> usize {
+    mask.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+/// Sets or clears bit `row`.
+pub(crate) fn set_bit(mask: &mut Mask, row: usize, value: bool) {
+    let bit = 1 << (row % 64);
+    if value {
+        mask[row / 64] |= bit;
+    } else {
+        mask[row / 64] &= !bit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_select_exactly_their_rows() {
+        for range in [0..0, 0..1, 5..1029, 1024..2048, 1500..1501, 63..64, 64..130, 2047..2049] {
+            let selection = Selection::of_range(range.clone());
+            let offset = selection.first_vector() * VECTOR_LEN;
+            let set: Vec<usize> = selection.to_boolean_buffer().set_indices().map(|i| i + offset).collect();
+            assert_eq!(set, range.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn narrowing_counts_selected_rows_only() {
+        let mut selection = Selection::of_range(10..20);
+        selection.and_boolean(&BooleanArray::from_iter((0..10).map(|i| match i % 3 {
+            0 => Some(true),
+            1 => Some(false),
+            _ => None,
+        })));
+        assert_eq!(selection.to_boolean_buffer().set_indices().collect::<Vec<_>>(), [10, 13, 16, 19]);
+        selection.truncate_selected(3);
+        assert_eq!(selection.count(), 3);
+        selection.truncate_selected(0);
+        assert!(selection.is_empty());
+    }
+
+    #[test]
+    fn bitmaps_round_trip() {
+        let bits = BooleanBuffer::collect_bool(3000, |i| i % 7 == 3);
+        let selection = Selection::from_boolean_buffer(4, &bits);
+        assert_eq!(selection.to_boolean_buffer(), bits);
+        assert_eq!(selection.count(), bits.count_set_bits());
+        assert_eq!(selection.vectors().map(|s| s.count).sum::<usize>(), selection.count());
+    }
+}

@@ -1,0 +1,249 @@
+//! Byte strings one behind another: `plain` as they are, `fsst` compressed by one or two symbol
+//! tables (the second one compresses the codes of the first, for text of a small vocabulary).
+//!
+//! ```text
+//! header   u8 number of symbol tables, 0..=2
+//! buffer   each table, the one to undo first first
+//! then     the length of each string, as an integer sequence; 0 for nulls
+//! then     the compressed bytes of each split, as an integer sequence
+//! buffer   the bytes of all splits
+//! ```
+//!
+//! A **split** is 32 consecutive strings, the last one of a chunk fewer. Its strings are
+//! compressed as one, and it decompresses alone: 32 splits a vector, one for each lane.
+
+use arrow::array::{Array, ArrayRef};
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::datatypes::DataType;
+
+use crate::VECTOR_LEN;
+use crate::bitpack::LANES;
+use crate::bytes::{self, BytesBuilder};
+use crate::encoding::Encoding;
+use crate::error::{Error, Result, ensure};
+use crate::fsst::{self, SymbolTable};
+use crate::ints::{self, Ints};
+use crate::selection::{Selected, Selection};
+use crate::wire::{ChunkReader, ChunkWriter};
+
+const PART: &str = "strings";
+/// Strings compressed together.
+const SPLIT_ROWS: usize = LANES;
+const MAX_TABLES: usize = 2;
+/// Bytes that decompression may write behind its result.
+const SLACK: usize = 8;
+/// The most that one code expands to.
+const MAX_GROWTH: usize = 8;
+
+/// Appends `array`, uncompressed.
+pub(crate) fn encode_plain(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
+    let values = values_of(array)?;
+    let splits: Vec<Vec<u8>> = values.chunks(SPLIT_ROWS).map(|split| split.concat()).collect();
+    write(&values, &[], &splits, out);
+    Ok(())
+}
+
+/// Appends `array`, compressed by as many symbol tables as pay.
+pub(crate) fn encode_fsst(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
+    let values = values_of(array)?;
+    let compressor = fsst::train(&values);
+    let once: Vec<Vec<u8>> = values
+        .chunks(SPLIT_ROWS)
+        .map(|split| compressor.compress(&split.concat()))
+        .collect();
+    let second = fsst::train(&once.iter().map(Vec::as_slice).collect());
+    let sample = once.iter().step_by(once.len().div_ceil(64).max(1));
+    let (before, after) = sample.fold((0, 0), |(before, after), split| {
+        (before + split.len(), after + second.compress(split).len())
+    });
+    // the second table costs about a third of decompression speed and two kilobytes
+    if after + after / 10 < before && once.len() > 64 {
+        let twice: Vec<Vec<u8>> = once.iter().map(|split| second.compress(split)).collect();
+        write(&values, &[fsst::export(&second), fsst::export(&compressor)], &twice, out);
+    } else {
+        write(&values, &[fsst::export(&compressor)], &once, out);
+    }
+    Ok(())
+}
+
+fn values_of(array: &dyn Array) -> Result<Vec<&[u8]>> {
+    bytes::values(array)
+        .ok_or_else(|| Error::Unsupported(format!("{} as byte strings", array.data_type())))
+}
+
+fn write(values: &[&[u8]], tables: &[Vec<u8>], splits: &[Vec<u8>], out: &mut ChunkWriter) {
+    let lengths = |items: &mut dyn Iterator<Item = usize>| -> Vec<u64> {
+        items.map(|len| len as u64).collect()
+    };
+    out.u8(tables.len() as u8);
+    for table in tables {
+        out.buffer(table.clone());
+    }
+    out.append(ints::encode(&lengths(&mut values.iter().map(|v| v.len())), 0));
+    out.append(ints::encode(&lengths(&mut splits.iter().map(Vec::len)), 0));
+    out.buffer(splits.concat());
+}
+
+/// A parsed column. Invariant: `starts` ascends, has an entry more than there are splits, and
+/// ends with the length of `data`.
+#[derive(Clone, Debug)]
+pub(crate) struct Strings {
+    len: usize,
+    tables: Vec<SymbolTable>,
+    lengths: Ints,
+    starts: Vec<u64>,
+    data: Buffer,
+}
+
+impl Strings {
+    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+        let count = usize::from(reader.u8()?);
+        ensure(count <= MAX_TABLES, PART, || format!("{count} symbol tables, at most {MAX_TABLES}"))?;
+        let tables = (0..count)
+            .map(|_| SymbolTable::parse(&reader.buffer()?))
+            .collect::<Result<Vec<_>>>()?;
+        let lengths = Ints::parse(reader, len)?;
+        let splits = len.div_ceil(SPLIT_ROWS);
+        let split_lengths = Ints::parse(reader, splits)?;
+        let data = reader.buffer()?;
+        // a split is a byte or more for every 64 rows in it: no more entries than the rows allow
+        let mut starts = Vec::with_capacity(splits + 1);
+        starts.push(0);
+        split_lengths.decode_range(0..splits, 0u64, &mut starts)?;
+        let mut end = 0u64;
+        for start in &mut starts {
+            end = end.saturating_add(*start);
+            *start = end;
+        }
+        ensure(end == data.len() as u64, PART, || {
+            format!("splits of {end} bytes in a buffer of {}", data.len())
+        })?;
+        Ok(Self {
+            len,
+            tables,
+            lengths,
+            starts,
+            data,
+        })
+    }
+
+    pub fn encoding(&self) -> Encoding {
+        if self.tables.is_empty() { Encoding::Plain } else { Encoding::Fsst }
+    }
+
+    pub fn describe(&self) -> String {
+        let lengths = self.lengths.describe();
+        match self.tables.len() {
+            0 => format!("plain({lengths})"),
+            1 => format!("fsst({lengths})"),
+            _ => format!("fsst(fsst, {lengths})"),
+        }
+    }
+
+    pub fn select(
+        &self,
+        data_type: &DataType,
+        selection: &Selection,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
+        let mut out = BytesBuilder::with_capacity(selection.count());
+        let mut scratch = Scratch::default();
+        for selected in selection.vectors() {
+            self.select_vector(&selected, &mut scratch, &mut out)?;
+        }
+        out.finish(data_type, nulls)
+    }
+
+    fn select_vector(&self, selected: &Selected, scratch: &mut Scratch, out: &mut BytesBuilder) -> Result<()> {
+        let mut lengths = [0u64; VECTOR_LEN];
+        self.lengths.decode(selected.vector, 0, &mut lengths)?;
+        let first = selected.vector * VECTOR_LEN;
+        let rows = self.len.saturating_sub(first).min(VECTOR_LEN);
+        for (i, lengths) in lengths[..rows].chunks(SPLIT_ROWS).enumerate() {
+            let wanted = (selected.mask[i / 2] >> (i % 2 * SPLIT_ROWS)) as u32;
+            if wanted != 0 {
+                let bytes = lengths.iter().fold(0u64, |sum, len| sum.saturating_add(*len));
+                let split = self.decompress(first / SPLIT_ROWS + i, bytes, scratch)?;
+                append_split(split, lengths, wanted, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// The `bytes` bytes of a split.
+    fn decompress<'a>(&'a self, split: usize, bytes: u64, scratch: &'a mut Scratch) -> Result<&'a [u8]> {
+        let codes = self.split(split);
+        let limit = codes.len().saturating_mul(MAX_GROWTH.pow(self.tables.len() as u32));
+        ensure(bytes <= limit as u64, PART, || {
+            format!("split {split} of {} bytes holds {bytes}, at most {limit} possible", codes.len())
+        })?;
+        let bytes = bytes as usize;
+        let decompressed = match self.tables.as_slice() {
+            [] => codes,
+            [table] => scratch.undo(table, codes, bytes)?,
+            [second, first, ..] => {
+                let mut inner = std::mem::take(&mut scratch.codes);
+                inner.resize(inner.len().max(codes.len() * MAX_GROWTH + SLACK), 0);
+                let undone = second.decompress(codes, &mut inner);
+                scratch.codes = inner;
+                let count = undone?;
+                let Scratch { codes, bytes: out } = scratch;
+                undo(first, &codes[..count], bytes, out)?
+            }
+        };
+        ensure(decompressed.len() == bytes, PART, || {
+            format!("split {split} has {} bytes, its lengths say {bytes}", decompressed.len())
+        })?;
+        Ok(decompressed)
+    }
+
+    fn split(&self, split: usize) -> &[u8] {
+        let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
+        self.data.get(start(split)..start(split + 1)).unwrap_or_default()
+    }
+
+    /// Which rows of a vector are `length` bytes long.
+    pub fn with_length(&self, vector: usize, length: u64, out: &mut crate::bitpack::Mask) -> Result<()> {
+        self.lengths.in_range(vector, length, length, out)
+    }
+}
+
+/// Appends the values of a split whose bit is set; `split` is as long as `lengths` in all.
+fn append_split(split: &[u8], lengths: &[u64], wanted: u32, out: &mut BytesBuilder) {
+    if wanted == u32::MAX {
+        let mut end = out.data.len();
+        out.data.extend_from_slice(split);
+        out.ends.extend(lengths.iter().map(|len| {
+            end += *len as usize;
+            end
+        }));
+        return;
+    }
+    let mut start = 0;
+    for (row, len) in lengths.iter().enumerate() {
+        let end = start + *len as usize;
+        if wanted >> row & 1 == 1 {
+            out.push(&split[start..end]);
+        }
+        start = end;
+    }
+}
+
+/// Buffers that decompression reuses.
+#[derive(Default)]
+struct Scratch {
+    codes: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Scratch {
+    fn undo(&mut self, table: &SymbolTable, codes: &[u8], bytes: usize) -> Result<&[u8]> {
+        undo(table, codes, bytes, &mut self.bytes)
+    }
+}
+
+fn undo<'a>(table: &SymbolTable, codes: &[u8], bytes: usize, out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    out.resize(out.len().max(bytes + SLACK), 0);
+    let count = table.decompress(codes, &mut out[..bytes + SLACK])?;
+    Ok(&out[..count])
+}

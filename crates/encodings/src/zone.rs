@@ -1,0 +1,235 @@
+//! Zone maps: the smallest and the largest value and the number of nulls of each vector.
+
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt64Array, new_null_array};
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::compute::take;
+use arrow::datatypes::{DataType, i256};
+
+use crate::VECTOR_LEN;
+use crate::bytes::{self, BytesBuilder};
+use crate::class::{self, Class, Native, match_class};
+use crate::column::{Column, encode_node};
+use crate::error::{Result, ensure};
+use crate::wire::{ChunkReader, ChunkWriter};
+
+/// The longest bound of a string, in bytes. Longer ones are truncated, maxima upwards.
+const MAX_BOUND_BYTES: usize = 32;
+
+/// Bounds of the values of consecutive zones: the vectors of a column chunk, or row groups.
+#[derive(Clone, Debug)]
+pub struct ZoneMap {
+    /// At most the smallest value of each zone, in the column's type; null if all rows are null,
+    /// no bound is known, or the type has no order.
+    pub min: ArrayRef,
+    /// At least the largest value of each zone; null as `min`.
+    pub max: ArrayRef,
+    /// Number of nulls in each zone.
+    pub null_count: UInt64Array,
+    /// Whether `min` and `max` are themselves values of the zone (strings may be truncated).
+    pub exact: BooleanArray,
+}
+
+/// The rows of the smallest and the largest value of a zone.
+type Extremes = Option<(u32, u32)>;
+
+impl ZoneMap {
+    /// The bounds of each vector of `array`.
+    pub fn of(array: &dyn Array) -> Result<Self> {
+        let zones: Vec<(usize, usize)> = (0..array.len())
+            .step_by(VECTOR_LEN)
+            .map(|start| (start, VECTOR_LEN.min(array.len() - start)))
+            .collect();
+        Self::of_zones(array, &zones)
+    }
+
+    fn of_zones(array: &dyn Array, zones: &[(usize, usize)]) -> Result<Self> {
+        let nulls = array.logical_nulls();
+        let null_count = zones
+            .iter()
+            .map(|(start, rows)| nulls.as_ref().map_or(0, |n| n.slice(*start, *rows).null_count() as u64))
+            .collect();
+        let data_type = array.data_type();
+        if let Some(values) = bytes::values(array) {
+            let extremes = extremes(&values, array.nulls(), zones);
+            let (min, min_exact) = bound_strings(&values, extremes.iter().map(|e| e.map(|e| e.0)), data_type, false)?;
+            let (max, max_exact) = bound_strings(&values, extremes.iter().map(|e| e.map(|e| e.1)), data_type, true)?;
+            let exact = min_exact.iter().zip(max_exact).map(|(a, b)| Some(*a && b)).collect();
+            return Ok(Self { min, max, null_count, exact });
+        }
+        let data = array.to_data();
+        let extremes = match (Class::of(data_type), data_type) {
+            (Some(class), _) => match_class!(class,
+                bool => {
+                    let values: Vec<u8> = class::bits(array).iter().map(u8::from).collect();
+                    extremes(&values, array.nulls(), zones)
+                },
+                N => {
+                    let values: Vec<_> = class::natives::<N>(&data).iter().map(|v| v.to_word()).collect();
+                    extremes(&values, array.nulls(), zones)
+                }),
+            (None, DataType::Decimal256(_, _)) => extremes(class::natives::<i256>(&data), array.nulls(), zones),
+            _ => vec![None; zones.len()],
+        };
+        let pick = |rows: Vec<Option<u32>>| -> Result<ArrayRef> {
+            match Class::of(data_type).is_some() || matches!(data_type, DataType::Decimal256(_, _)) {
+                true => Ok(take(array, &arrow::array::UInt32Array::from(rows), None)?),
+                false => Ok(new_null_array(data_type, zones.len())),
+            }
+        };
+        Ok(Self {
+            min: pick(extremes.iter().map(|e| e.map(|e| e.0)).collect())?,
+            max: pick(extremes.iter().map(|e| e.map(|e| e.1)).collect())?,
+            null_count,
+            exact: BooleanArray::from(vec![true; zones.len()]),
+        })
+    }
+
+    /// Number of zones.
+    pub fn len(&self) -> usize {
+        self.null_count.len()
+    }
+
+    /// Whether there are no zones.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bounds of all zones together, as one zone.
+    pub fn merge(&self) -> Result<Self> {
+        let whole = [(0, self.len())];
+        let exact = self.exact.false_count() == 0;
+        // a truncated zone without a bound leaves the whole without one
+        let known = |bounds: &ArrayRef| {
+            (0..self.len()).all(|zone| self.exact.value(zone) || bounds.is_valid(zone))
+        };
+        let unknown = || new_null_array(self.min.data_type(), 1);
+        let low = Self::of_zones(&self.min, &whole)?.min;
+        let high = Self::of_zones(&self.max, &whole)?.max;
+        Ok(Self {
+            min: if known(&self.min) { low } else { unknown() },
+            max: if known(&self.max) { high } else { unknown() },
+            null_count: UInt64Array::from(vec![self.null_count.values().iter().sum::<u64>()]),
+            exact: BooleanArray::from(vec![exact]),
+        })
+    }
+
+    /// The bytes of this zone map.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut out = ChunkWriter::default();
+        for array in [&self.min, &self.max] {
+            encode_node(array, None, &mut out)?;
+        }
+        encode_node(&self.null_count, None, &mut out)?;
+        encode_node(&self.exact, None, &mut out)?;
+        Ok(out.finish())
+    }
+
+    /// Parses the bounds of `zones` zones of a column of `data_type`.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Corrupt`] if the bytes are no zone map.
+    pub fn parse(bytes: Buffer, data_type: &DataType, zones: usize) -> Result<Self> {
+        let mut reader = ChunkReader::new(&bytes)?;
+        let mut array = |data_type: &DataType| -> Result<ArrayRef> {
+            Column::parse_node(&mut reader, data_type, zones)?.decode(0..zones)
+        };
+        let (min, max) = (array(data_type)?, array(data_type)?);
+        let (null_count, exact) = (array(&DataType::UInt64)?, array(&DataType::Boolean)?);
+        reader.finish()?;
+        let known = null_count.null_count() + exact.null_count() == 0;
+        ensure(known, "zone map", || "a null count that is null".into())?;
+        Ok(Self {
+            min,
+            max,
+            null_count: null_count.to_data().into(),
+            exact: exact.to_data().into(),
+        })
+    }
+
+    /// Bytes of memory held.
+    pub fn memory_size(&self) -> usize {
+        let arrays: [&dyn Array; 4] = [&self.min, &self.max, &self.null_count, &self.exact];
+        arrays.iter().map(|array| array.get_array_memory_size()).sum()
+    }
+}
+
+/// The extremes of each zone among its valid rows.
+fn extremes<T: PartialOrd>(values: &[T], nulls: Option<&NullBuffer>, zones: &[(usize, usize)]) -> Vec<Extremes> {
+    zones
+        .iter()
+        .map(|(start, rows)| {
+            let mut found: Extremes = None;
+            for row in *start..start + rows {
+                if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                    continue;
+                }
+                let value = &values[row];
+                found = Some(match found {
+                    None => (row as u32, row as u32),
+                    Some((min, _)) if *value < values[min as usize] => {
+                        (row as u32, found.map_or(row as u32, |f| f.1))
+                    }
+                    Some((min, max)) if *value > values[max as usize] => (min, row as u32),
+                    Some(same) => same,
+                });
+            }
+            found
+        })
+        .collect()
+}
+
+/// The values of `rows`, truncated to bounds, and whether each is the value itself.
+fn bound_strings(
+    values: &[&[u8]],
+    rows: impl Iterator<Item = Option<u32>>,
+    data_type: &DataType,
+    upper: bool,
+) -> Result<(ArrayRef, Vec<bool>)> {
+    let mut out = BytesBuilder::with_capacity(0);
+    let (mut valid, mut exact) = (vec![], vec![]);
+    let truncates = !matches!(data_type, DataType::FixedSizeBinary(_));
+    for row in rows {
+        let value = row.map(|row| values[row as usize]);
+        let is_long = truncates && value.is_some_and(|value| value.len() > MAX_BOUND_BYTES);
+        let bound = match value {
+            Some(value) if is_long => truncate(value, bytes::is_text(data_type), upper),
+            other => other.map(<[u8]>::to_vec),
+        };
+        out.push(bound.as_deref().unwrap_or_default());
+        valid.push(bound.is_some());
+        exact.push(!is_long);
+    }
+    Ok((out.finish(data_type, Some(NullBuffer::from(valid)))?, exact))
+}
+
+/// A prefix of `value` that is not above it; or, for an upper bound, the prefix counted up so that
+/// it is above every string that starts with it. `None` if no such bound exists.
+fn truncate(value: &[u8], is_text: bool, upper: bool) -> Option<Vec<u8>> {
+    let mut end = MAX_BOUND_BYTES;
+    if is_text {
+        while value[end] & 0xC0 == 0x80 {
+            end -= 1;
+        }
+    }
+    let prefix = &value[..end];
+    if !upper {
+        return Some(prefix.to_vec());
+    }
+    if !is_text {
+        let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+        let mut bound = prefix[..=last].to_vec();
+        bound[last] += 1;
+        return Some(bound);
+    }
+    let text = str::from_utf8(prefix).ok()?;
+    text.char_indices().rev().find_map(|(at, c)| {
+        let next = match c {
+            '\u{D7FF}' => '\u{E000}',
+            c => char::from_u32(u32::from(c) + 1)?,
+        };
+        let mut bound = text[..at].to_owned();
+        bound.push(next);
+        Some(bound.into_bytes())
+    })
+}
