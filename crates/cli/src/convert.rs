@@ -1,0 +1,281 @@
+//! `vectile convert`: tables from any format to any other.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::datatypes::SchemaRef;
+use clap::Args;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionContext;
+use futures::{StreamExt, TryStreamExt};
+use vectile_encodings::Encoding;
+
+use crate::copy::{Batches, Output, copy};
+use crate::error::{CliError, Result};
+use crate::format::{FileKind, Format, all_extensions, known_extension};
+use crate::interrupt::Interrupt;
+use crate::location::Destination;
+use crate::merge::{adapt, merge_schemas, with_partitions};
+use crate::progress::Progress;
+use crate::report;
+use crate::session;
+use crate::source::{Input, InputFile};
+
+/// Convert tables between Vectile and other formats
+///
+/// Formats are told by file name: .vectile, .parquet, .csv, .json (or .jsonl, .ndjson: one object
+/// per line), .arrow (or .feather, .ipc: IPC file), .arrows (IPC stream); CSV and JSON also with
+/// .gz, .zst, .bz2, .xz behind. Several inputs to one OUT file are put one after the other, columns
+/// matched by name; to an OUT directory each becomes a file of its own.
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// Files, directories (read recursively), quoted globs, or s3://, gs://, https:// URLs
+    #[arg(required = true, value_name = "IN")]
+    inputs: Vec<String>,
+    /// File, directory (one that exists, or a name ending in '/'), or URL to write
+    #[arg(value_name = "OUT")]
+    output: String,
+    /// Use this encoding for a column of a Vectile OUT instead of choosing; may be repeated
+    #[arg(long = "encoding", value_name = "COLUMN=NAME", value_parser = parse_pin)]
+    encodings: Vec<(String, Encoding)>,
+    /// Format of the inputs, whatever their names
+    #[arg(long, value_name = "FORMAT")]
+    from: Option<Format>,
+    /// Format to write, whatever the name of OUT
+    #[arg(long, value_name = "FORMAT")]
+    to: Option<Format>,
+    /// Replace files that exist
+    #[arg(long)]
+    force: bool,
+    /// Print nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+fn parse_pin(text: &str) -> Result<(String, Encoding), String> {
+    let (column, name) = text.rsplit_once('=').ok_or("expected COLUMN=NAME")?;
+    let encoding = name.parse::<Encoding>().map_err(|error| {
+        format!("{error}; encodings are constant, plain, ffor, delta, rle, dict, alp, alp_rd, fsst")
+    })?;
+    Ok((column.to_string(), encoding))
+}
+
+/// Runs `vectile convert`.
+pub async fn run(args: ConvertArgs, interrupt: &Interrupt) -> Result<()> {
+    let context = session::for_copying()?;
+    let mut inputs = Vec::with_capacity(args.inputs.len());
+    for text in &args.inputs {
+        inputs.push(Input::find(&context, text, args.from).await?);
+    }
+    let started = Instant::now();
+    let conversions = plan(&context, &args, inputs).await?;
+    let mut done = Vec::with_capacity(conversions.len());
+    for conversion in conversions {
+        let name = conversion.output.destination.display.clone();
+        let summary = conversion.run(&context, interrupt).await?;
+        done.push((name, summary));
+    }
+    if args.quiet {
+        return Ok(());
+    }
+    let mut out = std::io::stdout().lock();
+    report::write_summaries(&mut out, &done, started.elapsed())?;
+    Ok(out.flush()?)
+}
+
+/// Files to put one after the other into one file.
+struct Conversion {
+    files: Vec<InputFile>,
+    output: Output,
+}
+
+async fn plan(
+    context: &SessionContext,
+    args: &ConvertArgs,
+    inputs: Vec<Input>,
+) -> Result<Vec<Conversion>> {
+    let out = Destination::parse(context, &args.output).await?;
+    let conversions = match one_file_kind(args, &inputs)? {
+        Some(kind) => vec![Conversion {
+            files: inputs.into_iter().flat_map(|input| input.files).collect(),
+            output: output(args, out, kind)?,
+        }],
+        None => file_by_file(args, &out, inputs)?,
+    };
+    for conversion in &conversions {
+        conversion
+            .output
+            .destination
+            .check_writable(args.force)
+            .await?;
+    }
+    Ok(conversions)
+}
+
+/// The kind of the one file that OUT is; `None` if OUT is a directory.
+fn one_file_kind(args: &ConvertArgs, inputs: &[Input]) -> Result<Option<FileKind>> {
+    let out = &args.output;
+    if out.ends_with('/') || std::path::Path::new(out).is_dir() {
+        return Ok(None);
+    }
+    let kind = match args.to {
+        Some(format) => Some(FileKind::with_format(out, format)),
+        None => FileKind::of_path(out),
+    };
+    let several = inputs.len() > 1 || inputs.iter().any(Input::is_collection);
+    let has_extension = out
+        .rsplit('/')
+        .next()
+        .is_some_and(|name| name.contains('.'));
+    match kind {
+        Some(_) if several && args.to.is_some() && !has_extension => Ok(None),
+        Some(kind) => Ok(Some(kind)),
+        None if several && !has_extension => Ok(None),
+        None => Err(CliError::Usage(format!(
+            "cannot tell the format of OUT '{out}': known are {}; --to names the format, \
+             and a directory's name ends in '/'",
+            all_extensions()
+        ))),
+    }
+}
+
+fn file_by_file(
+    args: &ConvertArgs,
+    out: &Destination,
+    inputs: Vec<Input>,
+) -> Result<Vec<Conversion>> {
+    let format = args.to.unwrap_or(Format::Vectile);
+    let files: Vec<InputFile> = inputs.into_iter().flat_map(|input| input.files).collect();
+    if args.to.is_none() && files.iter().all(|file| file.kind.format == Format::Vectile) {
+        return Err(CliError::Usage(
+            "the inputs are Vectile files already: say with --to what they should become".into(),
+        ));
+    }
+    let mut conversions: Vec<Conversion> = Vec::with_capacity(files.len());
+    let mut taken = HashMap::new();
+    for file in files {
+        let known = known_extension(&file.relative);
+        let stem = file.relative.strip_suffix(known).unwrap_or(&file.relative);
+        let name = format!("{stem}.{}", format.extension());
+        if let Some(other) = taken.insert(name.clone(), file.display()) {
+            return Err(CliError::failed(format!(
+                "{other} and {} would both become {name}",
+                file.display()
+            ))
+            .hint("convert them into different directories"));
+        }
+        let output = output(args, out.join(&name), FileKind::plain(format))?;
+        // A tree stays a tree: what its directories say is not repeated in the files.
+        let file = InputFile {
+            partitions: Vec::new(),
+            ..file
+        };
+        conversions.push(Conversion {
+            files: vec![file],
+            output,
+        });
+    }
+    Ok(conversions)
+}
+
+fn output(args: &ConvertArgs, destination: Destination, kind: FileKind) -> Result<Output> {
+    if kind.format != Format::Vectile && !args.encodings.is_empty() {
+        return Err(CliError::Usage(
+            "--encoding is for Vectile files; OUT is of another format".into(),
+        ));
+    }
+    Ok(Output {
+        destination,
+        kind,
+        pins: args.encodings.iter().cloned().collect(),
+    })
+}
+
+impl Conversion {
+    async fn run(
+        self,
+        context: &SessionContext,
+        interrupt: &Interrupt,
+    ) -> Result<crate::writer::Summary> {
+        let mut opened = Vec::with_capacity(self.files.len());
+        for file in self.files {
+            opened.push(OpenFile::open(context, file).await?);
+        }
+        let schemas: Vec<_> = opened
+            .iter()
+            .map(|open| {
+                (
+                    open.file.display(),
+                    with_partitions(&open.file, &open.schema),
+                )
+            })
+            .collect();
+        let schema = merge_schemas(&schemas)?;
+        check_pins(&self.output.pins, &schema)?;
+        let rows = opened.iter().map(|open| open.rows).sum();
+        let progress = Progress::rows(&self.output.destination.display, rows);
+        let batches = read_in_turn(context.clone(), opened, Arc::clone(&schema));
+        copy(&schema, batches, self.output, interrupt, &progress).await
+    }
+}
+
+fn check_pins(pins: &HashMap<String, Encoding>, schema: &SchemaRef) -> Result<()> {
+    match pins.keys().find(|column| schema.index_of(column).is_err()) {
+        Some(missing) => {
+            let names: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+            Err(
+                CliError::failed(format!("--encoding: there is no column {missing}"))
+                    .hint(format!("columns are {}", names.join(", "))),
+            )
+        }
+        None => Ok(()),
+    }
+}
+
+/// An input whose schema is known and whose rows have not been asked for.
+struct OpenFile {
+    file: InputFile,
+    schema: SchemaRef,
+    plan: Arc<dyn ExecutionPlan>,
+    rows: Option<u64>,
+}
+
+impl OpenFile {
+    async fn open(context: &SessionContext, file: InputFile) -> Result<Self> {
+        let table = file.table(context).await?;
+        let frame = context.read_table(Arc::new(table))?;
+        let plan = frame.create_physical_plan().await?;
+        let rows = row_count(plan.as_ref());
+        Ok(OpenFile {
+            schema: plan.schema(),
+            rows,
+            file,
+            plan,
+        })
+    }
+}
+
+/// The number of rows, where the file says it.
+fn row_count(plan: &dyn ExecutionPlan) -> Option<u64> {
+    let statistics = StatisticsContext::new().compute(plan, &StatisticsArgs::new());
+    let statistics = statistics.ok()?;
+    statistics.num_rows.get_value().map(|rows| *rows as u64)
+}
+
+fn read_in_turn(context: SessionContext, files: Vec<OpenFile>, schema: SchemaRef) -> Batches {
+    futures::stream::iter(files)
+        .map(move |open| {
+            let batches = execute_stream(Arc::clone(&open.plan), context.task_ctx())?;
+            let schema = Arc::clone(&schema);
+            Ok::<_, CliError>(batches.map_err(CliError::from).map(move |batch| {
+                let adapted = batch.and_then(|batch| adapt(&batch, &open.file, &schema));
+                adapted
+                    .map_err(|error| error.context(format!("cannot read {}", open.file.display())))
+            }))
+        })
+        .try_flatten()
+        .boxed()
+}

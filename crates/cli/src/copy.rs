@@ -1,0 +1,96 @@
+//! Moves a stream of batches into a file: the loop that every import and export shares.
+
+use std::collections::HashMap;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use vectile_encodings::Encoding;
+
+use crate::error::{CliError, Result};
+use crate::format::FileKind;
+use crate::interrupt::Interrupt;
+use crate::location::Destination;
+use crate::progress::Progress;
+use crate::writer::{Summary, TableWriter};
+
+/// Batches on their way to a writer.
+pub type Batches = BoxStream<'static, Result<RecordBatch>>;
+
+/// Batches that may wait between reader and writer; enough for either to keep going.
+const BATCHES_IN_FLIGHT: usize = 4;
+
+/// A file to be written.
+pub struct Output {
+    /// Where.
+    pub destination: Destination,
+    /// As what.
+    pub kind: FileKind,
+    /// Encodings fixed by the user, by column; for Vectile only.
+    pub pins: HashMap<String, Encoding>,
+}
+
+/// Writes all of `batches` into one file. On any error, and on Ctrl-C, no file is left.
+pub async fn copy(
+    schema: &SchemaRef,
+    batches: Batches,
+    output: Output,
+    interrupt: &Interrupt,
+    progress: &Progress,
+) -> Result<Summary> {
+    let mut writer = TableWriter::try_new(output.destination, output.kind, schema, &output.pins)?;
+    let batches = read_ahead(batches);
+    let written = tokio::select! {
+        written = write_all(&mut writer, batches, progress) => written,
+        () = interrupt.wait() => Err(CliError::Interrupted),
+    };
+    match written {
+        Ok(()) => writer.finish().await,
+        Err(error) => {
+            writer.abort().await;
+            Err(error)
+        }
+    }
+}
+
+async fn write_all(
+    writer: &mut TableWriter,
+    batches: impl Stream<Item = Result<RecordBatch>>,
+    progress: &Progress,
+) -> Result<()> {
+    let mut batches = std::pin::pin!(batches);
+    while let Some(batch) = batches.try_next().await? {
+        writer.write(&batch).await?;
+        progress.advance(batch.num_rows());
+    }
+    Ok(())
+}
+
+/// Reads in a task of its own, so that decoding the input overlaps with encoding the output.
+fn read_ahead(mut batches: Batches) -> impl Stream<Item = Result<RecordBatch>> {
+    let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
+    let mut reader = JoinSet::new(); // ends the task when dropped
+    reader.spawn(async move {
+        while let Some(batch) = batches.next().await {
+            if sender.send(batch).await.is_err() {
+                break;
+            }
+        }
+    });
+    futures::stream::unfold((receiver, reader), |(mut receiver, mut reader)| async {
+        match receiver.recv().await {
+            Some(batch) => Some((batch, (receiver, reader))),
+            // The channel also closes when the reader panics: that is not the end of the data.
+            None => match reader.join_next().await {
+                Some(Err(error)) if error.is_panic() => {
+                    let failed = CliError::failed(format!("reading stopped: {error}"));
+                    Some((Err(failed), (receiver, reader)))
+                }
+                _ => None,
+            },
+        }
+    })
+}

@@ -1,0 +1,202 @@
+//! What can go wrong on the command line, and the exit code that says so.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use arrow::error::ArrowError;
+use datafusion::error::DataFusionError;
+
+/// The result of everything in this program.
+pub type Result<T, E = CliError> = std::result::Result<T, E>;
+
+/// An error as the person at the terminal meets it: what happened, and what to do next.
+#[derive(Debug)]
+pub enum CliError {
+    /// The command line itself is wrong. Exit code 2.
+    Usage(String),
+    /// The query or the data is at fault, or the machine is. Exit code 1.
+    Failed {
+        /// What happened, and to what.
+        message: String,
+        /// What to do about it, where that is known.
+        hint: Option<String>,
+    },
+    /// Ctrl-C or a termination request. Exit code 130.
+    Interrupted,
+    /// Whoever read our output has had enough (`vectile ... | head`). Not an error: exit code 0.
+    BrokenPipe,
+}
+
+impl CliError {
+    /// A failure without a hint.
+    pub fn failed(message: impl Into<String>) -> Self {
+        CliError::Failed {
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// Says what to do next; keeps a hint that is already there.
+    pub fn hint(mut self, text: impl Into<String>) -> Self {
+        if let CliError::Failed { hint, .. } = &mut self {
+            hint.get_or_insert_with(|| text.into());
+        }
+        self
+    }
+
+    /// Puts what was being done in front of the message.
+    pub fn context(mut self, doing: impl fmt::Display) -> Self {
+        if let CliError::Failed { message, .. } = &mut self {
+            *message = format!("{doing}: {message}");
+        }
+        self
+    }
+
+    /// The process exit code of this error.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            CliError::BrokenPipe => ExitCode::SUCCESS,
+            CliError::Failed { .. } => ExitCode::from(1),
+            CliError::Usage(_) => ExitCode::from(2),
+            CliError::Interrupted => ExitCode::from(130),
+        }
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CliError::Usage(message) => {
+                write!(f, "error: {message}\n\nFor more information, try '--help'.")
+            }
+            CliError::Failed { message, hint } => {
+                write!(f, "error: {message}")?;
+                hint.iter().try_for_each(|hint| write!(f, "\nhint: {hint}"))
+            }
+            CliError::Interrupted => write!(f, "interrupted"),
+            CliError::BrokenPipe => write!(f, "output closed"),
+        }
+    }
+}
+
+impl std::error::Error for CliError {}
+
+impl From<io::Error> for CliError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => CliError::BrokenPipe,
+            io::ErrorKind::StorageFull => {
+                CliError::failed(error.to_string()).hint("free some space on the target disk")
+            }
+            _ => CliError::failed(error.to_string()),
+        }
+    }
+}
+
+impl From<ArrowError> for CliError {
+    fn from(error: ArrowError) -> Self {
+        match error {
+            ArrowError::IoError(_, source) => source.into(),
+            ArrowError::ExternalError(source) => CliError::failed(source.to_string()),
+            other => CliError::failed(other.to_string()),
+        }
+    }
+}
+
+impl From<object_store::Error> for CliError {
+    fn from(error: object_store::Error) -> Self {
+        CliError::failed(with_sources(&error)).with_known_hint()
+    }
+}
+
+impl From<parquet::errors::ParquetError> for CliError {
+    fn from(error: parquet::errors::ParquetError) -> Self {
+        CliError::failed(error.to_string())
+    }
+}
+
+impl From<vectile_file::Error> for CliError {
+    fn from(error: vectile_file::Error) -> Self {
+        CliError::failed(with_sources(&error)).with_known_hint()
+    }
+}
+
+impl From<vectile_encodings::Error> for CliError {
+    fn from(error: vectile_encodings::Error) -> Self {
+        CliError::failed(error.to_string())
+    }
+}
+
+impl From<DataFusionError> for CliError {
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            DataFusionError::IoError(source) => source.into(),
+            DataFusionError::ArrowError(source, _) => (*source).into(),
+            DataFusionError::ObjectStore(source) => (*source).into(),
+            other => CliError::failed(other.strip_backtrace()).with_known_hint(),
+        }
+    }
+}
+
+impl CliError {
+    fn with_known_hint(self) -> Self {
+        let CliError::Failed { message, .. } = &self else {
+            return self;
+        };
+        match known_hint(message) {
+            Some(hint) => self.hint(hint),
+            None => self,
+        }
+    }
+}
+
+/// What to do next about errors whose text comes from below.
+fn known_hint(message: &str) -> Option<&'static str> {
+    const HINTS: &[(&str, &str)] = &[
+        (
+            "No space left on device",
+            "free some space on the target disk",
+        ),
+        (
+            "Permission denied",
+            "check the permissions of the file and of its directory",
+        ),
+        (
+            "not found in schema",
+            "DESCRIBE the table to see its columns; names with capitals need double quotes",
+        ),
+        (
+            "No field named",
+            "DESCRIBE the table to see its columns; names with capitals need double quotes",
+        ),
+        (
+            "not found",
+            "name a table with -t NAME=PATH, or with CREATE EXTERNAL TABLE ... STORED AS VECTILE LOCATION '...'",
+        ),
+        (
+            "Resources exhausted",
+            "raise the limit: SET datafusion.runtime.memory_limit = '4G'",
+        ),
+    ];
+    let table_is_missing = message.contains("table '") && message.contains("not found");
+    HINTS
+        .iter()
+        .filter(|(text, _)| *text != "not found" || table_is_missing)
+        .find(|(text, _)| message.contains(text))
+        .map(|(_, hint)| *hint)
+}
+
+/// An error and its sources on one line, without the repetition that many error types bring.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        source = inner.source();
+    }
+    text
+}

@@ -1,0 +1,209 @@
+//! `vectile gen`: benchmark tables, generated in parallel and written as a stream.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use clap::{Args, Subcommand, ValueEnum};
+use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectStoreExt;
+use tokio::task::{JoinSet, spawn_blocking};
+
+use crate::copy::{Batches, Output, copy};
+use crate::error::{CliError, Result};
+use crate::format::{FileKind, Format};
+use crate::interrupt::Interrupt;
+use crate::location::Destination;
+use crate::progress::Progress;
+use crate::report;
+use crate::session;
+use crate::tpch::Table;
+use crate::writer::Summary;
+
+/// Generate benchmark data
+#[derive(Debug, Args)]
+pub struct GenArgs {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(Debug, Subcommand)]
+enum Benchmark {
+    /// The eight tables of TPC-H, one file each: DIR/lineitem.vectile and so on
+    Tpch(TpchArgs),
+}
+
+#[derive(Debug, Args)]
+struct TpchArgs {
+    /// Scale factor: 1 is 6 million line items; fractions such as 0.01 are fine
+    #[arg(long, value_name = "N", value_parser = parse_scale)]
+    scale: f64,
+    /// Directory or URL to write to; made if it does not exist
+    #[arg(long, value_name = "DIR")]
+    out: String,
+    /// Format of the files (Parquet is compressed with zstd level 3)
+    #[arg(long, value_enum, default_value_t = GenFormat::Vectile)]
+    format: GenFormat,
+    /// Replace files that exist
+    #[arg(long)]
+    force: bool,
+    /// Print nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum GenFormat {
+    /// Encoded columns (.vectile)
+    Vectile,
+    /// Parquet (.parquet)
+    Parquet,
+}
+
+/// Below this some tables would be empty; above it, keys no longer fit the specification.
+const SCALES: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    let scale: f64 = text.parse().map_err(|_| "not a number".to_string())?;
+    match SCALES.contains(&scale) {
+        true => Ok(scale),
+        false => Err(format!(
+            "a scale lies between {} and {}",
+            SCALES.start(),
+            SCALES.end()
+        )),
+    }
+}
+
+/// Parts of one table generated at the same time; each is held in memory until it is written.
+const PARTS_IN_FLIGHT: usize = 4;
+
+/// Runs `vectile gen`.
+pub async fn run(args: GenArgs, interrupt: &Interrupt) -> Result<()> {
+    let Benchmark::Tpch(args) = args.benchmark;
+    let outputs = outputs(&args).await?;
+    let started = Instant::now();
+    let summaries = generate(&args, outputs, interrupt).await?;
+    if args.quiet {
+        return Ok(());
+    }
+    let mut out = std::io::stdout().lock();
+    report::write_summaries(&mut out, &summaries, started.elapsed())?;
+    Ok(out.flush()?)
+}
+
+async fn outputs(args: &TpchArgs) -> Result<Vec<(Table, Destination)>> {
+    let context = session::for_copying()?;
+    let directory = Destination::parse(&context, &args.out).await?;
+    let mut outputs = Vec::with_capacity(Table::ALL.len());
+    for table in Table::ALL {
+        let name = format!("{}.{}", table.name(), args.format.format().extension());
+        let destination = directory.join(&name);
+        destination.check_writable(args.force).await?;
+        outputs.push((table, destination));
+    }
+    Ok(outputs)
+}
+
+/// Writes all tables, or none: when one fails, the others are stopped and what is done is removed.
+async fn generate(
+    args: &TpchArgs,
+    outputs: Vec<(Table, Destination)>,
+    interrupt: &Interrupt,
+) -> Result<Vec<(String, Summary)>> {
+    let rows: f64 = outputs
+        .iter()
+        .map(|(table, _)| table.rows(args.scale))
+        .sum();
+    let progress = Arc::new(Progress::rows("TPC-H", Some(rows as u64)));
+    let (interrupt, stop) = interrupt.or_stop();
+    let mut tasks = JoinSet::new();
+    for (table, destination) in &outputs {
+        let output = Output {
+            destination: destination.clone(),
+            kind: FileKind::plain(args.format.format()),
+            pins: HashMap::new(),
+        };
+        let (table, scale, name) = (*table, args.scale, destination.display.clone());
+        let (interrupt, progress) = (interrupt.clone(), Arc::clone(&progress));
+        tasks.spawn(async move {
+            let batches = part_by_part(table, scale);
+            let summary = copy(&table.schema(), batches, output, &interrupt, &progress).await?;
+            Ok((name, summary))
+        });
+    }
+    let mut done: Vec<(String, Summary)> = Vec::new();
+    let mut failure = None;
+    while let Some(task) = tasks.join_next().await {
+        let task = task.unwrap_or_else(|error| Err(CliError::failed(error.to_string())));
+        match task {
+            Ok(table) => done.push(table),
+            Err(error) => {
+                stop.stop();
+                failure.get_or_insert(error);
+            }
+        }
+    }
+    match failure {
+        None => {
+            done.sort_by(|a, b| a.0.cmp(&b.0));
+            Ok(done)
+        }
+        Some(error) => {
+            remove(&outputs, &done).await;
+            Err(error)
+        }
+    }
+}
+
+async fn remove(outputs: &[(Table, Destination)], done: &[(String, Summary)]) {
+    for (_, destination) in outputs {
+        if done.iter().any(|(name, _)| *name == destination.display) {
+            // The error that led here is the one to report.
+            drop(destination.store.delete(&destination.path).await);
+        }
+    }
+}
+
+/// The table's rows in order, several parts being generated ahead.
+fn part_by_part(table: Table, scale: f64) -> Batches {
+    let parts = table.parts(scale);
+    futures::stream::iter(1..=parts)
+        .map(move |part| async move {
+            let generated = spawn_blocking(move || {
+                let batches = table.part(scale, part, parts);
+                batches.collect::<Result<Vec<RecordBatch>, _>>()
+            });
+            let generated = generated.await;
+            let batches = generated.map_err(|error| CliError::failed(error.to_string()))??;
+            Ok::<_, CliError>(futures::stream::iter(batches.into_iter().map(Ok)))
+        })
+        .buffered(PARTS_IN_FLIGHT)
+        .try_flatten()
+        .boxed()
+}
+
+impl GenFormat {
+    fn format(self) -> Format {
+        match self {
+            GenFormat::Vectile => Format::Vectile,
+            GenFormat::Parquet => Format::Parquet,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales() {
+        assert_eq!(parse_scale("0.01"), Ok(0.01));
+        assert_eq!(parse_scale("10"), Ok(10.0));
+        for bad in ["0", "-1", "nan", "inf", "1e9", "one", ""] {
+            assert!(parse_scale(bad).is_err(), "{bad}");
+        }
+    }
+}

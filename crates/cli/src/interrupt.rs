@@ -1,0 +1,92 @@
+//! Ctrl-C and termination requests, as something commands can wait for.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::error::{CliError, Result};
+
+/// Time for cancelled work to clean up after itself.
+const CANCEL_TIME: Duration = Duration::from_millis(200);
+
+/// Resolves once the work is to stop.
+#[derive(Clone, Debug)]
+pub struct Interrupt(watch::Receiver<bool>);
+
+/// Stops the work that waits for the `Interrupt` it came with.
+#[derive(Debug)]
+pub struct Stop(watch::Sender<bool>);
+
+impl Interrupt {
+    /// Starts listening to the user. From now on Ctrl-C no longer ends the process by itself: the
+    /// first one asks commands to clean up, a second one ends the process at once.
+    pub fn listen() -> Self {
+        let (sender, receiver) = watch::channel(false);
+        tokio::spawn(async move {
+            requested().await;
+            sender.send_replace(true);
+            requested().await;
+            std::process::exit(130);
+        });
+        Interrupt(receiver)
+    }
+
+    /// An interrupt that also comes when the program itself stops this part of its work.
+    pub fn or_stop(&self) -> (Interrupt, Stop) {
+        let (sender, receiver) = watch::channel(false);
+        let stop = Stop(sender.clone());
+        let user = self.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = user.wait() => drop(sender.send_replace(true)),
+                () = sender.closed() => (),
+            }
+        });
+        (Interrupt(receiver), stop)
+    }
+
+    /// Does `work` unless interrupted. What it was doing is cancelled by dropping it; there is
+    /// a moment then for files that it was writing to be removed.
+    pub async fn or<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            result = work => result,
+            () = self.wait() => {
+                tokio::time::sleep(CANCEL_TIME).await;
+                Err(CliError::Interrupted)
+            }
+        }
+    }
+
+    /// Waits for the request; forever if there is none.
+    pub async fn wait(&self) {
+        if self.0.clone().wait_for(|stop| *stop).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Stop {
+    /// Stops the work.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+#[cfg(unix)]
+async fn requested() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => (),
+                _ = terminate.recv() => (),
+            }
+        }
+        Err(_) => drop(tokio::signal::ctrl_c().await),
+    }
+}
+
+#[cfg(not(unix))]
+async fn requested() {
+    drop(tokio::signal::ctrl_c().await);
+}

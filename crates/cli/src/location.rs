@@ -1,0 +1,163 @@
+//! Turns what a user types - paths, globs, URLs - into object store locations.
+
+use std::collections::HashMap;
+use std::path::{Component, Path as FsPath, PathBuf};
+use std::sync::Arc;
+
+use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::prelude::SessionContext;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use url::Url;
+
+use crate::error::{CliError, Result};
+
+/// Where something is to be read: a file, a directory, or a glob over one.
+pub fn parse_source(text: &str) -> Result<ListingTableUrl> {
+    // A file that is really there is itself, whatever characters its name has.
+    let path = FsPath::new(text);
+    if path.exists() {
+        let path = absolute(path)?;
+        let url = match path.is_dir() {
+            true => Url::from_directory_path(&path),
+            false => Url::from_file_path(&path),
+        };
+        let url = url.map_err(|()| CliError::failed(format!("cannot make a URL of {text}")))?;
+        return Ok(ListingTableUrl::try_new(url, None)?);
+    }
+    match text.split_once("://") {
+        Some((scheme, rest)) => parse_url(scheme, rest),
+        None => Ok(ListingTableUrl::parse(text)?),
+    }
+}
+
+/// URLs may have a glob too: `s3://bucket/year=*/part-*.parquet`.
+fn parse_url(scheme: &str, rest: &str) -> Result<ListingTableUrl> {
+    let first_glob = rest.find(['*', '[']);
+    let split = first_glob.and_then(|at| rest.get(..at)?.rfind('/'));
+    match split.and_then(|slash| rest.split_at_checked(slash + 1)) {
+        Some((prefix, glob)) => {
+            let url = parse_plain_url(&format!("{scheme}://{prefix}"))?;
+            Ok(ListingTableUrl::try_new(url, None)?.with_glob(glob)?)
+        }
+        None => {
+            let url = parse_plain_url(&format!("{scheme}://{rest}"))?;
+            Ok(ListingTableUrl::try_new(url, None)?)
+        }
+    }
+}
+
+fn parse_plain_url(text: &str) -> Result<Url> {
+    Url::parse(text).map_err(|error| CliError::failed(format!("{text} is not a URL: {error}")))
+}
+
+/// Where something is to be written.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// The store it goes to.
+    pub store: Arc<dyn ObjectStore>,
+    /// Its place there.
+    pub path: Path,
+    /// Its name as the user knows it.
+    pub display: String,
+}
+
+impl Destination {
+    /// Connects to the store of `text`, a local path or a URL; neither need exist yet.
+    pub async fn parse(context: &SessionContext, text: &str) -> Result<Self> {
+        let url = destination_url(text)?;
+        let store = crate::session::object_store(context, &url, &HashMap::new()).await?;
+        let path = Path::from_url_path(url.path())
+            .map_err(|error| CliError::failed(format!("{text}: {error}")))?;
+        Ok(Destination {
+            store,
+            path,
+            display: text.to_string(),
+        })
+    }
+
+    /// The file `relative` (with `/` between its parts) below this directory.
+    pub fn join(&self, relative: &str) -> Self {
+        let path = relative
+            .split('/')
+            .fold(self.path.clone(), |p, part| p.join(part));
+        Destination {
+            store: Arc::clone(&self.store),
+            path,
+            display: format!("{}/{relative}", self.display.trim_end_matches('/')),
+        }
+    }
+
+    /// Refuses to replace a file unless told to, and to replace anything but a file.
+    pub async fn check_writable(&self, force: bool) -> Result<()> {
+        if let Ok(metadata) = std::fs::metadata(&self.display)
+            && !metadata.is_file()
+        {
+            return Err(CliError::failed(format!("{} is not a file", self.display))
+                .hint("name a file to write, or end a directory's name with '/'"));
+        }
+        match self.store.head(&self.path).await {
+            Ok(_) if !force => Err(CliError::failed(format!("{} already exists", self.display))
+                .hint("--force replaces it")),
+            Ok(_) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => {
+                Err(CliError::from(error).context(format!("cannot write {}", self.display)))
+            }
+        }
+    }
+}
+
+fn destination_url(text: &str) -> Result<Url> {
+    if text.contains("://") {
+        return parse_plain_url(text);
+    }
+    let path = absolute(FsPath::new(text))?;
+    Url::from_file_path(path).map_err(|()| CliError::failed(format!("cannot make a URL of {text}")))
+}
+
+/// An absolute path without `.` and `..`, which object stores do not know.
+fn absolute(path: &FsPath) -> Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    if !path.components().any(|part| part == Component::ParentDir) {
+        return Ok(path);
+    }
+    // `..` is about the real directory tree: the part that exists is resolved by the system.
+    let existing = path.ancestors().find(|ancestor| ancestor.exists());
+    let existing = existing.unwrap_or(FsPath::new("/"));
+    let rest = path.strip_prefix(existing).unwrap_or(FsPath::new(""));
+    Ok(existing.canonicalize()?.join(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_split_at_the_first_glob() {
+        let url = parse_source("s3://bucket/a/b/*.parquet").unwrap();
+        assert_eq!(url.as_str(), "s3://bucket/a/b/");
+        assert_eq!(url.get_glob().as_ref().unwrap().as_str(), "*.parquet");
+        let url = parse_source("https://host/a/b.csv").unwrap();
+        assert_eq!(url.as_str(), "https://host/a/b.csv");
+        assert!(url.get_glob().is_none());
+    }
+
+    #[test]
+    fn a_file_with_glob_characters_is_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a[1] b.csv");
+        std::fs::write(&path, "x\n1\n").unwrap();
+        let url = parse_source(path.to_str().unwrap()).unwrap();
+        assert!(url.get_glob().is_none());
+        assert!(url.prefix().as_ref().ends_with("a[1] b.csv"));
+    }
+
+    #[test]
+    fn parent_directories_are_resolved() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        let url = destination_url(dir.path().join("sub/../x.vectile").to_str().unwrap()).unwrap();
+        assert!(url.path().ends_with("/x.vectile"));
+        assert!(!url.path().contains(".."));
+    }
+}

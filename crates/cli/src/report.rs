@@ -1,0 +1,83 @@
+//! What a conversion says when it is done.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use crate::text::{Align, TextTable, bytes, count, rate, ratio};
+use crate::writer::{ColumnSummary, Summary};
+
+/// Writes what was made: the columns of a single Vectile file, else a line per file; then totals.
+pub fn write_summaries(
+    out: &mut dyn Write,
+    files: &[(String, Summary)],
+    elapsed: Duration,
+) -> io::Result<()> {
+    match files {
+        [(_, summary)] if !summary.columns.is_empty() => write_columns(out, &summary.columns)?,
+        [_] => (),
+        files => write_files(out, files)?,
+    }
+    writeln!(out, "{}", total(files, elapsed))
+}
+
+/// Type, encodings and sizes per column.
+pub fn write_columns(out: &mut dyn Write, columns: &[ColumnSummary]) -> io::Result<()> {
+    let mut table = TextTable::new(&[
+        ("column", Align::Left),
+        ("type", Align::Left),
+        ("encoding", Align::Left),
+        ("arrow", Align::Right),
+        ("encoded", Align::Right),
+        ("ratio", Align::Right),
+    ]);
+    for column in columns {
+        table.row(vec![
+            column.name.clone(),
+            column.data_type.clone(),
+            column.encodings.join(" | "),
+            bytes(column.arrow_bytes),
+            bytes(column.encoded_bytes),
+            ratio(column.arrow_bytes, column.encoded_bytes),
+        ]);
+    }
+    table.write(out)
+}
+
+/// Sizes per file.
+pub fn write_files(out: &mut dyn Write, files: &[(String, Summary)]) -> io::Result<()> {
+    let mut table = TextTable::new(&[
+        ("file", Align::Left),
+        ("rows", Align::Right),
+        ("arrow", Align::Right),
+        ("file size", Align::Right),
+        ("ratio", Align::Right),
+    ]);
+    for (name, summary) in files {
+        table.row(vec![
+            name.clone(),
+            count(summary.rows),
+            bytes(summary.arrow_bytes),
+            bytes(summary.bytes),
+            ratio(summary.arrow_bytes, summary.bytes),
+        ]);
+    }
+    table.write(out)
+}
+
+fn total(files: &[(String, Summary)], elapsed: Duration) -> String {
+    let sum = |part: fn(&Summary) -> u64| files.iter().map(|(_, summary)| part(summary)).sum();
+    let (arrow, written) = (sum(|s| s.arrow_bytes), sum(|s| s.bytes));
+    let what = match files {
+        [(name, _)] => name.clone(),
+        files => format!("{} files", files.len()),
+    };
+    format!(
+        "{what}: {} rows, {} of Arrow memory in {} ({}), {:.2} s, {}",
+        count(sum(|s| s.rows)),
+        bytes(arrow),
+        bytes(written),
+        ratio(arrow, written),
+        elapsed.as_secs_f64(),
+        rate(arrow, elapsed),
+    )
+}

@@ -1,0 +1,330 @@
+//! Tables to read: finding their files, telling their format, opening them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::csv::CsvFormat;
+use datafusion::datasource::file_format::json::JsonFormat;
+use datafusion::datasource::listing::{
+    ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
+};
+use datafusion::prelude::SessionContext;
+use futures::TryStreamExt;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use url::Url;
+
+use crate::error::{CliError, Result};
+use crate::format::{FileKind, Format, all_extensions, known_extension};
+use crate::location::parse_source;
+
+/// One file to read.
+#[derive(Clone, Debug)]
+pub struct InputFile {
+    /// Its URL.
+    pub url: ListingTableUrl,
+    /// The store it is in.
+    pub store: Arc<dyn ObjectStore>,
+    /// Its place and size there.
+    pub meta: ObjectMeta,
+    /// What it holds.
+    pub kind: FileKind,
+    /// Its path below the directory or glob the user named; its name if the user named the file.
+    pub relative: String,
+    /// Values of the partition columns that its path carries (`year=2013/part.parquet`).
+    pub partitions: Vec<(String, Option<String>)>,
+}
+
+/// What a user named as input: a URL and the files found there.
+#[derive(Debug)]
+pub struct Input {
+    /// The file, directory or glob.
+    pub url: ListingTableUrl,
+    /// Its files, in path order; at least one.
+    pub files: Vec<InputFile>,
+}
+
+impl Input {
+    /// Finds the files of `text`. Their format is `format`, or else what each file's name says;
+    /// in a directory, files of no known format are passed over.
+    pub async fn find(
+        context: &SessionContext,
+        text: &str,
+        format: Option<Format>,
+    ) -> Result<Self> {
+        let url = parse_source(text)?;
+        let store = crate::session::object_store(context, url.get_url(), &HashMap::new()).await?;
+        let found = list(context, &url, &store)
+            .await
+            .map_err(|error| error.context(format!("cannot read {text}")))?;
+        let mut files = Vec::with_capacity(found.len());
+        for meta in &found {
+            if let Some(file) = input_file(&url, &store, meta, format)? {
+                files.push(file);
+            }
+        }
+        match (files.is_empty(), found.first()) {
+            (false, _) => Ok(Input { url, files }),
+            (true, None) => Err(
+                CliError::failed(format!("{text}: no such file or directory"))
+                    .hint("check the path; globs need quotes when they are not for the shell"),
+            ),
+            (true, Some(_)) => Err(
+                CliError::failed(format!("{text}: no file of a known format")).hint(format!(
+                    "known are {}; --from names the format",
+                    all_extensions()
+                )),
+            ),
+        }
+    }
+
+    /// A directory or glob, rather than one file.
+    pub fn is_collection(&self) -> bool {
+        self.url.is_collection() || self.url.get_glob().is_some()
+    }
+
+    /// The input as one table, for SQL: all its files must be of one kind.
+    pub async fn table(&self, context: &SessionContext, name: &str) -> Result<ListingTable> {
+        let extension = self.single_extension(name)?;
+        let Some(first) = self.files.first() else {
+            return Err(CliError::failed(format!("{name}: no files")));
+        };
+        let format = file_format(context, first, Inference::Sample).await?;
+        let options = ListingOptions::new(format).with_file_extension(if self.is_collection() {
+            extension
+        } else {
+            ""
+        });
+        let config = ListingTableConfig::new(self.url.clone()).with_listing_options(options);
+        let state = context.state();
+        let config = match self.is_collection() {
+            true => config.infer_partitions_from_path(&state).await?,
+            false => config,
+        };
+        let config = config.infer_schema(&state).await?;
+        let cache = context
+            .runtime_env()
+            .cache_manager
+            .get_file_statistic_cache();
+        Ok(ListingTable::try_new(config)?.with_cache(cache))
+    }
+
+    fn single_extension(&self, name: &str) -> Result<&str> {
+        let mut extensions: Vec<&str> = self
+            .files
+            .iter()
+            .map(|file| known_extension(&file.relative))
+            .collect();
+        extensions.sort_unstable();
+        extensions.dedup();
+        match extensions.as_slice() {
+            [extension] => Ok(extension),
+            several => Err(CliError::failed(format!(
+                "table {name} would mix files of several formats: {}",
+                several.join(", ")
+            ))
+            .hint("choose with a glob, such as -t NAME='dir/*.parquet'")),
+        }
+    }
+}
+
+impl InputFile {
+    /// The file as a table. Schemas of text files come from all of their rows.
+    pub async fn table(&self, context: &SessionContext) -> Result<ListingTable> {
+        let format = file_format(context, self, Inference::WholeFile).await?;
+        let options = ListingOptions::new(format).with_file_extension("");
+        let config = ListingTableConfig::new(self.url.clone()).with_listing_options(options);
+        let config = config
+            .infer_schema(&context.state())
+            .await
+            .map_err(|error| CliError::from(error).context(self.display()))?;
+        Ok(ListingTable::try_new(config)?)
+    }
+
+    /// The file's name for messages.
+    pub fn display(&self) -> String {
+        match self.url.scheme() {
+            "file" => format!("/{}", self.meta.location),
+            _ => self.url.as_str().to_string(),
+        }
+    }
+}
+
+/// How much of a text file its schema is taken from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inference {
+    /// DataFusion's default, the first 1000 rows: queries should start at once.
+    Sample,
+    /// Every row: a conversion reads them all anyway and must not fail half way.
+    WholeFile,
+}
+
+async fn file_format(
+    context: &SessionContext,
+    file: &InputFile,
+    inference: Inference,
+) -> Result<Arc<dyn FileFormat>> {
+    let rows = match inference {
+        Inference::Sample => datafusion::datasource::file_format::DEFAULT_SCHEMA_INFER_MAX_RECORD,
+        Inference::WholeFile => usize::MAX,
+    };
+    let state = context.state();
+    let registered = |extension: &str| {
+        let factory = state.get_file_format_factory(extension);
+        let format = factory.map(|factory| factory.create(&state, &HashMap::new()));
+        format.ok_or_else(|| CliError::failed(format!("{extension} files are not supported")))
+    };
+    Ok(match file.kind.format {
+        Format::Vectile => registered("vectile")??,
+        Format::Parquet => registered("parquet")??,
+        Format::Arrow | Format::Arrows => registered("arrow")??,
+        Format::Csv => Arc::new(
+            CsvFormat::default()
+                .with_options(state.default_table_options().csv)
+                .with_has_header(true)
+                .with_schema_infer_max_rec(rows)
+                .with_file_compression_type(file.kind.compression),
+        ),
+        Format::Json => Arc::new(
+            JsonFormat::default()
+                .with_options(state.default_table_options().json)
+                .with_schema_infer_max_rec(rows)
+                .with_newline_delimited(!is_json_array(file).await?)
+                .with_file_compression_type(file.kind.compression),
+        ),
+    })
+}
+
+/// A JSON file may hold lines or, as `vectile sql --format json` prints it, one array of objects.
+async fn is_json_array(file: &InputFile) -> Result<bool> {
+    if file.kind.compression.is_compressed() || file.meta.size == 0 {
+        return Ok(false);
+    }
+    let start = 0..file.meta.size.min(256);
+    let bytes = file.store.get_range(&file.meta.location, start).await?;
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    Ok(first == Some(&b'['))
+}
+
+async fn list(
+    context: &SessionContext,
+    url: &ListingTableUrl,
+    store: &Arc<dyn ObjectStore>,
+) -> Result<Vec<ObjectMeta>> {
+    if !url.is_collection() {
+        return match store.head(url.prefix()).await {
+            Ok(meta) => Ok(vec![meta]),
+            Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        };
+    }
+    let state = context.state();
+    let listing = url.list_all_files(&state, store.as_ref(), "").await?;
+    let mut files: Vec<ObjectMeta> = listing.try_collect().await?;
+    files.retain(|meta| !is_hidden(url, meta));
+    files.sort_by(|a, b| a.location.cmp(&b.location));
+    Ok(files)
+}
+
+/// Files that tools leave beside the data: `_SUCCESS`, `.part-0.crc`, uploads not yet complete.
+fn is_hidden(url: &ListingTableUrl, meta: &ObjectMeta) -> bool {
+    let relative = relative_path(url, meta);
+    let mut parts = relative.split('/');
+    parts.any(|part| part.starts_with('.') || (part.starts_with('_') && !part.contains('=')))
+}
+
+fn relative_path(url: &ListingTableUrl, meta: &ObjectMeta) -> String {
+    let below = url.strip_prefix(&meta.location);
+    let relative = below.map(|parts| parts.collect::<Vec<_>>().join("/"));
+    match relative {
+        Some(relative) if !relative.is_empty() => relative,
+        _ => meta.location.filename().unwrap_or_default().to_string(),
+    }
+}
+
+fn input_file(
+    url: &ListingTableUrl,
+    store: &Arc<dyn ObjectStore>,
+    meta: &ObjectMeta,
+    format: Option<Format>,
+) -> Result<Option<InputFile>> {
+    let name = meta.location.as_ref();
+    let kind = match format {
+        Some(format) => Some(FileKind::with_format(name, format)),
+        None => FileKind::of_path(name),
+    };
+    let relative = relative_path(url, meta);
+    let Some(kind) = kind else { return Ok(None) };
+    Ok(Some(InputFile {
+        url: file_url(url, meta)?,
+        store: Arc::clone(store),
+        meta: meta.clone(),
+        kind,
+        partitions: partitions(&relative),
+        relative,
+    }))
+}
+
+fn file_url(url: &ListingTableUrl, meta: &ObjectMeta) -> Result<ListingTableUrl> {
+    let mut file: Url = url.get_url().clone();
+    // `set_path` escapes what URLs reserve but keeps '%': escape that first.
+    file.set_path(&format!("/{}", meta.location).replace('%', "%25"));
+    Ok(ListingTableUrl::try_new(file, None)?)
+}
+
+/// The name Hive gives the directory of a null partition value.
+const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
+
+fn partitions(relative: &str) -> Vec<(String, Option<String>)> {
+    let directories = relative.rsplit_once('/').map_or("", |(head, _)| head);
+    directories
+        .split('/')
+        .filter_map(|part| part.split_once('='))
+        .map(|(name, value)| {
+            let value = (value != HIVE_NULL).then(|| value.to_string());
+            (name.to_string(), value)
+        })
+        .collect()
+}
+
+/// The type of partition columns when a conversion puts them into the file.
+pub const PARTITION_TYPE: DataType = DataType::Utf8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_come_from_directories() {
+        let text = |v: &str| Some(v.to_string());
+        assert_eq!(
+            partitions("year=2013/month=1/a=b.csv"),
+            vec![
+                ("year".to_string(), text("2013")),
+                ("month".to_string(), text("1"))
+            ]
+        );
+        assert_eq!(
+            partitions("k=__HIVE_DEFAULT_PARTITION__/x.csv"),
+            vec![("k".to_string(), None)]
+        );
+        assert!(partitions("x.csv").is_empty());
+    }
+
+    #[test]
+    fn file_urls_keep_every_character() {
+        let base = ListingTableUrl::parse("file:///tmp/").unwrap();
+        for name in ["tmp/a b#c?d%20e.csv", "tmp/ü[1].csv"] {
+            let meta = ObjectMeta {
+                location: object_store::path::Path::parse(name).unwrap(),
+                last_modified: Default::default(),
+                size: 1,
+                e_tag: None,
+                version: None,
+            };
+            let url = file_url(&base, &meta).unwrap();
+            assert_eq!(url.prefix(), &meta.location, "{name}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! `vectile sql`: one statement, a script, or a conversation.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Read};
+use std::sync::Arc;
+
+use clap::Args;
+use datafusion::common::TableReference;
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::{DFParser, Statement};
+use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use futures::{StreamExt, TryStreamExt};
+
+use crate::copy::{Batches, Output, copy};
+use crate::error::{CliError, Result};
+use crate::format::{FileKind, all_extensions};
+use crate::interrupt::Interrupt;
+use crate::location::Destination;
+use crate::print::{PrintFormat, print};
+use crate::progress::Progress;
+use crate::session;
+use crate::shell;
+use crate::source::Input;
+
+/// Answer SQL over tables
+///
+/// Without a statement or a script, statements are read from standard input; if that is a
+/// terminal, an interactive shell starts. Paths work as table names too:
+/// SELECT * FROM 'flights.vectile'.
+#[derive(Debug, Args)]
+pub struct SqlArgs {
+    /// A statement, or several with semicolons between them
+    #[arg(conflicts_with = "file")]
+    statement: Option<String>,
+    /// Name a table: a file, a directory (read recursively), a quoted glob or a URL of Vectile,
+    /// Parquet, CSV, JSON or Arrow files; may be repeated
+    #[arg(short, long = "table", value_name = "NAME=PATH", value_parser = parse_table)]
+    tables: Vec<(String, String)>,
+    /// Run the statements of a script ('-' is standard input)
+    #[arg(short, long)]
+    file: Option<String>,
+    /// How to print results
+    #[arg(long, value_enum, default_value_t = PrintFormat::Table)]
+    format: PrintFormat,
+    /// Write the last statement's result to a file (.vectile, .parquet, .arrow, .csv, .json)
+    /// instead of printing any
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<String>,
+    /// Replace the output file if it exists
+    #[arg(long, requires = "output")]
+    force: bool,
+}
+
+fn parse_table(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok((name.to_string(), path.to_string()))
+        }
+        _ => Err("expected NAME=PATH".into()),
+    }
+}
+
+impl SqlArgs {
+    /// No SQL is given, and there is someone at the terminal to ask for some.
+    pub fn is_interactive(&self) -> bool {
+        self.statement.is_none() && self.file.is_none() && std::io::stdin().is_terminal()
+    }
+}
+
+/// Runs `vectile sql` as an interactive shell.
+pub async fn converse(args: &SqlArgs) -> Result<()> {
+    if args.output.is_some() {
+        return Err(CliError::Usage(
+            "-o needs a statement or a script to run".into(),
+        ));
+    }
+    let (context, registry) = session::for_shell()?;
+    register_tables(&context, &args.tables).await?;
+    shell::run(&context, registry).await
+}
+
+/// Runs the statements of `vectile sql`.
+pub async fn run(args: SqlArgs, interrupt: &Interrupt) -> Result<()> {
+    let context = session::for_sql()?;
+    let output = output(&context, &args).await?;
+    interrupt
+        .or(register_tables(&context, &args.tables))
+        .await?;
+    let statements = parse(&context, &script(&args)?)?;
+    let last = statements.len().saturating_sub(1);
+    for (index, statement) in statements.into_iter().enumerate() {
+        let frame = interrupt.or(execute(&context, statement)).await?;
+        match &output {
+            Some((destination, kind)) if index == last => {
+                write_result(frame, destination.clone(), *kind, interrupt).await?;
+            }
+            Some(_) => drop(interrupt.or(async { Ok(frame.collect().await?) }).await?),
+            None => interrupt.or(print_result(frame, args.format)).await?,
+        }
+    }
+    Ok(())
+}
+
+/// The SQL to run.
+fn script(args: &SqlArgs) -> Result<String> {
+    match (&args.statement, &args.file) {
+        (Some(statement), _) => Ok(statement.clone()),
+        (None, Some(file)) if file != "-" => std::fs::read_to_string(file)
+            .map_err(|error| CliError::from(error).context(format!("cannot read {file}"))),
+        _ => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            Ok(text)
+        }
+    }
+}
+
+async fn output(
+    context: &SessionContext,
+    args: &SqlArgs,
+) -> Result<Option<(Destination, FileKind)>> {
+    let Some(path) = &args.output else {
+        return Ok(None);
+    };
+    let kind = FileKind::of_path(path).ok_or_else(|| {
+        CliError::Usage(format!(
+            "cannot tell the format of -o '{path}': known are {}",
+            all_extensions()
+        ))
+    })?;
+    let destination = Destination::parse(context, path).await?;
+    destination.check_writable(args.force).await?;
+    Ok(Some((destination, kind)))
+}
+
+async fn register_tables(context: &SessionContext, tables: &[(String, String)]) -> Result<()> {
+    for (name, path) in tables {
+        register_table(context, name, path).await?;
+    }
+    Ok(())
+}
+
+/// Makes the files at `path` known as a table.
+pub async fn register_table(context: &SessionContext, name: &str, path: &str) -> Result<()> {
+    let input = Input::find(context, path, None).await?;
+    let table = input
+        .table(context, name)
+        .await
+        .map_err(|error| error.context(format!("cannot open table {name} at {path}")))?;
+    // As SQL reads it: `flights`, `Flights` and FLIGHTS are one name unless quoted.
+    let reference = TableReference::bare(name.to_lowercase());
+    context.register_table(reference, Arc::new(table))?;
+    Ok(())
+}
+
+/// Runs SQL and prints what each statement returns.
+pub async fn run_and_print(context: &SessionContext, sql: &str, format: PrintFormat) -> Result<()> {
+    for statement in parse(context, sql)? {
+        let frame = execute(context, statement).await?;
+        print_result(frame, format).await?;
+    }
+    Ok(())
+}
+
+fn parse(context: &SessionContext, script: &str) -> Result<Vec<Statement>> {
+    let state = context.state();
+    let name = &state.config().options().sql_parser.dialect;
+    let dialect = dialect_from_str(name)
+        .ok_or_else(|| CliError::failed(format!("unknown SQL dialect {name}")))?;
+    let statements = DFParser::parse_sql_with_dialect(script, dialect.as_ref())?;
+    match statements.is_empty() {
+        true => Err(CliError::Usage("there is no SQL statement to run".into())),
+        false => Ok(statements.into()),
+    }
+}
+
+/// Runs what has to run before rows come: DDL and settings take effect here.
+async fn execute(context: &SessionContext, statement: Statement) -> Result<DataFrame> {
+    let plan = context.state().statement_to_plan(statement).await?;
+    connect_stores(context, &plan).await?;
+    Ok(context.execute_logical_plan(plan).await?)
+}
+
+/// Statements may name places the session has not seen yet, with options on how to reach them.
+async fn connect_stores(context: &SessionContext, plan: &LogicalPlan) -> Result<()> {
+    let none = HashMap::new();
+    let (locations, options) = match plan {
+        LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
+            (create.locations.clone(), &create.options)
+        }
+        LogicalPlan::Copy(copy) => (vec![copy.output_url.clone()], &copy.options),
+        _ => (Vec::new(), &none),
+    };
+    for location in locations {
+        let url = ListingTableUrl::parse(location)?;
+        session::object_store(context, url.get_url(), options).await?;
+    }
+    Ok(())
+}
+
+async fn batches(frame: DataFrame) -> Result<Batches> {
+    let stream = frame.execute_stream().await?;
+    Ok(stream.map_err(CliError::from).boxed())
+}
+
+async fn print_result(frame: DataFrame, format: PrintFormat) -> Result<()> {
+    let schema = Arc::clone(frame.schema().inner());
+    let batches = batches(frame).await?;
+    if schema.fields().is_empty() {
+        // DDL and settings have no result to show; they still have to run to their end.
+        return batches.try_for_each(|_| async { Ok(()) }).await;
+    }
+    print(format, schema, batches).await.map(drop)
+}
+
+async fn write_result(
+    frame: DataFrame,
+    destination: Destination,
+    kind: FileKind,
+    interrupt: &Interrupt,
+) -> Result<()> {
+    let schema = Arc::clone(frame.schema().inner());
+    if schema.fields().is_empty() {
+        return Err(
+            CliError::failed("the last statement has no result to write")
+                .hint("end the script with a SELECT, or leave out -o"),
+        );
+    }
+    let progress = Progress::rows(&destination.display, None);
+    let output = Output {
+        destination,
+        kind,
+        pins: HashMap::new(),
+    };
+    let batches = batches(frame).await?;
+    copy(&schema, batches, output, interrupt, &progress)
+        .await
+        .map(drop)
+}

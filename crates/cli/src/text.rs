@@ -1,0 +1,150 @@
+//! Plain text for people: tables, sizes, rates.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// A table of text with a header line; numbers are aligned to the right.
+#[derive(Debug, Default)]
+pub struct TextTable {
+    headers: Vec<(String, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+/// To which side of its column a cell goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Text.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+impl TextTable {
+    /// A table with these columns.
+    pub fn new(headers: &[(&str, Align)]) -> Self {
+        let headers = headers
+            .iter()
+            .map(|(name, align)| (name.to_string(), *align));
+        TextTable {
+            headers: headers.collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// Writes the table, two spaces between columns.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let widths = self.widths();
+        let titles: Vec<String> = self.headers.iter().map(|(name, _)| name.clone()).collect();
+        let rules: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+        for cells in [&titles, &rules].into_iter().chain(&self.rows) {
+            writeln!(out, "{}", self.line(cells, &widths).trim_end())?;
+        }
+        Ok(())
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let width = |index: usize, title: &str| {
+            let cells = self.rows.iter().filter_map(|row| row.get(index));
+            let longest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+            longest.max(title.chars().count())
+        };
+        let titles = self.headers.iter().enumerate();
+        titles
+            .map(|(index, (title, _))| width(index, title))
+            .collect()
+    }
+
+    fn line(&self, cells: &[String], widths: &[usize]) -> String {
+        let mut line = String::new();
+        for ((cell, (_, align)), width) in cells.iter().zip(&self.headers).zip(widths) {
+            let written = match align {
+                Align::Left => write!(line, "{cell:<width$}  "),
+                Align::Right => write!(line, "{cell:>width$}  "),
+            };
+            debug_assert!(written.is_ok(), "writing to a string cannot fail");
+        }
+        line
+    }
+}
+
+/// Bytes with a decimal unit: `12.3 MB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    if count < 1000 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1000.0;
+    let mut unit = UNITS[0];
+    for next in &UNITS[1..] {
+        if value < 999.95 {
+            break;
+        }
+        value /= 1000.0;
+        unit = next;
+    }
+    format!("{value:.1} {unit}")
+}
+
+/// A count with a comma between thousands: `336,776`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// How many times smaller: `4.2x`; a dash where there was nothing.
+pub fn ratio(before: u64, after: u64) -> String {
+    match after {
+        0 => "-".to_string(),
+        after => format!("{:.1}x", before as f64 / after as f64),
+    }
+}
+
+/// Bytes per second.
+pub fn rate(count: u64, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64().max(1e-9);
+    format!("{}/s", bytes((count as f64 / seconds) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1_000), "1.0 kB");
+        assert_eq!(bytes(999_960), "1.0 MB");
+        assert_eq!(bytes(234_200_000), "234.2 MB");
+        assert_eq!(count(7), "7");
+        assert_eq!(count(336_776), "336,776");
+        assert_eq!(count(1_000_000), "1,000,000");
+        assert_eq!(ratio(100, 40), "2.5x");
+        assert_eq!(ratio(0, 0), "-");
+        assert_eq!(rate(1_000_000, Duration::from_millis(500)), "2.0 MB/s");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = TextTable::new(&[("name", Align::Left), ("bytes", Align::Right)]);
+        table.row(vec!["dep_delay".into(), "7".into()]);
+        table.row(vec!["ü".into(), "1234567".into()]);
+        let mut out = Vec::new();
+        table.write(&mut out).unwrap();
+        let expected =
+            "name         bytes\n---------  -------\ndep_delay        7\nü          1234567\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}

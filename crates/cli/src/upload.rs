@@ -1,0 +1,72 @@
+//! Bytes on their way to an object store. Nothing is there under the destination's name until
+//! `finish`; `abort` leaves nothing behind.
+
+use bytes::Bytes;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use object_store::buffered::BufWriter;
+use std::sync::Arc;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use crate::error::Result;
+use crate::location::Destination;
+
+/// Bytes gathered before a part is sent: object stores want parts of at least 5 MiB.
+const PART_BYTES: usize = 8 << 20;
+
+/// An upload in progress.
+pub struct Upload {
+    sink: Sink,
+    bytes: u64,
+}
+
+enum Sink {
+    Plain(Box<BufWriter>),
+    Compressed(Box<dyn AsyncWrite + Send + Unpin>),
+}
+
+impl Upload {
+    /// Starts an upload; nothing is sent yet.
+    pub fn new(destination: &Destination, compression: FileCompressionType) -> Result<Self> {
+        let store = Arc::clone(&destination.store);
+        let writer = BufWriter::with_capacity(store, destination.path.clone(), PART_BYTES);
+        let sink = match compression.is_compressed() {
+            true => Sink::Compressed(compression.convert_async_writer(writer)?),
+            false => Sink::Plain(Box::new(writer)),
+        };
+        Ok(Upload { sink, bytes: 0 })
+    }
+
+    /// Bytes given to `put` so far, before compression.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Sends bytes.
+    pub async fn put(&mut self, bytes: Vec<u8>) -> Result<()> {
+        self.bytes += bytes.len() as u64;
+        match &mut self.sink {
+            Sink::Plain(writer) => writer.put(Bytes::from(bytes)).await?,
+            Sink::Compressed(writer) => writer.write_all(&bytes).await?,
+        }
+        Ok(())
+    }
+
+    /// Completes the upload: now the file is there, whole.
+    pub async fn finish(&mut self) -> Result<()> {
+        match &mut self.sink {
+            Sink::Plain(writer) => writer.shutdown().await?,
+            Sink::Compressed(writer) => writer.shutdown().await?,
+        }
+        Ok(())
+    }
+
+    /// Gives the upload up and removes what was sent.
+    pub async fn abort(self) {
+        match self.sink {
+            // Whoever aborts is already reporting an error; this one would hide it.
+            Sink::Plain(mut writer) => drop(writer.abort().await),
+            // Dropped outside the runtime, local files are removed before `drop` returns.
+            Sink::Compressed(writer) => drop(std::thread::spawn(move || drop(writer)).join()),
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! One writer for every format: batches in, a complete file or nothing out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use arrow::json::writer::{LineDelimited, WriterBuilder as JsonBuilder};
+use object_store::ObjectStoreExt;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use vectile_encodings::Encoding;
+use vectile_file::{Writer as VectileWriter, WriterOptions};
+
+use crate::dictionaries::GrowingDictionaries;
+use crate::error::{CliError, Result};
+use crate::format::{FileKind, Format};
+use crate::location::Destination;
+use crate::upload::Upload;
+
+/// Zstandard level of the Parquet files we write: where its ratio curve flattens.
+const PARQUET_ZSTD_LEVEL: i32 = 3;
+
+/// Encoded bytes gathered before they are handed to the upload.
+const FLUSH_BYTES: usize = 1 << 20;
+
+/// What a finished file holds.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Rows written.
+    pub rows: u64,
+    /// Bytes of the same rows as Arrow arrays in memory.
+    pub arrow_bytes: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Per column, for Vectile files only.
+    pub columns: Vec<ColumnSummary>,
+}
+
+/// What became of one column.
+#[derive(Clone, Debug)]
+pub struct ColumnSummary {
+    /// The column's name.
+    pub name: String,
+    /// Its Arrow type.
+    pub data_type: String,
+    /// The encodings used, most frequent first.
+    pub encodings: Vec<String>,
+    /// Bytes of its values as Arrow arrays in memory.
+    pub arrow_bytes: u64,
+    /// Bytes of its values and zone maps in the file.
+    pub encoded_bytes: u64,
+}
+
+/// Writes one table to one file.
+pub struct TableWriter {
+    destination: Destination,
+    inner: Inner,
+    rows: u64,
+    arrow_bytes: u64,
+    schema: SchemaRef,
+}
+
+enum Inner {
+    Vectile(Box<VectileWriter>),
+    Bytes {
+        encoder: Encoder,
+        encoded: SharedBuffer,
+        upload: Upload,
+    },
+}
+
+impl TableWriter {
+    /// Starts a file. `pins` fixes encodings by column name and is for Vectile only.
+    pub fn try_new(
+        destination: Destination,
+        kind: FileKind,
+        schema: &SchemaRef,
+        pins: &HashMap<String, Encoding>,
+    ) -> Result<Self> {
+        let inner = match kind.format {
+            Format::Vectile => {
+                Inner::Vectile(Box::new(vectile_writer(&destination, schema, pins)?))
+            }
+            format => {
+                let encoded = SharedBuffer::default();
+                Inner::Bytes {
+                    encoder: Encoder::try_new(format, schema, encoded.clone())?,
+                    encoded,
+                    upload: Upload::new(&destination, kind.compression)?,
+                }
+            }
+        };
+        Ok(TableWriter {
+            destination,
+            inner,
+            rows: 0,
+            arrow_bytes: 0,
+            schema: Arc::clone(schema),
+        })
+    }
+
+    /// Adds rows.
+    pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.rows += batch.num_rows() as u64;
+        self.arrow_bytes += arrow_bytes(batch.columns());
+        let written = match &mut self.inner {
+            Inner::Vectile(writer) => writer.write(batch).await.map_err(CliError::from),
+            Inner::Bytes {
+                encoder,
+                encoded,
+                upload,
+            } => write_bytes(encoder, encoded, upload, batch).await,
+        };
+        written.map_err(|error| cannot_write(&self.destination, error))
+    }
+
+    /// Completes the file.
+    pub async fn finish(self) -> Result<Summary> {
+        let TableWriter {
+            destination,
+            inner,
+            rows,
+            arrow_bytes,
+            schema,
+        } = self;
+        let finished = match inner {
+            Inner::Vectile(writer) => finish_vectile(*writer, &schema).await,
+            Inner::Bytes {
+                encoder,
+                encoded,
+                upload,
+            } => {
+                let bytes = finish_bytes(encoder, encoded, upload, &destination).await;
+                bytes.map(|bytes| Summary {
+                    bytes,
+                    ..Summary::default()
+                })
+            }
+        };
+        let summary = finished.map_err(|error| cannot_write(&destination, error))?;
+        Ok(Summary {
+            rows,
+            arrow_bytes,
+            ..summary
+        })
+    }
+
+    /// Gives the file up; nothing is left of it.
+    pub async fn abort(self) {
+        match self.inner {
+            // Whoever aborts is already reporting an error; this one would hide it.
+            Inner::Vectile(writer) => drop(writer.abort().await),
+            Inner::Bytes { upload, .. } => upload.abort().await,
+        }
+    }
+}
+
+fn cannot_write(destination: &Destination, error: CliError) -> CliError {
+    error
+        .context(format!("cannot write {}", destination.display))
+        .hint("no file was left behind")
+}
+
+fn vectile_writer(
+    destination: &Destination,
+    schema: &SchemaRef,
+    pins: &HashMap<String, Encoding>,
+) -> Result<VectileWriter> {
+    let options = WriterOptions {
+        pins: pins.clone(),
+        ..WriterOptions::default()
+    };
+    let store = Arc::clone(&destination.store);
+    let writer =
+        VectileWriter::try_new(store, destination.path.clone(), Arc::clone(schema), options)?;
+    Ok(writer)
+}
+
+async fn finish_vectile(writer: VectileWriter, schema: &SchemaRef) -> Result<Summary> {
+    let written = writer.finish().await?;
+    let columns = written.columns.into_iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| ColumnSummary {
+        name: column.name,
+        data_type: field.data_type().to_string(),
+        encodings: by_frequency(column.encodings),
+        arrow_bytes: column.arrow_bytes,
+        encoded_bytes: column.encoded_bytes,
+    });
+    Ok(Summary {
+        bytes: written.bytes,
+        columns: columns.collect(),
+        ..Summary::default()
+    })
+}
+
+/// The names, those that occur most first.
+pub fn by_frequency(counts: BTreeMap<String, usize>) -> Vec<String> {
+    let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts.into_iter().map(|(name, _)| name).collect()
+}
+
+async fn write_bytes(
+    encoder: &mut Encoder,
+    encoded: &SharedBuffer,
+    upload: &mut Upload,
+    batch: &RecordBatch,
+) -> Result<()> {
+    // Encoding is work for a processor; other tasks go on elsewhere meanwhile.
+    tokio::task::block_in_place(|| encoder.write(batch))?;
+    match encoded.len() >= FLUSH_BYTES {
+        true => upload.put(encoded.take()).await,
+        false => Ok(()),
+    }
+}
+
+async fn finish_bytes(
+    encoder: Encoder,
+    encoded: SharedBuffer,
+    mut upload: Upload,
+    destination: &Destination,
+) -> Result<u64> {
+    let done = async {
+        tokio::task::block_in_place(|| encoder.finish())?;
+        upload.put(encoded.take()).await?;
+        upload.finish().await
+    };
+    if let Err(error) = done.await {
+        upload.abort().await;
+        return Err(error);
+    }
+    let stored = destination.store.head(&destination.path).await;
+    Ok(stored.map_or(upload.bytes(), |meta| meta.size))
+}
+
+/// Turns batches into the bytes of a format.
+enum Encoder {
+    Parquet(Box<ArrowWriter<SharedBuffer>>),
+    Csv(arrow::csv::Writer<SharedBuffer>),
+    Json(arrow::json::Writer<SharedBuffer, LineDelimited>),
+    Arrow(Box<FileWriter<SharedBuffer>>, GrowingDictionaries),
+    Arrows(Box<StreamWriter<SharedBuffer>>),
+}
+
+impl Encoder {
+    fn try_new(format: Format, schema: &SchemaRef, out: SharedBuffer) -> Result<Self> {
+        Ok(match format {
+            Format::Parquet => {
+                let level = ZstdLevel::try_new(PARQUET_ZSTD_LEVEL)?;
+                let properties = WriterProperties::builder()
+                    .set_compression(Compression::ZSTD(level))
+                    .build();
+                let schema = Arc::clone(schema);
+                let writer = ArrowWriter::try_new(out, schema, Some(properties))?;
+                Encoder::Parquet(Box::new(writer))
+            }
+            Format::Csv => {
+                let mut writer = arrow::csv::WriterBuilder::new()
+                    .with_header(true)
+                    .build(out);
+                // An empty batch, so that a table without rows still gets its header line.
+                writer.write(&RecordBatch::new_empty(Arc::clone(schema)))?;
+                Encoder::Csv(writer)
+            }
+            Format::Json => Encoder::Json(JsonBuilder::new().with_explicit_nulls(true).build(out)),
+            Format::Arrow => {
+                let options = ipc_options()?;
+                let writer = FileWriter::try_new_with_options(out, schema, options)?;
+                Encoder::Arrow(Box::new(writer), GrowingDictionaries::new(schema))
+            }
+            Format::Arrows => {
+                let writer = StreamWriter::try_new_with_options(out, schema, ipc_options()?)?;
+                Encoder::Arrows(Box::new(writer))
+            }
+            Format::Vectile => {
+                return Err(CliError::failed(
+                    "Vectile files are not made by this encoder",
+                ));
+            }
+        })
+    }
+
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        match self {
+            Encoder::Parquet(writer) => writer.write(batch)?,
+            Encoder::Csv(writer) => writer.write(batch)?,
+            Encoder::Json(writer) => writer.write(batch)?,
+            Encoder::Arrow(writer, dictionaries) => writer.write(&dictionaries.grow(batch)?)?,
+            Encoder::Arrows(writer) => writer.write(batch)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<()> {
+        match self {
+            Encoder::Parquet(writer) => drop(writer.close()?),
+            Encoder::Csv(_) => (), // flushed with every batch
+            Encoder::Json(mut writer) => writer.finish()?,
+            Encoder::Arrow(mut writer, _) => writer.finish()?,
+            Encoder::Arrows(mut writer) => writer.finish()?,
+        }
+        Ok(())
+    }
+}
+
+fn ipc_options() -> Result<IpcWriteOptions> {
+    let compression = Some(CompressionType::LZ4_FRAME);
+    Ok(IpcWriteOptions::default()
+        .try_with_compression(compression)?
+        .with_dictionary_handling(arrow::ipc::writer::DictionaryHandling::Delta))
+}
+
+/// Where the synchronous encoders write, and the upload picks up.
+#[derive(Clone, Default)]
+struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
+
+impl SharedBuffer {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.lock())
+    }
+}
+
+impl Write for SharedBuffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes that these arrays' values take in memory, without what their buffers hold beyond them.
+pub fn arrow_bytes(columns: &[ArrayRef]) -> u64 {
+    let bytes = columns.iter().map(|column| {
+        let sliced = column.to_data().get_slice_memory_size();
+        sliced.unwrap_or_else(|_| column.get_array_memory_size()) as u64
+    });
+    bytes.sum()
+}
