@@ -1,0 +1,17 @@
+//! Errors of the layers below, as DataFusion's.
+//!
+//! The original stays reachable: [`DataFusionError::External`] holds a [`vectile_file::Error`],
+//! which names file, row group and column.
+
+use datafusion::common::internal_datafusion_err;
+use datafusion::error::DataFusionError;
+
+/// Reading or writing a file failed.
+pub(crate) fn file(error: vectile_file::Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// The scan asked for a column that it did not read.
+pub(crate) fn missing_column(column: usize) -> DataFusionError {
+    internal_datafusion_err!("column {column} was not read")
+}

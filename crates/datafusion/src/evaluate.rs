@@ -1,0 +1,142 @@
+//! Narrows a selection of rows by a lowered filter.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::error::ArrowError;
+use datafusion::common::Result;
+use datafusion::error::DataFusionError;
+use vectile_encodings::{Column, Selection};
+use vectile_file::Metadata;
+
+use crate::error;
+use crate::lower::{Node, Test};
+
+/// The columns of a row group that were read.
+pub(crate) struct Columns {
+    metadata: Arc<Metadata>,
+    row_group: usize,
+    /// By index in the file's schema.
+    columns: Vec<Option<Column>>,
+}
+
+impl Columns {
+    /// No column of `row_group` yet.
+    pub(crate) fn new(metadata: Arc<Metadata>, row_group: usize) -> Self {
+        let columns = vec![None; metadata.schema().fields().len()];
+        Self { metadata, row_group, columns }
+    }
+
+    /// Takes what was read into `columns`.
+    pub(crate) fn add(&mut self, columns: Vec<Option<Column>>) {
+        for (slot, column) in self.columns.iter_mut().zip(columns) {
+            if column.is_some() {
+                *slot = column;
+            }
+        }
+    }
+
+    /// Whether the column was read.
+    pub(crate) fn has(&self, index: usize) -> bool {
+        matches!(self.columns.get(index), Some(Some(_)))
+    }
+
+    /// The selected rows of a column.
+    pub(crate) fn select(&self, index: usize, selection: &Selection) -> Result<ArrayRef> {
+        let selected = self.get(index)?.select(selection);
+        selected.map_err(|error| self.error(index, error))
+    }
+
+    /// A range of rows of a column.
+    pub(crate) fn decode(&self, index: usize, rows: Range<usize>) -> Result<ArrayRef> {
+        let decoded = self.get(index)?.decode(rows);
+        decoded.map_err(|error| self.error(index, error))
+    }
+
+    fn get(&self, index: usize) -> Result<&Column> {
+        let column = self.columns.get(index).and_then(Option::as_ref);
+        column.ok_or_else(|| error::missing_column(index))
+    }
+
+    fn error(&self, index: usize, error: vectile_encodings::Error) -> DataFusionError {
+        error::file(self.metadata.place(self.row_group, index).encoding(error))
+    }
+}
+
+/// Keeps the rows of `selection` that `node` selects.
+pub(crate) fn narrow(node: &Node, columns: &Columns, selection: &mut Selection) -> Result<()> {
+    match node {
+        Node::Constant(true) => Ok(()),
+        Node::Constant(false) => {
+            *selection = Selection::none(selection.first_vector(), selection.rows());
+            Ok(())
+        }
+        Node::Leaf(leaf) => {
+            let filtered = columns.get(leaf.column)?.filter(&leaf.predicate, selection);
+            filtered.map_err(|error| columns.error(leaf.column, error))
+        }
+        Node::PerValue(test) => narrow_per_value(test, columns, selection),
+        Node::Rows(test) => narrow_rows(test, columns, selection),
+        Node::And(children) => {
+            for child in children {
+                if selection.is_empty() {
+                    break;
+                }
+                narrow(child, columns, selection)?;
+            }
+            Ok(())
+        }
+        Node::Or(children) => narrow_any(children, columns, selection),
+    }
+}
+
+/// Each child is asked only about the rows that no child before it has selected.
+fn narrow_any(children: &[Node], columns: &Columns, selection: &mut Selection) -> Result<()> {
+    let mut matched = Selection::none(selection.first_vector(), selection.rows());
+    for child in children {
+        if selection.is_empty() {
+            break;
+        }
+        let mut selected = selection.clone();
+        narrow(child, columns, &mut selected)?;
+        matched.or(&selected);
+        selection.and_not(&selected);
+    }
+    *selection = matched;
+    Ok(())
+}
+
+/// Asks about distinct values. Those may include some that no selected row has, so if the
+/// expression fails on them (a cast, a division) only the selected rows decide.
+fn narrow_per_value(test: &Test, columns: &Columns, selection: &mut Selection) -> Result<()> {
+    let Some(&index) = test.columns.first() else {
+        return narrow_rows(test, columns, selection);
+    };
+    let mut failed = false;
+    let mut ask = |values: &ArrayRef| -> vectile_encodings::Result<BooleanArray> {
+        let passed = test.evaluate(vec![values.clone()], values.len());
+        passed.map_err(|error| {
+            failed = true;
+            ArrowError::ExternalError(Box::new(error)).into()
+        })
+    };
+    let before = selection.clone();
+    match columns.get(index)?.filter_with(&mut ask, selection) {
+        Ok(()) => Ok(()),
+        Err(_) if failed => {
+            *selection = before;
+            narrow_rows(test, columns, selection)
+        }
+        Err(error) => Err(columns.error(index, error)),
+    }
+}
+
+/// Decodes the selected rows of the test's columns.
+fn narrow_rows(test: &Test, columns: &Columns, selection: &mut Selection) -> Result<()> {
+    let values = test.columns.iter().map(|&index| columns.select(index, selection));
+    let values: Vec<ArrayRef> = values.collect::<Result<_>>()?;
+    let passed = test.evaluate(values, selection.count())?;
+    selection.and_boolean(&passed);
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Reads row groups: zone maps of the filters' columns first, and values only of row groups in
+//! which a vector is left.
+
+use std::sync::Arc;
+
+use arrow::array::UInt64Array;
+use arrow::buffer::BooleanBuffer;
+use datafusion::common::Result;
+use datafusion::execution::memory_pool::MemoryReservation;
+use object_store::ObjectStore;
+use object_store::path::Path;
+use vectile_encodings::{Selection, VECTOR_LEN, ZoneMap};
+use vectile_file::{Fetch, Metadata, ReadOptions, RowGroupData, read_row_group};
+
+use crate::error;
+use crate::evaluate::Columns;
+use crate::filters::Conjunct;
+use crate::metrics::ScanMetrics;
+use crate::zones::Containers;
+
+/// A file and how to read it.
+pub(crate) struct ScanFile {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) location: Path,
+    pub(crate) metadata: Arc<Metadata>,
+    pub(crate) options: ReadOptions,
+    pub(crate) metrics: ScanMetrics,
+}
+
+impl ScanFile {
+    /// Reads the values of `data` and the zone maps of `zones`.
+    async fn read(&self, row_group: usize, data: Vec<usize>, zones: Vec<usize>) -> Result<RowGroupData> {
+        let fetch = Fetch { row_group, data, zones };
+        let read =
+            read_row_group(&self.store, &self.location, &self.metadata, &fetch, &self.options).await;
+        let read = read.map_err(error::file)?;
+        self.metrics.bytes_scanned.add(read.bytes_read as usize);
+        Ok(read)
+    }
+
+    /// Bytes of the values of `columns`.
+    pub(crate) fn data_bytes(&self, row_group: usize, columns: &[usize]) -> usize {
+        let group = self.metadata.row_group(row_group);
+        let chunks = columns.iter().filter_map(|&column| group.columns.get(column));
+        chunks.map(|chunk| (chunk.data.end - chunk.data.start) as usize).sum()
+    }
+}
+
+/// A row group in memory.
+pub(crate) struct Group {
+    pub(crate) row_group: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: Columns,
+    /// What to evaluate, cheapest first.
+    pub(crate) conjuncts: Vec<Arc<Conjunct>>,
+    /// The vectors that zone maps have left; `None`: all.
+    vectors: Option<BooleanBuffer>,
+    next_vector: usize,
+    /// Whether a row has survived the filters so far.
+    pub(crate) has_survivors: bool,
+    /// Covers the encoded bytes in `columns`.
+    reservation: MemoryReservation,
+}
+
+/// A request for a row group.
+pub(crate) struct Request {
+    pub(crate) row_group: usize,
+    pub(crate) conjuncts: Vec<Arc<Conjunct>>,
+    /// Columns to read besides those of the conjuncts.
+    pub(crate) payload: Vec<usize>,
+    /// Covers all of them.
+    pub(crate) reservation: MemoryReservation,
+}
+
+impl Group {
+    /// Reads a row group; `None` when zone maps rule out all its vectors.
+    pub(crate) async fn load(file: Arc<ScanFile>, request: Request) -> Result<Option<Self>> {
+        let Request { row_group, mut conjuncts, payload, reservation } = request;
+        let rows = file.metadata.row_group(row_group).rows;
+        let vectors = prune_vectors(&file, row_group, rows, &mut conjuncts).await?;
+        if vectors.as_ref().is_some_and(|vectors| vectors.count_set_bits() == 0) {
+            return Ok(None);
+        }
+        let data = columns_of(&conjuncts, payload);
+        let mut columns = Columns::new(Arc::clone(&file.metadata), row_group);
+        if !data.is_empty() {
+            columns.add(file.read(row_group, data, Vec::new()).await?.columns);
+        }
+        Ok(Some(Self {
+            row_group,
+            rows,
+            columns,
+            conjuncts,
+            vectors,
+            next_vector: 0,
+            has_survivors: false,
+            reservation,
+        }))
+    }
+
+    /// Reads the columns of `payload` that are missing.
+    pub(crate) async fn load_payload(&mut self, file: &ScanFile, payload: &[usize]) -> Result<()> {
+        let missing: Vec<usize> =
+            payload.iter().copied().filter(|&column| !self.columns.has(column)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.reservation.try_grow(file.data_bytes(self.row_group, &missing))?;
+        let read = file.read(self.row_group, missing, Vec::new()).await?;
+        self.columns.add(read.columns);
+        Ok(())
+    }
+
+    /// Takes the next run of up to `vectors` vectors from the first that is left; `None` at the
+    /// end. Rows of vectors that zone maps rule out are not selected.
+    pub(crate) fn next_window(&mut self, vectors: usize) -> Option<Selection> {
+        let count = self.rows.div_ceil(VECTOR_LEN);
+        if let Some(left) = &self.vectors {
+            while self.next_vector < count && !left.value(self.next_vector) {
+                self.next_vector += 1;
+            }
+        }
+        if self.next_vector >= count {
+            return None;
+        }
+        let first = self.next_vector;
+        let end = (first + vectors).min(count);
+        self.next_vector = end;
+        let rows = (end * VECTOR_LEN).min(self.rows) - first * VECTOR_LEN;
+        let mut selection = Selection::all(first, rows);
+        if let Some(left) = &self.vectors {
+            for vector in (first..end).filter(|&vector| !left.value(vector)) {
+                selection.clear_vector(vector - first);
+            }
+        }
+        Some(selection)
+    }
+
+    /// Whether rows of the group have been handed out in full.
+    pub(crate) fn is_last_window(&self) -> bool {
+        self.next_vector >= self.rows.div_ceil(VECTOR_LEN)
+    }
+}
+
+/// The columns of `conjuncts` and `payload`, ascending.
+pub(crate) fn columns_of(conjuncts: &[Arc<Conjunct>], payload: Vec<usize>) -> Vec<usize> {
+    let mut columns = payload;
+    columns.extend(conjuncts.iter().flat_map(|conjunct| &conjunct.columns));
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}
+
+/// Asks the per-vector zone maps, and drops the conjuncts for which every vector left matches in
+/// full.
+async fn prune_vectors(
+    file: &ScanFile,
+    row_group: usize,
+    rows: usize,
+    conjuncts: &mut Vec<Arc<Conjunct>>,
+) -> Result<Option<BooleanBuffer>> {
+    let count = rows.div_ceil(VECTOR_LEN);
+    let mut zoned = Vec::new();
+    for conjunct in conjuncts.iter() {
+        conjunct.node.visit_leaf_columns(&mut |column| zoned.push(column));
+    }
+    zoned.sort_unstable();
+    zoned.dedup();
+    if count < 2 || zoned.is_empty() {
+        file.metrics.vectors.add_matched(count);
+        return Ok(None);
+    }
+    let zones = file.read(row_group, Vec::new(), zoned).await?.zones;
+    let lengths = (0..count).map(|vector| VECTOR_LEN.min(rows - vector * VECTOR_LEN) as u64);
+    let containers = Containers {
+        rows: &UInt64Array::from_iter_values(lengths),
+        zones: |column| zones.get(column).and_then(|zone: &Option<ZoneMap>| zone.as_ref()),
+    };
+    let mut left = BooleanBuffer::new_set(count);
+    let mut undecided = Vec::with_capacity(conjuncts.len());
+    for conjunct in conjuncts.drain(..) {
+        let verdict = containers.test(&conjunct.node)?;
+        left = &left & &verdict.may;
+        undecided.push((conjunct, verdict.all));
+    }
+    conjuncts.extend(undecided.into_iter().filter_map(|(conjunct, all)| {
+        let decided = (&all & &left).count_set_bits() == left.count_set_bits();
+        (!decided).then_some(conjunct)
+    }));
+    let matched = left.count_set_bits();
+    file.metrics.vectors.add_matched(matched);
+    file.metrics.vectors.add_pruned(count - matched);
+    Ok((matched < count).then_some(left))
+}

@@ -1,0 +1,281 @@
+//! The filters of a scan of one file: what was lowered, in the order in which it is evaluated.
+//!
+//! Filters of the query are exact: every row that the scan returns satisfies them. A dynamic
+//! filter (of a hash join's build side, of a top-k's threshold) may let rows through, so each of
+//! its parts is kept only while it pays: one that keeps most of the rows it sees is suspended,
+//! until the filter changes. That is what makes it safe to evaluate hash-table lookups here.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::UInt64Array;
+use arrow::datatypes::Schema;
+use datafusion::common::Result;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, DynamicFilterTracking};
+use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
+use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
+use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
+use vectile_encodings::Selection;
+use vectile_file::Metadata;
+
+use crate::evaluate::{Columns, narrow};
+use crate::lower::{Node, Stage};
+use crate::zones::{Containers, Verdict};
+
+/// Rows that a part of a dynamic filter sees before it is judged.
+const TRIAL_ROWS: u64 = 1 << 16;
+
+/// What a conjunct is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    /// Every row of the scan must satisfy it.
+    Exact,
+    /// Evaluated on rows while that pays.
+    Optional,
+    /// For pruning by zone maps only; an operator above evaluates it.
+    Prune,
+}
+
+/// A conjunct, lowered.
+pub(crate) struct Conjunct {
+    pub(crate) node: Node,
+    /// Indices of the columns that evaluating it on rows needs, ascending.
+    pub(crate) columns: Vec<usize>,
+    role: Role,
+    /// What the zone maps of the file's row groups say.
+    groups: Verdict,
+    cost: u32,
+    rows_seen: AtomicU64,
+    rows_kept: AtomicU64,
+}
+
+impl Conjunct {
+    fn try_new(node: Node, file: &Metadata, role: Role) -> Result<Self> {
+        let mut columns = Vec::new();
+        if role != Role::Prune {
+            node.visit_columns(&mut |column| columns.push(column));
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        Ok(Self {
+            groups: test_row_groups(&node, file)?,
+            cost: cost(&node, file.schema()),
+            node,
+            columns,
+            role,
+            rows_seen: AtomicU64::new(0),
+            rows_kept: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether no row of the row group can match.
+    pub(crate) fn excludes(&self, row_group: usize) -> bool {
+        !self.groups.may.value(row_group)
+    }
+
+    /// Whether every row of the row group matches.
+    pub(crate) fn covers(&self, row_group: usize) -> bool {
+        self.groups.all.value(row_group)
+    }
+
+    /// Keeps the rows of `selection` that this selects.
+    pub(crate) fn narrow(&self, columns: &Columns, selection: &mut Selection) -> Result<()> {
+        match self.role {
+            Role::Exact => return narrow(&self.node, columns, selection),
+            Role::Prune => return Ok(()),
+            Role::Optional => {}
+        }
+        let seen = selection.count() as u64;
+        narrow(&self.node, columns, selection)?;
+        self.rows_seen.fetch_add(seen, Ordering::Relaxed);
+        self.rows_kept.fetch_add(selection.count() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether it must be evaluated, or has not been shown to be a waste.
+    pub(crate) fn pays(&self) -> bool {
+        let seen = self.rows_seen.load(Ordering::Relaxed);
+        if self.role != Role::Optional || seen < TRIAL_ROWS {
+            return true;
+        }
+        let kept = self.rows_kept.load(Ordering::Relaxed) as f64 / seen as f64;
+        kept < match self.node.stage() {
+            Stage::Encoded => 0.9,
+            Stage::PerValue | Stage::Decoded => 0.6,
+        }
+    }
+}
+
+fn test_row_groups(node: &Node, file: &Metadata) -> Result<Verdict> {
+    let rows = file.row_groups().iter().map(|group| group.rows as u64);
+    let containers = Containers {
+        rows: &UInt64Array::from_iter_values(rows),
+        zones: |column| {
+            (column < file.schema().fields().len()).then(|| file.row_group_statistics(column))
+        },
+    };
+    containers.test(node)
+}
+
+/// About how much a row costs, relative to a comparison of integers.
+fn cost(node: &Node, schema: &Schema) -> u32 {
+    match node {
+        Node::Constant(_) => 0,
+        Node::Leaf(leaf) => match schema.fields().get(leaf.column) {
+            Some(field) if field.data_type().primitive_width().is_some() => 1,
+            _ => 2,
+        },
+        Node::PerValue(_) => 8,
+        Node::Rows(test) => 10 + test.columns.len() as u32,
+        Node::And(children) | Node::Or(children) => {
+            1 + children.iter().map(|child| cost(child, schema)).sum::<u32>()
+        }
+    }
+}
+
+/// A dynamic filter, lowered as it was when last looked at.
+struct DynamicConjunct {
+    expr: Arc<dyn PhysicalExpr>,
+    tracking: DynamicFilterTracking,
+    parts: Vec<Arc<Conjunct>>,
+}
+
+impl DynamicConjunct {
+    fn new(expr: Arc<dyn PhysicalExpr>, file: &Metadata) -> Self {
+        let tracking = DynamicFilterTracking::classify(&expr);
+        let mut conjunct = Self { expr, tracking, parts: Vec::new() };
+        conjunct.lower(file);
+        conjunct
+    }
+
+    /// A value that cannot be lowered filters nothing.
+    fn lower(&mut self, file: &Metadata) {
+        self.parts = lower_dynamic(&self.expr, file).unwrap_or_default();
+    }
+}
+
+/// The parts of a dynamic filter's current value.
+fn lower_dynamic(expr: &Arc<dyn PhysicalExpr>, file: &Metadata) -> Result<Vec<Arc<Conjunct>>> {
+    let current = snapshot_physical_expr(Arc::clone(expr))?;
+    let current = PhysicalExprSimplifier::new(file.schema()).simplify(current)?;
+    let nodes = split_conjunction(&current)
+        .into_iter()
+        .map(|part| Node::lower_weakened(part, file.schema()))
+        .collect::<Result<_>>()?;
+    conjuncts(nodes, file, Role::Optional)
+}
+
+fn conjuncts(nodes: Vec<Node>, file: &Metadata, role: Role) -> Result<Vec<Arc<Conjunct>>> {
+    let parts = Node::conjunction(nodes)?.into_iter();
+    parts.map(|node| Conjunct::try_new(node, file, role).map(Arc::new)).collect()
+}
+
+/// All filters of a scan of one file.
+pub(crate) struct Filters {
+    file: Arc<Metadata>,
+    exact: Vec<Arc<Conjunct>>,
+    dynamic: Vec<DynamicConjunct>,
+}
+
+impl Filters {
+    /// Lowers `predicate`, whose columns are those of the file. `role` is that of the query's own
+    /// filters.
+    pub(crate) fn try_new(
+        predicate: Option<&Arc<dyn PhysicalExpr>>,
+        file: Arc<Metadata>,
+        role: Role,
+    ) -> Result<Self> {
+        let mut exact = Vec::new();
+        let mut dynamic = Vec::new();
+        for conjunct in predicate.into_iter().flat_map(split_conjunction) {
+            if conjunct.downcast_ref::<DynamicFilterPhysicalExpr>().is_some() {
+                dynamic.push(DynamicConjunct::new(Arc::clone(conjunct), &file));
+            } else {
+                exact.push(Node::lower(conjunct, file.schema())?);
+            }
+        }
+        Ok(Self { exact: conjuncts(exact, &file, role)?, dynamic, file })
+    }
+
+    /// Looks whether a dynamic filter has changed, and lowers it again if so.
+    pub(crate) fn refresh(&mut self) -> bool {
+        let mut changed = false;
+        for conjunct in &mut self.dynamic {
+            if conjunct.tracking.watcher().is_some_and(|watcher| watcher.changed()) {
+                conjunct.lower(&self.file);
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Whether a filter of the query rules the row group out.
+    pub(crate) fn exclude(&self, row_group: usize) -> bool {
+        self.exact.iter().any(|conjunct| conjunct.excludes(row_group))
+    }
+
+    /// Whether there are filters of the query, and they cover the row group.
+    pub(crate) fn cover(&self, row_group: usize) -> bool {
+        !self.exact.is_empty() && self.exact.iter().all(|conjunct| conjunct.covers(row_group))
+    }
+
+    /// Whether zone maps of the lowered filters cannot answer a part of the query's filters.
+    pub(crate) fn has_tests(&self) -> bool {
+        self.exact.iter().any(|conjunct| conjunct.node.stage() != Stage::Encoded)
+    }
+
+    /// Whether a dynamic filter rules the row group out.
+    pub(crate) fn exclude_now(&self, row_group: usize) -> bool {
+        self.dynamic().any(|conjunct| conjunct.excludes(row_group))
+    }
+
+    fn dynamic(&self) -> impl Iterator<Item = &Arc<Conjunct>> {
+        self.dynamic.iter().flat_map(|conjunct| &conjunct.parts)
+    }
+
+    /// Whether there is nothing to evaluate, now or later.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.dynamic.is_empty()
+    }
+
+    /// What is worth evaluating on the rows of a row group, cheapest first.
+    pub(crate) fn for_row_group(&self, row_group: usize) -> Vec<Arc<Conjunct>> {
+        let all = self.exact.iter().chain(self.dynamic());
+        let mut conjuncts: Vec<_> = all
+            .filter(|conjunct| !conjunct.covers(row_group) && conjunct.pays())
+            .cloned()
+            .collect();
+        conjuncts.sort_by_key(|conjunct| (conjunct.cost, conjunct.role));
+        conjuncts
+    }
+}
+
+/// Names how each conjunct of `predicate` is evaluated, for `EXPLAIN`.
+pub(crate) fn describe(
+    predicate: &Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let mut stages: [(Stage, Vec<String>); 3] = [
+        (Stage::Encoded, Vec::new()),
+        (Stage::PerValue, Vec::new()),
+        (Stage::Decoded, Vec::new()),
+    ];
+    for conjunct in split_conjunction(predicate) {
+        if conjunct.downcast_ref::<DynamicFilterPhysicalExpr>().is_some() {
+            continue;
+        }
+        let Ok(node) = Node::lower(conjunct, schema) else {
+            continue;
+        };
+        let stage = node.stage();
+        for (_, conjuncts) in stages.iter_mut().filter(|(listed, _)| *listed == stage) {
+            conjuncts.push(conjunct.to_string());
+        }
+    }
+    for (stage, conjuncts) in stages.iter().filter(|(_, conjuncts)| !conjuncts.is_empty()) {
+        write!(f, ", {stage}=[{}]", conjuncts.join(", "))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! `STORED AS VECTILE`: schema and statistics of files, plans that read and write them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::error::ArrowError;
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::{
+    GetExt, Result, Statistics, internal_datafusion_err, internal_err, not_impl_err,
+};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
+use datafusion::datasource::physical_plan::{
+    FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource,
+};
+use datafusion::datasource::sink::DataSinkExec;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::physical_expr::LexRequirement;
+use datafusion::physical_plan::ExecutionPlan;
+use futures::{StreamExt, TryStreamExt};
+use object_store::{ObjectMeta, ObjectStore};
+
+use crate::footer::footer;
+use crate::options::{TableOptions, VectileOptions};
+use crate::sink::VectileSink;
+use crate::source::VectileSource;
+use crate::statistics::file_statistics;
+
+/// Extension of Vectile files, without the dot.
+pub const EXTENSION: &str = "vectile";
+
+/// The [`FileFormat`] of Vectile files.
+#[derive(Clone, Debug, Default)]
+pub struct VectileFormat {
+    options: TableOptions,
+}
+
+impl VectileFormat {
+    /// A format with these options for the files it writes.
+    pub fn new(options: TableOptions) -> Self {
+        Self { options }
+    }
+
+    /// Its options.
+    pub fn options(&self) -> &TableOptions {
+        &self.options
+    }
+}
+
+/// Creates [`VectileFormat`]s for `STORED AS VECTILE`.
+#[derive(Clone, Debug, Default)]
+pub struct VectileFormatFactory;
+
+impl FileFormatFactory for VectileFormatFactory {
+    fn create(
+        &self,
+        _state: &dyn Session,
+        format_options: &HashMap<String, String>,
+    ) -> Result<Arc<dyn FileFormat>> {
+        let options = TableOptions::try_from_map(format_options)?;
+        Ok(Arc::new(VectileFormat::new(options)))
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        Arc::new(VectileFormat::default())
+    }
+}
+
+impl GetExt for VectileFormatFactory {
+    fn get_ext(&self) -> String {
+        EXTENSION.to_owned()
+    }
+}
+
+#[async_trait]
+impl FileFormat for VectileFormat {
+    fn get_ext(&self) -> String {
+        EXTENSION.to_owned()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
+        match *compression == FileCompressionType::UNCOMPRESSED {
+            true => Ok(self.get_ext()),
+            false => internal_err!("Vectile files are not compressed as a whole"),
+        }
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        None
+    }
+
+    /// The schema as it was written. Of several files: all columns of any, in the order in which
+    /// they first come up, by file name.
+    async fn infer_schema(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        objects: &[ObjectMeta],
+    ) -> Result<SchemaRef> {
+        let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+        let concurrency = state.config_options().execution.meta_fetch_concurrency.get();
+        let footers = futures::stream::iter(objects)
+            .map(|object| {
+                let cache = Arc::clone(&cache);
+                async move {
+                    let metadata = footer(store, object, Some(cache.as_ref())).await?;
+                    Ok::<_, datafusion::error::DataFusionError>((object, metadata))
+                }
+            })
+            .boxed()
+            .buffer_unordered(concurrency);
+        let mut footers: Vec<_> = footers.try_collect().await?;
+        footers.sort_by(|(a, _), (b, _)| a.location.cmp(&b.location));
+        let schemas: Vec<&SchemaRef> =
+            footers.iter().map(|(_, metadata)| metadata.schema()).collect();
+        Ok(merge(&schemas)?)
+    }
+
+    async fn infer_stats(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<Statistics> {
+        let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+        let metadata = footer(store, object, Some(cache.as_ref())).await?;
+        file_statistics(&metadata, &table_schema)
+    }
+
+    async fn create_physical_plan(
+        &self,
+        state: &dyn Session,
+        conf: FileScanConfig,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let source = conf.file_source().downcast_ref::<VectileSource>();
+        let source = source.ok_or_else(|| internal_datafusion_err!("expected a VectileSource"))?;
+        let source = source
+            .clone()
+            .with_runtime(state.runtime_env())
+            .with_options(VectileOptions::of(state.config_options()));
+        let conf = FileScanConfigBuilder::from(conf).with_source(Arc::new(source)).build();
+        Ok(DataSourceExec::from_data_source(conf))
+    }
+
+    async fn create_writer_physical_plan(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        state: &dyn Session,
+        conf: FileSinkConfig,
+        order_requirements: Option<LexRequirement>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if conf.insert_op != InsertOp::Append {
+            return not_impl_err!("overwriting Vectile tables");
+        }
+        let session = VectileOptions::of(state.config_options());
+        let sink = VectileSink::try_new(conf, &self.options, &session)?;
+        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), order_requirements)))
+    }
+
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        Arc::new(VectileSource::new(table_schema))
+    }
+}
+
+/// The union of the columns. Metadata that differs between files is dropped.
+fn merge(schemas: &[&SchemaRef]) -> Result<SchemaRef, ArrowError> {
+    if let Some((first, rest)) = schemas.split_first()
+        && rest.iter().all(|schema| schema == first)
+    {
+        return Ok(Arc::clone(first));
+    }
+    let plain = |schema: &&SchemaRef| schema.as_ref().clone();
+    if let Ok(merged) = Schema::try_merge(schemas.iter().map(plain)) {
+        return Ok(Arc::new(merged));
+    }
+    let bare = schemas.iter().map(|schema| {
+        let fields = schema.fields().iter();
+        Schema::new(
+            fields
+                .map(|field| field.as_ref().clone().with_metadata(HashMap::new()))
+                .collect::<Vec<_>>(),
+        )
+    });
+    Schema::try_merge(bare).map(Arc::new)
+}

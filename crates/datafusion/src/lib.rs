@@ -1,0 +1,38 @@
+//! Vectile tables in DataFusion.
+//!
+//! [`register`] (or [`with_vectile`](VectileSessionStateBuilderExt::with_vectile) on a
+//! `SessionStateBuilder`) teaches a session `CREATE EXTERNAL TABLE ... STORED AS VECTILE`,
+//! `COPY ... TO` and `INSERT INTO`; [`register_vectile`](VectileSessionContextExt::register_vectile)
+//! adds a table without SQL. Tables are DataFusion's listing tables, so files, directories, globs,
+//! partitioned trees and object stores work as they do for Parquet.
+//!
+//! A scan evaluates the query's filters on the encoded columns and decodes survivors only:
+//! [`VectileSource`] says what it takes over, `EXPLAIN` how each conjunct is evaluated.
+
+mod error;
+mod evaluate;
+mod fetch;
+mod filters;
+mod footer;
+mod format;
+mod lower;
+mod metrics;
+mod opener;
+mod options;
+mod output;
+mod projection;
+mod pruning;
+mod register;
+mod sink;
+mod source;
+mod statistics;
+mod stream;
+mod zones;
+
+pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
+pub use options::{TableOptions, VectileOptions};
+pub use register::{
+    VectileReadOptions, VectileSessionContextExt, VectileSessionStateBuilderExt, register,
+};
+pub use sink::VectileSink;
+pub use source::VectileSource;

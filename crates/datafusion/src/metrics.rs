@@ -1,0 +1,62 @@
+//! What a scan counts, for `EXPLAIN ANALYZE`.
+
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, PruningMetrics, Time,
+};
+
+/// The metrics of one partition of a scan.
+///
+/// Times are wall clock. None counts what other operators do, and the waiting for prefetched bytes
+/// is in `time_fetching` only as far as the scan had to wait.
+#[derive(Clone, Debug)]
+pub(crate) struct ScanMetrics {
+    /// Files, or byte ranges of them, that statistics or partition values ruled out.
+    pub(crate) files: PruningMetrics,
+    /// Row groups that row-group zone maps ruled out, or found to match in full.
+    pub(crate) row_groups: PruningMetrics,
+    /// Row groups that a dynamic filter ruled out after the file was opened.
+    pub(crate) row_groups_pruned_dynamic: Count,
+    /// Vectors (of 1024 rows) that their zone maps ruled out.
+    pub(crate) vectors: PruningMetrics,
+    /// Bytes of column data and zone maps read. Footers are not in it.
+    pub(crate) bytes_scanned: Count,
+    /// Rows that filters were evaluated on and dropped.
+    pub(crate) rows_filtered: Count,
+    /// Rows decoded to Arrow arrays for output.
+    pub(crate) rows_decoded: Count,
+    /// Reading and parsing the footer, lowering the filters, pruning row groups.
+    pub(crate) time_opening: Time,
+    /// Waiting for column data.
+    pub(crate) time_fetching: Time,
+    /// Evaluating filters.
+    pub(crate) time_filtering: Time,
+    /// Decoding and projecting the surviving rows.
+    pub(crate) time_decoding: Time,
+    /// Errors of building or evaluating a pruning predicate; nothing is pruned then.
+    pub(crate) pruning_errors: Count,
+}
+
+impl ScanMetrics {
+    pub(crate) fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let summary = || MetricBuilder::new(metrics).with_type(MetricType::Summary);
+        let rows = || MetricBuilder::new(metrics).with_category(MetricCategory::Rows);
+        Self {
+            files: summary().pruning_metrics("files_ranges_pruned_statistics", partition),
+            row_groups: summary().pruning_metrics("row_groups_pruned_statistics", partition),
+            row_groups_pruned_dynamic: summary()
+                .with_category(MetricCategory::Rows)
+                .counter("row_groups_pruned_dynamic_filter", partition),
+            vectors: summary().pruning_metrics("vectors_pruned_statistics", partition),
+            bytes_scanned: summary()
+                .with_category(MetricCategory::Bytes)
+                .counter("bytes_scanned", partition),
+            rows_filtered: rows().counter("rows_filtered", partition),
+            rows_decoded: rows().counter("rows_decoded", partition),
+            time_opening: summary().subset_time("open_time", partition),
+            time_fetching: MetricBuilder::new(metrics).subset_time("fetch_time", partition),
+            time_filtering: MetricBuilder::new(metrics).subset_time("filter_time", partition),
+            time_decoding: MetricBuilder::new(metrics).subset_time("decode_time", partition),
+            pruning_errors: rows().counter("num_predicate_creation_errors", partition),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Opens a file: reads its footer, fits filters and projection to its schema, prunes row groups.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::datasource::listing::{FileRange, PartitionedFile};
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
+use datafusion::physical_expr_adapter::rewrite::rewrite_input_file_name_in_projection;
+use datafusion::physical_expr_adapter::{PhysicalExprAdapterFactory, replace_columns_with_literals};
+use datafusion::physical_optimizer::pruning::FilePruner;
+use futures::{FutureExt, StreamExt};
+use object_store::ObjectStore;
+use vectile_file::{Metadata, ReadOptions};
+
+use crate::fetch::ScanFile;
+use crate::filters::{Filters, Role};
+use crate::footer::footer;
+use crate::metrics::ScanMetrics;
+use crate::projection::Projection;
+use crate::pruning;
+use crate::source::RowGroupOrder;
+use crate::stream::{Scan, ScanParts};
+
+/// Opens the files of one partition of a scan.
+#[derive(Clone)]
+pub(crate) struct VectileOpener {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) footers: Option<Arc<FileMetadataCache>>,
+    pub(crate) memory: Arc<dyn MemoryPool>,
+    pub(crate) table: TableSchema,
+    /// Over the table's schema, partition columns included.
+    pub(crate) predicate: Option<Arc<dyn PhysicalExpr>>,
+    /// Over the table's schema, partition columns included.
+    pub(crate) projection: ProjectionExprs,
+    pub(crate) adapters: Arc<dyn PhysicalExprAdapterFactory>,
+    pub(crate) order: Option<RowGroupOrder>,
+    /// Whether the predicate is evaluated here, or only prunes.
+    pub(crate) pushdown_filters: bool,
+    pub(crate) read_options: ReadOptions,
+    pub(crate) batch_size: usize,
+    pub(crate) limit: Option<usize>,
+    pub(crate) partition: usize,
+    pub(crate) metrics: ScanMetrics,
+}
+
+impl FileOpener for VectileOpener {
+    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
+        let opener = self.clone();
+        let open = async move {
+            Ok(match opener.scan(file).await? {
+                Some(scan) => scan.into_stream(),
+                None => futures::stream::empty().boxed(),
+            })
+        };
+        Ok(open.boxed())
+    }
+}
+
+/// Predicate and projection of a scan of one file.
+struct Exprs {
+    predicate: Option<Arc<dyn PhysicalExpr>>,
+    projection: ProjectionExprs,
+}
+
+impl VectileOpener {
+    /// The scan of `file`; `None` when its statistics rule it out.
+    async fn scan(&self, file: PartitionedFile) -> Result<Option<Scan>> {
+        let opening = self.metrics.time_opening.clone();
+        let _timer = opening.timer();
+        let exprs = self.with_partition_values(&file)?;
+        if self.is_pruned(&exprs, &file)? {
+            self.metrics.files.add_pruned(1);
+            return Ok(None);
+        }
+        self.metrics.files.add_matched(1);
+        let metadata = footer(&self.store, &file.object_meta, self.footers.as_deref()).await?;
+        let exprs = self.adapted_to(exprs, metadata.schema())?;
+        let role = match self.pushdown_filters {
+            true => Role::Exact,
+            false => Role::Prune,
+        };
+        let filters = Filters::try_new(exprs.predicate.as_ref(), Arc::clone(&metadata), role)?;
+        let row_groups = self.row_groups(&metadata, &filters, &exprs, file.range.as_ref())?;
+        let output = Arc::new(self.projection.project_schema(self.table.table_schema())?);
+        let projection = Projection::try_new(&exprs.projection, metadata.schema(), output)?;
+        let consumer = MemoryConsumer::new(format!("VectileScan[{}]", self.partition));
+        Ok(Some(Scan::new(ScanParts {
+            file: Arc::new(ScanFile {
+                store: Arc::clone(&self.store),
+                location: file.object_meta.location.clone(),
+                metadata,
+                options: self.read_options.clone(),
+                metrics: self.metrics.clone(),
+            }),
+            filters,
+            projection,
+            row_groups,
+            batch_size: self.batch_size,
+            limit: self.limit,
+            reservation: consumer.register(&self.memory),
+        })))
+    }
+
+    /// Predicate and projection with the partition columns' values, and the file's name, put in.
+    fn with_partition_values(&self, file: &PartitionedFile) -> Result<Exprs> {
+        let columns = self.table.table_partition_cols().iter().zip(&file.partition_values);
+        let values: HashMap<String, ScalarValue> =
+            columns.map(|(field, value)| (field.name().clone(), value.clone())).collect();
+        let fix = |expr: Arc<dyn PhysicalExpr>| match values.is_empty() {
+            true => Ok(expr),
+            false => replace_columns_with_literals(expr, &values),
+        };
+        let projection = self.projection.clone().try_map_exprs(fix)?;
+        let name = file.object_meta.location.as_ref();
+        Ok(Exprs {
+            predicate: self.predicate.clone().map(fix).transpose()?,
+            projection: rewrite_input_file_name_in_projection(projection, name)?,
+        })
+    }
+
+    /// Whether statistics known without the file, or dynamic filters on partition columns, rule it
+    /// out.
+    fn is_pruned(&self, exprs: &Exprs, file: &PartitionedFile) -> Result<bool> {
+        let Some(predicate) = &exprs.predicate else {
+            return Ok(false);
+        };
+        let errors = self.metrics.pruning_errors.clone();
+        let schema = self.table.file_schema();
+        match FilePruner::try_new(Arc::clone(predicate), schema, file, errors) {
+            Some(mut pruner) => pruner.should_prune(),
+            None => Ok(false),
+        }
+    }
+
+    /// Expressions over the columns of the file: missing columns are nulls, columns of another
+    /// type are cast.
+    fn adapted_to(&self, exprs: Exprs, file: &SchemaRef) -> Result<Exprs> {
+        let table = self.table.file_schema();
+        let adapter = self.adapters.create(Arc::clone(table), Arc::clone(file))?;
+        let simplifier = PhysicalExprSimplifier::new(file);
+        let adapt = |expr| simplifier.simplify(adapter.rewrite(expr)?);
+        Ok(Exprs {
+            predicate: exprs.predicate.map(adapt).transpose()?,
+            projection: match table == file {
+                // The table's schema starts with the file's.
+                true => exprs.projection,
+                false => exprs.projection.try_map_exprs(adapt)?,
+            },
+        })
+    }
+
+    /// The row groups to scan, in order.
+    fn row_groups(
+        &self,
+        metadata: &Metadata,
+        filters: &Filters,
+        exprs: &Exprs,
+        range: Option<&FileRange>,
+    ) -> Result<Vec<usize>> {
+        let mut row_groups: Vec<usize> =
+            (0..metadata.num_row_groups()).filter(|&i| in_range(metadata, i, range)).collect();
+        let count = row_groups.len();
+        row_groups.retain(|&row_group| !filters.exclude(row_group));
+        if let Some(predicate) = exprs.predicate.as_ref().filter(|_| filters.has_tests()) {
+            let kept = pruning::row_groups(predicate, metadata, &self.metrics.pruning_errors);
+            row_groups.retain(|&row_group| kept.get(row_group) != Some(&false));
+        }
+        let covered = row_groups.iter().filter(|&&row_group| filters.cover(row_group)).count();
+        self.metrics.row_groups.add_pruned(count - row_groups.len());
+        self.metrics.row_groups.add_matched(row_groups.len());
+        self.metrics.row_groups.add_fully_matched(covered);
+        if let Some(order) = &self.order {
+            order.apply(&mut row_groups, metadata)?;
+        }
+        Ok(row_groups)
+    }
+}
+
+/// A row group belongs to the byte range that has its first byte.
+fn in_range(metadata: &Metadata, row_group: usize, range: Option<&FileRange>) -> bool {
+    let start = metadata.row_group(row_group).bytes.start as i64;
+    range.is_none_or(|range| (range.start..range.end).contains(&start))
+}
+
+impl RowGroupOrder {
+    /// Puts the row groups first that the query wants first.
+    fn apply(&self, row_groups: &mut Vec<usize>, metadata: &Metadata) -> Result<()> {
+        if let Some(column) = self.order.first().expr.downcast_ref::<Column>()
+            && let Ok(index) = metadata.schema().index_of(column.name())
+        {
+            pruning::sort_by_minimum(row_groups, index, metadata)?;
+        }
+        if self.reversed {
+            row_groups.reverse();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! Settings: `SET vectile.*` of a session, and `OPTIONS (...)` of a table or a `COPY`.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+
+use arrow::datatypes::Schema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::{Result, config_datafusion_err, config_err, extensions_options};
+use datafusion::config::ConfigExtension;
+use vectile_encodings::Encoding;
+use vectile_file::WriterOptions;
+
+extensions_options! {
+    /// Settings of a session, in the namespace `vectile`.
+    pub struct VectileOptions {
+        /// Whether scans evaluate filters themselves. When false they only prune by zone maps.
+        pub pushdown_filters: bool, default = true
+
+        /// Whether scans compare the checksums of what they read.
+        pub verify_checksums: bool, default = true
+
+        /// Rows per row group of files written.
+        pub row_group_rows: usize, default = WriterOptions::default().row_group_rows
+    }
+}
+
+impl ConfigExtension for VectileOptions {
+    const PREFIX: &'static str = "vectile";
+}
+
+impl VectileOptions {
+    /// Those of `config`, or the defaults where the session has not registered any.
+    pub(crate) fn of(config: &ConfigOptions) -> Self {
+        config.extensions.get::<Self>().cloned().unwrap_or_default()
+    }
+}
+
+/// Options of one table or one `COPY`, for the files it writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Rows per row group; `None`: as the session says.
+    pub row_group_rows: Option<usize>,
+    /// Encoding of a column by its name, instead of the smallest one.
+    pub encodings: HashMap<String, Encoding>,
+}
+
+/// Before the column's name in `'encoding.<column>'`.
+const ENCODING: &str = "encoding.";
+
+impl TableOptions {
+    /// Parses `OPTIONS (row_group_rows 65536, 'encoding.l_comment' 'fsst')`. Options with another
+    /// prefix (`aws.`, `execution.`) are for others.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error names an option that does not exist, or a value that does not parse.
+    pub fn try_from_map(options: &HashMap<String, String>) -> Result<Self> {
+        let mut parsed = Self::default();
+        for (key, value) in options {
+            let (own, key) = match key.strip_prefix("format.") {
+                Some(key) => (true, key),
+                None => (!key.contains('.'), key.as_str()),
+            };
+            if let Some(column) = key.strip_prefix(ENCODING) {
+                let encoding = Encoding::from_str(value)
+                    .map_err(|error| config_datafusion_err!("option '{key}': {error}"))?;
+                parsed.encodings.insert(column.to_owned(), encoding);
+            } else if key == "row_group_rows" {
+                let rows = value.parse().ok().filter(|&rows: &usize| rows > 0);
+                parsed.row_group_rows = Some(rows.ok_or_else(|| {
+                    config_datafusion_err!("option 'row_group_rows' must be a positive integer, not '{value}'")
+                })?);
+            } else if own {
+                return config_err!(
+                    "there is no option '{key}' of VECTILE; there are 'row_group_rows' and 'encoding.<column>'"
+                );
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// How to write files of `schema`.
+    pub(crate) fn writer_options(
+        &self,
+        session: &VectileOptions,
+        schema: &Schema,
+        parallelism: usize,
+    ) -> Result<WriterOptions> {
+        let pins = self.encodings.iter().map(|(name, encoding)| {
+            Ok((column_named(schema, name)?.to_owned(), *encoding))
+        });
+        Ok(WriterOptions {
+            row_group_rows: self.row_group_rows.unwrap_or(session.row_group_rows),
+            pins: pins.collect::<Result<_>>()?,
+            parallelism,
+        })
+    }
+}
+
+/// The column of that name. SQL lowers the case of option names, so a name that differs only in
+/// case will do.
+fn column_named<'a>(schema: &'a Schema, name: &str) -> Result<&'a str> {
+    let fields = || schema.fields().iter().map(|field| field.name().as_str());
+    fields()
+        .find(|field| *field == name)
+        .or_else(|| fields().find(|field| field.eq_ignore_ascii_case(name)))
+        .ok_or_else(|| config_datafusion_err!("option 'encoding.{name}': there is no such column"))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{DataType, Field};
+
+    use super::*;
+
+    fn parse(options: &[(&str, &str)]) -> Result<TableOptions> {
+        let map = options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        TableOptions::try_from_map(&map.collect())
+    }
+
+    #[test]
+    fn parses_what_sql_hands_over() {
+        let options = parse(&[
+            ("format.row_group_rows", "4096"),
+            ("encoding.a", "fsst"),
+            ("aws.region", "eu-central-1"),
+        ])
+        .unwrap();
+        assert_eq!(options.row_group_rows, Some(4096));
+        assert_eq!(options.encodings.get("a"), Some(&Encoding::Fsst));
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_know() {
+        for (options, message) in [
+            ([("format.compression", "zstd")], "no option 'compression'"),
+            ([("format.row_group_rows", "0")], "positive integer"),
+            ([("encoding.a", "zip")], "encoding.a"),
+        ] {
+            let error = parse(&options).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn finds_columns_whatever_their_case() {
+        let schema = Schema::new(vec![Field::new("Name", DataType::Utf8, true)]);
+        let session = VectileOptions::default();
+        let options = parse(&[("encoding.name", "dict")]).unwrap();
+        let written = options.writer_options(&session, &schema, 1).unwrap();
+        assert_eq!(written.pins.get("Name"), Some(&Encoding::Dict));
+        let options = parse(&[("encoding.other", "dict")]).unwrap();
+        assert!(options.writer_options(&session, &schema, 1).is_err());
+    }
+}

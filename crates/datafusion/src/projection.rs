@@ -1,0 +1,126 @@
+//! Builds output batches from the columns of a file.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use vectile_encodings::Selection;
+
+use crate::evaluate::Columns;
+use crate::lower::renumber;
+
+/// Which rows of a run of vectors to put out.
+pub(crate) enum Rows<'a> {
+    /// A range, counted from the start of the row group.
+    Range(Range<usize>),
+    /// The selected ones.
+    Selected(&'a Selection),
+}
+
+/// A projection over the columns of one file.
+pub(crate) struct Projection {
+    /// Indices in the file's schema of the columns it needs, ascending.
+    pub(crate) columns: Vec<usize>,
+    outputs: Vec<Output>,
+    /// What expressions are evaluated against: `columns`, in that order.
+    input: SchemaRef,
+    output: SchemaRef,
+}
+
+enum Output {
+    /// The column at a position of [`Projection::columns`].
+    Column(usize),
+    /// A value for every row: a partition column's, a missing column's null.
+    Constant(Constant),
+    /// Anything else.
+    Expr(Arc<dyn PhysicalExpr>),
+}
+
+/// A constant and the longest array of it so far, of which shorter ones are slices.
+struct Constant {
+    value: ScalarValue,
+    array: Mutex<Option<ArrayRef>>,
+}
+
+impl Constant {
+    fn array(&self, rows: usize) -> Result<ArrayRef> {
+        let mut cached = self.array.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(array) = cached.as_ref().filter(|array| array.len() >= rows) {
+            return Ok(array.slice(0, rows));
+        }
+        let array = self.value.to_array_of_size(rows)?;
+        *cached = Some(Arc::clone(&array));
+        Ok(array)
+    }
+}
+
+impl Projection {
+    /// `exprs` are over `file`, the schema of the file, and yield `output`.
+    pub(crate) fn try_new(exprs: &ProjectionExprs, file: &Schema, output: SchemaRef) -> Result<Self> {
+        let mut columns = exprs.column_indices();
+        columns.sort_unstable();
+        columns.dedup();
+        let outputs = exprs.iter().map(|projected| output_of(&projected.expr, &columns));
+        let fields: Vec<Arc<Field>> =
+            columns.iter().filter_map(|&column| file.fields().get(column).cloned()).collect();
+        Ok(Self {
+            outputs: outputs.collect::<Result<_>>()?,
+            input: Arc::new(Schema::new(fields)),
+            columns,
+            output,
+        })
+    }
+
+    /// The schema of the batches.
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.output
+    }
+
+    /// The batch of `rows`, of which there are `count`.
+    pub(crate) fn batch(&self, columns: &Columns, rows: &Rows<'_>, count: usize) -> Result<RecordBatch> {
+        let decoded = self.columns.iter().map(|&column| match rows {
+            Rows::Range(range) => columns.decode(column, range.clone()),
+            Rows::Selected(selection) => columns.select(column, selection),
+        });
+        let decoded: Vec<ArrayRef> = decoded.collect::<Result<_>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        let input = match self.outputs.iter().any(|output| matches!(output, Output::Expr(_))) {
+            true => Some(RecordBatch::try_new_with_options(
+                Arc::clone(&self.input),
+                decoded.clone(),
+                &options,
+            )?),
+            false => None,
+        };
+        let arrays = self.outputs.iter().map(|output| match (output, &input) {
+            (Output::Column(position), _) => Ok(Arc::clone(&decoded[*position])),
+            (Output::Constant(constant), _) => constant.array(count),
+            (Output::Expr(expr), Some(input)) => expr.evaluate(input)?.into_array(count),
+            (Output::Expr(expr), None) => {
+                datafusion::common::internal_err!("no input for {expr}")
+            }
+        });
+        let arrays: Vec<ArrayRef> = arrays.collect::<Result<_>>()?;
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.output), arrays, &options)?)
+    }
+}
+
+fn output_of(expr: &Arc<dyn PhysicalExpr>, columns: &[usize]) -> Result<Output> {
+    if let Some(literal) = expr.downcast_ref::<Literal>() {
+        return Ok(Output::Constant(Constant {
+            value: literal.value().clone(),
+            array: Mutex::new(None),
+        }));
+    }
+    if let Some(column) = expr.downcast_ref::<Column>()
+        && let Ok(position) = columns.binary_search(&column.index())
+    {
+        return Ok(Output::Column(position));
+    }
+    Ok(Output::Expr(renumber(expr, columns)?))
+}

@@ -1,0 +1,87 @@
+//! Prunes row groups by DataFusion's pruning predicates, which know more kinds of expressions
+//! (prefixes by `LIKE`, monotonic casts) than the zone tests of lowered filters.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt64Array};
+use datafusion::common::pruning::PruningStatistics;
+use datafusion::common::{Column, Result, ScalarValue};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+use datafusion::physical_plan::metrics::Count;
+use vectile_encodings::ZoneMap;
+use vectile_file::Metadata;
+
+/// Whether each row group may have a matching row.
+pub(crate) fn row_groups(
+    predicate: &Arc<dyn PhysicalExpr>,
+    metadata: &Metadata,
+    errors: &Count,
+) -> Vec<bool> {
+    let builder = PruningPredicateBuilder::new()
+        .with_file_schema(Arc::clone(metadata.schema()))
+        .with_error_counter(errors);
+    let all = || vec![true; metadata.num_row_groups()];
+    let Some(pruning) = builder.build(Arc::clone(predicate)) else {
+        return all();
+    };
+    let pruned: Result<Vec<bool>> = pruning.prune(&RowGroups(metadata));
+    pruned.unwrap_or_else(|_| {
+        errors.add(1);
+        all()
+    })
+}
+
+/// The row groups of a file.
+struct RowGroups<'a>(&'a Metadata);
+
+impl RowGroups<'_> {
+    fn zones(&self, column: &Column) -> Option<&ZoneMap> {
+        let index = self.0.schema().index_of(column.name()).ok()?;
+        Some(self.0.row_group_statistics(index))
+    }
+}
+
+impl PruningStatistics for RowGroups<'_> {
+    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.zones(column).map(|zones| Arc::clone(&zones.min))
+    }
+
+    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.zones(column).map(|zones| Arc::clone(&zones.max))
+    }
+
+    fn num_containers(&self) -> usize {
+        self.0.num_row_groups()
+    }
+
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        let zones = self.zones(column)?;
+        Some(Arc::new(zones.null_count.clone()))
+    }
+
+    fn row_counts(&self) -> Option<ArrayRef> {
+        let rows = self.0.row_groups().iter().map(|group| group.rows as u64);
+        Some(Arc::new(UInt64Array::from_iter_values(rows)))
+    }
+
+    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
+}
+
+/// The row groups `indices` by ascending minimum of a column, unknown ones last.
+pub(crate) fn sort_by_minimum(indices: &mut Vec<usize>, column: usize, metadata: &Metadata) -> Result<()> {
+    let minima = &metadata.row_group_statistics(column).min;
+    if minima.len() != metadata.num_row_groups() {
+        return Ok(());
+    }
+    let order = arrow::array::make_comparator(
+        minima,
+        minima,
+        arrow::compute::SortOptions { descending: false, nulls_first: false },
+    )?;
+    indices.sort_by(|&a, &b| order(a, b));
+    Ok(())
+}

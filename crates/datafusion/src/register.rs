@@ -1,0 +1,136 @@
+//! Makes a session know Vectile.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, SchemaRef};
+use async_trait::async_trait;
+use datafusion::common::{Result, TableReference};
+use datafusion::datasource::listing::{
+    ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
+};
+use datafusion::datasource::listing_table_factory::ListingTableFactory;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::SortExpr;
+use datafusion::prelude::{DataFrame, SessionContext};
+
+use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
+use crate::options::VectileOptions;
+
+/// The key of the table factory, and the word after `STORED AS`.
+const FILE_TYPE: &str = "VECTILE";
+
+/// Registers everything in a session: `STORED AS VECTILE`, `COPY ... TO`, `SET vectile.*`.
+///
+/// # Errors
+///
+/// None today; what DataFusion says when it refuses a registration.
+pub fn register(ctx: &SessionContext) -> Result<()> {
+    let state = ctx.state_ref();
+    let mut state = state.write();
+    state.register_file_format(Arc::new(VectileFormatFactory), true)?;
+    state
+        .table_factories_mut()
+        .insert(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()));
+    let extensions = &mut state.config_mut().options_mut().extensions;
+    if extensions.get::<VectileOptions>().is_none() {
+        extensions.insert(VectileOptions::default());
+    }
+    Ok(())
+}
+
+/// Registers everything in a session that is being built.
+pub trait VectileSessionStateBuilderExt {
+    /// As [`register`]. Call it after `with_config` and `with_file_formats`, which would undo it.
+    fn with_vectile(self) -> Self;
+}
+
+impl VectileSessionStateBuilderExt for SessionStateBuilder {
+    fn with_vectile(mut self) -> Self {
+        let formats = self.file_formats().get_or_insert_with(Vec::new);
+        formats.push(Arc::new(VectileFormatFactory));
+        let extensions = &mut self.config().get_or_insert_default().options_mut().extensions;
+        if extensions.get::<VectileOptions>().is_none() {
+            extensions.insert(VectileOptions::default());
+        }
+        self.with_table_factory(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()))
+    }
+}
+
+/// How to read a table: the defaults suit a file, or a directory of files with one schema.
+#[derive(Clone, Debug, Default)]
+pub struct VectileReadOptions {
+    /// The schema; `None`: that of the files.
+    pub schema: Option<SchemaRef>,
+    /// Columns that are in the directories' names (`year=2013/`), with their types.
+    pub table_partition_cols: Vec<(String, DataType)>,
+    /// What each file is sorted by, as alternatives of sort expressions.
+    pub file_sort_order: Vec<Vec<SortExpr>>,
+}
+
+impl VectileReadOptions {
+    fn listing_options(&self) -> ListingOptions {
+        ListingOptions::new(Arc::new(VectileFormat::default()))
+            .with_file_extension(format!(".{EXTENSION}"))
+            .with_table_partition_cols(self.table_partition_cols.clone())
+            .with_file_sort_order(self.file_sort_order.clone())
+    }
+}
+
+/// Tables of Vectile files in a session. They need no [`register`].
+#[async_trait]
+pub trait VectileSessionContextExt {
+    /// Registers a file, directory, glob or URL as the table `name`.
+    ///
+    /// # Errors
+    ///
+    /// Those of listing and reading the files' footers.
+    async fn register_vectile(
+        &self,
+        name: impl Into<TableReference> + Send,
+        path: impl AsRef<str> + Send,
+        options: VectileReadOptions,
+    ) -> Result<()>;
+
+    /// A data frame of a file, directory, glob or URL.
+    ///
+    /// # Errors
+    ///
+    /// Those of listing and reading the files' footers.
+    async fn read_vectile(
+        &self,
+        path: impl AsRef<str> + Send,
+        options: VectileReadOptions,
+    ) -> Result<DataFrame>;
+}
+
+#[async_trait]
+impl VectileSessionContextExt for SessionContext {
+    async fn register_vectile(
+        &self,
+        name: impl Into<TableReference> + Send,
+        path: impl AsRef<str> + Send,
+        options: VectileReadOptions,
+    ) -> Result<()> {
+        let listing = options.listing_options();
+        self.register_listing_table(name, path, listing, options.schema, None).await
+    }
+
+    async fn read_vectile(
+        &self,
+        path: impl AsRef<str> + Send,
+        options: VectileReadOptions,
+    ) -> Result<DataFrame> {
+        let state = self.state();
+        let url = ListingTableUrl::parse(path)?;
+        let listing = options.listing_options();
+        let schema = match options.schema {
+            Some(schema) => schema,
+            None => listing.infer_schema(&state, &url).await?,
+        };
+        let config = ListingTableConfig::new(url)
+            .with_listing_options(listing)
+            .with_schema(schema);
+        let table = ListingTable::try_new(config)?;
+        self.read_table(Arc::new(table))
+    }
+}

@@ -1,0 +1,352 @@
+//! The scan's place in a plan: what it takes over from the operators above it.
+
+use std::fmt::{self, Formatter};
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{
+    FileGroup, FileGroupPartitioner, FileOpener, FileScanConfig, FileSource,
+};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_expr::expressions::{Column, DynamicFilterTracking};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{
+    EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr, conjunction,
+};
+use datafusion::physical_expr_adapter::DefaultPhysicalExprAdapterFactory;
+use datafusion::physical_expr_common::physical_expr::{fmt_sql, is_volatile};
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{
+    DisplayFormatType, SortOrderPushdownResult, apply_expression_roots,
+};
+use object_store::ObjectStore;
+use vectile_file::ReadOptions;
+
+use crate::filters;
+use crate::metrics::ScanMetrics;
+use crate::opener::VectileOpener;
+use crate::options::VectileOptions;
+
+/// Byte ranges per partition that a scan is split into. Partitions take ranges from a common queue
+/// as they get ready, so that none is left with the row groups that were not pruned.
+const RANGES_PER_PARTITION: usize = 4;
+
+/// Scans Vectile files: a [`FileSource`] for [`FileScanConfig`].
+///
+/// It takes over filters (exactly, unless they are volatile), projections, limits and, as far as
+/// the order of files and row groups goes, sort orders.
+#[derive(Clone, Debug)]
+pub struct VectileSource {
+    table: TableSchema,
+    projection: ProjectionExprs,
+    predicate: Option<Arc<dyn PhysicalExpr>>,
+    pushdown_filters: bool,
+    order: Option<RowGroupOrder>,
+    options: VectileOptions,
+    footers: Option<Arc<FileMetadataCache>>,
+    memory: Arc<dyn MemoryPool>,
+    batch_size: Option<usize>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+/// The order in which row groups are scanned, for the sake of a top-k above.
+#[derive(Clone, Debug)]
+pub(crate) struct RowGroupOrder {
+    /// What the query orders by. Row groups are sorted by the minimum of its first column.
+    pub(crate) order: LexOrdering,
+    /// Whether that, or the order in the file, is reversed.
+    pub(crate) reversed: bool,
+}
+
+impl VectileSource {
+    /// A source of all columns of a table, without filters.
+    pub fn new(table: impl Into<TableSchema>) -> Self {
+        let table = table.into();
+        let columns: Vec<usize> = (0..table.table_schema().fields().len()).collect();
+        Self {
+            projection: ProjectionExprs::from_indices(&columns, table.table_schema()),
+            table,
+            predicate: None,
+            pushdown_filters: true,
+            order: None,
+            options: VectileOptions::default(),
+            footers: None,
+            memory: Arc::new(UnboundedMemoryPool::default()),
+            batch_size: None,
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// Uses the runtime's cache of footers, and its memory pool for the row groups in memory.
+    pub fn with_runtime(mut self, runtime: &RuntimeEnv) -> Self {
+        self.footers = Some(runtime.cache_manager.get_file_metadata_cache());
+        self.memory = Arc::clone(&runtime.memory_pool);
+        self
+    }
+
+    /// Uses these settings.
+    pub fn with_options(mut self, options: VectileOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    fn with_order(&self, order: Option<LexOrdering>, reversed: bool) -> Self {
+        Self {
+            order: order.map(|order| RowGroupOrder { order, reversed }),
+            ..self.clone()
+        }
+    }
+
+    fn fmt_predicate(&self, predicate: &Arc<dyn PhysicalExpr>, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, ", predicate={predicate}")?;
+        match self.pushdown_filters {
+            true => filters::describe(predicate, self.table.table_schema(), f)?,
+            false => f.write_str(", pruning_only=true")?,
+        }
+        if DynamicFilterTracking::classify(predicate).contains_dynamic_filter() {
+            f.write_str(", dynamic_pruning=eligible")?;
+        }
+        let pruning = PruningPredicateBuilder::new()
+            .with_file_schema(Arc::clone(self.table.table_schema()))
+            .build(Arc::clone(predicate));
+        match pruning {
+            Some(pruning) => write!(f, ", pruning_predicate={}", pruning.predicate_expr()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FileSource for VectileSource {
+    fn create_file_opener(
+        &self,
+        object_store: Arc<dyn ObjectStore>,
+        base_config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        let adapters = base_config.expr_adapter_factory.clone();
+        Ok(Arc::new(VectileOpener {
+            store: object_store,
+            footers: self.footers.clone(),
+            memory: Arc::clone(&self.memory),
+            table: self.table.clone(),
+            predicate: self.predicate.clone(),
+            projection: self.projection.clone(),
+            adapters: adapters.unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory)),
+            order: self.order.clone(),
+            pushdown_filters: self.pushdown_filters,
+            read_options: ReadOptions { verify_checksums: self.options.verify_checksums },
+            batch_size: self.batch_size.unwrap_or(8192).max(1),
+            limit: base_config.limit,
+            partition,
+            metrics: ScanMetrics::new(&self.metrics, partition),
+        }))
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        &self.table
+    }
+
+    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
+        Arc::new(Self { batch_size: Some(batch_size), ..self.clone() })
+    }
+
+    fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        self.predicate.clone()
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        Some(&self.projection)
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        &self.metrics
+    }
+
+    fn file_type(&self) -> &str {
+        "vectile"
+    }
+
+    fn fmt_extra(&self, t: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        let Some(predicate) = &self.predicate else {
+            return self.fmt_order(t, f);
+        };
+        match t {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                self.fmt_predicate(predicate, f)?;
+                self.fmt_order(t, f)
+            }
+            DisplayFormatType::TreeRender => {
+                writeln!(f, "predicate={}", fmt_sql(predicate.as_ref()))
+            }
+        }
+    }
+
+    /// Splits files into more byte ranges than there are partitions, see [`RANGES_PER_PARTITION`].
+    fn repartitioned(
+        &self,
+        target_partitions: usize,
+        repartition_file_min_size: usize,
+        output_ordering: Option<LexOrdering>,
+        config: &FileScanConfig,
+    ) -> Result<Option<FileScanConfig>> {
+        let ordered = output_ordering.is_some();
+        let ranges = match ordered {
+            true => target_partitions,
+            false => target_partitions * RANGES_PER_PARTITION,
+        };
+        let groups = FileGroupPartitioner::new()
+            .with_target_partitions(ranges)
+            .with_repartition_file_min_size(repartition_file_min_size)
+            .with_preserve_order_within_groups(ordered)
+            .repartition_file_groups(&config.file_groups);
+        Ok(groups.map(|groups| {
+            let mut config = config.clone();
+            config.file_groups = match ordered {
+                true => groups,
+                false => regroup(groups, target_partitions),
+            };
+            config
+        }))
+    }
+
+    /// Accepts every filter that is not volatile.
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
+        let accepted: Vec<bool> = filters.iter().map(|filter| !is_volatile(filter)).collect();
+        let pushdown_filters = VectileOptions::of(config).pushdown_filters;
+        let answers = accepted.iter().map(|&accepted| match accepted && pushdown_filters {
+            true => PushedDown::Yes,
+            false => PushedDown::No,
+        });
+        let answer = FilterPushdownPropagation::with_parent_pushdown_result(answers.collect());
+        let new = filters.into_iter().zip(&accepted).filter(|(_, accepted)| **accepted);
+        let new: Vec<Arc<dyn PhysicalExpr>> = new.map(|(filter, _)| filter).collect();
+        if new.is_empty() {
+            return Ok(answer);
+        }
+        let predicate = conjunction(self.predicate.iter().cloned().chain(new));
+        let source = Self { predicate: Some(predicate), pushdown_filters, ..self.clone() };
+        Ok(answer.with_updated_node(Arc::new(source)))
+    }
+
+    fn try_pushdown_projection(
+        &self,
+        projection: &ProjectionExprs,
+    ) -> Result<Option<Arc<dyn FileSource>>> {
+        let projection = self.projection.try_merge(projection)?;
+        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
+    }
+
+    /// A file that is declared to be sorted is scanned in that order: exact. Otherwise row groups
+    /// are scanned by ascending minimum, or descending, of the leading column, so that a top-k
+    /// above finds its rows early and prunes the rest: inexact.
+    fn try_pushdown_sort(
+        &self,
+        order: &[PhysicalSortExpr],
+        eq_properties: &EquivalenceProperties,
+    ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
+        let Some(wanted) = LexOrdering::new(order.iter().cloned()) else {
+            return Ok(SortOrderPushdownResult::Unsupported);
+        };
+        if eq_properties.ordering_satisfy(order.iter().cloned())? {
+            return Ok(SortOrderPushdownResult::Exact { inner: Arc::new(self.clone()) });
+        }
+        // A sort that is already half done is best left to the operator above, which stops early.
+        for prefix in 1..order.len() {
+            if eq_properties.ordering_satisfy(order.iter().take(prefix).cloned())? {
+                return Ok(SortOrderPushdownResult::Unsupported);
+            }
+        }
+        let leading = wanted.first();
+        let by_statistics = leading.expr.downcast_ref::<Column>().is_some_and(|column| {
+            self.table.file_schema().field_with_name(column.name()).is_ok()
+        });
+        let reversed = match by_statistics {
+            true => leading.options.descending,
+            false if is_reverse(order, eq_properties)? => true,
+            false => return Ok(SortOrderPushdownResult::Unsupported),
+        };
+        let inner = Arc::new(self.with_order(Some(wanted), reversed));
+        Ok(SortOrderPushdownResult::Inexact { inner })
+    }
+
+    fn reorder_files(&self, mut files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
+        let Some(RowGroupOrder { order, reversed }) = &self.order else {
+            return files;
+        };
+        let Some(column) = order.first().expr.downcast_ref::<Column>() else {
+            return files;
+        };
+        let Ok(index) = self.table.table_schema().index_of(column.name()) else {
+            return files;
+        };
+        files.sort_by(|a, b| match (minimum(a, index), minimum(b, index)) {
+            (Some(a), Some(b)) => {
+                let order = a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal);
+                if *reversed { order.reverse() } else { order }
+            }
+            (a, b) => b.is_some().cmp(&a.is_some()),
+        });
+        files
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        let projected = self.projection.iter().map(|projected| &projected.expr);
+        apply_expression_roots(self.predicate.iter().chain(projected), f)
+    }
+}
+
+impl VectileSource {
+    fn fmt_order(&self, t: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        let Some(RowGroupOrder { order, reversed }) = &self.order else {
+            return Ok(());
+        };
+        if let DisplayFormatType::TreeRender = t {
+            return Ok(());
+        }
+        write!(f, ", row_group_order=[{order}]")?;
+        match reversed {
+            true => f.write_str(", reversed=true"),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The ranges of `groups` as at most `partitions` groups of neighbours.
+fn regroup(groups: Vec<FileGroup>, partitions: usize) -> Vec<FileGroup> {
+    let files: Vec<PartitionedFile> = groups.iter().flat_map(|group| group.iter().cloned()).collect();
+    let per_group = files.len().div_ceil(partitions).max(1);
+    files.chunks(per_group).map(|files| FileGroup::new(files.to_vec())).collect()
+}
+
+/// Whether the files, each read backwards, satisfy `order`.
+fn is_reverse(order: &[PhysicalSortExpr], eq_properties: &EquivalenceProperties) -> Result<bool> {
+    let mut reversed = eq_properties.clone();
+    reversed.clear_orderings();
+    let orderings = eq_properties.oeq_class().iter();
+    reversed.add_orderings(
+        orderings
+            .map(|ordering| ordering.iter().map(PhysicalSortExpr::reverse).collect::<Vec<_>>())
+            .collect::<Vec<_>>(),
+    );
+    reversed.ordering_satisfy(order.iter().cloned())
+}
+
+fn minimum(file: &PartitionedFile, column: usize) -> Option<&ScalarValue> {
+    let statistics = file.statistics.as_ref()?;
+    statistics.column_statistics.get(column)?.min_value.get_value()
+}

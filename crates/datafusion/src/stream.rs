@@ -1,0 +1,303 @@
+//! Scans one file, or a byte range of it: a stream of batches.
+//!
+//! ```text
+//!  queue of row groups ── zone maps of row groups, dynamic filters ──▶ dropped
+//!        │
+//!        ▼
+//!  prefetch (a task): zone maps of vectors ──▶ dropped
+//!        │            values of the filters' columns (and of the others, where rows are expected)
+//!        ▼
+//!  group in memory ── windows of vectors ── filters, cheapest first ──▶ dropped
+//!        │
+//!        ▼            values of the remaining columns, once a row has survived
+//!  decode the survivors of the projected columns ──▶ batches
+//! ```
+//!
+//! One row group is scanned while the next is read, so a partition holds two at most. Dropping the
+//! stream aborts the task.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::execution::memory_pool::MemoryReservation;
+use futures::stream::{BoxStream, StreamExt, try_unfold};
+use vectile_encodings::VECTOR_LEN;
+
+use crate::fetch::{Group, Request, ScanFile, columns_of};
+use crate::filters::Filters;
+use crate::output::Output;
+use crate::projection::{Projection, Rows};
+
+/// The most vectors filtered at a time; bounds the time between two yields.
+const MAX_WINDOW_VECTORS: usize = 256;
+
+/// A scan under way.
+pub(crate) struct Scan {
+    file: Arc<ScanFile>,
+    filters: Filters,
+    projection: Projection,
+    /// Row groups not yet asked for.
+    queue: VecDeque<usize>,
+    prefetch: Option<SpawnedTask<Result<Option<Group>>>>,
+    group: Option<Group>,
+    window: Window,
+    /// Whether the last row group had survivors, so that the next one's payload is worth reading
+    /// along with its filter columns.
+    survivors_expected: bool,
+    output: Output,
+    finished: bool,
+    /// Covers the batch last decoded.
+    decoded: MemoryReservation,
+}
+
+/// What a scan starts from.
+pub(crate) struct ScanParts {
+    pub(crate) file: Arc<ScanFile>,
+    pub(crate) filters: Filters,
+    pub(crate) projection: Projection,
+    /// The row groups, in the order to scan them.
+    pub(crate) row_groups: Vec<usize>,
+    /// Rows per batch.
+    pub(crate) batch_size: usize,
+    /// Rows after which to stop.
+    pub(crate) limit: Option<usize>,
+    pub(crate) reservation: MemoryReservation,
+}
+
+impl Scan {
+    pub(crate) fn new(parts: ScanParts) -> Self {
+        let schema = Arc::clone(parts.projection.schema());
+        Self {
+            window: Window::new(parts.batch_size),
+            survivors_expected: parts.filters.is_empty(),
+            output: Output::new(schema, parts.batch_size, parts.limit),
+            file: parts.file,
+            filters: parts.filters,
+            projection: parts.projection,
+            queue: parts.row_groups.into(),
+            prefetch: None,
+            group: None,
+            finished: false,
+            decoded: parts.reservation,
+        }
+    }
+
+    /// The stream of its batches.
+    pub(crate) fn into_stream(self) -> BoxStream<'static, Result<RecordBatch>> {
+        try_unfold(Box::new(self), |mut scan| async move {
+            Ok(scan.next().await?.map(|batch| (batch, scan)))
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.output.pop() {
+                return Ok(Some(batch));
+            }
+            if self.finished {
+                return Ok(None);
+            }
+            let more = match &self.group {
+                _ if self.output.remaining() == Some(0) => false,
+                Some(_) => self.scan_window().await.map(|()| true)?,
+                None => self.next_group().await?,
+            };
+            if !more {
+                self.finished = true;
+                self.prefetch = None;
+                self.output.flush()?;
+            }
+        }
+    }
+
+    /// Waits for the next row group that is worth scanning, and starts to read the one after.
+    /// False at the end.
+    async fn next_group(&mut self) -> Result<bool> {
+        loop {
+            let task = match self.prefetch.take() {
+                Some(task) => task,
+                None => match self.start_fetch()? {
+                    Some(task) => task,
+                    None => return Ok(false),
+                },
+            };
+            let waiting = self.file.metrics.time_fetching.clone();
+            let timer = waiting.timer();
+            let loaded = task.join().await.map_err(|error| {
+                exec_datafusion_err!("reading {} was interrupted: {error}", self.file.location)
+            })??;
+            drop(timer);
+            let Some(mut group) = loaded else {
+                continue;
+            };
+            if self.filters.refresh() {
+                if self.filters.exclude_now(group.row_group) {
+                    self.file.metrics.row_groups_pruned_dynamic.add(1);
+                    continue;
+                }
+                self.relower(&mut group);
+            }
+            if self.wants_more_than(&group) {
+                self.prefetch = self.start_fetch()?;
+            }
+            self.group = Some(group);
+            return Ok(true);
+        }
+    }
+
+    /// Whether a limit may leave something for the row group after `group`.
+    fn wants_more_than(&self, group: &Group) -> bool {
+        match self.output.remaining() {
+            Some(remaining) => remaining > group.rows || !group.conjuncts.is_empty(),
+            None => true,
+        }
+    }
+
+    /// Starts to read the next row group that zone maps do not rule out. Without the memory for it
+    /// nothing is read ahead; what is needed now is an error.
+    fn start_fetch(&mut self) -> Result<Option<SpawnedTask<Result<Option<Group>>>>> {
+        while let Some(&row_group) = self.queue.front() {
+            self.filters.refresh();
+            if self.filters.exclude_now(row_group) {
+                self.file.metrics.row_groups_pruned_dynamic.add(1);
+                self.queue.pop_front();
+                continue;
+            }
+            let conjuncts = self.filters.for_row_group(row_group);
+            let payload = match conjuncts.is_empty() || self.survivors_expected {
+                true => self.projection.columns.clone(),
+                false => Vec::new(),
+            };
+            let columns = columns_of(&conjuncts, payload.clone());
+            let reservation = self.decoded.new_empty();
+            let reserved = reservation.try_grow(self.file.data_bytes(row_group, &columns));
+            if reserved.is_err() && self.group.is_some() {
+                return Ok(None);
+            }
+            reserved?;
+            self.queue.pop_front();
+            let request = Request { row_group, conjuncts, payload, reservation };
+            let load = Group::load(Arc::clone(&self.file), request);
+            return Ok(Some(SpawnedTask::spawn(load)));
+        }
+        Ok(None)
+    }
+
+    /// Takes up changed dynamic filters as far as their columns have been read.
+    fn relower(&self, group: &mut Group) {
+        let mut conjuncts = self.filters.for_row_group(group.row_group);
+        conjuncts.retain(|conjunct| {
+            let mut columns = conjunct.columns.iter();
+            columns.all(|&column| group.columns.has(column))
+        });
+        group.conjuncts = conjuncts;
+    }
+
+    /// Filters the next window and decodes what is left of it.
+    async fn scan_window(&mut self) -> Result<()> {
+        let Some(mut group) = self.group.take() else {
+            return Ok(());
+        };
+        if self.filters.refresh() {
+            if self.filters.exclude_now(group.row_group) {
+                return Ok(());
+            }
+            self.relower(&mut group);
+        } else {
+            group.conjuncts.retain(|conjunct| conjunct.pays());
+        }
+        let Some(mut selection) = group.next_window(self.window.vectors) else {
+            return Ok(());
+        };
+        let metrics = &self.file.metrics;
+        let candidates = selection.count();
+        if !group.conjuncts.is_empty() {
+            let _timer = metrics.time_filtering.timer();
+            for conjunct in &group.conjuncts {
+                if selection.is_empty() {
+                    break;
+                }
+                conjunct.narrow(&group.columns, &mut selection)?;
+            }
+        }
+        let mut survivors = selection.count();
+        metrics.rows_filtered.add(candidates - survivors);
+        self.window.adapt(selection.rows(), survivors);
+        if let Some(remaining) = self.output.remaining().filter(|&limit| limit < survivors) {
+            selection.truncate_selected(remaining);
+            survivors = remaining;
+        }
+        if survivors > 0 {
+            group.has_survivors = true;
+            let timer = metrics.time_fetching.timer();
+            group.load_payload(&self.file, &self.projection.columns).await?;
+            drop(timer);
+            let _timer = metrics.time_decoding.timer();
+            let start = selection.first_vector() * VECTOR_LEN;
+            let rows = match survivors == selection.rows() {
+                true => Rows::Range(start..start + survivors),
+                false => Rows::Selected(&selection),
+            };
+            let batch = self.projection.batch(&group.columns, &rows, survivors)?;
+            metrics.rows_decoded.add(survivors);
+            self.decoded.try_resize(batch.get_array_memory_size())?;
+            self.output.push(batch)?;
+        } else {
+            // Nothing to return, so let others run and a cancellation through.
+            tokio::task::yield_now().await;
+        }
+        if group.is_last_window() {
+            self.survivors_expected = group.has_survivors;
+        } else {
+            self.group = Some(group);
+        }
+        Ok(())
+    }
+}
+
+/// How many vectors to filter at a time: as many as yield about a batch of survivors.
+struct Window {
+    batch_size: usize,
+    least: usize,
+    vectors: usize,
+}
+
+impl Window {
+    fn new(batch_size: usize) -> Self {
+        let least = (batch_size / VECTOR_LEN).clamp(1, MAX_WINDOW_VECTORS);
+        Self { batch_size, least, vectors: least }
+    }
+
+    /// `survivors` of `rows` rows of a window were left.
+    fn adapt(&mut self, rows: usize, survivors: usize) {
+        let wanted_rows = rows.saturating_mul(self.batch_size) / survivors.max(1);
+        let grown = (self.vectors * 4).min(MAX_WINDOW_VECTORS);
+        self.vectors = (wanted_rows / VECTOR_LEN).clamp(self.least, grown.max(self.least));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_follow_selectivity() {
+        let mut window = Window::new(8192);
+        assert_eq!(window.vectors, 8);
+        window.adapt(8192, 8192);
+        assert_eq!(window.vectors, 8);
+        window.adapt(8192, 0);
+        assert_eq!(window.vectors, 32);
+        for _ in 0..4 {
+            window.adapt(window.vectors * VECTOR_LEN, 8);
+        }
+        assert_eq!(window.vectors, MAX_WINDOW_VECTORS);
+        window.adapt(MAX_WINDOW_VECTORS * VECTOR_LEN, 8192 * 16);
+        assert_eq!(window.vectors, 16);
+        assert_eq!(Window::new(1).vectors, 1);
+    }
+}

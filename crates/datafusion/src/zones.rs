@@ -1,0 +1,314 @@
+//! What zone maps say about a filter: which containers (row groups, vectors) can have a matching
+//! row, and which have nothing but.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, Datum, Scalar, UInt64Array, make_comparator};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::SortOptions;
+use arrow::compute::kernels::cmp;
+use datafusion::common::Result;
+use vectile_encodings::{Predicate, ZoneMap};
+
+use crate::lower::{Leaf, Node};
+
+/// A bit for each container.
+pub(crate) struct Verdict {
+    /// A row may match; where unset, none does.
+    pub(crate) may: BooleanBuffer,
+    /// Every row matches.
+    pub(crate) all: BooleanBuffer,
+}
+
+impl Verdict {
+    fn constant(containers: usize, value: bool) -> Self {
+        let bits = match value {
+            true => BooleanBuffer::new_set(containers),
+            false => BooleanBuffer::new_unset(containers),
+        };
+        Self { may: bits.clone(), all: bits }
+    }
+
+    fn unknown(containers: usize) -> Self {
+        Self {
+            may: BooleanBuffer::new_set(containers),
+            all: BooleanBuffer::new_unset(containers),
+        }
+    }
+
+    fn and(self, other: &Self) -> Self {
+        Self { may: &self.may & &other.may, all: &self.all & &other.all }
+    }
+
+    fn or(self, other: &Self) -> Self {
+        Self { may: &self.may | &other.may, all: &self.all | &other.all }
+    }
+}
+
+/// The containers that a filter is asked about.
+pub(crate) struct Containers<'a, Z> {
+    /// Rows of each container.
+    pub(crate) rows: &'a UInt64Array,
+    /// The zone map of a column, one entry per container.
+    pub(crate) zones: Z,
+}
+
+impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Containers<'a, Z> {
+    /// Asks `node`.
+    pub(crate) fn test(&self, node: &Node) -> Result<Verdict> {
+        let containers = self.rows.len();
+        Ok(match node {
+            Node::Constant(value) => Verdict::constant(containers, *value),
+            Node::PerValue(_) | Node::Rows(_) => Verdict::unknown(containers),
+            Node::Leaf(leaf) => self.test_leaf(leaf)?,
+            Node::And(children) => {
+                let start = Verdict::constant(containers, true);
+                children.iter().try_fold(start, |verdict, child| {
+                    Ok::<_, datafusion::error::DataFusionError>(verdict.and(&self.test(child)?))
+                })?
+            }
+            Node::Or(children) => {
+                let start = Verdict::constant(containers, false);
+                children.iter().try_fold(start, |verdict, child| {
+                    Ok::<_, datafusion::error::DataFusionError>(verdict.or(&self.test(child)?))
+                })?
+            }
+        })
+    }
+
+    fn test_leaf(&self, leaf: &Leaf) -> Result<Verdict> {
+        let containers = self.rows.len();
+        let Some(zone) = (self.zones)(leaf.column) else {
+            return Ok(Verdict::unknown(containers));
+        };
+        if zone.null_count.len() != containers {
+            return Ok(Verdict::unknown(containers));
+        }
+        let nulls = Nulls::of(zone, self.rows);
+        Ok(match &leaf.predicate {
+            Predicate::IsNull => Verdict { may: !&nulls.none, all: nulls.all },
+            Predicate::IsNotNull => Verdict { may: !&nulls.all, all: nulls.none },
+            Predicate::Range { low, high, negated } => {
+                Position::of_range(zone, low, high)?.verdict(&nulls, *negated)
+            }
+            Predicate::In { values, negated } => {
+                Position::of_values(zone, values)?.verdict(&nulls, *negated)
+            }
+        })
+    }
+}
+
+/// Which containers have no null, and nothing but nulls.
+struct Nulls {
+    none: BooleanBuffer,
+    all: BooleanBuffer,
+}
+
+impl Nulls {
+    fn of(zone: &ZoneMap, rows: &UInt64Array) -> Self {
+        let count = |i: usize| zone.null_count.is_valid(i).then(|| zone.null_count.value(i));
+        Self {
+            none: BooleanBuffer::collect_bool(rows.len(), |i| count(i) == Some(0)),
+            all: BooleanBuffer::collect_bool(rows.len(), |i| count(i) == Some(rows.value(i))),
+        }
+    }
+}
+
+/// Where a container's values lie, as far as its bounds tell. Bounds may be wider than the values
+/// (strings are truncated): both facts hold for the values nevertheless.
+struct Position {
+    /// Every value is in the set.
+    inside: BooleanBuffer,
+    /// No value is in the set.
+    outside: BooleanBuffer,
+}
+
+impl Position {
+    fn of_range(zone: &ZoneMap, low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Result<Self> {
+        let containers = zone.null_count.len();
+        let mut inside = BooleanBuffer::new_set(containers);
+        let mut outside = BooleanBuffer::new_unset(containers);
+        match low {
+            Bound::Included(low) => {
+                inside = &inside & &holds(cmp::gt_eq, &zone.min, low)?;
+                outside = &outside | &holds(cmp::lt, &zone.max, low)?;
+            }
+            Bound::Excluded(low) => {
+                inside = &inside & &holds(cmp::gt, &zone.min, low)?;
+                outside = &outside | &holds(cmp::lt_eq, &zone.max, low)?;
+            }
+            Bound::Unbounded => {}
+        }
+        match high {
+            Bound::Included(high) => {
+                inside = &inside & &holds(cmp::lt_eq, &zone.max, high)?;
+                outside = &outside | &holds(cmp::gt, &zone.min, high)?;
+            }
+            Bound::Excluded(high) => {
+                inside = &inside & &holds(cmp::lt, &zone.max, high)?;
+                outside = &outside | &holds(cmp::gt_eq, &zone.min, high)?;
+            }
+            Bound::Unbounded => {}
+        }
+        Ok(Self { inside, outside })
+    }
+
+    /// `values` ascend.
+    fn of_values(zone: &ZoneMap, values: &ArrayRef) -> Result<Self> {
+        let against_min = make_comparator(values, &zone.min, SortOptions::default())?;
+        let against_max = make_comparator(values, &zone.max, SortOptions::default())?;
+        let min_against_max = make_comparator(&zone.min, &zone.max, SortOptions::default())?;
+        let containers = zone.null_count.len();
+        let mut inside = vec![false; containers];
+        let mut outside = vec![false; containers];
+        for container in 0..containers {
+            if zone.min.is_null(container) || zone.max.is_null(container) {
+                continue;
+            }
+            let first = partition_point(values.len(), |i| against_min(i, container).is_lt());
+            let hit = first < values.len() && against_max(first, container) != Ordering::Greater;
+            outside[container] = !hit;
+            inside[container] = hit && min_against_max(container, container).is_eq();
+        }
+        Ok(Self { inside: inside.into(), outside: outside.into() })
+    }
+
+    fn verdict(self, nulls: &Nulls, negated: bool) -> Verdict {
+        let (matching, excluded) = match negated {
+            false => (self.inside, self.outside),
+            true => (self.outside, self.inside),
+        };
+        Verdict {
+            may: &!&excluded & &!&nulls.all,
+            all: &matching & &nulls.none,
+        }
+    }
+}
+
+/// Where `compare` of a bound and the constant is true; an unknown bound: nowhere.
+fn holds(
+    compare: fn(&dyn Datum, &dyn Datum) -> Result<BooleanArray, arrow::error::ArrowError>,
+    bounds: &ArrayRef,
+    constant: &ArrayRef,
+) -> Result<BooleanBuffer> {
+    let result = compare(bounds, &Scalar::new(constant))?;
+    Ok(match result.nulls() {
+        Some(nulls) => result.values() & nulls.inner(),
+        None => result.values().clone(),
+    })
+}
+
+/// The first of `0..len` for which `before` is false; `before` is true up to some point.
+fn partition_point(len: usize, before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match before(middle) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int32Array, StringArray};
+
+    use super::*;
+
+    fn constant(value: i32) -> ArrayRef {
+        Arc::new(Int32Array::from(vec![value]))
+    }
+
+    /// Containers: 0..=9, 10 throughout, 20..=29 with nulls, nulls only.
+    fn zone() -> (ZoneMap, UInt64Array) {
+        let zone = ZoneMap {
+            min: Arc::new(Int32Array::from(vec![Some(0), Some(10), Some(20), None])),
+            max: Arc::new(Int32Array::from(vec![Some(9), Some(10), Some(29), None])),
+            null_count: UInt64Array::from(vec![0, 0, 3, 5]),
+            exact: BooleanArray::from(vec![true; 4]),
+        };
+        (zone, UInt64Array::from(vec![10, 10, 10, 5]))
+    }
+
+    fn test(predicate: Predicate) -> (Vec<bool>, Vec<bool>) {
+        let (zone, rows) = zone();
+        let containers = Containers { rows: &rows, zones: |_| Some(&zone) };
+        let verdict = containers.test(&Node::Leaf(Leaf { column: 0, predicate })).unwrap();
+        (verdict.may.iter().collect(), verdict.all.iter().collect())
+    }
+
+    #[test]
+    fn ranges() {
+        let at_least_10 = |negated| Predicate::Range {
+            low: Bound::Included(constant(10)),
+            high: Bound::Unbounded,
+            negated,
+        };
+        assert_eq!(
+            test(at_least_10(false)),
+            (vec![false, true, true, false], vec![false, true, false, false])
+        );
+        // The nulls of the third container match neither way.
+        assert_eq!(
+            test(at_least_10(true)),
+            (vec![true, false, false, false], vec![true, false, false, false])
+        );
+        let open = Predicate::Range {
+            low: Bound::Excluded(constant(9)),
+            high: Bound::Excluded(constant(20)),
+            negated: false,
+        };
+        assert_eq!(test(open), (vec![false, true, false, false], vec![false, true, false, false]));
+    }
+
+    #[test]
+    fn memberships() {
+        let values: ArrayRef = Arc::new(Int32Array::from(vec![-1, 10, 25]));
+        assert_eq!(
+            test(Predicate::In { values: Arc::clone(&values), negated: false }),
+            (vec![false, true, true, false], vec![false, true, false, false])
+        );
+        assert_eq!(
+            test(Predicate::In { values, negated: true }),
+            (vec![true, false, true, false], vec![true, false, false, false])
+        );
+    }
+
+    #[test]
+    fn null_tests() {
+        assert_eq!(
+            test(Predicate::IsNull),
+            (vec![false, false, true, true], vec![false, false, false, true])
+        );
+        assert_eq!(
+            test(Predicate::IsNotNull),
+            (vec![true, true, true, false], vec![true, true, false, false])
+        );
+    }
+
+    #[test]
+    fn unknown_bounds_prune_nothing() {
+        let zone = ZoneMap {
+            min: Arc::new(StringArray::from(vec![Some("a")])),
+            max: Arc::new(StringArray::from(vec![None::<&str>])),
+            null_count: UInt64Array::from(vec![0]),
+            exact: BooleanArray::from(vec![false]),
+        };
+        let rows = UInt64Array::from(vec![4]);
+        let containers = Containers { rows: &rows, zones: |_| Some(&zone) };
+        let value: ArrayRef = Arc::new(StringArray::from(vec!["zzz"]));
+        for predicate in [
+            Predicate::In { values: Arc::clone(&value), negated: false },
+            Predicate::Range { low: Bound::Included(value), high: Bound::Unbounded, negated: false },
+        ] {
+            let verdict = containers.test(&Node::Leaf(Leaf { column: 0, predicate })).unwrap();
+            assert!(verdict.may.value(0));
+            assert!(!verdict.all.value(0));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What `EXPLAIN` and `EXPLAIN ANALYZE` tell.
+
+use crate::support::{Fixture, ROWS, metric};
+
+#[tokio::test]
+async fn names_how_each_conjunct_is_evaluated() {
+    let fixture = Fixture::new().await;
+    let plan = fixture
+        .plan(
+            "SELECT id FROM packed WHERE id > 5 AND int IN (1, 2, 3, 4) AND name LIKE '%x%' AND int > byte",
+        )
+        .await;
+    assert!(!plan.contains("FilterExec"), "{plan}");
+    assert!(plan.contains("file_type=vectile"), "{plan}");
+    let part = |name: &str| {
+        let (_, rest) = plan.split_once(&format!("{name}=[")).unwrap_or_else(|| panic!("{name} in {plan}"));
+        rest.split("], ").next().unwrap().to_owned()
+    };
+    assert!(part("encoded").contains("id@0 > 5"), "{plan}");
+    assert!(part("encoded").contains("int@1 IN"), "{plan}");
+    assert!(part("per_value").contains("LIKE"), "{plan}");
+    assert!(part("decoded").contains("byte"), "{plan}");
+    assert!(plan.contains("pruning_predicate="), "{plan}");
+}
+
+#[tokio::test]
+async fn volatile_filters_stay_above() {
+    let fixture = Fixture::new().await;
+    let plan = fixture.plan("SELECT id FROM packed WHERE id > 5 AND random() < 0.5").await;
+    assert!(plan.contains("FilterExec: random"), "{plan}");
+    assert!(plan.contains("predicate=id@0 > 5"), "{plan}");
+}
+
+#[tokio::test]
+async fn counts_what_was_pruned_and_decoded() {
+    let fixture = Fixture::new().await;
+    let (plan, rows) = fixture.executed("SELECT id, name FROM packed WHERE id BETWEEN 5000 AND 5009").await;
+    assert_eq!(rows, 10);
+    // Row groups of 4096 rows: one is left, and in it one vector of 1024.
+    assert_eq!(metric(&plan, "row_groups_pruned_statistics"), 2);
+    assert_eq!(metric(&plan, "vectors_pruned_statistics"), 3);
+    assert_eq!(metric(&plan, "rows_filtered"), 1014);
+    assert_eq!(metric(&plan, "rows_decoded"), 10);
+    let pruned_bytes = metric(&plan, "bytes_scanned");
+    assert!(pruned_bytes > 0);
+    let (plan, rows) = fixture.executed("SELECT id, name FROM packed").await;
+    assert_eq!(rows, ROWS);
+    assert_eq!(metric(&plan, "rows_decoded"), ROWS);
+    assert!(metric(&plan, "bytes_scanned") > pruned_bytes);
+}
+
+#[tokio::test]
+async fn a_filter_that_covers_a_row_group_is_not_evaluated() {
+    let fixture = Fixture::new().await;
+    let (plan, rows) = fixture.executed("SELECT name FROM packed WHERE id >= 0").await;
+    assert_eq!(rows, ROWS);
+    assert_eq!(metric(&plan, "rows_filtered"), 0);
+    let (all, _) = fixture.executed("SELECT name FROM packed").await;
+    assert_eq!(metric(&plan, "bytes_scanned"), metric(&all, "bytes_scanned"));
+}
+
+#[tokio::test]
+async fn analyze_shows_the_metrics() {
+    let fixture = Fixture::new().await;
+    let text = fixture.answer("EXPLAIN ANALYZE SELECT name FROM packed WHERE id = 77").await;
+    for name in [
+        "bytes_scanned=",
+        "row_groups_pruned_statistics=3 total → 1 matched",
+        "vectors_pruned_statistics=4 total → 1 matched",
+        "rows_decoded=1",
+        "open_time=",
+        "fetch_time=",
+        "filter_time=",
+        "decode_time=",
+    ] {
+        assert!(text.contains(name), "{name} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_stops_the_scan() {
+    let fixture = Fixture::new().await;
+    fixture.run("SET datafusion.execution.target_partitions = 1").await.unwrap();
+    let (plan, rows) = fixture.executed("SELECT id, name FROM packed LIMIT 10").await;
+    assert_eq!(rows, 10);
+    assert_eq!(metric(&plan, "rows_decoded"), 10);
+    let (plan, rows) = fixture.executed("SELECT id FROM packed WHERE int > 0 LIMIT 10").await;
+    assert_eq!(rows, 10);
+    assert_eq!(metric(&plan, "rows_decoded"), 10);
+    assert_eq!(fixture.executed("SELECT id FROM packed LIMIT 9000").await.1, 9000);
+    assert_eq!(fixture.executed("SELECT id FROM packed LIMIT 0").await.1, 0);
+}

@@ -1,0 +1,173 @@
+//! Filters of every kind select the same rows as on the same data in memory.
+
+use crate::support::{Fixture, ROWS};
+
+/// Each is also asked negated, for null, combined with others, and with other columns projected.
+const PREDICATES: &[&str] = &[
+    // Comparisons.
+    "id = 5000",
+    "id <> 5000",
+    "id < 100",
+    "id >= 9990",
+    "id BETWEEN 4000 AND 4200",
+    "id NOT BETWEEN 10 AND 9990",
+    "5000 < id",
+    "int > 0",
+    "int <= -500",
+    "big = 9223372036854775807",
+    "big < -9223372036854775807",
+    "byte = 255",
+    "byte > 300",
+    "float > 49.5",
+    "float = 0.0",
+    "float = -0.0",
+    "float < 0",
+    "float = 'NaN'::double",
+    "float > 'Infinity'::double",
+    "float <= '-Infinity'::double",
+    "date = DATE '2011-01-27' + 10",
+    "date < DATE '2011-02-01'",
+    "time > TIMESTAMP '2023-11-14T22:13:25'",
+    "price = 500.00",
+    "price BETWEEN 10.5 AND 20.25",
+    "name = 'apple'",
+    "name > 'banana'",
+    "name <= ''",
+    "name = 'élan'",
+    "view > 'zebra number 9'",
+    "view = 'nothing like it'",
+    "bytes = X'00'",
+    "bytes > X'FF'",
+    "dict = 'cherry'",
+    "dict <> 'cherry'",
+    "one = 'same'",
+    "one <> 'same'",
+    // Booleans.
+    "flag",
+    "NOT flag",
+    "flag = false",
+    "flag IS TRUE",
+    "flag IS NOT FALSE",
+    "flag IS UNKNOWN",
+    // Nulls.
+    "int IS NULL",
+    "int IS NOT NULL",
+    "id IS NULL",
+    "void IS NULL",
+    "void = 1",
+    "void <> 1",
+    "list IS NULL",
+    "nested IS NOT NULL",
+    "int IS DISTINCT FROM 100",
+    "int IS NOT DISTINCT FROM 100",
+    "int IS DISTINCT FROM NULL",
+    "int = NULL",
+    // Membership.
+    "int IN (1, 2, 3, 499)",
+    "int NOT IN (1, 2, 3, 499)",
+    "int IN (1, NULL)",
+    "int NOT IN (1, NULL)",
+    "name IN ('apple', 'zebra', 'none')",
+    "name NOT IN ('apple', 'zebra', 'none', 'a', 'b')",
+    "float IN (0.0, 'NaN'::double, 1.5, 2.5, 3.5)",
+    "dict IN ('apple', '')",
+    // One column, in some other way.
+    "name LIKE 'b%'",
+    "name NOT LIKE '%a%'",
+    "view LIKE '%number 77%'",
+    "name ILIKE 'APPLE'",
+    "length(name) = 5",
+    "upper(dict) = 'APPLE'",
+    "int % 10 = 3",
+    "abs(int) < 5",
+    "-int > 490",
+    "CAST(int AS varchar) LIKE '4%'",
+    "date_part('month', date) = 2",
+    "CASE WHEN int > 0 THEN name IS NULL ELSE false END",
+    "coalesce(int, 7) = 7",
+    "nested['x'] = 3",
+    "nested['y'] = 'apple'",
+    "list[1] = 0",
+    "byte::double > 254.5",
+    "int > 3.5",
+    "random() < 2",
+    // Several columns.
+    "int > byte",
+    "id = big",
+    "name = dict",
+    "int + id > 9000",
+    "int IS NULL OR name IS NULL",
+    "id < 50 OR int = 7",
+    "id < 50 OR name LIKE 'z%' OR byte = 3",
+    "(id < 2000 AND int > 100) OR (id > 8000 AND name = 'zebra')",
+    "id > 10 AND id < 9000 AND int BETWEEN 0 AND 50 AND name <> 'apple' AND int <> byte",
+    "int = 1 OR int = 2 OR int IN (5, 6)",
+    "(int > 0) = flag",
+    "true",
+    "false",
+];
+
+#[tokio::test]
+async fn select_the_same_rows() {
+    let fixture = Fixture::new().await;
+    for predicate in PREDICATES {
+        for filter in [
+            (*predicate).to_owned(),
+            format!("NOT ({predicate})"),
+            format!("({predicate}) IS NULL"),
+            format!("({predicate}) AND int > 100"),
+            format!("({predicate}) OR id = 17"),
+            format!("NOT (({predicate}) OR int > 100)"),
+        ] {
+            fixture.same(&format!("SELECT id FROM {{t}} WHERE {filter} ORDER BY id")).await;
+        }
+        fixture.same(&format!("SELECT * FROM {{t}} WHERE {predicate} ORDER BY id")).await;
+        fixture.same(&format!("SELECT count(*) FROM {{t}} WHERE {predicate}")).await;
+    }
+}
+
+#[tokio::test]
+async fn select_the_same_rows_whatever_the_batch_size() {
+    for batch_size in [1, 100, 1000, 1024, 5000, 20_000] {
+        let config = datafusion::prelude::SessionConfig::new()
+            .with_target_partitions(1)
+            .with_batch_size(batch_size);
+        let fixture = Fixture::with_config(config);
+        fixture.add_tables().await;
+        for filter in ["true", "int > 400", "id < 5", "int % 2 = 0", "id % 1000 = 0", "name = 'zebra'"] {
+            fixture.same(&format!("SELECT * FROM {{t}} WHERE {filter}")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn select_the_same_rows_when_they_only_prune() {
+    let fixture = Fixture::new().await;
+    fixture.run("SET vectile.pushdown_filters = false").await.unwrap();
+    for predicate in ["id BETWEEN 4000 AND 4200", "name LIKE 'b%'", "int > byte", "flag"] {
+        fixture.same(&format!("SELECT * FROM {{t}} WHERE {predicate} ORDER BY id")).await;
+        let plan = fixture.plan(&format!("SELECT id FROM packed WHERE {predicate}")).await;
+        assert!(plan.contains("FilterExec"), "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_an_expression_is_one_of_rows_that_reach_it() {
+    let fixture = Fixture::new().await;
+    // `name` is dictionary encoded; 'apple' is an entry, but of no row that is left.
+    let sql = "SELECT count(*) FROM (SELECT CASE WHEN name = '' THEN '7' ELSE name END AS n FROM {t}) \
+               WHERE n = '7' AND CAST(n AS int) = 7";
+    fixture.same(sql).await;
+    let error = fixture.run("SELECT id FROM packed WHERE CAST(name AS int) = 7").await.unwrap_err();
+    assert!(error.to_string().contains("Cannot cast string"), "{error}");
+}
+
+#[tokio::test]
+async fn no_column_is_needed_to_count() {
+    let fixture = Fixture::new().await;
+    let batch = fixture.same("SELECT count(*) FROM {t}").await;
+    assert_eq!(batch.num_rows(), 1);
+    fixture.run("SET datafusion.execution.collect_statistics = false").await.unwrap();
+    let (_, rows) = fixture.executed("SELECT 1 FROM packed").await;
+    assert_eq!(rows, ROWS);
+}

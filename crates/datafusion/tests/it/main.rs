@@ -1,0 +1,11 @@
+//! Vectile tables in DataFusion, beside the same data in memory.
+
+mod dynamic;
+mod errors;
+mod explain;
+mod filters;
+mod projection;
+mod statistics;
+mod support;
+mod tables;
+mod write;
