@@ -69,74 +69,72 @@ dispatched! {
     }
 }
 
-/// Row `R` of a vector of width `W`. Both are constants, so line, shift and mask are too.
-#[inline(always)]
-fn row<const W: usize, const R: usize>(lines: &[Line; W]) -> [u32; LANES] {
-    let (line, shift) = (R * W / 32, (R * W % 32) as u32);
-    let mask = if W == 32 { u32::MAX } else { (1u32 << W) - 1 };
-    let mut out = [0u32; LANES];
-    for lane in 0..LANES {
-        out[lane] = u32::from_le_bytes(lines[line][lane]) >> shift;
+/// Reads the rows of a packed vector one after another. The width is a run-time number: line and
+/// shift are the same for all lanes of a row, so a row is a few instructions per register either
+/// way, and code for each width (measured: seven minutes to compile) gains nothing that memory
+/// does not take away again.
+struct Rows<'a> {
+    lines: &'a [Line],
+    width: usize,
+    mask: u32,
+}
+
+impl<'a> Rows<'a> {
+    /// `None` for width 0 and for fewer than `width` lines.
+    #[inline(always)]
+    fn new(packed: &'a [u8], width: usize) -> Option<Self> {
+        let (words, _) = packed.as_chunks::<4>();
+        let (lines, _) = words.as_chunks::<LANES>();
+        let lines = lines.get(..width)?;
+        (1..=32).contains(&width).then_some(Self {
+            lines,
+            width,
+            mask: low_mask(width),
+        })
     }
-    if shift as usize + W > 32 {
+
+    /// The 32 consecutive values of row `row < 32`.
+    #[inline(always)]
+    fn get(&self, row: usize) -> [u32; LANES] {
+        let (line, shift) = (row * self.width / 32, (row * self.width % 32) as u32);
+        let low = &self.lines[line];
+        // the last row ends with the last line: whatever is read instead of a line behind it is
+        // shifted or masked away
+        let high = &self.lines[(line + 1).min(self.width - 1)];
+        let mut out = [0; LANES];
         for lane in 0..LANES {
-            out[lane] |= u32::from_le_bytes(lines[line + 1][lane]) << (32 - shift);
+            let low = u32::from_le_bytes(low[lane]) >> shift;
+            let high = u32::from_le_bytes(high[lane]) << 1 << (31 - shift);
+            out[lane] = (low | high) & self.mask;
         }
+        out
     }
-    for word in &mut out {
-        *word &= mask;
-    }
-    out
-}
-
-/// Calls `$visit!(R)` for R = 0..32.
-macro_rules! each_row {
-    ($visit:ident) => {
-        each_row!(@ $visit 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
-    };
-    (@ $visit:ident $($r:literal)*) => { $( $visit!($r); )* };
-}
-
-/// Calls `$f::<W>(lines, ..)` for the run-time `$width`, or runs `$zero` for width 0.
-macro_rules! match_width {
-    ($width:expr, $packed:expr, $zero:expr, $f:ident($($arg:expr),*)) => {
-        match_width!(@ $width, $packed, $zero, $f, ($($arg),*),
-            1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32)
-    };
-    (@ $width:expr, $packed:expr, $zero:expr, $f:ident, $args:tt, $($w:literal)*) => {
-        match $width {
-            $( $w => match lines::<$w>($packed) {
-                Some(lines) => match_width!(@call $f, $w, lines, $args),
-                None => $zero,
-            }, )*
-            _ => $zero,
-        }
-    };
-    (@call $f:ident, $w:literal, $lines:ident, ($($arg:expr),*)) => { $f::<$w>($lines, $($arg),*) };
-}
-
-#[inline(always)]
-fn lines<const W: usize>(packed: &[u8]) -> Option<&[Line; W]> {
-    let (words, _) = packed.as_chunks::<4>();
-    let (lines, _) = words.as_chunks::<LANES>();
-    lines.first_chunk::<W>()
-}
-
-#[inline(always)]
-fn unpack_rows<const W: usize>(lines: &[Line; W], out: &mut Words) {
-    macro_rules! visit {
-        ($r:literal) => {
-            out.as_chunks_mut::<LANES>().0[$r] = row::<W, $r>(lines);
-        };
-    }
-    each_row!(visit);
 }
 
 dispatched! {
     /// The residuals of a vector at `width <= 32`. `packed` holds at least `128 * width` bytes
     /// (checked when the column was parsed; a shorter slice reads as zeros).
     pub(crate) fn unpack(packed: &[u8], width: usize, out: &mut Words) {
-        match_width!(width, packed, out.fill(0), unpack_rows(out))
+        let Some(rows) = Rows::new(packed, width) else {
+            return out.fill(0);
+        };
+        for (row, values) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            *values = rows.get(row);
+        }
+    }
+}
+
+dispatched! {
+    /// Which residuals of a packed vector lie in `low..=low + span`, without storing them.
+    pub(crate) fn in_range(packed: &[u8], width: usize, low: u32, span: u32, out: &mut Mask) {
+        let Some(rows) = Rows::new(packed, width) else {
+            return out.fill(if low == 0 { u64::MAX } else { 0 });
+        };
+        for (pair, word) in out.iter_mut().enumerate() {
+            let even = row_in_range(&rows.get(2 * pair), low, span);
+            let odd = row_in_range(&rows.get(2 * pair + 1), low, span);
+            *word = u64::from(even) | u64::from(odd) << 32;
+        }
     }
 }
 
@@ -148,32 +146,6 @@ fn row_in_range(values: &[u32; LANES], low: u32, span: u32) -> u32 {
         mask |= u32::from(value.wrapping_sub(low) <= span) << lane;
     }
     mask
-}
-
-#[inline(always)]
-fn in_range_rows<const W: usize>(lines: &[Line; W], low: u32, span: u32, out: &mut Mask) {
-    let mut masks = [0u32; LANES];
-    macro_rules! visit {
-        ($r:literal) => {
-            masks[$r] = row_in_range(&row::<W, $r>(lines), low, span);
-        };
-    }
-    each_row!(visit);
-    for (word, pair) in out.iter_mut().zip(masks.as_chunks::<2>().0) {
-        *word = u64::from(pair[0]) | u64::from(pair[1]) << 32;
-    }
-}
-
-dispatched! {
-    /// Which residuals of a packed vector lie in `low..=low + span`, without storing them.
-    pub(crate) fn in_range(packed: &[u8], width: usize, low: u32, span: u32, out: &mut Mask) {
-        match_width!(
-            width,
-            packed,
-            out.fill(if low == 0 { u64::MAX } else { 0 }),
-            in_range_rows(low, span, out)
-        )
-    }
 }
 
 dispatched! {
