@@ -29,7 +29,7 @@ use std::sync::Arc;
 use arrow::array::new_empty_array;
 use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
-use vectile_encodings::{VECTOR_LEN, ZoneMap};
+use vectile_encodings::ZoneMap;
 
 use crate::cursor::Cursor;
 use crate::error::{Error, Place, Result};
@@ -271,9 +271,7 @@ fn statistics(
             return ZoneMap::of(&none).map_err(|error| column.encoding(error));
         }
         let bytes = Buffer::from(cursor.prefixed("statistics")?);
-        // A zone map's entries are counted by the rows of its vectors.
-        ZoneMap::parse(bytes, data_type, row_groups.saturating_mul(VECTOR_LEN))
-            .map_err(|error| column.encoding(error))
+        ZoneMap::parse(bytes, data_type, row_groups).map_err(|error| column.encoding(error))
     };
     schema
         .fields()

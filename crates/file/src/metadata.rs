@@ -4,7 +4,6 @@ use std::mem::size_of;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::Array;
 use arrow::datatypes::SchemaRef;
 use vectile_encodings::ZoneMap;
 
@@ -109,7 +108,11 @@ impl Metadata {
             + self.row_groups.len() * size_of::<RowGroup>()
             + chunks * size_of::<Chunk>()
             + self.schema.fields().size()
-            + self.statistics.iter().map(zone_map_bytes).sum::<usize>()
+            + self
+                .statistics
+                .iter()
+                .map(ZoneMap::memory_size)
+                .sum::<usize>()
     }
 
     /// The place of a column chunk, for errors that decoding it gives.
@@ -128,13 +131,6 @@ impl Metadata {
             Error::InvalidArgument(format!("{} has {count} row groups, no {index}", self.file))
         })
     }
-}
-
-fn zone_map_bytes(zones: &ZoneMap) -> usize {
-    zones.min.get_array_memory_size()
-        + zones.max.get_array_memory_size()
-        + zones.null_count.get_array_memory_size()
-        + zones.exact.get_array_memory_size()
 }
 
 impl Chunk {

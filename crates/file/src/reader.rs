@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use vectile_encodings::{Column, ZoneMap};
+use vectile_encodings::{Column, VECTOR_LEN, ZoneMap};
 
 use crate::error::{Error, Place, Result};
 use crate::footer;
@@ -230,7 +230,7 @@ pub async fn read_row_group(
         let bytes = Buffer::from(bytes);
         match part.kind {
             Kind::Zones => {
-                let zones = ZoneMap::parse(bytes, data_type, row_group.rows);
+                let zones = ZoneMap::parse(bytes, data_type, row_group.rows.div_ceil(VECTOR_LEN));
                 data.zones[part.column] = Some(zones.map_err(|error| place.encoding(error))?);
             }
             Kind::Data => {

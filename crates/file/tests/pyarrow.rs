@@ -1,4 +1,5 @@
-//! Another implementation of Arrow opens our files.
+//! Another implementation of Arrow opens our files, and another language reads our footer by
+//! nothing but `docs/file-format.md`.
 
 mod common;
 
@@ -53,10 +54,9 @@ async fn pyarrow_lists_columns_and_row_groups() {
     let row_groups = seen["row_groups"].as_array().unwrap();
     assert_eq!(row_groups.len(), metadata.num_row_groups());
     for (seen, ours) in row_groups.iter().zip(metadata.row_groups()) {
-        assert_eq!(seen["rows"], 1);
+        assert_eq!(seen["rows"], ours.rows);
         for (index, chunk) in ours.columns.iter().enumerate() {
             assert_eq!(seen["encodings"][index], *chunk.encoding);
-            assert_eq!(seen["data_bytes"][index], chunk.data.end - chunk.data.start);
         }
     }
 }
