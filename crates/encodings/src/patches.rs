@@ -18,7 +18,8 @@ use arrow::buffer::Buffer;
 use crate::VECTOR_LEN;
 use crate::bitpack::{LANES, Mask};
 use crate::error::{Result, ensure};
-use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at, u32_at, u64_at};
+use crate::selection::for_each_bit;
+use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 
 const PART: &str = "patches";
 /// Bytes of the lane words of a vector that has patches.
@@ -49,22 +50,32 @@ pub(crate) struct PatchesWriter {
 impl PatchesWriter {
     /// Adds the next vector, with a patch in each of `rows`.
     pub fn push(&mut self, rows: &Mask, value: impl Fn(usize) -> u64) {
-        let before = self.positions.len();
-        if *rows != [0; VECTOR_LEN / 64] {
-            for lane in 0..LANES {
-                let offset = self.positions.len() - before;
-                for row in (lane..VECTOR_LEN).step_by(LANES) {
-                    if rows[row / 64] >> (row % 64) & 1 == 1 {
-                        self.positions.push(row as u16);
-                        self.values.push(value(row));
-                    }
-                }
-                let count = self.positions.len() - before - offset;
-                // An offset is at most 31 * 32 = 992, which ten bits hold.
-                self.lane_words.push((count << 10 | offset) as u16);
-            }
+        let mut counts = [0; LANES];
+        for_each_bit(rows, |row| counts[row % LANES] += 1);
+        let start = self.positions.len();
+        let mut next = start;
+        let mut places = counts.map(|count| {
+            next += count;
+            next - count
+        });
+        self.counts.push((next - start) as u16);
+        if next == start {
+            return;
         }
-        self.counts.push((self.positions.len() - before) as u16);
+        // An offset is at most 31 * 32 = 992, which ten bits hold.
+        let words = counts
+            .iter()
+            .zip(&places)
+            .map(|(count, at)| (count << 10 | (at - start)) as u16);
+        self.lane_words.extend(words);
+        self.positions.resize(next, 0);
+        self.values.resize(next, 0);
+        for_each_bit(rows, |row| {
+            let place = &mut places[row % LANES];
+            self.positions[*place] = row as u16;
+            self.values[*place] = value(row);
+            *place += 1;
+        });
     }
 
     /// Appends the patches of all vectors.
@@ -137,9 +148,11 @@ impl Patches {
         for lane in 0..LANES {
             let word = usize::from(u16_at(lane_words, lane));
             let (count, offset) = (word >> 10, word & 0x3FF);
-            ensure(offset == next - range.start && count <= range.end - next, PART, || {
-                format!("lane {lane} of vector {vector} has {count} patches at {offset}")
-            })?;
+            ensure(
+                offset == next - range.start && count <= range.end - next,
+                PART,
+                || format!("lane {lane} of vector {vector} has {count} patches at {offset}"),
+            )?;
             let mut previous = None;
             for patch in next..next + count {
                 let row = u16_at(&self.positions, patch);
@@ -169,15 +182,37 @@ impl Patches {
     }
 
     /// The patches of a vector, as (row in vector, value).
+    #[inline]
     pub fn of(&self, vector: usize) -> impl Iterator<Item = (usize, u64)> {
-        self.range(vector).map(|i| {
-            let value = match self.value_bytes {
-                2 => u64::from(u16_at(&self.values, i)),
-                4 => u64::from(u32_at(&self.values, i)),
-                _ => u64_at(&self.values, i),
-            };
-            (usize::from(u16_at(&self.positions, i)) % VECTOR_LEN, value)
+        let range = self.range(vector);
+        let size = usize::from(self.value_bytes).max(1);
+        let bytes = range.start * size..range.end * size;
+        let values = self
+            .values
+            .get(bytes)
+            .unwrap_or_default()
+            .chunks_exact(size);
+        let positions = self
+            .positions
+            .as_chunks::<2>()
+            .0
+            .get(range)
+            .unwrap_or_default();
+        positions.iter().zip(values).map(|(position, value)| {
+            let row = usize::from(u16::from_le_bytes(*position));
+            (row % VECTOR_LEN, integer(value))
         })
+    }
+}
+
+/// The little-endian integer of 2, 4 or 8 bytes.
+#[inline]
+fn integer(bytes: &[u8]) -> u64 {
+    match *bytes {
+        [a, b] => u64::from(u16::from_le_bytes([a, b])),
+        [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => 0,
     }
 }
 
@@ -196,4 +231,118 @@ fn starts(counts: &[u8], vectors: usize) -> Result<(Vec<u32>, usize)> {
         starts.push(total);
     }
     Ok((starts, patched))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parsed(out: ChunkWriter, vectors: usize) -> Result<Patches> {
+        let mut reader = ChunkReader::new(&out.finish().into())?;
+        let patches = Patches::parse(&mut reader, vectors, 8)?;
+        reader.finish()?;
+        Ok(patches)
+    }
+
+    proptest! {
+        #[test]
+        fn patches_round_trip_by_lane(
+            masks in proptest::collection::vec(
+                prop_oneof![Just([0; 16]), Just([u64::MAX; 16]), any::<Mask>()],
+                0..5,
+            ),
+            largest in prop_oneof![Just(0xFFFFu64), Just(0xFFFF_FFFF), Just(u64::MAX)],
+        ) {
+            let value = |vector: usize, row: usize| largest - (vector * VECTOR_LEN + row) as u64;
+            let mut writer = PatchesWriter::default();
+            for (vector, mask) in masks.iter().enumerate() {
+                writer.push(mask, |row| value(vector, row));
+            }
+            let mut out = ChunkWriter::default();
+            writer.finish(&mut out);
+            let patches = parsed(out, masks.len()).unwrap();
+            for (vector, mask) in masks.iter().enumerate() {
+                let by_lane = (0..LANES).flat_map(|lane| (lane..VECTOR_LEN).step_by(LANES));
+                let patched = by_lane.filter(|row| mask[row / 64] >> (row % 64) & 1 == 1);
+                let expected: Vec<_> = patched.map(|row| (row, value(vector, row))).collect();
+                prop_assert_eq!(patches.is_empty(vector), expected.is_empty());
+                prop_assert_eq!(patches.of(vector).collect::<Vec<_>>(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn lanes_counts_and_rows_must_agree() {
+        let message = |counts: [u16; 2], words: &[u16], positions: &[u16]| {
+            let mut out = ChunkWriter::default();
+            out.u8(2);
+            for part in [&counts, words, positions, positions] {
+                out.buffer(le_bytes(part, |v| v.to_le_bytes()));
+            }
+            parsed(out, 2)
+                .map(|_| ())
+                .map_err(|error| error.to_string())
+        };
+        // Rows 1 and 33 of lane 1, row 2 of lane 2.
+        let mut words = [3u16; LANES];
+        (words[0], words[1], words[2]) = (0, 2 << 10, 1 << 10 | 2);
+        assert_eq!(message([0, 3], &words, &[1, 33, 2]), Ok(()));
+        let refused = |counts, words, positions, reason: &str| {
+            let expected = format!("corrupt patches: {reason}");
+            assert_eq!(message(counts, words, positions), Err(expected));
+        };
+        refused(
+            [0, 1025],
+            &words,
+            &[1, 33, 2],
+            "1025 patches in vector 1, at most 1024",
+        );
+        refused(
+            [3, 0],
+            &words[1..],
+            &[1, 33, 2],
+            "a buffer of 62 bytes where 64 belong",
+        );
+        refused(
+            [3, 0],
+            &words,
+            &[1, 33],
+            "a buffer of 4 bytes where 6 belong",
+        );
+        refused(
+            [3, 0],
+            &words,
+            &[33, 1, 2],
+            "a patch of lane 1 in vector 0 at row 1",
+        );
+        refused(
+            [3, 0],
+            &words,
+            &[1, 1057, 2],
+            "a patch of lane 1 in vector 0 at row 1057",
+        );
+        refused(
+            [3, 0],
+            &words,
+            &[1, 34, 2],
+            "a patch of lane 1 in vector 0 at row 34",
+        );
+        refused(
+            [4, 0],
+            &words,
+            &[1, 33, 2, 3],
+            "vector 0 has patches that no lane owns",
+        );
+        let mut wrong = words;
+        wrong[3] = 2;
+        refused(
+            [3, 0],
+            &wrong,
+            &[1, 33, 2],
+            "lane 3 of vector 0 has 0 patches at 2",
+        );
+        assert_eq!(message([0, 0], &[], &[]), Ok(()));
+    }
 }

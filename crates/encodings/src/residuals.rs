@@ -121,7 +121,9 @@ impl Residuals {
         let mut lines = 0u32;
         offsets.push(0);
         for width in widths.iter() {
-            ensure(*width <= 64, PART, || format!("a bit width of {width}, at most 64"))?;
+            ensure(*width <= 64, PART, || {
+                format!("a bit width of {width}, at most 64")
+            })?;
             lines = lines.saturating_add(u32::from(*width));
             offsets.push(lines);
         }
@@ -139,8 +141,14 @@ impl Residuals {
     }
 
     fn packed(&self, vector: usize) -> &[u8] {
-        let line = |i: usize| self.offsets.get(i).map_or(0, |line| *line as usize * LINE_BYTES);
-        self.packed.get(line(vector)..line(vector + 1)).unwrap_or_default()
+        let line = |i: usize| {
+            self.offsets
+                .get(i)
+                .map_or(0, |line| *line as usize * LINE_BYTES)
+        };
+        self.packed
+            .get(line(vector)..line(vector + 1))
+            .unwrap_or_default()
     }
 
     /// Patches of a vector, as (row in vector, residual).
@@ -166,7 +174,10 @@ impl Residuals {
             *to = u64::from(*word);
         }
         if width > 32 {
-            let high = self.packed(vector).get(32 * LINE_BYTES..).unwrap_or_default();
+            let high = self
+                .packed(vector)
+                .get(32 * LINE_BYTES..)
+                .unwrap_or_default();
             bitpack::unpack(high, width - 32, &mut plane);
             for (to, word) in out.iter_mut().zip(&plane) {
                 *to |= u64::from(*word) << 32;
