@@ -195,7 +195,11 @@ mod tests {
             unpack(&packed, width, &mut unpacked);
             assert_eq!(unpacked, values, "width {width}");
             for i in (0..VECTOR_LEN).step_by(13) {
-                assert_eq!(get(&packed, width, i), values[i], "width {width}, value {i}");
+                assert_eq!(
+                    get(&packed, width, i),
+                    values[i],
+                    "width {width}, value {i}"
+                );
             }
         }
     }
@@ -217,7 +221,11 @@ mod tests {
                 in_range(&packed, width, low, high - low, &mut mask);
                 for (i, value) in values.iter().enumerate() {
                     let expected = (low..=high).contains(value);
-                    assert_eq!(mask[i / 64] >> (i % 64) & 1 == 1, expected, "width {width}, value {i}");
+                    assert_eq!(
+                        mask[i / 64] >> (i % 64) & 1 == 1,
+                        expected,
+                        "width {width}, value {i}"
+                    );
                 }
             }
         }

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeBinaryArray, GenericByteArray,
-};
+use arrow::array::{Array, ArrayRef, AsArray, FixedSizeBinaryArray, GenericByteArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{
-    ArrowNativeType, BinaryType, BinaryViewType, ByteArrayType, DataType, LargeBinaryType, LargeUtf8Type,
-    StringViewType, Utf8Type,
+    ArrowNativeType, BinaryType, BinaryViewType, ByteArrayType, DataType, LargeBinaryType,
+    LargeUtf8Type, StringViewType, Utf8Type,
 };
 
 use crate::error::{Error, Result, ensure};
@@ -25,7 +23,10 @@ pub(crate) fn is_bytes(data_type: &DataType) -> bool {
 
 /// Whether values of the type are text.
 pub(crate) fn is_text(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+    matches!(
+        data_type,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    )
 }
 
 /// The value of each row; empty for nulls. `None` if the type is not one of byte strings.
@@ -128,16 +129,29 @@ impl BytesBuilder {
             let mut start = 0;
             for (row, end) in self.ends.iter().enumerate() {
                 let value = &data[start..*end];
-                ensure(value.is_empty() || value.len() == size_bytes, "binary", || {
-                    format!("a value of {} bytes in FixedSizeBinary({size})", value.len())
-                })?;
+                ensure(
+                    value.is_empty() || value.len() == size_bytes,
+                    "binary",
+                    || {
+                        format!(
+                            "a value of {} bytes in FixedSizeBinary({size})",
+                            value.len()
+                        )
+                    },
+                )?;
                 padded[row * size_bytes..][..value.len()].copy_from_slice(value);
                 start = *end;
             }
             data = padded;
         } else {
-            let regular = self.ends.iter().enumerate().all(|(row, end)| *end == (row + 1) * size_bytes);
-            ensure(regular, "binary", || format!("values that are not FixedSizeBinary({size})"))?;
+            let regular = self
+                .ends
+                .iter()
+                .enumerate()
+                .all(|(row, end)| *end == (row + 1) * size_bytes);
+            ensure(regular, "binary", || {
+                format!("values that are not FixedSizeBinary({size})")
+            })?;
         }
         let array = if size == 0 {
             FixedSizeBinaryArray::try_new_with_len(size, Buffer::from_vec(data), nulls, rows)?

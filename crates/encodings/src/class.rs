@@ -32,8 +32,12 @@ impl Class {
             Boolean => Self::Bool,
             Int8 => Self::I8,
             Int16 => Self::I16,
-            Int32 | Date32 | Time32(_) | Decimal32(_, _) | Interval(IntervalUnit::YearMonth) => Self::I32,
-            Int64 | Date64 | Time64(_) | Timestamp(_, _) | Duration(_) | Decimal64(_, _) => Self::I64,
+            Int32 | Date32 | Time32(_) | Decimal32(_, _) | Interval(IntervalUnit::YearMonth) => {
+                Self::I32
+            }
+            Int64 | Date64 | Time64(_) | Timestamp(_, _) | Duration(_) | Decimal64(_, _) => {
+                Self::I64
+            }
             Decimal128(_, _) => Self::I128,
             UInt8 => Self::U8,
             UInt16 => Self::U16,
@@ -52,18 +56,54 @@ macro_rules! match_class {
     ($class:expr, bool => $bool:expr, $native:ident => $body:expr) => {
         match $class {
             $crate::class::Class::Bool => $bool,
-            $crate::class::Class::I8 => { type $native = i8; $body }
-            $crate::class::Class::I16 => { type $native = i16; $body }
-            $crate::class::Class::I32 => { type $native = i32; $body }
-            $crate::class::Class::I64 => { type $native = i64; $body }
-            $crate::class::Class::I128 => { type $native = i128; $body }
-            $crate::class::Class::U8 => { type $native = u8; $body }
-            $crate::class::Class::U16 => { type $native = u16; $body }
-            $crate::class::Class::U32 => { type $native = u32; $body }
-            $crate::class::Class::U64 => { type $native = u64; $body }
-            $crate::class::Class::F16 => { type $native = half::f16; $body }
-            $crate::class::Class::F32 => { type $native = f32; $body }
-            $crate::class::Class::F64 => { type $native = f64; $body }
+            $crate::class::Class::I8 => {
+                type $native = i8;
+                $body
+            }
+            $crate::class::Class::I16 => {
+                type $native = i16;
+                $body
+            }
+            $crate::class::Class::I32 => {
+                type $native = i32;
+                $body
+            }
+            $crate::class::Class::I64 => {
+                type $native = i64;
+                $body
+            }
+            $crate::class::Class::I128 => {
+                type $native = i128;
+                $body
+            }
+            $crate::class::Class::U8 => {
+                type $native = u8;
+                $body
+            }
+            $crate::class::Class::U16 => {
+                type $native = u16;
+                $body
+            }
+            $crate::class::Class::U32 => {
+                type $native = u32;
+                $body
+            }
+            $crate::class::Class::U64 => {
+                type $native = u64;
+                $body
+            }
+            $crate::class::Class::F16 => {
+                type $native = half::f16;
+                $body
+            }
+            $crate::class::Class::F32 => {
+                type $native = f32;
+                $body
+            }
+            $crate::class::Class::F64 => {
+                type $native = f64;
+                $body
+            }
         }
     };
 }

@@ -79,23 +79,36 @@ pub fn encode(array: &dyn Array, options: &EncodeOptions) -> Result<Vec<u8>> {
 
 /// The estimated size in bytes of `array` in each encoding that applies, from a sample.
 pub fn alternatives(array: &dyn Array) -> Result<Vec<(Encoding, u64)>> {
-    estimates(&Source::of(array))
+    let source = Source::of(array);
+    estimates(&source, candidates(&source))
+}
+
+fn smallest(estimates: Vec<(Encoding, u64)>) -> Encoding {
+    Encoding::smallest(
+        estimates
+            .into_iter()
+            .map(|(encoding, bytes)| (encoding, bytes as usize)),
+    )
 }
 
 /// Appends `array` by the pinned or the best encoding.
-pub(crate) fn encode_node(array: &dyn Array, pin: Option<Encoding>, out: &mut ChunkWriter) -> Result<()> {
+pub(crate) fn encode_node(
+    array: &dyn Array,
+    pin: Option<Encoding>,
+    out: &mut ChunkWriter,
+) -> Result<()> {
     let source = Source::of(array);
     if source.is_constant() {
         return encode_constant(array, out);
     }
     let encoding = match pin {
         Some(Encoding::Constant) => {
-            return Err(Error::Unsupported("encoding constant for values that differ".into()));
+            return Err(Error::Unsupported(
+                "encoding constant for values that differ".into(),
+            ));
         }
         Some(pinned) => pinned,
-        None => Encoding::smallest(
-            estimates(&source)?.into_iter().map(|(encoding, bytes)| (encoding, bytes as usize)),
-        ),
+        None => smallest(estimates(&source, candidates(&source))?),
     };
     match encode_as(encoding, &source, out)? {
         true => Ok(()),
@@ -111,7 +124,11 @@ pub(crate) fn encode_node(array: &dyn Array, pin: Option<Encoding>, out: &mut Ch
             encode_as(fallback, &source, out).map(|_| ())
         }
         false => {
-            let applicable = candidates(&source).iter().map(|e| e.name()).collect::<Vec<_>>().join(", ");
+            let applicable = candidates(&source)
+                .iter()
+                .map(|e| e.name())
+                .collect::<Vec<_>>()
+                .join(", ");
             let data_type = array.data_type();
             Err(Error::Unsupported(format!(
                 "encoding {encoding} for these values of type {data_type}; what applies: {applicable}"
@@ -123,8 +140,9 @@ pub(crate) fn encode_node(array: &dyn Array, pin: Option<Encoding>, out: &mut Ch
 /// Appends the entries of a dictionary: distinct, and so neither constant nor a dictionary.
 pub(crate) fn encode_entries(entries: &ArrayRef, out: &mut ChunkWriter) -> Result<()> {
     let source = Source::of(entries);
-    let sizes = estimates(&source)?.into_iter().filter(|(encoding, _)| *encoding != Encoding::Dict);
-    let encoding = Encoding::smallest(sizes.map(|(encoding, bytes)| (encoding, bytes as usize)));
+    let mut candidates = candidates(&source);
+    candidates.retain(|encoding| *encoding != Encoding::Dict);
+    let encoding = smallest(estimates(&source, candidates)?);
     match encode_as(encoding, &source, out)? {
         true => Ok(()),
         false => encode_as(Encoding::Plain, &source, out).map(|_| ()),
@@ -153,7 +171,9 @@ impl<'a> Source<'a> {
 
     /// Whether all rows are null, or all valid ones alike (offsets are filled where null).
     fn is_constant(&self) -> bool {
-        if self.array.is_empty() || (!self.is_union() && self.array.logical_null_count() == self.array.len()) {
+        if self.array.is_empty()
+            || (!self.is_union() && self.array.logical_null_count() == self.array.len())
+        {
             return !self.is_union();
         }
         if let Some(offsets) = &self.offsets {
@@ -170,30 +190,14 @@ impl<'a> Source<'a> {
 
     /// The distinct values, sorted; `None` if a dictionary is no use.
     fn distinct(&self, limit: usize) -> Option<Distinct> {
+        let nulls = self.array.nulls();
         if let Some(offsets) = &self.offsets {
-            let mut distinct = Distinct::of_ints(&offsets.values, limit)?;
+            let mut distinct = Distinct::of_ints(&offsets.values, nulls, limit)?;
             distinct.sort(|a, b| offsets.values[a as usize].cmp(&offsets.values[b as usize]));
             return Some(distinct);
         }
         let values = self.bytes.as_ref()?;
-        // null rows read as empty: they must not add an entry that is null itself
-        let filled;
-        let values = match self.array.nulls() {
-            None => values,
-            Some(nulls) => {
-                let mut last = values[nulls.valid_indices().next()?];
-                filled = (0..values.len())
-                    .map(|row| {
-                        if nulls.is_valid(row) {
-                            last = values[row];
-                        }
-                        last
-                    })
-                    .collect();
-                &filled
-            }
-        };
-        let mut distinct = Distinct::of_bytes(values, limit)?;
+        let mut distinct = Distinct::of_bytes(values, nulls, limit)?;
         distinct.sort(|a, b| values[a as usize].cmp(values[b as usize]));
         Some(distinct)
     }
@@ -216,7 +220,11 @@ fn encode_constant(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
         Some(row) => {
             let value = array.slice(row, 1);
             let source = Source::of(&value);
-            let encoding = if source.offsets.is_some() { Encoding::Ffor } else { Encoding::Plain };
+            let encoding = if source.offsets.is_some() {
+                Encoding::Ffor
+            } else {
+                Encoding::Plain
+            };
             encode_as(encoding, &source, out).map(|_| ())
         }
     }
@@ -246,7 +254,11 @@ fn encode_as(encoding: Encoding, source: &Source, out: &mut ChunkWriter) -> Resu
             dict::encode(array, &distinct, out)?;
         }
         (Encoding::Alp | Encoding::AlpRd, Some(offsets)) => {
-            let tag = if encoding == Encoding::Alp { ALP } else { ALP_RD };
+            let tag = if encoding == Encoding::Alp {
+                ALP
+            } else {
+                ALP_RD
+            };
             match array.data_type() {
                 DataType::Float64 => {
                     start(tag, out);
@@ -304,16 +316,27 @@ fn candidates(source: &Source) -> Vec<Encoding> {
     }
 }
 
-fn estimates(source: &Source) -> Result<Vec<(Encoding, u64)>> {
+/// The size of the source in each of `candidates` that applies, from a sample.
+fn estimates(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding, u64)>> {
     let rows = source.array.len();
     let ranges: Vec<Range<usize>> = sample_ranges(rows, SAMPLE_VECTORS).collect();
     let sampled: usize = ranges.iter().map(Range::len).sum();
-    let candidates = candidates(source);
     if candidates.len() == 1 || sampled == 0 {
-        return Ok(candidates.into_iter().map(|encoding| (encoding, 0)).collect());
+        return Ok(candidates
+            .into_iter()
+            .map(|encoding| (encoding, 0))
+            .collect());
     }
-    let slices: Vec<ArrayRef> = ranges.into_iter().map(|range| source.array.slice(range.start, range.len())).collect();
-    let sample = concat(&slices.iter().map(|slice| slice.as_ref()).collect::<Vec<_>>())?;
+    let slices: Vec<ArrayRef> = ranges
+        .into_iter()
+        .map(|range| source.array.slice(range.start, range.len()))
+        .collect();
+    let sample = concat(
+        &slices
+            .iter()
+            .map(|slice| slice.as_ref())
+            .collect::<Vec<_>>(),
+    )?;
     let sample = Source::of(&sample);
     let mut sizes = vec![];
     for encoding in candidates {
@@ -337,7 +360,10 @@ fn scale(bytes: usize, sampled: usize, rows: usize) -> u64 {
 fn estimate_dict(sample: &Source, rows: usize) -> Result<Option<u64>> {
     let sampled = sample.array.len();
     let half = sample.array.slice(0, sampled / 2);
-    let (Some(all), Some(half)) = (sample.distinct(sampled / ROWS_PER_ENTRY), Source::of(&half).distinct(sampled)) else {
+    let (Some(all), Some(half)) = (
+        sample.distinct(sampled / ROWS_PER_ENTRY),
+        Source::of(&half).distinct(sampled),
+    ) else {
         return Ok(None);
     };
     let growth = all.len().saturating_sub(half.len()) as f64 / (sampled - sampled / 2) as f64;
@@ -347,10 +373,15 @@ fn estimate_dict(sample: &Source, rows: usize) -> Result<Option<u64>> {
     }
     let mut out = ChunkWriter::default();
     dict::encode(sample.array, &all, &mut out)?;
-    let code_bytes = all.code_bytes();
+    let code_bytes = all.encode_codes().len();
     let entry_bytes = (out.len().saturating_sub(code_bytes)) as f64 / all.len() as f64;
-    let code_bits = f64::max(code_bytes as f64 * 8.0 / sampled as f64, (entries.log2() - 1.0).max(0.0) * 0.5);
-    Ok(Some((entries * entry_bytes + rows as f64 * code_bits / 8.0) as u64))
+    let code_bits = f64::max(
+        code_bytes as f64 * 8.0 / sampled as f64,
+        (entries.log2() - 1.0).max(0.0) * 0.5,
+    );
+    Ok(Some(
+        (entries * entry_bytes + rows as f64 * code_bits / 8.0) as u64,
+    ))
 }
 
 /// A parsed and checked column chunk. Cheap to clone.
@@ -395,11 +426,18 @@ impl Column {
         Ok(column)
     }
 
-    pub(crate) fn parse_node(reader: &mut ChunkReader, data_type: &DataType, len: usize) -> Result<Self> {
-        ensure(len <= MAX_ROWS, PART, || format!("{len} rows, at most {MAX_ROWS}"))?;
+    pub(crate) fn parse_node(
+        reader: &mut ChunkReader,
+        data_type: &DataType,
+        len: usize,
+    ) -> Result<Self> {
+        ensure(len <= MAX_ROWS, PART, || {
+            format!("{len} rows, at most {MAX_ROWS}")
+        })?;
         let tag = reader.u8()?;
         let validity = Validity::parse(reader, len)?;
-        let values = reader.nested(|reader| Values::parse(reader, tag, &validity, data_type, len))?;
+        let values =
+            reader.nested(|reader| Values::parse(reader, tag, &validity, data_type, len))?;
         Ok(Self {
             data_type: data_type.clone(),
             len,
@@ -515,11 +553,16 @@ impl Column {
                 _ => self.filter_values(&mut |array| predicate.evaluate(array), selection),
             },
             Values::Strings(strings) => {
-                if let Some(length) = predicate.only_value().and_then(|value| Some(bytes::values(value)?[0].len())) {
+                if let Some(length) = predicate
+                    .only_value()
+                    .and_then(|value| Some(bytes::values(value)?[0].len()))
+                {
                     for (vector, mask) in selection.vectors_mut() {
                         let mut same = [0; VECTOR_LEN / 64];
                         strings.with_length(vector, length as u64, &mut same)?;
-                        mask.iter_mut().zip(&same).for_each(|(mask, same)| *mask &= same);
+                        mask.iter_mut()
+                            .zip(&same)
+                            .for_each(|(mask, same)| *mask &= same);
                     }
                 }
                 self.filter_values(&mut |array| predicate.evaluate(array), selection)
@@ -551,7 +594,10 @@ impl Column {
         self.filter_values(test, selection)
     }
 
-    fn is_false_for_null(&self, test: &mut dyn FnMut(&ArrayRef) -> Result<BooleanArray>) -> Result<bool> {
+    fn is_false_for_null(
+        &self,
+        test: &mut dyn FnMut(&ArrayRef) -> Result<BooleanArray>,
+    ) -> Result<bool> {
         let result = test(&constant::nulls(&self.data_type, 1))?;
         Ok(result.is_empty() || result.is_null(0) || !result.value(0))
     }
@@ -561,7 +607,8 @@ impl Column {
             // dictionaries and runs keep their nulls with their values, unions have none
             let rows = self.select(selection)?;
             let nulls = rows.logical_nulls();
-            let kept = (0..rows.len()).map(|row| Some(nulls.as_ref().is_none_or(|n| n.is_valid(row)) == valid));
+            let kept = (0..rows.len())
+                .map(|row| Some(nulls.as_ref().is_none_or(|n| n.is_valid(row)) == valid));
             selection.and_boolean(&kept.collect());
         } else {
             self.body.validity.filter(valid, selection);
@@ -598,7 +645,11 @@ fn narrow(word: i128) -> i64 {
     word.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }
 
-fn filter_integers(integers: &Integers, predicate: &Predicate, selection: &mut Selection) -> Result<()> {
+fn filter_integers(
+    integers: &Integers,
+    predicate: &Predicate,
+    selection: &mut Selection,
+) -> Result<()> {
     match predicate {
         Predicate::Range { low, high, negated } => {
             let range = predicate::word_range(low, high)?;
@@ -629,7 +680,9 @@ fn filter_ranges(
     let mut within = [0; VECTOR_LEN / 64];
     for (vector, mask) in selection.vectors_mut() {
         in_range(vector, low, high, &mut within)?;
-        mask.iter_mut().zip(&within).for_each(|(mask, within)| *mask &= within ^ flip);
+        mask.iter_mut()
+            .zip(&within)
+            .for_each(|(mask, within)| *mask &= within ^ flip);
     }
     Ok(())
 }
@@ -661,23 +714,48 @@ impl Values {
             DICT => Self::Dict(Dict::parse(reader, data_type, len)?),
             ALP if *data_type == DataType::Float64 => Self::Alp(Alp::parse::<f64>(reader, len)?),
             ALP if *data_type == DataType::Float32 => Self::Alp(Alp::parse::<f32>(reader, len)?),
-            ALP_RD if *data_type == DataType::Float64 => Self::AlpRd(AlpRd::parse::<f64>(reader, len)?),
-            ALP_RD if *data_type == DataType::Float32 => Self::AlpRd(AlpRd::parse::<f32>(reader, len)?),
+            ALP_RD if *data_type == DataType::Float64 => {
+                Self::AlpRd(AlpRd::parse::<f64>(reader, len)?)
+            }
+            ALP_RD if *data_type == DataType::Float32 => {
+                Self::AlpRd(AlpRd::parse::<f32>(reader, len)?)
+            }
             STRINGS if bytes::is_bytes(data_type) => Self::Strings(Strings::parse(reader, len)?),
             NESTED => Self::Nested(Nested::parse(reader, data_type, len)?),
             _ => return Err(mismatch()),
         })
     }
 
-    fn select(&self, data_type: &DataType, selection: &Selection, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    fn select(
+        &self,
+        data_type: &DataType,
+        selection: &Selection,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
         match self {
             Self::AllNull => Ok(constant::nulls(data_type, selection.count())),
             Self::Constant(value) => constant::repeat(value, selection.count(), nulls),
             Self::Plain(plain) => plain.select(data_type, selection, nulls),
             Self::Integers(integers, class) => integers.select(data_type, *class, selection, nulls),
             Self::Dict(dict) => dict.select(selection, nulls),
-            Self::Alp(alp) => select_floats(data_type, selection, nulls, FloatDecoder(|v, out| alp.decode::<f64>(v, out), |v, out| alp.decode::<f32>(v, out))),
-            Self::AlpRd(alp) => select_floats(data_type, selection, nulls, FloatDecoder(|v, out| alp.decode::<f64>(v, out), |v, out| alp.decode::<f32>(v, out))),
+            Self::Alp(alp) => select_floats(
+                data_type,
+                selection,
+                nulls,
+                FloatDecoder(
+                    |v, out| alp.decode::<f64>(v, out),
+                    |v, out| alp.decode::<f32>(v, out),
+                ),
+            ),
+            Self::AlpRd(alp) => select_floats(
+                data_type,
+                selection,
+                nulls,
+                FloatDecoder(
+                    |v, out| alp.decode::<f64>(v, out),
+                    |v, out| alp.decode::<f32>(v, out),
+                ),
+            ),
             Self::Strings(strings) => strings.select(data_type, selection, nulls),
             Self::Nested(nested) => nested.select(data_type, selection, nulls),
         }

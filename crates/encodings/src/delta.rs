@@ -51,7 +51,6 @@ pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
 /// A parsed sequence. Invariant: both buffers have 8 bytes for each vector of `residuals`.
 #[derive(Clone, Debug)]
 pub(crate) struct Delta {
-    len: usize,
     bases: Buffer,
     smallests: Buffer,
     residuals: Residuals,
@@ -61,15 +60,10 @@ impl Delta {
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         let vectors = len.div_ceil(VECTOR_LEN);
         Ok(Self {
-            len,
             bases: reader.buffer_of(vectors.saturating_mul(8), "delta")?,
             smallests: reader.buffer_of(vectors.saturating_mul(8), "delta")?,
             residuals: Residuals::parse(reader, vectors)?,
         })
-    }
-
-    pub fn len(&self) -> usize {
-        self.len
     }
 
     pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {

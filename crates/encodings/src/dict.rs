@@ -34,12 +34,12 @@ pub(crate) struct Distinct {
 }
 
 impl Distinct {
-    /// `None` if there are more than `limit` values.
-    pub fn of_ints(values: &[u64], limit: usize) -> Option<Self> {
+    /// `None` if there are more than `limit` values. Null rows repeat the code before them.
+    pub fn of_ints(values: &[u64], nulls: Option<&NullBuffer>, limit: usize) -> Option<Self> {
         let max = values.iter().copied().max()?;
         if max < 2 * values.len() as u64 {
             let mut known = vec![u32::MAX; max as usize + 1];
-            return Self::collect(values, limit, |value, next| {
+            return Self::collect(values, nulls, limit, |value, next| {
                 let code = &mut known[*value as usize];
                 if *code == u32::MAX {
                     *code = next;
@@ -48,19 +48,32 @@ impl Distinct {
             });
         }
         let mut known = HashMap::new();
-        Self::collect(values, limit, |value, next| *known.entry(*value).or_insert(next))
+        Self::collect(values, nulls, limit, |value, next| {
+            *known.entry(*value).or_insert(next)
+        })
     }
 
-    /// `None` if there are more than `limit` values.
-    pub fn of_bytes(values: &[&[u8]], limit: usize) -> Option<Self> {
+    /// As [`Distinct::of_ints`].
+    pub fn of_bytes(values: &[&[u8]], nulls: Option<&NullBuffer>, limit: usize) -> Option<Self> {
         let mut known = HashMap::new();
-        Self::collect(values, limit, |value, next| *known.entry(*value).or_insert(next))
+        Self::collect(values, nulls, limit, |value, next| {
+            *known.entry(*value).or_insert(next)
+        })
     }
 
-    fn collect<T>(values: &[T], limit: usize, mut code_of: impl FnMut(&T, u32) -> u32) -> Option<Self> {
+    fn collect<T>(
+        values: &[T],
+        nulls: Option<&NullBuffer>,
+        limit: usize,
+        mut code_of: impl FnMut(&T, u32) -> u32,
+    ) -> Option<Self> {
         let mut firsts = vec![];
         let mut codes = Vec::with_capacity(values.len());
         for (row, value) in values.iter().enumerate() {
+            if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                codes.push(codes.last().copied().unwrap_or(0));
+                continue;
+            }
             let next = firsts.len() as u32;
             let code = code_of(value, next);
             if code == next {
@@ -92,24 +105,20 @@ impl Distinct {
             *code = rank[*code as usize];
         }
     }
+
+    /// The codes as an integer sequence.
+    pub fn encode_codes(&self) -> ChunkWriter {
+        let codes: Vec<u64> = self.codes.iter().map(|code| u64::from(*code)).collect();
+        ints::encode(&codes, 0)
+    }
 }
 
 /// Appends `array`, whose sorted distinct values are `distinct`.
 pub(crate) fn encode(array: &dyn Array, distinct: &Distinct, out: &mut ChunkWriter) -> Result<()> {
     let entries = take(array, &UInt32Array::from(distinct.firsts.clone()), None)?;
-    let mut codes: Vec<u64> = distinct.codes.iter().map(|code| u64::from(*code)).collect();
-    if let Some(nulls) = array.nulls() {
-        let mut last = nulls.valid_indices().next().map_or(0, |row| codes[row]);
-        for (row, code) in codes.iter_mut().enumerate() {
-            if nulls.is_valid(row) {
-                last = *code;
-            }
-            *code = last;
-        }
-    }
     out.u64(distinct.len() as u64);
     column::encode_entries(&entries, out)?;
-    out.append(ints::encode(&codes, 0));
+    out.append(distinct.encode_codes());
     Ok(())
 }
 
@@ -122,7 +131,11 @@ pub(crate) struct Dict {
 }
 
 impl Dict {
-    pub fn parse(reader: &mut ChunkReader, data_type: &arrow::datatypes::DataType, len: usize) -> Result<Self> {
+    pub fn parse(
+        reader: &mut ChunkReader,
+        data_type: &arrow::datatypes::DataType,
+        len: usize,
+    ) -> Result<Self> {
         let count = reader.count(MAX_ENTRIES.min(len), PART)?;
         let entries = reader.nested(|reader| Column::parse_node(reader, data_type, count))?;
         let codes = Ints::parse(reader, len)?;
@@ -143,7 +156,11 @@ impl Dict {
 
     pub fn select(&self, selection: &Selection, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
         let codes = self.select_codes(selection)?;
-        Ok(take(&self.entries, &UInt32Array::new(codes.into(), nulls), None)?)
+        Ok(take(
+            &self.entries,
+            &UInt32Array::new(codes.into(), nulls),
+            None,
+        )?)
     }
 
     /// The codes of the selected rows, each that of an entry.
@@ -156,14 +173,20 @@ impl Dict {
         }
         let entries = self.entries.len();
         let max = out.iter().copied().max().map_or(0, |max| max as usize + 1);
-        ensure(max <= entries, PART, || format!("code {} of {entries} entries", max - 1))?;
+        ensure(max <= entries, PART, || {
+            format!("code {} of {entries} entries", max - 1)
+        })?;
         Ok(out)
     }
 
     /// Keeps the selected rows whose entry is `kept`; null counts as false.
     pub fn filter(&self, kept: &BooleanArray, selection: &mut Selection) -> Result<()> {
         if kept.len() != self.entries.len() {
-            let reason = format!("a test gave {} results for {} entries", kept.len(), self.entries.len());
+            let reason = format!(
+                "a test gave {} results for {} entries",
+                kept.len(),
+                self.entries.len()
+            );
             return Err(Error::Unsupported(reason));
         }
         let codes: Vec<u64> = (0..kept.len() as u64)
@@ -174,13 +197,5 @@ impl Dict {
             return Ok(());
         }
         self.codes.filter_in(&codes, false, selection)
-    }
-}
-
-impl Distinct {
-    /// Bytes of the codes as they will be encoded.
-    pub fn code_bytes(&self) -> usize {
-        let codes: Vec<u64> = self.codes.iter().map(|code| u64::from(*code)).collect();
-        ints::encode(&codes, 0).len()
     }
 }

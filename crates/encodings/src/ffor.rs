@@ -34,7 +34,6 @@ pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
 /// A parsed sequence. Invariant: `bases` has 8 bytes for each vector of `residuals`.
 #[derive(Clone, Debug)]
 pub(crate) struct Ffor {
-    len: usize,
     bases: Buffer,
     residuals: Residuals,
 }
@@ -43,14 +42,9 @@ impl Ffor {
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         let vectors = len.div_ceil(VECTOR_LEN);
         Ok(Self {
-            len,
             bases: reader.buffer_of(vectors.saturating_mul(8), "ffor")?,
             residuals: Residuals::parse(reader, vectors)?,
         })
-    }
-
-    pub fn len(&self) -> usize {
-        self.len
     }
 
     pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
@@ -76,7 +70,8 @@ impl Ffor {
         if high < base {
             out.fill(0);
         } else {
-            self.residuals.in_range(vector, low.saturating_sub(base), high - base, out);
+            self.residuals
+                .in_range(vector, low.saturating_sub(base), high - base, out);
         }
     }
 }

@@ -54,13 +54,28 @@ impl SymbolTable {
         let (header, mut rest) = bytes
             .split_first_chunk::<HEADER_BYTES>()
             .ok_or_else(|| corrupt(PART, "a symbol table without a header"))?;
-        let [v0, v1, v2, v3, v4, v5, v6, v7, zero_terminated, histogram @ ..] = *header;
+        let [
+            v0,
+            v1,
+            v2,
+            v3,
+            v4,
+            v5,
+            v6,
+            v7,
+            zero_terminated,
+            histogram @ ..,
+        ] = *header;
         let word = u64::from_le_bytes([v0, v1, v2, v3, v4, v5, v6, v7]);
         let count = (word >> 8 & 0xFF) as usize;
         let known = word >> 32 == VERSION && word & 0xFF == 1 && zero_terminated == 0;
-        ensure(known, PART, || format!("a symbol table header of {word:#018x}"))?;
+        ensure(known, PART, || {
+            format!("a symbol table header of {word:#018x}")
+        })?;
         let total: usize = histogram.iter().map(|n| usize::from(*n)).sum();
-        ensure(total == count, PART, || format!("{total} symbols of all lengths, {count} in all"))?;
+        ensure(total == count, PART, || {
+            format!("{total} symbols of all lengths, {count} in all")
+        })?;
 
         let mut table = Self {
             symbols: Box::new([[0; 8]; 256]),
@@ -78,7 +93,9 @@ impl SymbolTable {
                 code += 1;
             }
         }
-        ensure(rest.is_empty(), PART, || format!("{} bytes behind the symbols", rest.len()))?;
+        ensure(rest.is_empty(), PART, || {
+            format!("{} bytes behind the symbols", rest.len())
+        })?;
         Ok(table)
     }
 
@@ -95,8 +112,9 @@ impl SymbolTable {
                 .and_then(|out| out.first_chunk_mut::<8>())
                 .ok_or_else(|| corrupt(PART, "more bytes than the lengths say"))?;
             if *code == ESCAPE {
-                let (literal, behind) =
-                    rest.split_first().ok_or_else(|| corrupt(PART, "an escape without a byte"))?;
+                let (literal, behind) = rest
+                    .split_first()
+                    .ok_or_else(|| corrupt(PART, "an escape without a byte"))?;
                 slot[0] = *literal;
                 rest = behind;
                 at += 1;

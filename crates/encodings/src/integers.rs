@@ -39,7 +39,13 @@ pub(crate) fn offsets(array: &dyn Array) -> Option<Offsets> {
     if let DataType::Decimal256(_, _) = array.data_type() {
         let wide = class::natives::<i256>(&data);
         let values = (0..wide.len())
-            .map(|i| if array.is_valid(i) { wide[i].to_i128() } else { Some(0) })
+            .map(|i| {
+                if array.is_valid(i) {
+                    wide[i].to_i128()
+                } else {
+                    Some(0)
+                }
+            })
             .collect::<Option<Vec<i128>>>()?;
         return offsets_of(&values, data.nulls());
     }
@@ -111,18 +117,22 @@ impl Integers {
     ) -> Result<ArrayRef> {
         let len = selection.count();
         if let DataType::Decimal256(_, _) = data_type {
-            let values: Vec<i256> = self.collect::<i128>(selection)?.into_iter().map(i256::from_i128).collect();
+            let values: Vec<i256> = self
+                .collect::<i128>(selection)?
+                .into_iter()
+                .map(i256::from_i128)
+                .collect();
             return class::fixed_width_array(data_type, len, Buffer::from_vec(values), nulls);
         }
         match_class!(class,
-            bool => {
-                let values = self.select_bits(selection)?;
-                Ok(std::sync::Arc::new(BooleanArray::new(values, nulls)))
-            },
-            N => {
-                let values = self.collect::<N>(selection)?;
-                class::fixed_width_array(data_type, len, Buffer::from_vec(values), nulls)
-            })
+        bool => {
+            let values = self.select_bits(selection)?;
+            Ok(std::sync::Arc::new(BooleanArray::new(values, nulls)))
+        },
+        N => {
+            let values = self.collect::<N>(selection)?;
+            class::fixed_width_array(data_type, len, Buffer::from_vec(values), nulls)
+        })
     }
 
     fn collect<N: Native>(&self, selection: &Selection) -> Result<Vec<N>> {
@@ -132,7 +142,11 @@ impl Integers {
         for selected in selection.vectors() {
             self.ints.decode(selected.vector, reference, &mut words)?;
             if selected.is_full() {
-                out.extend(words[..selected.rows].iter().map(|word| N::from_word(*word)));
+                out.extend(
+                    words[..selected.rows]
+                        .iter()
+                        .map(|word| N::from_word(*word)),
+                );
             } else {
                 selected.for_each(|row| out.push(N::from_word(words[row])));
             }
@@ -160,7 +174,9 @@ impl Integers {
     /// The range of offsets that a range of words is; `None` if no stored value can be in it.
     fn offset_range(&self, low: i128, high: i128) -> Option<(u64, u64)> {
         let low = low.saturating_sub(self.reference).max(0);
-        let high = high.saturating_sub(self.reference).min(i128::from(u64::MAX));
+        let high = high
+            .saturating_sub(self.reference)
+            .min(i128::from(u64::MAX));
         (low <= high).then_some((low as u64, high as u64))
     }
 
@@ -176,7 +192,12 @@ impl Integers {
     }
 
     /// Keeps the selected rows whose word is one of `words`, ascending.
-    pub fn filter_in(&self, words: &[i128], negated: bool, selection: &mut Selection) -> Result<()> {
+    pub fn filter_in(
+        &self,
+        words: &[i128],
+        negated: bool,
+        selection: &mut Selection,
+    ) -> Result<()> {
         let offsets: Vec<u64> = words
             .iter()
             .filter_map(|word| self.offset_range(*word, *word).map(|(offset, _)| offset))

@@ -61,7 +61,7 @@ impl_word!(u8: u32, u16: u32, u32: u32, u64: u64, i8: u32, i16: u32, i32: u32, i
 /// An encoded sequence of `u64`.
 #[derive(Clone, Debug)]
 pub(crate) enum Ints {
-    Constant { value: u64, len: usize },
+    Constant(u64),
     Ffor(Ffor),
     Delta(Delta),
     Rle(Box<Rle>),
@@ -130,20 +130,20 @@ pub(crate) fn sample(values: &[u64]) -> Vec<u64> {
 impl Ints {
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         reader.nested(|reader| match reader.u8()? {
-            0 => Ok(Self::Constant {
-                value: reader.u64()?,
-                len,
-            }),
+            0 => Ok(Self::Constant(reader.u64()?)),
             1 => Ok(Self::Ffor(Ffor::parse(reader, len)?)),
             2 => Ok(Self::Delta(Delta::parse(reader, len)?)),
             3 => Ok(Self::Rle(Box::new(Rle::parse(reader, len)?))),
-            tag => Err(corrupt(PART, format!("an encoding tag of {tag}, at most 3"))),
+            tag => Err(corrupt(
+                PART,
+                format!("an encoding tag of {tag}, at most 3"),
+            )),
         })
     }
 
     pub fn encoding(&self) -> Encoding {
         match self {
-            Self::Constant { .. } => Encoding::Constant,
+            Self::Constant(_) => Encoding::Constant,
             Self::Ffor(_) => Encoding::Ffor,
             Self::Delta(_) => Encoding::Delta,
             Self::Rle(_) => Encoding::Rle,
@@ -157,19 +157,15 @@ impl Ints {
         }
     }
 
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Constant { len, .. } => *len,
-            Self::Ffor(ffor) => ffor.len(),
-            Self::Delta(delta) => delta.len(),
-            Self::Rle(rle) => rle.len(),
-        }
-    }
-
     /// Decodes a vector as `reference + offset`. Entries beyond the end are arbitrary.
-    pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) -> Result<()> {
+    pub fn decode<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()> {
         match self {
-            Self::Constant { value, .. } => out.fill(reference.plus(*value)),
+            Self::Constant(value) => out.fill(reference.plus(*value)),
             Self::Ffor(ffor) => ffor.decode(vector, reference, out),
             Self::Delta(delta) => delta.decode(vector, reference, out),
             Self::Rle(rle) => rle.decode(vector, reference, out)?,
@@ -180,8 +176,12 @@ impl Ints {
     /// Which rows of a vector hold a value in `low..=high`. Bits beyond the end are arbitrary.
     pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) -> Result<()> {
         match self {
-            Self::Constant { value, .. } => {
-                out.fill(if (low..=high).contains(value) { u64::MAX } else { 0 });
+            Self::Constant(value) => {
+                out.fill(if (low..=high).contains(value) {
+                    u64::MAX
+                } else {
+                    0
+                });
             }
             Self::Ffor(ffor) => ffor.in_range(vector, low, high, out),
             Self::Delta(delta) if low <= high => {
@@ -196,7 +196,12 @@ impl Ints {
     }
 
     /// Appends the values of any range of rows.
-    pub fn decode_range<T: Word>(&self, rows: Range<usize>, reference: T, out: &mut Vec<T>) -> Result<()> {
+    pub fn decode_range<T: Word>(
+        &self,
+        rows: Range<usize>,
+        reference: T,
+        out: &mut Vec<T>,
+    ) -> Result<()> {
         let mut values = [T::default(); VECTOR_LEN];
         for vector in rows.start / VECTOR_LEN..rows.end.div_ceil(VECTOR_LEN) {
             self.decode(vector, reference, &mut values)?;
@@ -210,7 +215,9 @@ impl Ints {
 }
 
 /// `values` in vectors; the last one is filled up with its last value.
-pub(crate) fn vectors(values: &[u64]) -> impl Iterator<Item = std::borrow::Cow<'_, [u64; VECTOR_LEN]>> {
+pub(crate) fn vectors(
+    values: &[u64],
+) -> impl Iterator<Item = std::borrow::Cow<'_, [u64; VECTOR_LEN]>> {
     use std::borrow::Cow;
     let (whole, rest) = values.as_chunks::<VECTOR_LEN>();
     let last = rest.last().map(|last| {
@@ -241,9 +248,14 @@ impl Ints {
                 let (mut found, mut range) = ([0; 16], [0; 16]);
                 for run in &ranges {
                     self.in_range(vector, run[0], run[run.len() - 1], &mut range)?;
-                    found.iter_mut().zip(&range).for_each(|(found, range)| *found |= range);
+                    found
+                        .iter_mut()
+                        .zip(&range)
+                        .for_each(|(found, range)| *found |= range);
                 }
-                mask.iter_mut().zip(&found).for_each(|(mask, found)| *mask &= found ^ flip);
+                mask.iter_mut()
+                    .zip(&found)
+                    .for_each(|(mask, found)| *mask &= found ^ flip);
             }
             return Ok(());
         }
@@ -288,7 +300,8 @@ impl<'a> Lookup<'a> {
         match self {
             Self::Bitmap { low, bits } => {
                 let offset = value.wrapping_sub(*low);
-                bits.get((offset / 64) as usize).is_some_and(|word| word >> (offset % 64) & 1 == 1)
+                bits.get((offset / 64) as usize)
+                    .is_some_and(|word| word >> (offset % 64) & 1 == 1)
             }
             Self::Sorted(set) => set.binary_search(&value).is_ok(),
         }

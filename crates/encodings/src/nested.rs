@@ -17,8 +17,7 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanBufferBuilder, FixedSizeListArray, Int8Array, Int32Array,
-    LargeListArray, ListArray,
-    MapArray, StructArray, UnionArray,
+    LargeListArray, ListArray, MapArray, StructArray, UnionArray,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{cast, filter};
@@ -48,7 +47,10 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
 /// The field of the child of a list-like type.
 fn child_field(data_type: &DataType) -> Option<&Arc<Field>> {
     match data_type {
-        DataType::List(f) | DataType::LargeList(f) | DataType::FixedSizeList(f, _) | DataType::Map(f, _) => Some(f),
+        DataType::List(f)
+        | DataType::LargeList(f)
+        | DataType::FixedSizeList(f, _)
+        | DataType::Map(f, _) => Some(f),
         _ => None,
     }
 }
@@ -68,11 +70,19 @@ pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
         }
         DataType::List(_) => {
             let list = array.as_list::<i32>();
-            encode_list(list.values(), list.offsets().iter().map(|o| *o as usize), out)
+            encode_list(
+                list.values(),
+                list.offsets().iter().map(|o| *o as usize),
+                out,
+            )
         }
         DataType::LargeList(_) => {
             let list = array.as_list::<i64>();
-            encode_list(list.values(), list.offsets().iter().map(|o| *o as usize), out)
+            encode_list(
+                list.values(),
+                list.offsets().iter().map(|o| *o as usize),
+                out,
+            )
         }
         DataType::Map(_, _) => {
             let map = array.as_map();
@@ -89,10 +99,20 @@ pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
     }
 }
 
-fn encode_list(values: &ArrayRef, offsets: impl Iterator<Item = usize>, out: &mut ChunkWriter) -> Result<()> {
+fn encode_list(
+    values: &ArrayRef,
+    offsets: impl Iterator<Item = usize>,
+    out: &mut ChunkWriter,
+) -> Result<()> {
     let offsets: Vec<usize> = offsets.collect();
-    let (first, last) = (offsets.first().copied().unwrap_or(0), offsets.last().copied().unwrap_or(0));
-    let lengths: Vec<u64> = offsets.windows(2).map(|pair| (pair[1] - pair[0]) as u64).collect();
+    let (first, last) = (
+        offsets.first().copied().unwrap_or(0),
+        offsets.last().copied().unwrap_or(0),
+    );
+    let lengths: Vec<u64> = offsets
+        .windows(2)
+        .map(|pair| (pair[1] - pair[0]) as u64)
+        .collect();
     out.u64((last - first) as u64);
     out.append(ints::encode(&lengths, 0));
     column::encode_node(&values.slice(first, last - first), None, out)
@@ -154,15 +174,21 @@ impl Nested {
                 DataType::Union(fields, mode) => {
                     let ids = Column::parse_node(reader, &DataType::Int8, len)?;
                     let offsets = match mode {
-                        UnionMode::Dense => Some(Column::parse_node(reader, &DataType::Int32, len)?),
+                        UnionMode::Dense => {
+                            Some(Column::parse_node(reader, &DataType::Int32, len)?)
+                        }
                         UnionMode::Sparse => None,
                     };
                     let mut children = Vec::with_capacity(fields.len());
                     for (_, field) in fields.iter() {
-                        let rows = reader.count(len, PART)?;
+                        let rows = reader.count(MAX_ROWS, PART)?;
                         children.push(Column::parse_node(reader, field.data_type(), rows)?);
                     }
-                    Ok(Self::Union { ids, offsets, children })
+                    Ok(Self::Union {
+                        ids,
+                        offsets,
+                        children,
+                    })
                 }
                 other => Err(Error::Unsupported(format!("the Arrow type {other}"))),
             }
@@ -170,16 +196,31 @@ impl Nested {
     }
 
     pub fn describe(&self) -> String {
-        let all = |columns: &[Column]| columns.iter().map(Column::describe).collect::<Vec<_>>().join(", ");
+        let all = |columns: &[Column]| {
+            columns
+                .iter()
+                .map(Column::describe)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         match self {
             Self::Struct(children) => format!("plain({})", all(children)),
-            Self::List(list) => format!("plain({}, {})", list.lengths.describe(), list.child.describe()),
+            Self::List(list) => format!(
+                "plain({}, {})",
+                list.lengths.describe(),
+                list.child.describe()
+            ),
             Self::Stored(column) => column.describe(),
             Self::Union { children, .. } => format!("plain({})", all(children)),
         }
     }
 
-    pub fn select(&self, data_type: &DataType, selection: &Selection, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    pub fn select(
+        &self,
+        data_type: &DataType,
+        selection: &Selection,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
         match self {
             Self::Stored(column) => {
                 let stored = column.select(selection)?;
@@ -194,10 +235,19 @@ impl Nested {
                     .map(|child| child.select(selection))
                     .collect::<Result<Vec<_>>>()?;
                 let rows = selection.count();
-                Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), arrays, nulls, rows)?))
+                Ok(Arc::new(StructArray::try_new_with_length(
+                    fields.clone(),
+                    arrays,
+                    nulls,
+                    rows,
+                )?))
             }
             Self::List(list) => list.select(data_type, selection, nulls),
-            Self::Union { ids, offsets, children } => select_union(data_type, ids, offsets.as_ref(), children, selection),
+            Self::Union {
+                ids,
+                offsets,
+                children,
+            } => select_union(data_type, ids, offsets.as_ref(), children, selection),
         }
     }
 }
@@ -219,11 +269,21 @@ fn select_union(
         Some(column) => Some(column.decode(0..rows)?),
         None => None,
     };
-    let arrays = children.iter().map(|child| child.decode(0..child.len())).collect::<Result<_>>()?;
+    let arrays = children
+        .iter()
+        .map(|child| child.decode(0..child.len()))
+        .collect::<Result<_>>()?;
     let union = UnionArray::try_new(
         fields.clone(),
-        type_ids.as_primitive::<arrow::datatypes::Int8Type>().values().clone(),
-        offsets.map(|o| o.as_primitive::<arrow::datatypes::Int32Type>().values().clone()),
+        type_ids
+            .as_primitive::<arrow::datatypes::Int8Type>()
+            .values()
+            .clone(),
+        offsets.map(|o| {
+            o.as_primitive::<arrow::datatypes::Int32Type>()
+                .values()
+                .clone()
+        }),
         arrays,
     )?;
     let window = union.slice(selection.first_vector() * VECTOR_LEN, selection.rows());
@@ -241,7 +301,9 @@ impl List {
         for vector in 0..len.div_ceil(VECTOR_LEN) {
             lengths.decode(vector, 0, &mut values)?;
             let rows = (len - vector * VECTOR_LEN).min(VECTOR_LEN);
-            end = values[..rows].iter().fold(end, |end, len| end.saturating_add(*len));
+            end = values[..rows]
+                .iter()
+                .fold(end, |end, len| end.saturating_add(*len));
             starts.push(end);
         }
         ensure(end == child_rows as u64, PART, || {
@@ -254,7 +316,12 @@ impl List {
         })
     }
 
-    fn select(&self, data_type: &DataType, selection: &Selection, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    fn select(
+        &self,
+        data_type: &DataType,
+        selection: &Selection,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
         let mut lengths = Vec::with_capacity(selection.count());
         let mut ranges: Vec<Range<usize>> = vec![];
         let mut values = [0u64; VECTOR_LEN];
@@ -293,7 +360,12 @@ fn selection_of(ranges: &[Range<usize>]) -> Selection {
     Selection::from_boolean_buffer(first_vector, &bits.finish())
 }
 
-fn build_list(data_type: &DataType, child: ArrayRef, lengths: Vec<usize>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+fn build_list(
+    data_type: &DataType,
+    child: ArrayRef,
+    lengths: Vec<usize>,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef> {
     let too_long = || Error::Unsupported(format!("lists of {} rows in one array", child.len()));
     let offsets32 = |lengths: &[usize]| -> Result<OffsetBuffer<i32>> {
         i32::try_from(child.len()).map_err(|_| too_long())?;
@@ -302,22 +374,46 @@ fn build_list(data_type: &DataType, child: ArrayRef, lengths: Vec<usize>, nulls:
     Ok(match data_type {
         DataType::List(field) => {
             let offsets = offsets32(&lengths)?;
-            Arc::new(ListArray::try_new(Arc::clone(field), offsets, child, nulls)?)
+            Arc::new(ListArray::try_new(
+                Arc::clone(field),
+                offsets,
+                child,
+                nulls,
+            )?)
         }
         DataType::LargeList(field) => {
             let offsets = OffsetBuffer::from_lengths(lengths);
-            Arc::new(LargeListArray::try_new(Arc::clone(field), offsets, child, nulls)?)
+            Arc::new(LargeListArray::try_new(
+                Arc::clone(field),
+                offsets,
+                child,
+                nulls,
+            )?)
         }
         DataType::Map(field, sorted) => {
             let offsets = offsets32(&lengths)?;
             let entries = child.as_struct().clone();
-            Arc::new(MapArray::try_new(Arc::clone(field), offsets, entries, nulls, *sorted)?)
+            Arc::new(MapArray::try_new(
+                Arc::clone(field),
+                offsets,
+                entries,
+                nulls,
+                *sorted,
+            )?)
         }
         DataType::FixedSizeList(field, size) => {
             let rows = lengths.len();
             let regular = lengths.iter().all(|len| i32::try_from(*len) == Ok(*size));
-            ensure(regular, PART, || format!("a list that is not of {size} values"))?;
-            Arc::new(FixedSizeListArray::try_new_with_length(Arc::clone(field), *size, child, nulls, rows)?)
+            ensure(regular, PART, || {
+                format!("a list that is not of {size} values")
+            })?;
+            Arc::new(FixedSizeListArray::try_new_with_length(
+                Arc::clone(field),
+                *size,
+                child,
+                nulls,
+                rows,
+            )?)
         }
         other => return Err(Error::Unsupported(format!("lists of type {other}"))),
     })

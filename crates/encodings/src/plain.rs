@@ -25,9 +25,17 @@ pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
     let width = width_of(array.data_type())
         .ok_or_else(|| Error::Unsupported(format!("{} in encoding plain", array.data_type())))?;
     let data = array.to_data();
-    let values = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
+    let values = data
+        .buffers()
+        .first()
+        .map_or(&[][..], |buffer| buffer.as_slice());
     let start = data.offset() * width;
-    out.buffer(values.get(start..start + data.len() * width).unwrap_or_default().to_vec());
+    out.buffer(
+        values
+            .get(start..start + data.len() * width)
+            .unwrap_or_default()
+            .to_vec(),
+    );
     Ok(())
 }
 

@@ -57,7 +57,10 @@ impl Predicate {
                 high: Bound::Included(high),
                 negated: false,
             } if low == high => Some(low),
-            Self::In { values, negated: false } if values.len() == 1 => Some(values),
+            Self::In {
+                values,
+                negated: false,
+            } if values.len() == 1 => Some(values),
             _ => None,
         }
     }
@@ -73,7 +76,7 @@ impl Predicate {
                 let within = match (above, below) {
                     (Some(above), Some(below)) => and(&above, &below)?,
                     (Some(one), None) | (None, Some(one)) => one,
-                    (None, None) => is_not_null(array)?,
+                    (None, None) => all_true(array),
                 };
                 if *negated { not(&within)? } else { within }
             }
@@ -87,13 +90,26 @@ impl Predicate {
 
 type Compare = fn(&dyn Datum, &dyn Datum) -> Result<BooleanArray, arrow::error::ArrowError>;
 
-fn bound(array: &ArrayRef, bound: &Bound<ArrayRef>, included: Compare, excluded: Compare) -> Result<Option<BooleanArray>> {
+fn bound(
+    array: &ArrayRef,
+    bound: &Bound<ArrayRef>,
+    included: Compare,
+    excluded: Compare,
+) -> Result<Option<BooleanArray>> {
     let (constant, compare) = match bound {
         Bound::Unbounded => return Ok(None),
         Bound::Included(constant) => (constant, included),
         Bound::Excluded(constant) => (constant, excluded),
     };
-    Ok(Some(compare(array, &Scalar::new(ArrayRef::clone(constant)))?))
+    Ok(Some(compare(
+        array,
+        &Scalar::new(ArrayRef::clone(constant)),
+    )?))
+}
+
+/// True for every row that is not null.
+fn all_true(array: &ArrayRef) -> BooleanArray {
+    BooleanArray::new(BooleanBuffer::new_set(array.len()), array.logical_nulls())
 }
 
 fn is_in(array: &ArrayRef, values: &ArrayRef) -> Result<BooleanArray> {
@@ -117,8 +133,9 @@ pub(crate) fn words(constants: &ArrayRef) -> Result<Option<Vec<i128>>> {
         let wide = crate::class::natives::<arrow::datatypes::i256>(&data);
         return Ok(wide.iter().map(|value| value.to_i128()).collect());
     }
-    let class = class_of(constants.data_type())
-        .ok_or_else(|| Error::Unsupported(format!("constants of type {}", constants.data_type())))?;
+    let class = class_of(constants.data_type()).ok_or_else(|| {
+        Error::Unsupported(format!("constants of type {}", constants.data_type()))
+    })?;
     Ok(Some(match_class!(class,
         bool => crate::class::bits(constants).iter().map(i128::from).collect(),
         N => crate::class::natives::<N>(&data).iter().map(|value| value.to_word().widen()).collect())))
@@ -128,7 +145,10 @@ pub(crate) fn words(constants: &ArrayRef) -> Result<Option<Vec<i128>>> {
 pub(crate) type WordRange = (i128, i128);
 
 /// The words between two bounds; `None` where a bound does not fit 128 bits.
-pub(crate) fn word_range(low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Result<Option<WordRange>> {
+pub(crate) fn word_range(
+    low: &Bound<ArrayRef>,
+    high: &Bound<ArrayRef>,
+) -> Result<Option<WordRange>> {
     let word = |bound: &Bound<ArrayRef>, open: i128, step: i128| -> Result<Option<i128>> {
         Ok(match bound {
             Bound::Unbounded => Some(open),
@@ -141,21 +161,30 @@ pub(crate) fn word_range(low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Resul
 }
 
 /// Checks that constants have the type of their column.
-pub(crate) fn check_types(predicate: &Predicate, data_type: &arrow::datatypes::DataType) -> Result<()> {
+pub(crate) fn check_types(
+    predicate: &Predicate,
+    data_type: &arrow::datatypes::DataType,
+) -> Result<()> {
     let check = |constants: &ArrayRef, one: bool| {
-        let fits = constants.data_type() == data_type && constants.null_count() == 0 && (!one || constants.len() == 1);
+        let fits = constants.data_type() == data_type
+            && constants.null_count() == 0
+            && (!one || constants.len() == 1);
         if fits {
             Ok(())
         } else {
             let (found, rows) = (constants.data_type(), constants.len());
-            Err(Error::Unsupported(format!("{rows} constants of type {found} for a column of type {data_type}")))
+            Err(Error::Unsupported(format!(
+                "{rows} constants of type {found} for a column of type {data_type}"
+            )))
         }
     };
     match predicate {
-        Predicate::Range { low, high, .. } => [low, high].into_iter().try_for_each(|bound| match bound {
-            Bound::Included(constant) | Bound::Excluded(constant) => check(constant, true),
-            Bound::Unbounded => Ok(()),
-        }),
+        Predicate::Range { low, high, .. } => {
+            [low, high].into_iter().try_for_each(|bound| match bound {
+                Bound::Included(constant) | Bound::Excluded(constant) => check(constant, true),
+                Bound::Unbounded => Ok(()),
+            })
+        }
         Predicate::In { values, .. } => check(values, false),
         Predicate::IsNull | Predicate::IsNotNull => Ok(()),
     }

@@ -72,17 +72,23 @@ impl Rle {
         })
     }
 
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     pub fn describe(&self) -> String {
-        format!("rle({}, {})", self.values.describe(), self.lengths.describe())
+        format!(
+            "rle({}, {})",
+            self.values.describe(),
+            self.lengths.describe()
+        )
     }
 
-    pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) -> Result<()> {
+    pub fn decode<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()> {
         let mut values = Vec::with_capacity(VECTOR_LEN);
-        self.values.decode_range(self.runs(vector), reference, &mut values)?;
+        self.values
+            .decode_range(self.runs(vector), reference, &mut values)?;
         let mut values = values.into_iter();
         self.for_each_run(vector, |rows| {
             if let Some(value) = values.next() {
@@ -93,11 +99,15 @@ impl Rle {
 
     pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) -> Result<()> {
         let mut values = Vec::with_capacity(VECTOR_LEN);
-        self.values.decode_range(self.runs(vector), 0u64, &mut values)?;
+        self.values
+            .decode_range(self.runs(vector), 0u64, &mut values)?;
         let mut values = values.into_iter();
         out.fill(0);
         self.for_each_run(vector, |rows| {
-            if values.next().is_some_and(|value| (low..=high).contains(&value)) {
+            if values
+                .next()
+                .is_some_and(|value| (low..=high).contains(&value))
+            {
                 rows.for_each(|row| set_bit(out, row, true));
             }
         })
@@ -109,19 +119,29 @@ impl Rle {
     }
 
     /// Calls `visit` with the rows of each run; they must tile the vector.
-    fn for_each_run(&self, vector: usize, mut visit: impl FnMut(std::ops::Range<usize>)) -> Result<()> {
+    fn for_each_run(
+        &self,
+        vector: usize,
+        mut visit: impl FnMut(std::ops::Range<usize>),
+    ) -> Result<()> {
         let mut lengths = Vec::with_capacity(VECTOR_LEN);
-        self.lengths.decode_range(self.runs(vector), 0u64, &mut lengths)?;
+        self.lengths
+            .decode_range(self.runs(vector), 0u64, &mut lengths)?;
         let rows = (self.len - vector * VECTOR_LEN).min(VECTOR_LEN);
         let mut next = 0;
         for length in lengths {
             let length = length.saturating_add(1);
             if length > (rows - next) as u64 {
-                return Err(corrupt(PART, format!("a run of {length} from row {next} of {rows}")));
+                return Err(corrupt(
+                    PART,
+                    format!("a run of {length} from row {next} of {rows}"),
+                ));
             }
             visit(next..next + length as usize);
             next += length as usize;
         }
-        ensure(next == rows, PART, || format!("runs of {next} rows in a vector of {rows}"))
+        ensure(next == rows, PART, || {
+            format!("runs of {next} rows in a vector of {rows}")
+        })
     }
 }

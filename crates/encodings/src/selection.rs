@@ -46,8 +46,15 @@ impl Selection {
         let first_vector = range.start / VECTOR_LEN;
         let start = range.start - first_vector * VECTOR_LEN;
         let mut selection = Self::all(first_vector, range.len() + start);
-        for (word, mask) in selection.words.as_flattened_mut().iter_mut().zip(0..start.div_ceil(64)) {
-            *word &= u64::MAX.checked_shl((start - mask * 64) as u32).unwrap_or(0);
+        for (word, mask) in selection
+            .words
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(0..start.div_ceil(64))
+        {
+            *word &= u64::MAX
+                .checked_shl((start - mask * 64) as u32)
+                .unwrap_or(0);
         }
         selection
     }
@@ -89,7 +96,9 @@ impl Selection {
 
     /// Whether no row of the `vector`-th covered vector is selected.
     pub fn is_vector_empty(&self, vector: usize) -> bool {
-        self.words.get(vector).is_none_or(|mask| *mask == [0; WORDS])
+        self.words
+            .get(vector)
+            .is_none_or(|mask| *mask == [0; WORDS])
     }
 
     /// Deselects the `vector`-th covered vector.
@@ -115,7 +124,10 @@ impl Selection {
     }
 
     fn combine(&mut self, other: &Selection, with: impl Fn(u64, u64) -> u64) {
-        debug_assert_eq!((self.first_vector, self.rows), (other.first_vector, other.rows));
+        debug_assert_eq!(
+            (self.first_vector, self.rows),
+            (other.first_vector, other.rows)
+        );
         let others = other.words.as_flattened();
         for (word, other) in self.words.as_flattened_mut().iter_mut().zip(others) {
             *word = with(*word, *other);
@@ -264,10 +276,23 @@ mod tests {
 
     #[test]
     fn ranges_select_exactly_their_rows() {
-        for range in [0..0, 0..1, 5..1029, 1024..2048, 1500..1501, 63..64, 64..130, 2047..2049] {
+        for range in [
+            0..0,
+            0..1,
+            5..1029,
+            1024..2048,
+            1500..1501,
+            63..64,
+            64..130,
+            2047..2049,
+        ] {
             let selection = Selection::of_range(range.clone());
             let offset = selection.first_vector() * VECTOR_LEN;
-            let set: Vec<usize> = selection.to_boolean_buffer().set_indices().map(|i| i + offset).collect();
+            let set: Vec<usize> = selection
+                .to_boolean_buffer()
+                .set_indices()
+                .map(|i| i + offset)
+                .collect();
             assert_eq!(set, range.collect::<Vec<_>>());
         }
     }
@@ -280,7 +305,13 @@ mod tests {
             1 => Some(false),
             _ => None,
         })));
-        assert_eq!(selection.to_boolean_buffer().set_indices().collect::<Vec<_>>(), [10, 13, 16, 19]);
+        assert_eq!(
+            selection
+                .to_boolean_buffer()
+                .set_indices()
+                .collect::<Vec<_>>(),
+            [10, 13, 16, 19]
+        );
         selection.truncate_selected(3);
         assert_eq!(selection.count(), 3);
         selection.truncate_selected(0);
@@ -293,6 +324,9 @@ mod tests {
         let selection = Selection::from_boolean_buffer(4, &bits);
         assert_eq!(selection.to_boolean_buffer(), bits);
         assert_eq!(selection.count(), bits.count_set_bits());
-        assert_eq!(selection.vectors().map(|s| s.count).sum::<usize>(), selection.count());
+        assert_eq!(
+            selection.vectors().map(|s| s.count).sum::<usize>(),
+            selection.count()
+        );
     }
 }

@@ -38,7 +38,10 @@ const MAX_GROWTH: usize = 8;
 /// Appends `array`, uncompressed.
 pub(crate) fn encode_plain(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
     let values = values_of(array)?;
-    let splits: Vec<Vec<u8>> = values.chunks(SPLIT_ROWS).map(|split| split.concat()).collect();
+    let splits: Vec<Vec<u8>> = values
+        .chunks(SPLIT_ROWS)
+        .map(|split| split.concat())
+        .collect();
     write(&values, &[], &splits, out);
     Ok(())
 }
@@ -59,7 +62,12 @@ pub(crate) fn encode_fsst(array: &dyn Array, out: &mut ChunkWriter) -> Result<()
     // the second table costs about a third of decompression speed and two kilobytes
     if after + after / 10 < before && once.len() > 64 {
         let twice: Vec<Vec<u8>> = once.iter().map(|split| second.compress(split)).collect();
-        write(&values, &[fsst::export(&second), fsst::export(&compressor)], &twice, out);
+        write(
+            &values,
+            &[fsst::export(&second), fsst::export(&compressor)],
+            &twice,
+            out,
+        );
     } else {
         write(&values, &[fsst::export(&compressor)], &once, out);
     }
@@ -79,7 +87,10 @@ fn write(values: &[&[u8]], tables: &[Vec<u8>], splits: &[Vec<u8>], out: &mut Chu
     for table in tables {
         out.buffer(table.clone());
     }
-    out.append(ints::encode(&lengths(&mut values.iter().map(|v| v.len())), 0));
+    out.append(ints::encode(
+        &lengths(&mut values.iter().map(|v| v.len())),
+        0,
+    ));
     out.append(ints::encode(&lengths(&mut splits.iter().map(Vec::len)), 0));
     out.buffer(splits.concat());
 }
@@ -98,7 +109,9 @@ pub(crate) struct Strings {
 impl Strings {
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         let count = usize::from(reader.u8()?);
-        ensure(count <= MAX_TABLES, PART, || format!("{count} symbol tables, at most {MAX_TABLES}"))?;
+        ensure(count <= MAX_TABLES, PART, || {
+            format!("{count} symbol tables, at most {MAX_TABLES}")
+        })?;
         let tables = (0..count)
             .map(|_| SymbolTable::parse(&reader.buffer()?))
             .collect::<Result<Vec<_>>>()?;
@@ -128,7 +141,11 @@ impl Strings {
     }
 
     pub fn encoding(&self) -> Encoding {
-        if self.tables.is_empty() { Encoding::Plain } else { Encoding::Fsst }
+        if self.tables.is_empty() {
+            Encoding::Plain
+        } else {
+            Encoding::Fsst
+        }
     }
 
     pub fn describe(&self) -> String {
@@ -154,7 +171,12 @@ impl Strings {
         out.finish(data_type, nulls)
     }
 
-    fn select_vector(&self, selected: &Selected, scratch: &mut Scratch, out: &mut BytesBuilder) -> Result<()> {
+    fn select_vector(
+        &self,
+        selected: &Selected,
+        scratch: &mut Scratch,
+        out: &mut BytesBuilder,
+    ) -> Result<()> {
         let mut lengths = [0u64; VECTOR_LEN];
         self.lengths.decode(selected.vector, 0, &mut lengths)?;
         let first = selected.vector * VECTOR_LEN;
@@ -162,7 +184,9 @@ impl Strings {
         for (i, lengths) in lengths[..rows].chunks(SPLIT_ROWS).enumerate() {
             let wanted = (selected.mask[i / 2] >> (i % 2 * SPLIT_ROWS)) as u32;
             if wanted != 0 {
-                let bytes = lengths.iter().fold(0u64, |sum, len| sum.saturating_add(*len));
+                let bytes = lengths
+                    .iter()
+                    .fold(0u64, |sum, len| sum.saturating_add(*len));
                 let split = self.decompress(first / SPLIT_ROWS + i, bytes, scratch)?;
                 append_split(split, lengths, wanted, out);
             }
@@ -171,11 +195,21 @@ impl Strings {
     }
 
     /// The `bytes` bytes of a split.
-    fn decompress<'a>(&'a self, split: usize, bytes: u64, scratch: &'a mut Scratch) -> Result<&'a [u8]> {
+    fn decompress<'a>(
+        &'a self,
+        split: usize,
+        bytes: u64,
+        scratch: &'a mut Scratch,
+    ) -> Result<&'a [u8]> {
         let codes = self.split(split);
-        let limit = codes.len().saturating_mul(MAX_GROWTH.pow(self.tables.len() as u32));
+        let limit = codes
+            .len()
+            .saturating_mul(MAX_GROWTH.pow(self.tables.len() as u32));
         ensure(bytes <= limit as u64, PART, || {
-            format!("split {split} of {} bytes holds {bytes}, at most {limit} possible", codes.len())
+            format!(
+                "split {split} of {} bytes holds {bytes}, at most {limit} possible",
+                codes.len()
+            )
         })?;
         let bytes = bytes as usize;
         let decompressed = match self.tables.as_slice() {
@@ -192,18 +226,28 @@ impl Strings {
             }
         };
         ensure(decompressed.len() == bytes, PART, || {
-            format!("split {split} has {} bytes, its lengths say {bytes}", decompressed.len())
+            format!(
+                "split {split} has {} bytes, its lengths say {bytes}",
+                decompressed.len()
+            )
         })?;
         Ok(decompressed)
     }
 
     fn split(&self, split: usize) -> &[u8] {
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
-        self.data.get(start(split)..start(split + 1)).unwrap_or_default()
+        self.data
+            .get(start(split)..start(split + 1))
+            .unwrap_or_default()
     }
 
     /// Which rows of a vector are `length` bytes long.
-    pub fn with_length(&self, vector: usize, length: u64, out: &mut crate::bitpack::Mask) -> Result<()> {
+    pub fn with_length(
+        &self,
+        vector: usize,
+        length: u64,
+        out: &mut crate::bitpack::Mask,
+    ) -> Result<()> {
         self.lengths.in_range(vector, length, length, out)
     }
 }
@@ -242,7 +286,12 @@ impl Scratch {
     }
 }
 
-fn undo<'a>(table: &SymbolTable, codes: &[u8], bytes: usize, out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+fn undo<'a>(
+    table: &SymbolTable,
+    codes: &[u8],
+    bytes: usize,
+    out: &'a mut Vec<u8>,
+) -> Result<&'a [u8]> {
     out.resize(out.len().max(bytes + SLACK), 0);
     let count = table.decompress(codes, &mut out[..bytes + SLACK])?;
     Ok(&out[..count])

@@ -86,7 +86,9 @@ impl Validity {
         let mut ranks = Vec::with_capacity(vectors);
         let mut rank = 0;
         for kind in kinds.iter() {
-            ensure(*kind <= BITMAP, PART, || format!("a kind of {kind}, at most 2"))?;
+            ensure(*kind <= BITMAP, PART, || {
+                format!("a kind of {kind}, at most 2")
+            })?;
             ranks.push(rank);
             rank += u32::from(*kind == BITMAP);
         }
@@ -108,7 +110,11 @@ impl Validity {
         match self {
             Self::AllValid => None,
             Self::AllNull => Some([0; 16]),
-            Self::Mixed { kinds, ranks, bitmaps } => match kinds.get(vector) {
+            Self::Mixed {
+                kinds,
+                ranks,
+                bitmaps,
+            } => match kinds.get(vector) {
                 Some(&NULL) => Some([0; 16]),
                 Some(&BITMAP) => {
                     let first = ranks[vector] as usize * 16;
@@ -144,7 +150,9 @@ impl Validity {
                     }
                 }
                 Some(valid) => {
-                    for_each_bit(selected.mask, |row| bits.append(valid[row / 64] >> (row % 64), 1));
+                    for_each_bit(selected.mask, |row| {
+                        bits.append(valid[row / 64] >> (row % 64), 1)
+                    });
                 }
             }
         }

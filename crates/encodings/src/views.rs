@@ -47,7 +47,10 @@ unsafe fn build<T: ByteViewType + ?Sized>(
         views.push(view(value, start as u32));
         start = end;
     }
-    if nulls.as_ref().is_some_and(|nulls| nulls.len() != views.len()) {
+    if nulls
+        .as_ref()
+        .is_some_and(|nulls| nulls.len() != views.len())
+    {
         return Err(corrupt("text", "validity of another length"));
     }
     let buffers: Vec<Buffer> = vec![Buffer::from_vec(data)];

@@ -30,10 +30,6 @@ impl ChunkWriter {
         self.header.push(value);
     }
 
-    pub fn u32(&mut self, value: u32) {
-        self.header.extend_from_slice(&value.to_le_bytes());
-    }
-
     pub fn u64(&mut self, value: u64) {
         self.header.extend_from_slice(&value.to_le_bytes());
     }
@@ -127,10 +123,6 @@ impl ChunkReader {
         self.array().map(u8::from_le_bytes)
     }
 
-    pub fn u32(&mut self) -> Result<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
     pub fn u64(&mut self) -> Result<u64> {
         self.array().map(u64::from_le_bytes)
     }
@@ -201,32 +193,52 @@ impl Cursor<'_> {
 }
 
 fn slice(bytes: &Buffer, start: usize, len: u64) -> Result<Buffer> {
-    let end = usize::try_from(len).ok().and_then(|len| start.checked_add(len));
+    let end = usize::try_from(len)
+        .ok()
+        .and_then(|len| start.checked_add(len));
     match end {
         Some(end) if start <= bytes.len() && end <= bytes.len() => {
             Ok(bytes.slice_with_length(start, end - start))
         }
         _ => Err(corrupt(
             PART,
-            format!("a buffer of {len} bytes at {start}, of {} in all", bytes.len()),
+            format!(
+                "a buffer of {len} bytes at {start}, of {} in all",
+                bytes.len()
+            ),
         )),
     }
 }
 
 /// The `index`-th little-endian integers of a buffer whose length was checked when it was parsed.
 pub(crate) fn u16_at(bytes: &[u8], index: usize) -> u16 {
-    bytes.as_chunks::<2>().0.get(index).map_or(0, |b| u16::from_le_bytes(*b))
+    bytes
+        .as_chunks::<2>()
+        .0
+        .get(index)
+        .map_or(0, |b| u16::from_le_bytes(*b))
 }
 
 pub(crate) fn u32_at(bytes: &[u8], index: usize) -> u32 {
-    bytes.as_chunks::<4>().0.get(index).map_or(0, |b| u32::from_le_bytes(*b))
+    bytes
+        .as_chunks::<4>()
+        .0
+        .get(index)
+        .map_or(0, |b| u32::from_le_bytes(*b))
 }
 
 pub(crate) fn u64_at(bytes: &[u8], index: usize) -> u64 {
-    bytes.as_chunks::<8>().0.get(index).map_or(0, |b| u64::from_le_bytes(*b))
+    bytes
+        .as_chunks::<8>()
+        .0
+        .get(index)
+        .map_or(0, |b| u64::from_le_bytes(*b))
 }
 
 /// `values` as little-endian bytes.
-pub(crate) fn le_bytes<const N: usize, T>(values: &[T], to_bytes: impl Fn(&T) -> [u8; N]) -> Vec<u8> {
+pub(crate) fn le_bytes<const N: usize, T>(
+    values: &[T],
+    to_bytes: impl Fn(&T) -> [u8; N],
+) -> Vec<u8> {
     values.iter().flat_map(to_bytes).collect()
 }

@@ -46,32 +46,58 @@ impl ZoneMap {
         let nulls = array.logical_nulls();
         let null_count = zones
             .iter()
-            .map(|(start, rows)| nulls.as_ref().map_or(0, |n| n.slice(*start, *rows).null_count() as u64))
+            .map(|(start, rows)| {
+                nulls
+                    .as_ref()
+                    .map_or(0, |n| n.slice(*start, *rows).null_count() as u64)
+            })
             .collect();
         let data_type = array.data_type();
         if let Some(values) = bytes::values(array) {
             let extremes = extremes(&values, array.nulls(), zones);
-            let (min, min_exact) = bound_strings(&values, extremes.iter().map(|e| e.map(|e| e.0)), data_type, false)?;
-            let (max, max_exact) = bound_strings(&values, extremes.iter().map(|e| e.map(|e| e.1)), data_type, true)?;
-            let exact = min_exact.iter().zip(max_exact).map(|(a, b)| Some(*a && b)).collect();
-            return Ok(Self { min, max, null_count, exact });
+            let (min, min_exact) = bound_strings(
+                &values,
+                extremes.iter().map(|e| e.map(|e| e.0)),
+                data_type,
+                false,
+            )?;
+            let (max, max_exact) = bound_strings(
+                &values,
+                extremes.iter().map(|e| e.map(|e| e.1)),
+                data_type,
+                true,
+            )?;
+            let exact = min_exact
+                .iter()
+                .zip(max_exact)
+                .map(|(a, b)| Some(*a && b))
+                .collect();
+            return Ok(Self {
+                min,
+                max,
+                null_count,
+                exact,
+            });
         }
         let data = array.to_data();
         let extremes = match (Class::of(data_type), data_type) {
             (Some(class), _) => match_class!(class,
-                bool => {
-                    let values: Vec<u8> = class::bits(array).iter().map(u8::from).collect();
-                    extremes(&values, array.nulls(), zones)
-                },
-                N => {
-                    let values: Vec<_> = class::natives::<N>(&data).iter().map(|v| v.to_word()).collect();
-                    extremes(&values, array.nulls(), zones)
-                }),
-            (None, DataType::Decimal256(_, _)) => extremes(class::natives::<i256>(&data), array.nulls(), zones),
+            bool => {
+                let values: Vec<u8> = class::bits(array).iter().map(u8::from).collect();
+                extremes(&values, array.nulls(), zones)
+            },
+            N => {
+                let values: Vec<_> = class::natives::<N>(&data).iter().map(|v| v.to_word()).collect();
+                extremes(&values, array.nulls(), zones)
+            }),
+            (None, DataType::Decimal256(_, _)) => {
+                extremes(class::natives::<i256>(&data), array.nulls(), zones)
+            }
             _ => vec![None; zones.len()],
         };
         let pick = |rows: Vec<Option<u32>>| -> Result<ArrayRef> {
-            match Class::of(data_type).is_some() || matches!(data_type, DataType::Decimal256(_, _)) {
+            match Class::of(data_type).is_some() || matches!(data_type, DataType::Decimal256(_, _))
+            {
                 true => Ok(take(array, &arrow::array::UInt32Array::from(rows), None)?),
                 false => Ok(new_null_array(data_type, zones.len())),
             }
@@ -150,12 +176,19 @@ impl ZoneMap {
     /// Bytes of memory held.
     pub fn memory_size(&self) -> usize {
         let arrays: [&dyn Array; 4] = [&self.min, &self.max, &self.null_count, &self.exact];
-        arrays.iter().map(|array| array.get_array_memory_size()).sum()
+        arrays
+            .iter()
+            .map(|array| array.get_array_memory_size())
+            .sum()
     }
 }
 
 /// The extremes of each zone among its valid rows.
-fn extremes<T: PartialOrd>(values: &[T], nulls: Option<&NullBuffer>, zones: &[(usize, usize)]) -> Vec<Extremes> {
+fn extremes<T: PartialOrd>(
+    values: &[T],
+    nulls: Option<&NullBuffer>,
+    zones: &[(usize, usize)],
+) -> Vec<Extremes> {
     zones
         .iter()
         .map(|(start, rows)| {

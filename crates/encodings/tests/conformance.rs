@@ -1,0 +1,420 @@
+//! One suite for all encodings and types: arrow-rs is the oracle.
+
+mod samples;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
+use arrow::compute::{filter, take};
+use arrow::datatypes::DataType;
+use proptest::prelude::*;
+use samples::{LENGTHS, NullPattern, Shape, all_types, array_of};
+use vectile_encodings::{
+    Column, EncodeOptions, Encoding, Error, Predicate, Selection, VECTOR_LEN, ZoneMap,
+    alternatives, encode,
+};
+
+/// Encodes by the pinned encoding; `None` if it does not apply to these values.
+fn encode_pinned(array: &ArrayRef, pin: Option<Encoding>) -> Option<Column> {
+    match encode(array, &EncodeOptions { pin }) {
+        Ok(bytes) => Some(Column::parse(bytes.into(), array.data_type(), array.len()).unwrap()),
+        Err(Error::Unsupported(_)) if pin.is_some() => None,
+        Err(e) => panic!("{pin:?} of {}: {e}", array.data_type()),
+    }
+}
+
+fn pins() -> impl Iterator<Item = Option<Encoding>> {
+    std::iter::once(None).chain(Encoding::ALL.map(Some))
+}
+
+/// Arrow's equality of floats takes NaNs as equal to none; compare them by their bits.
+fn assert_same(actual: &ArrayRef, expected: &ArrayRef, context: &str) {
+    assert_eq!(actual.data_type(), expected.data_type(), "{context}");
+    let (a, b) = (samples::float_bits(actual), samples::float_bits(expected));
+    assert_eq!(a.as_ref(), b.as_ref(), "{context}");
+}
+
+#[test]
+fn every_type_shape_and_encoding_round_trips() {
+    let mut applied = std::collections::BTreeMap::<Encoding, usize>::new();
+    for data_type in all_types() {
+        for shape in Shape::ALL {
+            for nulls in NullPattern::ALL {
+                let array = array_of(&data_type, shape, nulls, 2 * VECTOR_LEN + 77, 7);
+                for pin in pins() {
+                    let context = format!("{data_type} {shape:?} {nulls:?} {pin:?}");
+                    let Some(column) = encode_pinned(&array, pin) else {
+                        continue;
+                    };
+                    *applied.entry(column.encoding()).or_default() += 1;
+                    assert_same(&column.decode(0..array.len()).unwrap(), &array, &context);
+                }
+            }
+        }
+    }
+    for encoding in Encoding::ALL {
+        assert!(
+            applied.get(&encoding).is_some_and(|n| *n > 10),
+            "{encoding} hardly ever applied: {applied:?}"
+        );
+    }
+}
+
+#[test]
+fn every_length_round_trips() {
+    for data_type in all_types() {
+        for len in LENGTHS {
+            let array = array_of(&data_type, Shape::Random, NullPattern::Some, len, 3);
+            for pin in pins() {
+                let Some(column) = encode_pinned(&array, pin) else {
+                    continue;
+                };
+                assert_eq!(column.len(), len);
+                assert_same(
+                    &column.decode(0..len).unwrap(),
+                    &array,
+                    &format!("{data_type} {len} {pin:?}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn sliced_arrays_encode_as_their_copies() {
+    for data_type in all_types() {
+        for shape in [Shape::Random, Shape::Runs] {
+            let whole = array_of(&data_type, shape, NullPattern::Some, 3 * VECTOR_LEN, 5);
+            for (offset, len) in [(1, 1500), (13, 1024), (1030, 7)] {
+                let slice = whole.slice(offset, len);
+                let indices =
+                    UInt32Array::from_iter_values((offset..offset + len).map(|i| i as u32));
+                let copy = match data_type {
+                    // a slice of these is compared as it is: `take` would rebuild it
+                    DataType::Union(_, _) | DataType::RunEndEncoded(_, _) => slice.clone(),
+                    _ => take(&whole, &indices, None).unwrap(),
+                };
+                for pin in pins() {
+                    let Some(column) = encode_pinned(&slice, pin) else {
+                        continue;
+                    };
+                    assert_same(
+                        &column.decode(0..len).unwrap(),
+                        &copy,
+                        &format!("{data_type} {pin:?} {offset} {len}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn wide_residuals_of_every_width_round_trip() {
+    use arrow::array::{Int64Array, UInt64Array};
+    for width in 0..=64u32 {
+        let max = u64::MAX.checked_shr(64 - width).unwrap_or(0);
+        let mut state = 11u64;
+        let mut next = || {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state ^ state >> 31) & max
+        };
+        let values: Vec<u64> = (0..1500).map(|_| next()).collect();
+        let unsigned: ArrayRef = Arc::new(UInt64Array::from(values.clone()));
+        let signed: ArrayRef = Arc::new(Int64Array::from_iter_values(
+            values.iter().map(|v| *v as i64),
+        ));
+        for array in [unsigned, signed] {
+            for pin in [Encoding::Ffor, Encoding::Delta, Encoding::Rle] {
+                let column = encode_pinned(&array, Some(pin)).unwrap();
+                assert_same(
+                    &column.decode(0..array.len()).unwrap(),
+                    &array,
+                    &format!("width {width} {pin}"),
+                );
+            }
+        }
+    }
+}
+
+fn selection_of(bits: &BooleanArray, first_vector: usize) -> Selection {
+    Selection::from_boolean_buffer(first_vector, bits.values())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn selecting_is_filtering(seed in 0u64..1 << 32, len in 1usize..4000, density in 0u32..=100, type_index in 0usize..1000) {
+        let types = all_types();
+        let data_type = &types[type_index % types.len()];
+        let shape = Shape::ALL[seed as usize % Shape::ALL.len()];
+        let array = array_of(data_type, shape, NullPattern::ALL[seed as usize / 7 % 4], len, seed);
+        let first_vector = seed as usize % len.div_ceil(VECTOR_LEN);
+        let tail = array.slice(first_vector * VECTOR_LEN, len - first_vector * VECTOR_LEN);
+        let mut state = seed;
+        let bits: BooleanArray = (0..tail.len())
+            .map(|_| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                Some((state >> 33) % 100 < u64::from(density))
+            })
+            .collect();
+        let expected = filter(&tail, &bits).unwrap();
+        for pin in pins() {
+            if let Some(column) = encode_pinned(&array, pin) {
+                let selected = column.select(&selection_of(&bits, first_vector)).unwrap();
+                assert_same(&selected, &expected, &format!("{data_type} {shape:?} {pin:?}"));
+            }
+        }
+    }
+
+    #[test]
+    fn any_range_decodes(seed in 0u64..1 << 32, len in 1usize..4000, a in 0.0f64..1.0, b in 0.0f64..1.0, type_index in 0usize..1000) {
+        let types = all_types();
+        let data_type = &types[type_index % types.len()];
+        let array = array_of(data_type, Shape::ALL[seed as usize % Shape::ALL.len()], NullPattern::Some, len, seed);
+        let (a, b) = ((a * len as f64) as usize, (b * len as f64) as usize);
+        let rows = a.min(b)..a.max(b);
+        for pin in pins() {
+            if let Some(column) = encode_pinned(&array, pin) {
+                let decoded = column.decode(rows.clone()).unwrap();
+                let expected = array.slice(rows.start, rows.len());
+                assert_same(&decoded, &expected, &format!("{data_type} {rows:?} {pin:?}"));
+            }
+        }
+    }
+
+    #[test]
+    fn predicates_agree_with_arrow(seed in 0u64..1 << 32, len in 1usize..3000, type_index in 0usize..1000, kind in 0usize..9) {
+        let types: Vec<_> = all_types().into_iter().filter(samples::is_ordered).collect();
+        let data_type = &types[type_index % types.len()];
+        let shape = Shape::ALL[seed as usize % Shape::ALL.len()];
+        let array = array_of(data_type, shape, NullPattern::ALL[seed as usize / 5 % 4], len, seed);
+        let Some(predicate) = predicate_over(&array, kind, seed) else { return Ok(()) };
+        let passed = predicate.evaluate(&array).unwrap();
+        for pin in pins() {
+            let Some(column) = encode_pinned(&array, pin) else { continue };
+            let mut selection = Selection::all(0, len);
+            column.filter(&predicate, &mut selection).unwrap();
+            let expected: Vec<usize> = (0..len).filter(|i| passed.is_valid(*i) && passed.value(*i)).collect();
+            let found: Vec<usize> = selection.to_boolean_buffer().set_indices().collect();
+            prop_assert_eq!(found, expected, "{} {:?} {:?} {:?}", data_type, shape, pin, predicate);
+
+            let mut selection = Selection::all(0, len);
+            column.filter_with(&mut |rows| predicate.evaluate(rows), &mut selection).unwrap();
+            let expected = passed.iter().filter(|p| *p == Some(true)).count();
+            prop_assert_eq!(selection.count(), expected, "{} {:?} {:?}", data_type, pin, predicate);
+        }
+    }
+}
+
+/// A predicate whose constants are values of the array, mostly.
+fn predicate_over(array: &ArrayRef, kind: usize, seed: u64) -> Option<Predicate> {
+    let valid: Vec<usize> = (0..array.len()).filter(|i| array.is_valid(*i)).collect();
+    let pick = |salt: u64| -> Option<ArrayRef> {
+        let at = (seed ^ salt.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 7;
+        let row = *valid.get(at as usize % valid.len().max(1))?;
+        Some(array.slice(row, 1))
+    };
+    let negated = seed & 1 == 1;
+    Some(match kind {
+        0 => Predicate::IsNull,
+        1 => Predicate::IsNotNull,
+        2 => Predicate::equal(pick(1)?),
+        3 => Predicate::Range {
+            low: Bound::Included(pick(1)?),
+            high: Bound::Unbounded,
+            negated,
+        },
+        4 => Predicate::Range {
+            low: Bound::Unbounded,
+            high: Bound::Excluded(pick(2)?),
+            negated,
+        },
+        5 => Predicate::Range {
+            low: Bound::Excluded(pick(1)?),
+            high: Bound::Included(pick(2)?),
+            negated,
+        },
+        6 => Predicate::Range {
+            low: Bound::Unbounded,
+            high: Bound::Unbounded,
+            negated,
+        },
+        7 | 8 => {
+            let count = if kind == 7 { 3 } else { 40 };
+            let values = (0..count).map(pick).collect::<Option<Vec<_>>>()?;
+            let values =
+                arrow::compute::concat(&values.iter().map(|v| v.as_ref()).collect::<Vec<_>>())
+                    .ok()?;
+            Predicate::In { values, negated }
+        }
+        _ => return None,
+    })
+}
+
+#[test]
+fn constants_outside_the_values_are_decided() {
+    use arrow::array::Int32Array;
+    let array: ArrayRef = Arc::new(Int32Array::from_iter_values(
+        (0..3000).map(|i| 1000 + i % 50),
+    ));
+    for pin in pins() {
+        let Some(column) = encode_pinned(&array, pin) else {
+            continue;
+        };
+        for (low, high, expected) in [
+            (i32::MIN, 999, 0),
+            (1050, i32::MAX, 0),
+            (i32::MIN, i32::MAX, 3000),
+            (1000, 1049, 3000),
+            (1049, 1049, 60),
+            (5, 4, 0),
+        ] {
+            let bound = |v: i32| Bound::Included(Arc::new(Int32Array::from(vec![v])) as ArrayRef);
+            let mut selection = Selection::all(0, 3000);
+            let range = Predicate::Range {
+                low: bound(low),
+                high: bound(high),
+                negated: false,
+            };
+            column.filter(&range, &mut selection).unwrap();
+            assert_eq!(selection.count(), expected, "{pin:?} {low}..={high}");
+        }
+    }
+}
+
+#[test]
+fn a_constant_of_another_type_is_refused() {
+    let array = array_of(&DataType::Int32, Shape::Random, NullPattern::None, 100, 1);
+    let column = encode_pinned(&array, None).unwrap();
+    let constant = array_of(&DataType::Int64, Shape::Random, NullPattern::None, 1, 1);
+    let refused = column.filter(&Predicate::equal(constant), &mut Selection::all(0, 100));
+    assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
+}
+
+#[test]
+fn zone_maps_bound_their_vectors() {
+    for data_type in all_types() {
+        for shape in Shape::ALL {
+            let array = array_of(&data_type, shape, NullPattern::Some, 2500, 9);
+            let built = ZoneMap::of(&array).unwrap();
+            let zones = ZoneMap::parse(built.encode().unwrap().into(), &data_type, 3).unwrap();
+            assert_same(&zones.min, &built.min, "min");
+            assert_same(&zones.max, &built.max, "max");
+            let merged = zones.merge().unwrap();
+            assert_eq!(merged.len(), 1);
+            for (zone, bounds, rows) in [
+                (0, &zones, 0..1024),
+                (1, &zones, 1024..2048),
+                (2, &zones, 2048..2500),
+                (0, &merged, 0..2500),
+            ] {
+                let vector = array.slice(rows.start, rows.len());
+                let nulls = vector.logical_null_count() as u64;
+                if !matches!(data_type, DataType::Union(_, _)) {
+                    assert_eq!(bounds.null_count.value(zone), nulls, "{data_type}");
+                }
+                if !samples::is_ordered(&data_type) || nulls == vector.len() as u64 {
+                    continue;
+                }
+                if bounds.min.is_null(zone) || bounds.max.is_null(zone) {
+                    continue;
+                }
+                let bound = |array: &ArrayRef| Bound::Included(array.slice(zone, 1));
+                let within = Predicate::Range {
+                    low: bound(&bounds.min),
+                    high: bound(&bounds.max),
+                    negated: false,
+                };
+                let inside = within.evaluate(&vector).unwrap();
+                assert_eq!(
+                    inside.true_count() as u64 + nulls,
+                    vector.len() as u64,
+                    "{data_type} {shape:?}"
+                );
+                if bounds.exact.value(zone) {
+                    for value in [&bounds.min, &bounds.max] {
+                        let found = Predicate::equal(value.slice(zone, 1))
+                            .evaluate(&vector)
+                            .unwrap();
+                        assert!(found.true_count() > 0, "{data_type} {shape:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn long_strings_are_bounded_from_above() {
+    use arrow::array::StringArray;
+    for (value, bound) in [
+        ("a".repeat(40), Some("a".repeat(31) + "b")),
+        ("é".repeat(20), Some("é".repeat(15) + "ê")),
+        ("\u{10FFFF}".repeat(10), None),
+        (
+            "x".to_string() + &"\u{10FFFF}".repeat(10),
+            Some("y".to_string()),
+        ),
+    ] {
+        let array: ArrayRef = Arc::new(StringArray::from(vec![value.clone()]));
+        let zones = ZoneMap::of(&array).unwrap();
+        assert!(!zones.exact.value(0));
+        let max = zones.max.as_any().downcast_ref::<StringArray>().unwrap();
+        assert_eq!(max.iter().next().unwrap(), bound.as_deref());
+        let merged = zones.merge().unwrap();
+        assert_eq!(merged.max.is_null(0), bound.is_none());
+    }
+}
+
+#[test]
+fn pins_that_do_not_apply_say_what_does() {
+    let text = array_of(&DataType::Utf8, Shape::Random, NullPattern::None, 3000, 1);
+    let error = encode(
+        &text,
+        &EncodeOptions {
+            pin: Some(Encoding::Alp),
+        },
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(error.contains("alp") && error.contains("fsst"), "{error}");
+    let error = encode(
+        &text,
+        &EncodeOptions {
+            pin: Some(Encoding::Constant),
+        },
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(error.contains("constant"), "{error}");
+}
+
+#[test]
+fn the_choice_is_near_the_best_alternative() {
+    for data_type in all_types() {
+        for shape in Shape::ALL {
+            let array = array_of(&data_type, shape, NullPattern::Some, 20_000, 21);
+            let chosen = encode(&array, &EncodeOptions::default()).unwrap().len();
+            for (encoding, _) in alternatives(&array).unwrap() {
+                if let Ok(other) = encode(
+                    &array,
+                    &EncodeOptions {
+                        pin: Some(encoding),
+                    },
+                ) {
+                    let allowed = other.len() * 23 / 20 + 2048;
+                    assert!(
+                        chosen <= allowed,
+                        "{data_type} {shape:?}: {chosen} chosen, {encoding} takes {}",
+                        other.len()
+                    );
+                }
+            }
+        }
+    }
+}
