@@ -578,7 +578,7 @@ mod tests {
     fn decimals_take_the_bits_of_their_digits() {
         let rows = 100 * VECTOR_LEN as i64;
         let bits_per_value = |bytes: usize| bytes as f64 * 8.0 / rows as f64;
-        let shuffled = |i: i64, modulus| (i * 0x9E37_79B9 ^ i >> 3) * 7_919 % modulus;
+        let shuffled = |i: i64, modulus| ((i * 0x9E37_79B9) ^ (i >> 3)) * 7_919 % modulus;
         for scale in 0..8 {
             let column: Vec<f64> = (0..rows)
                 .map(|i| parse(&format!("{}e-{scale}", shuffled(i, 100_003) - 20_000)))

@@ -168,7 +168,7 @@ pub(crate) fn sample<T: Copy>(values: &[T]) -> [T; SAMPLES] {
     let mut state = 0x9E37_79B9u32;
     std::array::from_fn(|part| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let within = (state >> 16) as usize * values.len() >> 16;
+        let within = ((state >> 16) as usize * values.len()) >> 16;
         values[(part * values.len() + within) / SAMPLES]
     })
 }
