@@ -10,6 +10,14 @@ use arrow::datatypes::*;
 use common::*;
 use vectile_file::*;
 
+/// Dictionaries may come back with other entries for the same values.
+fn plain(array: &ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::Dictionary(_, values) => arrow::compute::cast(array, values).unwrap(),
+        _ => Arc::clone(array),
+    }
+}
+
 #[tokio::test]
 async fn every_type_round_trips_in_every_partition() {
     let table = every_type(2500);
@@ -35,10 +43,12 @@ async fn every_type_round_trips_in_every_partition() {
             for (index, column) in batch.columns().iter().enumerate() {
                 let written = table.column(index).slice(start, batch.num_rows());
                 let name = schema.field(index).name();
-                assert_eq!(
-                    column.to_data(),
-                    written.to_data(),
-                    "{name}, row groups of {row_group_rows}"
+                assert_eq!(column.data_type(), written.data_type());
+                // Not assert_eq!: it would print the arrays.
+                let same = plain(column).to_data() == plain(&written).to_data();
+                assert!(
+                    same,
+                    "{name}, row groups of {row_group_rows}, from row {start}"
                 );
             }
             start += batch.num_rows();
