@@ -1,0 +1,324 @@
+//! Replaces the tables of a session by tables of the same content in Vectile files.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
+use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Constraints, DataFusionError, Result, exec_err};
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::file_format::format_as_file_type;
+use datafusion::datasource::listing::{
+    ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
+};
+use datafusion::datasource::source_as_provider;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use tempfile::TempDir;
+
+/// How the files of replaced tables are written.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// The file format: `vectile`, or another registered one to tell an effect of this harness
+    /// from one of Vectile.
+    pub format: String,
+    /// Options of that format, as in `OPTIONS (...)` of SQL.
+    pub options: HashMap<String, String>,
+}
+
+impl Layout {
+    /// The format that the tests are about, with its defaults; `SQL_TESTS_FORMAT` names another.
+    pub fn from_env() -> Self {
+        Layout {
+            format: std::env::var("SQL_TESTS_FORMAT").unwrap_or_else(|_| "vectile".into()),
+            options: HashMap::new(),
+        }
+    }
+
+    /// Adds an option of the format.
+    pub fn with_option(mut self, key: &str, value: &str) -> Self {
+        self.options.insert(key.into(), value.into());
+        self
+    }
+}
+
+/// Where replaced tables live, and how they get there.
+#[derive(Debug)]
+pub struct CompressedTables {
+    layout: Layout,
+    directory: TempDir,
+    tables: AtomicUsize,
+}
+
+/// What a table is, apart from its rows.
+struct Definition {
+    schema: SchemaRef,
+    constraints: Option<Constraints>,
+    defaults: HashMap<String, Expr>,
+    sql: Option<String>,
+    order: Vec<Vec<SortExpr>>,
+}
+
+impl CompressedTables {
+    /// Starts with an empty directory, removed on drop.
+    pub fn try_new(layout: Layout) -> Result<Self> {
+        Ok(CompressedTables {
+            layout,
+            directory: TempDir::new()?,
+            tables: AtomicUsize::new(0),
+        })
+    }
+
+    /// The file format of the tables.
+    pub fn format(&self) -> &str {
+        &self.layout.format
+    }
+
+    /// Whether the plan reads a replaced table.
+    pub fn read_by(&self, plan: &LogicalPlan) -> Result<bool> {
+        let mut found = false;
+        plan.apply_with_subqueries(|node| {
+            if let LogicalPlan::TableScan(scan) = node
+                && let Ok(provider) = source_as_provider(&scan.source)
+            {
+                found |= self.is_ours(provider.as_ref());
+            }
+            Ok(if found {
+                TreeNodeRecursion::Stop
+            } else {
+                TreeNodeRecursion::Continue
+            })
+        })?;
+        Ok(found)
+    }
+
+    /// Replaces every in-memory table and every table over files of other formats.
+    ///
+    /// `sql` is the statement that made them. A comment in it may pin encodings, as in
+    /// `/* encoding: column=ffor, other=dict */`.
+    pub async fn replace_all(&self, ctx: &SessionContext, sql: &str) -> Result<()> {
+        let mut options = self.layout.options.clone();
+        options.extend(pins(sql));
+        for (schema, name) in tables(ctx) {
+            let Some(provider) = schema.table(&name).await? else {
+                continue;
+            };
+            if let Some(batches) = self.rows_to_replace(&provider).await? {
+                let definition = Definition::of(provider.as_ref());
+                let replacement = self.write(ctx, batches, definition, &options).await?;
+                swap(schema.as_ref(), &name, replacement)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The reverse, for statements that only in-memory tables support (DELETE, UPDATE, TRUNCATE).
+    pub async fn restore_all(&self, ctx: &SessionContext) -> Result<()> {
+        for (schema, name) in tables(ctx) {
+            let Some(provider) = schema.table(&name).await? else {
+                continue;
+            };
+            if self.is_replacement(provider.as_ref()) {
+                let definition = Definition::of(provider.as_ref());
+                let batches = read(provider).await?;
+                swap(schema.as_ref(), &name, definition.in_memory(batches)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the table's files are of our format, written here or by the test itself.
+    fn is_ours(&self, provider: &dyn TableProvider) -> bool {
+        provider
+            .downcast_ref::<ListingTable>()
+            .is_some_and(|table| table.options().format.get_ext() == self.layout.format)
+    }
+
+    fn is_replacement(&self, provider: &dyn TableProvider) -> bool {
+        provider.downcast_ref::<ListingTable>().is_some_and(|table| {
+            let directory = self.directory.path().to_string_lossy();
+            table.table_paths().iter().any(|path| path.as_str().contains(directory.as_ref()))
+        })
+    }
+
+    async fn rows_to_replace(
+        &self,
+        provider: &Arc<dyn TableProvider>,
+    ) -> Result<Option<Vec<RecordBatch>>> {
+        if let Some(table) = provider.downcast_ref::<MemTable>() {
+            let mut batches = vec![];
+            for partition in &table.batches {
+                batches.extend(partition.read().await.iter().cloned());
+            }
+            return Ok(Some(batches));
+        }
+        if provider.is::<ListingTable>() && !self.is_ours(provider.as_ref()) {
+            return read(Arc::clone(provider)).await.map(Some);
+        }
+        Ok(None)
+    }
+
+    async fn write(
+        &self,
+        ctx: &SessionContext,
+        batches: Vec<RecordBatch>,
+        definition: Definition,
+        options: &HashMap<String, String>,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let number = self.tables.fetch_add(1, Ordering::Relaxed);
+        let directory = self.directory.path().join(number.to_string());
+        std::fs::create_dir(&directory)?;
+        let writer = writer_context()?;
+        let rows = MemTable::try_new(Arc::clone(&definition.schema), vec![batches])?;
+        let mut rows = writer.read_table(Arc::new(rows))?;
+        if let [order] = definition.order.as_slice() {
+            rows = rows.sort(order.clone())?;
+        }
+        self.write_file(&writer, rows, &directory, options.clone()).await?;
+        self.table_over(ctx, &directory, definition)
+    }
+
+    async fn write_file(
+        &self,
+        writer: &SessionContext,
+        rows: DataFrame,
+        directory: &Path,
+        options: HashMap<String, String>,
+    ) -> Result<()> {
+        let format = &self.layout.format;
+        let Some(factory) = writer.state().get_file_format_factory(format) else {
+            return exec_err!("no file format {format}");
+        };
+        let file = directory
+            .join(format!("0.{format}"))
+            .to_string_lossy()
+            .into_owned();
+        let copy = LogicalPlanBuilder::copy_to(
+            rows.into_optimized_plan()?,
+            file,
+            format_as_file_type(factory),
+            options,
+            vec![],
+        )?
+        .build()?;
+        writer.execute_logical_plan(copy).await?.collect().await?;
+        Ok(())
+    }
+
+    fn table_over(
+        &self,
+        ctx: &SessionContext,
+        directory: &Path,
+        definition: Definition,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let state = ctx.state();
+        let format = &self.layout.format;
+        let Some(factory) = state.get_file_format_factory(format) else {
+            return exec_err!("no file format {format}");
+        };
+        let options = ListingOptions::new(factory.create(&state, &self.layout.options)?)
+            .with_file_extension(format!(".{format}"))
+            .with_file_sort_order(definition.order.clone());
+        let url = ListingTableUrl::parse(format!("{}/", directory.to_string_lossy()))?;
+        let config = ListingTableConfig::new(url)
+            .with_listing_options(options)
+            .with_schema(definition.schema);
+        let table = ListingTable::try_new(config)?
+            .with_cache(ctx.runtime_env().cache_manager.get_file_statistic_cache())
+            .with_constraints(definition.constraints.unwrap_or_default())
+            .with_column_defaults(definition.defaults)
+            .with_definition(definition.sql);
+        Ok(Arc::new(table))
+    }
+}
+
+impl Definition {
+    fn of(provider: &dyn TableProvider) -> Self {
+        let schema = provider.schema();
+        let defaults = schema.fields().iter().filter_map(|field| {
+            let default = provider.get_column_default(field.name())?;
+            Some((field.name().clone(), default.clone()))
+        });
+        Definition {
+            constraints: provider.constraints().cloned(),
+            defaults: defaults.collect(),
+            sql: provider.get_table_definition().map(str::to_owned),
+            order: provider
+                .downcast_ref::<ListingTable>()
+                .map(|table| table.options().file_sort_order.clone())
+                .unwrap_or_default(),
+            schema,
+        }
+    }
+
+    fn in_memory(self, batches: Vec<RecordBatch>) -> Result<Arc<dyn TableProvider>> {
+        let table = MemTable::try_new(self.schema, vec![batches])?
+            .with_constraints(self.constraints.unwrap_or_default())
+            .with_column_defaults(self.defaults);
+        Ok(Arc::new(table))
+    }
+}
+
+/// Format options for the pins in a statement.
+fn pins(sql: &str) -> Vec<(String, String)> {
+    let hint = sql.split_once("/* encoding:").and_then(|(_, rest)| rest.split_once("*/"));
+    let pins = hint.into_iter().flat_map(|(pins, _)| pins.split(','));
+    let pins = pins.filter_map(|pin| pin.trim().split_once('='));
+    pins.map(|(column, encoding)| (format!("encoding.{column}"), encoding.into())).collect()
+}
+
+/// Whether a session has tables.
+pub(crate) fn has_tables(ctx: &SessionContext) -> bool {
+    !tables(ctx).is_empty()
+}
+
+/// Every table of every schema but `information_schema`, which lists and does not hold.
+fn tables(ctx: &SessionContext) -> Vec<(Arc<dyn SchemaProvider>, String)> {
+    let catalogs = ctx
+        .catalog_names()
+        .into_iter()
+        .filter_map(|name| ctx.catalog(&name));
+    let schemas = catalogs.flat_map(|catalog| {
+        let names = catalog.schema_names().into_iter();
+        let names = names.filter(|name| name != "information_schema");
+        names
+            .filter_map(move |name| catalog.schema(&name))
+            .collect::<Vec<_>>()
+    });
+    schemas
+        .flat_map(|schema| {
+            let names = schema.table_names();
+            names
+                .into_iter()
+                .map(move |name| (Arc::clone(&schema), name))
+        })
+        .collect()
+}
+
+fn swap(schema: &dyn SchemaProvider, name: &str, table: Arc<dyn TableProvider>) -> Result<()> {
+    schema.deregister_table(name)?;
+    schema.register_table(name.into(), table)?;
+    Ok(())
+}
+
+/// All rows, in the order of the table's partitions.
+async fn read(provider: Arc<dyn TableProvider>) -> Result<Vec<RecordBatch>> {
+    let partitions = writer_context()?
+        .read_table(provider)?
+        .collect_partitioned()
+        .await?;
+    Ok(partitions.into_iter().flatten().collect())
+}
+
+/// A session of its own, so that what a test sets (memory limits, batch sizes) does not
+/// reach the writing of its tables.
+fn writer_context() -> Result<SessionContext, DataFusionError> {
+    let config = SessionConfig::new().with_target_partitions(1);
+    let ctx = SessionContext::new_with_config(config);
+    crate::engine::register_vectile(&ctx)?;
+    Ok(ctx)
+}

@@ -1,0 +1,134 @@
+//! DataFusion behind the interface of sqllogictest.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use datafusion::common::Result as DataFusionResult;
+use datafusion::physical_plan::common::collect;
+use datafusion::physical_plan::execute_stream;
+use datafusion::prelude::SessionContext;
+use datafusion_sqllogictest::{
+    DFColumnType, DFOutput, DFSqlLogicTestError, convert_batches, convert_schema_to_types,
+    is_spark_path,
+};
+use sqllogictest::{AsyncDB, DBOutput};
+
+use crate::compressed::{CompressedTables, has_tables};
+
+/// One session; tables stay as SQL made them, or are kept in Vectile files.
+#[derive(Clone)]
+pub struct Engine {
+    ctx: SessionContext,
+    is_spark: bool,
+    compressed: Option<Arc<CompressedTables>>,
+    read_compressed: Arc<AtomicBool>,
+}
+
+impl Engine {
+    /// `relative_path` is the test file's; it decides how results are printed.
+    pub fn new(ctx: SessionContext, relative_path: &Path) -> Self {
+        Engine {
+            ctx,
+            is_spark: is_spark_path(relative_path),
+            compressed: None,
+            read_compressed: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Whether there are tables before the first statement.
+    pub fn has_tables(&self) -> bool {
+        has_tables(&self.ctx)
+    }
+
+    /// Replaces every table, those there are and those that statements create, by Vectile files.
+    pub async fn with_compressed(mut self, tables: CompressedTables) -> DataFusionResult<Self> {
+        register_vectile(&self.ctx)?;
+        tables.replace_all(&self.ctx, "").await?;
+        self.compressed = Some(Arc::new(tables));
+        Ok(self)
+    }
+
+    /// The format that tests put in place of `$FORMAT`: what suites of statements about files
+    /// (COPY, INSERT, partitions) run on.
+    pub(crate) fn format(&self) -> String {
+        match &self.compressed {
+            Some(tables) => tables.format().to_ascii_uppercase(),
+            None => "PARQUET".into(),
+        }
+    }
+
+    /// Whether a statement since the last call read a replaced table.
+    pub fn take_read_compressed(&self) -> bool {
+        self.read_compressed.swap(false, Ordering::Relaxed)
+    }
+
+    async fn query(&self, sql: &str) -> Result<DFOutput, DFSqlLogicTestError> {
+        let frame = self.ctx.sql(sql).await?;
+        if let Some(tables) = &self.compressed
+            && tables.read_by(frame.logical_plan())?
+        {
+            self.read_compressed.store(true, Ordering::Relaxed);
+        }
+        let task = Arc::new(frame.task_ctx());
+        let plan = frame.create_physical_plan().await?;
+        let schema = plan.schema();
+        let stream = execute_stream(plan, task)?;
+        let types = convert_schema_to_types(stream.schema().fields());
+        let batches = collect(stream).await?;
+        let rows = convert_batches(&schema, batches, self.is_spark)?;
+        Ok(match rows.is_empty() && types.is_empty() {
+            true => DBOutput::StatementComplete(0),
+            false => DBOutput::Rows { types, rows },
+        })
+    }
+}
+
+#[async_trait]
+impl AsyncDB for Engine {
+    type Error = DFSqlLogicTestError;
+    type ColumnType = DFColumnType;
+
+    async fn run(&mut self, sql: &str) -> Result<DFOutput, DFSqlLogicTestError> {
+        let Some(tables) = self.compressed.clone() else {
+            return self.query(sql).await;
+        };
+        let verb = first_word(sql);
+        if ["delete", "update", "truncate", "merge"].contains(&verb.as_str()) {
+            tables.restore_all(&self.ctx).await?;
+        }
+        let output = self.query(sql).await;
+        if !["select", "with", "explain", "set", "values"].contains(&verb.as_str()) {
+            tables.replace_all(&self.ctx, sql).await?;
+        }
+        output
+    }
+
+    async fn shutdown(&mut self) {}
+
+    fn engine_name(&self) -> &str {
+        "DataFusion"
+    }
+
+    async fn sleep(duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+/// The first word of a statement in lower case, comments skipped.
+pub(crate) fn first_word(sql: &str) -> String {
+    let lines = sql.lines().map(str::trim);
+    let mut lines = lines.skip_while(|line| line.is_empty() || line.starts_with("--"));
+    let line = lines.next().unwrap_or_default();
+    let word = line
+        .split(|c: char| !c.is_ascii_alphabetic())
+        .find(|word| !word.is_empty());
+    word.unwrap_or_default().to_ascii_lowercase()
+}
+
+/// Makes the format known to a session.
+pub fn register_vectile(ctx: &SessionContext) -> DataFusionResult<()> {
+    vectile_datafusion::register(ctx)
+}

@@ -1,0 +1,95 @@
+//! Finds the packages of DataFusion on this machine and lays out the folder its tests expect.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use tempfile::TempDir;
+
+/// Where cargo keeps the sources of a dependency.
+pub fn package_dir(name: &str) -> Result<PathBuf> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()?;
+    if !output.status.success() {
+        return exec_err!(
+            "cargo metadata: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|e| exec_datafusion_err!("cargo metadata: {e}"))?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let mut manifests = packages
+        .filter(|package| package["name"] == name)
+        .filter_map(|package| package["manifest_path"].as_str());
+    let directory = manifests
+        .next()
+        .and_then(|manifest| Path::new(manifest).parent());
+    match directory {
+        Some(directory) => Ok(directory.to_owned()),
+        None => exec_err!("{name} is not a dependency"),
+    }
+}
+
+/// A copy of DataFusion's test files, placed as in its own repository, because they name data by
+/// paths relative to `datafusion/sqllogictest` and write below it.
+pub struct Sandbox {
+    root: TempDir,
+}
+
+impl Sandbox {
+    /// Copies the test files. Data that is not in the package is taken from a checkout of
+    /// DataFusion with its submodules if `DATAFUSION_CHECKOUT` names one.
+    pub fn try_new() -> Result<Self> {
+        let package = package_dir("datafusion-sqllogictest")?;
+        let sandbox = Sandbox {
+            root: TempDir::new()?,
+        };
+        for folder in ["test_files", "data"] {
+            copy_tree(&package.join(folder), &sandbox.working_dir().join(folder))?;
+        }
+        let arrow = package_dir("datafusion-datasource-arrow")?.join("tests/data");
+        copy_tree(
+            &arrow,
+            &sandbox.path("datafusion/datasource-arrow/tests/data"),
+        )?;
+        if let Some(checkout) = std::env::var_os("DATAFUSION_CHECKOUT") {
+            for folder in [
+                "datafusion/core/tests",
+                "testing/data",
+                "parquet-testing/data",
+            ] {
+                copy_tree(&Path::new(&checkout).join(folder), &sandbox.path(folder))?;
+            }
+        }
+        Ok(sandbox)
+    }
+
+    /// The folder that the test files take for the current one.
+    pub fn working_dir(&self) -> PathBuf {
+        self.path("datafusion/sqllogictest")
+    }
+
+    /// A path as in DataFusion's repository.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.root.path().join(relative)
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_tree(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
