@@ -1,0 +1,143 @@
+//! TPC-H: the 22 queries over Vectile files give the answers of DataFusion over Parquet, exactly.
+//!
+//! The queries are those of the specification with its validation parameters. All their columns
+//! are integers, decimals, dates and text, so no answer has a rounding error to allow for.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::RecordBatchReader;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use datafusion::catalog::MemTable;
+use datafusion::common::Result;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion_sqllogictest::convert_batches;
+use tempfile::TempDir;
+use tpchgen::generators::{
+    CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator,
+    PartSuppGenerator, RegionGenerator, SupplierGenerator,
+};
+use tpchgen_arrow::{
+    CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow,
+    SupplierArrow,
+};
+use vectile_sql_tests::register_vectile;
+
+/// 600 thousand rows in the largest table.
+const SCALE: f64 = 0.1;
+
+/// For small groups: about 40 of them in the largest table.
+const SMALL_ROW_GROUP: usize = 16_384;
+
+const TABLES: [&str; 8] =
+    ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"];
+
+type Rows = Vec<Vec<String>>;
+
+#[test]
+fn the_answers_are_those_of_parquet() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_stack_size(32 << 20)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(runtime.spawn(compare())).expect("no panic").expect("all queries run");
+}
+
+async fn compare() -> Result<()> {
+    let folder = TempDir::new()?;
+    let small = format!("OPTIONS ('row_group_rows' '{SMALL_ROW_GROUP}')");
+    let copies = [("parquet", ""), ("vectile", ""), ("vectile", small.as_str())];
+    write_tables(folder.path(), &copies).await?;
+
+    let mut sessions = vec![];
+    for (number, (format, _)) in copies.iter().enumerate() {
+        sessions.push(session_over(&folder.path().join(number.to_string()), format).await?);
+    }
+    for number in 1..=22 {
+        let sql = query(number)?;
+        let (expected_schema, expected) = answer(&sessions[0], &sql).await?;
+        assert!(!expected.is_empty(), "query {number} has no rows");
+        for (session, (_, options)) in sessions.iter().zip(&copies).skip(1) {
+            let (schema, rows) = answer(session, &sql).await?;
+            assert_eq!(schema, expected_schema, "query {number}, vectile {options}");
+            assert_eq!(rows, expected, "query {number}, vectile {options}");
+        }
+        println!("query {number}: {} rows agree", expected.len());
+    }
+    Ok(())
+}
+
+/// Writes all tables once per copy, into the folders `0`, `1`, ...
+async fn write_tables(folder: &Path, copies: &[(&str, &str)]) -> Result<()> {
+    for table in TABLES {
+        let ctx = session()?;
+        let (schema, batches) = generate(table)?;
+        ctx.register_table(table, Arc::new(MemTable::try_new(schema, vec![batches])?))?;
+        for (number, (format, options)) in copies.iter().enumerate() {
+            let file = folder.join(number.to_string()).join(format!("{table}.{format}"));
+            let sql =
+                format!("COPY {table} TO '{}' STORED AS {format} {options}", file.display());
+            ctx.sql(&sql).await?.collect().await?;
+        }
+    }
+    Ok(())
+}
+
+fn generate(table: &str) -> Result<(SchemaRef, Vec<arrow::record_batch::RecordBatch>)> {
+    fn all<R: RecordBatchReader>(
+        rows: R,
+    ) -> Result<(SchemaRef, Vec<arrow::record_batch::RecordBatch>)> {
+        let schema = rows.schema();
+        let batches: std::result::Result<Vec<_>, ArrowError> = rows.collect();
+        Ok((schema, batches?))
+    }
+    match table {
+        "region" => all(RegionArrow::new(RegionGenerator::new(SCALE, 1, 1))),
+        "nation" => all(NationArrow::new(NationGenerator::new(SCALE, 1, 1))),
+        "supplier" => all(SupplierArrow::new(SupplierGenerator::new(SCALE, 1, 1))),
+        "customer" => all(CustomerArrow::new(CustomerGenerator::new(SCALE, 1, 1))),
+        "part" => all(PartArrow::new(PartGenerator::new(SCALE, 1, 1))),
+        "partsupp" => all(PartSuppArrow::new(PartSuppGenerator::new(SCALE, 1, 1))),
+        "orders" => all(OrderArrow::new(OrderGenerator::new(SCALE, 1, 1))),
+        _ => all(LineItemArrow::new(LineItemGenerator::new(SCALE, 1, 1))),
+    }
+}
+
+/// The settings of every session, whatever its files.
+fn session() -> Result<SessionContext> {
+    let ctx = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(4));
+    register_vectile(&ctx)?;
+    Ok(ctx)
+}
+
+async fn session_over(folder: &Path, format: &str) -> Result<SessionContext> {
+    let ctx = session()?;
+    for table in TABLES {
+        let file = folder.join(format!("{table}.{format}"));
+        let sql = format!(
+            "CREATE EXTERNAL TABLE {table} STORED AS {format} LOCATION '{}'",
+            file.display()
+        );
+        ctx.sql(&sql).await?;
+    }
+    Ok(ctx)
+}
+
+fn query(number: usize) -> Result<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tpch");
+    Ok(std::fs::read_to_string(folder.join(format!("q{number}.sql")))?)
+}
+
+/// The rows, sorted, because ties in a query's own order may come either way.
+async fn answer(ctx: &SessionContext, sql: &str) -> Result<(SchemaRef, Rows)> {
+    let frame = ctx.sql(sql).await?;
+    let schema = Arc::new(frame.schema().as_arrow().clone());
+    let batches = frame.collect().await?;
+    let rows = convert_batches(&schema, batches, false);
+    let mut rows: Rows =
+        rows.map_err(|error| datafusion::common::DataFusionError::External(Box::new(error)))?;
+    rows.sort_unstable();
+    Ok((schema, rows))
+}
