@@ -155,7 +155,7 @@ impl Integers {
     }
 
     fn select_bits(&self, selection: &Selection) -> Result<arrow::buffer::BooleanBuffer> {
-        let one = (1 - self.reference).clamp(0, 2) as u64;
+        let one = 1i128.saturating_sub(self.reference).clamp(0, 2) as u64;
         let mut bits = Bits::with_capacity(selection.count());
         let mut set = [0; VECTOR_LEN / 64];
         for selected in selection.vectors() {

@@ -219,14 +219,6 @@ pub(crate) fn u16_at(bytes: &[u8], index: usize) -> u16 {
         .map_or(0, |b| u16::from_le_bytes(*b))
 }
 
-pub(crate) fn u32_at(bytes: &[u8], index: usize) -> u32 {
-    bytes
-        .as_chunks::<4>()
-        .0
-        .get(index)
-        .map_or(0, |b| u32::from_le_bytes(*b))
-}
-
 pub(crate) fn u64_at(bytes: &[u8], index: usize) -> u64 {
     bytes
         .as_chunks::<8>()
