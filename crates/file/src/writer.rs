@@ -25,7 +25,7 @@ use crate::{FORMAT_VERSION, footer, schema};
 
 /// A row group ends when its rows take this many bytes as Arrow arrays, however few they are.
 /// Two of them, and what encoding them needs, stay well below a gigabyte.
-const ROW_GROUP_ARROW_BYTES: u64 = 128 << 20;
+const ROW_GROUP_ARROW_BYTES: u64 = 64 << 20;
 
 /// Bytes of one part of an upload: object stores take at least 5 MiB and at most 10,000 parts.
 const PART_BYTES: usize = 16 << 20;
@@ -37,7 +37,7 @@ const PARALLEL_PARTS: usize = 4;
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
     /// Rows of a row group, at most [`MAX_ROW_GROUP_ROWS`]. Wide rows make smaller row groups,
-    /// since a row group also ends at 128 MiB of Arrow arrays.
+    /// since a row group also ends at 64 MiB of Arrow arrays.
     pub row_group_rows: usize,
     /// Columns that are to have one encoding, whatever another would save, by name.
     pub pins: HashMap<String, Encoding>,
@@ -551,9 +551,9 @@ mod tests {
             ..Filling::default()
         };
         assert_eq!(filling.room(1000, 400, 400), 100);
-        // Rows of 64 KiB: 2048 fill a row group, those of 100 MiB one at a time.
-        assert_eq!(empty.room(1 << 18, 10_000, 10_000 << 16), 2048);
-        assert_eq!(filling.room(1 << 18, 10_000, 10_000 << 16), 1148);
+        // Rows of 32 KiB: 2048 fill a row group, those of 100 MiB one at a time.
+        assert_eq!(empty.room(1 << 18, 10_000, 10_000 << 15), 2048);
+        assert_eq!(filling.room(1 << 18, 10_000, 10_000 << 15), 1148);
         assert_eq!(empty.room(1 << 18, 10, 1000 << 20), 1);
         let full = Filling {
             rows: 7,

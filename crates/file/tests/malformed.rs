@@ -11,9 +11,13 @@ use vectile_file::*;
 
 async fn small_file() -> (RecordBatch, Vec<u8>) {
     let table = small(60);
-    let (bytes, _) = write(table.schema(), &[table.clone()], rows_per_group(40))
-        .await
-        .unwrap();
+    let (bytes, _) = write(
+        table.schema(),
+        std::slice::from_ref(&table),
+        rows_per_group(40),
+    )
+    .await
+    .unwrap();
     (table, bytes)
 }
 

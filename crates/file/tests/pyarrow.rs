@@ -28,9 +28,13 @@ fn pyarrow(table: &Path) -> Option<Value> {
 #[tokio::test]
 async fn pyarrow_lists_columns_and_row_groups() {
     let table = every_type(2500);
-    let (bytes, _) = write(table.schema(), &[table.clone()], rows_per_group(1000))
-        .await
-        .unwrap();
+    let (bytes, _) = write(
+        table.schema(),
+        std::slice::from_ref(&table),
+        rows_per_group(1000),
+    )
+    .await
+    .unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &bytes).unwrap();
     let (metadata, _) = read(bytes).await.unwrap();

@@ -10,14 +10,6 @@ use arrow::datatypes::*;
 use common::*;
 use vectile_file::*;
 
-/// Dictionaries may come back with other entries for the same values.
-fn plain(array: &ArrayRef) -> ArrayRef {
-    match array.data_type() {
-        DataType::Dictionary(_, values) => arrow::compute::cast(array, values).unwrap(),
-        _ => Arc::clone(array),
-    }
-}
-
 #[tokio::test]
 async fn every_type_round_trips_in_every_partition() {
     let table = every_type(2500);
@@ -133,9 +125,13 @@ async fn metadata_and_equal_names_are_kept() {
     let column: ArrayRef = Arc::new(Int32Array::from(vec![3, 4]));
     let columns = vec![column.clone(), column.clone(), column];
     let table = RecordBatch::try_new(schema.clone(), columns).unwrap();
-    let (bytes, _) = write(schema.clone(), &[table.clone()], WriterOptions::default())
-        .await
-        .unwrap();
+    let (bytes, _) = write(
+        schema.clone(),
+        std::slice::from_ref(&table),
+        WriterOptions::default(),
+    )
+    .await
+    .unwrap();
     let (metadata, batches) = read(bytes).await.unwrap();
     assert_eq!(metadata.schema(), &schema);
     assert_eq!(batches, [table]);
@@ -144,9 +140,13 @@ async fn metadata_and_equal_names_are_kept() {
 #[tokio::test]
 async fn the_same_table_gives_the_same_bytes() {
     let table = every_type(1500);
-    let one = write(table.schema(), &[table.clone()], rows_per_group(1000))
-        .await
-        .unwrap();
+    let one = write(
+        table.schema(),
+        std::slice::from_ref(&table),
+        rows_per_group(1000),
+    )
+    .await
+    .unwrap();
     let halves = [table.slice(0, 750), table.slice(750, 750)];
     let two = write(table.schema(), &halves, rows_per_group(1000))
         .await
@@ -243,9 +243,13 @@ async fn what_is_not_there_cannot_be_asked_for() {
 #[tokio::test]
 async fn row_group_statistics_have_an_entry_per_row_group() {
     let table = small(3000);
-    let (bytes, _) = write(table.schema(), &[table.clone()], rows_per_group(1024))
-        .await
-        .unwrap();
+    let (bytes, _) = write(
+        table.schema(),
+        std::slice::from_ref(&table),
+        rows_per_group(1024),
+    )
+    .await
+    .unwrap();
     let (metadata, _) = read(bytes).await.unwrap();
     for column in 0..3 {
         let zones = metadata.row_group_statistics(column);
@@ -277,9 +281,13 @@ async fn tables_with_large_footers_are_read() {
     let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..8));
     let schema = Arc::new(Schema::new(fields));
     let table = RecordBatch::try_new(schema.clone(), vec![column; columns]).unwrap();
-    let (bytes, _) = write(schema.clone(), &[table.clone()], rows_per_group(2))
-        .await
-        .unwrap();
+    let (bytes, _) = write(
+        schema.clone(),
+        std::slice::from_ref(&table),
+        rows_per_group(2),
+    )
+    .await
+    .unwrap();
     let (metadata, batches) = read(bytes).await.unwrap();
     assert!(metadata.footer_bytes() > 128 << 10);
     assert_eq!(joined(&schema, &batches), table);
@@ -378,7 +386,7 @@ async fn pinned_columns_are_encoded_as_asked() {
         pins: HashMap::from([("id".to_owned(), vectile_encodings::Encoding::Plain)]),
         ..WriterOptions::default()
     };
-    let (bytes, summary) = write(table.schema(), &[table.clone()], options)
+    let (bytes, summary) = write(table.schema(), std::slice::from_ref(&table), options)
         .await
         .unwrap();
     let encodings: Vec<_> = summary.columns[0].encodings.keys().collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::*;
 use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow::compute::concat_batches;
+use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::*;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -100,6 +100,14 @@ pub fn joined(schema: &SchemaRef, batches: &[RecordBatch]) -> RecordBatch {
     concat_batches(schema, batches).unwrap()
 }
 
+/// Dictionaries may come back with other entries for the same values.
+pub fn plain(array: &ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::Dictionary(_, values) => cast(array, values).unwrap(),
+        _ => Arc::clone(array),
+    }
+}
+
 /// A small table: integers, doubles, strings, with nulls.
 pub fn small(rows: usize) -> RecordBatch {
     let every = |n: usize| move |i: usize| (!i.is_multiple_of(n)).then_some(i);
@@ -177,7 +185,7 @@ fn flat_types(rows: usize, add: &mut impl FnMut(ArrayRef)) {
     })));
     let halves: Vec<Option<f32>> = (0..rows).map(|i| valid(i).then_some(i as f32)).collect();
     let halves: ArrayRef = Arc::new(Float32Array::from(halves));
-    add(arrow::compute::cast(&halves, &DataType::Float16).unwrap());
+    add(cast(&halves, &DataType::Float16).unwrap());
     add(Arc::new(numbers::<Float32Type>(rows, |i| i as f32 / 3.0)));
     add(Arc::new(numbers::<Float64Type>(rows, |i| i as f64 / 100.0)));
     add(Arc::new(

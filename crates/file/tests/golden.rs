@@ -1,0 +1,119 @@
+//! Files of released format versions are read forever. `tests/golden/version-N` holds files as
+//! version N was written; they are only ever added to:
+//!
+//! ```sh
+//! cargo test -p vectile-file --test golden -- --ignored
+//! ```
+//!
+//! writes those of the current version. Do that for a new version, never to make a test pass.
+
+mod common;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::*;
+use common::*;
+use vectile_encodings::Encoding;
+use vectile_file::*;
+
+fn path(version: u32, name: &str) -> PathBuf {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    golden.join(format!("version-{version}")).join(name)
+}
+
+/// A whole vector and a short one; the table has some rows more.
+const ROW_GROUP_ROWS: usize = 1060;
+
+/// A column for each encoding.
+fn encodings() -> (RecordBatch, HashMap<String, Encoding>) {
+    let rows = 1100;
+    // The high bits of a product: scattered, and the same everywhere.
+    let scattered = |i: usize| (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    let ints = |of: &dyn Fn(usize) -> i64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter(
+            (0..rows).map(|i| (i % 10 != 3).then(|| of(i))),
+        ))
+    };
+    let floats = |of: &dyn Fn(usize) -> f64| -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values((0..rows).map(of)))
+    };
+    let words = |of: &dyn Fn(usize) -> String| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values((0..rows).map(of)))
+    };
+    let same: ArrayRef = Arc::new(Int64Array::from(vec![7; rows]));
+    let columns = [
+        ("constant", same),
+        ("plain", ints(&|i| scattered(i) as i64)),
+        (
+            "ffor",
+            ints(&|i| -5_000_000_000 + (scattered(i) % 500) as i64),
+        ),
+        ("delta", ints(&|i| 1_600_000_000 + i as i64 * 60)),
+        ("rle", ints(&|i| i as i64 / 30)),
+        ("dict", words(&|i| format!("station {}", scattered(i) % 7))),
+        ("alp", floats(&|i| (scattered(i) % 10_000) as f64 / 100.0)),
+        ("alp_rd", floats(&|i| 1.0 + scattered(i) as f64 / 1e9)),
+        (
+            "fsst",
+            words(&|i| format!("https://example.org/{:x}", scattered(i))),
+        ),
+    ];
+    let pins = columns
+        .iter()
+        .map(|(name, _)| (name.to_string(), name.parse().unwrap()))
+        .collect();
+    (RecordBatch::try_from_iter(columns).unwrap(), pins)
+}
+
+fn types() -> RecordBatch {
+    every_type(40)
+}
+
+#[tokio::test]
+async fn every_encoding_of_version_1_is_read() {
+    let bytes = std::fs::read(path(1, "encodings.vectile")).unwrap();
+    let (metadata, batches) = read(bytes).await.unwrap();
+    let (table, _) = encodings();
+    assert_eq!(metadata.num_row_groups(), 2);
+    for group in metadata.row_groups() {
+        for (chunk, field) in group.columns.iter().zip(table.schema().fields()) {
+            let name = chunk.encoding.split('(').next();
+            assert_eq!(name, Some(field.name().as_str()));
+        }
+    }
+    assert_eq!(metadata.schema(), &table.schema());
+    assert!(joined(&table.schema(), &batches) == table);
+}
+
+#[tokio::test]
+async fn every_type_of_version_1_is_read() {
+    let bytes = std::fs::read(path(1, "types.vectile")).unwrap();
+    let (metadata, batches) = read(bytes).await.unwrap();
+    assert_eq!(metadata.schema(), &types().schema());
+    let read = joined(metadata.schema(), &batches);
+    for (index, column) in types().columns().iter().enumerate() {
+        let same = plain(read.column(index)).to_data() == plain(column).to_data();
+        assert!(same, "{}", metadata.schema().field(index).name());
+    }
+}
+
+#[tokio::test]
+#[ignore = "writes the files of the current format version"]
+async fn write_the_files_of_this_version() {
+    let (table, pins) = encodings();
+    let options = WriterOptions {
+        pins,
+        ..rows_per_group(ROW_GROUP_ROWS)
+    };
+    let (encodings, _) = write(table.schema(), &[table], options).await.unwrap();
+    let (types, _) = write(types().schema(), &[types()], WriterOptions::default())
+        .await
+        .unwrap();
+    for (name, bytes) in [("encodings.vectile", encodings), ("types.vectile", types)] {
+        let path = path(FORMAT_VERSION, name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
