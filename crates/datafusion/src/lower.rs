@@ -289,7 +289,7 @@ impl Lowering<'_> {
             && self.data_type(column) == Some(&DataType::Boolean)
         {
             let value = ScalarValue::Boolean(Some(!negated)).to_array()?;
-            return Ok(Node::leaf(column.index(), equals(value, false)));
+            return Ok(Node::leaf(column.index(), between(Arc::clone(&value), value, false)));
         }
         if let Some(case) = expr.downcast_ref::<CaseExpr>()
             && self.weaken
@@ -363,6 +363,12 @@ impl Lowering<'_> {
                 has_null = true;
             } else if &literal.value().data_type() == data_type {
                 values.push(literal.value().clone());
+                // The keys of a hash join come as a list, and a join's 0.0 matches -0.0.
+                if self.weaken && !negated
+                    && let Some(zeros) = zeros(literal.value())?
+                {
+                    values.extend(zeros);
+                }
             } else {
                 return Ok(None);
             }
@@ -427,9 +433,9 @@ fn comparison(column: usize, op: Operator, value: &ScalarValue, negated: bool) -
             None => Node::Constant(false),
         }));
     }
-    let constant = value.to_array()?;
+    let (least, greatest) = equals_of(value)?;
     if let Some(distinct) = distinct {
-        let equals = Node::leaf(column, equals(constant, distinct));
+        let equals = Node::leaf(column, between(least, greatest, distinct));
         return Ok(Some(match distinct {
             true => Node::any([equals, null_test(column, true)])?,
             false => equals,
@@ -437,12 +443,13 @@ fn comparison(column: usize, op: Operator, value: &ScalarValue, negated: bool) -
     }
     let (low, high) = match op {
         Operator::Eq | Operator::NotEq => {
-            return Ok(Some(Node::leaf(column, equals(constant, negated != (op == Operator::NotEq)))));
+            let negated = negated != (op == Operator::NotEq);
+            return Ok(Some(Node::leaf(column, between(least, greatest, negated))));
         }
-        Operator::Lt => (Bound::Unbounded, Bound::Excluded(constant)),
-        Operator::LtEq => (Bound::Unbounded, Bound::Included(constant)),
-        Operator::Gt => (Bound::Excluded(constant), Bound::Unbounded),
-        Operator::GtEq => (Bound::Included(constant), Bound::Unbounded),
+        Operator::Lt => (Bound::Unbounded, Bound::Excluded(least)),
+        Operator::LtEq => (Bound::Unbounded, Bound::Included(greatest)),
+        Operator::Gt => (Bound::Excluded(greatest), Bound::Unbounded),
+        Operator::GtEq => (Bound::Included(least), Bound::Unbounded),
         _ => return Ok(None),
     };
     // Turned around rather than negated, so that `NOT a < 1 AND a < 5` still merges.
@@ -461,12 +468,34 @@ fn complement(bound: Bound<ArrayRef>) -> Bound<ArrayRef> {
     }
 }
 
-fn equals(value: ArrayRef, negated: bool) -> Predicate {
-    Predicate::Range {
-        low: Bound::Included(Arc::clone(&value)),
-        high: Bound::Included(value),
-        negated,
+/// The least and the greatest value that DataFusion's comparison operators take for equal to
+/// `value`. They are one, but for floats: -0.0 is less than 0.0 in the order of arrow-rs and of our
+/// zone maps, and equal to it in SQL. (`IN` with a long list compares bits, also in DataFusion.)
+fn equals_of(value: &ScalarValue) -> Result<(ArrayRef, ArrayRef)> {
+    if let Some([negative, positive]) = zeros(value)? {
+        return Ok((negative.to_array()?, positive.to_array()?));
     }
+    let value = value.to_array()?;
+    Ok((Arc::clone(&value), value))
+}
+
+/// Both zeros, the negative one first, if `value` is a zero of floating point.
+fn zeros(value: &ScalarValue) -> Result<Option<[ScalarValue; 2]>> {
+    let is_zero = match value {
+        ScalarValue::Float64(Some(value)) => *value == 0.0,
+        ScalarValue::Float32(Some(value)) => *value == 0.0,
+        ScalarValue::Float16(Some(value)) => value.to_f32() == 0.0,
+        _ => false,
+    };
+    if !is_zero {
+        return Ok(None);
+    }
+    let positive = ScalarValue::new_zero(&value.data_type())?;
+    Ok(Some([positive.arithmetic_negate()?, positive]))
+}
+
+fn between(least: ArrayRef, greatest: ArrayRef, negated: bool) -> Predicate {
+    Predicate::Range { low: Bound::Included(least), high: Bound::Included(greatest), negated }
 }
 
 fn null_test(column: usize, is_null: bool) -> Node {
