@@ -39,6 +39,7 @@ mod error;
 mod footer;
 mod ipc;
 mod metadata;
+mod output;
 mod reader;
 mod schema;
 mod writer;

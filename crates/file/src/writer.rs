@@ -12,8 +12,8 @@ use arrow::compute::concat;
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::Block;
 use bytes::Bytes;
+use object_store::ObjectStore;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
 use tokio::task::JoinSet;
 use vectile_encodings::{EncodeOptions, Encoding, VECTOR_LEN, ZoneMap};
 
@@ -21,17 +21,12 @@ use crate::encode::{EncodedColumn, EncodedRowGroup, Plan, encode_row_group, memo
 use crate::error::{Error, Result};
 use crate::ipc::{self, FooterPointer, Parts};
 use crate::metadata::{Chunk, MAX_ROW_GROUP_ROWS, RowGroup};
+use crate::output::Output;
 use crate::{FORMAT_VERSION, footer, schema};
 
 /// A row group ends when its rows take this many bytes as Arrow arrays, however few they are.
 /// Two of them, and what encoding them needs, stay well below a gigabyte.
 const ROW_GROUP_ARROW_BYTES: u64 = 64 << 20;
-
-/// Bytes of one part of an upload: object stores take at least 5 MiB and at most 10,000 parts.
-const PART_BYTES: usize = 16 << 20;
-
-/// Parts of an upload under way at the same time.
-const PARALLEL_PARTS: usize = 4;
 
 /// How to write a table.
 #[derive(Debug, Clone)]
@@ -459,82 +454,6 @@ fn join(zones: &[ZoneMap]) -> Result<ZoneMap> {
         null_count: zones.iter().flat_map(|z| z.null_count.iter()).collect(),
         exact: zones.iter().flat_map(|z| z.exact.iter()).collect(),
     })
-}
-
-/// The object as it grows.
-#[derive(Debug)]
-struct Output {
-    store: Arc<dyn ObjectStore>,
-    location: Path,
-    /// The start of the file, until the upload is open.
-    header: Option<Bytes>,
-    upload: Option<WriteMultipart>,
-    /// Bytes so far.
-    offset: u64,
-}
-
-impl Output {
-    fn new(store: Arc<dyn ObjectStore>, location: Path, header: Vec<u8>) -> Self {
-        Self {
-            store,
-            location,
-            header: Some(header.into()),
-            upload: None,
-            offset: 0,
-        }
-    }
-
-    /// Starts the upload, the first time.
-    async fn open(&mut self) -> Result<()> {
-        if self.header.is_some() {
-            let upload = self.store.put_multipart(&self.location).await?;
-            self.upload = Some(WriteMultipart::new_with_chunk_size(upload, PART_BYTES));
-        }
-        match self.header.take() {
-            Some(header) => self.put(header),
-            None => Ok(()),
-        }
-    }
-
-    fn put(&mut self, bytes: Bytes) -> Result<()> {
-        let Some(upload) = &mut self.upload else {
-            return Err(Error::Internal("the output is not open".into()));
-        };
-        self.offset += bytes.len() as u64;
-        upload.put(bytes);
-        Ok(())
-    }
-
-    /// Waits until few parts are under way.
-    async fn wait(&mut self) -> Result<()> {
-        if let Some(upload) = &mut self.upload {
-            upload.wait_for_capacity(PARALLEL_PARTS).await?;
-        }
-        Ok(())
-    }
-
-    async fn complete(&mut self) -> Result<()> {
-        if let Some(upload) = self.upload.take() {
-            upload.finish().await?;
-        }
-        Ok(())
-    }
-
-    async fn abort(&mut self) -> Result<()> {
-        if let Some(upload) = self.upload.take() {
-            upload.abort().await?;
-        }
-        Ok(())
-    }
-
-    /// Stores do not all clean up when an upload is dropped; without a runtime, that has to do.
-    fn abort_in_background(&mut self) {
-        if let (Some(upload), Ok(runtime)) =
-            (self.upload.take(), tokio::runtime::Handle::try_current())
-        {
-            runtime.spawn(upload.abort());
-        }
-    }
 }
 
 #[cfg(test)]
