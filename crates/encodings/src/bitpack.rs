@@ -124,6 +124,19 @@ dispatched! {
     }
 }
 
+/// One residual of a packed vector.
+#[inline]
+pub(crate) fn get(packed: &[u8], width: usize, row: usize) -> u32 {
+    let (words, _) = packed.as_chunks::<4>();
+    let (lane, bit) = (row % LANES, row / LANES * width);
+    let word = |line: usize| {
+        let word = words.get(line * LANES + lane).copied();
+        u64::from(u32::from_le_bytes(word.unwrap_or_default()))
+    };
+    let pair = word(bit / 32) | word(bit / 32 + 1) << 32;
+    (pair >> (bit % 32)) as u32 & low_mask(width)
+}
+
 dispatched! {
     /// Which residuals of a packed vector lie in `low..=low + span`, without storing them.
     pub(crate) fn in_range(packed: &[u8], width: usize, low: u32, span: u32, out: &mut Mask) {
@@ -171,7 +184,7 @@ mod tests {
     use super::*;
 
     /// The layout, read bit by bit: the oracle.
-    fn get(packed: &[u8], width: usize, i: usize) -> u32 {
+    fn oracle(packed: &[u8], width: usize, i: usize) -> u32 {
         let (lane, row) = (i % LANES, i / LANES);
         (0..width).fold(0, |value, bit| {
             let at = row * width + bit;
@@ -199,11 +212,9 @@ mod tests {
             unpack(&packed, width, &mut unpacked);
             assert_eq!(unpacked, values, "width {width}");
             for i in (0..VECTOR_LEN).step_by(13) {
-                assert_eq!(
-                    get(&packed, width, i),
-                    values[i],
-                    "width {width}, value {i}"
-                );
+                let context = format!("width {width}, value {i}");
+                assert_eq!(oracle(&packed, width, i), values[i], "{context}");
+                assert_eq!(get(&packed, width, i), values[i], "{context}");
             }
         }
     }

@@ -624,7 +624,10 @@ impl Column {
     ) -> Result<()> {
         match &self.body.values {
             _ if selection.is_empty() => {}
-            Values::Dict(dict) => dict.filter(&test(dict.entries())?, selection)?,
+            // fewer tests than rows: otherwise the rows themselves are tested
+            Values::Dict(dict) if dict.entries().len() <= selection.count() => {
+                dict.filter(&test(dict.entries())?, selection)?
+            }
             Values::Constant(value) => {
                 let result = test(value)?;
                 if result.is_empty() || result.is_null(0) || !result.value(0) {

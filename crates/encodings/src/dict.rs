@@ -168,8 +168,7 @@ impl Dict {
         let mut out = Vec::with_capacity(selection.count());
         let mut codes = [0u32; VECTOR_LEN];
         for selected in selection.vectors() {
-            self.codes.decode(selected.vector, 0, &mut codes)?;
-            selected.append(&codes, &mut out);
+            self.codes.select(&selected, 0, &mut codes, &mut out)?;
         }
         let entries = self.entries.len();
         let max = out.iter().copied().max().map_or(0, |max| max as usize + 1);

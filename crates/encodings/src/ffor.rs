@@ -65,6 +65,19 @@ impl Ffor {
         }
     }
 
+    /// Whether single rows of a vector can be read.
+    pub fn has_random_access(&self, vector: usize) -> bool {
+        !self.residuals.has_patches(vector)
+    }
+
+    /// One row of a vector that has random access.
+    #[inline]
+    pub fn get<T: Word>(&self, vector: usize, row: usize, reference: T) -> T {
+        reference
+            .plus(u64_at(&self.bases, vector))
+            .plus(self.residuals.get(vector, row))
+    }
+
     pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) {
         let base = u64_at(&self.bases, vector);
         if high < base {

@@ -137,21 +137,13 @@ impl Integers {
 
     fn collect<N: Native>(&self, selection: &Selection) -> Result<Vec<N>> {
         let reference = N::Word::narrow(self.reference);
-        let mut out = Vec::with_capacity(selection.count());
+        let mut out: Vec<N::Word> = Vec::with_capacity(selection.count());
         let mut words = [N::Word::default(); VECTOR_LEN];
         for selected in selection.vectors() {
-            self.ints.decode(selected.vector, reference, &mut words)?;
-            if selected.is_full() {
-                out.extend(
-                    words[..selected.rows]
-                        .iter()
-                        .map(|word| N::from_word(*word)),
-                );
-            } else {
-                selected.for_each(|row| out.push(N::from_word(words[row])));
-            }
+            self.ints
+                .select(&selected, reference, &mut words, &mut out)?;
         }
-        Ok(out)
+        Ok(out.into_iter().map(N::from_word).collect())
     }
 
     fn select_bits(&self, selection: &Selection) -> Result<arrow::buffer::BooleanBuffer> {

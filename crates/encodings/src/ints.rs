@@ -17,11 +17,15 @@ use crate::encoding::Encoding;
 use crate::error::{Result, corrupt};
 use crate::ffor::{self, Ffor};
 use crate::rle::{self, Rle};
+use crate::selection::{Selected, Selection};
 use crate::wire::{ChunkReader, ChunkWriter};
 
 const PART: &str = "integers";
 /// Vectors that the choice looks at, evenly spread.
 const SAMPLE_VECTORS: usize = 12;
+/// Up to so many rows of a vector are read one by one where the encoding can: a whole vector
+/// takes about as long as thirty rows.
+const SPARSE_ROWS: usize = 24;
 /// Nested choices (the run values of run values ...) end here.
 const MAX_NESTING: usize = 2;
 
@@ -173,6 +177,28 @@ impl Ints {
         Ok(())
     }
 
+    /// Appends the selected values of a vector; `scratch` is overwritten.
+    pub fn select<T: Word>(
+        &self,
+        selected: &Selected,
+        reference: T,
+        scratch: &mut [T; VECTOR_LEN],
+        out: &mut Vec<T>,
+    ) -> Result<()> {
+        match self {
+            Self::Ffor(ffor)
+                if selected.count <= SPARSE_ROWS && ffor.has_random_access(selected.vector) =>
+            {
+                selected.for_each(|row| out.push(ffor.get(selected.vector, row, reference)));
+            }
+            _ => {
+                self.decode(selected.vector, reference, scratch)?;
+                selected.append(scratch, out);
+            }
+        }
+        Ok(())
+    }
+
     /// Which rows of a vector hold a value in `low..=high`. Bits beyond the end are arbitrary.
     pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) -> Result<()> {
         match self {
@@ -235,12 +261,7 @@ const MAX_BITMAP: u64 = 1 << 20;
 
 impl Ints {
     /// Keeps the selected rows whose value is one of `set`, which ascends.
-    pub fn filter_in(
-        &self,
-        set: &[u64],
-        negated: bool,
-        selection: &mut crate::selection::Selection,
-    ) -> Result<()> {
+    pub fn filter_in(&self, set: &[u64], negated: bool, selection: &mut Selection) -> Result<()> {
         let ranges: Vec<&[u64]> = set.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
         let flip = if negated { u64::MAX } else { 0 };
         if ranges.len() <= MAX_RANGES {

@@ -160,6 +160,17 @@ impl Residuals {
         !self.patches.is_empty(vector)
     }
 
+    /// One residual, before patches.
+    #[inline]
+    pub fn get(&self, vector: usize, row: usize) -> u64 {
+        let (packed, width) = (self.packed(vector), self.width(vector));
+        let low = u64::from(bitpack::get(packed, width.min(32), row));
+        match packed.get(32 * LINE_BYTES..) {
+            Some(high) if width > 32 => low | u64::from(bitpack::get(high, width - 32, row)) << 32,
+            _ => low,
+        }
+    }
+
     /// The residuals as words, before patches. For vectors of width up to 32.
     pub fn unpack_words(&self, vector: usize, out: &mut Words) {
         bitpack::unpack(self.packed(vector), self.width(vector).min(32), out);
