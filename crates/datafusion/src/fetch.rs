@@ -53,6 +53,8 @@ pub(crate) struct Group {
     pub(crate) columns: Columns,
     /// What to evaluate, cheapest first.
     pub(crate) conjuncts: Vec<Arc<Conjunct>>,
+    /// Of the filters that the conjuncts come from.
+    pub(crate) generation: u64,
     /// The vectors that zone maps have left; `None`: all.
     vectors: Option<BooleanBuffer>,
     next_vector: usize,
@@ -66,6 +68,7 @@ pub(crate) struct Group {
 pub(crate) struct Request {
     pub(crate) row_group: usize,
     pub(crate) conjuncts: Vec<Arc<Conjunct>>,
+    pub(crate) generation: u64,
     /// Columns to read besides those of the conjuncts.
     pub(crate) payload: Vec<usize>,
     /// Covers all of them.
@@ -75,7 +78,7 @@ pub(crate) struct Request {
 impl Group {
     /// Reads a row group; `None` when zone maps rule out all its vectors.
     pub(crate) async fn load(file: Arc<ScanFile>, request: Request) -> Result<Option<Self>> {
-        let Request { row_group, mut conjuncts, payload, reservation } = request;
+        let Request { row_group, mut conjuncts, generation, payload, reservation } = request;
         let rows = file.metadata.row_group(row_group).rows;
         let vectors = prune_vectors(&file, row_group, rows, &mut conjuncts).await?;
         if vectors.as_ref().is_some_and(|vectors| vectors.count_set_bits() == 0) {
@@ -91,6 +94,7 @@ impl Group {
             rows,
             columns,
             conjuncts,
+            generation,
             vectors,
             next_vector: 0,
             has_survivors: false,

@@ -176,6 +176,7 @@ pub(crate) struct Filters {
     file: Arc<Metadata>,
     exact: Vec<Arc<Conjunct>>,
     dynamic: Vec<DynamicConjunct>,
+    generation: u64,
 }
 
 impl Filters {
@@ -195,7 +196,7 @@ impl Filters {
                 exact.push(Node::lower(conjunct, file.schema())?);
             }
         }
-        Ok(Self { exact: conjuncts(exact, &file, role)?, dynamic, file })
+        Ok(Self { exact: conjuncts(exact, &file, role)?, dynamic, generation: 0, file })
     }
 
     /// Looks whether a dynamic filter has changed, and lowers it again if so.
@@ -207,7 +208,19 @@ impl Filters {
                 changed = true;
             }
         }
+        self.generation += u64::from(changed);
         changed
+    }
+
+    /// Whether a dynamic filter was not complete when the file was opened.
+    pub(crate) fn can_change(&self) -> bool {
+        let mut dynamic = self.dynamic.iter();
+        dynamic.any(|conjunct| matches!(conjunct.tracking, DynamicFilterTracking::Watching(_)))
+    }
+
+    /// Counts the changes of dynamic filters.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Whether a filter of the query rules the row group out.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
@@ -167,24 +167,31 @@ impl FileFormat for VectileFormat {
     }
 }
 
-/// The union of the columns. Metadata that differs between files is dropped.
+/// The union of the columns; those that a file lacks are nullable. Metadata that differs between
+/// files is dropped.
 fn merge(schemas: &[&SchemaRef]) -> Result<SchemaRef, ArrowError> {
     if let Some((first, rest)) = schemas.split_first()
         && rest.iter().all(|schema| schema == first)
     {
         return Ok(Arc::clone(first));
     }
-    let plain = |schema: &&SchemaRef| schema.as_ref().clone();
-    if let Ok(merged) = Schema::try_merge(schemas.iter().map(plain)) {
-        return Ok(Arc::new(merged));
-    }
-    let bare = schemas.iter().map(|schema| {
-        let fields = schema.fields().iter();
-        Schema::new(
-            fields
-                .map(|field| field.as_ref().clone().with_metadata(HashMap::new()))
-                .collect::<Vec<_>>(),
-        )
-    });
-    Schema::try_merge(bare).map(Arc::new)
+    let everywhere = |name: &str| schemas.iter().all(|schema| schema.field_with_name(name).is_ok());
+    let prepared = |keep_metadata: bool| {
+        schemas.iter().map(move |schema| {
+            let fields = schema.fields().iter().map(|field| {
+                let nullable = field.is_nullable() || !everywhere(field.name());
+                let field = field.as_ref().clone().with_nullable(nullable);
+                match keep_metadata {
+                    true => field,
+                    false => field.with_metadata(HashMap::new()),
+                }
+            });
+            let fields: Vec<Field> = fields.collect();
+            match keep_metadata {
+                true => Schema::new_with_metadata(fields, schema.metadata().clone()),
+                false => Schema::new(fields),
+            }
+        })
+    };
+    Schema::try_merge(prepared(true)).or_else(|_| Schema::try_merge(prepared(false))).map(Arc::new)
 }

@@ -134,13 +134,12 @@ impl Scan {
             let Some(mut group) = loaded else {
                 continue;
             };
-            if self.filters.refresh() {
-                if self.filters.exclude_now(group.row_group) {
-                    self.file.metrics.row_groups_pruned_dynamic.add(1);
-                    continue;
-                }
-                self.relower(&mut group);
+            self.filters.refresh();
+            if self.filters.exclude_now(group.row_group) {
+                self.file.metrics.row_groups_pruned_dynamic.add(1);
+                continue;
             }
+            self.relower(&mut group);
             if self.wants_more_than(&group) {
                 self.prefetch = self.start_fetch()?;
             }
@@ -180,15 +179,20 @@ impl Scan {
             }
             reserved?;
             self.queue.pop_front();
-            let request = Request { row_group, conjuncts, payload, reservation };
+            let generation = self.filters.generation();
+            let request = Request { row_group, conjuncts, generation, payload, reservation };
             let load = Group::load(Arc::clone(&self.file), request);
             return Ok(Some(SpawnedTask::spawn(load)));
         }
         Ok(None)
     }
 
-    /// Takes up changed dynamic filters as far as their columns have been read.
+    /// Takes up dynamic filters that have changed, as far as their columns have been read.
     fn relower(&self, group: &mut Group) {
+        if group.generation == self.filters.generation() {
+            return;
+        }
+        group.generation = self.filters.generation();
         let mut conjuncts = self.filters.for_row_group(group.row_group);
         conjuncts.retain(|conjunct| {
             let mut columns = conjunct.columns.iter();
@@ -202,14 +206,11 @@ impl Scan {
         let Some(mut group) = self.group.take() else {
             return Ok(());
         };
-        if self.filters.refresh() {
-            if self.filters.exclude_now(group.row_group) {
-                return Ok(());
-            }
-            self.relower(&mut group);
-        } else {
-            group.conjuncts.retain(|conjunct| conjunct.pays());
+        if self.filters.refresh() && self.filters.exclude_now(group.row_group) {
+            return Ok(());
         }
+        self.relower(&mut group);
+        group.conjuncts.retain(|conjunct| conjunct.pays());
         let Some(mut selection) = group.next_window(self.window.vectors) else {
             return Ok(());
         };
@@ -252,6 +253,10 @@ impl Scan {
         }
         if group.is_last_window() {
             self.survivors_expected = group.has_survivors;
+            // What is held back may be just what tightens a dynamic filter.
+            if self.filters.can_change() {
+                self.output.flush()?;
+            }
         } else {
             self.group = Some(group);
         }

@@ -49,7 +49,7 @@ async fn joins_have_the_same_answers() {
 async fn a_top_k_prunes_as_it_tightens() {
     let fixture = Fixture::new().await;
     fixture.run("SET datafusion.execution.target_partitions = 1").await.unwrap();
-    let (plan, rows) = fixture.executed("SELECT id, view FROM packed ORDER BY id DESC LIMIT 5").await;
+    let (plan, rows) = fixture.executed("SELECT id, text FROM packed ORDER BY id DESC LIMIT 5").await;
     assert_eq!(rows, 5);
     // The last row group is scanned first, and rules out the others.
     assert!(metric(&plan, "row_groups_pruned_dynamic_filter") >= 1);
@@ -71,7 +71,7 @@ async fn aggregates_have_the_same_answers() {
     let fixture = Fixture::new().await;
     for sql in [
         "SELECT name, count(*), min(int), max(float), sum(price) FROM {t} GROUP BY name ORDER BY name",
-        "SELECT min(id), max(id), min(float), max(float), min(name), max(view) FROM {t}",
+        "SELECT min(id), max(id), min(float), max(float), min(name), max(text) FROM {t}",
         "SELECT min(date), max(time), count(int), count(void) FROM {t}",
         "SELECT min(id) FROM {t} WHERE int > 100",
         "SELECT id, row_number() OVER (PARTITION BY name ORDER BY id) FROM {t} WHERE id < 300 ORDER BY id",

@@ -1,6 +1,5 @@
 //! Damaged files, too little memory, cancellation.
 
-use std::error::Error as _;
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,7 +95,7 @@ async fn memory_comes_from_the_pool() {
     vectile_datafusion::register(&ctx).unwrap();
     let tight = Fixture { ctx, dir: tempfile::tempdir().unwrap() };
     tight.register("packed", &fixture.path("packed.vectile")).await;
-    let error = tight.run("SELECT id, view FROM packed").await.unwrap_err();
+    let error = tight.run("SELECT id, text FROM packed").await.unwrap_err();
     let error = error.find_root().to_string();
     assert!(error.contains("VectileScan"), "{error}");
 }

@@ -18,7 +18,7 @@ async fn every_type_comes_back_as_it_was_written() {
 async fn expressions_are_evaluated_in_the_scan() {
     let fixture = Fixture::new().await;
     for projection in [
-        "id, id, int",
+        "id, id AS again, int",
         "one, id",
         "int + byte AS sum, name",
         "nested['x'] AS x, id",

@@ -1,16 +1,24 @@
 //! Statistics say no more than is true.
 
-use datafusion::common::ScalarValue;
+use std::sync::Arc;
+
 use datafusion::common::stats::Precision;
+use datafusion::common::{ScalarValue, Statistics};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use crate::support::{Fixture, ROWS};
+
+fn statistics_of(plan: &Arc<dyn ExecutionPlan>) -> Arc<Statistics> {
+    StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).unwrap()
+}
 
 #[tokio::test]
 async fn are_exact_where_they_can_be() {
     let fixture = Fixture::new().await;
     let plan = fixture.ctx.sql("SELECT * FROM packed").await.unwrap();
     let plan = plan.create_physical_plan().await.unwrap();
-    let statistics = plan.partition_statistics(None).unwrap();
+    let statistics = statistics_of(&plan);
     assert_eq!(statistics.num_rows, Precision::Exact(ROWS));
     let column = |name: &str| {
         let index = plan.schema().index_of(name).unwrap();
@@ -41,7 +49,7 @@ async fn are_not_exact_below_a_filter() {
     let fixture = Fixture::new().await;
     let plan = fixture.ctx.sql("SELECT id FROM packed WHERE int > 3").await.unwrap();
     let plan = plan.create_physical_plan().await.unwrap();
-    assert_eq!(plan.partition_statistics(None).unwrap().num_rows.is_exact(), Some(false));
+    assert_eq!(statistics_of(&plan).num_rows.is_exact(), Some(false));
     fixture.same("SELECT count(*), min(id), max(id) FROM {t} WHERE int > 3").await;
 }
 

@@ -169,7 +169,7 @@ pub fn table() -> RecordBatch {
     let price = price.with_precision_and_scale(15, 2).unwrap();
     let word = |i: usize| ["apple", "banana", "cherry", "", "élan", "zebra"][hash(i) % 6];
     let name: StringArray = column(|i| (i % 13 != 5).then(|| word(i)));
-    let view: StringViewArray = column(|i| Some(format!("{} number {}", word(i), hash(i))));
+    let text: StringViewArray = column(|i| Some(format!("{} number {}", word(i), hash(i))));
     let bytes: BinaryArray = BinaryArray::from_iter((0..ROWS).map(|i| {
         (i % 5 != 0).then(|| hash(i).to_le_bytes()[..i % 4].to_vec())
     }));
@@ -196,7 +196,7 @@ pub fn table() -> RecordBatch {
         ("time", Arc::new(time)),
         ("price", Arc::new(price)),
         ("name", Arc::new(name)),
-        ("view", Arc::new(view)),
+        ("text", Arc::new(text)),
         ("bytes", Arc::new(bytes)),
         ("dict", Arc::new(dict)),
         ("list", Arc::new(list)),
