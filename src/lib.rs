@@ -1,1 +1,31 @@
-//! Vectile.
+//! Arrow tables that stay compressed and answer SQL.
+//!
+//! This package is what an application depends on: it re-exports the layers.
+//!
+//! - [`datafusion`]: Vectile tables in a DataFusion session, through SQL or as data frames.
+//! - [`file`](mod@file): the container; writing batches, reading footers and row groups.
+//! - [`encodings`]: encoding, filtering and decoding single columns.
+//!
+//! ```
+//! use datafusion::prelude::SessionContext;
+//! use vectile::datafusion::{VectileReadOptions, VectileSessionContextExt, register};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> datafusion::error::Result<()> {
+//! let ctx = SessionContext::new();
+//! register(&ctx)?;
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("points.vectile").display().to_string();
+//! let copy = format!("COPY (VALUES (1, 0.5), (2, 1.5)) TO '{path}' STORED AS VECTILE");
+//! ctx.sql(&copy).await?.collect().await?;
+//!
+//! ctx.register_vectile("points", &path, VectileReadOptions::default()).await?;
+//! let above = ctx.sql("SELECT column1 FROM points WHERE column2 > 1").await?;
+//! assert_eq!(above.count().await?, 1);
+//! # Ok(())
+//! # }
+//! ```
+
+pub use vectile_datafusion as datafusion;
+pub use vectile_encodings as encodings;
+pub use vectile_file as file;
