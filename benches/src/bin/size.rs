@@ -1,0 +1,138 @@
+//! Claim: TPC-H and the sample data take no more bytes than Parquet with zstd(3).
+//!
+//! `cargo run --release --bin size -- [SCALE]`, default 1. Sizes are of whole files and, per
+//! column, of its chunks with their statistics.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::ObjectStoreExt;
+use object_store::local::LocalFileSystem;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use vectile_benches::report::print_table;
+use vectile_benches::{Result, data};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let scale: f64 = std::env::args().nth(1).map_or(Ok(1.0), |s| s.parse())?;
+    let tpch = data::tpch(scale).await?;
+    let mut totals = (0, 0);
+    println!("## TPC-H at scale {scale}\n");
+    for table in data::TABLES {
+        let (vectile, parquet) = compare(table, &tpch).await?;
+        totals = (totals.0 + vectile, totals.1 + parquet);
+    }
+    println!("## nycflights13\n");
+    let sample = sample_data().await?;
+    for table in ["flights", "weather", "planes", "airports", "airlines"] {
+        let (vectile, parquet) = compare(table, &sample).await?;
+        totals = (totals.0 + vectile, totals.1 + parquet);
+    }
+    println!(
+        "total: Vectile {}, Parquet zstd(3) {}, ratio {:.3}",
+        mb(totals.0),
+        mb(totals.1),
+        totals.0 as f64 / totals.1 as f64
+    );
+    Ok(())
+}
+
+/// The sample tables, written again by both writers from the shipped Parquet files.
+async fn sample_data() -> Result<PathBuf> {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/nycflights13");
+    let folder = data::folder().join("nycflights13");
+    std::fs::create_dir_all(&folder)?;
+    let folder = folder.canonicalize()?;
+    for entry in std::fs::read_dir(shipped)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|e| e != "parquet") {
+            continue;
+        }
+        let rows = || -> Result<_> {
+            Ok(ParquetRecordBatchReaderBuilder::try_new(File::open(&path)?)?.build()?)
+        };
+        let schema = arrow::array::RecordBatchReader::schema(&rows()?);
+        let name = folder.join(path.file_name().unwrap_or_default());
+        data::write_parquet(&name, Arc::clone(&schema), rows()?.map_while(Result::ok))?;
+        data::write_vectile(
+            &name.with_extension("vectile"),
+            schema,
+            rows()?.map_while(Result::ok),
+        )
+        .await?;
+    }
+    Ok(folder)
+}
+
+fn mb(bytes: u64) -> String {
+    format!("{:.2} MB", bytes as f64 / 1e6)
+}
+
+async fn compare(table: &str, folder: &Path) -> Result<(u64, u64)> {
+    let vectile = folder.join(format!("{table}.vectile"));
+    let parquet = folder.join(format!("{table}.parquet"));
+    let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
+    let object = store
+        .head(&object_store::path::Path::from_absolute_path(&vectile)?)
+        .await?;
+    let metadata = vectile_file::read_metadata(&store, &object).await?;
+
+    let mut parquet_columns = BTreeMap::<String, u64>::new();
+    for group in SerializedFileReader::new(File::open(&parquet)?)?
+        .metadata()
+        .row_groups()
+    {
+        for column in group.columns() {
+            let name = column
+                .column_path()
+                .parts()
+                .first()
+                .cloned()
+                .unwrap_or_default();
+            *parquet_columns.entry(name).or_default() += column.compressed_size() as u64;
+        }
+    }
+    let mut rows = vec![];
+    for (i, field) in metadata.schema().fields().iter().enumerate() {
+        let chunks: Vec<_> = metadata
+            .row_groups()
+            .iter()
+            .map(|group| &group.columns[i])
+            .collect();
+        let bytes: u64 = chunks.iter().map(|chunk| chunk.encoded_bytes()).sum();
+        let arrow: u64 = chunks.iter().map(|chunk| chunk.arrow_bytes).sum();
+        let theirs = parquet_columns.get(field.name()).copied().unwrap_or(0);
+        let encoding = chunks.first().map_or("", |chunk| &chunk.encoding);
+        rows.push(vec![
+            field.name().clone(),
+            encoding.to_string(),
+            mb(arrow),
+            mb(bytes),
+            mb(theirs),
+            format!("{:.2}", bytes as f64 / theirs as f64),
+        ]);
+    }
+    let sizes = (
+        std::fs::metadata(&vectile)?.len(),
+        std::fs::metadata(&parquet)?.len(),
+    );
+    rows.push(vec![
+        "whole file".into(),
+        String::new(),
+        String::new(),
+        mb(sizes.0),
+        mb(sizes.1),
+        format!("{:.2}", sizes.0 as f64 / sizes.1 as f64),
+    ]);
+    println!("### {table}\n");
+    print_table(
+        &["column", "encoding", "Arrow", "Vectile", "Parquet", "ratio"],
+        &rows,
+    );
+    println!();
+    Ok(sizes)
+}
