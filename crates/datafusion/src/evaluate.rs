@@ -25,7 +25,11 @@ impl Columns {
     /// No column of `row_group` yet.
     pub(crate) fn new(metadata: Arc<Metadata>, row_group: usize) -> Self {
         let columns = vec![None; metadata.schema().fields().len()];
-        Self { metadata, row_group, columns }
+        Self {
+            metadata,
+            row_group,
+            columns,
+        }
     }
 
     /// Takes what was read into `columns`.
@@ -134,7 +138,10 @@ fn narrow_per_value(test: &Test, columns: &Columns, selection: &mut Selection) -
 
 /// Decodes the selected rows of the test's columns.
 fn narrow_rows(test: &Test, columns: &Columns, selection: &mut Selection) -> Result<()> {
-    let values = test.columns.iter().map(|&index| columns.select(index, selection));
+    let values = test
+        .columns
+        .iter()
+        .map(|&index| columns.select(index, selection));
     let values: Vec<ArrayRef> = values.collect::<Result<_>>()?;
     let passed = test.evaluate(values, selection.count())?;
     selection.and_boolean(&passed);

@@ -29,10 +29,25 @@ pub(crate) struct ScanFile {
 
 impl ScanFile {
     /// Reads the values of `data` and the zone maps of `zones`.
-    async fn read(&self, row_group: usize, data: Vec<usize>, zones: Vec<usize>) -> Result<RowGroupData> {
-        let fetch = Fetch { row_group, data, zones };
-        let read =
-            read_row_group(&self.store, &self.location, &self.metadata, &fetch, &self.options).await;
+    async fn read(
+        &self,
+        row_group: usize,
+        data: Vec<usize>,
+        zones: Vec<usize>,
+    ) -> Result<RowGroupData> {
+        let fetch = Fetch {
+            row_group,
+            data,
+            zones,
+        };
+        let read = read_row_group(
+            &self.store,
+            &self.location,
+            &self.metadata,
+            &fetch,
+            &self.options,
+        )
+        .await;
         let read = read.map_err(error::file)?;
         self.metrics.bytes_scanned.add(read.bytes_read as usize);
         Ok(read)
@@ -41,8 +56,12 @@ impl ScanFile {
     /// Bytes of the values of `columns`.
     pub(crate) fn data_bytes(&self, row_group: usize, columns: &[usize]) -> usize {
         let group = self.metadata.row_group(row_group);
-        let chunks = columns.iter().filter_map(|&column| group.columns.get(column));
-        chunks.map(|chunk| (chunk.data.end - chunk.data.start) as usize).sum()
+        let chunks = columns
+            .iter()
+            .filter_map(|&column| group.columns.get(column));
+        chunks
+            .map(|chunk| (chunk.data.end - chunk.data.start) as usize)
+            .sum()
     }
 }
 
@@ -78,10 +97,19 @@ pub(crate) struct Request {
 impl Group {
     /// Reads a row group; `None` when zone maps rule out all its vectors.
     pub(crate) async fn load(file: Arc<ScanFile>, request: Request) -> Result<Option<Self>> {
-        let Request { row_group, mut conjuncts, generation, payload, reservation } = request;
+        let Request {
+            row_group,
+            mut conjuncts,
+            generation,
+            payload,
+            reservation,
+        } = request;
         let rows = file.metadata.row_group(row_group).rows;
         let vectors = prune_vectors(&file, row_group, rows, &mut conjuncts).await?;
-        if vectors.as_ref().is_some_and(|vectors| vectors.count_set_bits() == 0) {
+        if vectors
+            .as_ref()
+            .is_some_and(|vectors| vectors.count_set_bits() == 0)
+        {
             return Ok(None);
         }
         let data = columns_of(&conjuncts, payload);
@@ -104,12 +132,16 @@ impl Group {
 
     /// Reads the columns of `payload` that are missing.
     pub(crate) async fn load_payload(&mut self, file: &ScanFile, payload: &[usize]) -> Result<()> {
-        let missing: Vec<usize> =
-            payload.iter().copied().filter(|&column| !self.columns.has(column)).collect();
+        let missing: Vec<usize> = payload
+            .iter()
+            .copied()
+            .filter(|&column| !self.columns.has(column))
+            .collect();
         if missing.is_empty() {
             return Ok(());
         }
-        self.reservation.try_grow(file.data_bytes(self.row_group, &missing))?;
+        self.reservation
+            .try_grow(file.data_bytes(self.row_group, &missing))?;
         let read = file.read(self.row_group, missing, Vec::new()).await?;
         self.columns.add(read.columns);
         Ok(())
@@ -166,7 +198,9 @@ async fn prune_vectors(
     let count = rows.div_ceil(VECTOR_LEN);
     let mut zoned = Vec::new();
     for conjunct in conjuncts.iter() {
-        conjunct.node.visit_leaf_columns(&mut |column| zoned.push(column));
+        conjunct
+            .node
+            .visit_leaf_columns(&mut |column| zoned.push(column));
     }
     zoned.sort_unstable();
     zoned.dedup();
@@ -178,7 +212,11 @@ async fn prune_vectors(
     let lengths = (0..count).map(|vector| VECTOR_LEN.min(rows - vector * VECTOR_LEN) as u64);
     let containers = Containers {
         rows: &UInt64Array::from_iter_values(lengths),
-        zones: |column| zones.get(column).and_then(|zone: &Option<ZoneMap>| zone.as_ref()),
+        zones: |column| {
+            zones
+                .get(column)
+                .and_then(|zone: &Option<ZoneMap>| zone.as_ref())
+        },
     };
     let mut left = BooleanBuffer::new_set(count);
     let mut undecided = Vec::with_capacity(conjuncts.len());

@@ -89,7 +89,8 @@ impl Conjunct {
         let seen = selection.count() as u64;
         narrow(&self.node, columns, selection)?;
         self.rows_seen.fetch_add(seen, Ordering::Relaxed);
-        self.rows_kept.fetch_add(selection.count() as u64, Ordering::Relaxed);
+        self.rows_kept
+            .fetch_add(selection.count() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -129,7 +130,10 @@ fn cost(node: &Node, schema: &Schema) -> u32 {
         Node::PerValue(_) => 8,
         Node::Rows(test) => 10 + test.columns.len() as u32,
         Node::And(children) | Node::Or(children) => {
-            1 + children.iter().map(|child| cost(child, schema)).sum::<u32>()
+            1 + children
+                .iter()
+                .map(|child| cost(child, schema))
+                .sum::<u32>()
         }
     }
 }
@@ -144,7 +148,11 @@ struct DynamicConjunct {
 impl DynamicConjunct {
     fn new(expr: Arc<dyn PhysicalExpr>, file: &Metadata) -> Self {
         let tracking = DynamicFilterTracking::classify(&expr);
-        let mut conjunct = Self { expr, tracking, parts: Vec::new() };
+        let mut conjunct = Self {
+            expr,
+            tracking,
+            parts: Vec::new(),
+        };
         conjunct.lower(file);
         conjunct
     }
@@ -168,7 +176,9 @@ fn lower_dynamic(expr: &Arc<dyn PhysicalExpr>, file: &Metadata) -> Result<Vec<Ar
 
 fn conjuncts(nodes: Vec<Node>, file: &Metadata, role: Role) -> Result<Vec<Arc<Conjunct>>> {
     let parts = Node::conjunction(nodes)?.into_iter();
-    parts.map(|node| Conjunct::try_new(node, file, role).map(Arc::new)).collect()
+    parts
+        .map(|node| Conjunct::try_new(node, file, role).map(Arc::new))
+        .collect()
 }
 
 /// All filters of a scan of one file.
@@ -190,20 +200,32 @@ impl Filters {
         let mut exact = Vec::new();
         let mut dynamic = Vec::new();
         for conjunct in predicate.into_iter().flat_map(split_conjunction) {
-            if conjunct.downcast_ref::<DynamicFilterPhysicalExpr>().is_some() {
+            if conjunct
+                .downcast_ref::<DynamicFilterPhysicalExpr>()
+                .is_some()
+            {
                 dynamic.push(DynamicConjunct::new(Arc::clone(conjunct), &file));
             } else {
                 exact.push(Node::lower(conjunct, file.schema())?);
             }
         }
-        Ok(Self { exact: conjuncts(exact, &file, role)?, dynamic, generation: 0, file })
+        Ok(Self {
+            exact: conjuncts(exact, &file, role)?,
+            dynamic,
+            generation: 0,
+            file,
+        })
     }
 
     /// Looks whether a dynamic filter has changed, and lowers it again if so.
     pub(crate) fn refresh(&mut self) -> bool {
         let mut changed = false;
         for conjunct in &mut self.dynamic {
-            if conjunct.tracking.watcher().is_some_and(|watcher| watcher.changed()) {
+            if conjunct
+                .tracking
+                .watcher()
+                .is_some_and(|watcher| watcher.changed())
+            {
                 conjunct.lower(&self.file);
                 changed = true;
             }
@@ -225,7 +247,9 @@ impl Filters {
 
     /// Whether a filter of the query rules the row group out.
     pub(crate) fn exclude(&self, row_group: usize) -> bool {
-        self.exact.iter().any(|conjunct| conjunct.excludes(row_group))
+        self.exact
+            .iter()
+            .any(|conjunct| conjunct.excludes(row_group))
     }
 
     /// Whether there are filters of the query, and they cover the row group.
@@ -235,7 +259,9 @@ impl Filters {
 
     /// Whether zone maps of the lowered filters cannot answer a part of the query's filters.
     pub(crate) fn has_tests(&self) -> bool {
-        self.exact.iter().any(|conjunct| conjunct.node.stage() != Stage::Encoded)
+        self.exact
+            .iter()
+            .any(|conjunct| conjunct.node.stage() != Stage::Encoded)
     }
 
     /// Whether a dynamic filter rules the row group out.
@@ -276,7 +302,10 @@ pub(crate) fn describe(
         (Stage::Decoded, Vec::new()),
     ];
     for conjunct in split_conjunction(predicate) {
-        if conjunct.downcast_ref::<DynamicFilterPhysicalExpr>().is_some() {
+        if conjunct
+            .downcast_ref::<DynamicFilterPhysicalExpr>()
+            .is_some()
+        {
             continue;
         }
         let Ok(node) = Node::lower(conjunct, schema) else {

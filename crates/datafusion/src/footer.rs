@@ -45,7 +45,10 @@ pub(crate) async fn footer(
     let metadata = Arc::new(read_metadata(store, object).await.map_err(error::file)?);
     if let Some(cache) = cache {
         let footer = Arc::new(CachedFooter(Arc::clone(&metadata)));
-        cache.put(&object.location, CachedFileMetadataEntry::new(object.clone(), footer));
+        cache.put(
+            &object.location,
+            CachedFileMetadataEntry::new(object.clone(), footer),
+        );
     }
     Ok(metadata)
 }

@@ -102,7 +102,11 @@ impl FileFormat for VectileFormat {
         objects: &[ObjectMeta],
     ) -> Result<SchemaRef> {
         let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
-        let concurrency = state.config_options().execution.meta_fetch_concurrency.get();
+        let concurrency = state
+            .config_options()
+            .execution
+            .meta_fetch_concurrency
+            .get();
         let footers = futures::stream::iter(objects)
             .map(|object| {
                 let cache = Arc::clone(&cache);
@@ -115,8 +119,10 @@ impl FileFormat for VectileFormat {
             .buffer_unordered(concurrency);
         let mut footers: Vec<_> = footers.try_collect().await?;
         footers.sort_by(|(a, _), (b, _)| a.location.cmp(&b.location));
-        let schemas: Vec<&SchemaRef> =
-            footers.iter().map(|(_, metadata)| metadata.schema()).collect();
+        let schemas: Vec<&SchemaRef> = footers
+            .iter()
+            .map(|(_, metadata)| metadata.schema())
+            .collect();
         Ok(merge(&schemas)?)
     }
 
@@ -143,7 +149,9 @@ impl FileFormat for VectileFormat {
             .clone()
             .with_runtime(state.runtime_env())
             .with_options(VectileOptions::of(state.config_options()));
-        let conf = FileScanConfigBuilder::from(conf).with_source(Arc::new(source)).build();
+        let conf = FileScanConfigBuilder::from(conf)
+            .with_source(Arc::new(source))
+            .build();
         Ok(DataSourceExec::from_data_source(conf))
     }
 
@@ -159,7 +167,11 @@ impl FileFormat for VectileFormat {
         }
         let session = VectileOptions::of(state.config_options());
         let sink = VectileSink::try_new(conf, &self.options, &session)?;
-        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), order_requirements)))
+        Ok(Arc::new(DataSinkExec::new(
+            input,
+            Arc::new(sink),
+            order_requirements,
+        )))
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
@@ -175,7 +187,11 @@ fn merge(schemas: &[&SchemaRef]) -> Result<SchemaRef, ArrowError> {
     {
         return Ok(Arc::clone(first));
     }
-    let everywhere = |name: &str| schemas.iter().all(|schema| schema.field_with_name(name).is_ok());
+    let everywhere = |name: &str| {
+        schemas
+            .iter()
+            .all(|schema| schema.field_with_name(name).is_ok())
+    };
     let prepared = |keep_metadata: bool| {
         schemas.iter().map(move |schema| {
             let fields = schema.fields().iter().map(|field| {
@@ -193,5 +209,7 @@ fn merge(schemas: &[&SchemaRef]) -> Result<SchemaRef, ArrowError> {
             }
         })
     };
-    Schema::try_merge(prepared(true)).or_else(|_| Schema::try_merge(prepared(false))).map(Arc::new)
+    Schema::try_merge(prepared(true))
+        .or_else(|_| Schema::try_merge(prepared(false)))
+        .map(Arc::new)
 }

@@ -84,14 +84,20 @@ impl fmt::Display for Stage {
 impl Node {
     /// Lowers `expr`, whose columns are those of `schema`, exactly.
     pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Self> {
-        let lowering = Lowering { schema, weaken: false };
+        let lowering = Lowering {
+            schema,
+            weaken: false,
+        };
         lowering.lower(expr, false)
     }
 
     /// Lowers `expr` to a node that selects at least the rows for which it is true, and is
     /// cheaper or prunes better. For filters that may let rows through, as dynamic ones may.
     pub(crate) fn lower_weakened(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Self> {
-        let lowering = Lowering { schema, weaken: true };
+        let lowering = Lowering {
+            schema,
+            weaken: true,
+        };
         lowering.lower(expr, false)
     }
 
@@ -110,9 +116,11 @@ impl Node {
             Self::Constant(_) | Self::Leaf(_) => Stage::Encoded,
             Self::PerValue(_) => Stage::PerValue,
             Self::Rows(_) => Stage::Decoded,
-            Self::And(children) | Self::Or(children) => {
-                children.iter().map(Self::stage).max().unwrap_or(Stage::Encoded)
-            }
+            Self::And(children) | Self::Or(children) => children
+                .iter()
+                .map(Self::stage)
+                .max()
+                .unwrap_or(Stage::Encoded),
         }
     }
 
@@ -133,7 +141,9 @@ impl Node {
         match self {
             Self::Leaf(leaf) => visit(leaf.column),
             Self::And(children) | Self::Or(children) => {
-                children.iter().for_each(|child| child.visit_leaf_columns(visit));
+                children
+                    .iter()
+                    .for_each(|child| child.visit_leaf_columns(visit));
             }
             Self::Constant(_) | Self::PerValue(_) | Self::Rows(_) => {}
         }
@@ -203,8 +213,16 @@ fn push_conjunct(parts: &mut Vec<Node>, leaf: Leaf) {
 /// The range between a lower and an upper bound; `None` unless that is what `a` and `b` are.
 fn join_ranges(a: &Predicate, b: &Predicate) -> Option<Predicate> {
     let (
-        Predicate::Range { low: low_a, high: high_a, negated: false },
-        Predicate::Range { low: low_b, high: high_b, negated: false },
+        Predicate::Range {
+            low: low_a,
+            high: high_a,
+            negated: false,
+        },
+        Predicate::Range {
+            low: low_b,
+            high: high_b,
+            negated: false,
+        },
     ) = (a, b)
     else {
         return None;
@@ -214,7 +232,11 @@ fn join_ranges(a: &Predicate, b: &Predicate) -> Option<Predicate> {
         (Bound::Unbounded, high, low, Bound::Unbounded) => (low, high),
         _ => return None,
     };
-    Some(Predicate::Range { low: low.clone(), high: high.clone(), negated: false })
+    Some(Predicate::Range {
+        low: low.clone(),
+        high: high.clone(),
+        negated: false,
+    })
 }
 
 /// Adds `leaf`, joining `a = 1` and `a IN (2, 3)` into one membership test.
@@ -226,7 +248,10 @@ fn push_disjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<()> {
                 && let Some(others) = points(&other.predicate)
             {
                 let values = sort(&concat(&[others.as_ref(), values.as_ref()])?, None)?;
-                other.predicate = Predicate::In { values, negated: false };
+                other.predicate = Predicate::In {
+                    values,
+                    negated: false,
+                };
                 return Ok(());
             }
         }
@@ -238,12 +263,15 @@ fn push_disjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<()> {
 /// The values of an equality or membership test.
 fn points(predicate: &Predicate) -> Option<&ArrayRef> {
     match predicate {
-        Predicate::In { values, negated: false } => Some(values),
-        Predicate::Range { low: Bound::Included(low), high: Bound::Included(high), negated: false }
-            if Arc::ptr_eq(low, high) =>
-        {
-            Some(low)
-        }
+        Predicate::In {
+            values,
+            negated: false,
+        } => Some(values),
+        Predicate::Range {
+            low: Bound::Included(low),
+            high: Bound::Included(high),
+            negated: false,
+        } if Arc::ptr_eq(low, high) => Some(low),
         _ => None,
     }
 }
@@ -289,7 +317,10 @@ impl Lowering<'_> {
             && self.data_type(column) == Some(&DataType::Boolean)
         {
             let value = ScalarValue::Boolean(Some(!negated)).to_array()?;
-            return Ok(Node::leaf(column.index(), between(Arc::clone(&value), value, false)));
+            return Ok(Node::leaf(
+                column.index(),
+                between(Arc::clone(&value), value, false),
+            ));
         }
         if let Some(case) = expr.downcast_ref::<CaseExpr>()
             && self.weaken
@@ -307,7 +338,10 @@ impl Lowering<'_> {
 
     fn lower_binary(&self, binary: &BinaryExpr, negated: bool) -> Result<Option<Node>> {
         let children = || -> Result<[Node; 2]> {
-            Ok([self.lower(binary.left(), negated)?, self.lower(binary.right(), negated)?])
+            Ok([
+                self.lower(binary.left(), negated)?,
+                self.lower(binary.right(), negated)?,
+            ])
         };
         match (binary.op(), negated) {
             (Operator::And, false) | (Operator::Or, true) => Node::all(children()?).map(Some),
@@ -320,7 +354,8 @@ impl Lowering<'_> {
     fn lower_comparison(&self, binary: &BinaryExpr, negated: bool) -> Result<Option<Node>> {
         let column = |expr: &Arc<dyn PhysicalExpr>| expr.downcast_ref::<Column>().cloned();
         let literal = |expr: &Arc<dyn PhysicalExpr>| {
-            expr.downcast_ref::<Literal>().map(|literal| literal.value().clone())
+            expr.downcast_ref::<Literal>()
+                .map(|literal| literal.value().clone())
         };
         let (column, value, op) = if let (Some(column), Some(value)) =
             (column(binary.left()), literal(binary.right()))
@@ -364,7 +399,8 @@ impl Lowering<'_> {
             } else if &literal.value().data_type() == data_type {
                 values.push(literal.value().clone());
                 // The keys of a hash join come as a list, and a join's 0.0 matches -0.0.
-                if self.weaken && !negated
+                if self.weaken
+                    && !negated
                     && let Some(zeros) = zeros(literal.value())?
                 {
                     values.extend(zeros);
@@ -384,7 +420,10 @@ impl Lowering<'_> {
             return Ok(Some(null_test(column.index(), false)));
         }
         let values = sort(&ScalarValue::iter_to_array(values)?, None)?;
-        Ok(Some(Node::leaf(column.index(), Predicate::In { values, negated })))
+        Ok(Some(Node::leaf(
+            column.index(),
+            Predicate::In { values, negated },
+        )))
     }
 
     /// A partitioned hash join's dynamic filter sends each row to the branch of its partition. Any
@@ -406,11 +445,19 @@ impl Lowering<'_> {
         };
         let test = Test::try_new(&expr, self.schema)?;
         // A hash table looks keys up by their bits, and zeros of either sign are equal to a join.
-        if self.weaken && test.schema.fields().iter().any(|field| field.data_type().is_floating()) {
+        if self.weaken
+            && test
+                .schema
+                .fields()
+                .iter()
+                .any(|field| field.data_type().is_floating())
+        {
             return Ok(Node::Constant(true));
         }
         match test.columns.len() {
-            0 => Ok(Node::Constant(test.evaluate(Vec::new(), 1)?.true_count() == 1)),
+            0 => Ok(Node::Constant(
+                test.evaluate(Vec::new(), 1)?.true_count() == 1,
+            )),
             1 => Ok(Node::PerValue(test)),
             _ => Ok(Node::Rows(test)),
         }
@@ -425,7 +472,12 @@ fn mirrored(op: Operator) -> Option<Operator> {
     }
 }
 
-fn comparison(column: usize, op: Operator, value: &ScalarValue, negated: bool) -> Result<Option<Node>> {
+fn comparison(
+    column: usize,
+    op: Operator,
+    value: &ScalarValue,
+    negated: bool,
+) -> Result<Option<Node>> {
     let distinct = match op {
         Operator::IsDistinctFrom => Some(!negated),
         Operator::IsNotDistinctFrom => Some(negated),
@@ -461,7 +513,14 @@ fn comparison(column: usize, op: Operator, value: &ScalarValue, negated: bool) -
         true => (complement(high), complement(low)),
         false => (low, high),
     };
-    Ok(Some(Node::leaf(column, Predicate::Range { low, high, negated: false })))
+    Ok(Some(Node::leaf(
+        column,
+        Predicate::Range {
+            low,
+            high,
+            negated: false,
+        },
+    )))
 }
 
 fn complement(bound: Bound<ArrayRef>) -> Bound<ArrayRef> {
@@ -499,11 +558,22 @@ fn zeros(value: &ScalarValue) -> Result<Option<[ScalarValue; 2]>> {
 }
 
 fn between(least: ArrayRef, greatest: ArrayRef, negated: bool) -> Predicate {
-    Predicate::Range { low: Bound::Included(least), high: Bound::Included(greatest), negated }
+    Predicate::Range {
+        low: Bound::Included(least),
+        high: Bound::Included(greatest),
+        negated,
+    }
 }
 
 fn null_test(column: usize, is_null: bool) -> Node {
-    Node::leaf(column, if is_null { Predicate::IsNull } else { Predicate::IsNotNull })
+    Node::leaf(
+        column,
+        if is_null {
+            Predicate::IsNull
+        } else {
+            Predicate::IsNotNull
+        },
+    )
 }
 
 /// Whether zone maps and the encoded comparisons order the type as DataFusion does.
@@ -568,7 +638,11 @@ impl Test {
         match passed.as_boolean_opt() {
             Some(passed) => Ok(passed.clone()),
             None if passed.data_type() == &DataType::Null => Ok(BooleanArray::new_null(rows)),
-            None => exec_err!("filter {} is {}, not a boolean", self.expr, passed.data_type()),
+            None => exec_err!(
+                "filter {} is {}, not a boolean",
+                self.expr,
+                passed.data_type()
+            ),
         }
     }
 }

@@ -15,7 +15,9 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
 use datafusion::physical_expr_adapter::rewrite::rewrite_input_file_name_in_projection;
-use datafusion::physical_expr_adapter::{PhysicalExprAdapterFactory, replace_columns_with_literals};
+use datafusion::physical_expr_adapter::{
+    PhysicalExprAdapterFactory, replace_columns_with_literals,
+};
 use datafusion::physical_optimizer::pruning::FilePruner;
 use futures::{FutureExt, StreamExt};
 use object_store::ObjectStore;
@@ -112,9 +114,14 @@ impl VectileOpener {
 
     /// Predicate and projection with the partition columns' values, and the file's name, put in.
     fn with_partition_values(&self, file: &PartitionedFile) -> Result<Exprs> {
-        let columns = self.table.table_partition_cols().iter().zip(&file.partition_values);
-        let values: HashMap<String, ScalarValue> =
-            columns.map(|(field, value)| (field.name().clone(), value.clone())).collect();
+        let columns = self
+            .table
+            .table_partition_cols()
+            .iter()
+            .zip(&file.partition_values);
+        let values: HashMap<String, ScalarValue> = columns
+            .map(|(field, value)| (field.name().clone(), value.clone()))
+            .collect();
         let fix = |expr: Arc<dyn PhysicalExpr>| match values.is_empty() {
             true => Ok(expr),
             false => replace_columns_with_literals(expr, &values),
@@ -166,15 +173,19 @@ impl VectileOpener {
         exprs: &Exprs,
         range: Option<&FileRange>,
     ) -> Result<Vec<usize>> {
-        let mut row_groups: Vec<usize> =
-            (0..metadata.num_row_groups()).filter(|&i| in_range(metadata, i, range)).collect();
+        let mut row_groups: Vec<usize> = (0..metadata.num_row_groups())
+            .filter(|&i| in_range(metadata, i, range))
+            .collect();
         let count = row_groups.len();
         row_groups.retain(|&row_group| !filters.exclude(row_group));
         if let Some(predicate) = exprs.predicate.as_ref().filter(|_| filters.has_tests()) {
             let kept = pruning::row_groups(predicate, metadata, &self.metrics.pruning_errors);
             row_groups.retain(|&row_group| kept.get(row_group) != Some(&false));
         }
-        let covered = row_groups.iter().filter(|&&row_group| filters.cover(row_group)).count();
+        let covered = row_groups
+            .iter()
+            .filter(|&&row_group| filters.cover(row_group))
+            .count();
         self.metrics.row_groups.add_pruned(count - row_groups.len());
         self.metrics.row_groups.add_matched(row_groups.len());
         self.metrics.row_groups.add_fully_matched(covered);
@@ -193,7 +204,7 @@ fn in_range(metadata: &Metadata, row_group: usize, range: Option<&FileRange>) ->
 
 impl RowGroupOrder {
     /// Puts the row groups first that the query wants first.
-    fn apply(&self, row_groups: &mut Vec<usize>, metadata: &Metadata) -> Result<()> {
+    fn apply(&self, row_groups: &mut [usize], metadata: &Metadata) -> Result<()> {
         if let Some(column) = self.order.first().expr.downcast_ref::<Column>()
             && let Ok(index) = metadata.schema().index_of(column.name())
         {

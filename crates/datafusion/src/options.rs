@@ -68,7 +68,9 @@ impl TableOptions {
             } else if key == "row_group_rows" {
                 let rows = value.parse().ok().filter(|&rows: &usize| rows > 0);
                 parsed.row_group_rows = Some(rows.ok_or_else(|| {
-                    config_datafusion_err!("option 'row_group_rows' must be a positive integer, not '{value}'")
+                    config_datafusion_err!(
+                        "option 'row_group_rows' must be a positive integer, not '{value}'"
+                    )
                 })?);
             } else if own {
                 return config_err!(
@@ -86,9 +88,10 @@ impl TableOptions {
         schema: &Schema,
         parallelism: usize,
     ) -> Result<WriterOptions> {
-        let pins = self.encodings.iter().map(|(name, encoding)| {
-            Ok((column_named(schema, name)?.to_owned(), *encoding))
-        });
+        let pins = self
+            .encodings
+            .iter()
+            .map(|(name, encoding)| Ok((column_named(schema, name)?.to_owned(), *encoding)));
         Ok(WriterOptions {
             row_group_rows: self.row_group_rows.unwrap_or(session.row_group_rows),
             pins: pins.collect::<Result<_>>()?,
@@ -114,7 +117,9 @@ mod tests {
     use super::*;
 
     fn parse(options: &[(&str, &str)]) -> Result<TableOptions> {
-        let map = options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let map = options
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         TableOptions::try_from_map(&map.collect())
     }
 

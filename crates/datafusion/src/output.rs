@@ -98,7 +98,9 @@ mod tests {
         let batches: Vec<RecordBatch> = std::iter::from_fn(|| output.pop()).collect();
         let sizes: Vec<usize> = batches.iter().map(RecordBatch::num_rows).collect();
         assert_eq!(sizes, [10, 10, 10, 10, 1]);
-        let values = batches.iter().flat_map(|b| b.column(0).as_primitive::<Int32Type>().values().to_vec());
+        let values = batches
+            .iter()
+            .flat_map(|b| b.column(0).as_primitive::<Int32Type>().values().to_vec());
         assert!(values.eq(0..41));
     }
 

@@ -61,13 +61,21 @@ impl Constant {
 
 impl Projection {
     /// `exprs` are over `file`, the schema of the file, and yield `output`.
-    pub(crate) fn try_new(exprs: &ProjectionExprs, file: &Schema, output: SchemaRef) -> Result<Self> {
+    pub(crate) fn try_new(
+        exprs: &ProjectionExprs,
+        file: &Schema,
+        output: SchemaRef,
+    ) -> Result<Self> {
         let mut columns = exprs.column_indices();
         columns.sort_unstable();
         columns.dedup();
-        let outputs = exprs.iter().map(|projected| output_of(&projected.expr, &columns));
-        let fields: Vec<Arc<Field>> =
-            columns.iter().filter_map(|&column| file.fields().get(column).cloned()).collect();
+        let outputs = exprs
+            .iter()
+            .map(|projected| output_of(&projected.expr, &columns));
+        let fields: Vec<Arc<Field>> = columns
+            .iter()
+            .filter_map(|&column| file.fields().get(column).cloned())
+            .collect();
         Ok(Self {
             outputs: outputs.collect::<Result<_>>()?,
             input: Arc::new(Schema::new(fields)),
@@ -82,14 +90,23 @@ impl Projection {
     }
 
     /// The batch of `rows`, of which there are `count`.
-    pub(crate) fn batch(&self, columns: &Columns, rows: &Rows<'_>, count: usize) -> Result<RecordBatch> {
+    pub(crate) fn batch(
+        &self,
+        columns: &Columns,
+        rows: &Rows<'_>,
+        count: usize,
+    ) -> Result<RecordBatch> {
         let decoded = self.columns.iter().map(|&column| match rows {
             Rows::Range(range) => columns.decode(column, range.clone()),
             Rows::Selected(selection) => columns.select(column, selection),
         });
         let decoded: Vec<ArrayRef> = decoded.collect::<Result<_>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(count));
-        let input = match self.outputs.iter().any(|output| matches!(output, Output::Expr(_))) {
+        let input = match self
+            .outputs
+            .iter()
+            .any(|output| matches!(output, Output::Expr(_)))
+        {
             true => Some(RecordBatch::try_new_with_options(
                 Arc::clone(&self.input),
                 decoded.clone(),
@@ -106,7 +123,11 @@ impl Projection {
             }
         });
         let arrays: Vec<ArrayRef> = arrays.collect::<Result<_>>()?;
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.output), arrays, &options)?)
+        Ok(RecordBatch::try_new_with_options(
+            Arc::clone(&self.output),
+            arrays,
+            &options,
+        )?)
     }
 }
 

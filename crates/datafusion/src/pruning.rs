@@ -72,7 +72,11 @@ impl PruningStatistics for RowGroups<'_> {
 }
 
 /// The row groups `indices` by ascending minimum of a column, unknown ones last.
-pub(crate) fn sort_by_minimum(indices: &mut Vec<usize>, column: usize, metadata: &Metadata) -> Result<()> {
+pub(crate) fn sort_by_minimum(
+    indices: &mut [usize],
+    column: usize,
+    metadata: &Metadata,
+) -> Result<()> {
     let minima = &metadata.row_group_statistics(column).min;
     if minima.len() != metadata.num_row_groups() {
         return Ok(());
@@ -80,7 +84,10 @@ pub(crate) fn sort_by_minimum(indices: &mut Vec<usize>, column: usize, metadata:
     let order = arrow::array::make_comparator(
         minima,
         minima,
-        arrow::compute::SortOptions { descending: false, nulls_first: false },
+        arrow::compute::SortOptions {
+            descending: false,
+            nulls_first: false,
+        },
     )?;
     indices.sort_by(|&a, &b| order(a, b));
     Ok(())

@@ -48,7 +48,11 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
     fn with_vectile(mut self) -> Self {
         let formats = self.file_formats().get_or_insert_with(Vec::new);
         formats.push(Arc::new(VectileFormatFactory));
-        let extensions = &mut self.config().get_or_insert_default().options_mut().extensions;
+        let extensions = &mut self
+            .config()
+            .get_or_insert_default()
+            .options_mut()
+            .extensions;
         if extensions.get::<VectileOptions>().is_none() {
             extensions.insert(VectileOptions::default());
         }
@@ -112,7 +116,8 @@ impl VectileSessionContextExt for SessionContext {
         options: VectileReadOptions,
     ) -> Result<()> {
         let listing = options.listing_options();
-        self.register_listing_table(name, path, listing, options.schema, None).await
+        self.register_listing_table(name, path, listing, options.schema, None)
+            .await
     }
 
     async fn read_vectile(

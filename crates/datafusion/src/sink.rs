@@ -98,7 +98,9 @@ impl VectileSink {
     }
 
     fn counter(&self, name: &'static str, category: MetricCategory) -> Count {
-        MetricBuilder::new(&self.metrics).with_category(category).global_counter(name)
+        MetricBuilder::new(&self.metrics)
+            .with_category(category)
+            .global_counter(name)
     }
 }
 
@@ -132,7 +134,11 @@ impl FileSink for VectileSink {
         }
         // The query's own error comes out of the demultiplexer; a writer's makes that one fail as
         // a consequence.
-        let demuxed = demux_task.join_unwind().await.map_err(interrupted).flatten();
+        let demuxed = demux_task
+            .join_unwind()
+            .await
+            .map_err(interrupted)
+            .flatten();
         let writers = writers?;
         if let Err(error) = demuxed {
             abort(writers).await;

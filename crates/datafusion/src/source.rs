@@ -105,7 +105,11 @@ impl VectileSource {
         }
     }
 
-    fn fmt_predicate(&self, predicate: &Arc<dyn PhysicalExpr>, f: &mut Formatter<'_>) -> fmt::Result {
+    fn fmt_predicate(
+        &self,
+        predicate: &Arc<dyn PhysicalExpr>,
+        f: &mut Formatter<'_>,
+    ) -> fmt::Result {
         write!(f, ", predicate={predicate}")?;
         match self.pushdown_filters {
             true => filters::describe(predicate, self.table.table_schema(), f)?,
@@ -142,7 +146,9 @@ impl FileSource for VectileSource {
             adapters: adapters.unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory)),
             order: self.order.clone(),
             pushdown_filters: self.pushdown_filters,
-            read_options: ReadOptions { verify_checksums: self.options.verify_checksums },
+            read_options: ReadOptions {
+                verify_checksums: self.options.verify_checksums,
+            },
             batch_size: self.batch_size.unwrap_or(8192).max(1),
             limit: base_config.limit,
             partition,
@@ -155,7 +161,10 @@ impl FileSource for VectileSource {
     }
 
     fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
-        Arc::new(Self { batch_size: Some(batch_size), ..self.clone() })
+        Arc::new(Self {
+            batch_size: Some(batch_size),
+            ..self.clone()
+        })
     }
 
     fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
@@ -225,18 +234,27 @@ impl FileSource for VectileSource {
     ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
         let accepted: Vec<bool> = filters.iter().map(|filter| !is_volatile(filter)).collect();
         let pushdown_filters = VectileOptions::of(config).pushdown_filters;
-        let answers = accepted.iter().map(|&accepted| match accepted && pushdown_filters {
-            true => PushedDown::Yes,
-            false => PushedDown::No,
-        });
+        let answers = accepted
+            .iter()
+            .map(|&accepted| match accepted && pushdown_filters {
+                true => PushedDown::Yes,
+                false => PushedDown::No,
+            });
         let answer = FilterPushdownPropagation::with_parent_pushdown_result(answers.collect());
-        let new = filters.into_iter().zip(&accepted).filter(|(_, accepted)| **accepted);
+        let new = filters
+            .into_iter()
+            .zip(&accepted)
+            .filter(|(_, accepted)| **accepted);
         let new: Vec<Arc<dyn PhysicalExpr>> = new.map(|(filter, _)| filter).collect();
         if new.is_empty() {
             return Ok(answer);
         }
         let predicate = conjunction(self.predicate.iter().cloned().chain(new));
-        let source = Self { predicate: Some(predicate), pushdown_filters, ..self.clone() };
+        let source = Self {
+            predicate: Some(predicate),
+            pushdown_filters,
+            ..self.clone()
+        };
         Ok(answer.with_updated_node(Arc::new(source)))
     }
 
@@ -245,7 +263,10 @@ impl FileSource for VectileSource {
         projection: &ProjectionExprs,
     ) -> Result<Option<Arc<dyn FileSource>>> {
         let projection = self.projection.try_merge(projection)?;
-        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
+        Ok(Some(Arc::new(Self {
+            projection,
+            ..self.clone()
+        })))
     }
 
     /// A file that is declared to be sorted is scanned in that order: exact. Otherwise row groups
@@ -260,7 +281,9 @@ impl FileSource for VectileSource {
             return Ok(SortOrderPushdownResult::Unsupported);
         };
         if eq_properties.ordering_satisfy(order.iter().cloned())? {
-            return Ok(SortOrderPushdownResult::Exact { inner: Arc::new(self.clone()) });
+            return Ok(SortOrderPushdownResult::Exact {
+                inner: Arc::new(self.clone()),
+            });
         }
         // A sort that is already half done is best left to the operator above, which stops early.
         for prefix in 1..order.len() {
@@ -270,7 +293,10 @@ impl FileSource for VectileSource {
         }
         let leading = wanted.first();
         let by_statistics = leading.expr.downcast_ref::<Column>().is_some_and(|column| {
-            self.table.file_schema().field_with_name(column.name()).is_ok()
+            self.table
+                .file_schema()
+                .field_with_name(column.name())
+                .is_ok()
         });
         let reversed = match by_statistics {
             true => leading.options.descending,
@@ -328,9 +354,15 @@ impl VectileSource {
 
 /// The ranges of `groups` as at most `partitions` groups of neighbours.
 fn regroup(groups: Vec<FileGroup>, partitions: usize) -> Vec<FileGroup> {
-    let files: Vec<PartitionedFile> = groups.iter().flat_map(|group| group.iter().cloned()).collect();
+    let files: Vec<PartitionedFile> = groups
+        .iter()
+        .flat_map(|group| group.iter().cloned())
+        .collect();
     let per_group = files.len().div_ceil(partitions).max(1);
-    files.chunks(per_group).map(|files| FileGroup::new(files.to_vec())).collect()
+    files
+        .chunks(per_group)
+        .map(|files| FileGroup::new(files.to_vec()))
+        .collect()
 }
 
 /// Whether the files, each read backwards, satisfy `order`.
@@ -340,7 +372,12 @@ fn is_reverse(order: &[PhysicalSortExpr], eq_properties: &EquivalenceProperties)
     let orderings = eq_properties.oeq_class().iter();
     reversed.add_orderings(
         orderings
-            .map(|ordering| ordering.iter().map(PhysicalSortExpr::reverse).collect::<Vec<_>>())
+            .map(|ordering| {
+                ordering
+                    .iter()
+                    .map(PhysicalSortExpr::reverse)
+                    .collect::<Vec<_>>()
+            })
             .collect::<Vec<_>>(),
     );
     reversed.ordering_satisfy(order.iter().cloned())
@@ -348,5 +385,9 @@ fn is_reverse(order: &[PhysicalSortExpr], eq_properties: &EquivalenceProperties)
 
 fn minimum(file: &PartitionedFile, column: usize) -> Option<&ScalarValue> {
     let statistics = file.statistics.as_ref()?;
-    statistics.column_statistics.get(column)?.min_value.get_value()
+    statistics
+        .column_statistics
+        .get(column)?
+        .min_value
+        .get_value()
 }

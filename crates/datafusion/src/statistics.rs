@@ -12,13 +12,21 @@ use vectile_file::Metadata;
 /// Statistics of a file for the columns of `table`.
 pub(crate) fn file_statistics(metadata: &Metadata, table: &Schema) -> Result<Statistics> {
     let rows = metadata.num_rows() as usize;
-    let columns = table.fields().iter().map(|field| match metadata.schema().index_of(field.name()) {
-        Ok(index) => column_statistics(metadata, index, field),
-        // Reads as null.
-        Err(_) => Ok(ColumnStatistics::new_unknown().with_null_count(Precision::Exact(rows))),
-    });
+    let columns =
+        table
+            .fields()
+            .iter()
+            .map(|field| match metadata.schema().index_of(field.name()) {
+                Ok(index) => column_statistics(metadata, index, field),
+                // Reads as null.
+                Err(_) => {
+                    Ok(ColumnStatistics::new_unknown().with_null_count(Precision::Exact(rows)))
+                }
+            });
     let column_statistics: Vec<ColumnStatistics> = columns.collect::<Result<_>>()?;
-    let bytes = column_statistics.iter().filter_map(|column| column.byte_size.get_value());
+    let bytes = column_statistics
+        .iter()
+        .filter_map(|column| column.byte_size.get_value());
     Ok(Statistics {
         num_rows: Precision::Exact(rows),
         total_byte_size: Precision::Inexact(bytes.sum()),
@@ -51,7 +59,10 @@ fn byte_size(metadata: &Metadata, index: usize, data_type: &DataType) -> Precisi
     if let Some(width) = data_type.primitive_width() {
         return Precision::Exact(width * metadata.num_rows() as usize);
     }
-    let chunks = metadata.row_groups().iter().filter_map(|group| group.columns.get(index));
+    let chunks = metadata
+        .row_groups()
+        .iter()
+        .filter_map(|group| group.columns.get(index));
     Precision::Inexact(chunks.map(|chunk| chunk.arrow_bytes as usize).sum())
 }
 

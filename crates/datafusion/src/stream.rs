@@ -180,7 +180,13 @@ impl Scan {
             reserved?;
             self.queue.pop_front();
             let generation = self.filters.generation();
-            let request = Request { row_group, conjuncts, generation, payload, reservation };
+            let request = Request {
+                row_group,
+                conjuncts,
+                generation,
+                payload,
+                reservation,
+            };
             let load = Group::load(Arc::clone(&self.file), request);
             return Ok(Some(SpawnedTask::spawn(load)));
         }
@@ -235,7 +241,9 @@ impl Scan {
         if survivors > 0 {
             group.has_survivors = true;
             let timer = metrics.time_fetching.timer();
-            group.load_payload(&self.file, &self.projection.columns).await?;
+            group
+                .load_payload(&self.file, &self.projection.columns)
+                .await?;
             drop(timer);
             let _timer = metrics.time_decoding.timer();
             let start = selection.first_vector() * VECTOR_LEN;
@@ -274,7 +282,11 @@ struct Window {
 impl Window {
     fn new(batch_size: usize) -> Self {
         let least = (batch_size / VECTOR_LEN).clamp(1, MAX_WINDOW_VECTORS);
-        Self { batch_size, least, vectors: least }
+        Self {
+            batch_size,
+            least,
+            vectors: least,
+        }
     }
 
     /// `survivors` of `rows` rows of a window were left.

@@ -27,7 +27,10 @@ impl Verdict {
             true => BooleanBuffer::new_set(containers),
             false => BooleanBuffer::new_unset(containers),
         };
-        Self { may: bits.clone(), all: bits }
+        Self {
+            may: bits.clone(),
+            all: bits,
+        }
     }
 
     fn unknown(containers: usize) -> Self {
@@ -38,11 +41,17 @@ impl Verdict {
     }
 
     fn and(self, other: &Self) -> Self {
-        Self { may: &self.may & &other.may, all: &self.all & &other.all }
+        Self {
+            may: &self.may & &other.may,
+            all: &self.all & &other.all,
+        }
     }
 
     fn or(self, other: &Self) -> Self {
-        Self { may: &self.may | &other.may, all: &self.all | &other.all }
+        Self {
+            may: &self.may | &other.may,
+            all: &self.all | &other.all,
+        }
     }
 }
 
@@ -87,8 +96,14 @@ impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Containers<'a, Z> {
         }
         let nulls = Nulls::of(zone, self.rows);
         Ok(match &leaf.predicate {
-            Predicate::IsNull => Verdict { may: !&nulls.none, all: nulls.all },
-            Predicate::IsNotNull => Verdict { may: !&nulls.all, all: nulls.none },
+            Predicate::IsNull => Verdict {
+                may: !&nulls.none,
+                all: nulls.all,
+            },
+            Predicate::IsNotNull => Verdict {
+                may: !&nulls.all,
+                all: nulls.none,
+            },
             Predicate::Range { low, high, negated } => {
                 Position::of_range(zone, low, high)?.verdict(&nulls, *negated)
             }
@@ -107,7 +122,11 @@ struct Nulls {
 
 impl Nulls {
     fn of(zone: &ZoneMap, rows: &UInt64Array) -> Self {
-        let count = |i: usize| zone.null_count.is_valid(i).then(|| zone.null_count.value(i));
+        let count = |i: usize| {
+            zone.null_count
+                .is_valid(i)
+                .then(|| zone.null_count.value(i))
+        };
         Self {
             none: BooleanBuffer::collect_bool(rows.len(), |i| count(i) == Some(0)),
             all: BooleanBuffer::collect_bool(rows.len(), |i| count(i) == Some(rows.value(i))),
@@ -171,7 +190,10 @@ impl Position {
             outside[container] = !hit;
             inside[container] = hit && min_against_max(container, container).is_eq();
         }
-        Ok(Self { inside: inside.into(), outside: outside.into() })
+        Ok(Self {
+            inside: inside.into(),
+            outside: outside.into(),
+        })
     }
 
     fn verdict(self, nulls: &Nulls, negated: bool) -> Verdict {
@@ -237,8 +259,16 @@ mod tests {
 
     fn test(predicate: Predicate) -> (Vec<bool>, Vec<bool>) {
         let (zone, rows) = zone();
-        let containers = Containers { rows: &rows, zones: |_| Some(&zone) };
-        let verdict = containers.test(&Node::Leaf(Leaf { column: 0, predicate })).unwrap();
+        let containers = Containers {
+            rows: &rows,
+            zones: |_| Some(&zone),
+        };
+        let verdict = containers
+            .test(&Node::Leaf(Leaf {
+                column: 0,
+                predicate,
+            }))
+            .unwrap();
         (verdict.may.iter().collect(), verdict.all.iter().collect())
     }
 
@@ -251,31 +281,55 @@ mod tests {
         };
         assert_eq!(
             test(at_least_10(false)),
-            (vec![false, true, true, false], vec![false, true, false, false])
+            (
+                vec![false, true, true, false],
+                vec![false, true, false, false]
+            )
         );
         // The nulls of the third container match neither way.
         assert_eq!(
             test(at_least_10(true)),
-            (vec![true, false, false, false], vec![true, false, false, false])
+            (
+                vec![true, false, false, false],
+                vec![true, false, false, false]
+            )
         );
         let open = Predicate::Range {
             low: Bound::Excluded(constant(9)),
             high: Bound::Excluded(constant(20)),
             negated: false,
         };
-        assert_eq!(test(open), (vec![false, true, false, false], vec![false, true, false, false]));
+        assert_eq!(
+            test(open),
+            (
+                vec![false, true, false, false],
+                vec![false, true, false, false]
+            )
+        );
     }
 
     #[test]
     fn memberships() {
         let values: ArrayRef = Arc::new(Int32Array::from(vec![-1, 10, 25]));
         assert_eq!(
-            test(Predicate::In { values: Arc::clone(&values), negated: false }),
-            (vec![false, true, true, false], vec![false, true, false, false])
+            test(Predicate::In {
+                values: Arc::clone(&values),
+                negated: false
+            }),
+            (
+                vec![false, true, true, false],
+                vec![false, true, false, false]
+            )
         );
         assert_eq!(
-            test(Predicate::In { values, negated: true }),
-            (vec![true, false, true, false], vec![true, false, false, false])
+            test(Predicate::In {
+                values,
+                negated: true
+            }),
+            (
+                vec![true, false, true, false],
+                vec![true, false, false, false]
+            )
         );
     }
 
@@ -283,11 +337,17 @@ mod tests {
     fn null_tests() {
         assert_eq!(
             test(Predicate::IsNull),
-            (vec![false, false, true, true], vec![false, false, false, true])
+            (
+                vec![false, false, true, true],
+                vec![false, false, false, true]
+            )
         );
         assert_eq!(
             test(Predicate::IsNotNull),
-            (vec![true, true, true, false], vec![true, true, false, false])
+            (
+                vec![true, true, true, false],
+                vec![true, true, false, false]
+            )
         );
     }
 
@@ -300,13 +360,28 @@ mod tests {
             exact: BooleanArray::from(vec![false]),
         };
         let rows = UInt64Array::from(vec![4]);
-        let containers = Containers { rows: &rows, zones: |_| Some(&zone) };
+        let containers = Containers {
+            rows: &rows,
+            zones: |_| Some(&zone),
+        };
         let value: ArrayRef = Arc::new(StringArray::from(vec!["zzz"]));
         for predicate in [
-            Predicate::In { values: Arc::clone(&value), negated: false },
-            Predicate::Range { low: Bound::Included(value), high: Bound::Unbounded, negated: false },
+            Predicate::In {
+                values: Arc::clone(&value),
+                negated: false,
+            },
+            Predicate::Range {
+                low: Bound::Included(value),
+                high: Bound::Unbounded,
+                negated: false,
+            },
         ] {
-            let verdict = containers.test(&Node::Leaf(Leaf { column: 0, predicate })).unwrap();
+            let verdict = containers
+                .test(&Node::Leaf(Leaf {
+                    column: 0,
+                    predicate,
+                }))
+                .unwrap();
             assert!(verdict.may.value(0));
             assert!(!verdict.all.value(0));
         }

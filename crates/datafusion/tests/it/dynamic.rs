@@ -7,13 +7,20 @@ use crate::support::{Fixture, metric};
 #[tokio::test]
 async fn a_join_prunes_its_probe_side() {
     let fixture = Fixture::new().await;
-    fixture.run("CREATE TABLE few AS VALUES (5000, 'a'), (5001, 'b'), (5005, 'c')").await.unwrap();
+    fixture
+        .run("CREATE TABLE few AS VALUES (5000, 'a'), (5001, 'b'), (5005, 'c')")
+        .await
+        .unwrap();
     let sql = "SELECT p.id, p.name, few.column2 FROM packed p JOIN few ON p.id = few.column1";
     let (plan, rows) = fixture.executed(sql).await;
     assert_eq!(rows, 3);
     let pruned = metric(&plan, "row_groups_pruned_dynamic_filter")
         + metric(&plan, "files_ranges_pruned_statistics");
-    assert!(pruned > 0, "{}", fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await);
+    assert!(
+        pruned > 0,
+        "{}",
+        fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await
+    );
     assert_eq!(metric(&plan, "rows_decoded"), 3);
 }
 
@@ -48,8 +55,13 @@ async fn joins_have_the_same_answers() {
 #[tokio::test]
 async fn a_top_k_prunes_as_it_tightens() {
     let fixture = Fixture::new().await;
-    fixture.run("SET datafusion.execution.target_partitions = 1").await.unwrap();
-    let (plan, rows) = fixture.executed("SELECT id, text FROM packed ORDER BY id DESC LIMIT 5").await;
+    fixture
+        .run("SET datafusion.execution.target_partitions = 1")
+        .await
+        .unwrap();
+    let (plan, rows) = fixture
+        .executed("SELECT id, text FROM packed ORDER BY id DESC LIMIT 5")
+        .await;
     assert_eq!(rows, 5);
     // The last row group is scanned first, and rules out the others.
     assert!(metric(&plan, "row_groups_pruned_dynamic_filter") >= 1);

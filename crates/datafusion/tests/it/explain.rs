@@ -13,7 +13,9 @@ async fn names_how_each_conjunct_is_evaluated() {
     assert!(!plan.contains("FilterExec"), "{plan}");
     assert!(plan.contains("file_type=vectile"), "{plan}");
     let part = |name: &str| {
-        let (_, rest) = plan.split_once(&format!("{name}=[")).unwrap_or_else(|| panic!("{name} in {plan}"));
+        let (_, rest) = plan
+            .split_once(&format!("{name}=["))
+            .unwrap_or_else(|| panic!("{name} in {plan}"));
         rest.split("], ").next().unwrap().to_owned()
     };
     assert!(part("encoded").contains("id@0 > 5"), "{plan}");
@@ -26,7 +28,9 @@ async fn names_how_each_conjunct_is_evaluated() {
 #[tokio::test]
 async fn volatile_filters_stay_above() {
     let fixture = Fixture::new().await;
-    let plan = fixture.plan("SELECT id FROM packed WHERE id > 5 AND random() < 0.5").await;
+    let plan = fixture
+        .plan("SELECT id FROM packed WHERE id > 5 AND random() < 0.5")
+        .await;
     assert!(plan.contains("FilterExec: random"), "{plan}");
     assert!(plan.contains("predicate=id@0 > 5"), "{plan}");
 }
@@ -34,7 +38,9 @@ async fn volatile_filters_stay_above() {
 #[tokio::test]
 async fn counts_what_was_pruned_and_decoded() {
     let fixture = Fixture::new().await;
-    let (plan, rows) = fixture.executed("SELECT id, name FROM packed WHERE id BETWEEN 5000 AND 5009").await;
+    let (plan, rows) = fixture
+        .executed("SELECT id, name FROM packed WHERE id BETWEEN 5000 AND 5009")
+        .await;
     assert_eq!(rows, 10);
     // Row groups of 4096 rows: one is left, and in it one vector of 1024.
     assert_eq!(metric(&plan, "row_groups_pruned_statistics"), 2);
@@ -52,17 +58,24 @@ async fn counts_what_was_pruned_and_decoded() {
 #[tokio::test]
 async fn a_filter_that_covers_a_row_group_is_not_evaluated() {
     let fixture = Fixture::new().await;
-    let (plan, rows) = fixture.executed("SELECT name FROM packed WHERE id >= 0").await;
+    let (plan, rows) = fixture
+        .executed("SELECT name FROM packed WHERE id >= 0")
+        .await;
     assert_eq!(rows, ROWS);
     assert_eq!(metric(&plan, "rows_filtered"), 0);
     let (all, _) = fixture.executed("SELECT name FROM packed").await;
-    assert_eq!(metric(&plan, "bytes_scanned"), metric(&all, "bytes_scanned"));
+    assert_eq!(
+        metric(&plan, "bytes_scanned"),
+        metric(&all, "bytes_scanned")
+    );
 }
 
 #[tokio::test]
 async fn analyze_shows_the_metrics() {
     let fixture = Fixture::new().await;
-    let text = fixture.answer("EXPLAIN ANALYZE SELECT name FROM packed WHERE id = 77").await;
+    let text = fixture
+        .answer("EXPLAIN ANALYZE SELECT name FROM packed WHERE id = 77")
+        .await;
     for name in [
         "bytes_scanned=",
         "row_groups_pruned_statistics=3 total → 1 matched",
@@ -80,13 +93,23 @@ async fn analyze_shows_the_metrics() {
 #[tokio::test]
 async fn a_limit_stops_the_scan() {
     let fixture = Fixture::new().await;
-    fixture.run("SET datafusion.execution.target_partitions = 1").await.unwrap();
-    let (plan, rows) = fixture.executed("SELECT id, name FROM packed LIMIT 10").await;
+    fixture
+        .run("SET datafusion.execution.target_partitions = 1")
+        .await
+        .unwrap();
+    let (plan, rows) = fixture
+        .executed("SELECT id, name FROM packed LIMIT 10")
+        .await;
     assert_eq!(rows, 10);
     assert_eq!(metric(&plan, "rows_decoded"), 10);
-    let (plan, rows) = fixture.executed("SELECT id FROM packed WHERE int > 0 LIMIT 10").await;
+    let (plan, rows) = fixture
+        .executed("SELECT id FROM packed WHERE int > 0 LIMIT 10")
+        .await;
     assert_eq!(rows, 10);
     assert_eq!(metric(&plan, "rows_decoded"), 10);
-    assert_eq!(fixture.executed("SELECT id FROM packed LIMIT 9000").await.1, 9000);
+    assert_eq!(
+        fixture.executed("SELECT id FROM packed LIMIT 9000").await.1,
+        9000
+    );
     assert_eq!(fixture.executed("SELECT id FROM packed LIMIT 0").await.1, 0);
 }

@@ -124,10 +124,18 @@ async fn select_the_same_rows() {
             format!("({predicate}) OR id = 17"),
             format!("NOT (({predicate}) OR int > 100)"),
         ] {
-            fixture.same(&format!("SELECT id FROM {{t}} WHERE {filter} ORDER BY id")).await;
+            fixture
+                .same(&format!("SELECT id FROM {{t}} WHERE {filter} ORDER BY id"))
+                .await;
         }
-        fixture.same(&format!("SELECT * FROM {{t}} WHERE {predicate} ORDER BY id")).await;
-        fixture.same(&format!("SELECT count(*) FROM {{t}} WHERE {predicate}")).await;
+        fixture
+            .same(&format!(
+                "SELECT * FROM {{t}} WHERE {predicate} ORDER BY id"
+            ))
+            .await;
+        fixture
+            .same(&format!("SELECT count(*) FROM {{t}} WHERE {predicate}"))
+            .await;
     }
 }
 
@@ -139,8 +147,17 @@ async fn select_the_same_rows_whatever_the_batch_size() {
             .with_batch_size(batch_size);
         let fixture = Fixture::with_config(config);
         fixture.add_tables().await;
-        for filter in ["true", "int > 400", "id < 5", "int % 2 = 0", "id % 1000 = 0", "name = 'zebra'"] {
-            fixture.same(&format!("SELECT * FROM {{t}} WHERE {filter}")).await;
+        for filter in [
+            "true",
+            "int > 400",
+            "id < 5",
+            "int % 2 = 0",
+            "id % 1000 = 0",
+            "name = 'zebra'",
+        ] {
+            fixture
+                .same(&format!("SELECT * FROM {{t}} WHERE {filter}"))
+                .await;
         }
     }
 }
@@ -148,10 +165,24 @@ async fn select_the_same_rows_whatever_the_batch_size() {
 #[tokio::test]
 async fn select_the_same_rows_when_they_only_prune() {
     let fixture = Fixture::new().await;
-    fixture.run("SET vectile.pushdown_filters = false").await.unwrap();
-    for predicate in ["id BETWEEN 4000 AND 4200", "name LIKE 'b%'", "int > byte", "flag"] {
-        fixture.same(&format!("SELECT * FROM {{t}} WHERE {predicate} ORDER BY id")).await;
-        let plan = fixture.plan(&format!("SELECT id FROM packed WHERE {predicate}")).await;
+    fixture
+        .run("SET vectile.pushdown_filters = false")
+        .await
+        .unwrap();
+    for predicate in [
+        "id BETWEEN 4000 AND 4200",
+        "name LIKE 'b%'",
+        "int > byte",
+        "flag",
+    ] {
+        fixture
+            .same(&format!(
+                "SELECT * FROM {{t}} WHERE {predicate} ORDER BY id"
+            ))
+            .await;
+        let plan = fixture
+            .plan(&format!("SELECT id FROM packed WHERE {predicate}"))
+            .await;
         assert!(plan.contains("FilterExec"), "{plan}");
     }
 }
@@ -165,12 +196,20 @@ async fn an_error_of_an_expression_is_one_of_rows_that_reach_it() {
         .await
         .unwrap();
     let path = fixture.path("digits.vectile");
-    let copy = format!("COPY digits TO '{}' STORED AS VECTILE OPTIONS ('encoding.n' 'dict')", path.display());
+    let copy = format!(
+        "COPY digits TO '{}' STORED AS VECTILE OPTIONS ('encoding.n' 'dict')",
+        path.display()
+    );
     fixture.run(&copy).await.unwrap();
     fixture.register("packed_digits", &path).await;
-    let (_, rows) = fixture.executed("SELECT id FROM packed_digits WHERE id < 500 AND CAST(n AS int) = 7").await;
+    let (_, rows) = fixture
+        .executed("SELECT id FROM packed_digits WHERE id < 500 AND CAST(n AS int) = 7")
+        .await;
     assert_eq!(rows, 500);
-    let error = fixture.run("SELECT id FROM packed WHERE CAST(name AS int) = 7").await.unwrap_err();
+    let error = fixture
+        .run("SELECT id FROM packed WHERE CAST(name AS int) = 7")
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("Cannot cast string"), "{error}");
 }
 
@@ -179,7 +218,10 @@ async fn no_column_is_needed_to_count() {
     let fixture = Fixture::new().await;
     let batch = fixture.same("SELECT count(*) FROM {t}").await;
     assert_eq!(batch.num_rows(), 1);
-    fixture.run("SET datafusion.execution.collect_statistics = false").await.unwrap();
+    fixture
+        .run("SET datafusion.execution.collect_statistics = false")
+        .await
+        .unwrap();
     let (_, rows) = fixture.executed("SELECT 1 FROM packed").await;
     assert_eq!(rows, ROWS);
 }

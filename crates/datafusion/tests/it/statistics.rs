@@ -10,7 +10,9 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use crate::support::{Fixture, ROWS};
 
 fn statistics_of(plan: &Arc<dyn ExecutionPlan>) -> Arc<Statistics> {
-    StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).unwrap()
+    StatisticsContext::new()
+        .compute(plan.as_ref(), &StatisticsArgs::new())
+        .unwrap()
 }
 
 #[tokio::test]
@@ -27,7 +29,10 @@ async fn are_exact_where_they_can_be() {
     let id = column("id");
     assert_eq!(id.null_count, Precision::Exact(0));
     assert_eq!(id.min_value, Precision::Exact(ScalarValue::Int64(Some(0))));
-    assert_eq!(id.max_value, Precision::Exact(ScalarValue::Int64(Some(ROWS as i64 - 1))));
+    assert_eq!(
+        id.max_value,
+        Precision::Exact(ScalarValue::Int64(Some(ROWS as i64 - 1)))
+    );
     assert_eq!(id.byte_size, Precision::Exact(ROWS * 8));
     assert_eq!(column("void").null_count, Precision::Exact(ROWS));
     assert_eq!(column("void").min_value, Precision::Absent);
@@ -39,18 +44,28 @@ async fn are_exact_where_they_can_be() {
 #[tokio::test]
 async fn answer_aggregates_without_a_scan() {
     let fixture = Fixture::new().await;
-    let plan = fixture.plan("SELECT count(*), min(id), max(id), count(int) FROM packed").await;
+    let plan = fixture
+        .plan("SELECT count(*), min(id), max(id), count(int) FROM packed")
+        .await;
     assert!(!plan.contains("DataSourceExec: file_groups"), "{plan}");
-    fixture.same("SELECT count(*), min(id), max(id), count(int) FROM {t}").await;
+    fixture
+        .same("SELECT count(*), min(id), max(id), count(int) FROM {t}")
+        .await;
 }
 
 #[tokio::test]
 async fn are_not_exact_below_a_filter() {
     let fixture = Fixture::new().await;
-    let plan = fixture.ctx.sql("SELECT id FROM packed WHERE int > 3").await.unwrap();
+    let plan = fixture
+        .ctx
+        .sql("SELECT id FROM packed WHERE int > 3")
+        .await
+        .unwrap();
     let plan = plan.create_physical_plan().await.unwrap();
     assert_eq!(statistics_of(&plan).num_rows.is_exact(), Some(false));
-    fixture.same("SELECT count(*), min(id), max(id) FROM {t} WHERE int > 3").await;
+    fixture
+        .same("SELECT count(*), min(id), max(id) FROM {t} WHERE int > 3")
+        .await;
 }
 
 #[tokio::test]
@@ -63,9 +78,29 @@ async fn of_long_strings_are_bounds_only() {
     );
     fixture.run(&sql).await.unwrap();
     fixture.register("long", &path).await;
-    let text = fixture.answer("SELECT right(max(s), 1) AS m, length(max(s)) AS n FROM long").await;
+    let text = fixture
+        .answer("SELECT right(max(s), 1) AS m, length(max(s)) AS n FROM long")
+        .await;
     assert!(text.contains("| 9 | 5001 |"), "{text}");
-    assert_eq!(fixture.executed("SELECT s FROM long WHERE s = repeat('x', 5000) || '9'").await.1, 1);
-    assert_eq!(fixture.executed("SELECT s FROM long WHERE s > repeat('x', 5000) || '8'").await.1, 1);
-    assert_eq!(fixture.executed("SELECT s FROM long WHERE s <> repeat('x', 5000) || '9'").await.1, 9);
+    assert_eq!(
+        fixture
+            .executed("SELECT s FROM long WHERE s = repeat('x', 5000) || '9'")
+            .await
+            .1,
+        1
+    );
+    assert_eq!(
+        fixture
+            .executed("SELECT s FROM long WHERE s > repeat('x', 5000) || '8'")
+            .await
+            .1,
+        1
+    );
+    assert_eq!(
+        fixture
+            .executed("SELECT s FROM long WHERE s <> repeat('x', 5000) || '9'")
+            .await
+            .1,
+        9
+    );
 }

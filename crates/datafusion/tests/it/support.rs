@@ -66,7 +66,10 @@ impl Fixture {
 
     pub async fn register(&self, name: &str, path: &Path) {
         let options = VectileReadOptions::default();
-        self.ctx.register_vectile(name, path.to_str().unwrap(), options).await.unwrap();
+        self.ctx
+            .register_vectile(name, path.to_str().unwrap(), options)
+            .await
+            .unwrap();
     }
 
     pub async fn run(&self, sql: &str) -> Result<Vec<RecordBatch>> {
@@ -104,14 +107,30 @@ impl Fixture {
 
     /// The plan of `sql`, executed, and the rows it returned.
     pub async fn executed(&self, sql: &str) -> (Arc<dyn ExecutionPlan>, usize) {
-        let plan = self.ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
-        let batches = collect(Arc::clone(&plan), self.ctx.task_ctx()).await.unwrap();
+        let plan = self
+            .ctx
+            .sql(sql)
+            .await
+            .unwrap()
+            .create_physical_plan()
+            .await
+            .unwrap();
+        let batches = collect(Arc::clone(&plan), self.ctx.task_ctx())
+            .await
+            .unwrap();
         (plan, batches.iter().map(RecordBatch::num_rows).sum())
     }
 
     /// The physical plan of `sql` as `EXPLAIN` prints it.
     pub async fn plan(&self, sql: &str) -> String {
-        let plan = self.ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+        let plan = self
+            .ctx
+            .sql(sql)
+            .await
+            .unwrap()
+            .create_physical_plan()
+            .await
+            .unwrap();
         let plan = datafusion::physical_plan::displayable(plan.as_ref()).indent(true);
         plan.to_string()
     }
@@ -124,12 +143,18 @@ pub fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
         let named = values.filter(|value| value.name() == name);
         named
             .map(|value| match value {
-                MetricValue::PruningMetrics { pruning_metrics, .. } => pruning_metrics.pruned(),
+                MetricValue::PruningMetrics {
+                    pruning_metrics, ..
+                } => pruning_metrics.pruned(),
                 value => value.as_usize(),
             })
             .sum()
     });
-    own + plan.children().into_iter().map(|child| metric(child, name)).sum::<usize>()
+    own + plan
+        .children()
+        .into_iter()
+        .map(|child| metric(child, name))
+        .sum::<usize>()
 }
 
 fn column<A: From<Vec<Option<T>>>, T>(value: impl Fn(usize) -> Option<T>) -> A {
@@ -170,9 +195,9 @@ pub fn table() -> RecordBatch {
     let word = |i: usize| ["apple", "banana", "cherry", "", "élan", "zebra"][hash(i) % 6];
     let name: StringArray = column(|i| (i % 13 != 5).then(|| word(i)));
     let text: StringViewArray = column(|i| Some(format!("{} number {}", word(i), hash(i))));
-    let bytes: BinaryArray = BinaryArray::from_iter((0..ROWS).map(|i| {
-        (i % 5 != 0).then(|| hash(i).to_le_bytes()[..i % 4].to_vec())
-    }));
+    let bytes: BinaryArray = BinaryArray::from_iter(
+        (0..ROWS).map(|i| (i % 5 != 0).then(|| hash(i).to_le_bytes()[..i % 4].to_vec())),
+    );
     let dict: DictionaryArray<Int32Type> =
         (0..ROWS).map(|i| (i % 9 != 0).then(|| word(i))).collect();
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>(
@@ -204,5 +229,6 @@ pub fn table() -> RecordBatch {
         ("void", Arc::new(Int32Array::new_null(ROWS))),
         ("one", Arc::new(StringArray::from(vec!["same"; ROWS]))),
     ];
-    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, a)| (n, a, true))).unwrap()
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, a)| (n, a, true)))
+        .unwrap()
 }

@@ -18,24 +18,40 @@ async fn a_file_in_sql() {
     let fixture = Fixture::new().await;
     let path = fixture.path("packed.vectile");
     fixture
-        .run(&format!("CREATE EXTERNAL TABLE t STORED AS VECTILE LOCATION '{}'", path.display()))
+        .run(&format!(
+            "CREATE EXTERNAL TABLE t STORED AS VECTILE LOCATION '{}'",
+            path.display()
+        ))
         .await
         .unwrap();
-    let batches = fixture.run("SELECT count(*) FROM t WHERE id < 10").await.unwrap();
+    let batches = fixture
+        .run("SELECT count(*) FROM t WHERE id < 10")
+        .await
+        .unwrap();
     assert_eq!(batches.len(), 1);
-    let text = fixture.answer("SELECT count(*) AS n FROM t WHERE id < 10").await;
+    let text = fixture
+        .answer("SELECT count(*) AS n FROM t WHERE id < 10")
+        .await;
     assert!(text.contains("| 10 |"), "{text}");
 }
 
 #[tokio::test]
 async fn a_session_state_that_is_built() {
-    let state = SessionStateBuilder::new_with_default_features().with_vectile().build();
+    let state = SessionStateBuilder::new_with_default_features()
+        .with_vectile()
+        .build();
     let ctx = SessionContext::new_with_state(state);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.vectile");
-    let copy = format!("COPY (VALUES (1), (2)) TO '{}' STORED AS VECTILE", path.display());
+    let copy = format!(
+        "COPY (VALUES (1), (2)) TO '{}' STORED AS VECTILE",
+        path.display()
+    );
     ctx.sql(&copy).await.unwrap().collect().await.unwrap();
-    let frame = ctx.read_vectile(path.to_str().unwrap(), VectileReadOptions::default()).await.unwrap();
+    let frame = ctx
+        .read_vectile(path.to_str().unwrap(), VectileReadOptions::default())
+        .await
+        .unwrap();
     assert_eq!(frame.count().await.unwrap(), 2);
     ctx.sql("SET vectile.row_group_rows = 100").await.unwrap();
 }
@@ -45,19 +61,29 @@ async fn a_directory_and_a_glob() {
     let fixture = Fixture::empty();
     for part in ["a1", "a2", "b1"] {
         let path = fixture.path(&format!("{part}.vectile"));
-        let sql = format!("COPY (SELECT '{part}' AS part, value FROM range(100)) TO '{}' STORED AS VECTILE", path.display());
+        let sql = format!(
+            "COPY (SELECT '{part}' AS part, value FROM range(100)) TO '{}' STORED AS VECTILE",
+            path.display()
+        );
         fixture.run(&sql).await.unwrap();
     }
     std::fs::write(fixture.path("notes.txt"), "not a table").unwrap();
     let dir = fixture.dir.path().display().to_string();
-    for (name, location, rows) in [("d", format!("{dir}/"), 300), ("g", format!("{dir}/a*.vectile"), 200)] {
+    for (name, location, rows) in [
+        ("d", format!("{dir}/"), 300),
+        ("g", format!("{dir}/a*.vectile"), 200),
+    ] {
         let sql = format!("CREATE EXTERNAL TABLE {name} STORED AS VECTILE LOCATION '{location}'");
         fixture.run(&sql).await.unwrap();
-        let (_, found) = fixture.executed(&format!("SELECT part, value FROM {name}")).await;
+        let (_, found) = fixture
+            .executed(&format!("SELECT part, value FROM {name}"))
+            .await;
         assert_eq!(found, rows, "{location}");
     }
     // Each file has one value of `part`: statistics rule out two of three, without opening them.
-    let (plan, found) = fixture.executed("SELECT value FROM d WHERE part = 'a2'").await;
+    let (plan, found) = fixture
+        .executed("SELECT value FROM d WHERE part = 'a2'")
+        .await;
     assert_eq!(found, 100);
     assert!(metric(&plan, "bytes_scanned") > 0);
 }
@@ -81,18 +107,32 @@ async fn a_partitioned_tree() {
     let found = fixture.answer("SELECT bucket, count(*) AS n, min(id) AS i, max(name) AS m FROM tree GROUP BY 1 ORDER BY 1").await;
     let body = |text: &str| text.lines().skip(3).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(body(&expected), body(&found));
-    let text = fixture.answer("SELECT count(*) AS n, min(bucket) AS b FROM tree WHERE bucket = 2 AND id > 5000").await;
-    let expected = fixture.answer("SELECT count(*) AS n, min(byte % 4) AS b FROM plain WHERE byte % 4 = 2 AND id > 5000").await;
+    let text = fixture
+        .answer("SELECT count(*) AS n, min(bucket) AS b FROM tree WHERE bucket = 2 AND id > 5000")
+        .await;
+    let expected = fixture
+        .answer(
+            "SELECT count(*) AS n, min(byte % 4) AS b FROM plain WHERE byte % 4 = 2 AND id > 5000",
+        )
+        .await;
     assert_eq!(body(&text), body(&expected));
-    let (_, rows) = fixture.executed("SELECT bucket FROM tree WHERE bucket + id > 9000 AND name = 'apple'").await;
-    let (_, expected) = fixture.executed("SELECT id FROM plain WHERE byte % 4 + id > 9000 AND name = 'apple'").await;
+    let (_, rows) = fixture
+        .executed("SELECT bucket FROM tree WHERE bucket + id > 9000 AND name = 'apple'")
+        .await;
+    let (_, expected) = fixture
+        .executed("SELECT id FROM plain WHERE byte % 4 + id > 9000 AND name = 'apple'")
+        .await;
     assert_eq!(rows, expected);
 
     let options = VectileReadOptions {
         table_partition_cols: vec![("bucket".to_owned(), DataType::Int32)],
         ..VectileReadOptions::default()
     };
-    fixture.ctx.register_vectile("again", dir.to_str().unwrap(), options).await.unwrap();
+    fixture
+        .ctx
+        .register_vectile("again", dir.to_str().unwrap(), options)
+        .await
+        .unwrap();
     assert_eq!(fixture.executed("SELECT * FROM again").await.1, ROWS);
 }
 
@@ -100,7 +140,9 @@ async fn a_partitioned_tree() {
 async fn an_object_store() {
     let fixture = Fixture::new().await;
     let url = ListingTableUrl::parse("memory://bucket/").unwrap();
-    fixture.ctx.register_object_store(url.as_ref(), Arc::new(InMemory::new()));
+    fixture
+        .ctx
+        .register_object_store(url.as_ref(), Arc::new(InMemory::new()));
     fixture
         .run("COPY (SELECT id, name FROM plain) TO 'memory://bucket/dir/t.vectile' STORED AS VECTILE OPTIONS (row_group_rows 2048)")
         .await
@@ -109,8 +151,14 @@ async fn an_object_store() {
         .run("CREATE EXTERNAL TABLE remote STORED AS VECTILE LOCATION 'memory://bucket/dir/t.vectile'")
         .await
         .unwrap();
-    let expected = fixture.answer("SELECT name, count(*) AS n FROM plain WHERE id > 3000 GROUP BY name ORDER BY name").await;
-    let found = fixture.answer("SELECT name, count(*) AS n FROM remote WHERE id > 3000 GROUP BY name ORDER BY name").await;
+    let expected = fixture
+        .answer("SELECT name, count(*) AS n FROM plain WHERE id > 3000 GROUP BY name ORDER BY name")
+        .await;
+    let found = fixture
+        .answer(
+            "SELECT name, count(*) AS n FROM remote WHERE id > 3000 GROUP BY name ORDER BY name",
+        )
+        .await;
     assert_eq!(expected, found);
 }
 
@@ -118,30 +166,89 @@ async fn an_object_store() {
 async fn files_whose_schemas_differ() {
     let fixture = Fixture::empty();
     for (file, query) in [
-        ("1", "SELECT arrow_cast(value, 'Int32') AS a, 'x' || value AS b FROM range(5)"),
-        ("2", "SELECT 'y' || value AS b, value * 1.5 AS c, arrow_cast(value + 100, 'Int32') AS a FROM range(5)"),
-        ("3", "SELECT arrow_cast(value + 200, 'Int32') AS a FROM range(5)"),
+        (
+            "1",
+            "SELECT arrow_cast(value, 'Int32') AS a, 'x' || value AS b FROM range(5)",
+        ),
+        (
+            "2",
+            "SELECT 'y' || value AS b, value * 1.5 AS c, arrow_cast(value + 100, 'Int32') AS a FROM range(5)",
+        ),
+        (
+            "3",
+            "SELECT arrow_cast(value + 200, 'Int32') AS a FROM range(5)",
+        ),
     ] {
         let path = fixture.path(&format!("{file}.vectile"));
-        fixture.run(&format!("COPY ({query}) TO '{}' STORED AS VECTILE", path.display())).await.unwrap();
+        fixture
+            .run(&format!(
+                "COPY ({query}) TO '{}' STORED AS VECTILE",
+                path.display()
+            ))
+            .await
+            .unwrap();
     }
     let dir = fixture.dir.path().display().to_string();
-    fixture.run(&format!("CREATE EXTERNAL TABLE t STORED AS VECTILE LOCATION '{dir}/'")).await.unwrap();
+    fixture
+        .run(&format!(
+            "CREATE EXTERNAL TABLE t STORED AS VECTILE LOCATION '{dir}/'"
+        ))
+        .await
+        .unwrap();
     assert_eq!(fixture.executed("SELECT a, b, c FROM t").await.1, 15);
-    assert_eq!(fixture.executed("SELECT a FROM t WHERE b IS NULL").await.1, 5);
-    assert_eq!(fixture.executed("SELECT b FROM t WHERE c IS NULL AND a < 3").await.1, 3);
+    assert_eq!(
+        fixture.executed("SELECT a FROM t WHERE b IS NULL").await.1,
+        5
+    );
+    assert_eq!(
+        fixture
+            .executed("SELECT b FROM t WHERE c IS NULL AND a < 3")
+            .await
+            .1,
+        3
+    );
     assert_eq!(fixture.executed("SELECT c FROM t WHERE c > 4").await.1, 2);
-    assert_eq!(fixture.executed("SELECT c FROM t WHERE coalesce(b, 'none') = 'none'").await.1, 5);
-    let text = fixture.answer("SELECT count(b) AS b, count(c) AS c, sum(a) AS a FROM t").await;
+    assert_eq!(
+        fixture
+            .executed("SELECT c FROM t WHERE coalesce(b, 'none') = 'none'")
+            .await
+            .1,
+        5
+    );
+    let text = fixture
+        .answer("SELECT count(b) AS b, count(c) AS c, sum(a) AS a FROM t")
+        .await;
     assert!(text.contains("| 10 | 5 | 1530 |"), "{text}");
 
     // Declared wider than it was written: read with casts, filtered on the encoded form.
-    let sql = format!("CREATE EXTERNAL TABLE wide (a BIGINT, b VARCHAR, d DOUBLE) STORED AS VECTILE LOCATION '{dir}/'");
+    let sql = format!(
+        "CREATE EXTERNAL TABLE wide (a BIGINT, b VARCHAR, d DOUBLE) STORED AS VECTILE LOCATION '{dir}/'"
+    );
     fixture.run(&sql).await.unwrap();
-    assert_eq!(fixture.executed("SELECT a, d FROM wide WHERE a BETWEEN 3 AND 101").await.1, 4);
-    assert_eq!(fixture.executed("SELECT a FROM wide WHERE a > 5000000000").await.1, 0);
-    assert_eq!(fixture.executed("SELECT a FROM wide WHERE d IS NULL").await.1, 15);
-    let text = fixture.answer("SELECT min(a) AS low, max(a) AS high FROM wide").await;
+    assert_eq!(
+        fixture
+            .executed("SELECT a, d FROM wide WHERE a BETWEEN 3 AND 101")
+            .await
+            .1,
+        4
+    );
+    assert_eq!(
+        fixture
+            .executed("SELECT a FROM wide WHERE a > 5000000000")
+            .await
+            .1,
+        0
+    );
+    assert_eq!(
+        fixture
+            .executed("SELECT a FROM wide WHERE d IS NULL")
+            .await
+            .1,
+        15
+    );
+    let text = fixture
+        .answer("SELECT min(a) AS low, max(a) AS high FROM wide")
+        .await;
     assert!(text.contains("| 0   | 204  |"), "{text}");
 }
 
@@ -154,21 +261,45 @@ async fn declared_order_saves_the_sort() {
         path.display()
     );
     fixture.run(&sql).await.unwrap();
-    let plan = fixture.plan("SELECT id FROM sorted WHERE int > 5 ORDER BY id").await;
+    let plan = fixture
+        .plan("SELECT id FROM sorted WHERE int > 5 ORDER BY id")
+        .await;
     assert!(!plan.contains("SortExec"), "{plan}");
-    let (_, rows) = fixture.executed("SELECT id FROM sorted ORDER BY id LIMIT 12").await;
+    let (_, rows) = fixture
+        .executed("SELECT id FROM sorted ORDER BY id LIMIT 12")
+        .await;
     assert_eq!(rows, 12);
-    let found = fixture.answer("SELECT id FROM sorted WHERE int > 490 ORDER BY id").await;
-    assert_eq!(found, fixture.answer("SELECT id FROM plain WHERE int > 490 ORDER BY id").await);
-    let found = fixture.answer("SELECT id FROM sorted ORDER BY id DESC LIMIT 3").await;
-    assert_eq!(found, fixture.answer("SELECT id FROM plain ORDER BY id DESC LIMIT 3").await);
+    let found = fixture
+        .answer("SELECT id FROM sorted WHERE int > 490 ORDER BY id")
+        .await;
+    assert_eq!(
+        found,
+        fixture
+            .answer("SELECT id FROM plain WHERE int > 490 ORDER BY id")
+            .await
+    );
+    let found = fixture
+        .answer("SELECT id FROM sorted ORDER BY id DESC LIMIT 3")
+        .await;
+    assert_eq!(
+        found,
+        fixture
+            .answer("SELECT id FROM plain ORDER BY id DESC LIMIT 3")
+            .await
+    );
 }
 
 #[tokio::test]
 async fn a_file_is_split_by_row_groups() {
     let fixture = Fixture::new().await;
-    fixture.run("SET datafusion.optimizer.repartition_file_min_size = 1").await.unwrap();
-    fixture.run("SET datafusion.execution.target_partitions = 3").await.unwrap();
+    fixture
+        .run("SET datafusion.optimizer.repartition_file_min_size = 1")
+        .await
+        .unwrap();
+    fixture
+        .run("SET datafusion.execution.target_partitions = 3")
+        .await
+        .unwrap();
     let plan = fixture.plan("SELECT id FROM packed WHERE int > 3").await;
     assert!(plan.contains("3 groups"), "{plan}");
     for sql in [
@@ -184,10 +315,15 @@ async fn a_file_is_split_by_row_groups() {
 async fn an_empty_table() {
     let fixture = Fixture::empty();
     let path = fixture.path("empty.vectile");
-    let sql = format!("COPY (SELECT 1 AS a, 'x' AS b WHERE false) TO '{}' STORED AS VECTILE", path.display());
+    let sql = format!(
+        "COPY (SELECT 1 AS a, 'x' AS b WHERE false) TO '{}' STORED AS VECTILE",
+        path.display()
+    );
     fixture.run(&sql).await.unwrap();
     fixture.register("empty", &path).await;
     assert_eq!(fixture.executed("SELECT * FROM empty").await.1, 0);
-    let text = fixture.answer("SELECT count(*) AS n, max(a) AS m FROM empty WHERE b = 'x'").await;
+    let text = fixture
+        .answer("SELECT count(*) AS n, max(a) AS m FROM empty WHERE b = 'x'")
+        .await;
     assert!(text.contains("| 0 |   |"), "{text}");
 }

@@ -21,21 +21,36 @@ fn files_in(dir: &Path) -> Vec<String> {
 async fn copies_to_one_file_or_to_many() {
     let fixture = Fixture::new().await;
     let text = fixture
-        .answer(&format!("COPY plain TO '{}' STORED AS VECTILE", fixture.path("one.vectile").display()))
+        .answer(&format!(
+            "COPY plain TO '{}' STORED AS VECTILE",
+            fixture.path("one.vectile").display()
+        ))
         .await;
     assert!(text.contains("10000"), "{text}");
     assert!(fixture.path("one.vectile").is_file());
 
-    fixture.run("SET datafusion.execution.minimum_parallel_output_files = 3").await.unwrap();
-    fixture.run("SET datafusion.execution.batch_size = 1000").await.unwrap();
+    fixture
+        .run("SET datafusion.execution.minimum_parallel_output_files = 3")
+        .await
+        .unwrap();
+    fixture
+        .run("SET datafusion.execution.batch_size = 1000")
+        .await
+        .unwrap();
     let dir = fixture.path("many");
     fixture
-        .run(&format!("COPY (SELECT * FROM packed) TO '{}/' STORED AS VECTILE", dir.display()))
+        .run(&format!(
+            "COPY (SELECT * FROM packed) TO '{}/' STORED AS VECTILE",
+            dir.display()
+        ))
         .await
         .unwrap();
     let files = files_in(&dir);
     assert_eq!(files.len(), 3);
-    assert!(files.iter().all(|file| file.ends_with(".vectile")), "{files:?}");
+    assert!(
+        files.iter().all(|file| file.ends_with(".vectile")),
+        "{files:?}"
+    );
     fixture.register("many", &dir).await;
     assert_eq!(fixture.executed("SELECT * FROM many").await.1, ROWS);
 }
@@ -51,13 +66,23 @@ async fn inserts_append_files() {
     );
     fixture.run(&sql).await.unwrap();
     for i in 0..3 {
-        let text = fixture.answer(&format!("INSERT INTO t VALUES ({i}, 'x'), ({i}, NULL)")).await;
+        let text = fixture
+            .answer(&format!("INSERT INTO t VALUES ({i}, 'x'), ({i}, NULL)"))
+            .await;
         assert!(text.contains('2'), "{text}");
     }
-    let text = fixture.answer("SELECT count(*) AS n, count(b) AS b, sum(a) AS s FROM t").await;
+    let text = fixture
+        .answer("SELECT count(*) AS n, count(b) AS b, sum(a) AS s FROM t")
+        .await;
     assert!(text.contains("| 6 | 3 | 6 |"), "{text}");
-    let error = fixture.run("INSERT OVERWRITE t VALUES (1, 'y')").await.unwrap_err();
-    assert!(error.to_string().contains("overwriting Vectile tables"), "{error}");
+    let error = fixture
+        .run("INSERT OVERWRITE t VALUES (1, 'y')")
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("overwriting Vectile tables"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -70,9 +95,14 @@ async fn inserts_into_a_partitioned_tree() {
         dir.display()
     );
     fixture.run(&sql).await.unwrap();
-    fixture.run("INSERT INTO t VALUES (1, 'x'), (2, 'y'), (3, 'x')").await.unwrap();
+    fixture
+        .run("INSERT INTO t VALUES (1, 'x'), (2, 'y'), (3, 'x')")
+        .await
+        .unwrap();
     assert!(dir.join("p=x").is_dir() && dir.join("p=y").is_dir());
-    let text = fixture.answer("SELECT sum(a) AS s FROM t WHERE p = 'x'").await;
+    let text = fixture
+        .answer("SELECT sum(a) AS s FROM t WHERE p = 'x'")
+        .await;
     assert!(text.contains("| 4 |"), "{text}");
 }
 
@@ -89,19 +119,32 @@ async fn options_choose_row_groups_and_encodings() {
     let store: std::sync::Arc<dyn object_store::ObjectStore> =
         std::sync::Arc::new(object_store::local::LocalFileSystem::new());
     let location = object_store::path::Path::from_filesystem_path(&path).unwrap();
-    let object = object_store::ObjectStoreExt::head(store.as_ref(), &location).await.unwrap();
+    let object = object_store::ObjectStoreExt::head(store.as_ref(), &location)
+        .await
+        .unwrap();
     let metadata = vectile_file::read_metadata(&store, &object).await.unwrap();
     assert_eq!(metadata.num_row_groups(), ROWS.div_ceil(1024));
     for group in metadata.row_groups() {
-        assert!(group.columns[0].encoding.starts_with("plain"), "{}", group.columns[0].encoding);
-        assert!(group.columns[1].encoding.contains("fsst"), "{}", group.columns[1].encoding);
+        assert!(
+            group.columns[0].encoding.starts_with("plain"),
+            "{}",
+            group.columns[0].encoding
+        );
+        assert!(
+            group.columns[1].encoding.contains("fsst"),
+            "{}",
+            group.columns[1].encoding
+        );
     }
     for (options, message) in [
         ("compression 'zstd'", "there is no option 'compression'"),
         ("'encoding.nope' 'fsst'", "there is no such column"),
         ("'encoding.id' 'zip'", "encoding.id"),
     ] {
-        let sql = format!("COPY plain TO '{}' STORED AS VECTILE OPTIONS ({options})", path.display());
+        let sql = format!(
+            "COPY plain TO '{}' STORED AS VECTILE OPTIONS ({options})",
+            path.display()
+        );
         let error = fixture.run(&sql).await.unwrap_err();
         assert!(error.to_string().contains(message), "{error}");
     }
