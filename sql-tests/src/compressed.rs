@@ -139,10 +139,15 @@ impl CompressedTables {
     }
 
     fn is_replacement(&self, provider: &dyn TableProvider) -> bool {
-        provider.downcast_ref::<ListingTable>().is_some_and(|table| {
-            let directory = self.directory.path().to_string_lossy();
-            table.table_paths().iter().any(|path| path.as_str().contains(directory.as_ref()))
-        })
+        provider
+            .downcast_ref::<ListingTable>()
+            .is_some_and(|table| {
+                let directory = self.directory.path().to_string_lossy();
+                table
+                    .table_paths()
+                    .iter()
+                    .any(|path| path.as_str().contains(directory.as_ref()))
+            })
     }
 
     async fn rows_to_replace(
@@ -178,7 +183,8 @@ impl CompressedTables {
         if let [order] = definition.order.as_slice() {
             rows = rows.sort(order.clone())?;
         }
-        self.write_file(&writer, rows, &directory, options.clone()).await?;
+        self.write_file(&writer, rows, &directory, options.clone())
+            .await?;
         self.table_over(ctx, &directory, definition)
     }
 
@@ -265,10 +271,13 @@ impl Definition {
 
 /// Format options for the pins in a statement.
 fn pins(sql: &str) -> Vec<(String, String)> {
-    let hint = sql.split_once("/* encoding:").and_then(|(_, rest)| rest.split_once("*/"));
+    let hint = sql
+        .split_once("/* encoding:")
+        .and_then(|(_, rest)| rest.split_once("*/"));
     let pins = hint.into_iter().flat_map(|(pins, _)| pins.split(','));
     let pins = pins.filter_map(|pin| pin.trim().split_once('='));
-    pins.map(|(column, encoding)| (format!("encoding.{column}"), encoding.into())).collect()
+    pins.map(|(column, encoding)| (format!("encoding.{column}"), encoding.into()))
+        .collect()
 }
 
 /// Whether a session has tables.

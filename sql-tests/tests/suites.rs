@@ -27,7 +27,9 @@ fn compressed() {
 
 #[test]
 fn compressed_in_small_row_groups() {
-    run_suites(Some(Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP)));
+    run_suites(Some(
+        Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP),
+    ));
 }
 
 fn run_suites(layout: Option<Layout>) {
@@ -48,7 +50,12 @@ fn run_suites(layout: Option<Layout>) {
                 .unwrap_or_else(|error| vec![format!("{name}: {error}")])
         })
         .collect();
-    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} failures\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 fn suites() -> Vec<PathBuf> {
@@ -66,13 +73,17 @@ fn suites() -> Vec<PathBuf> {
 }
 
 async fn run_suite(path: PathBuf, layout: Option<Layout>) -> Result<Vec<String>> {
-    let config = SessionConfig::new().with_target_partitions(4).with_batch_size(1000);
+    let config = SessionConfig::new()
+        .with_target_partitions(4)
+        .with_batch_size(1000);
     let ctx = SessionContext::new_with_config(config);
     register_vectile(&ctx)?;
     let is_plain = layout.is_none();
     let mut engine = Engine::new(ctx, &path);
     if let Some(layout) = layout {
-        engine = engine.with_compressed(CompressedTables::try_new(layout)?).await?;
+        engine = engine
+            .with_compressed(CompressedTables::try_new(layout)?)
+            .await?;
     }
     if is_plain && std::env::var_os("SQL_TESTS_COMPLETE").is_some() {
         complete_file(&path, &engine).await?;
@@ -80,8 +91,15 @@ async fn run_suite(path: PathBuf, layout: Option<Layout>) -> Result<Vec<String>>
     }
     let runs = run_file(&path, &engine).await?;
     let read_compressed = runs.iter().filter(|run| run.read_compressed).count();
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    println!("{name}: {} records, {read_compressed} read Vectile files", runs.len());
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    println!(
+        "{name}: {} records, {read_compressed} read Vectile files",
+        runs.len()
+    );
     let mut failures = vec![];
     for run in runs {
         match run.outcome {

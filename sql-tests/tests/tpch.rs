@@ -30,8 +30,9 @@ const SCALE: f64 = 0.1;
 /// For small groups: about 40 of them in the largest table.
 const SMALL_ROW_GROUP: usize = 16_384;
 
-const TABLES: [&str; 8] =
-    ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"];
+const TABLES: [&str; 8] = [
+    "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem",
+];
 
 type Rows = Vec<Vec<String>>;
 
@@ -42,13 +43,20 @@ fn the_answers_are_those_of_parquet() {
         .enable_all()
         .build()
         .expect("a runtime");
-    runtime.block_on(runtime.spawn(compare())).expect("no panic").expect("all queries run");
+    runtime
+        .block_on(runtime.spawn(compare()))
+        .expect("no panic")
+        .expect("all queries run");
 }
 
 async fn compare() -> Result<()> {
     let folder = TempDir::new()?;
     let small = format!("OPTIONS ('row_group_rows' '{SMALL_ROW_GROUP}')");
-    let copies = [("parquet", ""), ("vectile", ""), ("vectile", small.as_str())];
+    let copies = [
+        ("parquet", ""),
+        ("vectile", ""),
+        ("vectile", small.as_str()),
+    ];
     write_tables(folder.path(), &copies).await?;
 
     let mut sessions = vec![];
@@ -76,9 +84,13 @@ async fn write_tables(folder: &Path, copies: &[(&str, &str)]) -> Result<()> {
         let (schema, batches) = generate(table)?;
         ctx.register_table(table, Arc::new(MemTable::try_new(schema, vec![batches])?))?;
         for (number, (format, options)) in copies.iter().enumerate() {
-            let file = folder.join(number.to_string()).join(format!("{table}.{format}"));
-            let sql =
-                format!("COPY {table} TO '{}' STORED AS {format} {options}", file.display());
+            let file = folder
+                .join(number.to_string())
+                .join(format!("{table}.{format}"));
+            let sql = format!(
+                "COPY {table} TO '{}' STORED AS {format} {options}",
+                file.display()
+            );
             ctx.sql(&sql).await?.collect().await?;
         }
     }
@@ -127,7 +139,9 @@ async fn session_over(folder: &Path, format: &str) -> Result<SessionContext> {
 
 fn query(number: usize) -> Result<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tpch");
-    Ok(std::fs::read_to_string(folder.join(format!("q{number}.sql")))?)
+    Ok(std::fs::read_to_string(
+        folder.join(format!("q{number}.sql")),
+    )?)
 }
 
 /// The rows, sorted, because ties in a query's own order may come either way.
