@@ -11,7 +11,8 @@ use vectile_encodings::{Column, Selection};
 use vectile_file::Metadata;
 
 use crate::error;
-use crate::lower::{Node, Test};
+use crate::expression::Test;
+use crate::node::Node;
 
 /// The columns of a row group that were read.
 pub(crate) struct Columns {
@@ -119,7 +120,7 @@ fn narrow_per_value(test: &Test, columns: &Columns, selection: &mut Selection) -
     };
     let mut failed = false;
     let mut ask = |values: &ArrayRef| -> vectile_encodings::Result<BooleanArray> {
-        let passed = test.evaluate(vec![values.clone()], values.len());
+        let passed = test.evaluate_values(values);
         passed.map_err(|error| {
             failed = true;
             ArrowError::ExternalError(Box::new(error)).into()

@@ -20,11 +20,12 @@ use vectile_encodings::Selection;
 use vectile_file::Metadata;
 
 use crate::evaluate::{Columns, narrow};
-use crate::lower::{Node, Stage};
+use crate::lower::{lower, lower_weakened};
+use crate::node::{Node, Stage};
 use crate::zones::{Containers, Verdict};
 
 /// Rows that a part of a dynamic filter sees before it is judged.
-const TRIAL_ROWS: u64 = 1 << 16;
+const TRIAL_ROWS: u64 = 1 << 15;
 
 /// What a conjunct is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -169,7 +170,7 @@ fn lower_dynamic(expr: &Arc<dyn PhysicalExpr>, file: &Metadata) -> Result<Vec<Ar
     let current = PhysicalExprSimplifier::new(file.schema()).simplify(current)?;
     let nodes = split_conjunction(&current)
         .into_iter()
-        .map(|part| Node::lower_weakened(part, file.schema()))
+        .map(|part| lower_weakened(part, file.schema()))
         .collect::<Result<_>>()?;
     conjuncts(nodes, file, Role::Optional)
 }
@@ -206,7 +207,7 @@ impl Filters {
             {
                 dynamic.push(DynamicConjunct::new(Arc::clone(conjunct), &file));
             } else {
-                exact.push(Node::lower(conjunct, file.schema())?);
+                exact.push(lower(conjunct, file.schema())?);
             }
         }
         Ok(Self {
@@ -308,7 +309,7 @@ pub(crate) fn describe(
         {
             continue;
         }
-        let Ok(node) = Node::lower(conjunct, schema) else {
+        let Ok(node) = lower(conjunct, schema) else {
             continue;
         };
         let stage = node.stage();

@@ -11,12 +11,14 @@
 
 mod error;
 mod evaluate;
+mod expression;
 mod fetch;
 mod filters;
 mod footer;
 mod format;
 mod lower;
 mod metrics;
+mod node;
 mod opener;
 mod options;
 mod output;
@@ -27,6 +29,7 @@ mod sink;
 mod source;
 mod statistics;
 mod stream;
+
 mod zones;
 
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};

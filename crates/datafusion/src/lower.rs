@@ -1,279 +1,42 @@
-//! Lowers a physical filter expression to the form that the scan evaluates.
+//! Lowers a physical filter expression to a [`Node`].
 //!
-//! A conjunct becomes a tree in negation normal form. Its leaves, from cheap to dear:
-//!
-//! - [`Node::Leaf`]: a range, membership or null test of one column, answered on the encoded form;
-//! - [`Node::PerValue`]: any other test of one column, asked once per distinct value where the
-//!   encoding has distinct values, else on the decoded survivors;
-//! - [`Node::Rows`]: a test of several columns, evaluated on the decoded survivors.
-//!
-//! A node selects the rows for which its expression is *true*. Pushing negations down to the
-//! leaves keeps that exact under three-valued logic: `NOT (a AND b)` is true iff `NOT a` or
-//! `NOT b` is, and a negated leaf does not select nulls either.
+//! Negations are pushed down to the leaves, which is exact under three-valued logic: `NOT (a AND b)`
+//! is true iff `NOT a` or `NOT b` is, and a negated leaf does not select nulls either.
 
-use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
-use arrow::compute::{concat, sort};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Result, ScalarValue, exec_err};
+use arrow::array::ArrayRef;
+use arrow::compute::sort;
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal, NotExpr,
 };
-use datafusion::physical_expr::utils::collect_columns;
 use vectile_encodings::Predicate;
 
-/// A filter over the columns of one file, by their index in its schema.
-pub(crate) enum Node {
-    /// Selects every row, or none.
-    Constant(bool),
-    /// Answered on the encoded form of one column.
-    Leaf(Leaf),
-    /// A test of one column.
-    PerValue(Test),
-    /// A test of several columns.
-    Rows(Test),
-    /// Selects what all children select.
-    And(Vec<Node>),
-    /// Selects what any child selects.
-    Or(Vec<Node>),
-}
+use crate::expression::Test;
+use crate::node::Node;
 
-/// A predicate of one column.
-pub(crate) struct Leaf {
-    /// Index of the column in the file's schema.
-    pub(crate) column: usize,
-    pub(crate) predicate: Predicate,
-}
-
-/// An expression to evaluate on decoded values of `columns`.
-pub(crate) struct Test {
-    /// Indices of the columns in the file's schema, ascending.
-    pub(crate) columns: Vec<usize>,
-    /// What `expr` is evaluated against: `columns`, in that order.
-    schema: SchemaRef,
-    expr: Arc<dyn PhysicalExpr>,
-}
-
-/// How the scan evaluates a conjunct; named in `EXPLAIN`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
-    /// On the encoded form of the columns.
-    Encoded,
-    /// Once per distinct value of a column where it has any.
-    PerValue,
-    /// On decoded rows.
-    Decoded,
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Encoded => "encoded",
-            Self::PerValue => "per_value",
-            Self::Decoded => "decoded",
-        })
-    }
-}
-
-impl Node {
-    /// Lowers `expr`, whose columns are those of `schema`, exactly.
-    pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Self> {
-        let lowering = Lowering {
-            schema,
-            weaken: false,
-        };
-        lowering.lower(expr, false)
-    }
-
-    /// Lowers `expr` to a node that selects at least the rows for which it is true, and is
-    /// cheaper or prunes better. For filters that may let rows through, as dynamic ones may.
-    pub(crate) fn lower_weakened(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Self> {
-        let lowering = Lowering {
-            schema,
-            weaken: true,
-        };
-        lowering.lower(expr, false)
-    }
-
-    /// The parts of the conjunction of `nodes`.
-    pub(crate) fn conjunction(nodes: Vec<Node>) -> Result<Vec<Self>> {
-        Ok(match Self::all(nodes)? {
-            Self::Constant(true) => Vec::new(),
-            Self::And(parts) => parts,
-            part => vec![part],
-        })
-    }
-
-    /// The dearest way in which a part of this is evaluated.
-    pub(crate) fn stage(&self) -> Stage {
-        match self {
-            Self::Constant(_) | Self::Leaf(_) => Stage::Encoded,
-            Self::PerValue(_) => Stage::PerValue,
-            Self::Rows(_) => Stage::Decoded,
-            Self::And(children) | Self::Or(children) => children
-                .iter()
-                .map(Self::stage)
-                .max()
-                .unwrap_or(Stage::Encoded),
-        }
-    }
-
-    /// Calls `visit` with each column that this needs, perhaps repeatedly.
-    pub(crate) fn visit_columns(&self, visit: &mut impl FnMut(usize)) {
-        match self {
-            Self::Constant(_) => {}
-            Self::Leaf(leaf) => visit(leaf.column),
-            Self::PerValue(test) | Self::Rows(test) => test.columns.iter().copied().for_each(visit),
-            Self::And(children) | Self::Or(children) => {
-                children.iter().for_each(|child| child.visit_columns(visit));
-            }
-        }
-    }
-
-    /// Calls `visit` with the column of each leaf, perhaps repeatedly.
-    pub(crate) fn visit_leaf_columns(&self, visit: &mut impl FnMut(usize)) {
-        match self {
-            Self::Leaf(leaf) => visit(leaf.column),
-            Self::And(children) | Self::Or(children) => {
-                children
-                    .iter()
-                    .for_each(|child| child.visit_leaf_columns(visit));
-            }
-            Self::Constant(_) | Self::PerValue(_) | Self::Rows(_) => {}
-        }
-    }
-
-    /// The conjunction of `nodes`, with the ranges of a column merged.
-    fn all(nodes: impl IntoIterator<Item = Node>) -> Result<Self> {
-        let mut parts: Vec<Node> = Vec::new();
-        let mut rest: Vec<Node> = nodes.into_iter().collect();
-        rest.reverse();
-        while let Some(node) = rest.pop() {
-            match node {
-                Self::Constant(true) => {}
-                Self::Constant(false) => return Ok(Self::Constant(false)),
-                Self::And(children) => rest.extend(children.into_iter().rev()),
-                Self::Leaf(leaf) => push_conjunct(&mut parts, leaf),
-                other => parts.push(other),
-            }
-        }
-        Ok(match parts.len() {
-            0 => Self::Constant(true),
-            1 => parts.remove(0),
-            _ => Self::And(parts),
-        })
-    }
-
-    /// The disjunction of `nodes`, with the points of a column merged to one membership test.
-    fn any(nodes: impl IntoIterator<Item = Node>) -> Result<Self> {
-        let mut parts: Vec<Node> = Vec::new();
-        let mut rest: Vec<Node> = nodes.into_iter().collect();
-        rest.reverse();
-        while let Some(node) = rest.pop() {
-            match node {
-                Self::Constant(false) => {}
-                Self::Constant(true) => return Ok(Self::Constant(true)),
-                Self::Or(children) => rest.extend(children.into_iter().rev()),
-                Self::Leaf(leaf) => push_disjunct(&mut parts, leaf)?,
-                other => parts.push(other),
-            }
-        }
-        Ok(match parts.len() {
-            0 => Self::Constant(false),
-            1 => parts.remove(0),
-            _ => Self::Or(parts),
-        })
-    }
-
-    fn leaf(column: usize, predicate: Predicate) -> Self {
-        Self::Leaf(Leaf { column, predicate })
-    }
-}
-
-/// Adds `leaf`, joining `a >= 1` and `a < 5` into one range.
-fn push_conjunct(parts: &mut Vec<Node>, leaf: Leaf) {
-    for part in parts.iter_mut() {
-        if let Node::Leaf(other) = part
-            && other.column == leaf.column
-            && let Some(joined) = join_ranges(&other.predicate, &leaf.predicate)
-        {
-            other.predicate = joined;
-            return;
-        }
-    }
-    parts.push(Node::Leaf(leaf));
-}
-
-/// The range between a lower and an upper bound; `None` unless that is what `a` and `b` are.
-fn join_ranges(a: &Predicate, b: &Predicate) -> Option<Predicate> {
-    let (
-        Predicate::Range {
-            low: low_a,
-            high: high_a,
-            negated: false,
-        },
-        Predicate::Range {
-            low: low_b,
-            high: high_b,
-            negated: false,
-        },
-    ) = (a, b)
-    else {
-        return None;
+/// Lowers `expr`, whose columns are those of `schema`, exactly.
+pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Node> {
+    let lowering = Lowering {
+        schema,
+        weaken: false,
     };
-    let (low, high) = match (low_a, high_a, low_b, high_b) {
-        (low, Bound::Unbounded, Bound::Unbounded, high) => (low, high),
-        (Bound::Unbounded, high, low, Bound::Unbounded) => (low, high),
-        _ => return None,
+    lowering.lower(expr, false)
+}
+
+/// Lowers `expr` to a node that selects at least the rows for which it is true, and is cheaper or
+/// prunes better. For filters that may let rows through, as dynamic ones may.
+pub(crate) fn lower_weakened(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Node> {
+    let lowering = Lowering {
+        schema,
+        weaken: true,
     };
-    Some(Predicate::Range {
-        low: low.clone(),
-        high: high.clone(),
-        negated: false,
-    })
-}
-
-/// Adds `leaf`, joining `a = 1` and `a IN (2, 3)` into one membership test.
-fn push_disjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<()> {
-    if let Some(values) = points(&leaf.predicate) {
-        for part in parts.iter_mut() {
-            if let Node::Leaf(other) = part
-                && other.column == leaf.column
-                && let Some(others) = points(&other.predicate)
-            {
-                let values = sort(&concat(&[others.as_ref(), values.as_ref()])?, None)?;
-                other.predicate = Predicate::In {
-                    values,
-                    negated: false,
-                };
-                return Ok(());
-            }
-        }
-    }
-    parts.push(Node::Leaf(leaf));
-    Ok(())
-}
-
-/// The values of an equality or membership test.
-fn points(predicate: &Predicate) -> Option<&ArrayRef> {
-    match predicate {
-        Predicate::In {
-            values,
-            negated: false,
-        } => Some(values),
-        Predicate::Range {
-            low: Bound::Included(low),
-            high: Bound::Included(high),
-            negated: false,
-        } if Arc::ptr_eq(low, high) => Some(low),
-        _ => None,
-    }
+    lowering.lower(expr, false)
 }
 
 /// The rules, for one schema.
@@ -445,13 +208,7 @@ impl Lowering<'_> {
         };
         let test = Test::try_new(&expr, self.schema)?;
         // A hash table looks keys up by their bits, and zeros of either sign are equal to a join.
-        if self.weaken
-            && test
-                .schema
-                .fields()
-                .iter()
-                .any(|field| field.data_type().is_floating())
-        {
+        if self.weaken && test.has_floats() {
             return Ok(Node::Constant(true));
         }
         match test.columns.len() {
@@ -577,7 +334,7 @@ fn null_test(column: usize, is_null: bool) -> Node {
 }
 
 /// Whether zone maps and the encoded comparisons order the type as DataFusion does.
-pub(crate) fn is_ordered(data_type: &DataType) -> bool {
+fn is_ordered(data_type: &DataType) -> bool {
     use DataType::*;
     matches!(
         data_type,
@@ -611,59 +368,4 @@ pub(crate) fn is_ordered(data_type: &DataType) -> bool {
             | BinaryView
             | FixedSizeBinary(_)
     )
-}
-
-impl Test {
-    fn try_new(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Self> {
-        let mut columns: Vec<usize> = collect_columns(expr).iter().map(Column::index).collect();
-        columns.sort_unstable();
-        columns.dedup();
-        let fields: Vec<Field> = columns
-            .iter()
-            .filter_map(|&column| schema.fields().get(column))
-            .map(|field| field.as_ref().clone().with_nullable(true))
-            .collect();
-        Ok(Self {
-            expr: renumber(expr, &columns)?,
-            schema: Arc::new(Schema::new(fields)),
-            columns,
-        })
-    }
-
-    /// Whether each of `rows` rows passes; null or false: no. `values` are those of `columns`.
-    pub(crate) fn evaluate(&self, values: Vec<ArrayRef>, rows: usize) -> Result<BooleanArray> {
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), values, &options)?;
-        let passed = self.expr.evaluate(&batch)?.into_array(rows)?;
-        match passed.as_boolean_opt() {
-            Some(passed) => Ok(passed.clone()),
-            None if passed.data_type() == &DataType::Null => Ok(BooleanArray::new_null(rows)),
-            None => exec_err!(
-                "filter {} is {}, not a boolean",
-                self.expr,
-                passed.data_type()
-            ),
-        }
-    }
-}
-
-/// `expr` with each column's index replaced by its position in `columns`.
-pub(crate) fn renumber(
-    expr: &Arc<dyn PhysicalExpr>,
-    columns: &[usize],
-) -> Result<Arc<dyn PhysicalExpr>> {
-    Arc::clone(expr)
-        .transform_up(|expr| {
-            let Some(column) = expr.downcast_ref::<Column>() else {
-                return Ok(Transformed::no(expr));
-            };
-            match columns.binary_search(&column.index()) {
-                Ok(position) if position != column.index() => {
-                    let column = Column::new(column.name(), position);
-                    Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>))
-                }
-                _ => Ok(Transformed::no(expr)),
-            }
-        })
-        .data()
 }

@@ -12,7 +12,7 @@ use datafusion::physical_expr::projection::ProjectionExprs;
 use vectile_encodings::Selection;
 
 use crate::evaluate::Columns;
-use crate::lower::renumber;
+use crate::expression::renumber;
 
 /// Which rows of a run of vectors to put out.
 pub(crate) enum Rows<'a> {

@@ -11,7 +11,7 @@ use arrow::compute::kernels::cmp;
 use datafusion::common::Result;
 use vectile_encodings::{Predicate, ZoneMap};
 
-use crate::lower::{Leaf, Node};
+use crate::node::{Leaf, Node};
 
 /// A bit for each container.
 pub(crate) struct Verdict {

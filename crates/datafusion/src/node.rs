@@ -1,0 +1,329 @@
+//! Filters in the form that the scan evaluates.
+//!
+//! A conjunct is a tree in negation normal form. Its leaves, from cheap to dear:
+//!
+//! - [`Node::Leaf`]: a range, membership or null test of one column, answered on the encoded form;
+//! - [`Node::PerValue`]: any other test of one column, asked once per distinct value where the
+//!   encoding has distinct values, else on the decoded survivors;
+//! - [`Node::Rows`]: a test of several columns, evaluated on the decoded survivors.
+//!
+//! A node selects the rows for which its expression is *true*.
+
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::compute::{concat, sort};
+use datafusion::common::Result;
+use vectile_encodings::Predicate;
+
+use crate::expression::Test;
+
+/// A filter over the columns of one file, by their index in its schema.
+pub(crate) enum Node {
+    /// Selects every row, or none.
+    Constant(bool),
+    /// Answered on the encoded form of one column.
+    Leaf(Leaf),
+    /// A test of one column.
+    PerValue(Test),
+    /// A test of several columns.
+    Rows(Test),
+    /// Selects what all children select.
+    And(Vec<Node>),
+    /// Selects what any child selects.
+    Or(Vec<Node>),
+}
+
+/// A predicate of one column.
+pub(crate) struct Leaf {
+    /// Index of the column in the file's schema.
+    pub(crate) column: usize,
+    pub(crate) predicate: Predicate,
+}
+
+/// How the scan evaluates a conjunct; named in `EXPLAIN`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// On the encoded form of the columns.
+    Encoded,
+    /// Once per distinct value of a column where it has any.
+    PerValue,
+    /// On decoded rows.
+    Decoded,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Encoded => "encoded",
+            Self::PerValue => "per_value",
+            Self::Decoded => "decoded",
+        })
+    }
+}
+
+impl Node {
+    /// The parts of the conjunction of `nodes`.
+    pub(crate) fn conjunction(nodes: Vec<Node>) -> Result<Vec<Self>> {
+        Ok(match Self::all(nodes)? {
+            Self::Constant(true) => Vec::new(),
+            Self::And(parts) => parts,
+            part => vec![part],
+        })
+    }
+
+    /// The dearest way in which a part of this is evaluated.
+    pub(crate) fn stage(&self) -> Stage {
+        match self {
+            Self::Constant(_) | Self::Leaf(_) => Stage::Encoded,
+            Self::PerValue(_) => Stage::PerValue,
+            Self::Rows(_) => Stage::Decoded,
+            Self::And(children) | Self::Or(children) => children
+                .iter()
+                .map(Self::stage)
+                .max()
+                .unwrap_or(Stage::Encoded),
+        }
+    }
+
+    /// Calls `visit` with each column that this needs, perhaps repeatedly.
+    pub(crate) fn visit_columns(&self, visit: &mut impl FnMut(usize)) {
+        match self {
+            Self::Constant(_) => {}
+            Self::Leaf(leaf) => visit(leaf.column),
+            Self::PerValue(test) | Self::Rows(test) => test.columns.iter().copied().for_each(visit),
+            Self::And(children) | Self::Or(children) => {
+                children.iter().for_each(|child| child.visit_columns(visit));
+            }
+        }
+    }
+
+    /// Calls `visit` with the column of each leaf, perhaps repeatedly.
+    pub(crate) fn visit_leaf_columns(&self, visit: &mut impl FnMut(usize)) {
+        match self {
+            Self::Leaf(leaf) => visit(leaf.column),
+            Self::And(children) | Self::Or(children) => {
+                children
+                    .iter()
+                    .for_each(|child| child.visit_leaf_columns(visit));
+            }
+            Self::Constant(_) | Self::PerValue(_) | Self::Rows(_) => {}
+        }
+    }
+
+    /// The conjunction of `nodes`, with the ranges of a column merged.
+    pub(crate) fn all(nodes: impl IntoIterator<Item = Node>) -> Result<Self> {
+        let mut parts: Vec<Node> = Vec::new();
+        let mut rest: Vec<Node> = nodes.into_iter().collect();
+        rest.reverse();
+        while let Some(node) = rest.pop() {
+            match node {
+                Self::Constant(true) => {}
+                Self::Constant(false) => return Ok(Self::Constant(false)),
+                Self::And(children) => rest.extend(children.into_iter().rev()),
+                Self::Leaf(leaf) => push_conjunct(&mut parts, leaf),
+                other => parts.push(other),
+            }
+        }
+        Ok(match parts.len() {
+            0 => Self::Constant(true),
+            1 => parts.remove(0),
+            _ => Self::And(parts),
+        })
+    }
+
+    /// The disjunction of `nodes`, with the points of a column merged to one membership test.
+    pub(crate) fn any(nodes: impl IntoIterator<Item = Node>) -> Result<Self> {
+        let mut parts: Vec<Node> = Vec::new();
+        let mut rest: Vec<Node> = nodes.into_iter().collect();
+        rest.reverse();
+        while let Some(node) = rest.pop() {
+            match node {
+                Self::Constant(false) => {}
+                Self::Constant(true) => return Ok(Self::Constant(true)),
+                Self::Or(children) => rest.extend(children.into_iter().rev()),
+                Self::Leaf(leaf) => push_disjunct(&mut parts, leaf)?,
+                other => parts.push(other),
+            }
+        }
+        Ok(match parts.len() {
+            0 => Self::Constant(false),
+            1 => parts.remove(0),
+            _ => Self::Or(parts),
+        })
+    }
+
+    /// A leaf.
+    pub(crate) fn leaf(column: usize, predicate: Predicate) -> Self {
+        Self::Leaf(Leaf { column, predicate })
+    }
+}
+
+/// Adds `leaf`, joining `a >= 1` and `a < 5` into one range.
+fn push_conjunct(parts: &mut Vec<Node>, leaf: Leaf) {
+    for part in parts.iter_mut() {
+        if let Node::Leaf(other) = part
+            && other.column == leaf.column
+            && let Some(joined) = join_ranges(&other.predicate, &leaf.predicate)
+        {
+            other.predicate = joined;
+            return;
+        }
+    }
+    parts.push(Node::Leaf(leaf));
+}
+
+/// The range between a lower and an upper bound; `None` unless that is what `a` and `b` are.
+fn join_ranges(a: &Predicate, b: &Predicate) -> Option<Predicate> {
+    let (
+        Predicate::Range {
+            low: low_a,
+            high: high_a,
+            negated: false,
+        },
+        Predicate::Range {
+            low: low_b,
+            high: high_b,
+            negated: false,
+        },
+    ) = (a, b)
+    else {
+        return None;
+    };
+    let (low, high) = match (low_a, high_a, low_b, high_b) {
+        (low, Bound::Unbounded, Bound::Unbounded, high) => (low, high),
+        (Bound::Unbounded, high, low, Bound::Unbounded) => (low, high),
+        _ => return None,
+    };
+    Some(Predicate::Range {
+        low: low.clone(),
+        high: high.clone(),
+        negated: false,
+    })
+}
+
+/// Adds `leaf`, joining `a = 1` and `a IN (2, 3)` into one membership test.
+fn push_disjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<()> {
+    if let Some(values) = points(&leaf.predicate) {
+        for part in parts.iter_mut() {
+            if let Node::Leaf(other) = part
+                && other.column == leaf.column
+                && let Some(others) = points(&other.predicate)
+            {
+                let values = sort(&concat(&[others.as_ref(), values.as_ref()])?, None)?;
+                other.predicate = Predicate::In {
+                    values,
+                    negated: false,
+                };
+                return Ok(());
+            }
+        }
+    }
+    parts.push(Node::Leaf(leaf));
+    Ok(())
+}
+
+/// The values of an equality or membership test.
+fn points(predicate: &Predicate) -> Option<&ArrayRef> {
+    match predicate {
+        Predicate::In {
+            values,
+            negated: false,
+        } => Some(values),
+        Predicate::Range {
+            low: Bound::Included(low),
+            high: Bound::Included(high),
+            negated: false,
+        } if Arc::ptr_eq(low, high) => Some(low),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int32Array;
+
+    use super::*;
+
+    fn constant(value: i32) -> ArrayRef {
+        Arc::new(Int32Array::from(vec![value]))
+    }
+
+    fn at_least(value: i32) -> Node {
+        let (low, high) = (Bound::Included(constant(value)), Bound::Unbounded);
+        Node::leaf(
+            0,
+            Predicate::Range {
+                low,
+                high,
+                negated: false,
+            },
+        )
+    }
+
+    fn below(value: i32) -> Node {
+        let (low, high) = (Bound::Unbounded, Bound::Excluded(constant(value)));
+        Node::leaf(
+            0,
+            Predicate::Range {
+                low,
+                high,
+                negated: false,
+            },
+        )
+    }
+
+    #[test]
+    fn bounds_of_a_column_join_to_one_range() {
+        let node = Node::all([at_least(1), Node::Constant(true), below(5)]).unwrap();
+        let Node::Leaf(leaf) = node else {
+            panic!("not a leaf");
+        };
+        let Predicate::Range {
+            low,
+            high,
+            negated: false,
+        } = leaf.predicate
+        else {
+            panic!("not a range");
+        };
+        assert_eq!(low, Bound::Included(constant(1)));
+        assert_eq!(high, Bound::Excluded(constant(5)));
+        assert!(matches!(
+            Node::all([at_least(1), at_least(2)]).unwrap(),
+            Node::And(_)
+        ));
+        assert!(matches!(Node::all([]).unwrap(), Node::Constant(true)));
+        let never = Node::all([at_least(1), Node::Constant(false)]).unwrap();
+        assert!(matches!(never, Node::Constant(false)));
+    }
+
+    #[test]
+    fn points_of_a_column_join_to_one_membership_test() {
+        let point = |value| Node::leaf(0, Predicate::equal(constant(value)));
+        let either = Node::any([point(7), point(3)]).unwrap();
+        let node = Node::any([either, point(5), Node::Constant(false)]).unwrap();
+        let Node::Leaf(Leaf {
+            predicate:
+                Predicate::In {
+                    values,
+                    negated: false,
+                },
+            ..
+        }) = node
+        else {
+            panic!("not a membership test");
+        };
+        assert_eq!(
+            &values,
+            &(Arc::new(Int32Array::from(vec![3, 5, 7])) as ArrayRef)
+        );
+        assert!(matches!(
+            Node::any([point(1), below(0)]).unwrap(),
+            Node::Or(_)
+        ));
+        assert!(matches!(Node::any([]).unwrap(), Node::Constant(false)));
+    }
+}
