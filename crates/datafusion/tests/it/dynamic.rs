@@ -91,3 +91,48 @@ async fn aggregates_have_the_same_answers() {
         fixture.same(sql).await;
     }
 }
+
+#[tokio::test]
+async fn a_join_on_a_partition_column_skips_files() {
+    let fixture = Fixture::new().await;
+    let dir = fixture.path("tree");
+    let copy = format!(
+        "COPY (SELECT id, name, byte % 4 AS bucket FROM plain) TO '{}/' STORED AS VECTILE PARTITIONED BY (bucket)",
+        dir.display()
+    );
+    fixture.run(&copy).await.unwrap();
+    let create = format!(
+        "CREATE EXTERNAL TABLE tree (id BIGINT, name VARCHAR, bucket INT) STORED AS VECTILE \
+         PARTITIONED BY (bucket) LOCATION '{}/'",
+        dir.display()
+    );
+    fixture.run(&create).await.unwrap();
+    fixture
+        .run("CREATE TABLE wanted AS SELECT arrow_cast(2, 'Int32') AS b")
+        .await
+        .unwrap();
+    let sql = "SELECT tree.id FROM tree JOIN wanted ON tree.bucket = wanted.b";
+    let (plan, rows) = fixture.executed(sql).await;
+    let (_, expected) = fixture
+        .executed("SELECT id FROM plain WHERE byte % 4 = 2")
+        .await;
+    assert_eq!(rows, expected);
+    assert_eq!(metric(&plan, "rows_decoded"), expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn partitions_share_the_work() {
+    let mut config = SessionConfig::new().with_target_partitions(4);
+    config.options_mut().optimizer.repartition_file_min_size = 1;
+    let fixture = Fixture::with_config(config);
+    fixture.add_tables().await;
+    for _ in 0..10 {
+        for sql in [
+            "SELECT count(*), sum(id) FROM {t} WHERE int > 3",
+            "SELECT id, text FROM {t} ORDER BY id DESC LIMIT 100",
+            "SELECT count(*), sum(a.id) FROM {t} a JOIN {t} b ON a.int = b.id AND b.name = 'apple'",
+        ] {
+            fixture.same(sql).await;
+        }
+    }
+}
