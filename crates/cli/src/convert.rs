@@ -57,10 +57,11 @@ pub struct ConvertArgs {
 
 fn parse_pin(text: &str) -> Result<(String, Encoding), String> {
     let (column, name) = text.rsplit_once('=').ok_or("expected COLUMN=NAME")?;
-    let encoding = name.parse::<Encoding>().map_err(|error| {
-        format!("{error}; encodings are constant, plain, ffor, delta, rle, dict, alp, alp_rd, fsst")
-    })?;
-    Ok((column.to_string(), encoding))
+    let encoding = name.parse::<Encoding>();
+    Ok((
+        column.to_string(),
+        encoding.map_err(|error| error.to_string())?,
+    ))
 }
 
 /// Runs `vectile convert`.

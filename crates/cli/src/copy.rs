@@ -65,6 +65,8 @@ async fn write_all(
     while let Some(batch) = batches.try_next().await? {
         writer.write(&batch).await?;
         progress.advance(batch.num_rows());
+        // A chance for the interrupt: a busy loop need not wait for anything by itself.
+        tokio::task::yield_now().await;
     }
     Ok(())
 }

@@ -201,11 +201,9 @@ async fn ask(dir: &str) -> Result<()> {
 }
 
 async fn answer(context: &SessionContext, question: &str, query: &str) -> Result<()> {
-    say(format_args!("{question}\n\n{query};\n\n"))?;
-    let started = Instant::now();
+    say(format_args!("-- {question}\n{query};\n\n"))?;
     sql::run_and_print(context, query, PrintFormat::Table).await?;
-    let elapsed = started.elapsed().as_secs_f64() * 1000.0;
-    say(format_args!("{elapsed:.0} ms\n\n"))
+    say(format_args!("\n"))
 }
 
 fn say(text: std::fmt::Arguments<'_>) -> Result<()> {

@@ -10,6 +10,9 @@ use datafusion::error::DataFusionError;
 /// The result of everything in this program.
 pub type Result<T, E = CliError> = std::result::Result<T, E>;
 
+/// Exit code after Ctrl-C, as shells have it: 128 and the number of the signal.
+pub const INTERRUPTED: i32 = 130;
+
 /// An error as the person at the terminal meets it: what happened, and what to do next.
 #[derive(Debug)]
 pub enum CliError {
@@ -59,7 +62,7 @@ impl CliError {
             CliError::BrokenPipe => ExitCode::SUCCESS,
             CliError::Failed { .. } => ExitCode::from(1),
             CliError::Usage(_) => ExitCode::from(2),
-            CliError::Interrupted => ExitCode::from(130),
+            CliError::Interrupted => ExitCode::from(INTERRUPTED as u8),
         }
     }
 }
@@ -86,18 +89,20 @@ impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => CliError::BrokenPipe,
-            io::ErrorKind::StorageFull => {
-                CliError::failed(error.to_string()).hint("free some space on the target disk")
-            }
-            _ => CliError::failed(error.to_string()),
+            _ => CliError::failed(error.to_string()).with_known_hint(),
         }
     }
 }
+
+/// How `std::io` puts the error that ends `vectile ... | head`.
+const BROKEN_PIPE: &str = "Broken pipe";
 
 impl From<ArrowError> for CliError {
     fn from(error: ArrowError) -> Self {
         match error {
             ArrowError::IoError(_, source) => source.into(),
+            // The CSV writer keeps only the text of what went wrong below it.
+            ArrowError::CsvError(text) if text.contains(BROKEN_PIPE) => CliError::BrokenPipe,
             ArrowError::ExternalError(source) => CliError::failed(source.to_string()),
             other => CliError::failed(other.to_string()),
         }

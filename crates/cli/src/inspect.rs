@@ -13,6 +13,7 @@ use vectile_encodings::{VECTOR_LEN, ZoneMap, alternatives};
 use vectile_file::{Fetch, Metadata, ReadOptions, read_metadata, read_row_group};
 
 use crate::error::{CliError, Result};
+use crate::format::Format;
 use crate::session;
 use crate::source::{Input, InputFile};
 use crate::text::{Align, TextTable, bytes, count, ratio};
@@ -41,7 +42,7 @@ enum InspectFormat {
 /// Runs `vectile inspect`.
 pub async fn run(args: InspectArgs) -> Result<()> {
     let context = session::for_copying()?;
-    let input = Input::find(&context, &args.path, None).await?;
+    let input = Input::find(&context, &args.path, Some(Format::Vectile)).await?;
     let file = single_file(&args.path, input)?;
     let report = Report::of(&file)
         .await
@@ -362,7 +363,7 @@ impl Report {
         self.columns_table().write(out)?;
         writeln!(
             out,
-            "\nBytes by encoding, estimated from {} rows:\n",
+            "\nBytes by encoding, estimated from {} rows (* is the one in use):\n",
             count(self.sampled_rows)
         )?;
         self.alternatives_table().write(out)?;
@@ -440,7 +441,7 @@ impl ColumnReport {
         let different: BTreeSet<&str> = self.chunks.iter().map(|c| c.encoding.as_str()).collect();
         match different.len() {
             0 | 1 => self.encoding.clone(),
-            several => format!("{} (and {} others)", self.encoding, several - 1),
+            several => format!("{} (and {} more)", self.encoding, several - 1),
         }
     }
 

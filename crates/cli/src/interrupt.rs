@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::error::{CliError, Result};
+use crate::error::{CliError, INTERRUPTED, Result};
 
 /// Time for cancelled work to clean up after itself.
 const CANCEL_TIME: Duration = Duration::from_millis(200);
+
+/// Time for a command to end by itself. A query may compute for long without looking up.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Resolves once the work is to stop.
 #[derive(Clone, Debug)]
@@ -19,16 +22,33 @@ pub struct Stop(watch::Sender<bool>);
 
 impl Interrupt {
     /// Starts listening to the user. From now on Ctrl-C no longer ends the process by itself: the
-    /// first one asks commands to clean up, a second one ends the process at once.
-    pub fn listen() -> Self {
+    /// first one asks the command to clean up and end; the process ends at once on a second one,
+    /// or if the command takes too long.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system when it gives no thread to listen on.
+    pub fn listen() -> Result<Self> {
         let (sender, receiver) = watch::channel(false);
-        tokio::spawn(async move {
-            requested().await;
-            sender.send_replace(true);
-            requested().await;
-            std::process::exit(130);
-        });
-        Interrupt(receiver)
+        // A thread and a runtime of its own: a query may keep every other thread busy.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let listen = move || {
+            runtime.block_on(async {
+                requested().await;
+                sender.send_replace(true);
+                tokio::select! {
+                    () = requested() => (),
+                    () = tokio::time::sleep(PATIENCE) => (),
+                }
+            });
+            std::process::exit(INTERRUPTED);
+        };
+        std::thread::Builder::new()
+            .name("interrupt".into())
+            .spawn(listen)?;
+        Ok(Interrupt(receiver))
     }
 
     /// An interrupt that also comes when the program itself stops this part of its work.

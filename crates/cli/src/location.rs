@@ -58,6 +58,8 @@ pub struct Destination {
     pub store: Arc<dyn ObjectStore>,
     /// Its place there.
     pub path: Path,
+    /// Its path, if it is on this machine.
+    local: Option<PathBuf>,
     /// Its name as the user knows it.
     pub display: String,
 }
@@ -72,6 +74,7 @@ impl Destination {
         Ok(Destination {
             store,
             path,
+            local: url.to_file_path().ok().filter(|_| url.scheme() == "file"),
             display: text.to_string(),
         })
     }
@@ -84,17 +87,22 @@ impl Destination {
         Destination {
             store: Arc::clone(&self.store),
             path,
+            local: self.local.as_ref().map(|local| local.join(relative)),
             display: format!("{}/{relative}", self.display.trim_end_matches('/')),
         }
     }
 
     /// Refuses to replace a file unless told to, and to replace anything but a file.
     pub async fn check_writable(&self, force: bool) -> Result<()> {
-        if let Ok(metadata) = std::fs::metadata(&self.display)
-            && !metadata.is_file()
-        {
+        let metadata = self.local.as_ref().and_then(|local| local.metadata().ok());
+        if metadata.is_some_and(|metadata| !metadata.is_file()) {
             return Err(CliError::failed(format!("{} is not a file", self.display))
                 .hint("name a file to write, or end a directory's name with '/'"));
+        }
+        if let Some(path) = &self.local {
+            check_directory(path).map_err(|error| {
+                CliError::from(error).context(format!("cannot write {}", self.display))
+            })?;
         }
         match self.store.head(&self.path).await {
             Ok(_) if !force => Err(CliError::failed(format!("{} already exists", self.display))
@@ -105,6 +113,17 @@ impl Destination {
             }
         }
     }
+}
+
+/// Makes the file's directory if there is none, and tries whether a file can be made in it: better
+/// now than after the input has been read.
+fn check_directory(file: &FsPath) -> std::io::Result<()> {
+    let directory = file.parent().unwrap_or(FsPath::new("/"));
+    std::fs::create_dir_all(directory)?;
+    tempfile::Builder::new()
+        .prefix(".vectile-")
+        .tempfile_in(directory)
+        .map(drop)
 }
 
 fn destination_url(text: &str) -> Result<Url> {

@@ -76,14 +76,14 @@ async fn start(command: Command) -> Result<()> {
         Command::Sql(args) if args.is_interactive() => sql::converse(&args).await,
         // The others run on a worker thread, where work that blocks may block in place.
         command => {
-            let done = tokio::spawn(run(command)).await;
+            let interrupt = Interrupt::listen()?;
+            let done = tokio::spawn(run(command, interrupt)).await;
             done.unwrap_or_else(|error| Err(CliError::failed(format!("internal error: {error}"))))
         }
     }
 }
 
-async fn run(command: Command) -> Result<()> {
-    let interrupt = Interrupt::listen();
+async fn run(command: Command, interrupt: Interrupt) -> Result<()> {
     match command {
         Command::Convert(args) => convert::run(args, &interrupt).await,
         Command::Gen(args) => generate::run(args, &interrupt).await,

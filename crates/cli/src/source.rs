@@ -72,7 +72,7 @@ impl Input {
             ),
             (true, Some(_)) => Err(
                 CliError::failed(format!("{text}: no file of a known format")).hint(format!(
-                    "known are {}; --from names the format",
+                    "known are {}; vectile convert --from reads others",
                     all_extensions()
                 )),
             ),

@@ -17,6 +17,7 @@ const PART_BYTES: usize = 8 << 20;
 pub struct Upload {
     sink: Sink,
     bytes: u64,
+    finishing: bool,
 }
 
 enum Sink {
@@ -33,7 +34,11 @@ impl Upload {
             true => Sink::Compressed(compression.convert_async_writer(writer)?),
             false => Sink::Plain(Box::new(writer)),
         };
-        Ok(Upload { sink, bytes: 0 })
+        Ok(Upload {
+            sink,
+            bytes: 0,
+            finishing: false,
+        })
     }
 
     /// Bytes given to `put` so far, before compression.
@@ -53,6 +58,7 @@ impl Upload {
 
     /// Completes the upload: now the file is there, whole.
     pub async fn finish(&mut self) -> Result<()> {
+        self.finishing = true;
         match &mut self.sink {
             Sink::Plain(writer) => writer.shutdown().await?,
             Sink::Compressed(writer) => writer.shutdown().await?,
@@ -64,9 +70,10 @@ impl Upload {
     pub async fn abort(self) {
         match self.sink {
             // Whoever aborts is already reporting an error; this one would hide it.
-            Sink::Plain(mut writer) => drop(writer.abort().await),
-            // Dropped outside the runtime, local files are removed before `drop` returns.
-            Sink::Compressed(writer) => drop(std::thread::spawn(move || drop(writer)).join()),
+            Sink::Plain(mut writer) if !self.finishing => drop(writer.abort().await),
+            // These cannot be asked to abort. Dropped outside the runtime, they remove local
+            // files before `drop` returns.
+            sink => drop(std::thread::spawn(move || drop(sink)).join()),
         }
     }
 }

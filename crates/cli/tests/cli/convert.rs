@@ -1,0 +1,377 @@
+//! `vectile convert`.
+
+use crate::{Workspace, sample};
+
+/// A table with a column of every kind of type, nulls among them, over several vectors.
+const TYPES: &str = "
+  SELECT value AS i64,
+    arrow_cast(value % 7, 'Int8') AS i8,
+    arrow_cast(value, 'UInt32') AS u32,
+    CASE WHEN value % 3 = 0 THEN NULL ELSE value * 0.01 END AS f64,
+    arrow_cast(value * 1.5, 'Float32') AS f32,
+    arrow_cast(value, 'Decimal128(20, 3)') AS dec,
+    value % 2 = 0 AS flag,
+    arrow_cast(arrow_cast(value % 1000, 'Int32'), 'Date32') AS day,
+    arrow_cast(value * 1000000, 'Timestamp(Microsecond, Some(\"UTC\"))') AS at,
+    CASE WHEN value % 5 = 0 THEN NULL ELSE concat('row ', value, ', \"quoted\"') END AS text,
+    arrow_cast(concat('k', value % 4), 'Dictionary(Int32, Utf8)') AS dict,
+    arrow_cast(concat('v', value), 'Utf8View') AS view,
+    arrow_cast(concat('b', value), 'Binary') AS bin,
+    make_array(value, value + 1) AS list,
+    named_struct('a', value, 'b', concat('s', value)) AS pair
+  FROM range(3000)";
+
+/// The same, without the types that text formats cannot tell or hold.
+const SIMPLE_TYPES: &str = "
+  SELECT value AS i64,
+    CASE WHEN value % 3 = 0 THEN NULL ELSE value * 0.01 END AS f64,
+    value % 2 = 0 AS flag,
+    CASE WHEN value % 5 = 0 THEN NULL ELSE concat('row ', value, ', \"quoted\"') END AS text
+  FROM range(3000)";
+
+fn schema(workspace: &Workspace, path: &str) -> String {
+    let script = format!("DESCRIBE '{path}'");
+    workspace.ok(&["sql", "--format", "csv", &script])
+}
+
+fn rows(workspace: &Workspace, path: &str) -> serde_json::Value {
+    workspace.query(path, "SELECT * FROM t ORDER BY i64")
+}
+
+#[test]
+fn every_type_survives_the_formats_that_have_it() {
+    let w = Workspace::new();
+    w.ok(&["sql", TYPES, "-o", "in.vectile"]);
+    let expected = rows(&w, "in.vectile");
+    assert_eq!(expected.as_array().unwrap().len(), 3000);
+    for format in ["parquet", "arrow", "arrows"] {
+        let there = format!("there.{format}");
+        let back = format!("back_{format}.vectile");
+        w.ok(&["convert", "in.vectile", &there, "--quiet"]);
+        w.ok(&["convert", &there, &back, "--quiet"]);
+        assert_eq!(rows(&w, &back), expected, "{format}");
+        assert_eq!(schema(&w, &back), schema(&w, "in.vectile"), "{format}");
+    }
+}
+
+#[test]
+fn values_survive_text_formats() {
+    let w = Workspace::new();
+    w.ok(&["sql", SIMPLE_TYPES, "-o", "in.vectile"]);
+    let expected = rows(&w, "in.vectile");
+    for format in [
+        "csv",
+        "csv.gz",
+        "csv.zst",
+        "json",
+        "jsonl",
+        "ndjson.gz",
+        "json.zst",
+    ] {
+        let there = format!("there.{format}");
+        let back = format!("back_{format}.vectile");
+        w.ok(&["convert", "in.vectile", &there, "--quiet"]);
+        w.ok(&["convert", &there, &back, "--quiet"]);
+        assert_eq!(rows(&w, &back), expected, "{format}");
+    }
+}
+
+#[test]
+fn printed_json_can_be_read_again() {
+    let w = Workspace::new();
+    let printed = w.ok(&["sql", "--format", "json", SIMPLE_TYPES]);
+    w.write("printed.json", &printed);
+    w.ok(&["convert", "printed.json", "t.vectile"]);
+    assert_eq!(
+        rows(&w, "t.vectile"),
+        serde_json::from_str::<serde_json::Value>(&printed).unwrap()
+    );
+}
+
+#[test]
+fn dictionaries_of_several_files_become_one() {
+    let w = Workspace::new();
+    for (name, values) in [("a", "('x'), ('y')"), ("b", "('z'), ('y')")] {
+        let sql = format!(
+            "SELECT arrow_cast(column1, 'Dictionary(Int32, Utf8)') AS d FROM (VALUES {values})"
+        );
+        w.ok(&["sql", &sql, "-o", &format!("{name}.vectile")]);
+    }
+    w.ok(&["convert", "a.vectile", "b.vectile", "both.arrow", "--quiet"]);
+    let read = w.query("both.arrow", "SELECT d, arrow_typeof(d) AS t FROM t");
+    let values: Vec<_> = read
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["d"].clone())
+        .collect();
+    assert_eq!(values, ["x", "y", "z", "y"]);
+    assert_eq!(read[0]["t"], "Dictionary(Int32, Utf8)");
+}
+
+#[test]
+fn the_report_names_columns_encodings_and_sizes() {
+    let w = Workspace::new();
+    let report = w.ok(&["convert", &sample("weather"), "weather.vectile"]);
+    let mut lines = report.lines();
+    let header: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
+    assert_eq!(
+        header,
+        ["column", "type", "encoding", "arrow", "encoded", "ratio"]
+    );
+    let year = report
+        .lines()
+        .find(|line| line.starts_with("year "))
+        .unwrap();
+    assert!(
+        year.contains("Int16") && year.contains("constant"),
+        "{year}"
+    );
+    assert!(report.contains("weather.vectile: 26,115 rows"), "{report}");
+    assert_eq!(
+        w.ok(&["convert", &sample("weather"), "quiet.vectile", "-q"]),
+        ""
+    );
+}
+
+#[test]
+fn encodings_can_be_pinned() {
+    let w = Workspace::new();
+    let pins = ["--encoding", "temp=alp", "--encoding", "month=dict"];
+    let file = sample("weather");
+    let mut args = vec!["convert", file.as_str(), "w.vectile"];
+    args.extend(pins);
+    w.ok(&args);
+    let inspected = w.ok(&["inspect", "w.vectile", "--format", "json"]);
+    let inspected: serde_json::Value = serde_json::from_str(&inspected).unwrap();
+    for (column, encoding) in [("temp", "alp"), ("month", "dict")] {
+        let columns = inspected["columns"].as_array().unwrap();
+        let found = columns.iter().find(|c| c["name"] == column).unwrap();
+        let used = found["encoding"].as_str().unwrap();
+        assert_eq!(used.split('(').next(), Some(encoding), "{column}: {used}");
+    }
+}
+
+#[test]
+fn pins_that_cannot_be_are_errors() {
+    let w = Workspace::new();
+    let planes = sample("planes");
+    let error = w.fails(
+        2,
+        &["convert", &planes, "p.vectile", "--encoding", "year=zip"],
+    );
+    assert!(error.contains("zip") && error.contains("alp_rd"), "{error}");
+    let error = w.fails(2, &["convert", &planes, "p.vectile", "--encoding", "year"]);
+    assert!(error.contains("COLUMN=NAME"), "{error}");
+    let error = w.fails(
+        2,
+        &["convert", &planes, "p.parquet", "--encoding", "year=ffor"],
+    );
+    assert!(error.contains("--encoding is for Vectile files"), "{error}");
+    let error = w.fails(
+        1,
+        &["convert", &planes, "p.vectile", "--encoding", "nope=ffor"],
+    );
+    assert!(
+        error.contains("no column nope") && error.contains("tailnum"),
+        "{error}"
+    );
+    let error = w.fails(
+        1,
+        &["convert", &planes, "p.vectile", "--encoding", "model=alp"],
+    );
+    assert!(error.contains("model") && error.contains("alp"), "{error}");
+    assert!(w.files().is_empty(), "{:?}", w.files());
+}
+
+#[test]
+fn several_inputs_become_one_file_in_order() {
+    let w = Workspace::new();
+    w.write("b.csv", "x,name\n1,one\n2,two\n");
+    w.write("a.csv", "name,x,extra\nthree,3,true\n");
+    w.ok(&["convert", "b.csv", "a.csv", "all.vectile"]);
+    let expected = serde_json::json!([
+        {"x": 1, "name": "one", "extra": null},
+        {"x": 2, "name": "two", "extra": null},
+        {"x": 3, "name": "three", "extra": true},
+    ]);
+    assert_eq!(w.query("all.vectile", "SELECT * FROM t"), expected);
+}
+
+#[test]
+fn inputs_that_do_not_fit_together_are_an_error() {
+    let w = Workspace::new();
+    w.write("a.csv", "x\n1\n");
+    w.write("b.csv", "x\nword\n");
+    let error = w.fails(1, &["convert", "a.csv", "b.csv", "all.vectile"]);
+    assert!(
+        error.contains("column x") && error.contains("b.csv"),
+        "{error}"
+    );
+    assert_eq!(w.files(), ["a.csv", "b.csv"]);
+}
+
+#[test]
+fn a_late_value_of_another_type_is_no_surprise() {
+    let w = Workspace::new();
+    let mut csv = "x\n".to_string();
+    csv.extend((0..5000).map(|row| format!("{row}\n")));
+    csv.push_str("word\n");
+    w.write("late.csv", &csv);
+    w.ok(&["convert", "late.csv", "late.vectile"]);
+    let last = w.query("late.vectile", "SELECT max(x) AS m, count(*) AS n FROM t");
+    assert_eq!(last, serde_json::json!([{"m": "word", "n": 5001}]));
+}
+
+#[test]
+fn directories_become_directories() {
+    let w = Workspace::new();
+    w.write("in/year=2013/a.csv", "x\n1\n");
+    w.write("in/year=2014/b.csv", "x\n2\n");
+    w.write("in/_SUCCESS", "");
+    w.write("in/notes.txt", "not a table");
+    let report = w.ok(&["convert", "in", "out/"]);
+    assert!(report.contains("2 files: 2 rows"), "{report}");
+    let made: Vec<_> = w
+        .files()
+        .into_iter()
+        .filter(|f| f.starts_with("out"))
+        .collect();
+    assert_eq!(made, ["out/year=2013/a.vectile", "out/year=2014/b.vectile"]);
+    let rows = w.query("out", "SELECT x, year FROM t ORDER BY x");
+    assert_eq!(
+        rows,
+        serde_json::json!([{"x": 1, "year": "2013"}, {"x": 2, "year": "2014"}])
+    );
+}
+
+#[test]
+fn a_partitioned_tree_in_one_file_keeps_its_partition_columns() {
+    let w = Workspace::new();
+    w.write("in/year=2013/a.csv", "x\n1\n");
+    w.write("in/year=__HIVE_DEFAULT_PARTITION__/b.csv", "x\n2\n");
+    w.ok(&["convert", "in", "all.vectile"]);
+    let rows = w.query("all.vectile", "SELECT * FROM t ORDER BY x");
+    assert_eq!(
+        rows,
+        serde_json::json!([{"x": 1, "year": "2013"}, {"x": 2, "year": null}])
+    );
+}
+
+#[test]
+fn globs_choose_files() {
+    let w = Workspace::new();
+    w.write("in/a1.csv", "x\n1\n");
+    w.write("in/a2.csv", "x\n2\n");
+    w.write("in/b1.csv", "x\n4\n");
+    w.ok(&["convert", "in/a*.csv", "a.vectile"]);
+    assert_eq!(
+        w.query("a.vectile", "SELECT sum(x) AS s FROM t"),
+        serde_json::json!([{"s": 3}])
+    );
+}
+
+#[test]
+fn formats_can_be_named() {
+    let w = Workspace::new();
+    w.write("table.data", "x\n1\n");
+    w.ok(&[
+        "convert",
+        "table.data",
+        "out.bin",
+        "--from",
+        "csv",
+        "--to",
+        "vectile",
+    ]);
+    w.ok(&["convert", "out.bin", "back.csv", "--from", "vectile"]);
+    assert_eq!(
+        std::fs::read_to_string(w.path("back.csv")).unwrap(),
+        "x\n1\n"
+    );
+    let error = w.fails(2, &["convert", "table.data", "out", "--from", "csv"]);
+    assert!(error.contains("--to names the format"), "{error}");
+    let error = w.fails(1, &["convert", "table.data", "out.vectile"]);
+    assert!(
+        error.contains("no file of a known format") && error.contains("--from"),
+        "{error}"
+    );
+}
+
+#[test]
+fn files_are_replaced_only_by_force() {
+    let w = Workspace::new();
+    w.write("in.csv", "x\n1\n");
+    w.write("out.vectile", "precious");
+    let error = w.fails(1, &["convert", "in.csv", "out.vectile"]);
+    assert!(
+        error.contains("already exists") && error.contains("--force"),
+        "{error}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(w.path("out.vectile")).unwrap(),
+        "precious"
+    );
+    w.ok(&["convert", "in.csv", "out.vectile", "--force"]);
+    assert_eq!(
+        w.query("out.vectile", "SELECT x FROM t"),
+        serde_json::json!([{"x": 1}])
+    );
+}
+
+#[test]
+fn failures_leave_nothing_and_say_why() {
+    let w = Workspace::new();
+    w.write("file.csv", "x\n1\n");
+    w.write(
+        "broken.parquet",
+        "this is not Parquet, whatever its name says",
+    );
+    w.write("broken.vectile", "nor is this Vectile");
+    let before = w.files();
+    let error = w.fails(1, &["convert", "missing.csv", "out.vectile"]);
+    assert!(
+        error.contains("missing.csv") && error.contains("no such file"),
+        "{error}"
+    );
+    let error = w.fails(1, &["convert", "broken.parquet", "out.vectile"]);
+    assert!(error.contains("broken.parquet"), "{error}");
+    let error = w.fails(1, &["convert", "broken.vectile", "out.parquet"]);
+    assert!(error.contains("broken.vectile"), "{error}");
+    let error = w.fails(1, &["convert", "file.csv", "file.csv/out.vectile"]);
+    assert!(
+        error.contains("cannot write file.csv/out.vectile"),
+        "{error}"
+    );
+    let error = w.fails(1, &["convert", "file.csv", "nostore://bucket/out.vectile"]);
+    assert!(error.contains("nostore"), "{error}");
+    assert_eq!(w.files(), before);
+}
+
+/// CSV has no lists: the writer finds out when the first rows come.
+#[test]
+fn a_write_that_fails_half_way_leaves_nothing() {
+    let w = Workspace::new();
+    w.ok(&["sql", TYPES, "-o", "in.vectile"]);
+    let error = w.fails(1, &["convert", "in.vectile", "out.csv"]);
+    assert!(error.contains("cannot write out.csv"), "{error}");
+    assert_eq!(w.files(), ["in.vectile"]);
+}
+
+#[test]
+fn bad_usage_is_exit_code_2() {
+    let w = Workspace::new();
+    for args in [
+        &["convert"][..],
+        &["convert", "only-one"],
+        &["convert", "a.csv", "b.vectile", "--to", "xml"],
+        &["nonsense"],
+        &[],
+    ] {
+        let run = w.run(args);
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stderr.contains("Usage"), "{run:?}");
+    }
+    assert_eq!(w.run(&["--help"]).code, 0);
+    assert!(w.ok(&["--version"]).starts_with("vectile "));
+}

@@ -1,0 +1,149 @@
+//! `vectile inspect`.
+
+use serde_json::Value;
+
+use crate::{Workspace, sample};
+
+fn inspect(w: &Workspace, path: &str) -> Value {
+    serde_json::from_str(&w.ok(&["inspect", path, "--format", "json"])).unwrap()
+}
+
+/// The names of an object's fields, in the order they are written.
+fn fields(object: &Value) -> Vec<&str> {
+    object
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect()
+}
+
+/// What scripts rely on: docs/operations.md promises these fields.
+#[test]
+fn the_json_form_is_stable() {
+    let w = Workspace::new();
+    w.ok(&["convert", &sample("weather"), "w.vectile", "-q"]);
+    let report = inspect(&w, "w.vectile");
+    let documented = include_str!("../../../../docs/operations.md");
+    let column = &report["columns"][5];
+    for object in [
+        &report,
+        &report["row_groups"][0],
+        column,
+        &column["chunks"][0],
+        &column["alternatives"][0],
+    ] {
+        for field in fields(object) {
+            let quoted = format!("`{field}");
+            assert!(documented.contains(&quoted), "{field} is not documented");
+        }
+    }
+    assert_eq!(report["rows"], 26_115);
+    assert_eq!(report["vector_rows"], 1024);
+    assert_eq!(report["columns"].as_array().unwrap().len(), 15);
+    assert_eq!(
+        report["bytes"],
+        std::fs::metadata(w.path("w.vectile")).unwrap().len()
+    );
+    assert_eq!(report["row_groups"][0]["vectors"], 26);
+}
+
+#[test]
+fn columns_are_summed_up() {
+    let w = Workspace::new();
+    w.ok(&["convert", &sample("weather"), "w.vectile", "-q"]);
+    let report = inspect(&w, "w.vectile");
+    let column = |name: &str| {
+        let columns = report["columns"].as_array().unwrap();
+        columns
+            .iter()
+            .find(|column| column["name"] == name)
+            .unwrap()
+            .clone()
+    };
+    let temp = column("temp");
+    let sql = "SELECT min(temp) AS min, max(temp) AS max, count(*) - count(temp) AS nulls FROM t";
+    let expected = w.query("w.vectile", sql)[0].clone();
+    assert_eq!(temp["nulls"], expected["nulls"]);
+    let number = |value: &Value| value.as_str().unwrap().parse::<f64>().unwrap();
+    assert_eq!(number(&temp["min"]), expected["min"].as_f64().unwrap());
+    assert_eq!(number(&temp["max"]), expected["max"].as_f64().unwrap());
+    assert_eq!(temp["type"], "Float64");
+    let year = column("year");
+    assert_eq!(
+        (&year["min"], &year["max"]),
+        (&"2013".into(), &"2014".into())
+    );
+    // The estimates come from the values themselves: what is stored is among the smallest.
+    let alternatives = temp["alternatives"].as_array().unwrap();
+    let bytes: Vec<u64> = alternatives
+        .iter()
+        .map(|a| a["bytes"].as_u64().unwrap())
+        .collect();
+    assert!(bytes.is_sorted() && bytes.len() >= 3, "{alternatives:?}");
+    let stored = temp["sampled_bytes"].as_u64().unwrap();
+    assert!(
+        stored <= bytes[0] + bytes[0] / 4,
+        "{stored} of {alternatives:?}"
+    );
+    let plain = alternatives
+        .iter()
+        .find(|a| a["encoding"] == "plain")
+        .unwrap();
+    assert!(plain["bytes"].as_u64().unwrap() >= 26_115 * 8);
+}
+
+#[test]
+fn the_table_form_names_every_column() {
+    let w = Workspace::new();
+    w.ok(&["convert", &sample("planes"), "p.vectile", "-q"]);
+    let text = w.ok(&["inspect", "p.vectile"]);
+    for word in [
+        "format version 1",
+        "3,322 rows",
+        "manufacturer",
+        "bits/value",
+        "row group",
+        "*",
+    ] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn empty_tables_are_fine() {
+    let w = Workspace::new();
+    w.ok(&[
+        "sql",
+        "SELECT 1 AS x, 'a' AS s WHERE false",
+        "-o",
+        "empty.vectile",
+    ]);
+    let report = inspect(&w, "empty.vectile");
+    assert_eq!(report["rows"], 0);
+    assert_eq!(report["columns"][0]["min"], Value::Null);
+    assert_eq!(report["columns"][0]["bits_per_value"], 0.0);
+    w.ok(&["inspect", "empty.vectile"]);
+}
+
+#[test]
+fn other_files_are_refused() {
+    let w = Workspace::new();
+    let error = w.fails(1, &["inspect", &sample("planes")]);
+    assert!(
+        error.contains("planes.parquet") && error.contains("not a Vectile"),
+        "{error}"
+    );
+    assert!(
+        w.fails(1, &["inspect", "none.vectile"])
+            .contains("none.vectile")
+    );
+    w.write("dir/a.vectile", "");
+    w.write("dir/b.vectile", "");
+    assert!(w.fails(1, &["inspect", "dir"]).contains("2 files"));
+    assert!(
+        w.fails(1, &["inspect", "dir/a.vectile"])
+            .contains("a.vectile")
+    );
+    w.fails(2, &["inspect"]);
+}

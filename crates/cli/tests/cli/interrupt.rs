@@ -1,0 +1,52 @@
+//! Ctrl-C.
+#![cfg(unix)]
+
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use crate::Workspace;
+
+fn interrupt(child: &Child) {
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+/// Waits until the command has begun to write, or is done.
+fn wait_for_files(w: &Workspace, child: &mut Child) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while w.files().is_empty() && Instant::now() < deadline {
+        if child.try_wait().unwrap().is_some() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn interrupted_work_leaves_nothing() {
+    for args in [
+        &["gen", "tpch", "--scale", "20", "--out", "out"][..],
+        &[
+            "sql",
+            "-o",
+            "out.csv",
+            "SELECT value, value * 2 FROM range(1000000000)",
+        ],
+        &[
+            "sql",
+            "COPY (SELECT value FROM range(100000000000)) TO 'out.vectile' STORED AS VECTILE",
+        ],
+    ] {
+        let w = Workspace::new();
+        let mut child = w.command().args(args).spawn().unwrap();
+        wait_for_files(&w, &mut child);
+        interrupt(&child);
+        let started = Instant::now();
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(130), "{args:?}");
+        assert!(started.elapsed() < Duration::from_secs(20), "{args:?}");
+        assert!(w.files().is_empty(), "{args:?}: {:?}", w.files());
+    }
+}

@@ -1,0 +1,369 @@
+//! `vectile sql`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::{Run, Workspace, sample};
+
+const TWO_ROWS: &str = "SELECT * FROM (VALUES (1, 'a,b', NULL), (2, NULL, 2.5)) t(n, s, f)";
+
+#[test]
+fn results_print_in_every_format() {
+    let w = Workspace::new();
+    let print = |format: &str| w.ok(&["sql", "--format", format, TWO_ROWS]);
+    assert_eq!(print("csv"), "n,s,f\n1,\"a,b\",\n2,,2.5\n");
+    assert_eq!(
+        print("json"),
+        "[{\"n\":1,\"s\":\"a,b\",\"f\":null},\n{\"n\":2,\"s\":null,\"f\":2.5}]\n"
+    );
+    assert_eq!(
+        print("jsonl"),
+        "{\"n\":1,\"s\":\"a,b\",\"f\":null}\n{\"n\":2,\"s\":null,\"f\":2.5}\n"
+    );
+    let table = "\
++---+------+------+
+| n | s    | f    |
++---+------+------+
+| 1 | a,b  | NULL |
+| 2 | NULL |  2.5 |
++---+------+------+
+";
+    assert_eq!(print("table"), table);
+    assert_eq!(w.ok(&["sql", TWO_ROWS]), table, "the default");
+}
+
+#[test]
+fn empty_results_still_have_a_shape() {
+    let w = Workspace::new();
+    let sql = "SELECT 1 AS a, 'x' AS b WHERE false";
+    assert_eq!(w.ok(&["sql", "--format", "csv", sql]), "a,b\n");
+    assert_eq!(w.ok(&["sql", "--format", "json", sql]), "[]\n");
+    assert_eq!(w.ok(&["sql", "--format", "jsonl", sql]), "");
+    assert_eq!(
+        w.ok(&["sql", sql]),
+        "+---+---+\n| a | b |\n+---+---+\n+---+---+\n"
+    );
+}
+
+#[test]
+fn special_values_in_json() {
+    let w = Workspace::new();
+    let sql = "SELECT 'NaN'::double AS nan, 1.10::decimal(5, 2) AS d, 9007199254740993 AS big,
+        arrow_cast('ab', 'Binary') AS bin, DATE '2013-01-02' AS day,
+        TIMESTAMP '2013-01-02T03:04:05.678' AS at, [1, NULL] AS list, {'k': 'v'} AS s";
+    let printed = w.ok(&["sql", "--format", "json", sql]);
+    assert_eq!(
+        printed,
+        "[{\"nan\":null,\"d\":1.10,\"big\":9007199254740993,\"bin\":\"6162\",\"day\":\"2013-01-02\",\
+         \"at\":\"2013-01-02T03:04:05.678\",\"list\":[1,null],\"s\":{\"k\":\"v\"}}]\n"
+    );
+}
+
+#[test]
+fn scripts_run_in_order() {
+    let w = Workspace::new();
+    let planes = sample("planes");
+    w.write(
+        "script.sql",
+        &format!(
+            "-- a comment; with a semicolon
+             CREATE EXTERNAL TABLE planes STORED AS PARQUET LOCATION '{planes}';
+             COPY planes TO 'planes.vectile' STORED AS VECTILE;
+             CREATE EXTERNAL TABLE v STORED AS VECTILE LOCATION 'planes.vectile';
+             SET datafusion.execution.batch_size = 100;
+             SELECT count(*) AS n FROM v"
+        ),
+    );
+    let expected = "[{\"count\":3322}]\n[{\"n\":3322}]\n";
+    assert_eq!(
+        w.ok(&["sql", "--format", "json", "-f", "script.sql"]),
+        expected
+    );
+}
+
+#[test]
+fn statements_come_from_standard_input() {
+    let w = Workspace::new();
+    for args in [
+        &["sql", "--format", "csv"][..],
+        &["sql", "--format", "csv", "-f", "-"],
+    ] {
+        let mut command = w.command();
+        command
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"SELECT 1 AS a; SELECT 2 AS b").unwrap();
+        drop(stdin);
+        let run = Run::new(args, child.wait_with_output().unwrap());
+        assert_eq!(
+            (run.code, run.stdout.as_str()),
+            (0, "a\n1\nb\n2\n"),
+            "{run:?}"
+        );
+    }
+}
+
+#[test]
+fn tables_of_every_format() {
+    let w = Workspace::new();
+    w.write("t.csv", "x,y\n1,a\n2,b\n");
+    w.write(
+        "lines.jsonl",
+        "{\"x\":1,\"y\":\"a\"}\n{\"x\":2,\"y\":\"b\"}\n",
+    );
+    w.write(
+        "array.json",
+        "[{\"x\":1,\"y\":\"a\"},\n {\"x\":2,\"y\":\"b\"}]",
+    );
+    for out in [
+        "t.vectile",
+        "t.parquet",
+        "t.arrow",
+        "t.arrows",
+        "t.csv.gz",
+        "t.json.zst",
+    ] {
+        w.ok(&["convert", "t.csv", out]);
+    }
+    let expected = json!([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}]);
+    for file in w.files() {
+        assert_eq!(
+            w.query(&file, "SELECT x, y FROM t ORDER BY x"),
+            expected,
+            "{file}"
+        );
+    }
+    assert_eq!(w.files().len(), 9);
+}
+
+#[test]
+fn tables_are_named_as_in_sql() {
+    let w = Workspace::new();
+    w.write("t.csv", "x\n1\n");
+    for name in ["Trips", "order", "my table", "v1.trips"] {
+        let table = format!("{name}=t.csv");
+        let sql = format!("SELECT x FROM \"{}\"", name.to_lowercase());
+        assert_eq!(
+            w.ok(&["sql", "-t", &table, "--format", "csv", &sql]),
+            "x\n1\n",
+            "{name}"
+        );
+    }
+    let sql = "SELECT x FROM TRIPS";
+    assert_eq!(
+        w.ok(&["sql", "-t", "Trips=t.csv", "--format", "csv", sql]),
+        "x\n1\n"
+    );
+    assert_eq!(
+        w.ok(&["sql", "--format", "csv", "SELECT x FROM 't.csv'"]),
+        "x\n1\n"
+    );
+}
+
+#[test]
+fn directories_are_tables_too() {
+    let w = Workspace::new();
+    w.write("in/k=a/1.csv", "x\n1\n");
+    w.write("in/k=b/2.csv", "x\n2\n");
+    w.ok(&["convert", "in", "out/"]);
+    let rows = w.query("out", "SELECT k, x FROM t WHERE k = 'b'");
+    assert_eq!(rows, json!([{"k": "b", "x": 2}]));
+    let rows = w.query("in/k=*/1.csv", "SELECT x FROM t");
+    assert_eq!(rows, json!([{"x": 1}]));
+    w.write("out/k=a/3.csv", "x\n3\n");
+    let error = w.fails(1, &["sql", "-t", "t=out", "SELECT 1"]);
+    assert!(
+        error.contains(".csv, .vectile") && error.contains("glob"),
+        "{error}"
+    );
+}
+
+#[test]
+fn inserts_add_files_to_a_directory() {
+    let w = Workspace::new();
+    w.write("in/a.csv", "x\n1\n");
+    w.ok(&["convert", "in", "out/"]);
+    w.ok(&["sql", "-t", "t=out", "INSERT INTO t VALUES (2), (3)"]);
+    assert_eq!(
+        w.query("out", "SELECT sum(x) AS s FROM t"),
+        json!([{"s": 6}])
+    );
+}
+
+#[test]
+fn results_can_be_written_to_files() {
+    let w = Workspace::new();
+    for out in ["r.vectile", "r.parquet", "r.arrow", "r.csv", "r.json"] {
+        assert_eq!(
+            w.ok(&["sql", "-o", out, TWO_ROWS]),
+            "",
+            "nothing is printed"
+        );
+        let rows = w.query(out, "SELECT * FROM t ORDER BY n");
+        let expected = json!([{"n": 1, "s": "a,b", "f": null}, {"n": 2, "s": null, "f": 2.5}]);
+        assert_eq!(rows, expected, "{out}");
+    }
+    let error = w.fails(1, &["sql", "-o", "r.csv", TWO_ROWS]);
+    assert!(error.contains("--force"), "{error}");
+    w.ok(&[
+        "sql",
+        "-o",
+        "r.csv",
+        "--force",
+        "SELECT 7 AS n; SELECT 8 AS n",
+    ]);
+    assert_eq!(std::fs::read_to_string(w.path("r.csv")).unwrap(), "n\n8\n");
+    let error = w.fails(2, &["sql", "-o", "r.txt", TWO_ROWS]);
+    assert!(error.contains("r.txt"), "{error}");
+    let error = w.fails(
+        1,
+        &[
+            "sql",
+            "-o",
+            "s.csv",
+            "SET datafusion.execution.batch_size = 1",
+        ],
+    );
+    assert!(error.contains("no result"), "{error}");
+}
+
+#[test]
+fn a_failing_query_leaves_no_file() {
+    let w = Workspace::new();
+    let sql = "SELECT 1 / (value - 50000) AS x FROM range(100000)";
+    for out in ["r.vectile", "r.parquet", "r.csv", "r.json.gz"] {
+        let error = w.fails(1, &["sql", "-o", out, sql]);
+        assert!(error.to_lowercase().contains("divide by zero"), "{error}");
+    }
+    let copy = format!("COPY ({sql}) TO 'r.vectile' STORED AS VECTILE");
+    w.fails(1, &["sql", &copy]);
+    assert!(w.files().is_empty(), "{:?}", w.files());
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let w = Workspace::new();
+    w.write("t.csv", "x,Big\n1,2\n");
+    let cases = [
+        ("SELECT 1 FROM nowhere", "nowhere", "-t NAME=PATH"),
+        ("SELECT y FROM t", "y", "DESCRIBE"),
+        ("SELEC 1", "SELEC", ""),
+        ("SELECT 1 FROM t WHERE x = 'word'", "word", ""),
+        (
+            "CREATE EXTERNAL TABLE u STORED AS VECTILE LOCATION 'none.vectile'",
+            "none.vectile",
+            "",
+        ),
+    ];
+    for (sql, what, advice) in cases {
+        let error = w.fails(1, &["sql", "-t", "t=t.csv", sql]);
+        let lower = error.to_lowercase();
+        assert!(
+            error.starts_with("error: ") && lower.contains(&what.to_lowercase()),
+            "{error}"
+        );
+        assert!(error.contains(advice), "{error}");
+    }
+    assert!(
+        w.fails(1, &["sql", "-t", "t=none.csv", "SELECT 1"])
+            .contains("none.csv")
+    );
+    assert!(w.fails(1, &["sql", "-f", "none.sql"]).contains("none.sql"));
+    assert!(
+        w.fails(2, &["sql", "-t", "t", "SELECT 1"])
+            .contains("NAME=PATH")
+    );
+    assert!(w.fails(2, &["sql", ""]).contains("no SQL statement"));
+    assert!(
+        w.fails(2, &["sql", "SELECT 1", "--format", "xml"])
+            .contains("xml")
+    );
+    assert!(
+        w.fails(2, &["sql", "SELECT 1", "-f", "x.sql"])
+            .contains("--file")
+    );
+}
+
+/// What ran before the failure has been printed; what comes after does not run.
+#[test]
+fn a_script_stops_at_its_first_failure() {
+    let w = Workspace::new();
+    let run = w.run(&[
+        "sql",
+        "--format",
+        "csv",
+        "SELECT 1 AS a; SELECT 1 FROM none; SELECT 2 AS b",
+    ]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, "a\n1\n"), "{run:?}");
+}
+
+#[test]
+fn a_reader_that_leaves_is_not_an_error() {
+    let w = Workspace::new();
+    for format in ["csv", "json", "jsonl", "table"] {
+        let mut command = w.command();
+        command.args([
+            "sql",
+            "--format",
+            format,
+            "SELECT value FROM range(3000000)",
+        ]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let status = child.wait().unwrap();
+        let mut stderr = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut stderr)
+            .unwrap();
+        assert_eq!((status.code(), stderr.as_str()), (Some(0), ""), "{format}");
+        assert!(!line.is_empty());
+    }
+}
+
+#[test]
+fn plans_are_readable() {
+    let w = Workspace::new();
+    w.write("t.csv", "x\n1\n");
+    w.ok(&["convert", "t.csv", "t.vectile"]);
+    let plan = w.ok(&[
+        "sql",
+        "-t",
+        "t=t.vectile",
+        "EXPLAIN SELECT x FROM t WHERE x > 0",
+    ]);
+    assert!(plan.lines().count() > 6, "{plan}");
+    assert!(plan.contains("file_type=vectile"), "{plan}");
+    let widths: Vec<usize> = plan.lines().map(|line| line.chars().count()).collect();
+    assert!(widths.iter().all(|width| *width == widths[0]), "{plan}");
+}
+
+#[test]
+fn answers_are_those_of_the_parquet_files() {
+    let w = Workspace::new();
+    let parquet = sample("weather");
+    w.ok(&["convert", &parquet, "weather.vectile", "-q"]);
+    for sql in [
+        "SELECT origin, count(*) AS n, sum(wind_dir) AS s, max(temp) AS m FROM t GROUP BY origin ORDER BY origin",
+        "SELECT * FROM t WHERE temp > 95 ORDER BY time_hour, origin",
+        "SELECT count(*) AS n FROM t WHERE wind_gust IS NULL AND month IN (1, 7)",
+    ] {
+        let rows = w.query("weather.vectile", sql);
+        assert_eq!(rows, w.query(&parquet, sql), "{sql}");
+        assert_ne!(rows, Value::Array(vec![]), "{sql}");
+    }
+}
