@@ -104,7 +104,7 @@ impl From<ArrowError> for CliError {
             // The CSV writer keeps only the text of what went wrong below it.
             ArrowError::CsvError(text) if text.contains(BROKEN_PIPE) => CliError::BrokenPipe,
             ArrowError::ExternalError(source) => CliError::failed(source.to_string()),
-            other => CliError::failed(other.to_string()),
+            other => CliError::failed(other.to_string()).with_known_hint(),
         }
     }
 }
@@ -166,6 +166,10 @@ fn known_hint(message: &str) -> Option<&'static str> {
         (
             "Permission denied",
             "check the permissions of the file and of its directory",
+        ),
+        (
+            "not supported in CSV",
+            "write JSON, Parquet or Arrow instead, or leave the column out",
         ),
         (
             "not found in schema",

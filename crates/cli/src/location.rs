@@ -27,8 +27,28 @@ pub fn parse_source(text: &str) -> Result<ListingTableUrl> {
     }
     match text.split_once("://") {
         Some((scheme, rest)) => parse_url(scheme, rest),
-        None => Ok(ListingTableUrl::parse(text)?),
+        None => {
+            let url = ListingTableUrl::parse(text)?;
+            let glob = url
+                .get_glob()
+                .as_ref()
+                .map(|glob| glob.as_str().to_string());
+            match glob {
+                Some(glob) => Ok(url.with_glob(&without_partitions(&glob))?),
+                None => Ok(url),
+            }
+        }
     }
+}
+
+/// DataFusion matches globs against paths without their `key=value` directories; a pattern for
+/// any value of a key, `key=*`, says the same.
+fn without_partitions(glob: &str) -> String {
+    let parts: Vec<&str> = glob
+        .split('/')
+        .filter(|part| !part.ends_with("=*"))
+        .collect();
+    parts.join("/")
 }
 
 /// URLs may have a glob too: `s3://bucket/year=*/part-*.parquet`.
@@ -38,7 +58,7 @@ fn parse_url(scheme: &str, rest: &str) -> Result<ListingTableUrl> {
     match split.and_then(|slash| rest.split_at_checked(slash + 1)) {
         Some((prefix, glob)) => {
             let url = parse_plain_url(&format!("{scheme}://{prefix}"))?;
-            Ok(ListingTableUrl::try_new(url, None)?.with_glob(glob)?)
+            Ok(ListingTableUrl::try_new(url, None)?.with_glob(&without_partitions(glob))?)
         }
         None => {
             let url = parse_plain_url(&format!("{scheme}://{rest}"))?;
@@ -156,6 +176,9 @@ mod tests {
         let url = parse_source("s3://bucket/a/b/*.parquet").unwrap();
         assert_eq!(url.as_str(), "s3://bucket/a/b/");
         assert_eq!(url.get_glob().as_ref().unwrap().as_str(), "*.parquet");
+        let url = parse_source("s3://bucket/year=*/part-*.parquet").unwrap();
+        assert_eq!(url.as_str(), "s3://bucket/");
+        assert_eq!(url.get_glob().as_ref().unwrap().as_str(), "part-*.parquet");
         let url = parse_source("https://host/a/b.csv").unwrap();
         assert_eq!(url.as_str(), "https://host/a/b.csv");
         assert!(url.get_glob().is_none());

@@ -74,6 +74,26 @@ enum Inner {
     },
 }
 
+impl Inner {
+    fn try_new(
+        destination: &Destination,
+        kind: FileKind,
+        schema: &SchemaRef,
+        pins: &HashMap<String, Encoding>,
+    ) -> Result<Self> {
+        if kind.format == Format::Vectile {
+            let writer = vectile_writer(destination, schema, pins)?;
+            return Ok(Inner::Vectile(Box::new(writer)));
+        }
+        let encoded = SharedBuffer::default();
+        Ok(Inner::Bytes {
+            encoder: Encoder::try_new(kind.format, schema, encoded.clone())?,
+            encoded,
+            upload: Upload::new(destination, kind.compression)?,
+        })
+    }
+}
+
 impl TableWriter {
     /// Starts a file. `pins` fixes encodings by column name and is for Vectile only.
     pub fn try_new(
@@ -82,19 +102,8 @@ impl TableWriter {
         schema: &SchemaRef,
         pins: &HashMap<String, Encoding>,
     ) -> Result<Self> {
-        let inner = match kind.format {
-            Format::Vectile => {
-                Inner::Vectile(Box::new(vectile_writer(&destination, schema, pins)?))
-            }
-            format => {
-                let encoded = SharedBuffer::default();
-                Inner::Bytes {
-                    encoder: Encoder::try_new(format, schema, encoded.clone())?,
-                    encoded,
-                    upload: Upload::new(&destination, kind.compression)?,
-                }
-            }
-        };
+        let inner = Inner::try_new(&destination, kind, schema, pins)
+            .map_err(|error| cannot_write(&destination, error))?;
         Ok(TableWriter {
             destination,
             inner,

@@ -26,11 +26,11 @@ fn both_formats_hold_the_same_tables() {
     for (table, rows) in TABLES {
         let vectile = w.query(
             &format!("v/{table}.vectile"),
-            "SELECT * FROM t ORDER BY 1, 2, 4",
+            "SELECT * FROM t ORDER BY 1, 2, 3",
         );
         let parquet = w.query(
             &format!("p/{table}.parquet"),
-            "SELECT * FROM t ORDER BY 1, 2, 4",
+            "SELECT * FROM t ORDER BY 1, 2, 3",
         );
         assert_eq!(vectile.as_array().unwrap().len() as u64, rows, "{table}");
         assert_eq!(vectile, parquet, "{table}");

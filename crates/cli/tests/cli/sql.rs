@@ -24,7 +24,7 @@ fn results_print_in_every_format() {
     );
     let table = "\
 +---+------+------+
-| n | s    | f    |
+| n | s    |    f |
 +---+------+------+
 | 1 | a,b  | NULL |
 | 2 | NULL |  2.5 |
