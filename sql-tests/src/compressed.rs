@@ -31,11 +31,16 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The format that the tests are about, with its defaults; `SQL_TESTS_FORMAT` names another.
+    /// The format that the tests are about, with its defaults. `SQL_TESTS_FORMAT` names another,
+    /// `SQL_TESTS_ROW_GROUP_ROWS` sets the size of its row groups.
     pub fn from_env() -> Self {
-        Layout {
+        let layout = Layout {
             format: std::env::var("SQL_TESTS_FORMAT").unwrap_or_else(|_| "vectile".into()),
             options: HashMap::new(),
+        };
+        match std::env::var("SQL_TESTS_ROW_GROUP_ROWS") {
+            Ok(rows) => layout.with_option("row_group_rows", &rows),
+            Err(_) => layout,
         }
     }
 
@@ -96,20 +101,44 @@ impl CompressedTables {
         Ok(found)
     }
 
-    /// Replaces every in-memory table and every table over files of other formats.
+    /// Replaces every in-memory table.
     ///
     /// `sql` is the statement that made them. A comment in it may pin encodings, as in
     /// `/* encoding: column=ffor, other=dict */`.
-    pub async fn replace_all(&self, ctx: &SessionContext, sql: &str) -> Result<()> {
+    pub async fn replace_in_memory(&self, ctx: &SessionContext, sql: &str) -> Result<()> {
         let mut options = self.layout.options.clone();
         options.extend(pins(sql));
         for (schema, name) in tables(ctx) {
-            let Some(provider) = schema.table(&name).await? else {
-                continue;
-            };
-            if let Some(batches) = self.rows_to_replace(&provider).await? {
+            if let Some(provider) = schema.table(&name).await?
+                && let Some(table) = provider.downcast_ref::<MemTable>()
+                && may_swap(schema.as_ref(), &name, &provider)
+            {
+                let mut batches = vec![];
+                for partition in &table.batches {
+                    batches.extend(partition.read().await.iter().cloned());
+                }
                 let definition = Definition::of(provider.as_ref());
                 let replacement = self.write(ctx, batches, definition, &options).await?;
+                swap(schema.as_ref(), &name, replacement)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces every table over files of other formats, if it has rows: a test may fill the
+    /// folder of an empty one by and by. Tables that cannot be read stay as they are, because
+    /// the query will say why.
+    pub async fn replace_external(&self, ctx: &SessionContext) -> Result<()> {
+        for (schema, name) in tables(ctx) {
+            if let Some(provider) = schema.table(&name).await?
+                && provider.is::<ListingTable>()
+                && !self.is_ours(provider.as_ref())
+                && let Ok(batches) = read(Arc::clone(&provider)).await
+                && batches.iter().any(|batch| batch.num_rows() > 0)
+            {
+                let definition = Definition::of(provider.as_ref());
+                let options = &self.layout.options;
+                let replacement = self.write(ctx, batches, definition, options).await?;
                 swap(schema.as_ref(), &name, replacement)?;
             }
         }
@@ -148,23 +177,6 @@ impl CompressedTables {
                     .iter()
                     .any(|path| path.as_str().contains(directory.as_ref()))
             })
-    }
-
-    async fn rows_to_replace(
-        &self,
-        provider: &Arc<dyn TableProvider>,
-    ) -> Result<Option<Vec<RecordBatch>>> {
-        if let Some(table) = provider.downcast_ref::<MemTable>() {
-            let mut batches = vec![];
-            for partition in &table.batches {
-                batches.extend(partition.read().await.iter().cloned());
-            }
-            return Ok(Some(batches));
-        }
-        if provider.is::<ListingTable>() && !self.is_ours(provider.as_ref()) {
-            return read(Arc::clone(provider)).await.map(Some);
-        }
-        Ok(None)
     }
 
     async fn write(
@@ -306,6 +318,16 @@ fn tables(ctx: &SessionContext) -> Vec<(Arc<dyn SchemaProvider>, String)> {
                 .map(move |name| (Arc::clone(&schema), name))
         })
         .collect()
+}
+
+/// Some schemas of tests are fixed; then deregistering does nothing, or fails.
+fn may_swap(schema: &dyn SchemaProvider, name: &str, table: &Arc<dyn TableProvider>) -> bool {
+    match schema.deregister_table(name) {
+        Ok(Some(_)) => schema
+            .register_table(name.into(), Arc::clone(table))
+            .is_ok(),
+        _ => false,
+    }
 }
 
 fn swap(schema: &dyn SchemaProvider, name: &str, table: Arc<dyn TableProvider>) -> Result<()> {

@@ -46,7 +46,7 @@ impl Engine {
     /// Replaces every table, those there are and those that statements create, by Vectile files.
     pub async fn with_compressed(mut self, tables: CompressedTables) -> DataFusionResult<Self> {
         register_vectile(&self.ctx)?;
-        tables.replace_all(&self.ctx, "").await?;
+        tables.replace_in_memory(&self.ctx, "").await?;
         self.compressed = Some(Arc::new(tables));
         Ok(self)
     }
@@ -95,14 +95,17 @@ impl AsyncDB for Engine {
         let Some(tables) = self.compressed.clone() else {
             return self.query(sql).await;
         };
-        let verb = first_word(sql);
-        if ["delete", "update", "truncate", "merge"].contains(&verb.as_str()) {
-            tables.restore_all(&self.ctx).await?;
+        match first_word(sql).as_str() {
+            "set" | "reset" | "show" => return self.query(sql).await,
+            "select" | "with" | "values" => {
+                tables.replace_external(&self.ctx).await?;
+                return self.query(sql).await;
+            }
+            "delete" | "update" | "truncate" | "merge" => tables.restore_all(&self.ctx).await?,
+            _ => {}
         }
         let output = self.query(sql).await;
-        if !["select", "with", "explain", "set", "values"].contains(&verb.as_str()) {
-            tables.replace_all(&self.ctx, sql).await?;
-        }
+        tables.replace_in_memory(&self.ctx, sql).await?;
         output
     }
 

@@ -3,6 +3,7 @@
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, ScalarValue};
@@ -14,8 +15,11 @@ use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::physical_expr::expressions::{Column, DynamicFilterTracking};
+use datafusion::physical_expr::expressions::{
+    Column, DynamicFilterPhysicalExpr, DynamicFilterTracking,
+};
 use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{
     EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr, conjunction,
 };
@@ -57,6 +61,19 @@ pub struct VectileSource {
     metrics: ExecutionPlanMetricsSet,
 }
 
+/// Whether a hash join can compute the least and greatest key of this type. Where it cannot,
+/// DataFusion 55 fails the query once a scan has taken over the filter that the join builds.
+fn join_bounds(data_type: &DataType) -> bool {
+    !matches!(
+        data_type,
+        DataType::Map(_, _)
+            | DataType::ListView(_)
+            | DataType::LargeListView(_)
+            | DataType::Union(_, _)
+            | DataType::RunEndEncoded(_, _)
+    )
+}
+
 /// The order in which row groups are scanned, for the sake of a top-k above.
 #[derive(Clone, Debug)]
 pub(crate) struct RowGroupOrder {
@@ -67,6 +84,17 @@ pub(crate) struct RowGroupOrder {
 }
 
 impl VectileSource {
+    /// Whether the scan takes over a filter.
+    fn takes(&self, filter: &Arc<dyn PhysicalExpr>) -> bool {
+        let is_dynamic = filter.downcast_ref::<DynamicFilterPhysicalExpr>().is_some();
+        let schema = self.table.table_schema();
+        let mut types = collect_columns(filter)
+            .into_iter()
+            .filter_map(|column| schema.fields().get(column.index()))
+            .map(|field| field.data_type());
+        !is_volatile(filter) && !(is_dynamic && types.any(|data_type| !join_bounds(data_type)))
+    }
+
     /// A source of all columns of a table, without filters.
     pub fn new(table: impl Into<TableSchema>) -> Self {
         let table = table.into();
@@ -232,7 +260,7 @@ impl FileSource for VectileSource {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
-        let accepted: Vec<bool> = filters.iter().map(|filter| !is_volatile(filter)).collect();
+        let accepted: Vec<bool> = filters.iter().map(|filter| self.takes(filter)).collect();
         let pushdown_filters = VectileOptions::of(config).pushdown_filters;
         let answers = accepted
             .iter()
