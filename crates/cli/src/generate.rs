@@ -9,6 +9,7 @@ use arrow::array::RecordBatch;
 use clap::{Args, Subcommand, ValueEnum};
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
+use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::copy::{Batches, Output, copy};
@@ -77,8 +78,11 @@ fn parse_scale(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Tables written at the same time: lineitem, which is most of the work, and another.
+const TABLES_IN_FLIGHT: usize = 2;
+
 /// Parts of one table generated at the same time; each is held in memory until it is written.
-const PARTS_IN_FLIGHT: usize = 4;
+const PARTS_IN_FLIGHT: usize = 2;
 
 /// Runs `vectile gen`.
 pub async fn run(args: GenArgs, interrupt: &Interrupt) -> Result<()> {
@@ -119,6 +123,7 @@ async fn generate(
         .sum();
     let progress = Arc::new(Progress::rows("TPC-H", Some(rows as u64)));
     let (interrupt, stop) = interrupt.or_stop();
+    let turns = Arc::new(Semaphore::new(TABLES_IN_FLIGHT));
     let mut tasks = JoinSet::new();
     for (table, destination) in &outputs {
         let output = Output {
@@ -128,7 +133,9 @@ async fn generate(
         };
         let (table, scale, name) = (*table, args.scale, destination.display.clone());
         let (interrupt, progress) = (interrupt.clone(), Arc::clone(&progress));
+        let turns = Arc::clone(&turns);
         tasks.spawn(async move {
+            let _turn = turns.acquire().await; // held to the end; nobody closes the semaphore
             let batches = part_by_part(table, scale);
             let summary = copy(&table.schema(), batches, output, &interrupt, &progress).await?;
             Ok((name, summary))

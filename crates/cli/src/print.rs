@@ -42,7 +42,7 @@ type Out = BufWriter<Stdout>;
 
 enum Printer {
     Table(Box<TablePrinter>),
-    Csv(arrow::csv::Writer<Out>),
+    Csv(Box<arrow::csv::Writer<Out>>),
     Json(arrow::json::Writer<Out, JsonArray>),
     Jsonl(arrow::json::Writer<Out, LineDelimited>),
 }
@@ -59,7 +59,7 @@ impl Printer {
                     .build(out);
                 // An empty batch, so that a result without rows still has its header line.
                 writer.write(&RecordBatch::new_empty(schema))?;
-                Printer::Csv(writer)
+                Printer::Csv(Box::new(writer))
             }
             PrintFormat::Json => Printer::Json(json.build(out)),
             PrintFormat::Jsonl => Printer::Jsonl(json.build(out)),

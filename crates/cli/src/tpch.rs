@@ -35,7 +35,7 @@ pub enum Table {
 
 /// Rows in a part of a table: small enough to hold several in memory, large enough that
 /// starting one (positioning its random streams) costs nothing beside it.
-const PART_ROWS: f64 = 100_000.0;
+const PART_ROWS: f64 = 50_000.0;
 
 /// Batches of one part of a table.
 pub type PartBatches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>>>;

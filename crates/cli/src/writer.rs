@@ -67,11 +67,14 @@ pub struct TableWriter {
 
 enum Inner {
     Vectile(Box<VectileWriter>),
-    Bytes {
-        encoder: Encoder,
-        encoded: SharedBuffer,
-        upload: Upload,
-    },
+    Bytes(Box<BytesWriter>),
+}
+
+/// A format whose encoder works on memory, and the upload of what it makes.
+struct BytesWriter {
+    encoder: Encoder,
+    encoded: SharedBuffer,
+    upload: Upload,
 }
 
 impl Inner {
@@ -86,11 +89,11 @@ impl Inner {
             return Ok(Inner::Vectile(Box::new(writer)));
         }
         let encoded = SharedBuffer::default();
-        Ok(Inner::Bytes {
+        Ok(Inner::Bytes(Box::new(BytesWriter {
             encoder: Encoder::try_new(kind.format, schema, encoded.clone())?,
             encoded,
             upload: Upload::new(destination, kind.compression)?,
-        })
+        })))
     }
 }
 
@@ -119,11 +122,7 @@ impl TableWriter {
         self.arrow_bytes += arrow_bytes(batch.columns());
         let written = match &mut self.inner {
             Inner::Vectile(writer) => writer.write(batch).await.map_err(CliError::from),
-            Inner::Bytes {
-                encoder,
-                encoded,
-                upload,
-            } => write_bytes(encoder, encoded, upload, batch).await,
+            Inner::Bytes(writer) => writer.write(batch).await,
         };
         written.map_err(|error| cannot_write(&self.destination, error))
     }
@@ -139,17 +138,7 @@ impl TableWriter {
         } = self;
         let finished = match inner {
             Inner::Vectile(writer) => finish_vectile(*writer, &schema).await,
-            Inner::Bytes {
-                encoder,
-                encoded,
-                upload,
-            } => {
-                let bytes = finish_bytes(encoder, encoded, upload, &destination).await;
-                bytes.map(|bytes| Summary {
-                    bytes,
-                    ..Summary::default()
-                })
-            }
+            Inner::Bytes(writer) => writer.finish(&destination).await,
         };
         let summary = finished.map_err(|error| cannot_write(&destination, error))?;
         Ok(Summary {
@@ -164,7 +153,7 @@ impl TableWriter {
         match self.inner {
             // Whoever aborts is already reporting an error; this one would hide it.
             Inner::Vectile(writer) => drop(writer.abort().await),
-            Inner::Bytes { upload, .. } => upload.abort().await,
+            Inner::Bytes(writer) => writer.upload.abort().await,
         }
     }
 }
@@ -214,43 +203,43 @@ pub fn by_frequency(counts: BTreeMap<String, usize>) -> Vec<String> {
     counts.into_iter().map(|(name, _)| name).collect()
 }
 
-async fn write_bytes(
-    encoder: &mut Encoder,
-    encoded: &SharedBuffer,
-    upload: &mut Upload,
-    batch: &RecordBatch,
-) -> Result<()> {
-    // Encoding is work for a processor; other tasks go on elsewhere meanwhile.
-    tokio::task::block_in_place(|| encoder.write(batch))?;
-    match encoded.len() >= FLUSH_BYTES {
-        true => upload.put(encoded.take()).await,
-        false => Ok(()),
+impl BytesWriter {
+    async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        // Encoding is work for a processor; other tasks go on elsewhere meanwhile.
+        tokio::task::block_in_place(|| self.encoder.write(batch))?;
+        match self.encoded.len() >= FLUSH_BYTES {
+            true => self.upload.put(self.encoded.take()).await,
+            false => Ok(()),
+        }
     }
-}
 
-async fn finish_bytes(
-    encoder: Encoder,
-    encoded: SharedBuffer,
-    mut upload: Upload,
-    destination: &Destination,
-) -> Result<u64> {
-    let done = async {
-        tokio::task::block_in_place(|| encoder.finish())?;
-        upload.put(encoded.take()).await?;
-        upload.finish().await
-    };
-    if let Err(error) = done.await {
-        upload.abort().await;
-        return Err(error);
+    async fn finish(self, destination: &Destination) -> Result<Summary> {
+        let BytesWriter {
+            encoder,
+            encoded,
+            mut upload,
+        } = self;
+        let done = async {
+            tokio::task::block_in_place(|| encoder.finish())?;
+            upload.put(encoded.take()).await?;
+            upload.finish().await
+        };
+        if let Err(error) = done.await {
+            upload.abort().await;
+            return Err(error);
+        }
+        let stored = destination.store.head(&destination.path).await;
+        Ok(Summary {
+            bytes: stored.map_or(upload.bytes(), |meta| meta.size),
+            ..Summary::default()
+        })
     }
-    let stored = destination.store.head(&destination.path).await;
-    Ok(stored.map_or(upload.bytes(), |meta| meta.size))
 }
 
 /// Turns batches into the bytes of a format.
 enum Encoder {
     Parquet(Box<ArrowWriter<SharedBuffer>>),
-    Csv(arrow::csv::Writer<SharedBuffer>),
+    Csv(Box<arrow::csv::Writer<SharedBuffer>>),
     Json(arrow::json::Writer<SharedBuffer, LineDelimited>),
     Arrow(Box<FileWriter<SharedBuffer>>, GrowingDictionaries),
     Arrows(Box<StreamWriter<SharedBuffer>>),
@@ -274,7 +263,7 @@ impl Encoder {
                     .build(out);
                 // An empty batch, so that a table without rows still gets its header line.
                 writer.write(&RecordBatch::new_empty(Arc::clone(schema)))?;
-                Encoder::Csv(writer)
+                Encoder::Csv(Box::new(writer))
             }
             Format::Json => Encoder::Json(JsonBuilder::new().with_explicit_nulls(true).build(out)),
             Format::Arrow => {
