@@ -92,7 +92,7 @@ impl VectileSource {
             .into_iter()
             .filter_map(|column| schema.fields().get(column.index()))
             .map(|field| field.data_type());
-        !is_volatile(filter) && !(is_dynamic && types.any(|data_type| !join_bounds(data_type)))
+        !is_volatile(filter) && (!is_dynamic || types.all(join_bounds))
     }
 
     /// A source of all columns of a table, without filters.
