@@ -31,7 +31,7 @@ pub fn batches(table: &str, scale: f64) -> (SchemaRef, Box<dyn Iterator<Item = R
     macro_rules! rows {
         ($arrow:ident, $generator:ident) => {{
             let rows = $arrow::new($generator::new(scale, 1, 1)).with_batch_size(8192);
-            (schema_of(&rows), Box::new(rows))
+            ($arrow::schema_ref(), Box::new(rows.map(|batch| batch.expect("generated rows"))))
         }};
     }
     match table {
@@ -44,10 +44,6 @@ pub fn batches(table: &str, scale: f64) -> (SchemaRef, Box<dyn Iterator<Item = R
         "region" => rows!(RegionArrow, RegionGenerator),
         _ => rows!(SupplierArrow, SupplierGenerator),
     }
-}
-
-fn schema_of(rows: &impl RecordBatchIterator) -> SchemaRef {
-    Arc::clone(rows.schema())
 }
 
 /// The files of one scale, generated where missing.

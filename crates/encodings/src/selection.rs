@@ -172,17 +172,30 @@ impl Selection {
     /// Narrows to the selected rows for which `kept` (an entry for each selected row, in order)
     /// is true; null counts as false.
     pub fn and_boolean(&mut self, kept: &BooleanArray) {
-        let mut next = 0;
-        for word in self.words.as_flattened_mut() {
-            let mut rest = *word;
-            while rest != 0 {
-                let lowest = rest & rest.wrapping_neg();
-                rest ^= lowest;
-                if next >= kept.len() || !kept.is_valid(next) || !kept.value(next) {
-                    *word ^= lowest;
-                }
-                next += 1;
+        let both;
+        let kept = match kept.nulls() {
+            Some(nulls) => {
+                both = kept.values() & nulls.inner();
+                &both
             }
+            None => kept.values(),
+        };
+        let mut chunks = kept.bit_chunks().iter_padded();
+        // bits not used yet: the lowest `count` of `rest`
+        let (mut rest, mut count) = (0u64, 0);
+        for word in self.words.as_flattened_mut() {
+            let wanted = word.count_ones();
+            let mut bits = rest;
+            if wanted > count {
+                let next = chunks.next().unwrap_or(0);
+                bits |= next << count;
+                rest = next.checked_shr(wanted - count).unwrap_or(0);
+                count += 64 - wanted;
+            } else {
+                rest = rest.checked_shr(wanted).unwrap_or(0);
+                count -= wanted;
+            }
+            *word = deposit(bits, *word);
         }
     }
 
@@ -256,6 +269,21 @@ pub(crate) fn for_each_bit(mask: &Mask, mut visit: impl FnMut(usize)) {
     }
 }
 
+/// Moves the lowest bits of `bits`, in order, to where `mask` has its bits.
+fn deposit(bits: u64, mask: u64) -> u64 {
+    if mask == u64::MAX {
+        return bits;
+    }
+    let (mut rest, mut bits, mut out) = (mask, bits, 0);
+    while rest != 0 {
+        let lowest = rest & rest.wrapping_neg();
+        out |= lowest & (bits & 1).wrapping_neg();
+        bits >>= 1;
+        rest ^= lowest;
+    }
+    out
+}
+
 pub(crate) fn count_mask(mask: &Mask) -> usize {
     mask.iter().map(|word| word.count_ones() as usize).sum()
 }
@@ -316,6 +344,29 @@ mod tests {
         assert_eq!(selection.count(), 3);
         selection.truncate_selected(0);
         assert!(selection.is_empty());
+    }
+
+    #[test]
+    fn narrowing_agrees_with_counting() {
+        for (density, kept_density, nulls) in
+            [(1, 2, false), (3, 3, true), (7, 1, true), (2, 5, false)]
+        {
+            let rows = 3000;
+            let bits =
+                BooleanBuffer::collect_bool(rows, |i| density == 1 || i * 7919 % 11 % density == 0);
+            let kept: BooleanArray = (0..bits.count_set_bits())
+                .map(|i| (!nulls || i % 4 > 0).then_some(i * 31 % 13 % kept_density == 0))
+                .collect();
+            let mut selection = Selection::from_boolean_buffer(0, &bits);
+            selection.and_boolean(&kept);
+            let expected: Vec<usize> = bits
+                .set_indices()
+                .zip(&kept)
+                .filter_map(|(row, kept)| (kept == Some(true)).then_some(row))
+                .collect();
+            let found: Vec<usize> = selection.to_boolean_buffer().set_indices().collect();
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]
