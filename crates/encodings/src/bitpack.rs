@@ -197,7 +197,7 @@ mod tests {
         let mut state = 0x9E37_79B9u32 | 1;
         std::array::from_fn(|_| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 3 | state << 29) & low_mask(width)
+            state.rotate_right(3) & low_mask(width)
         })
     }
 
