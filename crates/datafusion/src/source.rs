@@ -226,7 +226,7 @@ impl FileSource for VectileSource {
         }
     }
 
-    /// Splits files into more byte ranges than there are partitions, see [`RANGES_PER_PARTITION`].
+    /// Splits files into more byte ranges than there are partitions, so that they even out.
     fn repartitioned(
         &self,
         target_partitions: usize,
