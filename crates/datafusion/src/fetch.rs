@@ -12,9 +12,9 @@ use object_store::path::Path;
 use vectile_encodings::{Selection, VECTOR_LEN, ZoneMap};
 use vectile_file::{Fetch, Metadata, ReadOptions, RowGroupData, read_row_group};
 
+use crate::conjunct::Conjunct;
 use crate::error;
 use crate::evaluate::Columns;
-use crate::filters::Conjunct;
 use crate::metrics::ScanMetrics;
 use crate::zones::Containers;
 
@@ -70,7 +70,7 @@ pub(crate) struct Group {
     pub(crate) row_group: usize,
     pub(crate) rows: usize,
     pub(crate) columns: Columns,
-    /// What to evaluate, cheapest first.
+    /// What to evaluate, in order.
     pub(crate) conjuncts: Vec<Arc<Conjunct>>,
     /// Of the filters that the conjuncts come from.
     pub(crate) generation: u64,

@@ -4,140 +4,23 @@
 //! filter (of a hash join's build side, of a top-k's threshold) may let rows through, so each of
 //! its parts is kept only while it pays: one that keeps most of the rows it sees is suspended,
 //! until the filter changes. That is what makes it safe to evaluate hash-table lookups here.
+//!
+//! The order is by cost over the share of rows dropped, as measured so far.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::UInt64Array;
 use arrow::datatypes::Schema;
 use datafusion::common::Result;
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, DynamicFilterTracking};
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
-use vectile_encodings::Selection;
 use vectile_file::Metadata;
 
-use crate::evaluate::{Columns, narrow};
+use crate::conjunct::{Conjunct, Role};
 use crate::lower::{lower, lower_weakened};
 use crate::node::{Node, Stage};
-use crate::zones::{Containers, Verdict};
-
-/// Rows that a part of a dynamic filter sees before it is judged.
-const TRIAL_ROWS: u64 = 1 << 15;
-
-/// What a conjunct is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
-    /// Every row of the scan must satisfy it.
-    Exact,
-    /// Evaluated on rows while that pays.
-    Optional,
-    /// For pruning by zone maps only; an operator above evaluates it.
-    Prune,
-}
-
-/// A conjunct, lowered.
-pub(crate) struct Conjunct {
-    pub(crate) node: Node,
-    /// Indices of the columns that evaluating it on rows needs, ascending.
-    pub(crate) columns: Vec<usize>,
-    role: Role,
-    /// What the zone maps of the file's row groups say.
-    groups: Verdict,
-    cost: u32,
-    rows_seen: AtomicU64,
-    rows_kept: AtomicU64,
-}
-
-impl Conjunct {
-    fn try_new(node: Node, file: &Metadata, role: Role) -> Result<Self> {
-        let mut columns = Vec::new();
-        if role != Role::Prune {
-            node.visit_columns(&mut |column| columns.push(column));
-        }
-        columns.sort_unstable();
-        columns.dedup();
-        Ok(Self {
-            groups: test_row_groups(&node, file)?,
-            cost: cost(&node, file.schema()),
-            node,
-            columns,
-            role,
-            rows_seen: AtomicU64::new(0),
-            rows_kept: AtomicU64::new(0),
-        })
-    }
-
-    /// Whether no row of the row group can match.
-    pub(crate) fn excludes(&self, row_group: usize) -> bool {
-        !self.groups.may.value(row_group)
-    }
-
-    /// Whether every row of the row group matches.
-    pub(crate) fn covers(&self, row_group: usize) -> bool {
-        self.groups.all.value(row_group)
-    }
-
-    /// Keeps the rows of `selection` that this selects.
-    pub(crate) fn narrow(&self, columns: &Columns, selection: &mut Selection) -> Result<()> {
-        match self.role {
-            Role::Exact => return narrow(&self.node, columns, selection),
-            Role::Prune => return Ok(()),
-            Role::Optional => {}
-        }
-        let seen = selection.count() as u64;
-        narrow(&self.node, columns, selection)?;
-        self.rows_seen.fetch_add(seen, Ordering::Relaxed);
-        self.rows_kept
-            .fetch_add(selection.count() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Whether it must be evaluated, or has not been shown to be a waste.
-    pub(crate) fn pays(&self) -> bool {
-        let seen = self.rows_seen.load(Ordering::Relaxed);
-        if self.role != Role::Optional || seen < TRIAL_ROWS {
-            return true;
-        }
-        let kept = self.rows_kept.load(Ordering::Relaxed) as f64 / seen as f64;
-        kept < match self.node.stage() {
-            Stage::Encoded => 0.9,
-            Stage::PerValue | Stage::Decoded => 0.6,
-        }
-    }
-}
-
-fn test_row_groups(node: &Node, file: &Metadata) -> Result<Verdict> {
-    let rows = file.row_groups().iter().map(|group| group.rows as u64);
-    let containers = Containers {
-        rows: &UInt64Array::from_iter_values(rows),
-        zones: |column| {
-            (column < file.schema().fields().len()).then(|| file.row_group_statistics(column))
-        },
-    };
-    containers.test(node)
-}
-
-/// About how much a row costs, relative to a comparison of integers.
-fn cost(node: &Node, schema: &Schema) -> u32 {
-    match node {
-        Node::Constant(_) => 0,
-        Node::Leaf(leaf) => match schema.fields().get(leaf.column) {
-            Some(field) if field.data_type().primitive_width().is_some() => 1,
-            _ => 2,
-        },
-        Node::PerValue(_) => 8,
-        Node::Rows(test) => 10 + test.columns.len() as u32,
-        Node::And(children) | Node::Or(children) => {
-            1 + children
-                .iter()
-                .map(|child| cost(child, schema))
-                .sum::<u32>()
-        }
-    }
-}
 
 /// A dynamic filter, lowered as it was when last looked at.
 struct DynamicConjunct {
@@ -279,15 +162,15 @@ impl Filters {
         self.exact.is_empty() && self.dynamic.is_empty()
     }
 
-    /// What is worth evaluating on the rows of a row group, cheapest first.
-    pub(crate) fn for_row_group(&self, row_group: usize) -> Vec<Arc<Conjunct>> {
+    /// What is worth evaluating on the rows of a row group, in order.
+    pub(crate) fn for_row_group(&self, row_group: usize) -> Result<Vec<Arc<Conjunct>>> {
         let all = self.exact.iter().chain(self.dynamic());
-        let mut conjuncts: Vec<_> = all
-            .filter(|conjunct| !conjunct.covers(row_group) && conjunct.pays())
-            .cloned()
-            .collect();
-        conjuncts.sort_by_key(|conjunct| (conjunct.cost, conjunct.role));
-        conjuncts
+        let open = all.filter(|conjunct| !conjunct.covers(row_group) && conjunct.pays());
+        let mut conjuncts: Vec<Arc<Conjunct>> = open
+            .map(|conjunct| conjunct.in_row_group(row_group, &self.file).map(Arc::new))
+            .collect::<Result<_>>()?;
+        conjuncts.sort_by(|a, b| a.rank().total_cmp(&b.rank()).then(a.role.cmp(&b.role)));
+        Ok(conjuncts)
     }
 }
 

@@ -9,6 +9,7 @@
 //! A scan evaluates the query's filters on the encoded columns and decodes survivors only:
 //! [`VectileSource`] says what it takes over, `EXPLAIN` how each conjunct is evaluated.
 
+mod conjunct;
 mod error;
 mod evaluate;
 mod expression;

@@ -11,14 +11,14 @@ use arrow::compute::sort;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal, NotExpr,
 };
+use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 use vectile_encodings::Predicate;
 
 use crate::expression::Test;
-use crate::node::Node;
+use crate::node::{Node, Stage};
 
 /// Lowers `expr`, whose columns are those of `schema`, exactly.
 pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Node> {
@@ -37,6 +37,14 @@ pub(crate) fn lower_weakened(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> R
         weaken: true,
     };
     lowering.lower(expr, false)
+}
+
+/// A branch of a `CASE`: true where both of its parts are.
+struct Branch {
+    /// What is answered on the encoded form.
+    node: Node,
+    /// The rest.
+    test: Option<Arc<dyn PhysicalExpr>>,
 }
 
 /// The rules, for one schema.
@@ -190,14 +198,45 @@ impl Lowering<'_> {
     }
 
     /// A partitioned hash join's dynamic filter sends each row to the branch of its partition. Any
-    /// branch being true is weaker, and as good: a key is in the table of one partition only.
+    /// branch being true is weaker, and as good: a key is in the table of one partition only. The
+    /// branches' lookups become one test, so that the keys are decoded once.
     fn lower_case(&self, case: &CaseExpr) -> Result<Node> {
         let branches = case.when_then_expr().iter().map(|(_, then)| then);
-        let nodes: Vec<Node> = branches
-            .chain(case.else_expr())
-            .map(|branch| self.lower(branch, false))
-            .collect::<Result<_>>()?;
-        Node::any(nodes)
+        let mut encoded = Vec::new();
+        let mut tests = Some(Vec::new());
+        for branch in branches.chain(case.else_expr()) {
+            let Branch { node, test } = self.lower_branch(branch)?;
+            if let Node::Constant(false) = node {
+                continue;
+            }
+            encoded.push(node);
+            tests = tests.zip(test).map(|(mut tests, test)| {
+                tests.push(test);
+                tests
+            });
+        }
+        let either = |a, b| Arc::new(BinaryExpr::new(a, Operator::Or, b)) as Arc<dyn PhysicalExpr>;
+        let test = match tests.and_then(|tests| tests.into_iter().reduce(either)) {
+            Some(test) => self.lower_test(&test, false)?,
+            None => Node::Constant(true),
+        };
+        Node::all([Node::any(encoded)?, test])
+    }
+
+    fn lower_branch(&self, branch: &Arc<dyn PhysicalExpr>) -> Result<Branch> {
+        let mut encoded = Vec::new();
+        let mut tests = Vec::new();
+        for part in split_conjunction(branch) {
+            let node = self.lower(part, false)?;
+            match node.stage() {
+                Stage::Encoded => encoded.push(node),
+                Stage::PerValue | Stage::Decoded => tests.push(Arc::clone(part)),
+            }
+        }
+        Ok(Branch {
+            node: Node::all(encoded)?,
+            test: (!tests.is_empty()).then(|| conjunction(tests)),
+        })
     }
 
     /// Whatever has no better form.
@@ -215,8 +254,8 @@ impl Lowering<'_> {
             0 => Ok(Node::Constant(
                 test.evaluate(Vec::new(), 1)?.true_count() == 1,
             )),
-            1 => Ok(Node::PerValue(test)),
-            _ => Ok(Node::Rows(test)),
+            1 => Ok(Node::PerValue(Arc::new(test))),
+            _ => Ok(Node::Rows(Arc::new(test))),
         }
     }
 }

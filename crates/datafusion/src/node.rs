@@ -13,23 +13,24 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
-use arrow::compute::{concat, sort};
-use datafusion::common::Result;
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::{concat, filter, sort};
+use datafusion::common::{Result, exec_datafusion_err};
 use vectile_encodings::Predicate;
 
 use crate::expression::Test;
 
 /// A filter over the columns of one file, by their index in its schema.
+#[derive(Clone)]
 pub(crate) enum Node {
     /// Selects every row, or none.
     Constant(bool),
     /// Answered on the encoded form of one column.
     Leaf(Leaf),
     /// A test of one column.
-    PerValue(Test),
+    PerValue(Arc<Test>),
     /// A test of several columns.
-    Rows(Test),
+    Rows(Arc<Test>),
     /// Selects what all children select.
     And(Vec<Node>),
     /// Selects what any child selects.
@@ -37,6 +38,7 @@ pub(crate) enum Node {
 }
 
 /// A predicate of one column.
+#[derive(Clone)]
 pub(crate) struct Leaf {
     /// Index of the column in the file's schema.
     pub(crate) column: usize,
@@ -123,7 +125,11 @@ impl Node {
                 Self::Constant(true) => {}
                 Self::Constant(false) => return Ok(Self::Constant(false)),
                 Self::And(children) => rest.extend(children.into_iter().rev()),
-                Self::Leaf(leaf) => push_conjunct(&mut parts, leaf),
+                Self::Leaf(leaf) => {
+                    if !push_conjunct(&mut parts, leaf)? {
+                        return Ok(Self::Constant(false));
+                    }
+                }
                 other => parts.push(other),
             }
         }
@@ -161,18 +167,57 @@ impl Node {
     }
 }
 
-/// Adds `leaf`, joining `a >= 1` and `a < 5` into one range.
-fn push_conjunct(parts: &mut Vec<Node>, leaf: Leaf) {
+/// Adds `leaf`, joining `a >= 1` and `a < 5` into one range, and `a IN (3, 7)` and `a < 5` into
+/// one membership test. False if no value passes both.
+fn push_conjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<bool> {
     for part in parts.iter_mut() {
-        if let Node::Leaf(other) = part
-            && other.column == leaf.column
-            && let Some(joined) = join_ranges(&other.predicate, &leaf.predicate)
-        {
+        let Node::Leaf(other) = part else {
+            continue;
+        };
+        if other.column != leaf.column {
+            continue;
+        }
+        if let Some(joined) = join_ranges(&other.predicate, &leaf.predicate) {
             other.predicate = joined;
-            return;
+            return Ok(true);
+        }
+        if let Some(values) = common_values(&other.predicate, &leaf.predicate)? {
+            let possible = !values.is_empty();
+            other.predicate = Predicate::In {
+                values,
+                negated: false,
+            };
+            return Ok(possible);
         }
     }
     parts.push(Node::Leaf(leaf));
+    Ok(true)
+}
+
+/// The values of a membership test that pass another predicate too; `None` unless one of `a` and
+/// `b` is a membership test.
+fn common_values(a: &Predicate, b: &Predicate) -> Result<Option<ArrayRef>> {
+    let (values, other) = match (a, b) {
+        (
+            Predicate::In {
+                values,
+                negated: false,
+            },
+            other,
+        ) => (values, other),
+        (
+            other,
+            Predicate::In {
+                values,
+                negated: false,
+            },
+        ) => (values, other),
+        _ => return Ok(None),
+    };
+    let passed = other
+        .evaluate(values)
+        .map_err(|error| exec_datafusion_err!("{error}"))?;
+    Ok(Some(filter(values, &passed)?))
 }
 
 /// The range between a lower and an upper bound; `None` unless that is what `a` and `b` are.
@@ -298,6 +343,44 @@ mod tests {
         assert!(matches!(Node::all([]).unwrap(), Node::Constant(true)));
         let never = Node::all([at_least(1), Node::Constant(false)]).unwrap();
         assert!(matches!(never, Node::Constant(false)));
+    }
+
+    #[test]
+    fn bounds_thin_out_membership_tests() {
+        let values: ArrayRef = Arc::new(Int32Array::from(vec![1, 3, 7]));
+        let among = || {
+            Node::leaf(
+                0,
+                Predicate::In {
+                    values: Arc::clone(&values),
+                    negated: false,
+                },
+            )
+        };
+        for node in [
+            Node::all([among(), at_least(3)]),
+            Node::all([at_least(3), among()]),
+        ] {
+            let Node::Leaf(Leaf {
+                predicate:
+                    Predicate::In {
+                        values,
+                        negated: false,
+                    },
+                ..
+            }) = node.unwrap()
+            else {
+                panic!("not a membership test");
+            };
+            assert_eq!(
+                &values,
+                &(Arc::new(Int32Array::from(vec![3, 7])) as ArrayRef)
+            );
+        }
+        assert!(matches!(
+            Node::all([among(), below(0)]).unwrap(),
+            Node::Constant(false)
+        ));
     }
 
     #[test]

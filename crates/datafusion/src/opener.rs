@@ -23,8 +23,9 @@ use futures::{FutureExt, StreamExt};
 use object_store::ObjectStore;
 use vectile_file::{Metadata, ReadOptions};
 
+use crate::conjunct::Role;
 use crate::fetch::ScanFile;
-use crate::filters::{Filters, Role};
+use crate::filters::Filters;
 use crate::footer::footer;
 use crate::metrics::ScanMetrics;
 use crate::projection::Projection;

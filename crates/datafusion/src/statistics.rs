@@ -23,14 +23,12 @@ pub(crate) fn file_statistics(metadata: &Metadata, table: &Schema) -> Result<Sta
                     Ok(ColumnStatistics::new_unknown().with_null_count(Precision::Exact(rows)))
                 }
             });
-    let column_statistics: Vec<ColumnStatistics> = columns.collect::<Result<_>>()?;
-    let bytes = column_statistics
-        .iter()
-        .filter_map(|column| column.byte_size.get_value());
     Ok(Statistics {
         num_rows: Precision::Exact(rows),
-        total_byte_size: Precision::Inexact(bytes.sum()),
-        column_statistics,
+        // Of all columns, and so no bound for a scan of some; DataFusion adds up those of a
+        // projection itself where it can, and otherwise does better with the number of rows.
+        total_byte_size: Precision::Absent,
+        column_statistics: columns.collect::<Result<_>>()?,
     })
 }
 

@@ -139,7 +139,7 @@ impl Scan {
                 self.file.metrics.row_groups_pruned_dynamic.add(1);
                 continue;
             }
-            self.relower(&mut group);
+            self.relower(&mut group)?;
             if self.wants_more_than(&group) {
                 self.prefetch = self.start_fetch()?;
             }
@@ -166,7 +166,7 @@ impl Scan {
                 self.queue.pop_front();
                 continue;
             }
-            let conjuncts = self.filters.for_row_group(row_group);
+            let conjuncts = self.filters.for_row_group(row_group)?;
             let payload = match conjuncts.is_empty() || self.survivors_expected {
                 true => self.projection.columns.clone(),
                 false => Vec::new(),
@@ -194,17 +194,18 @@ impl Scan {
     }
 
     /// Takes up dynamic filters that have changed, as far as their columns have been read.
-    fn relower(&self, group: &mut Group) {
+    fn relower(&self, group: &mut Group) -> Result<()> {
         if group.generation == self.filters.generation() {
-            return;
+            return Ok(());
         }
         group.generation = self.filters.generation();
-        let mut conjuncts = self.filters.for_row_group(group.row_group);
+        let mut conjuncts = self.filters.for_row_group(group.row_group)?;
         conjuncts.retain(|conjunct| {
             let mut columns = conjunct.columns.iter();
             columns.all(|&column| group.columns.has(column))
         });
         group.conjuncts = conjuncts;
+        Ok(())
     }
 
     /// Filters the next window and decodes what is left of it.
@@ -215,7 +216,7 @@ impl Scan {
         if self.filters.refresh() && self.filters.exclude_now(group.row_group) {
             return Ok(());
         }
-        self.relower(&mut group);
+        self.relower(&mut group)?;
         group.conjuncts.retain(|conjunct| conjunct.pays());
         let Some(mut selection) = group.next_window(self.window.vectors) else {
             return Ok(());

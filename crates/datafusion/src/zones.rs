@@ -86,6 +86,30 @@ impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Containers<'a, Z> {
         })
     }
 
+    /// `node` with the leaves left out that zone maps decide for all rows of a container.
+    pub(crate) fn open_part(&self, node: &Node, container: usize) -> Result<Node> {
+        Ok(match node {
+            Node::Leaf(leaf) => {
+                let verdict = self.test_leaf(leaf)?;
+                match (verdict.may.value(container), verdict.all.value(container)) {
+                    (false, _) => Node::Constant(false),
+                    (true, true) => Node::Constant(true),
+                    (true, false) => node.clone(),
+                }
+            }
+            Node::And(children) => Node::all(self.open_parts(children, container)?)?,
+            Node::Or(children) => Node::any(self.open_parts(children, container)?)?,
+            Node::Constant(_) | Node::PerValue(_) | Node::Rows(_) => node.clone(),
+        })
+    }
+
+    fn open_parts(&self, nodes: &[Node], container: usize) -> Result<Vec<Node>> {
+        nodes
+            .iter()
+            .map(|node| self.open_part(node, container))
+            .collect()
+    }
+
     fn test_leaf(&self, leaf: &Leaf) -> Result<Verdict> {
         let containers = self.rows.len();
         let Some(zone) = (self.zones)(leaf.column) else {

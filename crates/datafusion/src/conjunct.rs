@@ -1,0 +1,184 @@
+//! A conjunct of the filters: what it needs, costs and has achieved.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::UInt64Array;
+use arrow::datatypes::Schema;
+use datafusion::common::Result;
+use vectile_encodings::{Selection, ZoneMap};
+use vectile_file::Metadata;
+
+use crate::evaluate::{Columns, narrow};
+use crate::node::{Node, Stage};
+use crate::zones::{Containers, Verdict};
+
+/// Rows that a part of a dynamic filter sees before it is judged.
+const TRIAL_ROWS: u64 = 1 << 15;
+
+/// What a conjunct is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    /// Every row of the scan must satisfy it.
+    Exact,
+    /// Evaluated on rows while that pays.
+    Optional,
+    /// For pruning by zone maps only; an operator above evaluates it.
+    Prune,
+}
+
+/// A conjunct, lowered.
+pub(crate) struct Conjunct {
+    pub(crate) node: Node,
+    /// Indices of the columns that evaluating it on rows needs, ascending.
+    pub(crate) columns: Vec<usize>,
+    pub(crate) role: Role,
+    cost: u32,
+    /// What the zone maps of the file's row groups say.
+    groups: Arc<Verdict>,
+    tally: Arc<Tally>,
+}
+
+/// Rows that a conjunct was asked about, and those that it kept.
+#[derive(Default)]
+struct Tally {
+    seen: AtomicU64,
+    kept: AtomicU64,
+}
+
+impl Tally {
+    fn add(&self, seen: usize, kept: usize) {
+        self.seen.fetch_add(seen as u64, Ordering::Relaxed);
+        self.kept.fetch_add(kept as u64, Ordering::Relaxed);
+    }
+
+    fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// The share of rows kept; a half as long as nothing is known.
+    fn kept(&self) -> f64 {
+        match self.seen() {
+            0 => 0.5,
+            seen => self.kept.load(Ordering::Relaxed) as f64 / seen as f64,
+        }
+    }
+}
+
+impl Conjunct {
+    pub(crate) fn try_new(node: Node, file: &Metadata, role: Role) -> Result<Self> {
+        let rows = group_rows(file);
+        let groups = row_groups(file, &rows).test(&node)?;
+        Ok(Self::with(
+            node,
+            file,
+            role,
+            Arc::new(groups),
+            Arc::default(),
+        ))
+    }
+
+    fn with(
+        node: Node,
+        file: &Metadata,
+        role: Role,
+        groups: Arc<Verdict>,
+        tally: Arc<Tally>,
+    ) -> Self {
+        let mut columns = Vec::new();
+        if role != Role::Prune {
+            node.visit_columns(&mut |column| columns.push(column));
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        Self {
+            cost: cost(&node, file.schema()),
+            node,
+            columns,
+            role,
+            groups,
+            tally,
+        }
+    }
+
+    /// This as far as the zone maps of the row group leave it open.
+    pub(crate) fn in_row_group(&self, row_group: usize, file: &Metadata) -> Result<Self> {
+        let rows = group_rows(file);
+        let node = row_groups(file, &rows).open_part(&self.node, row_group)?;
+        let (groups, tally) = (Arc::clone(&self.groups), Arc::clone(&self.tally));
+        Ok(Self::with(node, file, self.role, groups, tally))
+    }
+
+    /// Whether no row of the row group can match.
+    pub(crate) fn excludes(&self, row_group: usize) -> bool {
+        !self.groups.may.value(row_group)
+    }
+
+    /// Whether every row of the row group matches.
+    pub(crate) fn covers(&self, row_group: usize) -> bool {
+        self.groups.all.value(row_group)
+    }
+
+    /// Keeps the rows of `selection` that this selects.
+    pub(crate) fn narrow(&self, columns: &Columns, selection: &mut Selection) -> Result<()> {
+        if self.role == Role::Prune {
+            return Ok(());
+        }
+        let seen = selection.count();
+        narrow(&self.node, columns, selection)?;
+        self.tally.add(seen, selection.count());
+        Ok(())
+    }
+
+    /// Whether it must be evaluated, or has not been shown to be a waste.
+    pub(crate) fn pays(&self) -> bool {
+        if self.role != Role::Optional || self.tally.seen() < TRIAL_ROWS {
+            return true;
+        }
+        self.tally.kept()
+            < match self.node.stage() {
+                Stage::Encoded => 0.9,
+                Stage::PerValue | Stage::Decoded => 0.6,
+            }
+    }
+
+    /// Cost for each row dropped.
+    pub(crate) fn rank(&self) -> f64 {
+        f64::from(self.cost) / (1.0 - self.tally.kept()).max(0.001)
+    }
+}
+
+fn group_rows(file: &Metadata) -> UInt64Array {
+    let rows = file.row_groups().iter().map(|group| group.rows as u64);
+    UInt64Array::from_iter_values(rows)
+}
+
+fn row_groups<'a>(
+    file: &'a Metadata,
+    rows: &'a UInt64Array,
+) -> Containers<'a, impl Fn(usize) -> Option<&'a ZoneMap>> {
+    let columns = file.schema().fields().len();
+    Containers {
+        rows,
+        zones: move |column| (column < columns).then(|| file.row_group_statistics(column)),
+    }
+}
+
+/// About how much a row costs, relative to a comparison of integers.
+fn cost(node: &Node, schema: &Schema) -> u32 {
+    match node {
+        Node::Constant(_) => 0,
+        Node::Leaf(leaf) => match schema.fields().get(leaf.column) {
+            Some(field) if field.data_type().primitive_width().is_some() => 1,
+            _ => 2,
+        },
+        Node::PerValue(_) => 8,
+        Node::Rows(test) => 10 + test.columns.len() as u32,
+        Node::And(children) | Node::Or(children) => {
+            1 + children
+                .iter()
+                .map(|child| cost(child, schema))
+                .sum::<u32>()
+        }
+    }
+}
