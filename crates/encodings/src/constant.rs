@@ -10,6 +10,7 @@ use arrow::compute::take;
 use arrow::datatypes::DataType;
 
 use crate::error::Result;
+use crate::nested::with_some_value;
 
 /// `len` times the only value of `value`, with `nulls`.
 pub(crate) fn repeat(value: &ArrayRef, len: usize, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
@@ -19,5 +20,5 @@ pub(crate) fn repeat(value: &ArrayRef, len: usize, nulls: Option<NullBuffer>) ->
 
 /// `len` nulls.
 pub(crate) fn nulls(data_type: &DataType, len: usize) -> ArrayRef {
-    new_null_array(data_type, len)
+    with_some_value(new_null_array(data_type, len))
 }

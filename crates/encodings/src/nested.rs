@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanBufferBuilder, FixedSizeListArray, Int8Array, Int32Array,
-    LargeListArray, ListArray, MapArray, StructArray, UnionArray,
+    LargeListArray, ListArray, MapArray, StructArray, UnionArray, new_null_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{cast, filter};
@@ -224,7 +224,7 @@ impl Nested {
         match self {
             Self::Stored(column) => {
                 let stored = column.select(selection)?;
-                Ok(cast(&stored, data_type)?)
+                Ok(with_some_value(cast(&stored, data_type)?))
             }
             Self::Struct(children) => {
                 let DataType::Struct(fields) = data_type else {
@@ -249,6 +249,17 @@ impl Nested {
                 children,
             } => select_union(data_type, ids, offsets.as_ref(), children, selection),
         }
+    }
+}
+
+/// A dictionary of nulls only gets a value that no key refers to: kernels of arrow-rs panic on
+/// dictionaries without values, and the one that was written may have had some.
+pub(crate) fn with_some_value(array: ArrayRef) -> ArrayRef {
+    match array.as_any_dictionary_opt() {
+        Some(dictionary) if dictionary.values().is_empty() => {
+            dictionary.with_values(new_null_array(dictionary.values().data_type(), 1))
+        }
+        _ => array,
     }
 }
 
