@@ -15,6 +15,7 @@
 //! time (FastLanes' interleaved layout for 32-bit words).
 
 use crate::VECTOR_LEN;
+use crate::ints::Word;
 use crate::simd::dispatched;
 
 /// Lanes of a vector, which is also the number of rows of each lane.
@@ -120,6 +121,36 @@ dispatched! {
         };
         for (row, values) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
             *values = rows.get(row);
+        }
+    }
+}
+
+dispatched! {
+    /// Appends `base + residual` for each residual of a vector: of `width <= 32`, or of the two
+    /// planes of a wider one, the second of which is `high`. Row by row straight into `out`: a
+    /// scratch vector in between costs a fifth of the speed.
+    pub(crate) fn append_plus<T: Word>(low: &[u8], width: usize, high: Option<(&[u8], usize)>, base: T, out: &mut Vec<T>) {
+        out.reserve(VECTOR_LEN);
+        let Some(low) = Rows::new(low, width) else {
+            return out.extend_from_slice(&[base; VECTOR_LEN]);
+        };
+        match high.and_then(|(high, width)| Rows::new(high, width)) {
+            None => for row in 0..LANES {
+                let low = low.get(row);
+                let mut values = [base; LANES];
+                for lane in 0..LANES {
+                    values[lane] = base.plus(u64::from(low[lane]));
+                }
+                out.extend_from_slice(&values);
+            },
+            Some(high) => for row in 0..LANES {
+                let (low, high) = (low.get(row), high.get(row));
+                let mut values = [base; LANES];
+                for lane in 0..LANES {
+                    values[lane] = base.plus(u64::from(low[lane]) | u64::from(high[lane]) << 32);
+                }
+                out.extend_from_slice(&values);
+            },
         }
     }
 }

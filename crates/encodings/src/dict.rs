@@ -10,15 +10,18 @@
 //! the code of a neighbour.
 
 use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
-use arrow::buffer::NullBuffer;
+use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
+use arrow::datatypes::ArrowNativeType;
 use hashbrown::HashMap;
 
 use crate::VECTOR_LEN;
+use crate::class;
 use crate::column::{self, Column};
 use crate::error::{Error, Result, ensure};
 use crate::ints::{self, Ints};
 use crate::selection::Selection;
+use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter};
 
 const PART: &str = "dict";
@@ -155,12 +158,48 @@ impl Dict {
     }
 
     pub fn select(&self, selection: &Selection, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        match self.entries.data_type().primitive_width() {
+            Some(1) => return self.gather::<u8>(selection, nulls),
+            Some(2) => return self.gather::<u16>(selection, nulls),
+            Some(4) => return self.gather::<u32>(selection, nulls),
+            Some(8) => return self.gather::<u64>(selection, nulls),
+            Some(16) => return self.gather::<i128>(selection, nulls),
+            _ => {}
+        }
         let codes = self.select_codes(selection)?;
         Ok(take(
             &self.entries,
             &UInt32Array::new(codes.into(), nulls),
             None,
         )?)
+    }
+
+    /// The entries of the selected rows, for values of the width of `N`.
+    fn gather<N: ArrowNativeType>(
+        &self,
+        selection: &Selection,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
+        let data = self.entries.to_data();
+        let entries = class::natives::<N>(&data);
+        let rows = selection.count();
+        let mut out = Vec::with_capacity(rows);
+        let mut codes = Vec::with_capacity(VECTOR_LEN);
+        let mut scratch = [0u32; VECTOR_LEN];
+        for selected in selection.vectors() {
+            codes.clear();
+            self.codes.select(&selected, 0, &mut scratch, &mut codes)?;
+            self.check(max(&codes))?;
+            append_entries(&codes, entries, &mut out);
+        }
+        class::fixed_width_array(self.entries.data_type(), rows, Buffer::from_vec(out), nulls)
+    }
+
+    fn check(&self, max: u32) -> Result<()> {
+        let entries = self.entries.len();
+        ensure((max as usize) < entries, PART, || {
+            format!("code {max} of {entries} entries")
+        })
     }
 
     /// The codes of the selected rows, each that of an entry.
@@ -170,11 +209,9 @@ impl Dict {
         for selected in selection.vectors() {
             self.codes.select(&selected, 0, &mut codes, &mut out)?;
         }
-        let entries = self.entries.len();
-        let max = out.iter().copied().max().map_or(0, |max| max as usize + 1);
-        ensure(max <= entries, PART, || {
-            format!("code {} of {entries} entries", max - 1)
-        })?;
+        if !out.is_empty() {
+            self.check(max(&out))?;
+        }
         Ok(out)
     }
 
@@ -196,5 +233,19 @@ impl Dict {
             return Ok(());
         }
         self.codes.filter_in(&codes, false, selection)
+    }
+}
+
+dispatched! {
+    fn max(codes: &[u32]) -> u32 {
+        codes.iter().copied().max().unwrap_or(0)
+    }
+}
+
+dispatched! {
+    /// Appends the entry of each code; the codes have been checked.
+    fn append_entries<N: ArrowNativeType>(codes: &[u32], entries: &[N], out: &mut Vec<N>) {
+        let entry = |code: &u32| entries.get(*code as usize).copied().unwrap_or_default();
+        out.extend(codes.iter().map(entry));
     }
 }

@@ -65,6 +65,12 @@ impl Ffor {
         }
     }
 
+    /// Appends a whole vector.
+    pub fn append<T: Word>(&self, vector: usize, reference: T, out: &mut Vec<T>) {
+        let base = reference.plus(u64_at(&self.bases, vector));
+        self.residuals.append_plus(vector, base, out);
+    }
+
     /// Whether single rows of a vector can be read.
     pub fn has_random_access(&self, vector: usize) -> bool {
         !self.residuals.has_patches(vector)

@@ -191,6 +191,9 @@ impl Ints {
             {
                 selected.for_each(|row| out.push(ffor.get(selected.vector, row, reference)));
             }
+            Self::Ffor(ffor) if selected.count == VECTOR_LEN => {
+                ffor.append(selected.vector, reference, out);
+            }
             _ => {
                 self.decode(selected.vector, reference, scratch)?;
                 selected.append(scratch, out);

@@ -14,6 +14,7 @@ use arrow::buffer::Buffer;
 use crate::VECTOR_LEN;
 use crate::bitpack::{self, LINE_BYTES, Mask, Words};
 use crate::error::{Result, ensure};
+use crate::ints::Word;
 use crate::patches::{LANE_WORD_BYTES, Patches, PatchesWriter, patch_bytes};
 use crate::selection::set_bit;
 use crate::wire::{ChunkReader, ChunkWriter};
@@ -174,6 +175,18 @@ impl Residuals {
     /// The residuals as words, before patches. For vectors of width up to 32.
     pub fn unpack_words(&self, vector: usize, out: &mut Words) {
         bitpack::unpack(self.packed(vector), self.width(vector).min(32), out);
+    }
+
+    /// Appends `base + residual` for each row, patched.
+    pub fn append_plus<T: Word>(&self, vector: usize, base: T, out: &mut Vec<T>) {
+        let (packed, width) = (self.packed(vector), self.width(vector));
+        let high = packed.get(32 * LINE_BYTES..).filter(|_| width > 32);
+        let high = high.map(|high| (high, width - 32));
+        let start = out.len();
+        bitpack::append_plus(packed, width.min(32), high, base, out);
+        for (row, residual) in self.patches(vector) {
+            out[start + row] = base.plus(residual);
+        }
     }
 
     /// The residuals, patched.
