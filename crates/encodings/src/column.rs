@@ -6,6 +6,7 @@
 //! then     the validity, then the fields of that encoding (nothing if every row is null)
 //! ```
 
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -154,6 +155,8 @@ struct Source<'a> {
     array: &'a dyn Array,
     offsets: Option<Offsets>,
     bytes: Option<Vec<&'a [u8]>>,
+    /// Trained when first needed, on a sample if there was one.
+    tables: OnceCell<strings::Tables>,
 }
 
 impl<'a> Source<'a> {
@@ -162,6 +165,7 @@ impl<'a> Source<'a> {
             array,
             offsets: integers::offsets(array),
             bytes: bytes::values(array),
+            tables: OnceCell::new(),
         }
     }
 
@@ -188,18 +192,23 @@ impl<'a> Source<'a> {
         false
     }
 
-    /// The distinct values, sorted; `None` if a dictionary is no use.
+    /// The distinct values, in order of appearance; `None` if a dictionary is no use.
     fn distinct(&self, limit: usize) -> Option<Distinct> {
         let nulls = self.array.nulls();
-        if let Some(offsets) = &self.offsets {
-            let mut distinct = Distinct::of_ints(&offsets.values, nulls, limit)?;
-            distinct.sort(|a, b| offsets.values[a as usize].cmp(&offsets.values[b as usize]));
-            return Some(distinct);
+        match (&self.offsets, &self.bytes) {
+            (Some(offsets), _) => Distinct::of_ints(&offsets.values, nulls, limit),
+            (_, Some(values)) => Distinct::of_bytes(values, nulls, limit),
+            _ => None,
         }
-        let values = self.bytes.as_ref()?;
-        let mut distinct = Distinct::of_bytes(values, nulls, limit)?;
-        distinct.sort(|a, b| values[a as usize].cmp(values[b as usize]));
-        Some(distinct)
+    }
+
+    /// Sorts distinct values of this source.
+    fn sort(&self, distinct: &mut Distinct) {
+        if let Some(Offsets { values, .. }) = &self.offsets {
+            distinct.sort(|a, b| values[a as usize].cmp(&values[b as usize]));
+        } else if let Some(values) = &self.bytes {
+            distinct.sort(|a, b| values[a as usize].cmp(values[b as usize]));
+        }
     }
 }
 
@@ -247,11 +256,12 @@ fn encode_as(encoding: Encoding, source: &Source, out: &mut ChunkWriter) -> Resu
             out.append(ints::encode_as(encoding, &offsets.values, 0));
         }
         (Encoding::Dict, _) => {
-            let Some(distinct) = source.distinct(array.len() / ROWS_PER_ENTRY + 1) else {
+            let Some(mut distinct) = source.distinct(array.len() / ROWS_PER_ENTRY + 1) else {
                 return Ok(false);
             };
+            source.sort(&mut distinct);
             start(DICT, out);
-            dict::encode(array, &distinct, out)?;
+            dict::encode(array, &distinct, distinct.encode_codes(), out)?;
         }
         (Encoding::Alp | Encoding::AlpRd, Some(offsets)) => {
             let tag = if encoding == Encoding::Alp {
@@ -271,13 +281,14 @@ fn encode_as(encoding: Encoding, source: &Source, out: &mut ChunkWriter) -> Resu
                 _ => return Ok(false),
             }
         }
-        (Encoding::Fsst, _) if source.bytes.is_some() => {
+        (Encoding::Fsst, _) if let Some(values) = &source.bytes => {
+            let tables = source.tables.get_or_init(|| strings::Tables::train(values));
             start(STRINGS, out);
-            strings::encode_fsst(array, out)?;
+            strings::encode_fsst(values, tables, out);
         }
-        (Encoding::Plain, _) if source.bytes.is_some() => {
+        (Encoding::Plain, _) if let Some(values) = &source.bytes => {
             start(STRINGS, out);
-            strings::encode_plain(array, out)?;
+            strings::encode_plain(values, out);
         }
         (Encoding::Plain, _) if plain::width_of(array.data_type()).is_some() => {
             start(PLAIN, out);
@@ -337,7 +348,7 @@ fn estimates(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding
             .map(|slice| slice.as_ref())
             .collect::<Vec<_>>(),
     )?;
-    let sample = Source::of(&sample);
+    let mut sample = Source::of(&sample);
     let mut sizes = vec![];
     for encoding in candidates {
         let bytes = match encoding {
@@ -349,6 +360,10 @@ fn estimates(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding
         };
         sizes.extend(bytes.map(|bytes| (encoding, bytes)));
     }
+    if let Some(tables) = sample.tables.take() {
+        // one training serves both
+        let _ = source.tables.set(tables);
+    }
     Ok(sizes)
 }
 
@@ -359,21 +374,20 @@ fn scale(bytes: usize, sampled: usize, rows: usize) -> u64 {
 /// The size of a dictionary over `rows` rows, from the growth of distinct values over the sample.
 fn estimate_dict(sample: &Source, rows: usize) -> Result<Option<u64>> {
     let sampled = sample.array.len();
-    let half = sample.array.slice(0, sampled / 2);
-    let (Some(all), Some(half)) = (
-        sample.distinct(sampled / ROWS_PER_ENTRY),
-        Source::of(&half).distinct(sampled),
-    ) else {
+    let Some(mut all) = sample.distinct(sampled / ROWS_PER_ENTRY) else {
         return Ok(None);
     };
-    let growth = all.len().saturating_sub(half.len()) as f64 / (sampled - sampled / 2) as f64;
+    let half = all.len_of_first(sampled / 2);
+    let growth = all.len().saturating_sub(half) as f64 / (sampled - sampled / 2) as f64;
     let entries = all.len() as f64 + growth * (rows - sampled) as f64;
     if entries > (rows / ROWS_PER_ENTRY).min(dict::MAX_ENTRIES) as f64 {
         return Ok(None);
     }
+    sample.sort(&mut all);
+    let codes = all.encode_codes();
+    let code_bytes = codes.len();
     let mut out = ChunkWriter::default();
-    dict::encode(sample.array, &all, &mut out)?;
-    let code_bytes = all.encode_codes().len();
+    dict::encode(sample.array, &all, codes, &mut out)?;
     let entry_bytes = (out.len().saturating_sub(code_bytes)) as f64 / all.len() as f64;
     let code_bits = f64::max(
         code_bytes as f64 * 8.0 / sampled as f64,

@@ -30,15 +30,10 @@ use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
 pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     let (mut bases, mut smallests) = (vec![], vec![]);
     let mut residuals = ResidualsWriter::default();
+    let mut packed = [0; VECTOR_LEN];
     for (i, vector) in ints::vectors(values).enumerate() {
         let rows = (values.len() - i * VECTOR_LEN).min(VECTOR_LEN);
-        let difference = |at: usize| vector[at].wrapping_sub(vector[at - 1]) as i64;
-        let smallest = (1..rows).map(difference).min().unwrap_or(0);
-        let mut packed = [0; VECTOR_LEN];
-        for at in 1..rows {
-            let residual = difference(at).wrapping_sub(smallest) as u64;
-            packed[at % LANES * LANES + at / LANES] = residual;
-        }
+        let smallest = differences(&vector, rows, &mut packed);
         bases.push(vector[0].wrapping_sub(smallest as u64));
         smallests.push(smallest as u64);
         residuals.push(&packed, true);
@@ -46,6 +41,28 @@ pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     out.buffer(le_bytes(&bases, |base| base.to_le_bytes()));
     out.buffer(le_bytes(&smallests, |smallest| smallest.to_le_bytes()));
     residuals.finish(out);
+}
+
+dispatched! {
+    /// Stores, transposed, what the difference of each of `rows` values to the one before exceeds
+    /// the smallest difference by, which is returned.
+    fn differences(values: &[u64; VECTOR_LEN], rows: usize, out: &mut [u64; VECTOR_LEN]) -> i64 {
+        let mut differences = [i64::MAX; VECTOR_LEN];
+        for at in 1..rows {
+            differences[at] = values[at].wrapping_sub(values[at - 1]) as i64;
+        }
+        let smallest = differences.iter().fold(i64::MAX, |smallest, d| smallest.min(*d));
+        // the first one, and those behind the end, count as the smallest
+        let smallest = if rows > 1 { smallest } else { 0 };
+        differences[0] = smallest;
+        differences[rows..].fill(smallest);
+        for (lane, differences) in differences.as_chunks::<LANES>().0.iter().enumerate() {
+            for (row, difference) in differences.iter().enumerate() {
+                out[row * LANES + lane] = difference.wrapping_sub(smallest) as u64;
+            }
+        }
+        smallest
+    }
 }
 
 /// A parsed sequence. Invariant: both buffers have 8 bytes for each vector of `residuals`.

@@ -9,11 +9,13 @@
 //! Codes keep the order of the values, so a range of values is a range of codes. Null rows repeat
 //! the code of a neighbour.
 
+use std::hash::BuildHasher;
+
 use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
 use arrow::datatypes::ArrowNativeType;
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::VECTOR_LEN;
 use crate::class;
@@ -58,9 +60,25 @@ impl Distinct {
 
     /// As [`Distinct::of_ints`].
     pub fn of_bytes(values: &[&[u8]], nulls: Option<&NullBuffer>, limit: usize) -> Option<Self> {
-        let mut known = HashMap::new();
+        let hasher = DefaultHashBuilder::default();
+        let mut known: Vec<(u64, ShortKey, &[u8])> = vec![];
+        let mut table = HashTable::new();
         Self::collect(values, nulls, limit, |value, next| {
-            *known.entry(*value).or_insert(next)
+            let key = ShortKey::of(value);
+            let hash = match key.is_whole() {
+                true => hasher.hash_one(key),
+                false => hasher.hash_one(value),
+            };
+            let is_same = |code: &u32| {
+                let (_, known, bytes) = &known[*code as usize];
+                *known == key && (key.is_whole() || bytes == value)
+            };
+            if let Some(code) = table.find(hash, is_same) {
+                return *code;
+            }
+            table.insert_unique(hash, next, |code| known[*code as usize].0);
+            known.push((hash, key, value));
+            next
         })
     }
 
@@ -90,6 +108,12 @@ impl Distinct {
         Some(Self { codes, firsts })
     }
 
+    /// Number of distinct values in the first `rows` rows. Only before [`Distinct::sort`].
+    pub fn len_of_first(&self, rows: usize) -> usize {
+        let codes = self.codes.get(..rows).unwrap_or(&self.codes);
+        codes.iter().max().map_or(0, |max| *max as usize + 1)
+    }
+
     /// Number of distinct values.
     pub fn len(&self) -> usize {
         self.firsts.len()
@@ -116,12 +140,46 @@ impl Distinct {
     }
 }
 
-/// Appends `array`, whose sorted distinct values are `distinct`.
-pub(crate) fn encode(array: &dyn Array, distinct: &Distinct, out: &mut ChunkWriter) -> Result<()> {
+/// The length and both ends of a byte string, which is all of one of up to 16 bytes: cheaper to
+/// hash and to compare than bytes in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct ShortKey {
+    first: u64,
+    last: u64,
+    len: usize,
+}
+
+impl ShortKey {
+    fn of(value: &[u8]) -> Self {
+        let (first, last) = match (value.first_chunk(), value.last_chunk()) {
+            (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
+            _ => (
+                value
+                    .iter()
+                    .fold(0, |word, byte| word << 8 | u64::from(*byte)),
+                0,
+            ),
+        };
+        let len = value.len();
+        Self { first, last, len }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.len <= 16
+    }
+}
+
+/// Appends `array`, whose sorted distinct values are `distinct`, with encoded `codes`.
+pub(crate) fn encode(
+    array: &dyn Array,
+    distinct: &Distinct,
+    codes: ChunkWriter,
+    out: &mut ChunkWriter,
+) -> Result<()> {
     let entries = take(array, &UInt32Array::from(distinct.firsts.clone()), None)?;
     out.u64(distinct.len() as u64);
     column::encode_entries(&entries, out)?;
-    out.append(distinct.encode_codes());
+    out.append(codes);
     Ok(())
 }
 

@@ -22,13 +22,24 @@ use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
 pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     let mut bases = Vec::with_capacity(values.len().div_ceil(VECTOR_LEN));
     let mut residuals = ResidualsWriter::default();
+    let mut offsets = [0; VECTOR_LEN];
     for vector in ints::vectors(values) {
-        let base = vector.iter().copied().min().unwrap_or(0);
-        bases.push(base);
-        residuals.push(&vector.map(|value| value - base), true);
+        bases.push(subtract_smallest(&vector, &mut offsets));
+        residuals.push(&offsets, true);
     }
     out.buffer(le_bytes(&bases, |base| base.to_le_bytes()));
     residuals.finish(out);
+}
+
+dispatched! {
+    /// Stores what each value exceeds the smallest one by, which is returned.
+    fn subtract_smallest(values: &[u64; VECTOR_LEN], out: &mut [u64; VECTOR_LEN]) -> u64 {
+        let smallest = values.iter().fold(u64::MAX, |smallest, value| smallest.min(*value));
+        for (to, value) in out.iter_mut().zip(values) {
+            *to = value - smallest;
+        }
+        smallest
+    }
 }
 
 /// A parsed sequence. Invariant: `bases` has 8 bytes for each vector of `residuals`.

@@ -9,7 +9,7 @@
 //! the bytes of every symbol in code order: by length 2, 3, .., 8, then 1
 //! ```
 
-use fsst::Compressor;
+pub(crate) use fsst::Compressor;
 
 use crate::error::{Result, corrupt, ensure};
 
@@ -17,12 +17,48 @@ const PART: &str = "fsst";
 const VERSION: u64 = 20190218;
 const HEADER_BYTES: usize = 17;
 const ESCAPE: u8 = 255;
+/// Codes decompressed at once.
+const BLOCK: usize = 8;
+/// Bytes that a block may write.
+const WINDOW: usize = 9 * BLOCK;
+/// Bytes that decompression may write behind its result: a block's, and more is faster.
+pub(crate) const SLACK: usize = WINDOW;
 /// Symbols are stored by length in this order.
 const LENGTHS: [usize; 8] = [2, 3, 4, 5, 6, 7, 8, 1];
 
-/// A table trained on `samples`, to compress with.
-pub(crate) fn train(samples: &Vec<&[u8]>) -> Compressor {
-    Compressor::train(samples)
+/// Byte strings one behind another.
+#[derive(Default)]
+pub(crate) struct Splits {
+    pub data: Vec<u8>,
+    /// Where each ends in `data`; ascends.
+    pub ends: Vec<u64>,
+}
+
+impl Splits {
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut start = 0;
+        self.ends.iter().map(move |end| {
+            let split = &self.data[start..*end as usize];
+            start = *end as usize;
+            split
+        })
+    }
+
+    /// Each compressed.
+    pub fn compress(&self, compressor: &Compressor) -> Self {
+        let values: Vec<&[u8]> = self.iter().collect();
+        let mut out = Self::default();
+        compressor.compress_bulk_into::<{ Compressor::DEFAULT_BULK_LANES }>(
+            &values,
+            &mut out.data,
+            &mut out.ends,
+        );
+        out
+    }
 }
 
 /// The exported table of a compressor.
@@ -100,12 +136,56 @@ impl SymbolTable {
     }
 
     /// Decompresses `codes` to the start of `out` and returns the length. A symbol is written as
-    /// 8 bytes whatever its length, so `out` must be 8 bytes longer than the result; what does not
-    /// fit, an unknown code and a cut escape are corruption.
+    /// 8 bytes whatever its length, so `out` must be [`SLACK`] bytes longer than the result; what
+    /// does not fit, an unknown code and a cut escape are corruption.
     pub fn decompress(&self, codes: &[u8], out: &mut [u8]) -> Result<usize> {
+        let (mut at, mut rest) = (0, codes);
+        while !rest.is_empty() {
+            if let Some((block, behind)) = rest.split_first_chunk()
+                && let Some(window) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut)
+                && let Some(length) = self.decompress_block(*block, window)
+            {
+                at += length;
+                rest = behind;
+                continue;
+            }
+            // an escape, an unknown code, or near an end
+            let careful = rest.len().min(BLOCK);
+            (at, rest) = self.decompress_codes(rest, careful, at, out)?;
+        }
+        Ok(at)
+    }
+
+    /// Decompresses a block without checks for each code; `None` if one is not a symbol's.
+    #[inline(always)]
+    fn decompress_block(&self, block: [u8; BLOCK], out: &mut [u8; WINDOW]) -> Option<usize> {
         let mut at = 0;
+        let mut absent = 0;
+        for code in block {
+            let length = self.lengths[usize::from(code)];
+            absent |= length.wrapping_sub(1);
+            // no more than 8 bytes for each of 7 codes lie before: the remainder changes nothing,
+            // and shows that the slice is in bounds
+            let at_most = at % (8 * BLOCK);
+            out[at_most..at_most + 8].copy_from_slice(&self.symbols[usize::from(code)]);
+            at += usize::from(length);
+        }
+        (absent < 8).then_some(at)
+    }
+
+    /// Decompresses at least `count` bytes of `codes` one code after another; returns where the
+    /// result ends, and the codes left.
+    fn decompress_codes<'a>(
+        &self,
+        codes: &'a [u8],
+        count: usize,
+        mut at: usize,
+        out: &mut [u8],
+    ) -> Result<(usize, &'a [u8])> {
         let mut rest = codes;
-        while let Some((code, behind)) = rest.split_first() {
+        while codes.len() - rest.len() < count
+            && let Some((code, behind)) = rest.split_first()
+        {
             rest = behind;
             let slot = out
                 .get_mut(at..)
@@ -127,6 +207,6 @@ impl SymbolTable {
                 at += usize::from(length);
             }
         }
-        Ok(at)
+        Ok((at, rest))
     }
 }

@@ -16,6 +16,7 @@ use crate::class::{self, Class, Native, Wide, match_class};
 use crate::error::Result;
 use crate::ints::Ints;
 use crate::selection::Selection;
+use crate::simd::dispatched;
 use crate::validity::Bits;
 use crate::wire::ChunkReader;
 
@@ -59,9 +60,8 @@ pub(crate) fn offsets(array: &dyn Array) -> Option<Offsets> {
 }
 
 fn offsets_of<N: Native>(values: &[N], nulls: Option<&NullBuffer>) -> Option<Offsets> {
-    let words = || values.iter().map(|value| value.to_word());
     let (min, max) = match nulls {
-        None => (words().min()?, words().max()?),
+        None => extremes(values)?,
         Some(nulls) => {
             let valid = || nulls.valid_indices().map(|row| values[row].to_word());
             (valid().min()?, valid().max()?)
@@ -71,25 +71,40 @@ fn offsets_of<N: Native>(values: &[N], nulls: Option<&NullBuffer>) -> Option<Off
     if range > i128::from(u64::MAX) {
         return None;
     }
-    let values = match nulls {
-        None => words().map(|word| word.distance(min)).collect(),
+    let mut offsets = Vec::with_capacity(values.len());
+    match nulls {
+        None => append_distances(values, min, &mut offsets),
         Some(nulls) => {
             let mut last = values[nulls.valid_indices().next()?].to_word();
-            words()
-                .enumerate()
-                .map(|(row, word)| {
-                    if nulls.is_valid(row) {
-                        last = word;
-                    }
-                    last.distance(min)
-                })
-                .collect()
+            offsets.extend(values.iter().enumerate().map(|(row, value)| {
+                if nulls.is_valid(row) {
+                    last = value.to_word();
+                }
+                last.distance(min)
+            }));
         }
-    };
+    }
     Some(Offsets {
         reference: min.widen(),
-        values,
+        values: offsets,
     })
+}
+
+dispatched! {
+    /// The smallest and the largest of `values`; `None` if there are none.
+    pub(crate) fn extremes<N: Native>(values: &[N]) -> Option<(N::Word, N::Word)> {
+        let first = values.first()?.to_word();
+        Some(values.iter().fold((first, first), |(min, max), value| {
+            let word = value.to_word();
+            (min.min(word), max.max(word))
+        }))
+    }
+}
+
+dispatched! {
+    fn append_distances<N: Native>(values: &[N], min: N::Word, out: &mut Vec<u64>) {
+        out.extend(values.iter().map(|value| value.to_word().distance(min)));
+    }
 }
 
 /// A parsed column of integers.

@@ -50,6 +50,10 @@ pub(crate) struct PatchesWriter {
 impl PatchesWriter {
     /// Adds the next vector, with a patch in each of `rows`.
     pub fn push(&mut self, rows: &Mask, value: impl Fn(usize) -> u64) {
+        if *rows == [0; VECTOR_LEN / 64] {
+            self.counts.push(0);
+            return;
+        }
         let mut counts = [0; LANES];
         for_each_bit(rows, |row| counts[row % LANES] += 1);
         let start = self.positions.len();
@@ -59,9 +63,6 @@ impl PatchesWriter {
             next - count
         });
         self.counts.push((next - start) as u16);
-        if next == start {
-            return;
-        }
         // An offset is at most 31 * 32 = 992, which ten bits hold.
         let words = counts
             .iter()

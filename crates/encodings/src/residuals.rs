@@ -17,6 +17,7 @@ use crate::error::{Result, ensure};
 use crate::ints::Word;
 use crate::patches::{LANE_WORD_BYTES, Patches, PatchesWriter, patch_bytes};
 use crate::selection::set_bit;
+use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter};
 
 const PART: &str = "residuals";
@@ -39,14 +40,14 @@ pub(crate) struct ResidualsWriter {
 impl ResidualsWriter {
     /// Packs one vector at the width that costs least.
     pub fn push(&mut self, residuals: &[u64; VECTOR_LEN], patching: bool) {
-        let max = residuals.iter().fold(0, |all, r| all | r);
+        let full = bit_length(union(residuals));
         let width = if patching {
-            cheapest_width(residuals, max)
+            cheapest_width(residuals, full)
         } else {
-            bit_length(max)
+            full
         };
         self.widths.push(width as u8);
-        if width == bit_length(max) {
+        if width == full {
             self.patches.push(&[0; VECTOR_LEN / 64], |_| 0);
             self.pack(residuals, width);
         } else {
@@ -67,12 +68,11 @@ impl ResidualsWriter {
     }
 
     fn pack(&mut self, residuals: &[u64; VECTOR_LEN], width: usize) {
-        let mut plane = residuals.map(|r| r as u32);
+        let mut plane = [0; VECTOR_LEN];
+        words(residuals, 0, &mut plane);
         bitpack::pack(&plane, width.min(32), &mut self.packed);
         if width > 32 {
-            for (word, residual) in plane.iter_mut().zip(residuals) {
-                *word = (residual >> 32) as u32;
-            }
+            words(residuals, 32, &mut plane);
             bitpack::pack(&plane, width - 32, &mut self.packed);
         }
     }
@@ -84,18 +84,45 @@ impl ResidualsWriter {
     }
 }
 
-/// The width at which packed bytes and patches together are smallest.
-fn cheapest_width(residuals: &[u64; VECTOR_LEN], max: u64) -> usize {
-    let full = bit_length(max);
-    let mut histogram = [0usize; 65];
-    for residual in residuals {
-        histogram[bit_length(*residual)] += 1;
+dispatched! {
+    /// All bits that some residual has.
+    fn union(residuals: &[u64; VECTOR_LEN]) -> u64 {
+        residuals.iter().fold(0, |all, residual| all | residual)
     }
+}
+
+dispatched! {
+    /// The 32 bits of each residual from bit `shift` on.
+    fn words(residuals: &[u64; VECTOR_LEN], shift: u32, out: &mut Words) {
+        for (word, residual) in out.iter_mut().zip(residuals) {
+            *word = (residual >> shift) as u32;
+        }
+    }
+}
+
+dispatched! {
+    /// How many residuals need more than `width < 64` bits.
+    fn count_wider(residuals: &[u64; VECTOR_LEN], width: usize) -> usize {
+        let limit = (1u64 << width) - 1;
+        let wider = |count: u64, residual: &u64| count + u64::from(*residual > limit);
+        residuals.iter().fold(0, wider) as usize
+    }
+}
+
+/// The width at which packed bytes and patches together are smallest; `full` fits all residuals.
+fn cheapest_width(residuals: &[u64; VECTOR_LEN], full: usize) -> usize {
+    let overhead = LANE_WORD_BYTES + MIN_PATCH_GAIN;
     let mut best = (full * LINE_BYTES, full);
-    let mut patches = 0;
     for width in (0..full).rev() {
-        patches += histogram[width + 1];
-        let bytes = width * LINE_BYTES + LANE_WORD_BYTES + patches * patch_bytes(full);
+        if (full - width) * LINE_BYTES <= overhead {
+            continue;
+        }
+        let patches = count_wider(residuals, width) * patch_bytes(full);
+        if patches + overhead >= full * LINE_BYTES {
+            // a smaller width has as many patches or more
+            break;
+        }
+        let bytes = width * LINE_BYTES + LANE_WORD_BYTES + patches;
         if bytes + MIN_PATCH_GAIN < best.0 {
             best = (bytes, width);
         }

@@ -12,16 +12,16 @@
 //! A **split** is 32 consecutive strings, the last one of a chunk fewer. Its strings are
 //! compressed as one, and it decompresses alone: 32 splits a vector, one for each lane.
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::ArrayRef;
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 
 use crate::VECTOR_LEN;
 use crate::bitpack::LANES;
-use crate::bytes::{self, BytesBuilder};
+use crate::bytes::BytesBuilder;
 use crate::encoding::Encoding;
-use crate::error::{Error, Result, ensure};
-use crate::fsst::{self, SymbolTable};
+use crate::error::{Result, ensure};
+use crate::fsst::{self, Compressor, SLACK, Splits, SymbolTable};
 use crate::ints::{self, Ints};
 use crate::selection::{Selected, Selection};
 use crate::wire::{ChunkReader, ChunkWriter};
@@ -30,69 +30,76 @@ const PART: &str = "strings";
 /// Strings compressed together.
 const SPLIT_ROWS: usize = LANES;
 const MAX_TABLES: usize = 2;
-/// Bytes that decompression may write behind its result.
-const SLACK: usize = 8;
+/// Fewer splits than this do not pay for a second symbol table.
+const MIN_SPLITS_FOR_SECOND: usize = 64;
 /// The most that one code expands to.
 const MAX_GROWTH: usize = 8;
 
-/// Appends `array`, uncompressed.
-pub(crate) fn encode_plain(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
-    let values = values_of(array)?;
-    let splits: Vec<Vec<u8>> = values
-        .chunks(SPLIT_ROWS)
-        .map(|split| split.concat())
-        .collect();
-    write(&values, &[], &splits, out);
-    Ok(())
+/// The symbol tables to compress a column with, in order of use.
+pub(crate) struct Tables {
+    first: Compressor,
+    second: Option<Compressor>,
 }
 
-/// Appends `array`, compressed by as many symbol tables as pay.
-pub(crate) fn encode_fsst(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
-    let values = values_of(array)?;
-    let compressor = fsst::train(&values);
-    let once: Vec<Vec<u8>> = values
-        .chunks(SPLIT_ROWS)
-        .map(|split| compressor.compress(&split.concat()))
-        .collect();
-    let second = fsst::train(&once.iter().map(Vec::as_slice).collect());
-    let sample = once.iter().step_by(once.len().div_ceil(64).max(1));
-    let (before, after) = sample.fold((0, 0), |(before, after), split| {
-        (before + split.len(), after + second.compress(split).len())
-    });
-    // the second table costs about a third of decompression speed and two kilobytes
-    if after + after / 10 < before && once.len() > 64 {
-        let twice: Vec<Vec<u8>> = once.iter().map(|split| second.compress(split)).collect();
-        write(
-            &values,
-            &[fsst::export(&second), fsst::export(&compressor)],
-            &twice,
-            out,
-        );
-    } else {
-        write(&values, &[fsst::export(&compressor)], &once, out);
+impl Tables {
+    /// As many tables as pay for `values`.
+    pub fn train(values: &[&[u8]]) -> Self {
+        let first = Compressor::train(&values.to_vec());
+        let once = splits_of(values).compress(&first);
+        let second = Compressor::train(&once.iter().collect());
+        let twice = once.compress(&second);
+        // the second table costs about a third of decompression speed and two kilobytes
+        let pays = twice.data.len() + twice.data.len() / 10 < once.data.len()
+            && once.len() > MIN_SPLITS_FOR_SECOND;
+        Self {
+            first,
+            second: pays.then_some(second),
+        }
     }
-    Ok(())
 }
 
-fn values_of(array: &dyn Array) -> Result<Vec<&[u8]>> {
-    bytes::values(array)
-        .ok_or_else(|| Error::Unsupported(format!("{} as byte strings", array.data_type())))
+/// Appends `values`, uncompressed.
+pub(crate) fn encode_plain(values: &[&[u8]], out: &mut ChunkWriter) {
+    write(values, &[], splits_of(values), out);
 }
 
-fn write(values: &[&[u8]], tables: &[Vec<u8>], splits: &[Vec<u8>], out: &mut ChunkWriter) {
-    let lengths = |items: &mut dyn Iterator<Item = usize>| -> Vec<u64> {
-        items.map(|len| len as u64).collect()
-    };
+/// Appends `values`, compressed.
+pub(crate) fn encode_fsst(values: &[&[u8]], tables: &Tables, out: &mut ChunkWriter) {
+    let once = splits_of(values).compress(&tables.first);
+    let first = fsst::export(&tables.first);
+    match &tables.second {
+        None => write(values, &[first], once, out),
+        Some(second) => {
+            let tables = [fsst::export(second), first];
+            write(values, &tables, once.compress(second), out);
+        }
+    }
+}
+
+fn splits_of(values: &[&[u8]]) -> Splits {
+    let mut splits = Splits::default();
+    splits
+        .data
+        .reserve(values.iter().map(|value| value.len()).sum());
+    for split in values.chunks(SPLIT_ROWS) {
+        split
+            .iter()
+            .for_each(|value| splits.data.extend_from_slice(value));
+        splits.ends.push(splits.data.len() as u64);
+    }
+    splits
+}
+
+fn write(values: &[&[u8]], tables: &[Vec<u8>], splits: Splits, out: &mut ChunkWriter) {
     out.u8(tables.len() as u8);
     for table in tables {
         out.buffer(table.clone());
     }
-    out.append(ints::encode(
-        &lengths(&mut values.iter().map(|v| v.len())),
-        0,
-    ));
-    out.append(ints::encode(&lengths(&mut splits.iter().map(Vec::len)), 0));
-    out.buffer(splits.concat());
+    let lengths: Vec<u64> = values.iter().map(|value| value.len() as u64).collect();
+    out.append(ints::encode(&lengths, 0));
+    let lengths: Vec<u64> = splits.iter().map(|split| split.len() as u64).collect();
+    out.append(ints::encode(&lengths, 0));
+    out.buffer(splits.data);
 }
 
 /// A parsed column. Invariant: `starts` ascends, has an entry more than there are splits, and

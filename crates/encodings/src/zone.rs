@@ -10,6 +10,7 @@ use crate::bytes::{self, BytesBuilder};
 use crate::class::{self, Class, Native, match_class};
 use crate::column::{Column, encode_node};
 use crate::error::{Result, ensure};
+use crate::integers;
 use crate::wire::{ChunkReader, ChunkWriter};
 
 /// The longest bound of a string, in bytes. Longer ones are truncated, maxima upwards.
@@ -54,7 +55,7 @@ impl ZoneMap {
             .collect();
         let data_type = array.data_type();
         if let Some(values) = bytes::values(array) {
-            let extremes = extremes(&values, array.nulls(), zones);
+            let extremes = byte_extremes(&values, array.nulls(), zones);
             let (min, min_exact) = bound_strings(
                 &values,
                 extremes.iter().map(|e| e.map(|e| e.0)),
@@ -87,8 +88,7 @@ impl ZoneMap {
                 extremes(&values, array.nulls(), zones)
             },
             N => {
-                let values: Vec<_> = class::natives::<N>(&data).iter().map(|v| v.to_word()).collect();
-                extremes(&values, array.nulls(), zones)
+                word_extremes(class::natives::<N>(&data), array.nulls(), zones)
             }),
             (None, DataType::Decimal256(_, _)) => {
                 extremes(class::natives::<i256>(&data), array.nulls(), zones)
@@ -181,6 +181,48 @@ impl ZoneMap {
             .map(|array| array.get_array_memory_size())
             .sum()
     }
+}
+
+/// As [`extremes`], by the order of words.
+fn word_extremes<N: Native>(
+    values: &[N],
+    nulls: Option<&NullBuffer>,
+    zones: &[(usize, usize)],
+) -> Vec<Extremes> {
+    if nulls.is_some() {
+        let words: Vec<_> = values.iter().map(|value| value.to_word()).collect();
+        return extremes(&words, nulls, zones);
+    }
+    let of_zone = |(start, rows): &(usize, usize)| {
+        let zone = values.get(*start..start + rows)?;
+        let (min, max) = integers::extremes(zone)?;
+        let row = |word| zone.iter().position(|value| value.to_word() == word);
+        Some(((start + row(min)?) as u32, (start + row(max)?) as u32))
+    };
+    zones.iter().map(of_zone).collect()
+}
+
+/// As [`extremes`], comparing the first eight bytes before all of them.
+fn byte_extremes(
+    values: &[&[u8]],
+    nulls: Option<&NullBuffer>,
+    zones: &[(usize, usize)],
+) -> Vec<Extremes> {
+    #[derive(Clone, Copy, PartialEq, PartialOrd)]
+    struct Key<'a>(u64, &'a [u8]);
+    let key = |value: &&'_ [u8]| -> u64 {
+        match value.first_chunk() {
+            Some(first) => u64::from_be_bytes(*first),
+            None => {
+                let word = value
+                    .iter()
+                    .fold(0, |word, byte| word << 8 | u64::from(*byte));
+                word.checked_shl(64 - 8 * value.len() as u32).unwrap_or(0)
+            }
+        }
+    };
+    let keys: Vec<Key> = values.iter().map(|value| Key(key(value), value)).collect();
+    extremes(&keys, nulls, zones)
 }
 
 /// The extremes of each zone among its valid rows.
