@@ -21,7 +21,7 @@ use crate::VECTOR_LEN;
 use crate::class;
 use crate::column::{self, Column};
 use crate::error::{Error, Result, ensure};
-use crate::ints::{self, Ints};
+use crate::ints::{self, Ints, Scratch};
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter};
@@ -243,7 +243,7 @@ impl Dict {
         let rows = selection.count();
         let mut out = Vec::with_capacity(rows);
         let mut codes = Vec::with_capacity(VECTOR_LEN);
-        let mut scratch = [0u32; VECTOR_LEN];
+        let mut scratch = Scratch::default();
         for selected in selection.vectors() {
             codes.clear();
             self.codes.select(&selected, 0, &mut scratch, &mut codes)?;
@@ -263,9 +263,9 @@ impl Dict {
     /// The codes of the selected rows, each that of an entry.
     pub fn select_codes(&self, selection: &Selection) -> Result<Vec<u32>> {
         let mut out = Vec::with_capacity(selection.count());
-        let mut codes = [0u32; VECTOR_LEN];
+        let mut scratch = Scratch::default();
         for selected in selection.vectors() {
-            self.codes.select(&selected, 0, &mut codes, &mut out)?;
+            self.codes.select(&selected, 0, &mut scratch, &mut out)?;
         }
         if !out.is_empty() {
             self.check(max(&out))?;

@@ -14,7 +14,7 @@ use crate::VECTOR_LEN;
 use crate::bitpack::Mask;
 use crate::class::{self, Class, Native, Wide, match_class};
 use crate::error::Result;
-use crate::ints::Ints;
+use crate::ints::{Ints, Scratch};
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::validity::Bits;
@@ -153,10 +153,10 @@ impl Integers {
     fn collect<N: Native>(&self, selection: &Selection) -> Result<Vec<N>> {
         let reference = N::Word::narrow(self.reference);
         let mut out: Vec<N::Word> = Vec::with_capacity(selection.count());
-        let mut words = [N::Word::default(); VECTOR_LEN];
+        let mut scratch = Scratch::default();
         for selected in selection.vectors() {
             self.ints
-                .select(&selected, reference, &mut words, &mut out)?;
+                .select(&selected, reference, &mut scratch, &mut out)?;
         }
         Ok(out.into_iter().map(N::from_word).collect())
     }

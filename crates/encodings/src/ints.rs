@@ -16,7 +16,7 @@ use crate::delta::{self, Delta};
 use crate::encoding::Encoding;
 use crate::error::{Result, corrupt};
 use crate::ffor::{self, Ffor};
-use crate::rle::{self, Rle};
+use crate::rle::{self, Rle, Runs};
 use crate::selection::{Selected, Selection};
 use crate::wire::{ChunkReader, ChunkWriter};
 
@@ -69,6 +69,21 @@ pub(crate) enum Ints {
     Ffor(Ffor),
     Delta(Delta),
     Rle(Box<Rle>),
+}
+
+/// What [`Ints::select`] keeps from one vector of a sequence to the next.
+pub(crate) struct Scratch<T> {
+    values: [T; VECTOR_LEN],
+    runs: Option<Box<Runs<T>>>,
+}
+
+impl<T: Word> Default for Scratch<T> {
+    fn default() -> Self {
+        Self {
+            values: [T::default(); VECTOR_LEN],
+            runs: None,
+        }
+    }
 }
 
 /// The encodings of integer sequences, cheapest to decode first.
@@ -172,17 +187,17 @@ impl Ints {
             Self::Constant(value) => out.fill(reference.plus(*value)),
             Self::Ffor(ffor) => ffor.decode(vector, reference, out),
             Self::Delta(delta) => delta.decode(vector, reference, out),
-            Self::Rle(rle) => rle.decode(vector, reference, out)?,
+            Self::Rle(rle) => rle.decode(vector, reference, &mut Runs::default(), out)?,
         }
         Ok(())
     }
 
-    /// Appends the selected values of a vector; `scratch` is overwritten.
+    /// Appends the selected values of a vector. `scratch` is for this sequence and reference only.
     pub fn select<T: Word>(
         &self,
         selected: &Selected,
         reference: T,
-        scratch: &mut [T; VECTOR_LEN],
+        scratch: &mut Scratch<T>,
         out: &mut Vec<T>,
     ) -> Result<()> {
         match self {
@@ -194,9 +209,14 @@ impl Ints {
             Self::Ffor(ffor) if selected.count == VECTOR_LEN => {
                 ffor.append(selected.vector, reference, out);
             }
+            Self::Rle(rle) => {
+                let runs = scratch.runs.get_or_insert_default();
+                rle.decode(selected.vector, reference, runs, &mut scratch.values)?;
+                selected.append(&scratch.values, out);
+            }
             _ => {
-                self.decode(selected.vector, reference, scratch)?;
-                selected.append(scratch, out);
+                self.decode(selected.vector, reference, &mut scratch.values)?;
+                selected.append(&scratch.values, out);
             }
         }
         Ok(())
@@ -219,7 +239,7 @@ impl Ints {
                 words_in_range(&values, low, high, out);
             }
             Self::Delta(_) => out.fill(0),
-            Self::Rle(rle) => rle.in_range(vector, low, high, out)?,
+            Self::Rle(rle) => rle.in_range(vector, low, high, &mut Runs::default(), out)?,
         }
         Ok(())
     }

@@ -9,6 +9,8 @@
 //!
 //! Bits per value: (value + length bits) over the mean run length, plus 16 bits a vector.
 
+use std::ops::Range;
+
 use crate::VECTOR_LEN;
 use crate::bitpack::Mask;
 use crate::error::{Result, corrupt, ensure};
@@ -17,6 +19,8 @@ use crate::selection::set_bit;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 
 const PART: &str = "rle";
+/// Runs up to this long are stored as if they were this long.
+const SHORT_RUN: usize = 8;
 
 /// Appends `values`.
 pub(crate) fn encode(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
@@ -80,68 +84,104 @@ impl Rle {
         )
     }
 
+    /// Decodes a vector; `runs` keeps what the next one may need.
     pub fn decode<T: Word>(
         &self,
         vector: usize,
         reference: T,
+        runs: &mut Runs<T>,
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
-        let mut values = Vec::with_capacity(VECTOR_LEN);
-        self.values
-            .decode_range(self.runs(vector), reference, &mut values)?;
-        let mut values = values.into_iter();
-        self.for_each_run(vector, |rows| {
-            if let Some(value) = values.next() {
-                out[rows].fill(value);
+        self.for_each_run(vector, reference, runs, |rows, value| {
+            // most runs are short: a store of fixed length is cheaper than a loop
+            match out[rows.start..].first_chunk_mut::<SHORT_RUN>() {
+                Some(short) if rows.len() <= SHORT_RUN => short.fill(value),
+                _ => out[rows].fill(value),
             }
         })
     }
 
-    pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) -> Result<()> {
-        let mut values = Vec::with_capacity(VECTOR_LEN);
-        self.values
-            .decode_range(self.runs(vector), 0u64, &mut values)?;
-        let mut values = values.into_iter();
+    pub fn in_range(
+        &self,
+        vector: usize,
+        low: u64,
+        high: u64,
+        runs: &mut Runs<u64>,
+        out: &mut Mask,
+    ) -> Result<()> {
         out.fill(0);
-        self.for_each_run(vector, |rows| {
-            if values
-                .next()
-                .is_some_and(|value| (low..=high).contains(&value))
-            {
+        self.for_each_run(vector, 0, runs, |rows, value| {
+            if (low..=high).contains(&value) {
                 rows.for_each(|row| set_bit(out, row, true));
             }
         })
     }
 
-    fn runs(&self, vector: usize) -> std::ops::Range<usize> {
-        let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
-        start(vector)..start(vector + 1).max(start(vector))
-    }
-
-    /// Calls `visit` with the rows of each run; they must tile the vector.
-    fn for_each_run(
+    /// Calls `visit` with the rows and the value of each run; they tile the vector.
+    #[inline(always)]
+    fn for_each_run<T: Word>(
         &self,
         vector: usize,
-        mut visit: impl FnMut(std::ops::Range<usize>),
+        reference: T,
+        runs: &mut Runs<T>,
+        mut visit: impl FnMut(Range<usize>, T),
     ) -> Result<()> {
-        let mut lengths = Vec::with_capacity(VECTOR_LEN);
-        self.lengths
-            .decode_range(self.runs(vector), 0u64, &mut lengths)?;
-        let rows = (self.len - vector * VECTOR_LEN).min(VECTOR_LEN);
+        let rows = self.len.saturating_sub(vector * VECTOR_LEN).min(VECTOR_LEN);
+        let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
+        let (mut run, end) = (start(vector), start(vector + 1));
         let mut next = 0;
-        for length in lengths {
-            let length = length.saturating_add(1);
-            if length > (rows - next) as u64 {
-                return Err(corrupt(
-                    PART,
-                    format!("a run of {length} from row {next} of {rows}"),
-                ));
+        while run < end {
+            runs.load(self, run / VECTOR_LEN, reference)?;
+            let first = run % VECTOR_LEN;
+            let last = (first + end - run).min(VECTOR_LEN);
+            for (value, length) in runs.values[first..last]
+                .iter()
+                .zip(&runs.lengths[first..last])
+            {
+                let left = (rows - next) as u64;
+                if *length >= left {
+                    let length = length.saturating_add(1);
+                    let reason = format!("a run of {length} from row {next} of {rows}");
+                    return Err(corrupt(PART, reason));
+                }
+                let length = *length as usize + 1;
+                visit(next..next + length, *value);
+                next += length;
             }
-            visit(next..next + length as usize);
-            next += length as usize;
+            run += last - first;
         }
         ensure(next == rows, PART, || {
             format!("runs of {next} rows in a vector of {rows}")
         })
+    }
+}
+
+/// The runs decoded last: those of a vector of rows are rarely a whole vector of runs, and the
+/// next one takes the rest.
+pub(crate) struct Runs<T> {
+    vector: Option<usize>,
+    values: [T; VECTOR_LEN],
+    lengths: [u64; VECTOR_LEN],
+}
+
+impl<T: Word> Default for Runs<T> {
+    fn default() -> Self {
+        Self {
+            vector: None,
+            values: [T::default(); VECTOR_LEN],
+            lengths: [0; VECTOR_LEN],
+        }
+    }
+}
+
+impl<T: Word> Runs<T> {
+    fn load(&mut self, rle: &Rle, vector: usize, reference: T) -> Result<()> {
+        if self.vector != Some(vector) {
+            self.vector = None;
+            rle.values.decode(vector, reference, &mut self.values)?;
+            rle.lengths.decode(vector, 0, &mut self.lengths)?;
+            self.vector = Some(vector);
+        }
+        Ok(())
     }
 }
