@@ -32,6 +32,8 @@ const SPLIT_ROWS: usize = LANES;
 const MAX_TABLES: usize = 2;
 /// Fewer splits than this do not pay for a second symbol table.
 const MIN_SPLITS_FOR_SECOND: usize = 64;
+/// The most bytes that are reserved by what the first vector took.
+const MAX_RESERVED: usize = 1 << 24;
 /// The most that one code expands to.
 const MAX_GROWTH: usize = 8;
 
@@ -172,8 +174,12 @@ impl Strings {
     ) -> Result<ArrayRef> {
         let mut out = BytesBuilder::with_capacity(selection.count());
         let mut scratch = Scratch::default();
-        for selected in selection.vectors() {
+        for (i, selected) in selection.vectors().enumerate() {
             self.select_vector(&selected, &mut scratch, &mut out)?;
+            if i == 0 {
+                let all = out.data.len() * selection.count() / selected.count;
+                out.data.reserve((all + all / 8).min(MAX_RESERVED));
+            }
         }
         out.finish(data_type, nulls)
     }

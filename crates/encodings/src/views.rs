@@ -41,10 +41,12 @@ unsafe fn build<T: ByteViewType + ?Sized>(
     let mut views = Vec::with_capacity(ends.len());
     let mut start = 0;
     for end in ends {
-        let value = data
-            .get(start..end)
+        let rest = data.get(start..).unwrap_or_default();
+        let len = end
+            .checked_sub(start)
+            .filter(|len| *len <= rest.len())
             .ok_or_else(|| corrupt("text", "values that overlap"))?;
-        views.push(view(value, start as u32));
+        views.push(view(rest, len, start as u32));
         start = end;
     }
     if nulls
@@ -60,16 +62,19 @@ unsafe fn build<T: ByteViewType + ?Sized>(
     Ok(unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) })
 }
 
-/// The view of `value`, which starts at `offset` of buffer 0.
+/// The view of the first `len` bytes of `bytes`, which start at `offset` of buffer 0.
 #[inline]
-fn view(value: &[u8], offset: u32) -> u128 {
-    let mut bytes = [0; 16];
-    bytes[..4].copy_from_slice(&(value.len() as u32).to_le_bytes());
-    if value.len() <= INLINE_BYTES {
-        bytes[4..4 + value.len()].copy_from_slice(value);
-    } else {
-        bytes[4..8].copy_from_slice(&value[..4]);
-        bytes[12..].copy_from_slice(&offset.to_le_bytes());
-    }
-    u128::from_le_bytes(bytes)
+fn view(bytes: &[u8], len: usize, offset: u32) -> u128 {
+    let head = match bytes.first_chunk() {
+        Some(head) => u128::from_le_bytes(*head),
+        None => {
+            let mut head = [0; 16];
+            head[..bytes.len()].copy_from_slice(bytes);
+            u128::from_le_bytes(head)
+        }
+    };
+    let inline = head & ((1 << (8 * len.min(INLINE_BYTES))) - 1);
+    let outside = head & u128::from(u32::MAX) | u128::from(offset) << 64;
+    let content = if len <= INLINE_BYTES { inline } else { outside };
+    content << 32 | len as u128
 }
