@@ -13,12 +13,22 @@ async fn main() -> Result<()> {
     };
     for query in &args[2..] {
         let path = match query.parse::<u8>() {
-            Ok(number) => format!("{}/../sql-tests/tpch/q{number}.sql", env!("CARGO_MANIFEST_DIR")),
+            Ok(number) => format!(
+                "{}/../sql-tests/tpch/q{number}.sql",
+                env!("CARGO_MANIFEST_DIR")
+            ),
             Err(_) => query.clone(),
         };
         let sql = std::fs::read_to_string(path)?;
-        let sql = sql.split(';').find(|part| part.to_lowercase().contains("select")).unwrap_or("");
-        for setting in std::env::var("SETTINGS").unwrap_or_default().split(';').filter(|s| !s.is_empty()) {
+        let sql = sql
+            .split(';')
+            .find(|part| part.to_lowercase().contains("select"))
+            .unwrap_or("");
+        for setting in std::env::var("SETTINGS")
+            .unwrap_or_default()
+            .split(';')
+            .filter(|s| !s.is_empty())
+        {
             ctx.sql(setting).await?.collect().await?;
         }
         for _ in 0..3 {
@@ -27,7 +37,11 @@ async fn main() -> Result<()> {
         let start = std::time::Instant::now();
         ctx.sql(sql).await?.collect().await?;
         println!("{query}: {:?}", start.elapsed());
-        let explained = ctx.sql(&format!("EXPLAIN ANALYZE {sql}")).await?.collect().await?;
+        let explained = ctx
+            .sql(&format!("EXPLAIN ANALYZE {sql}"))
+            .await?
+            .collect()
+            .await?;
         for batch in explained {
             let plan = batch.column(1);
             let plan = arrow::array::AsArray::as_string::<i32>(plan.as_ref());

@@ -31,7 +31,10 @@ pub fn batches(table: &str, scale: f64) -> (SchemaRef, Box<dyn Iterator<Item = R
     macro_rules! rows {
         ($arrow:ident, $generator:ident) => {{
             let rows = $arrow::new($generator::new(scale, 1, 1)).with_batch_size(8192);
-            ($arrow::schema_ref(), Box::new(rows.map(|batch| batch.expect("generated rows"))))
+            (
+                $arrow::schema_ref(),
+                Box::new(rows.map(|batch| batch.expect("generated rows"))),
+            )
         }};
     }
     match table {

@@ -1,5 +1,6 @@
 //! What the benchmarks share: TPC-H data as files, sessions with equal settings, timing and tables.
 
+pub mod compare;
 pub mod data;
 pub mod report;
 pub mod session;

@@ -14,7 +14,8 @@ pub fn partitions() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn config() -> SessionConfig {
+/// What all sessions are configured with.
+pub fn config() -> SessionConfig {
     SessionConfig::new().with_target_partitions(partitions())
 }
 

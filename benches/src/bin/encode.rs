@@ -5,6 +5,7 @@
 
 use std::time::Instant;
 
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::concat_batches;
 use vectile_benches::report::print_table;
 use vectile_benches::{Result, data};
@@ -13,6 +14,15 @@ use vectile_encodings::{Column, EncodeOptions, ZoneMap, encode};
 const ROW_GROUP_ROWS: usize = 1 << 18;
 const BATCH_ROWS: usize = 8192;
 const RUNS: usize = 3;
+
+/// Bytes of the values of an array, those of strings outside of their views included.
+fn arrow_bytes(array: &ArrayRef) -> Result<usize> {
+    let outside = match array.as_string_view_opt() {
+        Some(strings) => strings.total_buffer_bytes_used(),
+        None => 0,
+    };
+    Ok(array.to_data().get_slice_memory_size()? + outside)
+}
 
 struct Row {
     name: String,
@@ -48,7 +58,7 @@ fn main() -> Result<()> {
         for (array, row) in group.columns().iter().zip(&mut columns) {
             // a copy of its own, so that memory is that of these rows
             let array = arrow::compute::concat(&[array.as_ref(), array.slice(0, 0).as_ref()])?;
-            row.arrow += array.to_data().get_slice_memory_size()?;
+            row.arrow += arrow_bytes(&array)?;
             let best = |work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
                 let mut best = f64::MAX;
                 for _ in 0..RUNS {
