@@ -1,27 +1,97 @@
 //! Settings: `SET vectile.*` of a session, and `OPTIONS (...)` of a table or a `COPY`.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::str::FromStr;
 
 use arrow::datatypes::Schema;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::{Result, config_datafusion_err, config_err, extensions_options};
-use datafusion::config::ConfigExtension;
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::common::{Result, config_datafusion_err, config_err};
 use vectile_encodings::Encoding;
 use vectile_file::WriterOptions;
 
-extensions_options! {
-    /// Settings of a session, in the namespace `vectile`.
-    pub struct VectileOptions {
-        /// Whether scans evaluate filters themselves. When false they only prune by zone maps.
-        pub pushdown_filters: bool, default = true
+/// Settings of a session, in the namespace `vectile`.
+#[derive(Clone, Debug)]
+pub struct VectileOptions {
+    /// Whether scans evaluate filters themselves. When false they only prune by zone maps.
+    pub pushdown_filters: bool,
+    /// Whether scans compare the checksums of what they read.
+    pub verify_checksums: bool,
+    /// Rows per row group of files written.
+    pub row_group_rows: usize,
+}
 
-        /// Whether scans compare the checksums of what they read.
-        pub verify_checksums: bool, default = true
-
-        /// Rows per row group of files written.
-        pub row_group_rows: usize, default = WriterOptions::default().row_group_rows
+impl Default for VectileOptions {
+    fn default() -> Self {
+        Self {
+            pushdown_filters: true,
+            verify_checksums: true,
+            row_group_rows: WriterOptions::default().row_group_rows,
+        }
     }
+}
+
+/// By hand, because the macro `extensions_options` leaves the prefix out of the names of entries,
+/// by which `SHOW` finds them.
+impl ExtensionOptions for VectileOptions {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "pushdown_filters" => self.pushdown_filters = parse(key, value)?,
+            "verify_checksums" => self.verify_checksums = parse(key, value)?,
+            "row_group_rows" => match parse(key, value)? {
+                0 => return config_err!("vectile.row_group_rows must be a positive integer"),
+                rows => self.row_group_rows = rows,
+            },
+            _ => {
+                let known = self.entries().into_iter().map(|entry| entry.key);
+                let known = known.collect::<Vec<_>>().join(", ");
+                return config_err!("there is no setting 'vectile.{key}'; there are {known}");
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        let entry = |key: &str, value: String, description: &'static str| ConfigEntry {
+            key: format!("{}.{key}", Self::PREFIX),
+            value: Some(value),
+            description,
+        };
+        vec![
+            entry(
+                "pushdown_filters",
+                self.pushdown_filters.to_string(),
+                "Whether scans evaluate filters themselves. When false they only prune by zone maps",
+            ),
+            entry(
+                "verify_checksums",
+                self.verify_checksums.to_string(),
+                "Whether scans compare the checksums of what they read",
+            ),
+            entry(
+                "row_group_rows",
+                self.row_group_rows.to_string(),
+                "Rows per row group of files written",
+            ),
+        ]
+    }
+}
+
+fn parse<T: FromStr>(key: &str, value: &str) -> Result<T> {
+    let parsed = value.trim().to_ascii_lowercase().parse();
+    parsed.map_err(|_| config_datafusion_err!("vectile.{key} cannot be '{value}'"))
 }
 
 impl ConfigExtension for VectileOptions {
@@ -116,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    fn parse(options: &[(&str, &str)]) -> Result<TableOptions> {
+    fn table_options(options: &[(&str, &str)]) -> Result<TableOptions> {
         let map = options
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
@@ -124,8 +194,28 @@ mod tests {
     }
 
     #[test]
+    fn settings_have_their_full_names() {
+        let mut config = ConfigOptions::new();
+        config.extensions.insert(VectileOptions::default());
+        config.set("vectile.row_group_rows", "4096").unwrap();
+        config.set("vectile.pushdown_filters", "FALSE").unwrap();
+        let entries = config.entries();
+        let value = |key| entries.iter().find(|e| e.key == key).unwrap().value.clone();
+        assert_eq!(value("vectile.row_group_rows").as_deref(), Some("4096"));
+        assert_eq!(value("vectile.pushdown_filters").as_deref(), Some("false"));
+        for (key, value) in [
+            ("row_group_rows", "0"),
+            ("verify_checksums", "maybe"),
+            ("gpus", "1"),
+        ] {
+            let error = config.set(&format!("vectile.{key}"), value).unwrap_err();
+            assert!(error.to_string().contains(key), "{error}");
+        }
+    }
+
+    #[test]
     fn parses_what_sql_hands_over() {
-        let options = parse(&[
+        let options = table_options(&[
             ("format.row_group_rows", "4096"),
             ("encoding.a", "fsst"),
             ("aws.region", "eu-central-1"),
@@ -142,7 +232,7 @@ mod tests {
             ([("format.row_group_rows", "0")], "positive integer"),
             ([("encoding.a", "zip")], "encoding.a"),
         ] {
-            let error = parse(&options).unwrap_err().to_string();
+            let error = table_options(&options).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         }
     }
@@ -151,10 +241,10 @@ mod tests {
     fn finds_columns_whatever_their_case() {
         let schema = Schema::new(vec![Field::new("Name", DataType::Utf8, true)]);
         let session = VectileOptions::default();
-        let options = parse(&[("encoding.name", "dict")]).unwrap();
+        let options = table_options(&[("encoding.name", "dict")]).unwrap();
         let written = options.writer_options(&session, &schema, 1).unwrap();
         assert_eq!(written.pins.get("Name"), Some(&Encoding::Dict));
-        let options = parse(&[("encoding.other", "dict")]).unwrap();
+        let options = table_options(&[("encoding.other", "dict")]).unwrap();
         assert!(options.writer_options(&session, &schema, 1).is_err());
     }
 }
