@@ -1,6 +1,8 @@
 //! What the fuzz targets share: whatever the bytes, reading them gives values or a typed error,
 //! in memory and time bounded by their size. A panic, a hang or a crash is a finding.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -62,8 +64,7 @@ pub fn any_column(data: &[u8]) {
 /// triple is a position and what to change there.
 pub fn damaged(encoding: Encoding, data: &[u8]) {
     let Some((seed, damage)) = data.split_first_chunk::<4>() else { return };
-    let array = array_for(encoding, *seed);
-    let Ok(mut bytes) = encode(&array, &EncodeOptions { pin: Some(encoding) }) else { return };
+    let Some((array, mut bytes)) = chunk_for(encoding, *seed) else { return };
     let len = bytes.len();
     for [low, high, value] in damage.as_chunks::<3>().0 {
         let at = usize::from(u16::from_le_bytes([*low, *high])) * len.div_ceil(1 << 16).max(1);
@@ -73,6 +74,23 @@ pub fn damaged(encoding: Encoding, data: &[u8]) {
         bytes.truncate(len * usize::from(damage[damage.len() - 1]) / 256);
     }
     read_column(&bytes, array.data_type(), array.len());
+}
+
+/// A well-formed chunk and what it holds; kept, because encoding takes longer than reading.
+fn chunk_for(encoding: Encoding, seed: [u8; 4]) -> Option<(ArrayRef, Vec<u8>)> {
+    type Chunks = HashMap<[u8; 4], Option<(ArrayRef, Vec<u8>)>>;
+    thread_local!(static CHUNKS: RefCell<Chunks> = RefCell::default());
+    CHUNKS.with_borrow_mut(|chunks| {
+        if chunks.len() > 4096 {
+            chunks.clear();
+        }
+        let encoded = || {
+            let array = array_for(encoding, seed);
+            let bytes = encode(&array, &EncodeOptions { pin: Some(encoding) }).ok()?;
+            Some((array, bytes))
+        };
+        chunks.entry(seed).or_insert_with(encoded).clone()
+    })
 }
 
 fn array_for(encoding: Encoding, [kind, rows, spread, nulls]: [u8; 4]) -> ArrayRef {

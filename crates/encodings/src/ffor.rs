@@ -15,8 +15,13 @@ use crate::bitpack::{Mask, Words};
 use crate::error::Result;
 use crate::ints::{self, Word};
 use crate::residuals::{Residuals, ResidualsWriter};
+use crate::selection::Selected;
 use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
+
+/// Up to so many rows of a vector are read one by one: a whole vector takes about as long as
+/// thirty rows.
+const SPARSE_ROWS: usize = 24;
 
 /// Appends `values`.
 pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
@@ -76,20 +81,35 @@ impl Ffor {
         }
     }
 
-    /// Appends a whole vector.
-    pub fn append<T: Word>(&self, vector: usize, reference: T, out: &mut Vec<T>) {
-        let base = reference.plus(u64_at(&self.bases, vector));
-        self.residuals.append_plus(vector, base, out);
+    /// Appends the selected values of a vector.
+    pub fn select<T: Word>(
+        &self,
+        selected: &Selected,
+        reference: T,
+        scratch: &mut [T; VECTOR_LEN],
+        out: &mut Vec<T>,
+    ) {
+        let vector = selected.vector;
+        if selected.count == VECTOR_LEN {
+            let base = reference.plus(u64_at(&self.bases, vector));
+            self.residuals.append_plus(vector, base, out);
+        } else if self.residuals.has_patches(vector) || self.residuals.width(vector) > 32 {
+            self.decode(vector, reference, scratch);
+            selected.append(scratch, out);
+        } else if selected.count <= SPARSE_ROWS {
+            selected.for_each(|row| out.push(self.get(vector, row, reference)));
+        } else {
+            // words are narrower than most values: only those selected are widened
+            let base = reference.plus(u64_at(&self.bases, vector));
+            let mut words = [0; VECTOR_LEN];
+            self.residuals.unpack_words(vector, &mut words);
+            selected.for_each(|row| out.push(base.plus(u64::from(words[row]))));
+        }
     }
 
-    /// Whether single rows of a vector can be read.
-    pub fn has_random_access(&self, vector: usize) -> bool {
-        !self.residuals.has_patches(vector)
-    }
-
-    /// One row of a vector that has random access.
+    /// One row of a vector without patches.
     #[inline]
-    pub fn get<T: Word>(&self, vector: usize, row: usize, reference: T) -> T {
+    fn get<T: Word>(&self, vector: usize, row: usize, reference: T) -> T {
         reference
             .plus(u64_at(&self.bases, vector))
             .plus(self.residuals.get(vector, row))

@@ -23,9 +23,6 @@ use crate::wire::{ChunkReader, ChunkWriter};
 const PART: &str = "integers";
 /// Vectors that the choice looks at, evenly spread.
 const SAMPLE_VECTORS: usize = 12;
-/// Up to so many rows of a vector are read one by one where the encoding can: a whole vector
-/// takes about as long as thirty rows.
-const SPARSE_ROWS: usize = 24;
 /// Nested choices (the run values of run values ...) end here.
 const MAX_NESTING: usize = 2;
 
@@ -201,14 +198,7 @@ impl Ints {
         out: &mut Vec<T>,
     ) -> Result<()> {
         match self {
-            Self::Ffor(ffor)
-                if selected.count <= SPARSE_ROWS && ffor.has_random_access(selected.vector) =>
-            {
-                selected.for_each(|row| out.push(ffor.get(selected.vector, row, reference)));
-            }
-            Self::Ffor(ffor) if selected.count == VECTOR_LEN => {
-                ffor.append(selected.vector, reference, out);
-            }
+            Self::Ffor(ffor) => ffor.select(selected, reference, &mut scratch.values, out),
             Self::Rle(rle) => {
                 let runs = scratch.runs.get_or_insert_default();
                 rle.decode(selected.vector, reference, runs, &mut scratch.values)?;
