@@ -135,12 +135,13 @@ impl SymbolTable {
         Ok(table)
     }
 
-    /// Decompresses `codes` to the start of `out` and returns the length. A symbol is written as
-    /// 8 bytes whatever its length, so `out` must be [`SLACK`] bytes longer than the result; what
-    /// does not fit, an unknown code and a cut escape are corruption.
-    pub fn decompress(&self, codes: &[u8], out: &mut [u8]) -> Result<usize> {
+    /// Decompresses `codes` to the start of `out`, all of them or at least `enough` bytes, and
+    /// returns the length. A symbol is written as 8 bytes whatever its length, so `out` must be
+    /// [`SLACK`] bytes longer than the result; what does not fit, an unknown code and a cut escape
+    /// are corruption.
+    pub fn decompress(&self, codes: &[u8], enough: usize, out: &mut [u8]) -> Result<usize> {
         let (mut at, mut rest) = (0, codes);
-        while !rest.is_empty() {
+        while !rest.is_empty() && at < enough {
             if let Some((block, behind)) = rest.split_first_chunk()
                 && let Some(window) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut)
                 && let Some(length) = self.decompress_block(*block, window)

@@ -197,21 +197,29 @@ impl Strings {
         for (i, lengths) in lengths[..rows].chunks(SPLIT_ROWS).enumerate() {
             let wanted = (selected.mask[i / 2] >> (i % 2 * SPLIT_ROWS)) as u32;
             if wanted != 0 {
-                let bytes = lengths
-                    .iter()
-                    .fold(0u64, |sum, len| sum.saturating_add(*len));
-                let split = self.decompress(first / SPLIT_ROWS + i, bytes, scratch)?;
+                let sum = |lengths: &[u64]| {
+                    let saturating = |sum: u64, length: &u64| sum.saturating_add(*length);
+                    lengths.iter().fold(0, saturating)
+                };
+                let last = SPLIT_ROWS - wanted.leading_zeros() as usize;
+                let enough = match lengths.get(..last) {
+                    Some(front) if last < lengths.len() => Some(sum(front)),
+                    _ => None,
+                };
+                let split = first / SPLIT_ROWS + i;
+                let split = self.decompress(split, sum(lengths), enough, scratch)?;
                 append_split(split, lengths, wanted, out);
             }
         }
         Ok(())
     }
 
-    /// The `bytes` bytes of a split.
+    /// The `bytes` bytes of a split, or only the first ones, `enough` or more.
     fn decompress<'a>(
         &'a self,
         split: usize,
         bytes: u64,
+        enough: Option<u64>,
         scratch: &'a mut Scratch,
     ) -> Result<&'a [u8]> {
         let codes = self.split(split);
@@ -225,24 +233,19 @@ impl Strings {
             )
         })?;
         let bytes = bytes as usize;
+        let stop = enough.map_or(usize::MAX, |enough| enough as usize);
         let decompressed = match self.tables.as_slice() {
             [] => codes,
-            [table] => scratch.undo(table, codes, bytes)?,
+            [table] => undo(table, codes, stop, bytes, &mut scratch.bytes)?,
             [second, first, ..] => {
-                let mut inner = std::mem::take(&mut scratch.codes);
-                inner.resize(inner.len().max(codes.len() * MAX_GROWTH + SLACK), 0);
-                let undone = second.decompress(codes, &mut inner);
-                scratch.codes = inner;
-                let count = undone?;
-                let Scratch { codes, bytes: out } = scratch;
-                undo(first, &codes[..count], bytes, out)?
+                let most = codes.len() * MAX_GROWTH;
+                let codes = undo(second, codes, usize::MAX, most, &mut scratch.codes)?;
+                undo(first, codes, stop, bytes, &mut scratch.bytes)?
             }
         };
-        ensure(decompressed.len() == bytes, PART, || {
-            format!(
-                "split {split} has {} bytes, its lengths say {bytes}",
-                decompressed.len()
-            )
+        let found = decompressed.len();
+        ensure(found == bytes || found >= stop, PART, || {
+            format!("split {split} has {found} bytes, its lengths say {bytes}")
         })?;
         Ok(decompressed)
     }
@@ -293,19 +296,15 @@ struct Scratch {
     bytes: Vec<u8>,
 }
 
-impl Scratch {
-    fn undo(&mut self, table: &SymbolTable, codes: &[u8], bytes: usize) -> Result<&[u8]> {
-        undo(table, codes, bytes, &mut self.bytes)
-    }
-}
-
+/// Decompresses to at most `bytes` bytes, all `codes` or to at least `stop` bytes.
 fn undo<'a>(
     table: &SymbolTable,
     codes: &[u8],
+    stop: usize,
     bytes: usize,
     out: &'a mut Vec<u8>,
 ) -> Result<&'a [u8]> {
     out.resize(out.len().max(bytes + SLACK), 0);
-    let count = table.decompress(codes, &mut out[..bytes + SLACK])?;
+    let count = table.decompress(codes, stop, &mut out[..bytes + SLACK])?;
     Ok(&out[..count])
 }
