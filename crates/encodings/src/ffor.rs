@@ -13,7 +13,7 @@ use arrow::buffer::Buffer;
 use crate::VECTOR_LEN;
 use crate::bitpack::{Mask, Words};
 use crate::error::Result;
-use crate::ints::{self, Word};
+use crate::ints::{self, Scratch, Word};
 use crate::residuals::{Residuals, ResidualsWriter};
 use crate::selection::Selected;
 use crate::simd::dispatched;
@@ -86,7 +86,7 @@ impl Ffor {
         &self,
         selected: &Selected,
         reference: T,
-        scratch: &mut [T; VECTOR_LEN],
+        scratch: &mut Scratch<T>,
         out: &mut Vec<T>,
     ) {
         let vector = selected.vector;
@@ -94,15 +94,15 @@ impl Ffor {
             let base = reference.plus(u64_at(&self.bases, vector));
             self.residuals.append_plus(vector, base, out);
         } else if self.residuals.has_patches(vector) || self.residuals.width(vector) > 32 {
-            self.decode(vector, reference, scratch);
-            selected.append(scratch, out);
+            self.decode(vector, reference, &mut scratch.values);
+            selected.append(&scratch.values, out);
         } else if selected.count <= SPARSE_ROWS {
             selected.for_each(|row| out.push(self.get(vector, row, reference)));
         } else {
             // words are narrower than most values: only those selected are widened
             let base = reference.plus(u64_at(&self.bases, vector));
-            let mut words = [0; VECTOR_LEN];
-            self.residuals.unpack_words(vector, &mut words);
+            let words = &mut scratch.words;
+            self.residuals.unpack_words(vector, words);
             selected.for_each(|row| out.push(base.plus(u64::from(words[row]))));
         }
     }

@@ -11,7 +11,7 @@
 
 pub(crate) use fsst::Compressor;
 
-use crate::error::{Result, corrupt, ensure};
+use crate::error::{Error, Result, corrupt, ensure};
 
 const PART: &str = "fsst";
 const VERSION: u64 = 20190218;
@@ -21,8 +21,13 @@ const ESCAPE: u8 = 255;
 const BLOCK: usize = 8;
 /// Bytes that a block may write.
 const WINDOW: usize = 9 * BLOCK;
-/// Bytes that decompression may write behind its result: a block's, and more is faster.
-pub(crate) const SLACK: usize = WINDOW;
+/// The longest string that a code of two tables stands for.
+const PAIR_BYTES: usize = 64;
+/// Bytes that a block of such codes may write.
+const PAIR_WINDOW: usize = 9 * PAIR_BYTES;
+/// Bytes that decompression may write behind its result: what a block may, so that the last one
+/// needs no care.
+pub(crate) const SLACK: usize = PAIR_WINDOW;
 /// Symbols are stored by length in this order.
 const LENGTHS: [usize; 8] = [2, 3, 4, 5, 6, 7, 8, 1];
 
@@ -76,6 +81,31 @@ pub(crate) fn export(compressor: &Compressor) -> Vec<u8> {
         out.extend_from_slice(&symbol.to_u64().to_le_bytes()[..usize::from(*length)]);
     }
     out
+}
+
+/// Symbol tables, to decompress with.
+#[derive(Clone, Debug)]
+pub(crate) enum Tables {
+    One(SymbolTable),
+    Two(Box<SymbolTablePair>),
+}
+
+impl Tables {
+    /// How many times longer than its codes a string may be.
+    pub fn max_growth(&self) -> usize {
+        match self {
+            Self::One(_) => 8,
+            Self::Two(_) => PAIR_BYTES,
+        }
+    }
+
+    /// As [`SymbolTable::decompress`].
+    pub fn decompress(&self, codes: &[u8], enough: usize, out: &mut [u8]) -> Result<usize> {
+        match self {
+            Self::One(table) => table.decompress(codes, enough, out),
+            Self::Two(pair) => pair.decompress(codes, enough, out),
+        }
+    }
 }
 
 /// A parsed table, to decompress with. Invariant: lengths are at most 8, and 0 for unused codes.
@@ -135,6 +165,14 @@ impl SymbolTable {
         Ok(table)
     }
 
+    /// What a code stands for; nothing if it has no symbol.
+    fn symbol(&self, code: usize) -> &[u8] {
+        match (self.symbols.get(code), self.lengths.get(code)) {
+            (Some(symbol), Some(length)) => symbol.get(..usize::from(*length)).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+
     /// Decompresses `codes` to the start of `out`, all of them or at least `enough` bytes, and
     /// returns the length. A symbol is written as 8 bytes whatever its length, so `out` must be
     /// [`SLACK`] bytes longer than the result; what does not fit, an unknown code and a cut escape
@@ -191,7 +229,7 @@ impl SymbolTable {
             let slot = out
                 .get_mut(at..)
                 .and_then(|out| out.first_chunk_mut::<8>())
-                .ok_or_else(|| corrupt(PART, "more bytes than the lengths say"))?;
+                .ok_or_else(too_long)?;
             if *code == ESCAPE {
                 let (literal, behind) = rest
                     .split_first()
@@ -209,5 +247,250 @@ impl SymbolTable {
             }
         }
         Ok((at, rest))
+    }
+}
+
+/// Two symbol tables as one: what a code of the second one stands for after both are undone, so
+/// that strings are decompressed in one step. Invariant: lengths are at most 64, and 0 for codes
+/// that are unused or stand for no string of their own (they end within an escape).
+#[derive(Clone, Debug)]
+pub(crate) struct SymbolTablePair {
+    first: SymbolTable,
+    second: SymbolTable,
+    symbols: Box<[[u8; PAIR_BYTES]; 256]>,
+    lengths: Box<[u8; 256]>,
+}
+
+impl SymbolTablePair {
+    /// For strings compressed by `first`, and the result by `second`.
+    pub fn new(first: SymbolTable, second: SymbolTable) -> Self {
+        let mut symbols = Box::new([[0; PAIR_BYTES]; 256]);
+        let mut lengths = Box::new([0; 256]);
+        for (code, (symbol, length)) in symbols.iter_mut().zip(lengths.iter_mut()).enumerate() {
+            let mut out = [0; PAIR_BYTES + SLACK];
+            if let Ok(bytes) = first.decompress(second.symbol(code), usize::MAX, &mut out) {
+                symbol.copy_from_slice(&out[..PAIR_BYTES]);
+                *length = bytes as u8;
+            }
+        }
+        Self {
+            first,
+            second,
+            symbols,
+            lengths,
+        }
+    }
+
+    /// As [`SymbolTable::decompress`].
+    pub fn decompress(&self, codes: &[u8], enough: usize, out: &mut [u8]) -> Result<usize> {
+        let (mut at, mut rest) = (0, codes);
+        while !rest.is_empty() && at < enough {
+            if let Some((block, behind)) = rest.split_first_chunk()
+                && let Some(window) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut)
+                && let Some(length) = self.decompress_block(*block, window)
+            {
+                at += length;
+                rest = behind;
+            } else {
+                (at, rest) = self.decompress_codes(rest, at, out)?;
+            }
+        }
+        Ok(at)
+    }
+
+    /// As [`SymbolTable::decompress_block`].
+    #[inline(always)]
+    fn decompress_block(&self, block: [u8; BLOCK], out: &mut [u8; PAIR_WINDOW]) -> Option<usize> {
+        /// Few symbols are longer.
+        const SHORT: usize = 16;
+        let mut at = 0;
+        let mut absent = 0;
+        for code in block.map(usize::from) {
+            let (symbol, length) = (&self.symbols[code], self.lengths[code]);
+            absent |= length.wrapping_sub(1);
+            let at_most = at % (PAIR_BYTES * BLOCK);
+            out[at_most..at_most + SHORT].copy_from_slice(&symbol[..SHORT]);
+            if usize::from(length) > SHORT {
+                out[at_most..at_most + PAIR_BYTES].copy_from_slice(symbol);
+            }
+            at += usize::from(length);
+        }
+        (absent < 64).then_some(at)
+    }
+
+    /// Decompresses codes one after another, up to and including the first one that stands for no
+    /// string; returns where the result ends, and the codes left.
+    fn decompress_codes<'a>(
+        &self,
+        codes: &'a [u8],
+        mut at: usize,
+        out: &mut [u8],
+    ) -> Result<(usize, &'a [u8])> {
+        let mut rest = codes;
+        while let Some((code, behind)) = rest.split_first() {
+            let length = usize::from(self.lengths[usize::from(*code)]);
+            if length == 0 {
+                return self.decompress_special(rest, at, out);
+            }
+            rest = behind;
+            out.get_mut(at..at + PAIR_BYTES)
+                .ok_or_else(too_long)?
+                .copy_from_slice(&self.symbols[usize::from(*code)]);
+            at += length;
+        }
+        Ok((at, rest))
+    }
+
+    /// Decompresses one code in two steps, and further ones while they end within an escape.
+    fn decompress_special<'a>(
+        &self,
+        codes: &'a [u8],
+        mut at: usize,
+        out: &mut [u8],
+    ) -> Result<(usize, &'a [u8])> {
+        let cut = || corrupt(PART, "an escape without a byte");
+        let (mut rest, mut escaped) = (codes, false);
+        loop {
+            let (code, mut behind) = rest.split_first().ok_or_else(cut)?;
+            let mut inner = self.second.symbol(usize::from(*code));
+            if *code == ESCAPE {
+                (inner, behind) = behind.split_at_checked(1).ok_or_else(cut)?;
+            }
+            ensure(!inner.is_empty(), PART, || {
+                format!("code {code} has no symbol")
+            })?;
+            rest = behind;
+            for code in inner {
+                let string = match (escaped, *code) {
+                    (true, _) => std::slice::from_ref(code),
+                    (false, ESCAPE) => &[],
+                    (false, code) => self.first.symbol(usize::from(code)),
+                };
+                let is_escape = !escaped && *code == ESCAPE;
+                ensure(is_escape || !string.is_empty(), PART, || {
+                    format!("code {code} has no symbol")
+                })?;
+                escaped = is_escape;
+                out.get_mut(at..at + string.len())
+                    .ok_or_else(too_long)?
+                    .copy_from_slice(string);
+                at += string.len();
+            }
+            if !escaped {
+                return Ok((at, rest));
+            }
+        }
+    }
+}
+
+fn too_long() -> Error {
+    corrupt(PART, "more bytes than the lengths say")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words, and now and then a byte that no table knows.
+    fn text(seed: u64, rare: u64) -> Vec<u8> {
+        let words = [
+            "carefully ",
+            "final ",
+            "deposits ",
+            "sleep. ",
+            "furiously ",
+            "even ",
+        ];
+        let mut state = seed;
+        let mut out = vec![];
+        while out.len() < 2000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            let random = state >> 33;
+            out.extend_from_slice(words[random as usize % words.len()].as_bytes());
+            if random / 8 % rare == 0 {
+                out.extend(
+                    [b'!' + (random % 90) as u8, 255, 0]
+                        .iter()
+                        .take(random as usize % 4),
+                );
+            }
+        }
+        out
+    }
+
+    fn splits(texts: &[Vec<u8>]) -> Splits {
+        Splits {
+            data: texts.concat(),
+            ends: texts
+                .iter()
+                .scan(0, |end, text| {
+                    *end += text.len() as u64;
+                    Some(*end)
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn a_pair_undoes_both_tables() {
+        for rare in [2, 20, 1000] {
+            let texts: Vec<Vec<u8>> = (0..100).map(|seed| text(seed, rare)).collect();
+            let plain = splits(&texts);
+            // trained on the start alone, so that the rest has bytes without a symbol
+            let first = Compressor::train(&vec![&texts[0][..200]]);
+            let once = plain.compress(&first);
+            let second = Compressor::train(&once.iter().collect());
+            let twice = once.compress(&second);
+            let parse = |table| SymbolTable::parse(&export(table)).unwrap();
+            let pair = SymbolTablePair::new(parse(&first), parse(&second));
+            let specials = pair.lengths.iter().zip(pair.second.lengths.iter());
+            let specials = specials.filter(|(pair, second)| **pair == 0 && **second > 0);
+            assert!(specials.count() > 0, "no code ends within an escape");
+            for (text, codes) in texts.iter().zip(twice.iter()) {
+                let mut out = vec![0; text.len() + SLACK];
+                for enough in [usize::MAX, text.len(), text.len() / 3, 1, 0] {
+                    out.fill(0);
+                    let found = pair.decompress(codes, enough, &mut out).unwrap();
+                    assert!(found <= text.len() && found >= enough.min(text.len()));
+                    assert_eq!(&out[..found], &text[..found]);
+                }
+                let cut = &codes[..codes.len() - 1];
+                let short = pair.decompress(cut, usize::MAX, &mut out);
+                assert!(short.is_err() || short.is_ok_and(|found| found < text.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_codes_are_errors_or_bytes() {
+        let texts: Vec<Vec<u8>> = (0..100).map(|seed| text(seed, 5)).collect();
+        let first = Compressor::train(&vec![&texts[0][..200]]);
+        let once = splits(&texts).compress(&first);
+        let second = Compressor::train(&once.iter().collect());
+        let parse = |table| SymbolTable::parse(&export(table)).unwrap();
+        let pair = SymbolTablePair::new(parse(&first), parse(&second));
+        let codes: Vec<u8> = (0..4000u32)
+            .map(|i| (i.wrapping_mul(2654435761) >> 13) as u8)
+            .collect();
+        let mut out = vec![0; 3000];
+        assert!(pair.decompress(&codes, usize::MAX, &mut out).is_err());
+        for len in 0..200 {
+            let codes = &codes[len * 7..len * 8];
+            let mut inner = vec![0; codes.len() * 8 + SLACK];
+            let in_two_steps = pair
+                .second
+                .decompress(codes, usize::MAX, &mut inner)
+                .and_then(|n| {
+                    let mut out = vec![0; n * 8 + SLACK];
+                    let found = pair.first.decompress(&inner[..n], usize::MAX, &mut out)?;
+                    Ok(out[..found].to_vec())
+                });
+            let mut out = vec![0; codes.len() * PAIR_BYTES + SLACK];
+            let in_one = pair.decompress(codes, usize::MAX, &mut out);
+            match in_two_steps {
+                Ok(bytes) => assert_eq!(&out[..in_one.unwrap()], bytes),
+                Err(_) => assert!(in_one.is_err()),
+            }
+        }
     }
 }

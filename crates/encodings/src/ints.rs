@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::{Mask, words_in_range};
+use crate::bitpack::{Mask, Words, words_in_range};
 use crate::delta::{self, Delta};
 use crate::encoding::Encoding;
 use crate::error::{Result, corrupt};
@@ -70,7 +70,8 @@ pub(crate) enum Ints {
 
 /// What [`Ints::select`] keeps from one vector of a sequence to the next.
 pub(crate) struct Scratch<T> {
-    values: [T; VECTOR_LEN],
+    pub values: [T; VECTOR_LEN],
+    pub words: Words,
     runs: Option<Box<Runs<T>>>,
 }
 
@@ -78,6 +79,7 @@ impl<T: Word> Default for Scratch<T> {
     fn default() -> Self {
         Self {
             values: [T::default(); VECTOR_LEN],
+            words: [0; VECTOR_LEN],
             runs: None,
         }
     }
@@ -198,7 +200,7 @@ impl Ints {
         out: &mut Vec<T>,
     ) -> Result<()> {
         match self {
-            Self::Ffor(ffor) => ffor.select(selected, reference, &mut scratch.values, out),
+            Self::Ffor(ffor) => ffor.select(selected, reference, scratch, out),
             Self::Rle(rle) => {
                 let runs = scratch.runs.get_or_insert_default();
                 rle.decode(selected.vector, reference, runs, &mut scratch.values)?;

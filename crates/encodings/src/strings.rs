@@ -21,7 +21,7 @@ use crate::bitpack::LANES;
 use crate::bytes::BytesBuilder;
 use crate::encoding::Encoding;
 use crate::error::{Result, ensure};
-use crate::fsst::{self, Compressor, SLACK, Splits, SymbolTable};
+use crate::fsst::{self, Compressor, SLACK, Splits, SymbolTable, SymbolTablePair};
 use crate::ints::{self, Ints};
 use crate::selection::{Selected, Selection};
 use crate::wire::{ChunkReader, ChunkWriter};
@@ -34,8 +34,6 @@ const MAX_TABLES: usize = 2;
 const MIN_SPLITS_FOR_SECOND: usize = 64;
 /// The most bytes that are reserved by what the first vector took.
 const MAX_RESERVED: usize = 1 << 24;
-/// The most that one code expands to.
-const MAX_GROWTH: usize = 8;
 
 /// The symbol tables to compress a column with, in order of use.
 pub(crate) struct Tables {
@@ -109,7 +107,8 @@ fn write(values: &[&[u8]], tables: &[Vec<u8>], splits: Splits, out: &mut ChunkWr
 #[derive(Clone, Debug)]
 pub(crate) struct Strings {
     len: usize,
-    tables: Vec<SymbolTable>,
+    /// `None`: not compressed.
+    tables: Option<fsst::Tables>,
     lengths: Ints,
     starts: Vec<u64>,
     data: Buffer,
@@ -121,9 +120,16 @@ impl Strings {
         ensure(count <= MAX_TABLES, PART, || {
             format!("{count} symbol tables, at most {MAX_TABLES}")
         })?;
-        let tables = (0..count)
-            .map(|_| SymbolTable::parse(&reader.buffer()?))
-            .collect::<Result<Vec<_>>>()?;
+        let mut table = || SymbolTable::parse(&reader.buffer()?);
+        let tables = match count {
+            0 => None,
+            1 => Some(fsst::Tables::One(table()?)),
+            _ => {
+                let (second, first) = (table()?, table()?);
+                let pair = SymbolTablePair::new(first, second);
+                Some(fsst::Tables::Two(Box::new(pair)))
+            }
+        };
         let lengths = Ints::parse(reader, len)?;
         let splits = len.div_ceil(SPLIT_ROWS);
         let split_lengths = Ints::parse(reader, splits)?;
@@ -150,19 +156,18 @@ impl Strings {
     }
 
     pub fn encoding(&self) -> Encoding {
-        if self.tables.is_empty() {
-            Encoding::Plain
-        } else {
-            Encoding::Fsst
+        match self.tables {
+            None => Encoding::Plain,
+            Some(_) => Encoding::Fsst,
         }
     }
 
     pub fn describe(&self) -> String {
         let lengths = self.lengths.describe();
-        match self.tables.len() {
-            0 => format!("plain({lengths})"),
-            1 => format!("fsst({lengths})"),
-            _ => format!("fsst(fsst, {lengths})"),
+        match self.tables {
+            None => format!("plain({lengths})"),
+            Some(fsst::Tables::One(_)) => format!("fsst({lengths})"),
+            Some(fsst::Tables::Two(_)) => format!("fsst(fsst, {lengths})"),
         }
     }
 
@@ -173,9 +178,10 @@ impl Strings {
         nulls: Option<NullBuffer>,
     ) -> Result<ArrayRef> {
         let mut out = BytesBuilder::with_capacity(selection.count());
-        let mut scratch = Scratch::default();
+        let mut lengths = [0; VECTOR_LEN];
+        let mut scratch = vec![];
         for (i, selected) in selection.vectors().enumerate() {
-            self.select_vector(&selected, &mut scratch, &mut out)?;
+            self.select_vector(&selected, &mut lengths, &mut scratch, &mut out)?;
             if i == 0 {
                 let all = out.data.len() * selection.count() / selected.count;
                 out.data.reserve((all + all / 8).min(MAX_RESERVED));
@@ -187,20 +193,22 @@ impl Strings {
     fn select_vector(
         &self,
         selected: &Selected,
-        scratch: &mut Scratch,
+        lengths: &mut [u64; VECTOR_LEN],
+        scratch: &mut Vec<u8>,
         out: &mut BytesBuilder,
     ) -> Result<()> {
-        let mut lengths = [0u64; VECTOR_LEN];
-        self.lengths.decode(selected.vector, 0, &mut lengths)?;
+        self.lengths.decode(selected.vector, 0, lengths)?;
         let first = selected.vector * VECTOR_LEN;
         let rows = self.len.saturating_sub(first).min(VECTOR_LEN);
+        // so short that sums of a vector cannot overflow
+        let bits = lengths[..rows].iter().fold(0, |bits, length| bits | length);
+        ensure(bits <= u64::from(u32::MAX), PART, || {
+            format!("a string of more than {} bytes", u32::MAX)
+        })?;
         for (i, lengths) in lengths[..rows].chunks(SPLIT_ROWS).enumerate() {
             let wanted = (selected.mask[i / 2] >> (i % 2 * SPLIT_ROWS)) as u32;
             if wanted != 0 {
-                let sum = |lengths: &[u64]| {
-                    let saturating = |sum: u64, length: &u64| sum.saturating_add(*length);
-                    lengths.iter().fold(0, saturating)
-                };
+                let sum = |lengths: &[u64]| lengths.iter().sum::<u64>();
                 let last = SPLIT_ROWS - wanted.leading_zeros() as usize;
                 let enough = match lengths.get(..last) {
                     Some(front) if last < lengths.len() => Some(sum(front)),
@@ -214,18 +222,18 @@ impl Strings {
         Ok(())
     }
 
-    /// The `bytes` bytes of a split, or only the first ones, `enough` or more.
+    /// The `bytes` bytes of a split, or only the first ones, `enough` or more; `scratch` is
+    /// overwritten.
     fn decompress<'a>(
         &'a self,
         split: usize,
         bytes: u64,
         enough: Option<u64>,
-        scratch: &'a mut Scratch,
+        scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
         let codes = self.split(split);
-        let limit = codes
-            .len()
-            .saturating_mul(MAX_GROWTH.pow(self.tables.len() as u32));
+        let growth = self.tables.as_ref().map_or(1, fsst::Tables::max_growth);
+        let limit = codes.len().saturating_mul(growth);
         ensure(bytes <= limit as u64, PART, || {
             format!(
                 "split {split} of {} bytes holds {bytes}, at most {limit} possible",
@@ -234,13 +242,12 @@ impl Strings {
         })?;
         let bytes = bytes as usize;
         let stop = enough.map_or(usize::MAX, |enough| enough as usize);
-        let decompressed = match self.tables.as_slice() {
-            [] => codes,
-            [table] => undo(table, codes, stop, bytes, &mut scratch.bytes)?,
-            [second, first, ..] => {
-                let most = codes.len() * MAX_GROWTH;
-                let codes = undo(second, codes, usize::MAX, most, &mut scratch.codes)?;
-                undo(first, codes, stop, bytes, &mut scratch.bytes)?
+        let decompressed = match &self.tables {
+            None => codes,
+            Some(tables) => {
+                scratch.resize(scratch.len().max(bytes + SLACK), 0);
+                let found = tables.decompress(codes, stop, &mut scratch[..bytes + SLACK])?;
+                &scratch[..found]
             }
         };
         let found = decompressed.len();
@@ -287,24 +294,4 @@ fn append_split(split: &[u8], lengths: &[u64], wanted: u32, out: &mut BytesBuild
         }
         start = end;
     }
-}
-
-/// Buffers that decompression reuses.
-#[derive(Default)]
-struct Scratch {
-    codes: Vec<u8>,
-    bytes: Vec<u8>,
-}
-
-/// Decompresses to at most `bytes` bytes, all `codes` or to at least `stop` bytes.
-fn undo<'a>(
-    table: &SymbolTable,
-    codes: &[u8],
-    stop: usize,
-    bytes: usize,
-    out: &'a mut Vec<u8>,
-) -> Result<&'a [u8]> {
-    out.resize(out.len().max(bytes + SLACK), 0);
-    let count = table.decompress(codes, stop, &mut out[..bytes + SLACK])?;
-    Ok(&out[..count])
 }
