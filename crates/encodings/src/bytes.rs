@@ -1,5 +1,6 @@
 //! Columns of byte strings: text, binary, views and fixed-size binary alike.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, FixedSizeBinaryArray, GenericByteArray};
@@ -89,6 +90,26 @@ impl BytesBuilder {
 
     pub fn push(&mut self, value: &[u8]) {
         self.data.extend_from_slice(value);
+        self.ends.push(self.data.len());
+    }
+
+    /// Appends the bytes of `range`, which lies within `bytes`.
+    #[inline]
+    pub fn push_of(&mut self, bytes: &[u8], range: Range<usize>) {
+        /// Copied at once: a copy of a fixed length is cheaper than one of a few bytes.
+        const SHORT: usize = 32;
+        match bytes
+            .get(range.start..)
+            .and_then(<[u8]>::first_chunk::<SHORT>)
+        {
+            Some(short) if range.len() <= SHORT => {
+                self.data.extend_from_slice(short);
+                self.data.truncate(self.data.len() - SHORT + range.len());
+            }
+            _ => self
+                .data
+                .extend_from_slice(bytes.get(range).unwrap_or_default()),
+        }
         self.ends.push(self.data.len());
     }
 

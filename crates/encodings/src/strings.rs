@@ -12,6 +12,8 @@
 //! A **split** is 32 consecutive strings, the last one of a chunk fewer. Its strings are
 //! compressed as one, and it decompresses alone: 32 splits a vector, one for each lane.
 
+use std::ops::Range;
+
 use arrow::array::ArrayRef;
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
@@ -207,54 +209,96 @@ impl Strings {
         })?;
         for (i, lengths) in lengths[..rows].chunks(SPLIT_ROWS).enumerate() {
             let wanted = (selected.mask[i / 2] >> (i % 2 * SPLIT_ROWS)) as u32;
-            if wanted != 0 {
-                let sum = |lengths: &[u64]| lengths.iter().sum::<u64>();
-                let last = SPLIT_ROWS - wanted.leading_zeros() as usize;
-                let enough = match lengths.get(..last) {
-                    Some(front) if last < lengths.len() => Some(sum(front)),
-                    _ => None,
-                };
-                let split = first / SPLIT_ROWS + i;
-                let split = self.decompress(split, sum(lengths), enough, scratch)?;
-                append_split(split, lengths, wanted, out);
+            let split = first / SPLIT_ROWS + i;
+            if wanted == u32::MAX {
+                self.append_split(split, lengths, scratch, out)?;
+            } else if wanted != 0 {
+                self.append_rows(split, lengths, wanted, scratch, out)?;
             }
         }
         Ok(())
     }
 
-    /// The `bytes` bytes of a split, or only the first ones, `enough` or more; `scratch` is
-    /// overwritten.
+    /// Appends a whole split, whose strings have `lengths`.
+    fn append_split(
+        &self,
+        split: usize,
+        lengths: &[u64],
+        scratch: &mut Vec<u8>,
+        out: &mut BytesBuilder,
+    ) -> Result<()> {
+        let mut end = out.data.len();
+        out.ends.extend(lengths.iter().map(|len| {
+            end += *len as usize;
+            end
+        }));
+        let bytes = end - out.data.len();
+        let all = self.decompress(split, bytes, fsst::ALL, scratch)?;
+        ensure(all.len() == bytes, PART, || {
+            let found = all.len();
+            format!("split {split} has {found} bytes, its lengths say {bytes}")
+        })?;
+        out.data.extend_from_slice(all);
+        Ok(())
+    }
+
+    /// Appends the strings of a split whose bit in `wanted` is set.
+    fn append_rows(
+        &self,
+        split: usize,
+        lengths: &[u64],
+        wanted: u32,
+        scratch: &mut Vec<u8>,
+        out: &mut BytesBuilder,
+    ) -> Result<()> {
+        let mut starts = [0; SPLIT_ROWS + 1];
+        let mut bytes = 0;
+        for (start, length) in starts[1..].iter_mut().zip(lengths) {
+            bytes += *length as usize;
+            *start = bytes;
+        }
+        let mut ranges = [const { 0..0 }; SPLIT_ROWS];
+        let mut count = 0;
+        let mut rest = wanted;
+        while rest != 0 {
+            let row = rest.trailing_zeros() as usize;
+            ranges[count] = starts[row]..starts[row + 1];
+            count += 1;
+            rest &= rest - 1;
+        }
+        let ranges = &ranges[..count];
+        let found = self.decompress(split, bytes, ranges, scratch)?;
+        for range in ranges {
+            ensure(range.end <= found.len(), PART, || {
+                let found = found.len();
+                format!("split {split} has {found} bytes, its lengths say {bytes}")
+            })?;
+            out.push_of(found, range.clone());
+        }
+        Ok(())
+    }
+
+    /// A split, decompressed where `wanted`; all of it is `bytes` bytes. `scratch` is overwritten.
     fn decompress<'a>(
         &'a self,
         split: usize,
-        bytes: u64,
-        enough: Option<u64>,
+        bytes: usize,
+        wanted: &[Range<usize>],
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
         let codes = self.split(split);
         let growth = self.tables.as_ref().map_or(1, fsst::Tables::max_growth);
         let limit = codes.len().saturating_mul(growth);
-        ensure(bytes <= limit as u64, PART, || {
-            format!(
-                "split {split} of {} bytes holds {bytes}, at most {limit} possible",
-                codes.len()
-            )
+        ensure(bytes <= limit, PART, || {
+            let codes = codes.len();
+            format!("split {split} of {codes} bytes holds {bytes}, at most {limit} possible")
         })?;
-        let bytes = bytes as usize;
-        let stop = enough.map_or(usize::MAX, |enough| enough as usize);
-        let decompressed = match &self.tables {
-            None => codes,
-            Some(tables) => {
-                scratch.resize(scratch.len().max(bytes + SLACK), 0);
-                let found = tables.decompress(codes, stop, &mut scratch[..bytes + SLACK])?;
-                &scratch[..found]
-            }
+        let Some(tables) = &self.tables else {
+            return Ok(codes);
         };
-        let found = decompressed.len();
-        ensure(found == bytes || found >= stop, PART, || {
-            format!("split {split} has {found} bytes, its lengths say {bytes}")
-        })?;
-        Ok(decompressed)
+        scratch.resize(scratch.len().max(bytes + SLACK), 0);
+        let end = tables.decompress(codes, wanted, &mut scratch[..bytes + SLACK])?;
+        Ok(&scratch[..end])
     }
 
     fn split(&self, split: usize) -> &[u8] {
@@ -272,26 +316,5 @@ impl Strings {
         out: &mut crate::bitpack::Mask,
     ) -> Result<()> {
         self.lengths.in_range(vector, length, length, out)
-    }
-}
-
-/// Appends the values of a split whose bit is set; `split` is as long as `lengths` in all.
-fn append_split(split: &[u8], lengths: &[u64], wanted: u32, out: &mut BytesBuilder) {
-    if wanted == u32::MAX {
-        let mut end = out.data.len();
-        out.data.extend_from_slice(split);
-        out.ends.extend(lengths.iter().map(|len| {
-            end += *len as usize;
-            end
-        }));
-        return;
-    }
-    let mut start = 0;
-    for (row, len) in lengths.iter().enumerate() {
-        let end = start + *len as usize;
-        if wanted >> row & 1 == 1 {
-            out.push(&split[start..end]);
-        }
-        start = end;
     }
 }
