@@ -57,6 +57,7 @@ mod rle;
 mod selection;
 mod simd;
 mod strings;
+mod symbols;
 mod validity;
 mod views;
 mod wire;

@@ -23,9 +23,10 @@ use crate::bitpack::LANES;
 use crate::bytes::BytesBuilder;
 use crate::encoding::Encoding;
 use crate::error::{Result, ensure};
-use crate::fsst::{self, Compressor, SLACK, Splits, SymbolTable, SymbolTablePair};
+use crate::fsst::{self, Compressor, Splits};
 use crate::ints::{self, Ints};
 use crate::selection::{Selected, Selection};
+use crate::symbols::{self, SLACK, SymbolTable, SymbolTablePair};
 use crate::wire::{ChunkReader, ChunkWriter};
 
 const PART: &str = "strings";
@@ -110,7 +111,7 @@ fn write(values: &[&[u8]], tables: &[Vec<u8>], splits: Splits, out: &mut ChunkWr
 pub(crate) struct Strings {
     len: usize,
     /// `None`: not compressed.
-    tables: Option<fsst::Tables>,
+    tables: Option<symbols::Tables>,
     lengths: Ints,
     starts: Vec<u64>,
     data: Buffer,
@@ -125,11 +126,11 @@ impl Strings {
         let mut table = || SymbolTable::parse(&reader.buffer()?);
         let tables = match count {
             0 => None,
-            1 => Some(fsst::Tables::One(table()?)),
+            1 => Some(symbols::Tables::One(table()?)),
             _ => {
                 let (second, first) = (table()?, table()?);
                 let pair = SymbolTablePair::new(first, second);
-                Some(fsst::Tables::Two(Box::new(pair)))
+                Some(symbols::Tables::Two(Box::new(pair)))
             }
         };
         let lengths = Ints::parse(reader, len)?;
@@ -168,8 +169,8 @@ impl Strings {
         let lengths = self.lengths.describe();
         match self.tables {
             None => format!("plain({lengths})"),
-            Some(fsst::Tables::One(_)) => format!("fsst({lengths})"),
-            Some(fsst::Tables::Two(_)) => format!("fsst(fsst, {lengths})"),
+            Some(symbols::Tables::One(_)) => format!("fsst({lengths})"),
+            Some(symbols::Tables::Two(_)) => format!("fsst(fsst, {lengths})"),
         }
     }
 
@@ -233,7 +234,7 @@ impl Strings {
             end
         }));
         let bytes = end - out.data.len();
-        let all = self.decompress(split, bytes, fsst::ALL, scratch)?;
+        let all = self.decompress(split, bytes, symbols::ALL, scratch)?;
         ensure(all.len() == bytes, PART, || {
             let found = all.len();
             format!("split {split} has {found} bytes, its lengths say {bytes}")
@@ -287,7 +288,7 @@ impl Strings {
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
         let codes = self.split(split);
-        let growth = self.tables.as_ref().map_or(1, fsst::Tables::max_growth);
+        let growth = self.tables.as_ref().map_or(1, symbols::Tables::max_growth);
         let limit = codes.len().saturating_mul(growth);
         ensure(bytes <= limit, PART, || {
             let codes = codes.len();
