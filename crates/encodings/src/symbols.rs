@@ -382,7 +382,7 @@ mod tests {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
             let random = state >> 33;
             out.extend_from_slice(words[random as usize % words.len()].as_bytes());
-            if random / 8 % rare == 0 {
+            if (random / 8).is_multiple_of(rare) {
                 out.extend(
                     [b'!' + (random % 90) as u8, 255, 0]
                         .iter()
