@@ -31,10 +31,10 @@ use crate::VECTOR_LEN;
 use crate::bitpack::Mask;
 use crate::error::{Result, ensure};
 use crate::float::{self, Float, SAMPLES, nearest_integer};
-use crate::ints::{self, Ints};
+use crate::ints::{self, Ints, Scratch};
 use crate::patches::{Patches, PatchesWriter};
 use crate::residuals::bit_length;
-use crate::selection::set_bit;
+use crate::selection::{Selection, set_bit};
 use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter};
 
@@ -368,8 +368,34 @@ impl Alp {
         }
     }
 
+    /// The selected values.
+    pub fn select<F: Float>(&self, selection: &Selection) -> Result<Vec<F>> {
+        let mut out = Vec::with_capacity(selection.count());
+        let mut integers = Vec::with_capacity(VECTOR_LEN);
+        let mut scratch = Scratch::default();
+        for selected in selection.vectors() {
+            let vector = selected.vector;
+            if self.exceptions.is_empty(vector) || selected.count == VECTOR_LEN {
+                let start = out.len();
+                integers.clear();
+                let reference = F::unpacked(self.reference);
+                self.integers
+                    .select(&selected, reference, &mut scratch, &mut integers)?;
+                append_floats(&integers, self.scale(vector).factors(), &mut out);
+                for (row, bits) in self.exceptions.of(vector) {
+                    out[start + row] = F::from_bits64(bits);
+                }
+            } else {
+                let mut values = [F::default(); VECTOR_LEN];
+                self.decode(vector, &mut values)?;
+                selected.append(&values, &mut out);
+            }
+        }
+        Ok(out)
+    }
+
     /// The values of a vector. Entries beyond the end are arbitrary.
-    pub fn decode<F: Float>(&self, vector: usize, out: &mut [F; VECTOR_LEN]) -> Result<()> {
+    fn decode<F: Float>(&self, vector: usize, out: &mut [F; VECTOR_LEN]) -> Result<()> {
         let mut integers = [F::Unpacked::default(); VECTOR_LEN];
         self.integers
             .decode(vector, F::unpacked(self.reference), &mut integers)?;
@@ -407,6 +433,12 @@ impl Alp {
             set_bit(out, row, (low..=high).contains(&F::from_bits64(bits).key()));
         }
         Ok(())
+    }
+}
+
+dispatched! {
+    fn append_floats<F: Float>(integers: &[F::Unpacked], factors: Factors<F>, out: &mut Vec<F>) {
+        out.extend(integers.iter().map(|integer| factors.to_float(*integer)));
     }
 }
 

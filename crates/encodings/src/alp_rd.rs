@@ -20,7 +20,7 @@ use crate::float::{self, Float};
 use crate::ints::{self, Ints};
 use crate::patches::{Patches, PatchesWriter};
 use crate::residuals::{Residuals, ResidualsWriter, bit_length};
-use crate::selection::set_bit;
+use crate::selection::{Selection, set_bit};
 use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 
@@ -196,8 +196,19 @@ impl AlpRd {
         format!("alp_rd({})", self.indices.describe())
     }
 
+    /// The selected values.
+    pub fn select<F: Float>(&self, selection: &Selection) -> Result<Vec<F>> {
+        let mut out = Vec::with_capacity(selection.count());
+        let mut values = [F::default(); VECTOR_LEN];
+        for selected in selection.vectors() {
+            self.decode(selected.vector, &mut values)?;
+            selected.append(&values, &mut out);
+        }
+        Ok(out)
+    }
+
     /// The values of a vector. Entries beyond the end are arbitrary.
-    pub fn decode<F: Float>(&self, vector: usize, out: &mut [F; VECTOR_LEN]) -> Result<()> {
+    fn decode<F: Float>(&self, vector: usize, out: &mut [F; VECTOR_LEN]) -> Result<()> {
         let mut indices = [0u32; VECTOR_LEN];
         self.indices.decode(vector, 0, &mut indices)?;
         let mut rights = [0; VECTOR_LEN];

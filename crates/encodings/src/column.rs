@@ -755,63 +755,22 @@ impl Values {
             Self::Plain(plain) => plain.select(data_type, selection, nulls),
             Self::Integers(integers, class) => integers.select(data_type, *class, selection, nulls),
             Self::Dict(dict) => dict.select(selection, nulls),
-            Self::Alp(alp) => select_floats(
-                data_type,
-                selection,
-                nulls,
-                FloatDecoder(
-                    |v, out| alp.decode::<f64>(v, out),
-                    |v, out| alp.decode::<f32>(v, out),
-                ),
-            ),
-            Self::AlpRd(alp) => select_floats(
-                data_type,
-                selection,
-                nulls,
-                FloatDecoder(
-                    |v, out| alp.decode::<f64>(v, out),
-                    |v, out| alp.decode::<f32>(v, out),
-                ),
-            ),
+            Self::Alp(alp) => {
+                let values = match data_type {
+                    DataType::Float64 => Buffer::from_vec(alp.select::<f64>(selection)?),
+                    _ => Buffer::from_vec(alp.select::<f32>(selection)?),
+                };
+                class::fixed_width_array(data_type, selection.count(), values, nulls)
+            }
+            Self::AlpRd(alp_rd) => {
+                let values = match data_type {
+                    DataType::Float64 => Buffer::from_vec(alp_rd.select::<f64>(selection)?),
+                    _ => Buffer::from_vec(alp_rd.select::<f32>(selection)?),
+                };
+                class::fixed_width_array(data_type, selection.count(), values, nulls)
+            }
             Self::Strings(strings) => strings.select(data_type, selection, nulls),
             Self::Nested(nested) => nested.select(data_type, selection, nulls),
         }
     }
-}
-
-/// Decodes a vector as doubles or as floats.
-struct FloatDecoder<D, S>(D, S)
-where
-    D: FnMut(usize, &mut [f64; VECTOR_LEN]) -> Result<()>,
-    S: FnMut(usize, &mut [f32; VECTOR_LEN]) -> Result<()>;
-
-fn select_floats<D, S>(
-    data_type: &DataType,
-    selection: &Selection,
-    nulls: Option<NullBuffer>,
-    decoder: FloatDecoder<D, S>,
-) -> Result<ArrayRef>
-where
-    D: FnMut(usize, &mut [f64; VECTOR_LEN]) -> Result<()>,
-    S: FnMut(usize, &mut [f32; VECTOR_LEN]) -> Result<()>,
-{
-    let FloatDecoder(doubles, floats) = decoder;
-    let values = match data_type {
-        DataType::Float64 => collect(selection, doubles)?,
-        _ => collect(selection, floats)?,
-    };
-    class::fixed_width_array(data_type, selection.count(), values, nulls)
-}
-
-fn collect<F: Float + arrow::datatypes::ArrowNativeType>(
-    selection: &Selection,
-    mut decode: impl FnMut(usize, &mut [F; VECTOR_LEN]) -> Result<()>,
-) -> Result<Buffer> {
-    let mut out = Vec::with_capacity(selection.count());
-    let mut values = [F::default(); VECTOR_LEN];
-    for selected in selection.vectors() {
-        decode(selected.vector, &mut values)?;
-        selected.append(&values, &mut out);
-    }
-    Ok(Buffer::from_vec(out))
 }
