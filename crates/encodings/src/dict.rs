@@ -18,7 +18,7 @@ use arrow::datatypes::ArrowNativeType;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::VECTOR_LEN;
-use crate::class;
+use crate::class::{self, Class};
 use crate::column::{self, Column};
 use crate::error::{Error, Result, ensure};
 use crate::ints::{self, Ints, Scratch};
@@ -216,7 +216,9 @@ impl Dict {
     }
 
     pub fn select(&self, selection: &Selection, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
-        match self.entries.data_type().primitive_width() {
+        // types without a class may be aligned otherwise than integers of their width
+        let data_type = self.entries.data_type();
+        match Class::of(data_type).and_then(|_| data_type.primitive_width()) {
             Some(1) => return self.gather::<u8>(selection, nulls),
             Some(2) => return self.gather::<u16>(selection, nulls),
             Some(4) => return self.gather::<u32>(selection, nulls),
