@@ -127,8 +127,8 @@ dispatched! {
 
 dispatched! {
     /// Appends `base + residual` for each residual of a vector: of `width <= 32`, or of the two
-    /// planes of a wider one, the second of which is `high`. Row by row straight into `out`: a
-    /// scratch vector in between costs a fifth of the speed.
+    /// planes of a wider one, the second of which is `high`. Row by row straight into `out`,
+    /// without a scratch vector in between.
     pub(crate) fn append_plus<T: Word>(low: &[u8], width: usize, high: Option<(&[u8], usize)>, base: T, out: &mut Vec<T>) {
         out.reserve(VECTOR_LEN);
         let Some(low) = Rows::new(low, width) else {

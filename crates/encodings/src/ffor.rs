@@ -103,7 +103,7 @@ impl Ffor {
             let base = reference.plus(u64_at(&self.bases, vector));
             let words = &mut scratch.words;
             self.residuals.unpack_words(vector, words);
-            append_rows(words, selected.numbers(), base, out);
+            selected.for_each(|row| out.push(base.plus(u64::from(words[row]))));
         }
     }
 
@@ -123,14 +123,6 @@ impl Ffor {
             self.residuals
                 .in_range(vector, low.saturating_sub(base), high - base, out);
         }
-    }
-}
-
-dispatched! {
-    /// Appends `base + word` for some rows.
-    fn append_rows<T: Word>(words: &Words, rows: &[u16], base: T, out: &mut Vec<T>) {
-        let word = |row: &u16| words[usize::from(*row) % VECTOR_LEN];
-        out.extend(rows.iter().map(|row| base.plus(u64::from(word(row)))));
     }
 }
 

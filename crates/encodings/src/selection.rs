@@ -1,7 +1,6 @@
 //! Which rows of a run of vectors survive.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use arrow::array::{Array, BooleanArray};
 use arrow::buffer::BooleanBuffer;
@@ -13,33 +12,13 @@ const WORDS: usize = VECTOR_LEN / 64;
 
 /// A bitmap over consecutive vectors of a row group: a bit for each of `rows` rows, the first of
 /// which is the first row of `first_vector`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     first_vector: usize,
     rows: usize,
     /// 16 words for each vector; bits beyond `rows` are zero.
     words: Vec<Mask>,
-    /// The selected rows as numbers, made when the first column is selected and used by all:
-    /// walking over the bits takes longer than fetching the values. Empty after every change.
-    numbers: OnceLock<Numbers>,
 }
-
-/// The selected rows of each vector, counted from its start.
-#[derive(Clone, Debug)]
-struct Numbers {
-    rows: Vec<u16>,
-    /// Where those of each vector start; and the end.
-    starts: Vec<usize>,
-}
-
-impl PartialEq for Selection {
-    fn eq(&self, other: &Self) -> bool {
-        let key = |s: &Self| (s.first_vector, s.rows);
-        key(self) == key(other) && self.words == other.words
-    }
-}
-
-impl Eq for Selection {}
 
 impl Selection {
     /// All of `rows` rows from the start of `first_vector`.
@@ -48,7 +27,6 @@ impl Selection {
             first_vector,
             rows,
             words: vec![[u64::MAX; WORDS]; rows.div_ceil(VECTOR_LEN)],
-            numbers: OnceLock::new(),
         };
         selection.clear_tail();
         selection
@@ -60,7 +38,6 @@ impl Selection {
             first_vector,
             rows,
             words: vec![[0; WORDS]; rows.div_ceil(VECTOR_LEN)],
-            numbers: OnceLock::new(),
         }
     }
 
@@ -69,7 +46,12 @@ impl Selection {
         let first_vector = range.start / VECTOR_LEN;
         let start = range.start - first_vector * VECTOR_LEN;
         let mut selection = Self::all(first_vector, range.len() + start);
-        for (word, mask) in selection.words_mut().iter_mut().zip(0..start.div_ceil(64)) {
+        for (word, mask) in selection
+            .words
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(0..start.div_ceil(64))
+        {
             *word &= u64::MAX
                 .checked_shl((start - mask * 64) as u32)
                 .unwrap_or(0);
@@ -77,19 +59,12 @@ impl Selection {
         selection
     }
 
-    /// The words, to change.
-    fn words_mut(&mut self) -> &mut [u64] {
-        self.numbers.take();
-        self.words.as_flattened_mut()
-    }
-
     fn clear_tail(&mut self) {
-        let rows = self.rows;
-        let words = self.words_mut();
-        if let Some(word) = words.get_mut(rows / 64) {
-            *word &= (1 << (rows % 64)) - 1;
+        let words = self.words.as_flattened_mut();
+        if let Some(word) = words.get_mut(self.rows / 64) {
+            *word &= (1 << (self.rows % 64)) - 1;
         }
-        for word in words.iter_mut().skip(rows / 64 + 1) {
+        for word in words.iter_mut().skip(self.rows / 64 + 1) {
             *word = 0;
         }
     }
@@ -128,7 +103,6 @@ impl Selection {
 
     /// Deselects the `vector`-th covered vector.
     pub fn clear_vector(&mut self, vector: usize) {
-        self.numbers.take();
         if let Some(mask) = self.words.get_mut(vector) {
             *mask = [0; WORDS];
         }
@@ -155,7 +129,7 @@ impl Selection {
             (other.first_vector, other.rows)
         );
         let others = other.words.as_flattened();
-        for (word, other) in self.words_mut().iter_mut().zip(others) {
+        for (word, other) in self.words.as_flattened_mut().iter_mut().zip(others) {
             *word = with(*word, *other);
         }
     }
@@ -163,7 +137,7 @@ impl Selection {
     /// Keeps the first `limit` selected rows.
     pub fn truncate_selected(&mut self, limit: usize) {
         let mut left = limit;
-        for word in self.words_mut() {
+        for word in self.words.as_flattened_mut() {
             let count = word.count_ones() as usize;
             if count <= left {
                 left -= count;
@@ -188,7 +162,7 @@ impl Selection {
     /// Selects the rows whose bit is set.
     pub fn from_boolean_buffer(first_vector: usize, bits: &BooleanBuffer) -> Self {
         let mut selection = Self::none(first_vector, bits.len());
-        let words = selection.words_mut();
+        let words = selection.words.as_flattened_mut();
         for (word, bits) in words.iter_mut().zip(bits.bit_chunks().iter_padded()) {
             *word = bits;
         }
@@ -209,7 +183,7 @@ impl Selection {
         let mut chunks = kept.bit_chunks().iter_padded();
         // bits not used yet: the lowest `count` of `rest`
         let (mut rest, mut count) = (0u64, 0);
-        for word in self.words_mut() {
+        for word in self.words.as_flattened_mut() {
             let wanted = word.count_ones();
             let mut bits = rest;
             if wanted > count {
@@ -234,28 +208,13 @@ impl Selection {
                 rows: (self.rows - i * VECTOR_LEN).min(VECTOR_LEN),
                 count,
                 mask,
-                selection: self,
             })
-        })
-    }
-
-    fn numbers(&self) -> &Numbers {
-        self.numbers.get_or_init(|| {
-            let mut rows = Vec::with_capacity(self.count());
-            let mut starts = Vec::with_capacity(self.words.len() + 1);
-            for mask in &self.words {
-                starts.push(rows.len());
-                for_each_bit(mask, |row| rows.push(row as u16));
-            }
-            starts.push(rows.len());
-            Numbers { rows, starts }
         })
     }
 
     /// The mask of each covered vector with a selected row, to narrow.
     pub(crate) fn vectors_mut(&mut self) -> impl Iterator<Item = (usize, &mut Mask)> {
         let first = self.first_vector;
-        self.numbers.take();
         self.words
             .iter_mut()
             .enumerate()
@@ -273,7 +232,6 @@ pub(crate) struct Selected<'a> {
     /// Rows selected.
     pub count: usize,
     pub mask: &'a Mask,
-    selection: &'a Selection,
 }
 
 impl Selected<'_> {
@@ -288,21 +246,13 @@ impl Selected<'_> {
         for_each_bit(self.mask, visit);
     }
 
-    /// The selected rows of the vector, ascending; all below 1024.
-    pub fn numbers(&self) -> &[u16] {
-        let Numbers { rows, starts } = self.selection.numbers();
-        let index = self.vector - self.selection.first_vector;
-        &rows[starts[index]..starts[index + 1]]
-    }
-
     /// Appends the selected ones of a vector's values.
     #[inline]
     pub fn append<T: Copy>(&self, values: &[T; VECTOR_LEN], out: &mut Vec<T>) {
         if self.is_full() {
             out.extend_from_slice(&values[..self.rows]);
         } else {
-            let value = |row: &u16| values[usize::from(*row) % VECTOR_LEN];
-            out.extend(self.numbers().iter().map(value));
+            self.for_each(|row| out.push(values[row]));
         }
     }
 }
@@ -417,38 +367,6 @@ mod tests {
             let found: Vec<usize> = selection.to_boolean_buffer().set_indices().collect();
             assert_eq!(found, expected);
         }
-    }
-
-    #[test]
-    fn numbers_follow_changes() {
-        let numbers = |selection: &Selection| -> Vec<usize> {
-            let of_vector = |s: Selected| {
-                let start = (s.vector - selection.first_vector()) * VECTOR_LEN;
-                let rows = s.numbers().iter().map(|row| start + usize::from(*row));
-                rows.collect::<Vec<_>>()
-            };
-            selection.vectors().flat_map(of_vector).collect()
-        };
-        let check = |selection: &Selection| {
-            let bits = selection.to_boolean_buffer();
-            assert_eq!(numbers(selection), bits.set_indices().collect::<Vec<_>>());
-        };
-        let bits = BooleanBuffer::collect_bool(5000, |i| i % 3 == 0);
-        let mut selection = Selection::from_boolean_buffer(2, &bits);
-        check(&selection);
-        selection.and_boolean(&BooleanArray::from_iter(
-            (0..1667).map(|i| Some(i % 2 == 0)),
-        ));
-        check(&selection);
-        selection.clear_vector(1);
-        check(&selection);
-        let other = BooleanBuffer::collect_bool(5000, |i| i % 5 > 0);
-        selection.and(&Selection::from_boolean_buffer(2, &other));
-        check(&selection);
-        selection.truncate_selected(100);
-        check(&selection);
-        selection.vectors_mut().for_each(|(_, mask)| mask[0] = 0);
-        check(&selection);
     }
 
     #[test]
