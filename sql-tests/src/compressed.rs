@@ -350,6 +350,6 @@ async fn read(provider: Arc<dyn TableProvider>) -> Result<Vec<RecordBatch>> {
 fn writer_context() -> Result<SessionContext, DataFusionError> {
     let config = SessionConfig::new().with_target_partitions(1);
     let ctx = SessionContext::new_with_config(config);
-    crate::engine::register_vectile(&ctx)?;
+    crate::engine::register_vectile(&ctx, None)?;
     Ok(ctx)
 }

@@ -17,6 +17,7 @@ use datafusion_sqllogictest::{
 use sqllogictest::{AsyncDB, DBOutput};
 
 use crate::compressed::{CompressedTables, has_tables};
+use crate::gpu::GpuRun;
 
 /// One session; tables stay as SQL made them, or are kept in Vectile files.
 #[derive(Clone)]
@@ -25,6 +26,7 @@ pub struct Engine {
     is_spark: bool,
     compressed: Option<Arc<CompressedTables>>,
     read_compressed: Arc<AtomicBool>,
+    gpu: Option<GpuRun>,
 }
 
 impl Engine {
@@ -35,7 +37,14 @@ impl Engine {
             is_spark: is_spark_path(relative_path),
             compressed: None,
             read_compressed: Arc::new(AtomicBool::new(false)),
+            gpu: None,
         }
+    }
+
+    /// Runs queries over Vectile files on this GPU.
+    pub fn with_gpu(mut self, gpu: Option<GpuRun>) -> Self {
+        self.gpu = gpu;
+        self
     }
 
     /// Whether there are tables before the first statement.
@@ -45,7 +54,7 @@ impl Engine {
 
     /// Replaces every table, those there are and those that statements create, by Vectile files.
     pub async fn with_compressed(mut self, tables: CompressedTables) -> DataFusionResult<Self> {
-        register_vectile(&self.ctx)?;
+        register_vectile(&self.ctx, self.gpu.as_ref())?;
         tables.replace_in_memory(&self.ctx, "").await?;
         self.compressed = Some(Arc::new(tables));
         Ok(self)
@@ -75,9 +84,12 @@ impl Engine {
         let task = Arc::new(frame.task_ctx());
         let plan = frame.create_physical_plan().await?;
         let schema = plan.schema();
-        let stream = execute_stream(plan, task)?;
+        let stream = execute_stream(Arc::clone(&plan), task)?;
         let types = convert_schema_to_types(stream.schema().fields());
         let batches = collect(stream).await?;
+        if let Some(gpu) = &self.gpu {
+            gpu.count(plan.as_ref());
+        }
         let rows = convert_batches(&schema, batches, self.is_spark)?;
         Ok(match rows.is_empty() && types.is_empty() {
             true => DBOutput::StatementComplete(0),
@@ -132,6 +144,9 @@ pub(crate) fn first_word(sql: &str) -> String {
 }
 
 /// Makes the format known to a session.
-pub fn register_vectile(ctx: &SessionContext) -> DataFusionResult<()> {
-    vectile_datafusion::register(ctx)
+pub fn register_vectile(ctx: &SessionContext, gpu: Option<&GpuRun>) -> DataFusionResult<()> {
+    match gpu {
+        Some(gpu) => gpu.register(ctx),
+        None => vectile_datafusion::register(ctx),
+    }
 }

@@ -6,14 +6,23 @@
 //! constraints and column defaults. All later statements of the file read, and insert into, the
 //! Vectile table.
 //!
+//! With `VECTILE_TEST_GPU=1`, queries over Vectile files run on the machine's GPU where they can
+//! ([`GpuRun`]).
+//!
+//! Test programs run on a machine without a checkout or cargo, too: `SQL_TESTS_DIR` then names a
+//! copy of this package's folder, and `SQL_TESTS_PACKAGES` one with the packages
+//! `datafusion-sqllogictest` and `datafusion-datasource-arrow`.
+//!
 //! [`run_file`] gives one [`Outcome`] per record, so that runs can be compared record by record.
 
 mod compressed;
 mod engine;
+mod gpu;
 mod package;
 mod run;
 
 pub use compressed::{CompressedTables, Layout};
 pub use engine::{Engine, register_vectile};
-pub use package::{Sandbox, package_dir};
+pub use gpu::{GPU_VARIABLE, GpuRun};
+pub use package::{Sandbox, package_dir, test_dir};
 pub use run::{FileRun, Outcome, Ran, complete_file, run_file, same_rows, statements};

@@ -7,8 +7,17 @@ use std::process::Command;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use tempfile::TempDir;
 
+/// The folder of this package.
+pub fn test_dir() -> PathBuf {
+    let named = std::env::var_os("SQL_TESTS_DIR").map(PathBuf::from);
+    named.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into())
+}
+
 /// Where cargo keeps the sources of a dependency.
 pub fn package_dir(name: &str) -> Result<PathBuf> {
+    if let Some(packages) = std::env::var_os("SQL_TESTS_PACKAGES") {
+        return Ok(Path::new(&packages).join(name));
+    }
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--locked", "--offline"])

@@ -7,6 +7,7 @@
 //! `cargo test -p vectile-sql-tests --test datafusion -- joins window/` runs the files whose path
 //! contains one of the words. `tpch/` runs only when named so, or when `INCLUDE_TPCH` is set: its
 //! answers take as long as all other files, and `tests/tpch.rs` asks the same queries.
+//! `VECTILE_TEST_GPU=1` runs the queries over Vectile files on the GPU.
 
 #[path = "datafusion/data.rs"]
 mod data;
@@ -25,7 +26,9 @@ use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion_sqllogictest::{TestContext, read_dir_recursive, setup_scratch_dir};
 use futures::FutureExt;
 use tokio::sync::Semaphore;
-use vectile_sql_tests::{CompressedTables, Engine, FileRun, Layout, Sandbox, run_file};
+use vectile_sql_tests::{
+    CompressedTables, Engine, FileRun, GpuRun, Layout, Sandbox, run_file, test_dir,
+};
 
 use report::{FileReport, Report};
 use skip_list::SkipList;
@@ -64,20 +67,23 @@ fn main() -> ExitCode {
 }
 
 async fn run_all(words: &[String], threads: usize) -> Result<Report> {
-    let list = SkipList::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("datafusion-skip.txt"))?;
+    let list = SkipList::read(&test_dir().join("datafusion-skip.txt"))?;
     let sandbox = Sandbox::try_new()?;
     std::env::set_current_dir(sandbox.working_dir())?;
     let files = test_files(words)?;
     data::generate(&sandbox, &files)?;
     std::panic::set_hook(Box::new(|_| {})); // panics are outcomes of records, reported with them
 
+    let gpu = GpuRun::from_env();
     let permits = Arc::new(Semaphore::new(threads));
     let tasks = files.into_iter().map(|relative| {
-        let permits = Arc::clone(&permits);
+        let (permits, gpu) = (Arc::clone(&permits), gpu.clone());
         tokio::spawn(async move {
             let _permit = permits.acquire_owned().await;
             let start = Instant::now();
-            let runs = AssertUnwindSafe(run_both(&relative)).catch_unwind().await;
+            let runs = AssertUnwindSafe(run_both(&relative, gpu))
+                .catch_unwind()
+                .await;
             let runs = runs.unwrap_or_else(|_| exec_err!("panicked outside of a record"));
             FileReport::new(relative, runs, start.elapsed())
         })
@@ -85,6 +91,13 @@ async fn run_all(words: &[String], threads: usize) -> Result<Report> {
     let mut reports = vec![];
     for task in tasks.collect::<Vec<_>>() {
         reports.push(task.await.map_err(|e| exec_datafusion_err!("{e}"))?);
+    }
+    if let Some(gpu) = gpu {
+        println!("{gpu}");
+        let failures = gpu.failures();
+        if !failures.is_empty() {
+            return exec_err!("{}", failures.join("\n"));
+        }
     }
     Ok(Report::new(reports, &list))
 }
@@ -108,7 +121,7 @@ fn test_files(words: &[String]) -> Result<Vec<PathBuf>> {
 }
 
 /// The runs on plain and on replaced tables; none when the file has no tables.
-async fn run_both(relative: &Path) -> Result<Option<(FileRun, FileRun)>> {
+async fn run_both(relative: &Path, gpu: Option<GpuRun>) -> Result<Option<(FileRun, FileRun)>> {
     let path = Path::new("test_files").join(relative);
     let plain = context(relative).await?;
     let engine = Engine::new(plain.session_ctx().clone(), relative);
@@ -121,7 +134,7 @@ async fn run_both(relative: &Path) -> Result<Option<(FileRun, FileRun)>> {
     setup_scratch_dir(relative)?;
     let replaced = context(relative).await?;
     let tables = CompressedTables::try_new(Layout::from_env())?;
-    let engine = Engine::new(replaced.session_ctx().clone(), relative);
+    let engine = Engine::new(replaced.session_ctx().clone(), relative).with_gpu(gpu);
     let actual = run_file(&path, &engine.with_compressed(tables).await?).await?;
     Ok(Some((expected, actual)))
 }

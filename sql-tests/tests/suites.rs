@@ -2,54 +2,84 @@
 //!
 //! `SQL_TESTS_COMPLETE=1 cargo test -p vectile-sql-tests --test suites plain` writes the answers of
 //! plain DataFusion into the files; read the difference before you commit it.
-//! `SQL_TESTS_SUITE=joins` runs the suites whose name contains the word.
+//! `SQL_TESTS_SUITE=joins` runs the suites whose name contains the word. `VECTILE_TEST_GPU=1` runs them
+//! on the GPU.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use datafusion::common::Result;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use vectile_sql_tests::{
-    CompressedTables, Engine, Layout, Outcome, complete_file, register_vectile, run_file,
+    CompressedTables, Engine, GpuRun, Layout, Outcome, complete_file, register_vectile, run_file,
+    test_dir,
 };
 
 /// Fewer rows than any table of size has, so that a table has several row groups and a ragged end.
 const SMALL_ROW_GROUP: &str = "2048";
 
+/// Suites with so many kernels that a C++ compiler takes minutes; for them it takes a GPU.
+const OF_MANY_KERNELS: &str = "predicates_";
+
 #[test]
 fn plain() {
-    run_suites(None);
+    run_suites(suites(), None, None);
 }
 
 #[test]
 fn compressed() {
-    run_suites(Some(Layout::from_env()));
+    run_suites(suites(), Some(Layout::from_env()), GpuRun::from_env());
 }
 
 #[test]
 fn compressed_in_small_row_groups() {
-    run_suites(Some(
-        Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP),
-    ));
+    let layout = Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP);
+    run_suites(suites(), Some(layout), GpuRun::from_env());
 }
 
-fn run_suites(layout: Option<Layout>) {
+#[test]
+fn on_a_cpu_in_the_place_of_a_gpu() {
+    let gpu = match GpuRun::on_cpu() {
+        Ok(gpu) => gpu,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return;
+        }
+    };
+    let mut suites = suites();
+    suites.retain(|path| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        !name.starts_with(OF_MANY_KERNELS) || std::env::var_os("SQL_TESTS_SUITE").is_some()
+    });
+    let layout = Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP);
+    run_suites(suites, Some(layout), Some(gpu));
+}
+
+fn run_suites(suites: Vec<PathBuf>, layout: Option<Layout>, gpu: Option<GpuRun>) {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(threads)
         .thread_stack_size(32 << 20)
         .enable_all()
         .build()
         .expect("a runtime");
-    let failures: Vec<String> = suites()
+    // At once: most of the time on a GPU goes into compiling kernels.
+    let runs: Vec<_> = suites
         .into_iter()
-        .flat_map(|path| {
-            let layout = layout.clone();
+        .map(|path| {
             let name = path.display().to_string();
-            let failures = runtime.block_on(runtime.spawn(run_suite(path, layout)));
-            failures
-                .expect("a suite that does not panic")
-                .unwrap_or_else(|error| vec![format!("{name}: {error}")])
+            let run = run_suite(path, layout.clone(), gpu.clone());
+            (name, runtime.spawn(run))
         })
         .collect();
+    let mut failures: Vec<String> = vec![];
+    for (name, run) in runs {
+        let run = runtime.block_on(run).expect("a suite that does not panic");
+        failures.extend(run.unwrap_or_else(|error| vec![format!("{name}: {error}")]));
+    }
+    if let Some(gpu) = gpu {
+        println!("{gpu}");
+        failures.extend(gpu.failures());
+    }
     assert!(
         failures.is_empty(),
         "{} failures\n{}",
@@ -59,7 +89,7 @@ fn run_suites(layout: Option<Layout>) {
 }
 
 fn suites() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("suites");
+    let folder = test_dir().join("suites");
     let word = std::env::var("SQL_TESTS_SUITE").unwrap_or_default();
     let files = std::fs::read_dir(folder).expect("the folder of suites");
     let mut files: Vec<PathBuf> = files
@@ -72,14 +102,18 @@ fn suites() -> Vec<PathBuf> {
     files
 }
 
-async fn run_suite(path: PathBuf, layout: Option<Layout>) -> Result<Vec<String>> {
+async fn run_suite(
+    path: PathBuf,
+    layout: Option<Layout>,
+    gpu: Option<GpuRun>,
+) -> Result<Vec<String>> {
     let config = SessionConfig::new()
         .with_target_partitions(4)
         .with_batch_size(1000);
     let ctx = SessionContext::new_with_config(config);
-    register_vectile(&ctx)?;
+    register_vectile(&ctx, gpu.as_ref())?;
     let is_plain = layout.is_none();
-    let mut engine = Engine::new(ctx, &path);
+    let mut engine = Engine::new(ctx, &path).with_gpu(gpu);
     if let Some(layout) = layout {
         engine = engine
             .with_compressed(CompressedTables::try_new(layout)?)

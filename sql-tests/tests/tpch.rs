@@ -2,6 +2,7 @@
 //!
 //! The queries are those of the specification with its validation parameters. All their columns
 //! are integers, decimals, dates and text, so no answer has a rounding error to allow for.
+//! `VECTILE_TEST_GPU=1` runs them on the GPU.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use datafusion::catalog::MemTable;
 use datafusion::common::Result;
+use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_sqllogictest::convert_batches;
 use tempfile::TempDir;
@@ -22,7 +24,7 @@ use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow,
     SupplierArrow,
 };
-use vectile_sql_tests::register_vectile;
+use vectile_sql_tests::{GpuRun, register_vectile, test_dir};
 
 /// 600 thousand rows in the largest table.
 const SCALE: f64 = 0.1;
@@ -60,19 +62,25 @@ async fn compare() -> Result<()> {
     write_tables(folder.path(), &copies).await?;
 
     let mut sessions = vec![];
+    let gpu = GpuRun::from_env();
     for (number, (format, _)) in copies.iter().enumerate() {
-        sessions.push(session_over(&folder.path().join(number.to_string()), format).await?);
+        let folder = folder.path().join(number.to_string());
+        sessions.push(session_over(&folder, format, gpu.as_ref()).await?);
     }
     for number in 1..=22 {
         let sql = query(number)?;
-        let (expected_schema, expected) = answer(&sessions[0], &sql).await?;
+        let (expected_schema, expected) = answer(&sessions[0], &sql, None).await?;
         assert!(!expected.is_empty(), "query {number} has no rows");
         for (session, (_, options)) in sessions.iter().zip(&copies).skip(1) {
-            let (schema, rows) = answer(session, &sql).await?;
+            let (schema, rows) = answer(session, &sql, gpu.as_ref()).await?;
             assert_eq!(schema, expected_schema, "query {number}, vectile {options}");
             assert_eq!(rows, expected, "query {number}, vectile {options}");
         }
         println!("query {number}: {} rows agree", expected.len());
+    }
+    if let Some(gpu) = gpu {
+        println!("{gpu}");
+        assert_eq!(gpu.failures(), Vec::<String>::new());
     }
     Ok(())
 }
@@ -80,7 +88,7 @@ async fn compare() -> Result<()> {
 /// Writes all tables once per copy, into the folders `0`, `1`, ...
 async fn write_tables(folder: &Path, copies: &[(&str, &str)]) -> Result<()> {
     for table in TABLES {
-        let ctx = session()?;
+        let ctx = session(None)?;
         let (schema, batches) = generate(table)?;
         ctx.register_table(table, Arc::new(MemTable::try_new(schema, vec![batches])?))?;
         for (number, (format, options)) in copies.iter().enumerate() {
@@ -118,14 +126,14 @@ fn generate(table: &str) -> Result<(SchemaRef, Vec<arrow::record_batch::RecordBa
 }
 
 /// The settings of every session, whatever its files.
-fn session() -> Result<SessionContext> {
+fn session(gpu: Option<&GpuRun>) -> Result<SessionContext> {
     let ctx = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(4));
-    register_vectile(&ctx)?;
+    register_vectile(&ctx, gpu)?;
     Ok(ctx)
 }
 
-async fn session_over(folder: &Path, format: &str) -> Result<SessionContext> {
-    let ctx = session()?;
+async fn session_over(folder: &Path, format: &str, gpu: Option<&GpuRun>) -> Result<SessionContext> {
+    let ctx = session(gpu)?;
     for table in TABLES {
         let file = folder.join(format!("{table}.{format}"));
         let sql = format!(
@@ -138,17 +146,26 @@ async fn session_over(folder: &Path, format: &str) -> Result<SessionContext> {
 }
 
 fn query(number: usize) -> Result<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tpch");
+    let folder = test_dir().join("tpch");
     Ok(std::fs::read_to_string(
         folder.join(format!("q{number}.sql")),
     )?)
 }
 
 /// The rows, sorted, because ties in a query's own order may come either way.
-async fn answer(ctx: &SessionContext, sql: &str) -> Result<(SchemaRef, Rows)> {
+async fn answer(
+    ctx: &SessionContext,
+    sql: &str,
+    gpu: Option<&GpuRun>,
+) -> Result<(SchemaRef, Rows)> {
     let frame = ctx.sql(sql).await?;
     let schema = Arc::new(frame.schema().as_arrow().clone());
-    let batches = frame.collect().await?;
+    let task = Arc::new(frame.task_ctx());
+    let plan = frame.create_physical_plan().await?;
+    let batches = collect(Arc::clone(&plan), task).await?;
+    if let Some(gpu) = gpu {
+        gpu.count(plan.as_ref());
+    }
     let rows = convert_batches(&schema, batches, false);
     let mut rows: Rows =
         rows.map_err(|error| datafusion::common::DataFusionError::External(Box::new(error)))?;

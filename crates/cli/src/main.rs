@@ -6,6 +6,7 @@
 mod convert;
 mod copy;
 mod demo;
+mod device;
 mod dictionaries;
 mod error;
 mod format;
@@ -50,6 +51,7 @@ enum Command {
     Sql(sql::SqlArgs),
     Gen(generate::GenArgs),
     Demo(demo::DemoArgs),
+    Device(device::DeviceArgs),
 }
 
 fn main() -> ExitCode {
@@ -88,6 +90,7 @@ async fn run(command: Command, interrupt: Interrupt) -> Result<()> {
         Command::Convert(args) => convert::run(args, &interrupt).await,
         Command::Gen(args) => generate::run(args, &interrupt).await,
         Command::Demo(args) => demo::run(args, &interrupt).await,
+        Command::Device(args) => device::run(&args),
         Command::Inspect(args) => interrupt.or(inspect::run(args)).await,
         Command::Sql(args) => sql::run(args, &interrupt).await,
     }

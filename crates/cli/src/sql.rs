@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{IsTerminal, Read};
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::Args;
 use datafusion::common::TableReference;
@@ -45,6 +46,9 @@ pub struct SqlArgs {
     /// How to print results
     #[arg(long, value_enum, default_value_t = PrintFormat::Table)]
     format: PrintFormat,
+    /// Say on standard error how long each statement took, from its text to the last row
+    #[arg(long)]
+    timing: bool,
     /// Write the last statement's result to a file (.vectile, .parquet, .arrow, .csv, .json)
     /// instead of printing any
     #[arg(short, long, value_name = "FILE")]
@@ -92,6 +96,7 @@ pub async fn run(args: SqlArgs, interrupt: &Interrupt) -> Result<()> {
     let statements = parse(&context, &script(&args)?)?;
     let last = statements.len().saturating_sub(1);
     for (index, statement) in statements.into_iter().enumerate() {
+        let started = Instant::now();
         let frame = interrupt.or(execute(&context, statement)).await?;
         match &output {
             Some((destination, kind)) if index == last => {
@@ -99,6 +104,10 @@ pub async fn run(args: SqlArgs, interrupt: &Interrupt) -> Result<()> {
             }
             Some(_) => drop(interrupt.or(async { Ok(frame.collect().await?) }).await?),
             None => interrupt.or(print_result(frame, args.format)).await?,
+        }
+        if args.timing {
+            let milliseconds = started.elapsed().as_secs_f64() * 1e3;
+            eprintln!("statement {}: {milliseconds:.3} ms", index + 1);
         }
     }
     Ok(())

@@ -15,3 +15,13 @@ pub(crate) fn file(error: vectile_file::Error) -> DataFusionError {
 pub(crate) fn missing_column(column: usize) -> DataFusionError {
     internal_datafusion_err!("column {column} was not read")
 }
+
+/// The GPU did not do it.
+pub(crate) fn gpu(error: vectile_gpu::Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// What must run on the GPU does not.
+pub(crate) fn required(error: DataFusionError) -> DataFusionError {
+    error.context("vectile.gpu = require")
+}

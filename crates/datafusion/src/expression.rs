@@ -16,7 +16,10 @@ pub(crate) struct Test {
     pub(crate) columns: Vec<usize>,
     /// What `expr` is evaluated against: `columns`, in that order.
     schema: SchemaRef,
-    expr: Arc<dyn PhysicalExpr>,
+    /// As it was, over the file's schema.
+    pub(crate) expr: Arc<dyn PhysicalExpr>,
+    /// The same over `schema`.
+    renumbered: Arc<dyn PhysicalExpr>,
     /// The values last asked about, and the answer.
     last: Mutex<Option<(Weak<dyn Array>, BooleanArray)>>,
 }
@@ -36,7 +39,8 @@ impl Test {
             .map(|field| field.as_ref().clone().with_nullable(true))
             .collect();
         Ok(Self {
-            expr: renumber(expr, &columns)?,
+            expr: Arc::clone(expr),
+            renumbered: renumber(expr, &columns)?,
             schema: Arc::new(Schema::new(fields)),
             columns,
             last: Mutex::new(None),
@@ -74,7 +78,7 @@ impl Test {
     pub(crate) fn evaluate(&self, values: Vec<ArrayRef>, rows: usize) -> Result<BooleanArray> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), values, &options)?;
-        let passed = self.expr.evaluate(&batch)?.into_array(rows)?;
+        let passed = self.renumbered.evaluate(&batch)?.into_array(rows)?;
         match passed.as_boolean_opt() {
             Some(passed) => Ok(passed.clone()),
             None if passed.data_type() == &DataType::Null => Ok(BooleanArray::new_null(rows)),

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::UInt64Array;
+use arrow::array::{RecordBatch, UInt64Array};
 use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::MemoryReservation;
 use object_store::ObjectStore;
@@ -12,9 +13,10 @@ use object_store::path::Path;
 use vectile_encodings::{Selection, VECTOR_LEN, ZoneMap};
 use vectile_file::{Fetch, Metadata, ReadOptions, RowGroupData, read_row_group};
 
-use crate::conjunct::Conjunct;
+use crate::conjunct::{Conjunct, Role};
 use crate::error;
 use crate::evaluate::Columns;
+use crate::gpu::{Selected, Selector};
 use crate::metrics::ScanMetrics;
 use crate::zones::Containers;
 
@@ -29,7 +31,7 @@ pub(crate) struct ScanFile {
 
 impl ScanFile {
     /// Reads the values of `data` and the zone maps of `zones`.
-    async fn read(
+    pub(crate) async fn read(
         &self,
         row_group: usize,
         data: Vec<usize>,
@@ -76,6 +78,12 @@ pub(crate) struct Group {
     pub(crate) generation: u64,
     /// The vectors that zone maps have left; `None`: all.
     vectors: Option<BooleanBuffer>,
+    /// The rows that the GPU has selected, if it did; then no conjunct is exact.
+    selected: Option<BooleanBuffer>,
+    /// What the GPU made of them, if it did: then nothing is left to do.
+    pub(crate) batch: Option<RecordBatch>,
+    /// The most rows that can come of it.
+    pub(crate) candidates: usize,
     next_vector: usize,
     /// Whether a row has survived the filters so far.
     pub(crate) has_survivors: bool,
@@ -92,6 +100,8 @@ pub(crate) struct Request {
     pub(crate) payload: Vec<usize>,
     /// Covers all of them.
     pub(crate) reservation: MemoryReservation,
+    /// What evaluates the query's filters, and the schema of the scan's batches.
+    pub(crate) gpu: Option<(Arc<Selector>, SchemaRef)>,
 }
 
 impl Group {
@@ -103,8 +113,45 @@ impl Group {
             generation,
             payload,
             reservation,
+            gpu,
         } = request;
         let rows = file.metadata.row_group(row_group).rows;
+        let mut group = Self {
+            row_group,
+            rows,
+            columns: Columns::new(Arc::clone(&file.metadata), row_group),
+            conjuncts: Vec::new(),
+            generation,
+            vectors: None,
+            selected: None,
+            batch: None,
+            candidates: rows,
+            next_vector: 0,
+            has_survivors: false,
+            reservation,
+        };
+        if let Some((gpu, schema)) = gpu {
+            let reservation = group.reservation.new_empty();
+            match gpu.select(row_group, &schema, reservation).await? {
+                Some(Selected::Rows(selection)) => {
+                    conjuncts.retain(|conjunct| conjunct.role != Role::Exact);
+                    group.candidates = selection.count();
+                    group.selected = Some(selection.to_boolean_buffer());
+                }
+                Some(Selected::Batch(batch)) => {
+                    group.candidates = batch.num_rows();
+                    group.batch = Some(batch);
+                }
+                None => {}
+            }
+            file.metrics.rows_filtered.add(rows - group.candidates);
+            if group.candidates == 0 {
+                return Ok(None);
+            }
+            if group.batch.is_some() {
+                return Ok(Some(group));
+            }
+        }
         let vectors = prune_vectors(&file, row_group, rows, &mut conjuncts).await?;
         if vectors
             .as_ref()
@@ -113,21 +160,18 @@ impl Group {
             return Ok(None);
         }
         let data = columns_of(&conjuncts, payload);
-        let mut columns = Columns::new(Arc::clone(&file.metadata), row_group);
         if !data.is_empty() {
-            columns.add(file.read(row_group, data, Vec::new()).await?.columns);
+            let read = file.read(row_group, data, Vec::new()).await?;
+            group.columns.add(read.columns);
         }
-        Ok(Some(Self {
-            row_group,
-            rows,
-            columns,
-            conjuncts,
-            generation,
-            vectors,
-            next_vector: 0,
-            has_survivors: false,
-            reservation,
-        }))
+        group.vectors = vectors;
+        group.conjuncts = conjuncts;
+        Ok(Some(group))
+    }
+
+    /// Whether the query's filters are still to be evaluated.
+    pub(crate) fn is_open(&self) -> bool {
+        self.selected.is_none() && self.batch.is_none()
     }
 
     /// Reads the columns of `payload` that are missing.
@@ -163,7 +207,13 @@ impl Group {
         let end = (first + vectors).min(count);
         self.next_vector = end;
         let rows = (end * VECTOR_LEN).min(self.rows) - first * VECTOR_LEN;
-        let mut selection = Selection::all(first, rows);
+        let mut selection = match &self.selected {
+            Some(selected) => {
+                let selected = selected.slice(first * VECTOR_LEN, rows);
+                Selection::from_boolean_buffer(first, &selected)
+            }
+            None => Selection::all(first, rows),
+        };
         if let Some(left) = &self.vectors {
             for vector in (first..end).filter(|&vector| !left.value(vector)) {
                 selection.clear_vector(vector - first);

@@ -17,6 +17,7 @@ mod fetch;
 mod filters;
 mod footer;
 mod format;
+mod gpu;
 mod lower;
 mod metrics;
 mod node;
@@ -30,13 +31,14 @@ mod sink;
 mod source;
 mod statistics;
 mod stream;
-
 mod zones;
 
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
-pub use options::{TableOptions, VectileOptions};
+pub use gpu::Gpu;
+pub use options::{GpuMode, TableOptions, VectileOptions};
 pub use register::{
     VectileReadOptions, VectileSessionContextExt, VectileSessionStateBuilderExt, register,
+    register_with_gpu,
 };
 pub use sink::VectileSink;
 pub use source::VectileSource;

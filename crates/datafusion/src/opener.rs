@@ -27,6 +27,7 @@ use crate::conjunct::Role;
 use crate::fetch::ScanFile;
 use crate::filters::Filters;
 use crate::footer::footer;
+use crate::gpu::{GpuMetrics, GpuScan};
 use crate::metrics::ScanMetrics;
 use crate::projection::Projection;
 use crate::pruning;
@@ -53,14 +54,16 @@ pub(crate) struct VectileOpener {
     pub(crate) limit: Option<usize>,
     pub(crate) partition: usize,
     pub(crate) metrics: ScanMetrics,
+    /// What the GPU does, and what it counts.
+    pub(crate) gpu: Option<(GpuScan, GpuMetrics)>,
 }
 
 impl FileOpener for VectileOpener {
     fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
         let opener = self.clone();
         let open = async move {
-            Ok(match opener.scan(file).await? {
-                Some(scan) => scan.into_stream(),
+            Ok(match opener.parts(file).await? {
+                Some(parts) => Scan::new(parts).into_stream(),
                 None => futures::stream::empty().boxed(),
             })
         };
@@ -75,8 +78,8 @@ struct Exprs {
 }
 
 impl VectileOpener {
-    /// The scan of `file`; `None` when its statistics rule it out.
-    async fn scan(&self, file: PartitionedFile) -> Result<Option<Scan>> {
+    /// What a scan of `file` starts from; `None` when its statistics rule it out.
+    pub(crate) async fn parts(&self, file: PartitionedFile) -> Result<Option<ScanParts>> {
         let opening = self.metrics.time_opening.clone();
         let _timer = opening.timer();
         let exprs = self.with_partition_values(&file)?;
@@ -96,21 +99,30 @@ impl VectileOpener {
         let output = Arc::new(self.projection.project_schema(self.table.table_schema())?);
         let projection = Projection::try_new(&exprs.projection, metadata.schema(), output)?;
         let consumer = MemoryConsumer::new(format!("VectileScan[{}]", self.partition));
-        Ok(Some(Scan::new(ScanParts {
-            file: Arc::new(ScanFile {
-                store: Arc::clone(&self.store),
-                location: file.object_meta.location.clone(),
-                metadata,
-                options: self.read_options.clone(),
-                metrics: self.metrics.clone(),
-            }),
+        let object = file.object_meta;
+        let file = Arc::new(ScanFile {
+            store: Arc::clone(&self.store),
+            location: object.location.clone(),
+            metadata,
+            options: self.read_options.clone(),
+            metrics: self.metrics.clone(),
+        });
+        Ok(Some(ScanParts {
+            gpu: match &self.gpu {
+                Some((gpu, metrics)) => {
+                    let table = self.table.table_schema();
+                    gpu.open(Arc::clone(&file), &object, table, metrics.clone())?
+                }
+                None => None,
+            },
+            file,
             filters,
             projection,
             row_groups,
             batch_size: self.batch_size,
             limit: self.limit,
             reservation: consumer.register(&self.memory),
-        })))
+        }))
     }
 
     /// Predicate and projection with the partition columns' values, and the file's name, put in.

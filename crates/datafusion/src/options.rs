@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::fmt;
 use std::str::FromStr;
 
 use arrow::datatypes::Schema;
@@ -9,6 +10,62 @@ use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, Ex
 use datafusion::common::{Result, config_datafusion_err, config_err};
 use vectile_encodings::Encoding;
 use vectile_file::WriterOptions;
+
+/// Whether queries run on the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuMode {
+    /// Where there is one and it is expected to pay; what fails there is done by the CPU.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Every scan of a Vectile table; what cannot run there is an error.
+    Require,
+}
+
+impl fmt::Display for GpuMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::Require => "require",
+        })
+    }
+}
+
+impl FromStr for GpuMode {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            "require" => Ok(Self::Require),
+            _ => Err(()),
+        }
+    }
+}
+
+/// A number of bytes: digits, perhaps with `K`, `M`, `G` or `T` behind them.
+struct Bytes(u64);
+
+impl FromStr for Bytes {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let units = [('k', 10), ('m', 20), ('g', 30), ('t', 40)];
+        let unit = units
+            .into_iter()
+            .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)));
+        let (digits, shift) = unit.unwrap_or((text, 0));
+        let number: u64 = digits.trim().parse().map_err(|_| ())?;
+        number.checked_mul(1 << shift).map(Self).ok_or(())
+    }
+}
+
+/// Rows of a scan below which a GPU does not pay: the CPU is done in a millisecond or two, about
+/// what starting a query on the device takes.
+const GPU_MIN_ROWS: usize = 1_000_000;
 
 /// Settings of a session, in the namespace `vectile`.
 #[derive(Clone, Debug)]
@@ -19,6 +76,15 @@ pub struct VectileOptions {
     pub verify_checksums: bool,
     /// Rows per row group of files written.
     pub row_group_rows: usize,
+    /// Whether queries run on the GPU.
+    pub gpu: GpuMode,
+    /// The most bytes of columns to keep on the device; `None`: what the engine takes. The device
+    /// is shared by all sessions of the process: the query planned last decides.
+    pub gpu_memory_limit: Option<u64>,
+    /// The most bytes of columns to keep in pinned host memory besides; as above.
+    pub gpu_host_memory_limit: Option<u64>,
+    /// Rows of a scan, after pruning, from which on [`GpuMode::Auto`] uses the GPU.
+    pub gpu_min_rows: usize,
 }
 
 impl Default for VectileOptions {
@@ -27,6 +93,10 @@ impl Default for VectileOptions {
             pushdown_filters: true,
             verify_checksums: true,
             row_group_rows: WriterOptions::default().row_group_rows,
+            gpu: GpuMode::default(),
+            gpu_memory_limit: None,
+            gpu_host_memory_limit: None,
+            gpu_min_rows: GPU_MIN_ROWS,
         }
     }
 }
@@ -54,6 +124,16 @@ impl ExtensionOptions for VectileOptions {
                 0 => return config_err!("vectile.row_group_rows must be a positive integer"),
                 rows => self.row_group_rows = rows,
             },
+            "gpu" => self.gpu = parse(key, value)?,
+            "gpu.memory_limit" => {
+                let Bytes(limit) = parse(key, value)?;
+                self.gpu_memory_limit = Some(limit);
+            }
+            "gpu.host_memory_limit" => {
+                let Bytes(limit) = parse(key, value)?;
+                self.gpu_host_memory_limit = Some(limit);
+            }
+            "gpu.min_rows" => self.gpu_min_rows = parse(key, value)?,
             _ => {
                 let known = self.entries().into_iter().map(|entry| entry.key);
                 let known = known.collect::<Vec<_>>().join(", ");
@@ -64,10 +144,13 @@ impl ExtensionOptions for VectileOptions {
     }
 
     fn entries(&self) -> Vec<ConfigEntry> {
-        let entry = |key: &str, value: String, description: &'static str| ConfigEntry {
+        let optional = |key: &str, value: Option<String>, description: &'static str| ConfigEntry {
             key: format!("{}.{key}", Self::PREFIX),
-            value: Some(value),
+            value,
             description,
+        };
+        let entry = |key: &str, value: String, description: &'static str| {
+            optional(key, Some(value), description)
         };
         vec![
             entry(
@@ -84,6 +167,26 @@ impl ExtensionOptions for VectileOptions {
                 "row_group_rows",
                 self.row_group_rows.to_string(),
                 "Rows per row group of files written",
+            ),
+            entry(
+                "gpu",
+                self.gpu.to_string(),
+                "Whether queries run on the GPU: auto, where it pays; off; require, or fail",
+            ),
+            optional(
+                "gpu.memory_limit",
+                self.gpu_memory_limit.map(|limit| limit.to_string()),
+                "The most bytes of columns to keep on the GPU",
+            ),
+            optional(
+                "gpu.host_memory_limit",
+                self.gpu_host_memory_limit.map(|limit| limit.to_string()),
+                "The most bytes of columns to keep in host memory for the GPU",
+            ),
+            entry(
+                "gpu.min_rows",
+                self.gpu_min_rows.to_string(),
+                "Rows of a scan from which on vectile.gpu = auto uses the GPU",
             ),
         ]
     }
@@ -207,10 +310,28 @@ mod tests {
             ("row_group_rows", "0"),
             ("verify_checksums", "maybe"),
             ("gpus", "1"),
+            ("gpu", "maybe"),
+            ("gpu.memory_limit", "much"),
+            ("gpu.host_memory_limit", "-1"),
         ] {
             let error = config.set(&format!("vectile.{key}"), value).unwrap_err();
             assert!(error.to_string().contains(key), "{error}");
         }
+    }
+
+    #[test]
+    fn a_setting_may_have_settings_below_it() {
+        let mut config = ConfigOptions::new();
+        config.extensions.insert(VectileOptions::default());
+        config.set("vectile.gpu", "Require").unwrap();
+        config.set("vectile.gpu.memory_limit", "4G").unwrap();
+        config.set("vectile.gpu.host_memory_limit", "2g").unwrap();
+        config.set("vectile.gpu.min_rows", "10").unwrap();
+        let options = VectileOptions::of(&config);
+        assert_eq!(options.gpu, GpuMode::Require);
+        assert_eq!(options.gpu_memory_limit, Some(4 << 30));
+        assert_eq!(options.gpu_host_memory_limit, Some(2 << 30));
+        assert_eq!(options.gpu_min_rows, 10);
     }
 
     #[test]

@@ -11,9 +11,11 @@ use datafusion::datasource::listing::{
 use datafusion::datasource::listing_table_factory::ListingTableFactory;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::SortExpr;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{DataFrame, SessionContext};
 
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
+use crate::gpu::{Gpu, insert_rule};
 use crate::options::VectileOptions;
 
 /// The key of the table factory, and the word after `STORED AS`.
@@ -25,8 +27,22 @@ const FILE_TYPE: &str = "VECTILE";
 ///
 /// None today; what DataFusion says when it refuses a registration.
 pub fn register(ctx: &SessionContext) -> Result<()> {
+    register_with_gpu(ctx, Gpu::of_machine())
+}
+
+/// As [`register`], with another GPU than the machine's first, or none.
+///
+/// # Errors
+///
+/// As [`register`].
+pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     let state = ctx.state_ref();
     let mut state = state.write();
+    let mut rules = state.physical_optimizers().to_vec();
+    insert_rule(&mut rules, gpu);
+    *state = SessionStateBuilder::new_from_existing(state.clone())
+        .with_physical_optimizer_rules(rules)
+        .build();
     state.register_file_format(Arc::new(VectileFormatFactory), true)?;
     state
         .table_factories_mut()
@@ -40,7 +56,8 @@ pub fn register(ctx: &SessionContext) -> Result<()> {
 
 /// Registers everything in a session that is being built.
 pub trait VectileSessionStateBuilderExt {
-    /// As [`register`]. Call it after `with_config` and `with_file_formats`, which would undo it.
+    /// As [`register`]. Call it after `with_config`, `with_file_formats` and
+    /// `with_physical_optimizer_rules`, which would undo it.
     fn with_vectile(self) -> Self;
 }
 
@@ -56,6 +73,10 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
         if extensions.get::<VectileOptions>().is_none() {
             extensions.insert(VectileOptions::default());
         }
+        let optimizer = self
+            .physical_optimizers()
+            .get_or_insert_with(PhysicalOptimizer::new);
+        insert_rule(&mut optimizer.rules, Gpu::of_machine());
         self.with_table_factory(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()))
     }
 }

@@ -35,6 +35,7 @@ use object_store::ObjectStore;
 use vectile_file::ReadOptions;
 
 use crate::filters;
+use crate::gpu::{GpuMetrics, GpuScan};
 use crate::metrics::ScanMetrics;
 use crate::opener::VectileOpener;
 use crate::options::VectileOptions;
@@ -59,6 +60,10 @@ pub struct VectileSource {
     memory: Arc<dyn MemoryPool>,
     batch_size: Option<usize>,
     metrics: ExecutionPlanMetricsSet,
+    /// What the GPU does of it.
+    gpu: Option<GpuScan>,
+    /// Why that is nothing, where there is a GPU.
+    gpu_note: Option<Arc<str>>,
 }
 
 /// Whether a hash join can compute the least and greatest key of this type. Where it cannot,
@@ -110,6 +115,8 @@ impl VectileSource {
             memory: Arc::new(UnboundedMemoryPool::default()),
             batch_size: None,
             metrics: ExecutionPlanMetricsSet::new(),
+            gpu: None,
+            gpu_note: None,
         }
     }
 
@@ -123,6 +130,63 @@ impl VectileSource {
     /// Uses these settings.
     pub fn with_options(mut self, options: VectileOptions) -> Self {
         self.options = options;
+        self
+    }
+
+    /// Opens the files of one partition.
+    pub(crate) fn opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+        metrics: ScanMetrics,
+    ) -> VectileOpener {
+        let adapters = config.expr_adapter_factory.clone();
+        VectileOpener {
+            store,
+            footers: self.footers.clone(),
+            memory: Arc::clone(&self.memory),
+            table: self.table.clone(),
+            predicate: self.predicate.clone(),
+            projection: self.projection.clone(),
+            adapters: adapters.unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory)),
+            order: self.order.clone(),
+            pushdown_filters: self.pushdown_filters,
+            read_options: ReadOptions {
+                verify_checksums: self.options.verify_checksums,
+            },
+            batch_size: self.batch_size.unwrap_or(8192).max(1),
+            limit: config.limit,
+            partition,
+            metrics,
+            gpu: self.gpu.clone().map(|gpu| {
+                let metrics = GpuMetrics::new(&self.metrics, partition);
+                (gpu, metrics)
+            }),
+        }
+    }
+
+    /// Whether the scan evaluates its predicate; otherwise it only prunes by it.
+    pub(crate) fn evaluates_filters(&self) -> bool {
+        self.pushdown_filters
+    }
+
+    /// This, pruning by another predicate over the table's schema.
+    pub(crate) fn pruning_by(mut self, predicate: Option<Arc<dyn PhysicalExpr>>) -> Self {
+        self.predicate = predicate;
+        self.pushdown_filters = true;
+        self
+    }
+
+    /// This, with its filters evaluated on the GPU.
+    pub(crate) fn with_gpu(mut self, gpu: GpuScan) -> Self {
+        self.gpu = Some(gpu);
+        self
+    }
+
+    /// Notes, for `EXPLAIN`, why the scan does not run on the GPU.
+    pub(crate) fn with_gpu_note(mut self, note: impl Into<Arc<str>>) -> Self {
+        self.gpu_note = Some(note.into());
         self
     }
 
@@ -163,25 +227,13 @@ impl FileSource for VectileSource {
         base_config: &FileScanConfig,
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
-        let adapters = base_config.expr_adapter_factory.clone();
-        Ok(Arc::new(VectileOpener {
-            store: object_store,
-            footers: self.footers.clone(),
-            memory: Arc::clone(&self.memory),
-            table: self.table.clone(),
-            predicate: self.predicate.clone(),
-            projection: self.projection.clone(),
-            adapters: adapters.unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory)),
-            order: self.order.clone(),
-            pushdown_filters: self.pushdown_filters,
-            read_options: ReadOptions {
-                verify_checksums: self.options.verify_checksums,
-            },
-            batch_size: self.batch_size.unwrap_or(8192).max(1),
-            limit: base_config.limit,
+        let metrics = ScanMetrics::new(&self.metrics, partition);
+        Ok(Arc::new(self.opener(
+            object_store,
+            base_config,
             partition,
-            metrics: ScanMetrics::new(&self.metrics, partition),
-        }))
+            metrics,
+        )))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -212,16 +264,21 @@ impl FileSource for VectileSource {
     }
 
     fn fmt_extra(&self, t: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
-        let Some(predicate) = &self.predicate else {
-            return self.fmt_order(t, f);
-        };
-        match t {
-            DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                self.fmt_predicate(predicate, f)?;
-                self.fmt_order(t, f)
-            }
-            DisplayFormatType::TreeRender => {
+        match (t, &self.predicate) {
+            (DisplayFormatType::TreeRender, Some(predicate)) => {
                 writeln!(f, "predicate={}", fmt_sql(predicate.as_ref()))
+            }
+            (DisplayFormatType::TreeRender, None) => Ok(()),
+            (DisplayFormatType::Default | DisplayFormatType::Verbose, predicate) => {
+                if let Some(predicate) = predicate {
+                    self.fmt_predicate(predicate, f)?;
+                }
+                self.fmt_order(f)?;
+                match (&self.gpu, &self.gpu_note) {
+                    (Some(gpu), _) => write!(f, ", gpu={gpu}"),
+                    (None, Some(note)) => write!(f, ", not_on_gpu={note}"),
+                    (None, None) => Ok(()),
+                }
             }
         }
     }
@@ -277,10 +334,17 @@ impl FileSource for VectileSource {
         if new.is_empty() {
             return Ok(answer);
         }
+        // What the GPU evaluates is known when it is put there; dynamic filters may come later.
+        let dynamic = |filter: &Arc<dyn PhysicalExpr>| {
+            let filter = filter.downcast_ref::<DynamicFilterPhysicalExpr>();
+            filter.is_some()
+        };
+        let gpu = self.gpu.clone().filter(|_| new.iter().all(dynamic));
         let predicate = conjunction(self.predicate.iter().cloned().chain(new));
         let source = Self {
             predicate: Some(predicate),
             pushdown_filters,
+            gpu,
             ..self.clone()
         };
         Ok(answer.with_updated_node(Arc::new(source)))
@@ -365,13 +429,10 @@ impl FileSource for VectileSource {
 }
 
 impl VectileSource {
-    fn fmt_order(&self, t: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+    fn fmt_order(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Some(RowGroupOrder { order, reversed }) = &self.order else {
             return Ok(());
         };
-        if let DisplayFormatType::TreeRender = t {
-            return Ok(());
-        }
         write!(f, ", row_group_order=[{order}]")?;
         match reversed {
             true => f.write_str(", reversed=true"),

@@ -26,8 +26,10 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{BoxStream, StreamExt, try_unfold};
 use vectile_encodings::VECTOR_LEN;
 
+use crate::conjunct::Role;
 use crate::fetch::{Group, Request, ScanFile, columns_of};
 use crate::filters::Filters;
+use crate::gpu::Selector;
 use crate::output::Output;
 use crate::projection::{Projection, Rows};
 
@@ -39,6 +41,8 @@ pub(crate) struct Scan {
     file: Arc<ScanFile>,
     filters: Filters,
     projection: Projection,
+    /// Evaluates the query's filters, if it is not for the scan to do.
+    gpu: Option<Arc<Selector>>,
     /// Row groups not yet asked for.
     queue: VecDeque<usize>,
     prefetch: Option<SpawnedTask<Result<Option<Group>>>>,
@@ -58,6 +62,8 @@ pub(crate) struct ScanParts {
     pub(crate) file: Arc<ScanFile>,
     pub(crate) filters: Filters,
     pub(crate) projection: Projection,
+    /// Evaluates the query's filters, if it is not for the scan to do.
+    pub(crate) gpu: Option<Arc<Selector>>,
     /// The row groups, in the order to scan them.
     pub(crate) row_groups: Vec<usize>,
     /// Rows per batch.
@@ -77,6 +83,7 @@ impl Scan {
             file: parts.file,
             filters: parts.filters,
             projection: parts.projection,
+            gpu: parts.gpu,
             queue: parts.row_groups.into(),
             prefetch: None,
             group: None,
@@ -151,7 +158,7 @@ impl Scan {
     /// Whether a limit may leave something for the row group after `group`.
     fn wants_more_than(&self, group: &Group) -> bool {
         match self.output.remaining() {
-            Some(remaining) => remaining > group.rows || !group.conjuncts.is_empty(),
+            Some(remaining) => remaining > group.candidates || !group.conjuncts.is_empty(),
             None => true,
         }
     }
@@ -167,7 +174,16 @@ impl Scan {
                 continue;
             }
             let conjuncts = self.filters.for_row_group(row_group)?;
-            let payload = match conjuncts.is_empty() || self.survivors_expected {
+            let gpu = self.gpu.as_ref().filter(|gpu| {
+                let open = conjuncts
+                    .iter()
+                    .any(|conjunct| conjunct.role == Role::Exact);
+                open || gpu.projects()
+            });
+            let gpu = gpu.map(|gpu| (Arc::clone(gpu), Arc::clone(self.projection.schema())));
+            // The GPU says whether there are survivors before anything else is read.
+            let expected = conjuncts.is_empty() || self.survivors_expected || gpu.is_some();
+            let payload = match expected {
                 true => self.projection.columns.clone(),
                 false => Vec::new(),
             };
@@ -186,6 +202,7 @@ impl Scan {
                 generation,
                 payload,
                 reservation,
+                gpu,
             };
             let load = Group::load(Arc::clone(&self.file), request);
             return Ok(Some(SpawnedTask::spawn(load)));
@@ -202,9 +219,23 @@ impl Scan {
         let mut conjuncts = self.filters.for_row_group(group.row_group)?;
         conjuncts.retain(|conjunct| {
             let mut columns = conjunct.columns.iter();
-            columns.all(|&column| group.columns.has(column))
+            let read = columns.all(|&column| group.columns.has(column));
+            read && (group.is_open() || conjunct.role != Role::Exact)
         });
         group.conjuncts = conjuncts;
+        Ok(())
+    }
+
+    /// Puts out what the GPU made of a row group.
+    async fn put_out(&mut self, mut batch: RecordBatch) -> Result<()> {
+        if let Some(remaining) = self.output.remaining() {
+            batch = batch.slice(0, remaining.min(batch.num_rows()));
+        }
+        self.decoded.try_resize(batch.get_array_memory_size())?;
+        self.output.push(batch)?;
+        if self.filters.can_change() {
+            self.output.flush()?;
+        }
         Ok(())
     }
 
@@ -215,6 +246,9 @@ impl Scan {
         };
         if self.filters.refresh() && self.filters.exclude_now(group.row_group) {
             return Ok(());
+        }
+        if let Some(batch) = group.batch.take() {
+            return self.put_out(batch).await;
         }
         self.relower(&mut group)?;
         group.conjuncts.retain(|conjunct| conjunct.pays());

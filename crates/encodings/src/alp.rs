@@ -32,6 +32,7 @@ use crate::bitpack::Mask;
 use crate::error::{Result, ensure};
 use crate::float::{self, Float, SAMPLES, nearest_integer};
 use crate::ints::{self, Ints, Scratch};
+use crate::layout;
 use crate::patches::{Patches, PatchesWriter};
 use crate::residuals::bit_length;
 use crate::selection::{Selection, set_bit};
@@ -149,6 +150,16 @@ impl<F: Float> Factors<F> {
         same & (integer.wrapping_add(self.limit) as u64 <= 2 * self.limit as u64)
     }
 
+    /// The smallest and the largest integer whose floats have a key in `low..=high`; there are none
+    /// if they cross.
+    fn range(self, low: i64, high: i64) -> (i64, i64) {
+        let last = match high.checked_add(1) {
+            Some(above) => self.first_at_least(above) - 1,
+            None => self.limit,
+        };
+        (self.first_at_least(low), last)
+    }
+
     /// The smallest integer whose float's key is at least `key`; `limit + 1` if there is none.
     ///
     /// Floats ascend with their integers, so this is a search with a good first guess: the nearest
@@ -179,6 +190,21 @@ impl<F: Float> Factors<F> {
             step = (step * 2).min(2 * self.limit + 2);
         }
     }
+}
+
+/// The integers of a scale whose floats have a key in `low..=high`, `Some(None)` if there are none;
+/// `None` if the type has no such scale.
+pub(crate) fn integer_range<F: Float>(
+    exponent: u8,
+    factor: u8,
+    low: i64,
+    high: i64,
+) -> Option<Option<(i64, i64)>> {
+    if factor > exponent || exponent > max_exponent::<F>() {
+        return None;
+    }
+    let (first, last) = Scale { exponent, factor }.factors::<F>().range(low, high);
+    Some((low <= high && first <= last).then_some((first, last)))
 }
 
 /// Appends `values`.
@@ -361,6 +387,16 @@ impl Alp {
         format!("alp({})", self.integers.describe())
     }
 
+    pub fn layout(&self) -> layout::Values<'_> {
+        layout::Values::Alp {
+            reference: self.reference,
+            exponents: &self.exponents,
+            factors: &self.factors,
+            integers: layout::Sequence::new(&self.integers),
+            exceptions: layout::PatchList::new(&self.exceptions),
+        }
+    }
+
     fn scale(&self, vector: usize) -> Scale {
         Scale {
             exponent: self.exponents.get(vector).map_or(0, |e| *e),
@@ -416,11 +452,7 @@ impl Alp {
         out: &mut Mask,
     ) -> Result<()> {
         let factors: Factors<F> = self.scale(vector).factors();
-        let first = factors.first_at_least(low);
-        let last = match high.checked_add(1) {
-            Some(above) => factors.first_at_least(above) - 1,
-            None => factors.limit,
-        };
+        let (first, last) = factors.range(low, high);
         if low > high || first > last || last < self.reference {
             out.fill(0);
         } else {

@@ -18,6 +18,7 @@ use crate::bitpack::Mask;
 use crate::error::{Result, ensure};
 use crate::float::{self, Float};
 use crate::ints::{self, Ints};
+use crate::layout;
 use crate::patches::{Patches, PatchesWriter};
 use crate::residuals::{Residuals, ResidualsWriter, bit_length};
 use crate::selection::{Selection, set_bit};
@@ -194,6 +195,16 @@ impl AlpRd {
 
     pub fn describe(&self) -> String {
         format!("alp_rd({})", self.indices.describe())
+    }
+
+    pub fn layout(&self) -> layout::Values<'_> {
+        layout::Values::AlpRd {
+            right_width: self.right_width,
+            lefts: self.lefts,
+            indices: layout::Sequence::new(&self.indices),
+            rights: layout::Packed::new(&self.rights),
+            exceptions: layout::PatchList::new(&self.exceptions),
+        }
     }
 
     /// The selected values.

@@ -27,6 +27,7 @@ use crate::error::{Error, Result, corrupt, ensure};
 use crate::float::Float;
 use crate::integers::{self, Integers, Offsets, class_of};
 use crate::ints;
+use crate::layout::{self, Layout, Nulls};
 use crate::nested::{self, Nested};
 use crate::plain::{self, Plain};
 use crate::predicate::{self, Predicate};
@@ -502,6 +503,24 @@ impl Column {
             Values::Strings(strings) => strings.describe(),
             Values::Nested(nested) => nested.describe(),
             _ => self.encoding().to_string(),
+        }
+    }
+
+    /// What is in which buffer, for decoders that run elsewhere.
+    pub fn layout(&self) -> Layout<'_> {
+        let values = match &self.body.values {
+            Values::AllNull => layout::Values::AllNull,
+            Values::Constant(value) => layout::Values::Constant(value),
+            Values::Plain(plain) => plain.layout(),
+            Values::Integers(integers, _) => integers.layout(),
+            Values::Dict(dict) => dict.layout(),
+            Values::Alp(alp) => alp.layout(),
+            Values::AlpRd(alp_rd) => alp_rd.layout(),
+            Values::Strings(_) | Values::Nested(_) => layout::Values::Other,
+        };
+        Layout {
+            validity: Nulls::new(&self.body.validity),
+            values,
         }
     }
 

@@ -83,9 +83,21 @@ impl Delta {
         })
     }
 
+    pub fn base(&self, vector: usize) -> u64 {
+        u64_at(&self.bases, vector)
+    }
+
+    pub fn smallest(&self, vector: usize) -> u64 {
+        u64_at(&self.smallests, vector)
+    }
+
+    pub fn residuals(&self) -> &Residuals {
+        &self.residuals
+    }
+
     pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
-        let base = T::Sum::truncate(u64_at(&self.bases, vector));
-        let smallest = T::Sum::truncate(u64_at(&self.smallests, vector));
+        let base = T::Sum::truncate(self.base(vector));
+        let smallest = T::Sum::truncate(self.smallest(vector));
         let mut sums = [T::Sum::default(); VECTOR_LEN];
         if self.residuals.width(vector) <= 32 && !self.residuals.has_patches(vector) {
             let mut words = [0; VECTOR_LEN];

@@ -22,6 +22,7 @@ use crate::class::{self, Class};
 use crate::column::{self, Column};
 use crate::error::{Error, Result, ensure};
 use crate::ints::{self, Ints, Scratch};
+use crate::layout;
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter};
@@ -209,6 +210,13 @@ impl Dict {
 
     pub fn describe(&self) -> String {
         format!("dict({}, {})", self.codes.describe(), self.entries_encoding)
+    }
+
+    pub fn layout(&self) -> layout::Values<'_> {
+        layout::Values::Dictionary {
+            entries: &self.entries,
+            codes: layout::Sequence::new(&self.codes),
+        }
     }
 
     pub fn entries(&self) -> &ArrayRef {

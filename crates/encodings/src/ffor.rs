@@ -63,8 +63,16 @@ impl Ffor {
         })
     }
 
+    pub fn base(&self, vector: usize) -> u64 {
+        u64_at(&self.bases, vector)
+    }
+
+    pub fn residuals(&self) -> &Residuals {
+        &self.residuals
+    }
+
     pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
-        let base = reference.plus(u64_at(&self.bases, vector));
+        let base = reference.plus(self.base(vector));
         if self.residuals.width(vector) <= 32 {
             let mut words = [0; VECTOR_LEN];
             self.residuals.unpack_words(vector, &mut words);
@@ -91,7 +99,7 @@ impl Ffor {
     ) {
         let vector = selected.vector;
         if selected.count == VECTOR_LEN {
-            let base = reference.plus(u64_at(&self.bases, vector));
+            let base = reference.plus(self.base(vector));
             self.residuals.append_plus(vector, base, out);
         } else if self.residuals.has_patches(vector) || self.residuals.width(vector) > 32 {
             self.decode(vector, reference, &mut scratch.values);
@@ -100,7 +108,7 @@ impl Ffor {
             selected.for_each(|row| out.push(self.get(vector, row, reference)));
         } else {
             // words are narrower than most values: only those selected are widened
-            let base = reference.plus(u64_at(&self.bases, vector));
+            let base = reference.plus(self.base(vector));
             let words = &mut scratch.words;
             self.residuals.unpack_words(vector, words);
             selected.for_each(|row| out.push(base.plus(u64::from(words[row]))));
@@ -111,12 +119,12 @@ impl Ffor {
     #[inline]
     fn get<T: Word>(&self, vector: usize, row: usize, reference: T) -> T {
         reference
-            .plus(u64_at(&self.bases, vector))
+            .plus(self.base(vector))
             .plus(self.residuals.get(vector, row))
     }
 
     pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) {
-        let base = u64_at(&self.bases, vector);
+        let base = self.base(vector);
         if high < base {
             out.fill(0);
         } else {

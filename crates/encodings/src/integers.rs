@@ -15,6 +15,7 @@ use crate::bitpack::Mask;
 use crate::class::{self, Class, Native, Wide, match_class};
 use crate::error::Result;
 use crate::ints::{Ints, Scratch};
+use crate::layout;
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::validity::Bits;
@@ -120,6 +121,13 @@ impl Integers {
             reference: reader.i128()?,
             ints: Ints::parse(reader, len)?,
         })
+    }
+
+    pub fn layout(&self) -> layout::Values<'_> {
+        layout::Values::Integers {
+            reference: self.reference,
+            offsets: layout::Sequence::new(&self.ints),
+        }
     }
 
     /// The selected values as an array of `data_type`, of class `class`.

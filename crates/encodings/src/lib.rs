@@ -48,6 +48,7 @@ mod float;
 mod fsst;
 mod integers;
 mod ints;
+pub mod layout;
 mod nested;
 mod patches;
 mod plain;

@@ -12,6 +12,7 @@ use arrow::datatypes::DataType;
 use crate::VECTOR_LEN;
 use crate::class;
 use crate::error::{Error, Result};
+use crate::layout;
 use crate::selection::Selection;
 use crate::wire::{ChunkReader, ChunkWriter};
 
@@ -52,6 +53,10 @@ impl Plain {
             width,
             values: reader.buffer_of(len.saturating_mul(width), "plain")?,
         })
+    }
+
+    pub fn layout(&self) -> layout::Values<'_> {
+        layout::Values::Plain(self.width, &self.values)
     }
 
     pub fn select(

@@ -168,7 +168,18 @@ impl Residuals {
         self.widths.get(vector).map_or(0, |w| usize::from(*w))
     }
 
-    fn packed(&self, vector: usize) -> &[u8] {
+    /// The patches.
+    pub fn patch_list(&self) -> &Patches {
+        &self.patches
+    }
+
+    /// The packed words of all vectors.
+    pub fn all_packed(&self) -> &Buffer {
+        &self.packed
+    }
+
+    /// The packed words of a vector.
+    pub fn packed(&self, vector: usize) -> &[u8] {
         let line = |i: usize| {
             self.offsets
                 .get(i)

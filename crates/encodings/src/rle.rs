@@ -76,6 +76,20 @@ impl Rle {
         })
     }
 
+    pub fn num_vectors(&self) -> usize {
+        self.len.div_ceil(VECTOR_LEN)
+    }
+
+    /// Calls `visit` with the rows in the vector and the value of each run of `vector`.
+    pub fn visit_runs(
+        &self,
+        vector: usize,
+        runs: &mut Runs<u64>,
+        visit: &mut dyn FnMut(Range<usize>, u64),
+    ) -> Result<()> {
+        self.for_each_run(vector, 0, runs, visit)
+    }
+
     pub fn describe(&self) -> String {
         format!(
             "rle({}, {})",

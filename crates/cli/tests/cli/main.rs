@@ -2,6 +2,7 @@
 
 mod convert;
 mod demo;
+mod device;
 mod generate;
 mod inspect;
 mod interrupt;

@@ -4,6 +4,8 @@ mod dynamic;
 mod errors;
 mod explain;
 mod filters;
+mod gpu;
+mod gpu_plans;
 mod projection;
 mod statistics;
 mod support;

@@ -1,0 +1,106 @@
+//! Kernel times over columns that are resident on the device, beside the time that reading their
+//! bytes takes.
+//!
+//! ```text
+//! kernels [PART]... [--json FILE] [--data DIRECTORY]
+//! ```
+//!
+//! Without the name of a part all run, in this order:
+//!
+//! | part | what |
+//! | --- | --- |
+//! | `ffor` | filter and count, integers of 1 to 32 bits, dates, decimals |
+//! | `alp` | filter and count, floats with 0 to 50 exceptions a vector |
+//! | `others` | filter and count over `delta`, `rle`, `dict`; sums |
+//! | `columns` | 1 to 10 columns of predicates |
+//! | `real` | the numbers of the sample tables in `DIRECTORY`: filter, and full decompression |
+//! | `values` | full decompression; selected rows returned to the host |
+//! | `q6` | TPC-H Q6 over 600 million rows, on the device and from host memory |
+//! | `first` | the first query of a process: no kernel cached, cached on disk, in memory |
+//!
+//! Every answer is checked. `FILE` gets a line of JSON for each case, for `plot.py`.
+
+mod alp;
+mod bench;
+mod bounds;
+mod columns;
+mod data;
+mod ffor;
+mod first;
+mod others;
+mod q6;
+mod real;
+mod values;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bench::{Bench, Result};
+
+type Part = (&'static str, fn(&mut Bench, &Options) -> Result<()>);
+
+const PARTS: [Part; 8] = [
+    ("ffor", |bench, _| ffor::run(bench)),
+    ("alp", |bench, _| alp::run(bench)),
+    ("others", |bench, _| others::run(bench)),
+    ("columns", |bench, _| columns::run(bench)),
+    ("real", |bench, options| real::run(bench, &options.data)),
+    ("values", |bench, _| values::run(bench)),
+    ("q6", |bench, _| q6::run(bench)),
+    ("first", |bench, _| first::run(bench)),
+];
+
+struct Options {
+    parts: Vec<String>,
+    json: Option<PathBuf>,
+    data: PathBuf,
+}
+
+impl Options {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<Self> {
+        let mut options = Options {
+            parts: vec![],
+            json: None,
+            data: PathBuf::from("data/nycflights13"),
+        };
+        while let Some(arg) = args.next() {
+            let mut path = || args.next().ok_or(format!("{arg} lacks a path"));
+            match arg.as_str() {
+                "--json" => options.json = Some(path()?.into()),
+                "--data" => options.data = path()?.into(),
+                part if PARTS.iter().any(|(name, _)| *name == part) => options.parts.push(arg),
+                _ => return Err(format!("{arg}: no such part or option").into()),
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, part: &str) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
+    }
+}
+
+fn run() -> Result<()> {
+    if env::args().nth(1).as_deref() == Some(first::CHILD) {
+        return first::child();
+    }
+    let options = Options::parse(env::args().skip(1))?;
+    let mut bench = Bench::open(options.json.as_deref())?;
+    for (name, part) in PARTS {
+        if options.wants(name) {
+            part(&mut bench, &options)?;
+        }
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A CPU in the place of a GPU, for tests: [`CpuDevice`] runs the very CUDA C++ that is generated for
+//! a GPU, one fiber per CUDA thread, behind [`vectile_gpu::Driver`].
+//!
+//! A kernel is compiled by the machine's C++ compiler between the two headers of `shim/`, which stand
+//! for what a CUDA compiler predefines, and is kept on disk by the hash of all that. It must
+//!
+//! - include nothing outside `#ifndef CUCPU`, and have its own typedefs;
+//! - take one struct of 64-bit words, by value, and be `extern "C"`;
+//! - get dynamic shared memory by `DYN_SHARED(T, name)`, which the shim defines here;
+//! - leave out `__activemask` and inline PTX, and call `__nanosleep` where it spins.
+//!
+//! What is found is more than wrong answers: lanes that wait for each other forever, masks that do not
+//! fit, barriers that are missing (under some [seed](CpuDevice::with_seed)), copies outside of
+//! allocated memory, and, under [sanitizers](run_sanitized_self), each access of a kernel outside of
+//! its memory and undefined behaviour. New memory is filled with `0xCD`, and so is shared memory when
+//! a block starts.
+//!
+//! Not found are races inside one step of a warp. Nothing here says how fast a GPU would be: 10^4 to
+//! 10^6 values are right for a test.
+
+mod compile;
+mod memory;
+mod sanitize;
+mod stream;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vectile_gpu::{Compiled, DeviceInfo, Driver, Error, Result, Stream};
+
+use crate::compile::Compiler;
+use crate::memory::Memory;
+use crate::stream::CpuStream;
+
+pub use sanitize::{run_sanitized_self, sanitized, sanitized_self};
+
+/// Bytes of device memory, unless told otherwise.
+const DEFAULT_MEMORY: u64 = 4 << 30;
+
+/// Few, so that grids stay small.
+const MULTIPROCESSORS: u32 = 2;
+
+/// As the smallest GPUs that kernels are made for.
+const SHARED_MEMORY: u32 = 64 << 10;
+
+/// A device that runs kernels on the calling thread.
+#[derive(Debug)]
+pub struct CpuDevice {
+    info: DeviceInfo,
+    compiler: Compiler,
+    shared: Arc<Shared>,
+}
+
+/// What a device and its streams have in common.
+#[derive(Debug)]
+struct Shared {
+    device: Memory,
+    host: Memory,
+    seed: AtomicU64,
+    /// Calls until the one that fails, counting it; 0: none does.
+    calls_to_fault: AtomicU64,
+}
+
+impl CpuDevice {
+    /// A device with 4 GiB of memory, whose threads run in order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] without a C++ compiler (`CXX`, or else `c++`), and on machines other
+    /// than Linux on x86-64.
+    pub fn new() -> Result<Self> {
+        if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+            return Err(Error::Unavailable(
+                "kernels run on the CPU under Linux on x86-64 only".into(),
+            ));
+        }
+        Ok(Self {
+            info: DeviceInfo {
+                ordinal: 0,
+                name: "CPU shim".into(),
+                capability: (0, 0),
+                memory: DEFAULT_MEMORY,
+                multiprocessors: MULTIPROCESSORS,
+                shared_memory: SHARED_MEMORY,
+            },
+            compiler: Compiler::new()?,
+            shared: Arc::new(Shared {
+                device: Memory::new(DEFAULT_MEMORY),
+                host: Memory::new(u64::MAX),
+                seed: AtomicU64::new(0),
+                calls_to_fault: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// With so many bytes of device memory: [`Driver::allocate`] fails where they do not suffice.
+    #[must_use]
+    pub fn with_memory(mut self, bytes: u64) -> Self {
+        self.info.memory = bytes;
+        self.shared.device.set_limit(bytes);
+        self
+    }
+
+    /// With so many multiprocessors instead of two.
+    #[must_use]
+    pub fn with_multiprocessors(mut self, count: u32) -> Self {
+        self.info.multiprocessors = count;
+        self
+    }
+
+    /// With this order of threads, see [`CpuDevice::set_seed`].
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        self.set_seed(seed);
+        self
+    }
+
+    /// With this folder for compiled kernels, instead of `cpu-kernels` beside the running program
+    /// (which for tests is in cargo's target folder). Code is loaded from it: nobody else should be
+    /// able to write to it.
+    #[must_use]
+    pub fn with_cache(mut self, folder: impl AsRef<Path>) -> Self {
+        self.compiler.cache = PathBuf::from(folder.as_ref());
+        self
+    }
+
+    /// The order in which threads of a block run from the next launch on. 0: in order; 1: in reverse;
+    /// any other: a random order, that is another one after each barrier or warp operation.
+    pub fn set_seed(&self, seed: u64) {
+        self.shared.seed.store(seed, Ordering::Relaxed);
+    }
+
+    /// Makes the `n`-th following call fail that allocates, copies, fills, launches or synchronizes,
+    /// once, with [`Error::Driver`]; 0 takes that back. Raising `n` until no fault happens visits
+    /// every place where a driver can fail.
+    pub fn fail_after(&self, n: u64) {
+        self.shared.calls_to_fault.store(n, Ordering::Relaxed);
+    }
+
+    /// Whether the fault asked for by [`CpuDevice::fail_after`] is still to come.
+    pub fn fault_pending(&self) -> bool {
+        self.shared.calls_to_fault.load(Ordering::Relaxed) > 0
+    }
+
+    /// Bytes of device memory that are allocated now: 0 once everything was given back.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.shared.device.allocated_bytes()
+    }
+
+    /// Bytes that are allocated now by [`Driver::allocate_host`].
+    pub fn allocated_host_bytes(&self) -> u64 {
+        self.shared.host.allocated_bytes()
+    }
+}
+
+impl Shared {
+    /// Fails where [`CpuDevice::fail_after`] wants that.
+    fn enter(&self, call: &'static str) -> Result<()> {
+        let count = &self.calls_to_fault;
+        let step = |calls: u64| calls.checked_sub(1);
+        if count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step) == Ok(1) {
+            return Err(driver_error(call, "a fault that was asked for"));
+        }
+        Ok(())
+    }
+}
+
+fn driver_error(call: &'static str, reason: impl Into<String>) -> Error {
+    let reason = reason.into();
+    Error::Driver { call, reason }
+}
+
+impl Driver for CpuDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn free_memory(&self) -> Result<u64> {
+        Ok(self.shared.device.free_bytes())
+    }
+
+    fn compile(&self, source: &str, name: &str) -> Result<Compiled> {
+        self.compiler.compile(source, name)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64> {
+        self.shared.enter("allocate")?;
+        self.shared.device.allocate(bytes)
+    }
+
+    unsafe fn free(&self, address: u64) {
+        self.shared.device.free(address);
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Result<*mut u8> {
+        self.shared.enter("allocate_host")?;
+        let address = self.shared.host.allocate(bytes)?;
+        Ok(address as *mut u8)
+    }
+
+    unsafe fn free_host(&self, address: *mut u8) {
+        self.shared.host.free(address as u64);
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>> {
+        Ok(Box::new(CpuStream::new(Arc::clone(&self.shared))))
+    }
+}

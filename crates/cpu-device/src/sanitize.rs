@@ -1,0 +1,77 @@
+//! Tests under the address sanitizer and the one for undefined behaviour.
+
+use std::process::{Command, Output};
+
+use vectile_gpu::{Error, Result};
+
+use crate::compile::compiler_program;
+
+/// Set to `1`, kernels are compiled with sanitizers.
+const VARIABLE: &str = "VECTILE_CPU_DEVICE_SANITIZE";
+
+/// Leaks of the test program are not the question.
+const ASAN_OPTIONS: &str =
+    "detect_leaks=0:detect_stack_use_after_return=0:allocator_may_return_null=1";
+
+/// Whether kernels of this process are compiled with sanitizers.
+pub fn sanitized() -> bool {
+    std::env::var(VARIABLE).is_ok_and(|value| value == "1")
+}
+
+/// Runs the test `test` of the running test program once more, in a process where kernels are
+/// compiled with sanitizers, and panics with their report unless it passes. Does nothing within such
+/// a process, so a test may name itself.
+///
+/// # Errors
+///
+/// [`Error::Unavailable`] where the C++ compiler has no address sanitizer (that of GCC is needed).
+pub fn run_sanitized_self(test: &str) -> Result<()> {
+    if sanitized() {
+        return Ok(());
+    }
+    let output = sanitized_self(test)?;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "{test} under sanitizers: {}\n{stdout}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr),
+    );
+    Ok(())
+}
+
+/// As [`run_sanitized_self`], whatever comes out.
+///
+/// # Errors
+///
+/// As [`run_sanitized_self`].
+pub fn sanitized_self(test: &str) -> Result<Output> {
+    let program = std::env::current_exe().map_err(|error| unavailable(&error))?;
+    Command::new(program)
+        .args([test, "--exact", "--nocapture", "--include-ignored"])
+        .env("LD_PRELOAD", sanitizer_library()?)
+        .env("ASAN_OPTIONS", ASAN_OPTIONS)
+        .env("UBSAN_OPTIONS", "print_stacktrace=1")
+        .env(VARIABLE, "1")
+        .output()
+        .map_err(|error| unavailable(&error))
+}
+
+/// The run time of the address sanitizer, which must be loaded before all else.
+fn sanitizer_library() -> Result<String> {
+    let output = Command::new(compiler_program())
+        .arg("-print-file-name=libasan.so")
+        .output()
+        .map_err(|error| unavailable(&error))?;
+    let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    // A name without a folder is the compiler's way to say that it knows none.
+    if path.contains('/') {
+        Ok(path)
+    } else {
+        Err(unavailable(&"no libasan.so"))
+    }
+}
+
+fn unavailable(reason: &dyn std::fmt::Display) -> Error {
+    Error::Unavailable(format!("address sanitizer of the C++ compiler: {reason}"))
+}

@@ -1,0 +1,442 @@
+//! Row groups on their way to the device.
+//!
+//! ```text
+//!  files ── footers, zone maps ──▶ row groups ──┬── columns in memory ───────▶ one batch, at once
+//!                                               └── read ── image ── copy ──▶ batches as they arrive
+//! ```
+//!
+//! What the engine has, on the device or in host memory, is looked up for all row groups together,
+//! since copies from host memory are the faster the more is copied at once. If a query reads more
+//! than fits the device, that goes window by window.
+//!
+//! Reading and copying go ahead of the kernels, a bounded number of row groups at a time, each in a
+//! task that ends when the query is dropped.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::datatypes::Schema;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::datasource::listing::{FileRange, PartitionedFile};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
+use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use object_store::ObjectMeta;
+use vectile_encodings::Column;
+use vectile_gpu::{ChunkKey, Engine, Error, Group, Image, Resident};
+
+use super::lower::is_text;
+use super::metrics::GpuMetrics;
+use super::reason::Reason;
+use crate::error;
+use crate::fetch::ScanFile;
+use crate::metrics::ScanMetrics;
+use crate::source::VectileSource;
+
+/// Bytes of images worth a launch of the kernel.
+const BATCH_BYTES: usize = 64 << 20;
+
+/// The part of the device's memory for chunks that a query looks up at once if it needs more than all.
+const WINDOW_SHARE: u64 = 4;
+
+/// What a kernel reads: columns of a table, by their index in its schema.
+#[derive(Clone, Debug)]
+pub(crate) struct Input {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) config: FileScanConfig,
+    /// Prunes by the filters of the kernel.
+    pub(crate) source: VectileSource,
+    pub(crate) columns: Vec<usize>,
+}
+
+/// The columns of a table that a kernel reads.
+pub(crate) struct Reads<'a> {
+    pub(crate) engine: &'a Arc<Engine>,
+    pub(crate) store: &'a ObjectStoreUrl,
+    pub(crate) table: &'a Schema,
+    pub(crate) columns: &'a [usize],
+}
+
+/// A row group that a kernel is to look at.
+#[derive(Clone)]
+pub(crate) struct Part {
+    file: Arc<GpuFile>,
+    row_group: usize,
+    rows: usize,
+    /// Bytes of its columns in the file.
+    bytes: u64,
+}
+
+/// A file with what names its chunks on the device.
+pub(crate) struct GpuFile {
+    scan: Arc<ScanFile>,
+    engine: Arc<Engine>,
+    key: Arc<str>,
+    /// Indices in the file's schema, in the order of the pipeline.
+    columns: Vec<usize>,
+}
+
+impl Input {
+    /// The row groups that zone maps leave.
+    pub(crate) async fn open(
+        &self,
+        context: &TaskContext,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<Vec<Part>> {
+        let url = &self.config.object_store_url;
+        let store = context.runtime_env().object_store(url)?;
+        let metrics = ScanMetrics::new(metrics, 0);
+        let opener = self.source.opener(store, &self.config, 0, metrics);
+        let opener = &opener;
+        let options = context.session_config().options();
+        let concurrency = options.execution.meta_fetch_concurrency.get();
+        let parts = futures::stream::iter(whole_files(&self.config)).map(async |file| {
+            let object = file.object_meta.clone();
+            let Some(mut opened) = opener.parts(file).await? else {
+                return Ok(Vec::new());
+            };
+            opened.filters.refresh();
+            let reads = Reads {
+                engine: &self.engine,
+                store: url,
+                table: self.source.table_schema().table_schema(),
+                columns: &self.columns,
+            };
+            let file = Arc::new(reads.of_file(opened.file, &object)?);
+            let row_groups = opened.row_groups.into_iter();
+            let kept = row_groups.filter(|&row_group| !opened.filters.exclude_now(row_group));
+            let parts = kept.map(|row_group| Part::new(Arc::clone(&file), row_group));
+            Ok::<_, DataFusionError>(parts.collect())
+        });
+        let parts: Vec<Vec<Part>> = parts.buffered(concurrency).try_collect().await?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+}
+
+impl Reads<'_> {
+    /// Those of a file that is opened.
+    pub(crate) fn of_file(&self, scan: Arc<ScanFile>, object: &ObjectMeta) -> Result<GpuFile> {
+        let schema = scan.metadata.schema();
+        let columns = self.columns.iter().map(|&column| {
+            let field = self.table.field(column);
+            match schema.index_of(field.name()) {
+                Ok(index) if schema.field(index).data_type() == field.data_type() => Ok(index),
+                _ => {
+                    let (file, name) = (&scan.location, field.name());
+                    let reason = format!("{file} has no {name} of type {}", field.data_type());
+                    Err(error::gpu(Error::Unsupported(reason)))
+                }
+            }
+        });
+        let columns: Vec<usize> = columns.collect::<Result<_>>()?;
+        let is_text = |&&column: &&usize| is_text(schema.field(column).data_type());
+        for &column in columns.iter().filter(is_text) {
+            let row_groups = scan.metadata.row_groups().iter();
+            for chunk in row_groups.filter_map(|row_group| row_group.columns.get(column)) {
+                if chunk.encoding.starts_with("fsst") || chunk.encoding.starts_with("plain") {
+                    let reason = format!("text is stored as {}", chunk.encoding);
+                    return Err(error::gpu(Error::Unsupported(reason)));
+                }
+            }
+        }
+        Ok(GpuFile {
+            key: key(self.store, object),
+            engine: Arc::clone(self.engine),
+            columns,
+            scan,
+        })
+    }
+}
+
+/// The names of the columns.
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = self.source.table_schema().table_schema();
+        for (i, &column) in self.columns.iter().enumerate() {
+            let separator = if i == 0 { "" } else { ", " };
+            write!(f, "{separator}{}", table.field(column).name())?;
+        }
+        Ok(())
+    }
+}
+
+/// What tells this version of a file from every other one.
+fn key(url: &ObjectStoreUrl, object: &ObjectMeta) -> Arc<str> {
+    let ObjectMeta {
+        location,
+        last_modified,
+        size,
+        e_tag,
+        version,
+    } = object;
+    let modified = last_modified.timestamp_nanos_opt();
+    format!("{url}{location} {size} {modified:?} {e_tag:?} {version:?}").into()
+}
+
+/// The files of all partitions, byte ranges that touch joined.
+fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
+    let mut whole: Vec<PartitionedFile> = Vec::new();
+    for file in config.file_groups.iter().flat_map(|group| group.iter()) {
+        let joins = |before: &&mut PartitionedFile| {
+            let ends = before.range.as_ref().map(|range| range.end);
+            before.object_meta.location == file.object_meta.location
+                && ends.is_some()
+                && ends == file.range.as_ref().map(|range| range.start)
+        };
+        match (whole.last_mut().filter(joins), &file.range) {
+            (Some(before), Some(range)) => {
+                before.range = before.range.as_ref().map(|joined| FileRange {
+                    start: joined.start,
+                    end: range.end,
+                });
+            }
+            _ => whole.push(file.clone()),
+        }
+    }
+    whole
+}
+
+impl Part {
+    pub(crate) fn new(file: Arc<GpuFile>, row_group: usize) -> Self {
+        Self {
+            rows: file.scan.metadata.row_group(row_group).rows,
+            bytes: file.scan.data_bytes(row_group, &file.columns) as u64,
+            row_group,
+            file,
+        }
+    }
+
+    /// The key of a column's chunk.
+    fn key(&self, column: usize) -> ChunkKey {
+        ChunkKey {
+            file: Arc::clone(&self.file.key),
+            row_group: self.row_group,
+            column,
+        }
+    }
+}
+
+/// Row groups in portions that are looked up together, in order: all at once if they fit `memory`,
+/// else portions that leave room for the next one's, and for other queries'.
+pub(crate) fn windows(parts: Vec<Part>, memory: u64) -> Vec<Vec<Part>> {
+    let all: u64 = parts.iter().map(|part| part.bytes).sum();
+    let most = if all <= memory {
+        all
+    } else {
+        memory / WINDOW_SHARE
+    };
+    let mut windows: Vec<Vec<Part>> = Vec::new();
+    let mut bytes = 0;
+    for part in parts {
+        bytes += part.bytes;
+        match windows.last_mut() {
+            Some(window) if bytes <= most => window.push(part),
+            _ => {
+                bytes = part.bytes;
+                windows.push(vec![part]);
+            }
+        }
+    }
+    windows
+}
+
+/// What a look at the engine's memory gave.
+#[derive(Default)]
+pub(crate) struct LookedUp {
+    /// Row groups on the device, or on their way there.
+    pub(crate) groups: Vec<Group>,
+    /// The others, to be loaded.
+    pub(crate) missing: Vec<Found>,
+}
+
+/// Looks all of `parts` up at once. Blocks: what is in host memory is copied to the device.
+pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>, metrics: &GpuMetrics) -> LookedUp {
+    let keys = parts.iter().flat_map(|part| {
+        let columns = part.file.columns.iter();
+        columns.map(|&column| part.key(column))
+    });
+    let keys: Vec<ChunkKey> = keys.collect();
+    let mut columns = engine.lookup_all(&keys).into_iter();
+    let mut looked_up = LookedUp::default();
+    let mut cached = 0;
+    for part in parts {
+        let columns = columns.by_ref().take(part.file.columns.len()).collect();
+        let found = Found { part, columns };
+        match found.group() {
+            Some(group) => {
+                cached += found.part.bytes as usize;
+                looked_up.groups.push(group);
+            }
+            None => looked_up.missing.push(found),
+        }
+    }
+    metrics.bytes_cached.add(cached);
+    looked_up
+}
+
+/// A row group, and its columns that are on the device, in the order of the pipeline.
+#[derive(Clone)]
+pub(crate) struct Found {
+    part: Part,
+    columns: Vec<Option<Arc<Resident>>>,
+}
+
+/// A row group on the device, and the bytes that were copied for that.
+pub(crate) struct Loaded {
+    pub(crate) group: Group,
+    bytes: usize,
+}
+
+impl Found {
+    /// The row group, if all of its columns are on the device.
+    fn group(&self) -> Option<Group> {
+        let columns = self.columns.iter().cloned().collect::<Option<_>>()?;
+        Some(Group {
+            rows: self.part.rows,
+            columns,
+        })
+    }
+
+    /// The columns, by index in the file, that are not on the device.
+    fn missing(&self) -> Vec<usize> {
+        let columns = self.part.file.columns.iter().zip(&self.columns);
+        let missing = columns.filter(|(_, found)| found.is_none());
+        missing.map(|(&column, _)| column).collect()
+    }
+
+    /// Loads what is missing.
+    pub(crate) async fn load(
+        self,
+        metrics: GpuMetrics,
+        reservation: MemoryReservation,
+    ) -> Result<Loaded> {
+        let missing = self.missing();
+        let (file, row_group) = (&self.part.file, self.part.row_group);
+        let bytes = file.scan.data_bytes(row_group, &missing);
+        let cached = (self.part.bytes as usize).saturating_sub(bytes);
+        // As they are read, and their images.
+        reservation.try_grow(2 * bytes)?;
+        let mut data = missing.clone();
+        data.sort_unstable();
+        data.dedup();
+        let columns = file.scan.read(row_group, data, Vec::new()).await?.columns;
+        let counted = metrics.clone();
+        let copy = SpawnedTask::spawn_blocking(move || self.copy(columns, &counted));
+        let loaded = copy.join().await.map_err(interrupted)??;
+        drop(reservation);
+        metrics.bytes_cached.add(cached);
+        Ok(loaded)
+    }
+
+    /// Copies columns to the device. Blocks.
+    fn copy(mut self, columns: Vec<Option<Column>>, metrics: &GpuMetrics) -> Result<Loaded> {
+        let part = self.part.clone();
+        let mut bytes = 0;
+        let slots = part.file.columns.iter().zip(&mut self.columns);
+        for (&column, slot) in slots.filter(|(_, slot)| slot.is_none()) {
+            let values = columns.get(column).and_then(Option::as_ref);
+            let values = values.ok_or_else(|| error::missing_column(column))?;
+            let image = Image::build(values).map_err(error::gpu)?;
+            let start = Instant::now();
+            let resident = part.file.engine.load(part.key(column), &image);
+            *slot = Some(resident.map_err(error::gpu)?);
+            metrics.copy_time.add_elapsed(start);
+            bytes += image.bytes().len();
+        }
+        metrics.bytes_sent.add(bytes);
+        let group = self.group().ok_or_else(|| error::missing_column(0))?;
+        Ok(Loaded { group, bytes })
+    }
+}
+
+/// A task of ours did not end.
+pub(crate) fn interrupted(error: tokio::task::JoinError) -> DataFusionError {
+    exec_datafusion_err!("work for the GPU was interrupted: {error}")
+}
+
+/// Why a query over `parts` would not pay, if so.
+pub(crate) fn decline(parts: &[Part], least_rows: usize, memory: u64) -> Option<Reason> {
+    let rows = parts.iter().map(|part| part.rows).sum();
+    let bytes = parts.iter().map(|part| part.bytes).sum();
+    if rows < least_rows {
+        let least = least_rows;
+        return Some(Reason::FewRows { rows, least });
+    }
+    (bytes > memory).then_some(Reason::TooLarge {
+        bytes,
+        limit: memory,
+    })
+}
+
+/// Row groups that are being loaded, in batches.
+pub(crate) struct Loads {
+    loads: BoxStream<'static, (Found, Result<Loaded>)>,
+    /// Row groups for which there was no room beside others: they come last, one at a time.
+    crowded: Vec<Found>,
+    metrics: GpuMetrics,
+    reservation: MemoryReservation,
+}
+
+impl Loads {
+    pub(crate) fn new(missing: Vec<Found>, metrics: &GpuMetrics, context: &TaskContext) -> Self {
+        let consumer = MemoryConsumer::new("VectileGpu");
+        let reservation = consumer.register(context.memory_pool());
+        let (counted, reserved) = (metrics.clone(), reservation.new_empty());
+        let loads = futures::stream::iter(missing).map(move |found| {
+            let load = found.clone().load(counted.clone(), reserved.new_empty());
+            let task = SpawnedTask::spawn(load);
+            async move { (found, task.join().await.map_err(interrupted).flatten()) }
+        });
+        let concurrency = context.session_config().target_partitions();
+        Self {
+            loads: loads.buffered(concurrency.max(1)).boxed(),
+            crowded: Vec::new(),
+            metrics: metrics.clone(),
+            reservation,
+        }
+    }
+
+    /// The next batch, of which the one before must have been dropped.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Group>>> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while bytes < BATCH_BYTES {
+            match self.loads.next().await {
+                Some((_, Ok(loaded))) => {
+                    bytes += loaded.bytes;
+                    batch.push(loaded.group);
+                }
+                Some((found, Err(error))) if is_crowded(&error) => {
+                    self.crowded.push(found);
+                    if !batch.is_empty() {
+                        break;
+                    }
+                }
+                Some((_, Err(error))) => return Err(error),
+                None => break,
+            }
+        }
+        if batch.is_empty()
+            && let Some(found) = self.crowded.pop()
+        {
+            let load = found.load(self.metrics.clone(), self.reservation.new_empty());
+            batch.push(load.await?.group);
+        }
+        Ok((!batch.is_empty()).then_some(batch))
+    }
+}
+
+/// Whether there was no room on the device.
+fn is_crowded(error: &DataFusionError) -> bool {
+    let DataFusionError::External(error) = error else {
+        return false;
+    };
+    let error = error.downcast_ref();
+    error.is_some_and(|error| matches!(error, Error::OutOfMemory { .. }))
+}

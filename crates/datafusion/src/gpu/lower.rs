@@ -1,0 +1,742 @@
+//! Physical expressions as the IR of the kernels.
+//!
+//! What Arrow's types mean beyond the machine's is made explicit here: the scales of decimals, that
+//! zeros of either sign are equal, that decimals do not wrap around. Nothing is lowered that could
+//! fail on a row: what DataFusion answers with an error, the CPU does.
+
+use std::sync::Arc;
+
+use arrow::array::new_null_array;
+use arrow::datatypes::{DataType, TimeUnit};
+use arrow::error::ArrowError;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, DynamicFilterTracking,
+    InListExpr, IsNotNullExpr, IsNullExpr, Literal as PhysicalLiteral, NegativeExpr, NotExpr,
+};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, split_conjunction};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use vectile_encodings::Predicate;
+use vectile_gpu::ir::{Arithmetic, Comparison, DatePart, Expr, Filter, Literal, Type, ValueTest};
+
+use super::reason::Reason;
+use super::scalar::literal;
+use crate::expression::Test;
+use crate::lower::lower;
+use crate::node::Node;
+
+type Result<T> = std::result::Result<T, Reason>;
+
+/// Comparisons that a membership test may become; a longer list is for a hash table.
+const MAX_LIST: usize = 32;
+
+/// The most digits of decimals that kernels convert to floats: those that fit 64 bits.
+const MAX_FLOAT_DIGITS: i16 = 18;
+
+/// Lowers expressions over the columns of one table, and numbers the columns that they use.
+#[derive(Clone)]
+pub(crate) struct Lowering<'a> {
+    table: &'a TableSchema,
+    /// Indices in the table's schema, in the order of the pipeline.
+    columns: Vec<usize>,
+}
+
+impl<'a> Lowering<'a> {
+    pub(crate) fn new(table: &'a TableSchema) -> Self {
+        let columns = Vec::new();
+        Self { table, columns }
+    }
+
+    /// The columns used, by their index in the table's schema, in the order of the pipeline.
+    pub(crate) fn into_columns(self) -> Vec<usize> {
+        self.columns
+    }
+
+    /// The rows that pass all `filters`, but for dynamic ones, which may let rows through.
+    pub(crate) fn filters(&mut self, filters: &[Arc<dyn PhysicalExpr>]) -> Result<Filter> {
+        let mut nodes = Vec::new();
+        for conjunct in filters.iter().flat_map(split_conjunction) {
+            if conjunct
+                .downcast_ref::<DynamicFilterPhysicalExpr>()
+                .is_some()
+            {
+                continue;
+            }
+            if is_volatile(conjunct)
+                || DynamicFilterTracking::classify(conjunct).contains_dynamic_filter()
+            {
+                return Err(unsupported(conjunct));
+            }
+            nodes.push(lower(conjunct, self.table.table_schema())?);
+        }
+        self.node(Node::all(nodes)?)
+    }
+
+    /// Values that a projection puts out; `None` if there are none, or not all have a kernel.
+    pub(crate) fn projection(&mut self, projection: Option<&ProjectionExprs>) -> Option<Vec<Expr>> {
+        let exprs = projection?.iter();
+        let values = exprs.map(|projected| self.value(&projected.expr).ok());
+        let values: Vec<Expr> = values.collect::<Option<_>>()?;
+        (!values.is_empty()).then_some(values)
+    }
+
+    fn node(&mut self, node: Node) -> Result<Filter> {
+        Ok(match node {
+            Node::Constant(value) => Filter::Constant(value),
+            Node::Leaf(leaf) => {
+                let data_type = self.data_type(leaf.column)?;
+                if Type::of(data_type).is_none() && !is_text(data_type) {
+                    return Err(self.unsupported_column(leaf.column));
+                }
+                Filter::Column(self.number(leaf.column)?, leaf.predicate)
+            }
+            Node::PerValue(test) => match self.text_column(&test)? {
+                Some(column) => self.values(column, test)?,
+                None => Filter::Expr(self.value(&test.expr)?),
+            },
+            Node::Rows(test) => Filter::Expr(self.value(&test.expr)?),
+            Node::And(nodes) => Filter::And(self.nodes(nodes)?),
+            Node::Or(nodes) => Filter::Or(self.nodes(nodes)?),
+        })
+    }
+
+    fn nodes(&mut self, nodes: Vec<Node>) -> Result<Vec<Filter>> {
+        nodes.into_iter().map(|node| self.node(node)).collect()
+    }
+
+    /// The column of a test of one column that holds text or binary.
+    fn text_column(&self, test: &Test) -> Result<Option<usize>> {
+        let [column] = *test.columns.as_slice() else {
+            return Ok(None);
+        };
+        let text = is_text(self.data_type(column)?);
+        Ok(text.then_some(column))
+    }
+
+    /// Asks `test` once for each value of a column of text.
+    fn values(&mut self, column: usize, test: Arc<Test>) -> Result<Filter> {
+        let null = new_null_array(self.data_type(column)?, 1);
+        let null_passes = test.evaluate(vec![null], 1)?.true_count() == 1;
+        let test = ValueTest(Arc::new(move |values| {
+            let passed = test.evaluate_values(values);
+            passed.map_err(|error| ArrowError::ExternalError(Box::new(error)).into())
+        }));
+        let column = self.number(column)?;
+        let values = Filter::Values(column, test);
+        Ok(match null_passes {
+            // Nulls are not asked about.
+            true => Filter::Or(vec![values, Filter::Column(column, Predicate::IsNull)]),
+            false => values,
+        })
+    }
+
+    /// What an expression is, nulls included.
+    pub(crate) fn value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        if let Some(column) = expr.downcast_ref::<Column>() {
+            return self.column(column.index());
+        }
+        if let Some(constant) = expr.downcast_ref::<PhysicalLiteral>() {
+            let constant = literal(constant.value()).ok_or_else(|| unsupported(expr))?;
+            return Ok(Expr::Literal(constant));
+        }
+        if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
+            return self.binary(expr, binary);
+        }
+        if let Some(not) = expr.downcast_ref::<NotExpr>() {
+            return Ok(Expr::Not(Box::new(self.value(not.arg())?)));
+        }
+        if let Some(is_null) = expr.downcast_ref::<IsNullExpr>() {
+            return self.is_null(is_null.arg());
+        }
+        if let Some(is_not_null) = expr.downcast_ref::<IsNotNullExpr>() {
+            return Ok(Expr::Not(Box::new(self.is_null(is_not_null.arg())?)));
+        }
+        if let Some(negative) = expr.downcast_ref::<NegativeExpr>() {
+            return self.negative(expr, negative);
+        }
+        if let Some(in_list) = expr.downcast_ref::<InListExpr>() {
+            return self.in_list(expr, in_list);
+        }
+        if let Some(case) = expr.downcast_ref::<CaseExpr>() {
+            return self.case(expr, case);
+        }
+        if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+            return self.cast(expr, cast);
+        }
+        if let Some(part) = ScalarFunctionExpr::try_downcast_func::<
+            datafusion::functions::datetime::date_part::DatePartFunc,
+        >(expr.as_ref())
+        {
+            return self.date_part(expr, part);
+        }
+        Err(unsupported(expr))
+    }
+
+    fn column(&mut self, index: usize) -> Result<Expr> {
+        match Type::of(self.data_type(index)?) {
+            Some(_) => Ok(Expr::Column(self.number(index)?)),
+            None => Err(self.unsupported_column(index)),
+        }
+    }
+
+    /// The place of a column in the pipeline.
+    fn number(&mut self, index: usize) -> Result<usize> {
+        if index >= self.table.file_schema().fields().len() {
+            let column = self.table.table_schema().field(index).name().clone();
+            return Err(Reason::PartitionColumn(column));
+        }
+        let known = self.columns.iter().position(|&column| column == index);
+        Ok(known.unwrap_or_else(|| {
+            self.columns.push(index);
+            self.columns.len() - 1
+        }))
+    }
+
+    fn data_type(&self, index: usize) -> Result<&'a DataType> {
+        let field = self.table.table_schema().fields().get(index);
+        let field = field.ok_or_else(|| Reason::Failed(format!("there is no column {index}")))?;
+        Ok(field.data_type())
+    }
+
+    fn unsupported_column(&self, index: usize) -> Reason {
+        let field = self.table.table_schema().field(index);
+        Reason::Type {
+            column: field.name().clone(),
+            data_type: field.data_type().clone(),
+        }
+    }
+
+    /// The Arrow type of an expression.
+    pub(crate) fn type_of(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<DataType> {
+        Ok(expr.data_type(self.table.table_schema())?)
+    }
+
+    fn is_null(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        Ok(Expr::IsNull(Box::new(self.value(of)?)))
+    }
+
+    fn binary(&mut self, expr: &Arc<dyn PhysicalExpr>, binary: &BinaryExpr) -> Result<Expr> {
+        let (left, right) = (binary.left(), binary.right());
+        let comparison = match binary.op() {
+            Operator::And => return Ok(Expr::And(vec![self.value(left)?, self.value(right)?])),
+            Operator::Or => return Ok(Expr::Or(vec![self.value(left)?, self.value(right)?])),
+            Operator::Eq => Comparison::Equal,
+            Operator::NotEq => Comparison::NotEqual,
+            Operator::Lt => Comparison::Less,
+            Operator::LtEq => Comparison::LessOrEqual,
+            Operator::Gt => Comparison::Greater,
+            Operator::GtEq => Comparison::GreaterOrEqual,
+            Operator::IsDistinctFrom => return self.distinct(expr, left, right),
+            Operator::IsNotDistinctFrom => {
+                return Ok(Expr::Not(Box::new(self.distinct(expr, left, right)?)));
+            }
+            Operator::Plus => return self.arithmetic(expr, binary, Arithmetic::Add),
+            Operator::Minus => return self.arithmetic(expr, binary, Arithmetic::Subtract),
+            Operator::Multiply => return self.arithmetic(expr, binary, Arithmetic::Multiply),
+            Operator::Divide => return self.arithmetic(expr, binary, Arithmetic::Divide),
+            Operator::Modulo => return self.arithmetic(expr, binary, Arithmetic::Remainder),
+            _ => return Err(unsupported(expr)),
+        };
+        self.compare(expr, comparison, left, right)
+    }
+
+    fn compare(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        comparison: Comparison,
+        left: &Arc<dyn PhysicalExpr>,
+        right: &Arc<dyn PhysicalExpr>,
+    ) -> Result<Expr> {
+        let data_type = self.type_of(left)?;
+        if data_type != self.type_of(right)? {
+            return Err(unsupported(expr));
+        }
+        let (left, right) = (self.value(left)?, self.value(right)?);
+        // Between other numbers and zero, the sign of zero makes no difference.
+        let zeros = !is_nonzero(&left) && !is_nonzero(&right);
+        let (left, right) = match (Type::of(&data_type), zeros) {
+            (Some(Type::F32), true) => {
+                let zeros = (Literal::F32(-0.0), Literal::F32(0.0));
+                (one_zero(left, zeros), one_zero(right, zeros))
+            }
+            (Some(Type::F64), true) => {
+                let zeros = (Literal::F64(-0.0), Literal::F64(0.0));
+                (one_zero(left, zeros), one_zero(right, zeros))
+            }
+            _ => (left, right),
+        };
+        Ok(Expr::Compare(comparison, Box::new(left), Box::new(right)))
+    }
+
+    /// `left IS DISTINCT FROM right`: where either is null, whether both are; else `left <> right`.
+    fn distinct(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        left: &Arc<dyn PhysicalExpr>,
+        right: &Arc<dyn PhysicalExpr>,
+    ) -> Result<Expr> {
+        let differ = self.compare(expr, Comparison::NotEqual, left, right)?;
+        let nulls = vec![self.is_null(left)?, self.is_null(right)?];
+        let some_value = Expr::Not(Box::new(Expr::And(nulls.clone())));
+        Ok(Expr::Case(
+            vec![(Expr::Or(nulls), some_value)],
+            Some(Box::new(differ)),
+        ))
+    }
+
+    fn negative(&mut self, expr: &Arc<dyn PhysicalExpr>, negative: &NegativeExpr) -> Result<Expr> {
+        let data_type = self.type_of(negative.arg())?;
+        let value = self.value(negative.arg())?;
+        match data_type {
+            DataType::Decimal32(..) | DataType::Decimal64(..) => {
+                let machine = Type::of(&data_type).ok_or_else(|| unsupported(expr))?;
+                let negated = Expr::Negate(Box::new(cast(value, machine, Type::I128)));
+                Ok(cast(negated, Type::I128, machine))
+            }
+            _ if data_type.is_numeric() => Ok(Expr::Negate(Box::new(value))),
+            _ => Err(unsupported(expr)),
+        }
+    }
+
+    fn in_list(&mut self, expr: &Arc<dyn PhysicalExpr>, in_list: &InListExpr) -> Result<Expr> {
+        // A long list of floats is compared by bits, a short one by value.
+        let data_type = self.type_of(in_list.expr())?;
+        if in_list.len() > MAX_LIST || data_type.is_floating() {
+            return Err(unsupported(expr));
+        }
+        let items = in_list.list().iter();
+        let equal = items.map(|item| self.compare(expr, Comparison::Equal, in_list.expr(), item));
+        let any = Expr::Or(equal.collect::<Result<_>>()?);
+        Ok(match in_list.negated() {
+            true => Expr::Not(Box::new(any)),
+            false => any,
+        })
+    }
+
+    fn case(&mut self, expr: &Arc<dyn PhysicalExpr>, case: &CaseExpr) -> Result<Expr> {
+        let data_type = self.type_of(expr)?;
+        let mut branches = Vec::with_capacity(case.when_then_expr().len());
+        for (when, then) in case.when_then_expr() {
+            let condition = match case.expr() {
+                Some(base) => self.compare(expr, Comparison::Equal, base, when)?,
+                None => self.value(when)?,
+            };
+            branches.push((condition, self.branch(then, &data_type)?));
+        }
+        let otherwise = case
+            .else_expr()
+            .map(|otherwise| self.branch(otherwise, &data_type));
+        Ok(Expr::Case(branches, otherwise.transpose()?.map(Box::new)))
+    }
+
+    /// A value of a `CASE` of this type, where a null may have none.
+    fn branch(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: &DataType) -> Result<Expr> {
+        let machine = Type::of(data_type).ok_or_else(|| unsupported(expr))?;
+        if let Some(constant) = expr.downcast_ref::<PhysicalLiteral>()
+            && constant.value().is_null()
+        {
+            return Ok(Expr::Literal(Literal::Null(machine)));
+        }
+        match &self.type_of(expr)? == data_type {
+            true => self.value(expr),
+            false => Err(unsupported(expr)),
+        }
+    }
+
+    fn date_part(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        function: &ScalarFunctionExpr,
+    ) -> Result<Expr> {
+        let [part, of] = function.args() else {
+            return Err(unsupported(expr));
+        };
+        let part = part.downcast_ref::<PhysicalLiteral>();
+        let part = part.and_then(|part| part.value().try_as_str().flatten());
+        let part = match part.unwrap_or_default().to_ascii_lowercase().as_str() {
+            "year" => DatePart::Year,
+            "quarter" => DatePart::Quarter,
+            "month" => DatePart::Month,
+            "day" => DatePart::Day,
+            "dow" => DatePart::DayOfWeek,
+            "doy" => DatePart::DayOfYear,
+            _ => return Err(unsupported(expr)),
+        };
+        match self.type_of(of)? {
+            DataType::Date32 => Ok(Expr::DatePart(part, Box::new(self.value(of)?))),
+            _ => Err(unsupported(expr)),
+        }
+    }
+
+    fn arithmetic(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        binary: &BinaryExpr,
+        op: Arithmetic,
+    ) -> Result<Expr> {
+        // An expression that does not wrap around is not equal to one that does.
+        let wrapping = BinaryExpr::new(
+            Arc::clone(binary.left()),
+            *binary.op(),
+            Arc::clone(binary.right()),
+        );
+        let (left, right) = (self.type_of(binary.left())?, self.type_of(binary.right())?);
+        if left.is_decimal() && right.is_decimal() {
+            let sides = [binary.left(), binary.right()];
+            return self.decimal(expr, op, sides.map(Arc::clone), (&left, &right));
+        }
+        if left != right || *binary != wrapping || !(left.is_integer() || left.is_floating()) {
+            return Err(unsupported(expr));
+        }
+        let is_float = left.is_floating();
+        let (left, right) = (self.value(binary.left())?, self.value(binary.right())?);
+        let supported = match op {
+            Arithmetic::Add | Arithmetic::Subtract | Arithmetic::Multiply => true,
+            Arithmetic::Divide => is_float || is_divisor(&right),
+            Arithmetic::Remainder => !is_float && is_divisor(&right),
+        };
+        if !supported {
+            return Err(unsupported(expr));
+        }
+        Ok(Expr::Arithmetic(op, Box::new(left), Box::new(right)))
+    }
+
+    /// Arithmetic on decimals as arrow-rs does it, in 128 bits, where overflow is ruled out before a
+    /// kernel is generated; hence also out of the narrower types, which the result is put back into.
+    fn decimal(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        op: Arithmetic,
+        sides: [Arc<dyn PhysicalExpr>; 2],
+        (left, right): (&DataType, &DataType),
+    ) -> Result<Expr> {
+        let (Some(machine), Some(left), Some(right)) =
+            (Type::of(left), Decimal::of(left), Decimal::of(right))
+        else {
+            return Err(unsupported(expr));
+        };
+        let result = self.type_of(expr)?;
+        let (scale, left_up, right_up) = match op {
+            Arithmetic::Add | Arithmetic::Subtract => {
+                let scale = left.scale.max(right.scale);
+                (scale, scale - left.scale, scale - right.scale)
+            }
+            Arithmetic::Multiply => (left.scale + right.scale, 0, 0),
+            Arithmetic::Divide | Arithmetic::Remainder => return Err(unsupported(expr)),
+        };
+        if Type::of(&result) != Some(machine)
+            || Decimal::of(&result).map(|result| result.scale) != Some(scale)
+        {
+            return Err(unsupported(expr));
+        }
+        let [left, right] = sides.map(|side| self.value(&side));
+        let wide = |value: Result<Expr>, up| {
+            scaled(cast(value?, machine, Type::I128), up).ok_or_else(|| unsupported(expr))
+        };
+        let (left, right) = (wide(left, left_up)?, wide(right, right_up)?);
+        let computed = Expr::Arithmetic(op, Box::new(left), Box::new(right));
+        Ok(cast(computed, Type::I128, machine))
+    }
+
+    /// Casts that fail for no value.
+    fn cast(&mut self, expr: &Arc<dyn PhysicalExpr>, of: &CastExpr) -> Result<Expr> {
+        let (from, to) = (self.type_of(of.expr())?, of.cast_type());
+        if &from == to {
+            return self.value(of.expr());
+        }
+        let unsupported = || unsupported(expr);
+        let (Some(source), Some(machine)) = (Type::of(&from), Type::of(to)) else {
+            return Err(unsupported());
+        };
+        if let Some(to) = Decimal::of(to) {
+            let digits = match Decimal::of(&from) {
+                Some(from) => from,
+                None => Decimal::of_integer(&from).ok_or_else(unsupported)?,
+            };
+            let up = to.scale - digits.scale;
+            if up < 0 || digits.precision + up > to.precision {
+                return Err(unsupported());
+            }
+            let value = cast(self.value(of.expr())?, source, Type::I128);
+            let value = scaled(value, up).ok_or_else(unsupported)?;
+            return Ok(cast(value, Type::I128, machine));
+        }
+        let value = self.value(of.expr())?;
+        Ok(match (&from, to) {
+            // What does not fit is found out from the data.
+            (from, to) if from.is_integer() && to.is_integer() => cast(value, source, machine),
+            (from, DataType::Float32 | DataType::Float64) if from.is_integer() => {
+                cast(value, source, machine)
+            }
+            (DataType::Float32, DataType::Float64) => cast(value, source, machine),
+            (from, DataType::Float64) => {
+                let Decimal { precision, scale } = Decimal::of(from).ok_or_else(unsupported)?;
+                if precision > MAX_FLOAT_DIGITS {
+                    return Err(unsupported());
+                }
+                let unit = Expr::Literal(Literal::F64(10_f64.powi(scale.into())));
+                let number = cast(value, source, Type::F64);
+                Expr::Arithmetic(Arithmetic::Divide, Box::new(number), Box::new(unit))
+            }
+            (DataType::Date32, DataType::Timestamp(unit, None)) => {
+                let second = match unit {
+                    TimeUnit::Second => 1,
+                    TimeUnit::Millisecond => 1_000,
+                    TimeUnit::Microsecond => 1_000_000,
+                    TimeUnit::Nanosecond => 1_000_000_000,
+                };
+                let day = Expr::Literal(Literal::Int(second * 86_400, Type::I128));
+                let days = cast(value, source, Type::I128);
+                let time = Expr::Arithmetic(Arithmetic::Multiply, Box::new(days), Box::new(day));
+                cast(time, Type::I128, machine)
+            }
+            _ => return Err(unsupported()),
+        })
+    }
+}
+
+/// The digits of a decimal, or of an integer as one.
+struct Decimal {
+    precision: i16,
+    scale: i16,
+}
+
+impl Decimal {
+    fn of(data_type: &DataType) -> Option<Self> {
+        match *data_type {
+            DataType::Decimal32(precision, scale)
+            | DataType::Decimal64(precision, scale)
+            | DataType::Decimal128(precision, scale) => Some(Self {
+                precision: precision.into(),
+                scale: scale.into(),
+            }),
+            _ => None,
+        }
+    }
+
+    fn of_integer(data_type: &DataType) -> Option<Self> {
+        let precision = match data_type {
+            DataType::Int8 | DataType::UInt8 => 3,
+            DataType::Int16 | DataType::UInt16 => 5,
+            DataType::Int32 | DataType::UInt32 => 10,
+            DataType::Int64 => 19,
+            DataType::UInt64 => 20,
+            _ => return None,
+        };
+        let scale = 0;
+        Some(Self { precision, scale })
+    }
+}
+
+/// Columns that kernels see as dictionaries only.
+pub(crate) fn is_text(data_type: &DataType) -> bool {
+    use DataType::*;
+    matches!(
+        data_type,
+        Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView
+    )
+}
+
+fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> Reason {
+    Reason::Expr(expr.to_string())
+}
+
+/// `value`, which is of type `from`, as `to`; a constant that fits is converted here.
+fn cast(value: Expr, from: Type, to: Type) -> Expr {
+    let fits = |number| match to.range() {
+        Some((least, greatest)) => (least..=greatest).contains(&number),
+        None => false,
+    };
+    match value {
+        value if from == to => value,
+        Expr::Literal(Literal::Int(number, _)) if fits(number) => {
+            Expr::Literal(Literal::Int(number, to))
+        }
+        Expr::Literal(Literal::Null(_)) => Expr::Literal(Literal::Null(to)),
+        value => Expr::Cast(Box::new(value), to),
+    }
+}
+
+/// `value * 10^digits`, of 128 bits; `None` if that does not fit.
+fn scaled(value: Expr, digits: i16) -> Option<Expr> {
+    let unit = 10_i128.checked_pow(u32::try_from(digits).ok()?)?;
+    Some(match value {
+        value if unit == 1 => value,
+        Expr::Literal(Literal::Int(number, of)) => {
+            Expr::Literal(Literal::Int(number.checked_mul(unit)?, of))
+        }
+        value => {
+            let unit = Expr::Literal(Literal::Int(unit, Type::I128));
+            Expr::Arithmetic(Arithmetic::Multiply, Box::new(value), Box::new(unit))
+        }
+    })
+}
+
+/// Whether division of integers by it fails for no value.
+fn is_divisor(divisor: &Expr) -> bool {
+    let Expr::Literal(Literal::Int(number, _)) = divisor else {
+        return false;
+    };
+    !matches!(number, 0 | -1)
+}
+
+/// Whether it is a number that is known not to be zero.
+fn is_nonzero(value: &Expr) -> bool {
+    match value {
+        Expr::Literal(Literal::F32(value)) => *value != 0.0,
+        Expr::Literal(Literal::F64(value)) => *value != 0.0,
+        _ => false,
+    }
+}
+
+/// `value`, but with zeros of one sign: in SQL they are equal, in the order of floats they are not.
+fn one_zero(value: Expr, (negative, positive): (Literal, Literal)) -> Expr {
+    let positive = Expr::Literal(positive);
+    match value {
+        Expr::Literal(Literal::F32(_) | Literal::F64(_)) if !is_nonzero(&value) => positive,
+        Expr::Literal(_) => value,
+        value => {
+            let negative = Box::new(Expr::Literal(negative));
+            let is_negative = Expr::Compare(Comparison::Equal, Box::new(value.clone()), negative);
+            Expr::Case(vec![(is_negative, positive)], Some(Box::new(value)))
+        }
+    }
+}
+
+/// Whether a count of it counts rows.
+pub(crate) fn is_never_null(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    let constant = expr.downcast_ref::<PhysicalLiteral>();
+    constant.is_some_and(|constant| !constant.value().is_null())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{Field, Schema};
+    use datafusion::common::DFSchema;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    fn table() -> TableSchema {
+        let file = Schema::new(vec![
+            Field::new("i", DataType::Int32, true),
+            Field::new("l", DataType::Int64, true),
+            Field::new("f", DataType::Float64, true),
+            Field::new("d", DataType::Date32, true),
+            Field::new("p", DataType::Decimal128(10, 2), true),
+            Field::new("q", DataType::Decimal128(10, 4), true),
+            Field::new("w", DataType::Decimal128(19, 2), true),
+            Field::new("s", DataType::Utf8, true),
+            Field::new("list", DataType::new_list(DataType::Int32, true), true),
+        ]);
+        let part = Arc::new(Field::new("part", DataType::Int32, true));
+        TableSchema::builder(Arc::new(file))
+            .with_table_partition_cols(vec![part])
+            .build()
+    }
+
+    fn physical(sql: &str) -> Arc<dyn PhysicalExpr> {
+        let ctx = SessionContext::new();
+        let schema = DFSchema::try_from(Arc::clone(table().table_schema())).unwrap();
+        let expr = ctx.parse_sql_expr(sql, &schema).unwrap();
+        ctx.create_physical_expr(expr, &schema).unwrap()
+    }
+
+    fn lowered(sql: &str) -> String {
+        match Lowering::new(&table()).value(&physical(sql)) {
+            Ok(expr) => format!("{expr:?}"),
+            Err(reason) => reason.to_string(),
+        }
+    }
+
+    fn filter(sql: &str) -> String {
+        match Lowering::new(&table()).filters(&[physical(sql)]) {
+            Ok(filter) => format!("{filter:?}"),
+            Err(reason) => reason.to_string(),
+        }
+    }
+
+    #[test]
+    fn scales_of_decimals_are_aligned() {
+        assert_eq!(
+            lowered("p + q"),
+            "Arithmetic(Add, Arithmetic(Multiply, Column(0), Literal(Int(100, I128))), Column(1))"
+        );
+        assert_eq!(
+            lowered("p * q"),
+            "Arithmetic(Multiply, Column(0), Column(1))"
+        );
+        assert_eq!(
+            lowered("CAST(i AS DECIMAL(12, 2))"),
+            "Arithmetic(Multiply, Cast(Column(0), I128), Literal(Int(100, I128)))"
+        );
+        assert_eq!(
+            lowered("CAST(p AS DOUBLE)"),
+            "Arithmetic(Divide, Cast(Column(0), F64), Literal(F64(100.0)))"
+        );
+        // These may fail, or round, or need 128 bits as a float.
+        for sql in [
+            "CAST(l AS DECIMAL(12, 2))",
+            "CAST(q AS DECIMAL(10, 2))",
+            "p / q",
+            "p % q",
+            "CAST(w AS DOUBLE)",
+        ] {
+            assert!(lowered(sql).starts_with("no kernel for"), "{sql}");
+        }
+    }
+
+    #[test]
+    fn zeros_of_either_sign_are_equal() {
+        let positive = "Case([(Compare(Equal, Column(0), Literal(F64(-0.0))), Literal(F64(0.0)))], Some(Column(0)))";
+        assert_eq!(
+            lowered("f < 0.0"),
+            format!("Compare(Less, {positive}, Literal(F64(0.0)))")
+        );
+        assert_eq!(
+            lowered("f < 1.0"),
+            "Compare(Less, Column(0), Literal(F64(1.0)))"
+        );
+    }
+
+    #[test]
+    fn division_that_may_fail_is_not_lowered() {
+        assert_eq!(
+            lowered("l / 3"),
+            "Arithmetic(Divide, Column(0), Literal(Int(3, I64)))"
+        );
+        assert_eq!(lowered("f / f"), "Arithmetic(Divide, Column(0), Column(0))");
+        for sql in ["l / l", "l / 0", "l % -1", "f % f"] {
+            assert!(lowered(sql).starts_with("no kernel for"), "{sql}");
+        }
+    }
+
+    #[test]
+    fn filters_take_the_form_that_the_scan_has() {
+        assert!(filter("l > 3 AND l < 9").starts_with("Column(0, Range"));
+        assert_eq!(filter("s LIKE 'a%'"), "Values(0, ValueTest)");
+        let with_nulls = "Or([Values(0, ValueTest), Column(0, IsNull)])";
+        assert_eq!(
+            filter("CASE WHEN s IS NULL THEN true ELSE s LIKE 'x%' END"),
+            with_nulls
+        );
+        assert_eq!(
+            filter("extract(year FROM d) > i"),
+            "Expr(Compare(Greater, DatePart(Year, Column(0)), Column(1)))"
+        );
+    }
+
+    #[test]
+    fn what_is_not_lowered_has_a_reason() {
+        assert_eq!(lowered("s"), "no kernel for s, which is Utf8");
+        assert_eq!(lowered("part + 1"), "part is not in the files");
+        assert!(filter("CAST(l AS DOUBLE) > random()").starts_with("no kernel for"));
+        assert_eq!(
+            filter("CASE WHEN s = 'x' THEN l ELSE 1 END > 2"),
+            "no kernel for s, which is Utf8"
+        );
+        assert!(filter("array_length(list) > 2").starts_with("no kernel for"));
+    }
+}

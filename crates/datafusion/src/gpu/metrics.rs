@@ -1,0 +1,61 @@
+//! What a GPU node counts, for `EXPLAIN ANALYZE`.
+
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, Time,
+};
+use vectile_gpu::Statistics;
+
+/// The metrics of one partition of a GPU node.
+#[derive(Clone, Debug)]
+pub(crate) struct GpuMetrics {
+    /// Bytes of column chunks, as they are in the file, that the engine had: on the device, or in host
+    /// memory.
+    pub(crate) bytes_cached: Count,
+    /// Bytes of images that were made for this query and copied to the device.
+    pub(crate) bytes_sent: Count,
+    /// Rows that kernels looked at.
+    pub(crate) rows: Count,
+    /// Finding or compiling kernels.
+    compile_time: Time,
+    /// Copying to the device, added up over copies under way at once; building the images is not
+    /// in it.
+    pub(crate) copy_time: Time,
+    /// Running kernels, by the device's clock.
+    kernel_time: Time,
+    set: ExecutionPlanMetricsSet,
+    partition: usize,
+}
+
+impl GpuMetrics {
+    pub(crate) fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let summary = || MetricBuilder::new(set).with_type(MetricType::Summary);
+        let bytes = || summary().with_category(MetricCategory::Bytes);
+        Self {
+            bytes_cached: bytes().counter("bytes_cached", partition),
+            bytes_sent: bytes().counter("bytes_sent", partition),
+            rows: summary()
+                .with_category(MetricCategory::Rows)
+                .counter("gpu_rows", partition),
+            compile_time: summary().subset_time("compile_time", partition),
+            copy_time: summary().subset_time("copy_time", partition),
+            kernel_time: summary().subset_time("kernel_time", partition),
+            set: set.clone(),
+            partition,
+        }
+    }
+
+    /// Takes over what the engine measured.
+    pub(crate) fn add(&self, statistics: &Statistics) {
+        self.compile_time.add_duration(statistics.compile);
+        self.kernel_time.add_duration(statistics.kernel);
+    }
+
+    /// Counts work that was left to the CPU after all.
+    pub(crate) fn add_fallback(&self, reason: impl ToString) {
+        MetricBuilder::new(&self.set)
+            .with_type(MetricType::Summary)
+            .with_new_label("reason", reason.to_string())
+            .counter("fallbacks", self.partition)
+            .add(1);
+    }
+}

@@ -1,0 +1,82 @@
+//! Why something is left to the CPU.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::error::DataFusionError;
+
+/// Why a scan, or what is above it, is left to the CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// There is no device.
+    NoDevice(Arc<str>),
+    /// The query groups.
+    Grouping,
+    /// There is no kernel for this aggregate.
+    Aggregate(String),
+    /// There is no kernel for this expression.
+    Expr(String),
+    /// There is no kernel for columns of this type.
+    Type {
+        /// Name of the column.
+        column: String,
+        /// Its type.
+        data_type: DataType,
+    },
+    /// The values of this column are not in the files.
+    PartitionColumn(String),
+    /// The rows of the aggregate are limited.
+    Limit,
+    /// The scan has no filter, so there is nothing to compute on the device.
+    NoFilter,
+    /// Too few rows to pay.
+    FewRows {
+        /// Those of the scan.
+        rows: usize,
+        /// What it takes.
+        least: usize,
+    },
+    /// More bytes than fit, most of which would be loaded for this query alone.
+    TooLarge {
+        /// Bytes of the columns.
+        bytes: u64,
+        /// Bytes that fit.
+        limit: u64,
+    },
+    /// DataFusion could not tell what we asked it.
+    Failed(String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDevice(reason) => f.write_str(reason),
+            Self::Grouping => f.write_str("grouping is not fused"),
+            Self::Aggregate(name) => write!(f, "no kernel for {name}"),
+            Self::Expr(expr) => write!(f, "no kernel for {expr}"),
+            Self::Type { column, data_type } => {
+                write!(f, "no kernel for {column}, which is {data_type}")
+            }
+            Self::PartitionColumn(column) => write!(f, "{column} is not in the files"),
+            Self::Limit => f.write_str("a limit below an aggregate is not fused"),
+            Self::NoFilter => f.write_str("there is no filter"),
+            Self::FewRows { rows, least } => {
+                write!(
+                    f,
+                    "{rows} rows are fewer than vectile.gpu.min_rows = {least}"
+                )
+            }
+            Self::TooLarge { bytes, limit } => {
+                write!(f, "{bytes} bytes do not fit {limit} of device memory")
+            }
+            Self::Failed(error) => f.write_str(error),
+        }
+    }
+}
+
+impl From<DataFusionError> for Reason {
+    fn from(error: DataFusionError) -> Self {
+        Self::Failed(error.strip_backtrace())
+    }
+}

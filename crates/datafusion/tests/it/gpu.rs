@@ -1,0 +1,398 @@
+//! Queries on the GPU: a CPU in its place runs the same kernels.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::StreamExt;
+use vectile_cpu_device::CpuDevice;
+use vectile_datafusion::{Gpu, register_with_gpu};
+use vectile_gpu::Engine;
+
+use crate::support::{Fixture, ROWS, metric};
+
+/// A device; `None`, and said so, where there is no C++ compiler.
+fn device() -> Option<Arc<CpuDevice>> {
+    match CpuDevice::new() {
+        Ok(device) => Some(Arc::new(device)),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// The tables of [`Fixture::new`] in a session with that GPU, which no scan is too small for.
+async fn fixture(gpu: Gpu, mode: &str) -> Fixture {
+    let config = SessionConfig::new().with_target_partitions(2);
+    let config = config.with_information_schema(true);
+    let ctx = SessionContext::new_with_config(config);
+    register_with_gpu(&ctx, gpu).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = Fixture { ctx, dir };
+    fixture.add_tables().await;
+    fixture.set("vectile.gpu.min_rows", "0").await;
+    fixture.set("vectile.gpu", mode).await;
+    fixture
+}
+
+impl Fixture {
+    async fn set(&self, key: &str, value: &str) {
+        self.run(&format!("SET {key} = '{value}'")).await.unwrap();
+    }
+
+    async fn error(&self, sql: &str) -> String {
+        self.run(sql).await.unwrap_err().to_string()
+    }
+}
+
+/// Aggregates that are fused, of `{t}`.
+const AGGREGATES: &[&str] = &[
+    "count(*)",
+    "count(int), count(float), count(void), count(flag)",
+    "sum(id), min(id), max(id), min(time), max(time), count(time)",
+    "sum(int), sum(big), sum(byte), sum(price), sum(void)",
+    "min(int), min(big), min(byte), min(price), min(flag), min(void), min(date)",
+    "max(int), max(big), max(byte), max(price), max(flag), max(float)",
+    "avg(price), avg(byte), min(float)",
+    "sum(int * 2 + byte), sum(price * (1 - price)), sum(big + big)",
+    "sum(int % 7)",
+    "sum(int / 3), sum(big / 3)",
+    "min(-price), max(-int)",
+    "sum(CASE WHEN int > 0 THEN price END), count(CASE WHEN byte < 9 THEN 1 END)",
+    "sum(extract(year FROM date)), sum(extract(month FROM date)), sum(date_part('dow', date))",
+    "min(date_part('doy', date)), max(date_part('quarter', date)), max(date_part('day', date))",
+    "sum(int) FILTER (WHERE byte > 100), count(*) FILTER (WHERE int > 0)",
+    "sum(CAST(int AS BIGINT)), sum(CAST(byte AS DECIMAL(10, 3))), max(CAST(int AS DOUBLE))",
+];
+
+const FILTERS: &[&str] = &[
+    "true",
+    "int > 100",
+    "int BETWEEN -100 AND 100 AND byte < 50",
+    "price < 500.00 AND date >= DATE '2012-01-01'",
+    "float > 0",
+    "float = 0 OR float >= 12.5",
+    "float = float * 1.0",
+    "int > byte",
+    "big IS NULL OR flag",
+    "NOT flag AND int IN (1, 2, 3, 77, -5)",
+    "name = 'apple' OR name IS NULL",
+    "name LIKE '%an%' AND int > 0",
+    "NOT (name LIKE 'a%' OR int < 0)",
+    "coalesce(name, 'zebra') = 'zebra'",
+    "one = 'same' AND big IS NOT NULL",
+    "extract(month FROM date) = 3 AND price * 2 > 1000",
+    "int IS DISTINCT FROM byte",
+    "date < DATE '2000-01-01'",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn aggregates_have_the_same_answers() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    for (i, aggregates) in AGGREGATES.iter().enumerate() {
+        // Each with a few filters, all filters with one.
+        for (j, filter) in FILTERS.iter().enumerate() {
+            if i == 3 || (i + j) % 6 == 0 {
+                let sql = format!("SELECT {aggregates} FROM {{t}} WHERE {filter}");
+                fixture.same(&sql).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scans_have_the_same_answers() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    // Without an order, rows come in that of the file.
+    fixture
+        .set("datafusion.execution.target_partitions", "1")
+        .await;
+    // Numbers are projected on the device, of text and lists it selects the rows.
+    let columns = [
+        "int, flag, id",
+        "date, text, name",
+        "id, time",
+        "price, void",
+        "big, byte + 1 AS next, float",
+        "date, list, dict",
+        "1 AS one",
+    ];
+    for (i, columns) in columns.iter().enumerate() {
+        for (j, filter) in FILTERS.iter().enumerate() {
+            let text = columns.contains("text") || columns.contains("list");
+            if (*filter != "true" || !text) && (i < 2 || (i + j) % 4 == 0) {
+                let sql = format!("SELECT {columns} FROM {{t}} WHERE {filter}");
+                fixture.same(&sql).await;
+            }
+        }
+    }
+    for sql in [
+        "SELECT name, count(*), sum(int) FROM {t} WHERE byte > 9 GROUP BY name ORDER BY name",
+        "SELECT date, int FROM {t} WHERE int > 0 LIMIT 7",
+        "SELECT text FROM {t} WHERE int > 0 LIMIT 7",
+        "SELECT date, text FROM {t} WHERE int > 0 ORDER BY date DESC, text LIMIT 7",
+        "SELECT count(*), sum(a.int) FROM {t} a JOIN {t} b ON a.int = b.byte WHERE a.byte > 3 AND b.int < 9",
+        "SELECT count(*), sum(a.int) FROM {t} a JOIN {t} b ON a.name = b.name WHERE a.int > 490 AND b.int = 7",
+    ] {
+        fixture.same(sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plans_say_what_is_fused_and_what_is_not() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    for (sql, expected) in [
+        (
+            "SELECT sum(int) FROM packed WHERE byte > 3 AND name = 'apple'",
+            "GpuAggregateExec: mode=Partial, aggr=[sum(packed.int)], filter=byte@3 > 3 AND name@9 = apple, \
+             columns=[byte, name, int], device=CPU shim",
+        ),
+        (
+            "SELECT id FROM packed WHERE int > 3",
+            "gpu=filter and project on CPU shim",
+        ),
+        (
+            "SELECT name, count(*) FROM packed WHERE int > 3 GROUP BY name",
+            "gpu=filter on CPU shim",
+        ),
+        ("SELECT id FROM packed", "not_on_gpu=there is no filter"),
+        (
+            "SELECT count(DISTINCT int) FROM packed",
+            "not_on_gpu=grouping is not fused",
+        ),
+        (
+            "SELECT max(name) FROM packed WHERE int > 3",
+            "gpu=filter on CPU shim",
+        ),
+        (
+            "SELECT sum(length(text)) FROM packed",
+            "not_on_gpu=no kernel for character_length(text@10)",
+        ),
+        (
+            "SELECT median(int) FROM packed",
+            "not_on_gpu=no kernel for median(packed.int)",
+        ),
+        (
+            "SELECT sum(price / 7) FROM packed",
+            "not_on_gpu=no kernel for price@8 / 7",
+        ),
+        (
+            "SELECT id FROM packed WHERE int * 0.5 > 1 AND length(text) > int",
+            "not_on_gpu=no kernel for ",
+        ),
+    ] {
+        let plan = fixture.plan(sql).await;
+        assert!(plan.contains(expected), "{sql}\n{plan}");
+    }
+    fixture.set("vectile.gpu.min_rows", "10001").await;
+    let plan = fixture.plan("SELECT sum(int) FROM packed").await;
+    let expected = "not_on_gpu=10000 rows are fewer than vectile.gpu.min_rows = 10001";
+    assert!(plan.contains(expected), "{plan}");
+    fixture.set("vectile.gpu", "off").await;
+    let plan = fixture.plan("SELECT sum(int) FROM packed").await;
+    assert!(!plan.contains("gpu") && !plan.contains("Gpu"), "{plan}");
+}
+
+#[tokio::test]
+async fn without_a_gpu_plans_are_what_they_were() {
+    let with = fixture(Gpu::none("there is none"), "auto").await;
+    for sql in [
+        "SELECT sum(int), count(*) FROM packed WHERE byte > 3",
+        "SELECT id FROM packed WHERE int > 3",
+    ] {
+        with.set("vectile.gpu", "auto").await;
+        let auto = with.plan(sql).await;
+        with.set("vectile.gpu", "off").await;
+        assert_eq!(auto, with.plan(sql).await);
+        with.set("vectile.gpu", "require").await;
+        let error = with.error(sql).await;
+        assert!(
+            error.contains("vectile.gpu = require: there is none"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_required_and_impossible_is_an_error() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(Arc::clone(&device) as _)), "require").await;
+    let error = fixture.error("SELECT name FROM packed").await;
+    let expected = "vectile.gpu = require: there is no filter";
+    assert!(error.contains(expected), "{error}");
+    // Some calls may fail without harm.
+    let mut errors = Vec::new();
+    for n in 1..8 {
+        device.fail_after(n);
+        errors.extend(fixture.run("SELECT sum(int) FROM packed").await.err());
+    }
+    device.fail_after(0);
+    assert!(!errors.is_empty());
+    for error in errors {
+        let error = error.to_string();
+        assert!(error.contains("vectile.gpu = require"), "{error}");
+    }
+    let error = fixture
+        .error("SELECT id FROM packed WHERE text LIKE '%9%'")
+        .await;
+    assert!(error.contains("text is stored as"), "{error}");
+    fixture.set("vectile.gpu.memory_limit", "1K").await;
+    let error = fixture.error("SELECT sum(big) FROM packed").await;
+    assert!(error.contains("device memory do not fit"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_cpu_does_what_fails_on_the_gpu() {
+    let Some(device) = device() else { return };
+    let engine = Engine::new(Arc::clone(&device) as _);
+    let fixture = fixture(Gpu::new(Arc::clone(&engine)), "auto").await;
+    for sql in [
+        "SELECT sum(int), count(*) FROM packed WHERE byte > 3",
+        "SELECT big FROM packed WHERE int = 3",
+        "SELECT text FROM packed WHERE int = 3",
+    ] {
+        fixture.set("vectile.gpu", "off").await;
+        let expected = fixture.answer(sql).await;
+        fixture.set("vectile.gpu", "auto").await;
+        let mut fallbacks = 0;
+        for n in 1.. {
+            engine.clear();
+            device.fail_after(n);
+            let (plan, _) = fixture.executed(sql).await;
+            let failed = !device.fault_pending();
+            fallbacks += metric(&plan, "fallbacks");
+            engine.clear();
+            device.fail_after(n);
+            assert_eq!(fixture.answer(sql).await, expected, "{sql}, call {n}");
+            device.fail_after(0);
+            if !failed {
+                break;
+            }
+        }
+        assert!(fallbacks > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_stay_on_the_device() {
+    let Some(device) = device() else { return };
+    let engine = Engine::new(device);
+    let fixture = fixture(Gpu::new(Arc::clone(&engine)), "require").await;
+    for sql in [
+        "SELECT sum(int), count(*) FROM packed WHERE date >= DATE '2012-07-08'",
+        "SELECT int FROM packed WHERE date >= DATE '2012-07-08'",
+    ] {
+        engine.clear();
+        let (cold, _) = fixture.executed(sql).await;
+        assert!(metric(&cold, "bytes_sent") > 0);
+        assert_eq!(metric(&cold, "bytes_cached"), 0);
+        let (warm, _) = fixture.executed(sql).await;
+        assert_eq!(metric(&warm, "bytes_sent"), 0);
+        assert!(metric(&warm, "bytes_cached") > 0);
+        for plan in [&cold, &warm] {
+            // Row groups of 4096 rows, the first of which has no such rows.
+            assert_eq!(metric(plan, "row_groups_pruned_statistics"), 1);
+            assert_eq!(metric(plan, "gpu_rows"), ROWS - 4096);
+            assert_eq!(metric(plan, "fallbacks"), 0);
+        }
+    }
+    let text = fixture
+        .answer("EXPLAIN ANALYZE SELECT sum(int) FROM packed")
+        .await;
+    for name in [
+        "kernel_time=",
+        "copy_time=",
+        "compile_time=",
+        "bytes_cached=",
+    ] {
+        assert!(text.contains(name), "{name} in {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_larger_than_the_memory_limit_pass_through() {
+    let Some(device) = device() else { return };
+    let engine = Engine::new(device);
+    let fixture = fixture(Gpu::new(Arc::clone(&engine)), "require").await;
+    fixture
+        .same("SELECT sum(int), sum(byte), sum(price) FROM {t}")
+        .await;
+    let all = engine.cached_bytes();
+    engine.clear();
+    fixture
+        .set("vectile.gpu.memory_limit", &(all * 2 / 3).to_string())
+        .await;
+    fixture
+        .same("SELECT sum(int), sum(byte), sum(price) FROM {t}")
+        .await;
+    assert!(engine.cached_bytes() <= all * 2 / 3);
+    // The next time they come from host memory.
+    let (plan, _) = fixture
+        .executed("SELECT sum(int), sum(byte), sum(price) FROM packed")
+        .await;
+    assert_eq!(metric(&plan, "bytes_sent"), 0);
+    assert_eq!(metric(&plan, "gpu_rows"), ROWS);
+    fixture
+        .same("SELECT sum(int), sum(byte), sum(price) FROM {t}")
+        .await;
+    fixture.set("vectile.gpu", "auto").await;
+    let (plan, _) = fixture
+        .executed("SELECT sum(int), sum(byte), sum(price) FROM packed")
+        .await;
+    assert_eq!(metric(&plan, "fallbacks"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_query_gives_everything_back() {
+    let Some(device) = device() else { return };
+    let engine = Engine::new(device);
+    let fixture = fixture(Gpu::new(Arc::clone(&engine)), "require").await;
+    for (i, sql) in [
+        "SELECT sum(int) FROM packed",
+        "SELECT big FROM packed WHERE int <> 3",
+    ]
+    .iter()
+    .cycle()
+    .take(6)
+    .enumerate()
+    {
+        engine.clear();
+        let frame = fixture.ctx.sql(sql).await.unwrap();
+        let mut stream = frame.execute_stream().await.unwrap();
+        let wait = Duration::from_millis(i as u64);
+        let _ = tokio::time::timeout(wait, stream.next()).await;
+        drop(stream);
+    }
+    let pool = &fixture.ctx.runtime_env().memory_pool;
+    for _ in 0..500 {
+        if pool.reserved() == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{} bytes are still reserved", pool.reserved());
+}
+
+#[tokio::test]
+async fn settings_are_shown() {
+    let fixture = fixture(Gpu::none("there is none"), "auto").await;
+    let shown = async |key: &str| fixture.answer(&format!("SHOW {key}")).await;
+    fixture.set("vectile.gpu.memory_limit", "3G").await;
+    fixture.set("vectile.gpu.host_memory_limit", "2K").await;
+    for (key, value) in [
+        ("vectile.gpu", "| auto "),
+        ("vectile.gpu.memory_limit", "| 3221225472 "),
+        ("vectile.gpu.host_memory_limit", "| 2048 "),
+        ("vectile.gpu.min_rows", "| 0 "),
+    ] {
+        let one = shown(key).await;
+        assert!(one.contains(value), "{one}");
+        assert_eq!(one.matches("vectile.").count(), 1, "{one}");
+        let all = shown("ALL").await;
+        assert!(all.contains(&format!("| {key} ")), "{all}");
+    }
+}

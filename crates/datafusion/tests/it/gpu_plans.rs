@@ -1,0 +1,88 @@
+//! The plans of TPC-H's queries with kernels in them.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatchReader;
+use datafusion::catalog::MemTable;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use tpchgen::generators::{LineItemGenerator, PartGenerator};
+use tpchgen_arrow::{LineItemArrow, PartArrow};
+use vectile_cpu_device::CpuDevice;
+use vectile_datafusion::{Gpu, register_with_gpu};
+use vectile_gpu::Engine;
+
+use crate::support::Fixture;
+
+/// Plans do not depend on it, but the tables are written.
+const SCALE: f64 = 0.001;
+
+/// Tables of TPC-H and a device; `None`, and said so, where there is no C++ compiler.
+async fn tpch() -> Option<Fixture> {
+    let device = match CpuDevice::new() {
+        Ok(device) => device,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return None;
+        }
+    };
+    let config = SessionConfig::new().with_target_partitions(2);
+    let ctx = SessionContext::new_with_config(config);
+    register_with_gpu(&ctx, Gpu::new(Engine::new(Arc::new(device)))).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = Fixture { ctx, dir };
+    let lineitem = LineItemArrow::new(LineItemGenerator::new(SCALE, 1, 1));
+    fixture.add("lineitem", lineitem).await;
+    let part = PartArrow::new(PartGenerator::new(SCALE, 1, 1));
+    fixture.add("part", part).await;
+    fixture.run("SET vectile.gpu.min_rows = 0").await.unwrap();
+    Some(fixture)
+}
+
+impl Fixture {
+    async fn add(&self, name: &str, rows: impl RecordBatchReader) {
+        let schema = rows.schema();
+        let rows = rows.collect::<Result<_, _>>().unwrap();
+        let rows = MemTable::try_new(schema, vec![rows]).unwrap();
+        self.ctx.register_table("rows", Arc::new(rows)).unwrap();
+        let path = self.path(&format!("{name}.vectile"));
+        let copy = format!("COPY rows TO '{}' STORED AS VECTILE", path.display());
+        self.run(&copy).await.unwrap();
+        self.ctx.deregister_table("rows").unwrap();
+        self.register(name, &path).await;
+    }
+
+    /// The plan, without what is another one every time.
+    async fn stable_plan(&self, sql: &str) -> String {
+        let folder = self.dir.path().display().to_string();
+        let folder = folder.trim_start_matches('/');
+        self.plan(sql).await.replace(folder, "[folder]")
+    }
+}
+
+#[tokio::test]
+async fn plans() {
+    let Some(tpch) = tpch().await else { return };
+    for (name, sql) in [
+        ("q6", include_str!("../../../../sql-tests/tpch/q6.sql")),
+        ("q14", include_str!("../../../../sql-tests/tpch/q14.sql")),
+        ("q19", include_str!("../../../../sql-tests/tpch/q19.sql")),
+        (
+            "q1_without_groups",
+            "SELECT sum(l_quantity), sum(l_extendedprice), sum(l_extendedprice * (1 - l_discount)), \
+             sum(l_extendedprice * (1 - l_discount) * (1 + l_tax)), avg(l_quantity), \
+             avg(l_extendedprice), avg(l_discount), count(*) \
+             FROM lineitem WHERE l_shipdate <= DATE '1998-09-02'",
+        ),
+        (
+            "filter_and_project",
+            "SELECT l_orderkey, l_extendedprice * l_discount AS saved FROM lineitem \
+             WHERE l_quantity > 45 AND l_shipmode IN ('AIR', 'RAIL')",
+        ),
+        (
+            "filter",
+            "SELECT l_orderkey, l_comment FROM lineitem WHERE l_quantity > 45",
+        ),
+    ] {
+        insta::assert_snapshot!(name, tpch.stable_plan(sql).await);
+    }
+}

@@ -1,0 +1,84 @@
+// Types, and what the lanes of a warp do together. A warp decodes a vector of 1024 rows: lane l holds
+// the rows r * 32 + l, and a selection is one 32-bit word a lane, with bit r for row r * 32 + l.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef __int128 i128;
+typedef unsigned __int128 u128;
+
+#define DEVICE __device__ __forceinline__
+#ifndef CUCPU
+#define DYN_SHARED(T, name)                                             \
+    extern __shared__ __align__(16) unsigned char name##_bytes[];       \
+    T* name = (T*)name##_bytes
+#endif
+
+// Left alone, the compiler spills a little rather than lose a resident block: see `nvrtc.rs`.
+#ifdef MOST_REGISTERS
+#define BOUNDS(threads) __launch_bounds__(threads, 1)
+#else
+#define BOUNDS(threads) __launch_bounds__(threads)
+#endif
+
+const u32 ALL = ~0u;
+
+DEVICE u32 lane_id() { return threadIdx.x & 31; }
+
+// Data that one query reads once: leave the caches to what is read again.
+DEVICE u32 stream(const u32* p) { return __ldcs(p); }
+
+// The lanes' words as a 32 x 32 matrix of bits, transposed: a selection from "bit r of lane l is row
+// r * 32 + l" to "bit r of lane l is row l * 32 + r", or back.
+DEVICE u32 transpose(u32 x) {
+    const u32 lane = lane_id();
+#define STEP(distance, low)                                                                     \
+    {                                                                                           \
+        const u32 other = __shfl_xor_sync(ALL, x, distance);                                    \
+        x = lane & distance ? (x & ~low) | ((other & ~low) >> distance)                         \
+                            : (x & low) | ((other & low) << distance);                          \
+    }
+    STEP(16, 0x0000ffffu)
+    STEP(8, 0x00ff00ffu)
+    STEP(4, 0x0f0f0f0fu)
+    STEP(2, 0x33333333u)
+    STEP(1, 0x55555555u)
+#undef STEP
+    return x;
+}
+
+// The sum of the values of the lanes before this one.
+template <class T> DEVICE T sum_before(T value) {
+    const u32 lane = lane_id();
+    T sum = value;
+#pragma unroll
+    for (u32 distance = 1; distance < 32; distance *= 2) {
+        const T other = __shfl_up_sync(ALL, sum, distance);
+        if (lane >= distance) sum += other;
+    }
+    return sum - value;
+}
+
+// The rows of a selection that exist, in a vector of `rows` rows (1024 or fewer).
+DEVICE u32 existing(u32 rows) {
+    const u32 lane = lane_id();
+    const u32 count = rows > lane ? (rows - lane + 31) / 32 : 0;
+    return count >= 32 ? ALL : (1u << count) - 1;
+}
+
+// Floats by their total order, as integers of the same width.
+DEVICE i64 key_of(double x) {
+    const i64 bits = __double_as_longlong(x);
+    return bits ^ (i64)((u64)(bits >> 63) >> 1);
+}
+DEVICE i32 key_of(float x) {
+    const i32 bits = __float_as_int(x);
+    return bits ^ (i32)((u32)(bits >> 31) >> 1);
+}
+DEVICE double double_of(i64 key) { return __longlong_as_double(key ^ (i64)((u64)(key >> 63) >> 1)); }
+DEVICE float float_of(i32 key) { return __int_as_float(key ^ (i32)((u32)(key >> 31) >> 1)); }

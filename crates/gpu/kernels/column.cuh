@@ -1,0 +1,113 @@
+// A column chunk in device memory: what `image.rs` writes.
+
+enum { FORM_INTEGER = 0, FORM_DICT = 1, FORM_ALP = 2, FORM_ALP_RD = 3, FORM_PLAIN = 4 };
+enum { SEQUENCE_PACKED = 0, SEQUENCE_DELTA = 1, SEQUENCE_RLE = 2 };
+enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8 };
+
+// The first 128 bytes. Places are in units of 16 bytes from the start of the chunk.
+struct Header {
+    u8 form, sequence, value_bytes, patch_bytes;
+    u32 rows;
+    u32 vectors, extras, packed, values;  // vectors follow the header
+    u32 entries, right_width;
+    u64 reference, reference_high;
+    u64 lefts[8];
+    u64 spare[2];
+};
+
+// A vector. `line` is where its packed words are, in units of 128 bytes from the start of the chunk; of
+// runs, the place of their block.
+struct Vector {
+    u32 line;
+    u8 width, flags;
+    u16 scale;
+    u64 base;
+};
+
+// What few vectors need.
+struct Extra {
+    u32 patches, exceptions, bitmap, right_line;
+    u64 smallest;
+    u32 right_width, spare;
+};
+
+// A chunk, as far as every vector needs it: kept in registers from vector to vector.
+struct Chunk {
+    const u8* image;
+
+    DEVICE const Header* header() const { return (const Header*)image; }
+    DEVICE const u8* at(u32 place) const { return image + (u64)place * 16; }
+    DEVICE u64 reference() const { return __ldg(&header()->reference); }
+    DEVICE i128 wide_reference() const {
+        return (i128)((u128)__ldg(&header()->reference_high) << 64 | __ldg(&header()->reference));
+    }
+    DEVICE const u8* values() const { return at(__ldg(&header()->values)); }
+};
+
+DEVICE Chunk chunk(u64 image) {
+    Chunk c;
+    c.image = (const u8*)image;
+    return c;
+}
+
+// One vector of a column: the same for all lanes.
+struct Cursor : Chunk {
+    u32 line, base_low, base_high;
+    u8 width, flags;
+    u16 scale;
+    u32 vector;
+    u32 starts, before;  // of runs: where they start in this lane's 32 rows, runs before those
+
+    template <class E> DEVICE E base() const {
+        if constexpr (sizeof(E) == 8) return (u64)base_high << 32 | base_low;
+        else return base_low;
+    }
+    DEVICE const Extra* extra() const {
+        return (const Extra*)at(__ldg(&header()->extras)) + vector;
+    }
+    DEVICE const u32* words(u32 line) const {
+        return (const u32*)(image + (u64)line * 128) + lane_id();
+    }
+    DEVICE const u32* words() const { return words(line); }
+};
+
+DEVICE Cursor open(const Chunk& chunk, u32 vector) {
+    Cursor c;
+    c.image = chunk.image;
+    c.vector = vector;
+    // vectors follow the header
+    const uint4 v = __ldg((const uint4*)(c.image + sizeof(Header)) + vector);
+    c.line = v.x;
+    c.width = (u8)v.y;
+    c.flags = (u8)(v.y >> 8);
+    c.scale = (u16)(v.y >> 16);
+    c.base_low = v.z;
+    c.base_high = v.w;
+    c.starts = c.before = 0;
+    return c;
+}
+
+// The rows that are not null.
+DEVICE u32 valid_rows(const Cursor& c) {
+    if (!(c.flags & (ALL_NULL | SOME_NULL))) return ALL;
+    if (c.flags & ALL_NULL) return 0;
+    return transpose(__ldg((const u32*)c.at(__ldg(&c.extra()->bitmap)) + lane_id()));
+}
+
+// Calls f(row of this lane, value) for what replaces packed values of this lane's rows, ascending.
+// G-ALP's layout: a 16-bit word a lane with count and offset, then values, then positions.
+template <class F> DEVICE void each_patch(const u8* block, u32 value_bytes, F f) {
+    const u32 word = __ldg((const u16*)block + lane_id());
+    const u32 last = __shfl_sync(ALL, word, 31);
+    const u32 count = word >> 10, offset = word & 0x3ff, total = (last >> 10) + (last & 0x3ff);
+    const u8* values = block + 64;
+    const u16* positions = (const u16*)(values + total * value_bytes);
+    for (u32 i = offset; i < offset + count; i++) {
+        const u64 value = value_bytes == 8 ? __ldg((const u64*)values + i) : __ldg((const u32*)values + i);
+        f((u32)__ldg(positions + i) >> 5, value);
+    }
+}
+
+template <class F> DEVICE void each_patch(const Cursor& c, F f) {
+    each_patch(c.at(__ldg(&c.extra()->patches)), __ldg(&c.header()->patch_bytes), f);
+}

@@ -1,0 +1,259 @@
+// Values of a column, whatever its encoding. Traits S, beside those of sequence.cuh: Stored (the type
+// of dictionary entries and plain values), Value (the type to compute in), Word (i64 or i128: integers,
+// and floats by their total order), ONE_SCALE (the scale of all vectors of ALP, or -1).
+
+__constant__ double POWERS[19] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8, 1e9,
+                                  1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18};
+__constant__ double FRACTIONS[19] = {1e0,   1e-1,  1e-2,  1e-3,  1e-4,  1e-5,  1e-6,  1e-7,  1e-8, 1e-9,
+                                     1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17, 1e-18};
+
+template <class T> struct Is { enum { FLOAT = 0 }; };
+template <> struct Is<float> { enum { FLOAT = 1 }; };
+template <> struct Is<double> { enum { FLOAT = 1 }; };
+
+// The value that a word stands for.
+template <class V> DEVICE V value_of(u64 word) {
+    if constexpr (Is<V>::FLOAT) {
+        if constexpr (sizeof(V) == 8) return double_of((i64)word);
+        else return float_of((i32)word);
+    } else {
+        return (V)word;
+    }
+}
+
+template <class V> DEVICE V from_bits(u64 bits) {
+    if constexpr (Is<V>::FLOAT) {
+        if constexpr (sizeof(V) == 8) return __longlong_as_double((i64)bits);
+        else return __int_as_float((i32)bits);
+    } else {
+        return (V)bits;
+    }
+}
+
+template <class W, class V> DEVICE W word_of(V value) {
+    if constexpr (Is<V>::FLOAT) return (W)key_of(value);
+    else return (W)value;
+}
+
+template <class S> DEVICE u8 form_of(const Chunk& c) {
+    if constexpr ((S::FORMS & (S::FORMS - 1)) == 0) {
+        u8 form = 0;
+        while (!(S::FORMS >> form & 1)) form++;
+        return form;
+    } else {
+        return __ldg(&c.header()->form);
+    }
+}
+
+// Makes codes safe to look up: those of `delta` in rows behind the end go on as the differences do.
+template <class S> DEVICE void safe_codes(const Cursor& c, typename S::Entry code[8]) {
+    if (!(S::SEQUENCES >> SEQUENCE_DELTA & 1)) return;
+    const u32 entries = __ldg(&c.header()->entries);
+#pragma unroll
+    for (u32 k = 0; k < 8; k++) code[k] = code[k] < entries ? code[k] : 0;
+}
+
+// The values of rows 8 * eighth to 8 * eighth + 7 of this lane; arbitrary where null or beyond the end.
+template <class S>
+DEVICE void values_8(const Cursor& c, u32 eighth, const void* tile, typename S::Value out[8]) {
+    typedef typename S::Value V;
+    typedef typename S::Stored T;
+    const u8 form = form_of<S>(c);
+    if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
+        const T* values = (const T*)c.values() + ((u64)c.vector * 1024 + eighth * 256 + lane_id());
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] = (V)values[k * 32];
+        return;
+    }
+    typedef typename S::Entry E;
+    E entry[8];
+    entries_8<S>(c, eighth, tile, entry);
+    if (S::FORMS >> FORM_INTEGER & 1 && form == FORM_INTEGER) {
+        if constexpr (sizeof(V) > 8) {
+            const i128 reference = c.wide_reference();
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) out[k] = (V)(reference + entry[k]);
+        } else {
+            const u64 reference = c.reference();
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) out[k] = value_of<V>(reference + entry[k]);
+        }
+    }
+    if (S::FORMS >> FORM_DICT & 1 && form == FORM_DICT) {
+        const T* entries = (const T*)c.values();
+        safe_codes<S>(c, entry);
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] = (V)entries[entry[k]];
+    }
+    if constexpr (Is<V>::FLOAT) {
+        if (S::FORMS >> FORM_ALP & 1 && form == FORM_ALP) {
+            const u64 reference = c.reference();
+            const double power = POWERS[c.scale % 19], fraction = FRACTIONS[c.scale / 19];
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) out[k] = (V)((double)(i64)(reference + entry[k]) * power * fraction);
+        }
+        u64 right[8];
+        if (S::FORMS >> FORM_ALP_RD & 1 && form == FORM_ALP_RD) {
+            const Extra* extra = c.extra();
+            const u32 line = __ldg(&extra->right_line);
+            wide_8<S::LOW, S::HIGH>(c.words(line), __ldg(&extra->right_width), eighth, right);
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) {
+                out[k] = from_bits<V>(right[k] | __ldg(&c.header()->lefts[entry[k] & 7]));
+            }
+        }
+        if (S::FLAGS & EXCEPTIONS && c.flags & EXCEPTIONS) {
+            const u32 bytes = form == FORM_ALP_RD ? 4 : sizeof(V);
+            const u32 shift = form == FORM_ALP_RD ? __ldg(&c.header()->right_width) : 0;
+            each_patch(c.at(__ldg(&c.extra()->exceptions)), bytes, [&](u32 row, u64 bits) {
+                if (row / 8 != eighth) return;
+#pragma unroll
+                for (u32 k = 0; k < 8; k++) {
+                    const u64 whole = form == FORM_ALP_RD ? bits << shift | right[k] : bits;
+                    out[k] = row % 8 == k ? from_bits<V>(whole) : out[k];
+                }
+            });
+        }
+    }
+}
+
+// The value of row r of this lane, of columns without patches, exceptions, `delta` and `rle`. Lanes may
+// ask for different rows, or not at all.
+template <class S> DEVICE typename S::Value value_at(const Cursor& c, u32 r) {
+    typedef typename S::Value V;
+    typedef typename S::Stored T;
+    typedef typename S::Entry E;
+    const u8 form = form_of<S>(c);
+    if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
+        return (V)((const T*)c.values())[(u64)c.vector * 1024 + r * 32 + lane_id()];
+    }
+    const E entry = c.base<E>() + (E)wide_at<S::HIGH>(c.words(), c.width, r);
+    if (S::FORMS >> FORM_DICT & 1 && form == FORM_DICT) return (V)((const T*)c.values())[entry];
+    if constexpr (Is<V>::FLOAT) {
+        if (S::FORMS >> FORM_ALP & 1 && form == FORM_ALP) {
+            const double power = POWERS[c.scale % 19], fraction = FRACTIONS[c.scale / 19];
+            return (V)((double)(i64)(c.reference() + entry) * power * fraction);
+        }
+    }
+    if constexpr (sizeof(V) > 8) return (V)(c.wide_reference() + entry);
+    else return value_of<V>(c.reference() + entry);
+}
+
+// What a predicate on a column compares with.
+template <class Word> struct Range {
+    Word low, high;        // for integers, and floats by their total order
+    u64 codes;             // of a dictionary: low | high << 32, or where a bit for each code is
+    const i64* decimals;   // of ALP: the smallest and largest integer for each scale
+};
+
+// The same for the entries of a chunk; none if low > high.
+template <class E> struct Entries { E low, high; };
+
+// Words from low to high, less a reference.
+template <class E, class W> DEVICE Entries<E> less(W low, W high, W reference) {
+    if (low > high || high < reference) return Entries<E>{1, 0};
+    typedef decltype(reference) T;
+    const u128 from = low <= reference ? 0 : (u128)(i128)low - (u128)(i128)reference;
+    const u128 to = sizeof(T) == 16 ? (u128)high - (u128)reference : (u128)((u64)high - (u64)reference);
+    const u128 most = (u128)(E)~(E)0;
+    if (from > most) return Entries<E>{1, 0};
+    return Entries<E>{(E)from, (E)(to > most ? most : to)};
+}
+
+template <class S>
+DEVICE Entries<typename S::Entry> entries_of(const Chunk& c, const Range<typename S::Word>& range) {
+    typedef typename S::Entry E;
+    typedef typename S::Word W;
+    const u8 form = form_of<S>(c);
+    if (S::FORMS >> FORM_DICT & 1 && form == FORM_DICT) {
+        return Entries<E>{(E)(range.codes & 0xffffffffull), (E)(range.codes >> 32)};
+    }
+    if constexpr (S::ONE_SCALE >= 0) {
+        if (form == FORM_ALP) {
+            const i64 first = __ldg(range.decimals + 2 * S::ONE_SCALE);
+            const i64 last = __ldg(range.decimals + 2 * S::ONE_SCALE + 1);
+            return less<E>(first, last, (i64)c.reference());
+        }
+    }
+    if (S::FORMS >> FORM_INTEGER & 1 && form == FORM_INTEGER) {
+        if constexpr (sizeof(W) > 8) return less<E>(range.low, range.high, (W)c.wide_reference());
+        else return less<E>(range.low, range.high, (W)c.reference());
+    }
+    return Entries<E>{1, 0};
+}
+
+// Which rows hold a value in the range; arbitrary where null or beyond the end.
+template <class S, bool BITS>
+DEVICE u32 rows_in(Cursor& c, const Range<typename S::Word>& range,
+                   const Entries<typename S::Entry>& entries, u32* words, void* tile) {
+    typedef typename S::Word W;
+    typedef typename S::Entry E;
+    const u8 form = form_of<S>(c);
+    if (S::FORMS >> FORM_INTEGER & 1 && form == FORM_INTEGER) {
+        return entries_in<S>(c, entries.low, entries.high, words);
+    }
+    if (S::FORMS >> FORM_DICT & 1 && form == FORM_DICT) {
+        if (!BITS) return entries_in<S>(c, entries.low, entries.high, words);
+        const u32* bits = (const u32*)range.codes;
+        if (S::SEQUENCES == 1 << SEQUENCE_PACKED && c.width > 0 && c.width <= 32 && !(c.flags & PATCHED)) {
+            const u32 base = c.base_low;
+            if (c.width <= 5) {
+                // words of the table are padded to two
+                const u32 set = __funnelshift_r(__ldg(bits + base / 32), __ldg(bits + base / 32 + 1), base);
+                u32 mask = 0;
+                with_width<S::LOW & 0x3e>(c.width, InSet32{c.words(), set & ((2u << ((1u << c.width) - 1)) - 1), mask});
+                return mask;
+            }
+            return test_narrow<S::LOW>(c.words(), c.width, [=](u32 x) {
+                const u32 code = x + base;
+                return __ldg(bits + code / 32) >> code % 32 & 1;
+            });
+        }
+        u32 mask = 0;
+        prepare<S>(c, words, tile);
+        for (u32 eighth = 0; eighth < 4; eighth++) {
+            E code[8];
+            entries_8<S>(c, eighth, tile, code);
+            safe_codes<S>(c, code);
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) {
+                mask |= (__ldg(bits + code[k] / 32) >> code[k] % 32 & 1) << (eighth * 8 + k);
+            }
+        }
+        return mask;
+    }
+    if (S::FORMS >> FORM_ALP & 1 && form == FORM_ALP) {
+        Entries<E> own = entries;
+        if constexpr (S::ONE_SCALE < 0) {
+            const i64 first = __ldg(range.decimals + 2 * c.scale);
+            const i64 last = __ldg(range.decimals + 2 * c.scale + 1);
+            own = less<E>(first, last, (i64)c.reference());
+        }
+        u32 mask = entries_in<S>(c, own.low, own.high, words);
+        if constexpr (Is<typename S::Value>::FLOAT) {
+            if (S::FLAGS & EXCEPTIONS && c.flags & EXCEPTIONS) {
+                typedef typename S::Value V;
+                each_patch(c.at(__ldg(&c.extra()->exceptions)), sizeof(V), [&](u32 row, u64 bits) {
+                    const W word = word_of<W>(from_bits<V>(bits));
+                    mask = (mask & ~(1u << row)) | (u32)(word >= range.low && word <= range.high) << row;
+                });
+            }
+        }
+        return mask;
+    }
+    if (S::FORMS & (1 << FORM_PLAIN | 1 << FORM_ALP_RD)) {
+        u32 mask = 0;
+        prepare<S>(c, words, tile);
+        for (u32 eighth = 0; eighth < 4; eighth++) {
+            typename S::Value value[8];
+            values_8<S>(c, eighth, tile, value);
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) {
+                const W word = word_of<W>(value[k]);
+                mask |= (u32)(word >= range.low && word <= range.high) << (eighth * 8 + k);
+            }
+        }
+        return mask;
+    }
+    return 0;
+}

@@ -1,0 +1,505 @@
+//! Compiled kernels on disk.
+//!
+//! An entry is a file named for everything that its content depends on, its key:
+//!
+//! ```text
+//! 0   magic                     8 bytes
+//! 8   bytes of the key          u64, little-endian
+//! 16  CRC-32 of the key         u32
+//! 20  CRC-32 of the content     u32
+//! 24  bytes of the content      u64
+//! 32  content
+//! ```
+//!
+//! What is not whole, or of another key, counts as absent. Entries are written under another name
+//! and renamed, so several processes may share a directory. Nothing here fails a query: without a
+//! directory that can be written, every kernel is compiled.
+
+use std::env;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use crate::error::Result;
+
+/// The environment variable that names the directory; empty, nothing is kept.
+pub const CACHE_VARIABLE: &str = "VECTILE_CACHE";
+
+/// Changes when the same key stands for another content, or the layout of a file changes.
+const FORMAT: &str = "vectile kernel 1";
+const MAGIC: [u8; 8] = *b"VECTKRN1";
+const HEADER_BYTES: usize = 32;
+
+const EXTENSION: &str = "cubin";
+const UNFINISHED_EXTENSION: &str = "tmp";
+
+/// An unfinished file as old as this has no writer any more.
+const UNFINISHED_AGE: Duration = Duration::from_secs(60 * 60);
+
+/// What a directory may hold: beyond it, what was not used for longest is removed.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    files: usize,
+    bytes: u64,
+}
+
+const LIMITS: Limits = Limits {
+    files: 1000,
+    bytes: 256 << 20,
+};
+
+/// Everything that a compiled kernel depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key(Vec<u8>);
+
+impl Key {
+    /// The key of these parts, in order.
+    pub(crate) fn new(parts: &[&str]) -> Key {
+        let mut text = FORMAT.as_bytes().to_vec();
+        for part in parts {
+            // With its length, so that no other parts make the same text.
+            text.extend_from_slice(format!("\n{} ", part.len()).as_bytes());
+            text.extend_from_slice(part.as_bytes());
+        }
+        Key(text)
+    }
+
+    fn file_name(&self) -> String {
+        format!("{:032x}.{EXTENSION}", fnv1a(&self.0))
+    }
+}
+
+/// FNV-1a of 128 bits.
+fn fnv1a(bytes: &[u8]) -> u128 {
+    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    bytes.iter().fold(BASIS, |hash, byte| {
+        (hash ^ u128::from(*byte)).wrapping_mul(PRIME)
+    })
+}
+
+/// A directory of compiled kernels.
+#[derive(Clone, Debug)]
+pub(crate) struct Cache {
+    directory: PathBuf,
+    limits: Limits,
+}
+
+/// Where compiled kernels are kept: `$VECTILE_CACHE`, or else `vectile/kernels` in the user's
+/// cache directory (`$XDG_CACHE_HOME`, `$HOME/.cache`). `None` if the variable is empty or there is
+/// no such directory.
+pub fn cache_directory() -> Option<PathBuf> {
+    directory_from(|name| env::var_os(name).map(PathBuf::from))
+}
+
+fn directory_from(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    if let Some(directory) = variable(CACHE_VARIABLE) {
+        return Some(directory).filter(|it| !it.as_os_str().is_empty());
+    }
+    // Relative paths are to be ignored, says the XDG specification.
+    let absolute = |name| variable(name).filter(|it| it.is_absolute());
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    Some(caches?.join("vectile").join("kernels"))
+}
+
+impl Cache {
+    /// The user's; `None` if there is no directory and none can be made.
+    pub(crate) fn of_user() -> Option<Cache> {
+        Cache::open(cache_directory()?)
+    }
+
+    /// That of a directory, which is made if it is not there.
+    pub(crate) fn open(directory: PathBuf) -> Option<Cache> {
+        make_directory(&directory).ok()?;
+        Some(Cache {
+            directory,
+            limits: LIMITS,
+        })
+    }
+
+    /// What is kept for a key, or else what `compile` makes, which is then kept; and whether it
+    /// was kept.
+    pub(crate) fn get_or_compile(
+        &self,
+        key: &Key,
+        compile: impl FnOnce() -> Result<Vec<u8>>,
+    ) -> Result<(Vec<u8>, bool)> {
+        if let Some(content) = self.get(key) {
+            return Ok((content, true));
+        }
+        let content = compile()?;
+        self.put(key, &content);
+        Ok((content, false))
+    }
+
+    /// What is kept for a key, if it is whole.
+    fn get(&self, key: &Key) -> Option<Vec<u8>> {
+        let mut file = File::open(self.directory.join(key.file_name())).ok()?;
+        // No more than is ever kept, should something else be by that name.
+        let mut bytes = Vec::new();
+        (&mut file)
+            .take(self.limits.bytes)
+            .read_to_end(&mut bytes)
+            .ok()?;
+        let content = content_of(key, &bytes)?.to_vec();
+        // Used just now: removed later. Only the order of removal depends on it.
+        let _ = file.set_modified(SystemTime::now());
+        Some(content)
+    }
+
+    /// Keeps what was made for a key, if that can be done.
+    pub(crate) fn put(&self, key: &Key, content: &[u8]) {
+        if self.write(key, content).is_ok() {
+            self.remove_excess();
+        }
+    }
+
+    fn write(&self, key: &Key, content: &[u8]) -> io::Result<()> {
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let name = key.file_name();
+        let unfinished = format!("{name}.{}-{number}.{UNFINISHED_EXTENSION}", process::id());
+        let unfinished = self.directory.join(unfinished);
+        let written = write_new(&unfinished, &header_of(key, content), content)
+            .and_then(|()| fs::rename(&unfinished, self.directory.join(name)));
+        if written.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        written
+    }
+
+    /// Removes what was not used for longest until the directory keeps its limits, and what
+    /// writers left behind that are gone.
+    fn remove_excess(&self) {
+        let Ok(entries) = fs::read_dir(&self.directory) else {
+            return;
+        };
+        let files = entries.filter_map(|entry| Kept::of(&entry.ok()?));
+        let (unfinished, mut kept): (Vec<_>, Vec<_>) = files.partition(|file| file.unfinished);
+        for file in unfinished {
+            if file.used.elapsed().is_ok_and(|age| age > UNFINISHED_AGE) {
+                let _ = fs::remove_file(file.path);
+            }
+        }
+        kept.sort_by_key(|file| file.used);
+        let mut count = kept.len();
+        let mut bytes: u64 = kept.iter().map(|file| file.bytes).sum();
+        for file in kept {
+            if count <= self.limits.files && bytes <= self.limits.bytes {
+                return;
+            }
+            // Gone as well if another process has removed it.
+            let _ = fs::remove_file(file.path);
+            count -= 1;
+            bytes -= file.bytes;
+        }
+    }
+}
+
+/// A file of a cache's directory.
+struct Kept {
+    path: PathBuf,
+    unfinished: bool,
+    bytes: u64,
+    used: SystemTime,
+}
+
+impl Kept {
+    /// `None` for what is not the cache's.
+    fn of(entry: &fs::DirEntry) -> Option<Kept> {
+        let path = entry.path();
+        let (hash, rest) = path.file_name()?.to_str()?.split_once('.')?;
+        let is_hash = hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let unfinished = match rest == EXTENSION {
+            true => false,
+            false => rest.starts_with(EXTENSION) && rest.ends_with(UNFINISHED_EXTENSION),
+        };
+        if !is_hash || (!unfinished && rest != EXTENSION) {
+            return None;
+        }
+        let metadata = entry.metadata().ok()?;
+        Some(Kept {
+            unfinished,
+            bytes: metadata.len(),
+            used: metadata.modified().ok()?,
+            path,
+        })
+    }
+}
+
+fn header_of(key: &Key, content: &[u8]) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..16].copy_from_slice(&(key.0.len() as u64).to_le_bytes());
+    header[16..20].copy_from_slice(&crc32fast::hash(&key.0).to_le_bytes());
+    header[20..24].copy_from_slice(&crc32fast::hash(content).to_le_bytes());
+    header[24..].copy_from_slice(&(content.len() as u64).to_le_bytes());
+    header
+}
+
+/// The content of a file, if it is whole and the key's: its header is what writing it again would
+/// give it.
+fn content_of<'a>(key: &Key, file: &'a [u8]) -> Option<&'a [u8]> {
+    let (header, content) = file.split_at_checked(HEADER_BYTES)?;
+    (header == header_of(key, content)).then_some(content)
+}
+
+fn write_new(path: &Path, header: &[u8], content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(header)?;
+    file.write_all(content)
+}
+
+/// Only the user's own: what is in it is run.
+fn make_directory(directory: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+    use crate::error::Error;
+
+    fn cache() -> (tempfile::TempDir, Cache) {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(directory.path().join("a/b")).unwrap();
+        (directory, cache)
+    }
+
+    fn key(source: &str) -> Key {
+        Key::new(&["nvrtc 13.0", "sm_90", source])
+    }
+
+    /// What the cache has for a key, and whether it was there.
+    fn ask(cache: &Cache, key: &Key, compiled: &[u8]) -> (Vec<u8>, bool) {
+        cache.get_or_compile(key, || Ok(compiled.to_vec())).unwrap()
+    }
+
+    fn names(cache: &Cache) -> Vec<String> {
+        let entries = fs::read_dir(&cache.directory).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+
+    fn set_age(path: &Path, seconds: u64) {
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        let then = SystemTime::now() - Duration::from_secs(seconds);
+        file.set_modified(then).unwrap();
+    }
+
+    #[test]
+    fn a_kernel_is_compiled_once() {
+        let (_directory, cache) = cache();
+        assert_eq!(ask(&cache, &key("a"), b"A"), (b"A".to_vec(), false));
+        assert_eq!(ask(&cache, &key("a"), b"?"), (b"A".to_vec(), true));
+        assert_eq!(ask(&cache, &key("b"), b"B"), (b"B".to_vec(), false));
+        let again = Cache::open(cache.directory.clone()).unwrap();
+        assert_eq!(ask(&again, &key("b"), b"?"), (b"B".to_vec(), true));
+        assert_eq!(names(&cache).len(), 2);
+    }
+
+    #[test]
+    fn everything_in_a_key_counts() {
+        let keys = [
+            Key::new(&["nvrtc 13.0", "sm_90", "x"]),
+            Key::new(&["nvrtc 13.1", "sm_90", "x"]),
+            Key::new(&["nvrtc 13.0", "sm_80", "x"]),
+            Key::new(&["nvrtc 13.0", "sm_90", "y"]),
+            Key::new(&["nvrtc 13.0", "sm_90x", ""]),
+            Key::new(&["nvrtc 13.0", "sm_90", "x", ""]),
+        ];
+        for (index, key) in keys.iter().enumerate() {
+            for other in &keys[index + 1..] {
+                assert_ne!(key, other);
+                assert_ne!(key.file_name(), other.file_name());
+            }
+        }
+    }
+
+    #[test]
+    fn the_hash_is_fnv() {
+        assert_eq!(fnv1a(b""), 0x6c62272e07bb014262b821756295c58d);
+        assert_eq!(fnv1a(b"a"), 0xd228cb696f1a8caf78912b704e4a8964);
+    }
+
+    #[test]
+    fn a_failure_is_not_kept() {
+        let (_directory, cache) = cache();
+        let log = "no".to_string();
+        let result = cache.get_or_compile(&key("a"), || Err(Error::Compile { log }));
+        assert!(matches!(result, Err(Error::Compile { .. })));
+        assert_eq!(ask(&cache, &key("a"), b"A"), (b"A".to_vec(), false));
+    }
+
+    #[test]
+    fn damaged_files_are_written_anew() {
+        let (_directory, cache) = cache();
+        let content: Vec<u8> = (0..200).collect();
+        ask(&cache, &key("a"), &content);
+        let path = cache.directory.join(key("a").file_name());
+        let whole = fs::read(&path).unwrap();
+        let mut damaged: Vec<Vec<u8>> = (0..whole.len())
+            .step_by(7)
+            .map(|length| whole[..length].to_vec())
+            .collect();
+        damaged.extend((0..whole.len()).map(|at| {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            bytes
+        }));
+        damaged.push([whole.as_slice(), b"more"].concat());
+        for bytes in damaged {
+            fs::write(&path, &bytes).unwrap();
+            assert_eq!(ask(&cache, &key("a"), &content), (content.clone(), false));
+            assert_eq!(ask(&cache, &key("a"), b"?"), (content.clone(), true));
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_key_is_not_taken() {
+        let (_directory, cache) = cache();
+        ask(&cache, &key("b"), b"B");
+        let [a, b] = ["a", "b"].map(|it| cache.directory.join(key(it).file_name()));
+        fs::copy(b, a).unwrap();
+        assert_eq!(ask(&cache, &key("a"), b"A"), (b"A".to_vec(), false));
+    }
+
+    #[test]
+    fn something_else_by_that_name_is_no_error() {
+        let (_directory, cache) = cache();
+        fs::create_dir(cache.directory.join(key("a").file_name())).unwrap();
+        assert_eq!(ask(&cache, &key("a"), b"A"), (b"A".to_vec(), false));
+        assert_eq!(ask(&cache, &key("a"), b"A"), (b"A".to_vec(), false));
+        assert_eq!(names(&cache).len(), 1, "what was unfinished is removed");
+        // The directory itself is gone.
+        fs::remove_dir_all(&cache.directory).unwrap();
+        assert_eq!(ask(&cache, &key("a"), b"A"), (b"A".to_vec(), false));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_no_cache() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(Cache::open(file.join("kernels")).is_none());
+        assert!(Cache::open(file).is_none());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_directory_is_the_users_own() {
+        use std::os::unix::fs::PermissionsExt;
+        let (_directory, cache) = cache();
+        let mode = fs::metadata(&cache.directory).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_is_removed() {
+        let (_directory, mut cache) = cache();
+        cache.limits.files = 3;
+        for (source, age) in [("a", 50), ("b", 40), ("c", 30)] {
+            ask(&cache, &key(source), b"content");
+            set_age(&cache.directory.join(key(source).file_name()), age);
+        }
+        ask(&cache, &key("a"), b"content"); // used again
+        ask(&cache, &key("d"), b"content");
+        assert_eq!(names(&cache).len(), 3);
+        let kept = |source| cache.get(&key(source)).is_some();
+        assert_eq!(["a", "b", "c", "d"].map(kept), [true, false, true, true]);
+    }
+
+    #[test]
+    fn bytes_are_limited_too() {
+        let (_directory, mut cache) = cache();
+        cache.limits.bytes = 2500;
+        for (source, age) in [("a", 30), ("b", 20), ("c", 10)] {
+            ask(&cache, &key(source), &[7; 1000]);
+            set_age(&cache.directory.join(key(source).file_name()), age);
+        }
+        let kept = |source| cache.get(&key(source)).is_some();
+        assert_eq!(["a", "b", "c"].map(kept), [false, true, true]);
+    }
+
+    #[test]
+    fn only_files_of_the_cache_are_removed() {
+        let (_directory, mut cache) = cache();
+        cache.limits.files = 1;
+        let unfinished = |age: u64| format!("{:032x}.cubin.1-{age}.tmp", 0);
+        for age in [0, 7200] {
+            let path = cache.directory.join(unfinished(age));
+            fs::write(&path, "").unwrap();
+            set_age(&path, age);
+        }
+        fs::write(cache.directory.join("notes.txt"), "mine").unwrap();
+        fs::write(cache.directory.join("old.cubin"), "mine").unwrap();
+        ask(&cache, &key("a"), b"A");
+        let mut expected = [
+            unfinished(0),
+            key("a").file_name(),
+            "notes.txt".to_string(),
+            "old.cubin".to_string(),
+        ];
+        expected.sort();
+        assert_eq!(names(&cache), expected);
+    }
+
+    #[test]
+    fn writers_may_meet() {
+        let (_directory, cache) = cache();
+        let compiled = AtomicUsize::new(0);
+        let content = vec![7; 100_000];
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for round in 0..50 {
+                        let key = key(&(round % 5).to_string());
+                        let compile = || {
+                            compiled.fetch_add(1, Ordering::Relaxed);
+                            Ok(content.clone())
+                        };
+                        let (read, _) = cache.get_or_compile(&key, compile).unwrap();
+                        assert_eq!(read, content);
+                    }
+                });
+            }
+        });
+        assert_eq!(names(&cache).len(), 5);
+        assert!(compiled.into_inner() >= 5);
+    }
+
+    #[test]
+    fn the_directory_comes_from_the_environment() {
+        let directory = |set: &[(&str, &str)]| {
+            directory_from(|name| {
+                let found = set.iter().find(|(variable, _)| *variable == name)?;
+                Some(PathBuf::from(found.1))
+            })
+        };
+        let home = ("HOME", "/home/me");
+        let xdg = ("XDG_CACHE_HOME", "/caches");
+        let path = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(directory(&[]), None);
+        assert_eq!(directory(&[home]), path("/home/me/.cache/vectile/kernels"));
+        assert_eq!(directory(&[home, xdg]), path("/caches/vectile/kernels"));
+        assert_eq!(directory(&[home, xdg, ("VECTILE_CACHE", "k")]), path("k"));
+        assert_eq!(directory(&[home, xdg, ("VECTILE_CACHE", "")]), None);
+        let relative = ("XDG_CACHE_HOME", "caches");
+        assert_eq!(
+            directory(&[home, relative]),
+            path("/home/me/.cache/vectile/kernels")
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! What the engine needs of a device: memory, streams, compiling and launching kernels.
+//!
+//! [`Cuda`](crate::Cuda) is the real one. Tests put a CPU behind the same trait, which runs the
+//! same generated kernels.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Result;
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its number, from 0.
+    pub ordinal: usize,
+    /// Its name, such as `NVIDIA H200`.
+    pub name: String,
+    /// Compute capability, such as `(9, 0)`.
+    pub capability: (u32, u32),
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of shared memory that one block can have.
+    pub shared_memory: u32,
+}
+
+/// A kernel ready to be launched.
+pub trait Kernel: Any + fmt::Debug + Send + Sync {
+    /// As [`Any`], for the driver that made it.
+    fn as_any(&self) -> &dyn Any;
+
+    /// How many blocks of that many threads and bytes of dynamic shared memory a multiprocessor
+    /// runs at once; at least 1.
+    fn resident_blocks(&self, threads: u32, shared: u32) -> u32;
+}
+
+/// A kernel and how it came about.
+#[derive(Debug)]
+pub struct Compiled {
+    /// The kernel.
+    pub kernel: Arc<dyn Kernel>,
+    /// Whether it was found on disk instead of being compiled.
+    pub from_disk: bool,
+}
+
+/// A device. Calls may come from any thread; they block, so not from an async runtime's.
+pub trait Driver: fmt::Debug + Send + Sync {
+    /// What it is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Bytes of memory that are free now.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    fn free_memory(&self) -> Result<u64>;
+
+    /// Compiles CUDA C++ and loads the kernel of that name from it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Compile`](crate::Error::Compile) with the compiler's log;
+    /// [`Error::Unavailable`](crate::Error::Unavailable) without a compiler.
+    fn compile(&self, source: &str, name: &str) -> Result<Compiled>;
+
+    /// The address of `bytes > 0` new bytes of device memory, a multiple of 256.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    fn allocate(&self, bytes: usize) -> Result<u64>;
+
+    /// Gives device memory back.
+    ///
+    /// # Safety
+    ///
+    /// `address` came from [`Driver::allocate`] of this driver, is freed once, and nothing under
+    /// way on a stream uses it.
+    unsafe fn free(&self, address: u64);
+
+    /// `bytes > 0` of host memory that the device copies from at full speed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    fn allocate_host(&self, bytes: usize) -> Result<*mut u8>;
+
+    /// Gives host memory back.
+    ///
+    /// # Safety
+    ///
+    /// As [`Driver::free`], of [`Driver::allocate_host`].
+    unsafe fn free_host(&self, address: *mut u8);
+
+    /// A new stream: what is put on it runs in order, beside other streams.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    fn stream(&self) -> Result<Box<dyn Stream>>;
+}
+
+/// How a kernel is launched.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Blocks.
+    pub grid: u32,
+    /// Threads of a block, a multiple of 32.
+    pub block: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: u32,
+    /// The kernel's only parameter, a struct of as many 64-bit words.
+    pub args: &'a [u64],
+}
+
+/// Work for a device, in order.
+pub trait Stream: Send {
+    /// Copies host memory to the device.
+    ///
+    /// # Safety
+    ///
+    /// Both ranges are valid, and stay so and unchanged until the stream has passed this point.
+    unsafe fn copy_in(&mut self, to: u64, from: *const u8, bytes: usize) -> Result<()>;
+
+    /// Copies device memory to the host.
+    ///
+    /// # Safety
+    ///
+    /// As [`Stream::copy_in`].
+    unsafe fn copy_out(&mut self, to: *mut u8, from: u64, bytes: usize) -> Result<()>;
+
+    /// Fills device memory with a byte.
+    ///
+    /// # Safety
+    ///
+    /// The range is valid and stays so until the stream has passed this point.
+    unsafe fn fill(&mut self, to: u64, byte: u8, bytes: usize) -> Result<()>;
+
+    /// Launches a kernel.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are what the kernel expects, and the memory behind them is valid and stays so
+    /// until the stream has passed this point.
+    unsafe fn launch(&mut self, kernel: &dyn Kernel, launch: Launch<'_>) -> Result<()>;
+
+    /// Notes the present point of the stream, for [`Stream::wait`] and [`Stream::elapsed`].
+    fn mark(&mut self) -> Result<Mark>;
+
+    /// Makes what comes wait until another stream of the device has passed `mark`.
+    fn wait(&mut self, mark: &Mark) -> Result<()>;
+
+    /// Waits, on the calling thread, until everything so far is done.
+    fn synchronize(&mut self) -> Result<()>;
+
+    /// Milliseconds between two points of this stream, both passed.
+    fn elapsed(&mut self, from: &Mark, to: &Mark) -> Result<f64>;
+}
+
+/// A point of a stream.
+pub struct Mark(pub Box<dyn Any + Send + Sync>);
+
+impl fmt::Debug for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mark")
+    }
+}

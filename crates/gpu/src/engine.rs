@@ -1,0 +1,693 @@
+//! A device with what is cached on it: column chunks and kernels.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use arrow::array::{Array, ArrayRef};
+
+use crate::codegen::{Generated, NAME};
+use crate::driver::{DeviceInfo, Driver, Kernel, Stream};
+use crate::error::{Error, Result};
+use crate::execution::Execution;
+use crate::image::Image;
+use crate::ir::Pipeline;
+use crate::memory::{Piece, Pinned, Place, Pool, lock};
+use crate::shape::Shape;
+
+/// Names a column chunk of a version of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ChunkKey {
+    /// The file and its version, whatever tells it from every other one.
+    pub file: Arc<str>,
+    /// Row group in the file.
+    pub row_group: usize,
+    /// Column of the file.
+    pub column: usize,
+}
+
+/// A column chunk on the device. Its memory is given back when the cache has dropped it and no query
+/// uses it any more.
+#[derive(Debug)]
+pub struct Resident {
+    /// Of this chunk, and of others that came with it.
+    memory: Arc<Piece>,
+    offset: u64,
+    bytes: usize,
+    rows: usize,
+    shape: Shape,
+    entries: Option<ArrayRef>,
+    codes: usize,
+    used: AtomicU64,
+    /// Which copy brought it.
+    copier: usize,
+    copy: u64,
+}
+
+/// A column chunk in host memory that the device copies from at full speed: what there was no room for
+/// on the device comes back from here, at the speed of the link.
+#[derive(Debug)]
+struct Hosted {
+    memory: Piece,
+    bytes: usize,
+    rows: usize,
+    shape: Shape,
+    entries: Option<ArrayRef>,
+    codes: usize,
+    used: AtomicU64,
+}
+
+/// A stream that brings chunks to the device while kernels run on others.
+struct Copier {
+    stream: Box<dyn Stream>,
+    /// Copies begun, and those known to be done.
+    begun: u64,
+    done: u64,
+    /// What must not be freed before they are done.
+    held: Vec<(Arc<Hosted>, Arc<Resident>)>,
+    held_bytes: usize,
+}
+
+impl Resident {
+    pub(crate) fn address(&self) -> u64 {
+        self.memory.address() + self.offset
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    pub(crate) fn entries(&self) -> Option<&ArrayRef> {
+        self.entries.as_ref()
+    }
+
+    pub(crate) fn codes(&self) -> usize {
+        self.codes
+    }
+
+    /// Rows of the chunk.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes on the device.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// A row group with the columns of a pipeline, in the pipeline's order.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Its rows.
+    pub rows: usize,
+    /// Its columns.
+    pub columns: Vec<Arc<Resident>>,
+}
+
+/// A device, with what is cached on it.
+pub struct Engine {
+    driver: Arc<dyn Driver>,
+    pool: Arc<Pool>,
+    host_pool: Arc<Pool>,
+    chunks: Mutex<Chunks>,
+    copiers: [Mutex<Option<Copier>>; COPIERS],
+    copier: AtomicUsize,
+    kernels: Mutex<HashMap<String, KernelSlot>>,
+    lanes: Mutex<Vec<Lane>>,
+    clock: AtomicU64,
+}
+
+/// A kernel, compiled by the first who needs it.
+type KernelSlot = Arc<OnceLock<std::result::Result<Arc<dyn Kernel>, String>>>;
+
+/// A [`ChunkKey`] with a number for the file: thousands are looked up for a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ChunkName {
+    file: usize,
+    row_group: usize,
+    column: usize,
+}
+
+/// The chunks on the device, and how much they may take.
+#[derive(Debug)]
+struct Chunks {
+    /// The numbers of files. They stay: a name is a few hundred bytes.
+    files: HashMap<Arc<str>, usize>,
+    resident: HashMap<ChunkName, Arc<Resident>>,
+    hosted: HashMap<ChunkName, Arc<Hosted>>,
+    host_bytes: u64,
+    host_limit: u64,
+    /// Dictionaries of chunks, each once: row groups often have the same.
+    dictionaries: HashMap<u64, Vec<ArrayRef>>,
+    bytes: u64,
+    limit: u64,
+}
+
+/// A stream and its buffers. Executions borrow them: making one takes longer than a query.
+pub(crate) struct Lane {
+    pub stream: Box<dyn Stream>,
+    pub staging: Option<Pinned>,
+    pub scratch: Option<Piece>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Engine").field(&self.driver).finish()
+    }
+}
+
+/// Share of a device's memory for chunks, unless told otherwise: the rest is for results, scratch and
+/// other programs.
+const DEFAULT_SHARE: f64 = 0.8;
+/// Bytes of chunks to keep in host memory, unless told otherwise.
+const DEFAULT_HOST_BYTES: u64 = 4 << 30;
+/// Streams that copy to the device: while one is waited for, another has work.
+const COPIERS: usize = 2;
+/// Bytes from which on a copy is large enough to run at the speed of the link.
+const RUN_BYTES: usize = 4 << 20;
+/// Bytes that a copier takes on before it is another one's turn.
+const COPIER_BYTES: usize = 64 << 20;
+
+impl Engine {
+    /// An engine on a device. Keeps up to 80% of its memory filled with chunks.
+    pub fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
+        let limit = (driver.info().memory as f64 * DEFAULT_SHARE) as u64;
+        Arc::new(Self {
+            pool: Pool::new(Arc::clone(&driver), Place::Device),
+            host_pool: Pool::new(Arc::clone(&driver), Place::Host),
+            copiers: Default::default(),
+            copier: AtomicUsize::new(0),
+            driver,
+            chunks: Mutex::new(Chunks {
+                files: HashMap::new(),
+                resident: HashMap::new(),
+                hosted: HashMap::new(),
+                host_bytes: 0,
+                host_limit: DEFAULT_HOST_BYTES,
+                dictionaries: HashMap::new(),
+                bytes: 0,
+                limit,
+            }),
+            kernels: Mutex::default(),
+            lanes: Mutex::default(),
+            clock: AtomicU64::new(0),
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &DeviceInfo {
+        self.driver.info()
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
+        &self.driver
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    pub(crate) fn host_pool(&self) -> &Arc<Pool> {
+        &self.host_pool
+    }
+
+    /// The most bytes of column chunks to keep on the device. Those beyond it go when the next one
+    /// comes.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        lock(&self.chunks).limit = bytes;
+    }
+
+    /// The most bytes of column chunks that are kept on the device.
+    pub fn memory_limit(&self) -> u64 {
+        lock(&self.chunks).limit
+    }
+
+    /// Bytes of column chunks on the device.
+    pub fn cached_bytes(&self) -> u64 {
+        lock(&self.chunks).bytes
+    }
+
+    /// The most bytes of column chunks to keep in host memory, for when they are on the device no
+    /// more. It is pinned: other programs cannot have it.
+    pub fn set_host_memory_limit(&self, bytes: u64) {
+        lock(&self.chunks).host_limit = bytes;
+    }
+
+    /// A chunk, as [`Engine::lookup_all`].
+    pub fn lookup(&self, key: &ChunkKey) -> Option<Arc<Resident>> {
+        self.lookup_all(std::slice::from_ref(key)).pop().flatten()
+    }
+
+    /// The chunks that are on the device, or in host memory and there is room for them on the device:
+    /// then they are on their way there, and kernels that need them wait. Ask for all chunks of a
+    /// query at once: what lies together in host memory is copied together.
+    pub fn lookup_all(&self, keys: &[ChunkKey]) -> Vec<Option<Arc<Resident>>> {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let mut found = Vec::with_capacity(keys.len());
+        let mut hosted = vec![];
+        {
+            let mut chunks = lock(&self.chunks);
+            let names = chunks.names(keys);
+            for (index, name) in names.iter().enumerate() {
+                let resident = chunks.resident.get(name);
+                if let Some(resident) = resident {
+                    resident.used.store(now, Ordering::Relaxed);
+                } else if let Some(chunk) = chunks.hosted.get(name) {
+                    chunk.used.store(now, Ordering::Relaxed);
+                    hosted.push((index, *name, Arc::clone(chunk)));
+                }
+                found.push(resident.cloned());
+            }
+        }
+        hosted.sort_unstable_by_key(|(_, _, chunk)| chunk.memory.address());
+        type Wanted = (usize, ChunkName, Arc<Hosted>);
+        let touch = |a: &Wanted, b: &Wanted| {
+            a.2.memory.address() + a.2.memory.bytes() as u64 == b.2.memory.address()
+        };
+        for together in hosted.chunk_by(touch) {
+            let mut run: Vec<(ChunkName, Arc<Hosted>)> = vec![];
+            let mut places = vec![];
+            let mut bytes = 0;
+            let mut send = |run: &mut Vec<(ChunkName, Arc<Hosted>)>, places: &mut Vec<usize>| {
+                let sent = self.send(run).unwrap_or_default();
+                for (place, resident) in places.drain(..).zip(sent) {
+                    found[place] = Some(resident);
+                }
+                run.clear();
+            };
+            for (index, name, chunk) in together {
+                bytes += chunk.memory.bytes();
+                run.push((*name, Arc::clone(chunk)));
+                places.push(*index);
+                if bytes >= RUN_BYTES {
+                    send(&mut run, &mut places);
+                    bytes = 0;
+                }
+            }
+            send(&mut run, &mut places);
+        }
+        found
+    }
+
+    /// Copies a chunk to the device and keeps it there, in the place of those used least recently; and
+    /// in host memory too, as far as that may be used. Returns when the copy has begun: kernels that
+    /// need it wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if chunks in use leave no room; those of the driver.
+    pub fn load(&self, key: ChunkKey, image: &Image) -> Result<Arc<Resident>> {
+        if let Some(found) = self.lookup(&key) {
+            return Ok(found);
+        }
+        let bytes = image.bytes().len();
+        let mut memory = self.host_pool.take(bytes)?;
+        memory.as_mut_slice()[..bytes].copy_from_slice(image.bytes());
+        let hosted = Arc::new(Hosted {
+            memory,
+            bytes,
+            rows: image.rows(),
+            shape: image.shape().clone(),
+            entries: image.entries().map(|entries| self.intern(entries)),
+            codes: image.codes(),
+            used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
+        });
+        let names = lock(&self.chunks).names(std::slice::from_ref(&key));
+        let mut sent = vec![];
+        for name in names {
+            self.host(name, &hosted);
+            sent = self.send(&[(name, Arc::clone(&hosted))])?;
+        }
+        let sent = sent.pop();
+        sent.ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
+    }
+
+    /// Keeps a chunk in host memory, in the place of those used least recently.
+    fn host(&self, key: ChunkName, hosted: &Arc<Hosted>) {
+        let mut dropped = vec![];
+        let mut chunks = lock(&self.chunks);
+        let bytes = hosted.bytes as u64;
+        if bytes > chunks.host_limit {
+            return;
+        }
+        if chunks.host_bytes + bytes > chunks.host_limit {
+            let mut oldest: Vec<(u64, ChunkName)> = chunks
+                .hosted
+                .iter()
+                .map(|(key, hosted)| (hosted.used.load(Ordering::Relaxed), *key))
+                .collect();
+            oldest.sort_unstable_by_key(|(used, _)| *used);
+            // an eighth at a time, so that not every chunk has to look for the oldest
+            let target = chunks.host_limit - chunks.host_limit / 8;
+            for (_, key) in oldest {
+                if chunks.host_bytes + bytes <= target {
+                    break;
+                }
+                if let Some(hosted) = chunks.hosted.remove(&key) {
+                    chunks.host_bytes -= hosted.bytes as u64;
+                    dropped.push(hosted);
+                }
+            }
+        }
+        if let Some(replaced) = chunks.hosted.insert(key, Arc::clone(hosted)) {
+            chunks.host_bytes -= replaced.bytes as u64;
+            dropped.push(replaced);
+        }
+        chunks.host_bytes += bytes;
+        drop(chunks);
+    }
+
+    /// Begins to copy chunks to the device that lie one after the other in host memory.
+    fn send(&self, run: &[(ChunkName, Arc<Hosted>)]) -> Result<Vec<Arc<Resident>>> {
+        let (Some((_, first)), Some((_, last))) = (run.first(), run.last()) else {
+            return Ok(vec![]);
+        };
+        let start = first.memory.address();
+        let bytes = (last.memory.address() - start) as usize + last.bytes;
+        self.make_room(bytes as u64)?;
+        let memory = match self.pool.take(bytes) {
+            Err(Error::OutOfMemory { .. }) => {
+                // the driver has less than the budget says
+                self.evict(bytes as u64);
+                self.pool.take(bytes)?
+            }
+            other => other?,
+        };
+        let memory = Arc::new(memory);
+        let index = self.copier.load(Ordering::Relaxed) % COPIERS;
+        let mut slot = lock(&self.copiers[index]);
+        let mut copier = match slot.take() {
+            Some(copier) => copier,
+            None => Copier {
+                stream: self.driver.stream()?,
+                begun: 0,
+                done: 0,
+                held: vec![],
+                held_bytes: 0,
+            },
+        };
+        if copier.held_bytes > COPIER_BYTES {
+            // it has had its share; by the time it is its turn again that is done, or nearly
+            copier.finish()?;
+        }
+        copier.begun += 1;
+        // SAFETY: both have that many bytes: the chunks touch. The copier holds both until the copy is
+        // done; if that fails, it is dropped below, which waits for its stream, before they are.
+        let copied = unsafe {
+            copier
+                .stream
+                .copy_in(memory.address(), start as *const u8, bytes)
+        };
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let residents: Vec<Arc<Resident>> = run
+            .iter()
+            .map(|(_, hosted)| {
+                Arc::new(Resident {
+                    memory: Arc::clone(&memory),
+                    offset: hosted.memory.address() - start,
+                    bytes: hosted.bytes,
+                    rows: hosted.rows,
+                    shape: hosted.shape.clone(),
+                    entries: hosted.entries.clone(),
+                    codes: hosted.codes,
+                    used: AtomicU64::new(now),
+                    copier: index,
+                    copy: copier.begun,
+                })
+            })
+            .collect();
+        let held = run.iter().zip(&residents);
+        copier
+            .held
+            .extend(held.map(|((_, hosted), r)| (Arc::clone(hosted), Arc::clone(r))));
+        copier.held_bytes += bytes;
+        copied?;
+        if copier.held_bytes > COPIER_BYTES {
+            self.copier.fetch_add(1, Ordering::Relaxed);
+        }
+        *slot = Some(copier);
+        drop(slot);
+        let mut chunks = lock(&self.chunks);
+        let mut added = 0;
+        let mut result = Vec::with_capacity(run.len());
+        for ((key, _), resident) in run.iter().zip(residents) {
+            result.push(match chunks.resident.entry(*key) {
+                // somebody else was faster
+                Entry::Occupied(entry) => Arc::clone(entry.get()),
+                Entry::Vacant(entry) => {
+                    added += resident.bytes as u64;
+                    Arc::clone(entry.insert(resident))
+                }
+            });
+        }
+        chunks.bytes += added;
+        Ok(result)
+    }
+
+    /// Makes a stream wait until these chunks have arrived.
+    pub(crate) fn wait_for<'a>(
+        &self,
+        stream: &mut dyn Stream,
+        chunks: impl Iterator<Item = &'a Arc<Resident>>,
+    ) -> Result<()> {
+        let mut needed = [0; COPIERS];
+        for chunk in chunks {
+            needed[chunk.copier] = needed[chunk.copier].max(chunk.copy);
+        }
+        for (needed, copier) in needed.into_iter().zip(&self.copiers) {
+            if let Some(copier) = lock(copier).as_mut()
+                && copier.done < needed
+            {
+                // one mark for all copies so far: a mark for each takes as long as a small copy
+                stream.wait(&copier.stream.mark()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all copies are done that have begun.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    pub fn settle(&self) -> Result<()> {
+        for slot in &self.copiers {
+            let mut slot = lock(slot);
+            if let Some(mut copier) = slot.take() {
+                copier.finish()?;
+                *slot = Some(copier);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes room in the budget.
+    fn make_room(&self, bytes: u64) -> Result<()> {
+        let (used, limit) = {
+            let chunks = lock(&self.chunks);
+            (chunks.bytes, chunks.limit)
+        };
+        if used + bytes <= limit {
+            return Ok(());
+        }
+        let mut freed = self.evict(used + bytes - limit);
+        if used + bytes > limit + freed {
+            // copies under way hold what they bring
+            self.settle()?;
+            freed += self.evict(used + bytes - limit - freed);
+        }
+        if used + bytes > limit + freed {
+            return Err(Error::OutOfMemory {
+                wanted: bytes,
+                reason: format!("{used} of {limit} bytes are in use"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Drops chunks that no query uses, those used least recently first, until `bytes` are free.
+    fn evict(&self, bytes: u64) -> u64 {
+        let mut dropped = vec![];
+        let mut freed = 0;
+        let mut chunks = lock(&self.chunks);
+        let mut idle: Vec<(u64, ChunkName)> = chunks
+            .resident
+            .iter()
+            .filter(|(_, resident)| Arc::strong_count(resident) == 1)
+            .map(|(key, resident)| (resident.used.load(Ordering::Relaxed), *key))
+            .collect();
+        idle.sort_unstable_by_key(|(used, _)| *used);
+        for (_, key) in idle {
+            if freed >= bytes {
+                break;
+            }
+            if let Some(resident) = chunks.resident.remove(&key) {
+                freed += resident.bytes as u64;
+                dropped.push(resident);
+            }
+        }
+        chunks.bytes = chunks.bytes.saturating_sub(freed);
+        drop(chunks);
+        drop(dropped);
+        freed
+    }
+
+    /// Drops all chunks that no query uses, from the device; and from host memory too.
+    pub fn clear(&self) {
+        self.clear_device();
+        let mut chunks = lock(&self.chunks);
+        let hosted = std::mem::take(&mut chunks.hosted);
+        chunks.host_bytes = 0;
+        drop(chunks);
+        drop(hosted);
+    }
+
+    /// Drops all chunks that no query uses from the device.
+    pub fn clear_device(&self) {
+        // copies under way hold theirs
+        let _ = self.settle();
+        self.evict(u64::MAX);
+    }
+
+    /// The same array for equal dictionaries.
+    fn intern(&self, entries: &ArrayRef) -> ArrayRef {
+        let data = entries.to_data();
+        let mut hash = crc32fast::Hasher::new();
+        hash.update(&data.len().to_le_bytes());
+        data.buffers().iter().for_each(|buffer| hash.update(buffer));
+        let mut chunks = lock(&self.chunks);
+        let known = chunks
+            .dictionaries
+            .entry(u64::from(hash.finalize()))
+            .or_default();
+        // those that only this table holds are of no chunk any more
+        known.retain(|array| Arc::strong_count(array) > 1);
+        match known.iter().find(|array| array.to_data() == data) {
+            Some(array) => Arc::clone(array),
+            None => {
+                known.push(Arc::clone(entries));
+                Arc::clone(entries)
+            }
+        }
+    }
+
+    /// A stream with buffers.
+    pub(crate) fn lane(&self) -> Result<Lane> {
+        if let Some(lane) = lock(&self.lanes).pop() {
+            return Ok(lane);
+        }
+        Ok(Lane {
+            stream: self.driver.stream()?,
+            staging: None,
+            scratch: None,
+        })
+    }
+
+    /// Takes a stream back, of which nothing is under way.
+    pub(crate) fn give_back(&self, lane: Lane) {
+        lock(&self.lanes).push(lane);
+    }
+
+    /// The kernel for generated code, and whether the compiler had to make it.
+    pub(crate) fn kernel(&self, generated: &Generated) -> Result<(Arc<dyn Kernel>, bool)> {
+        let slot = {
+            let mut kernels = lock(&self.kernels);
+            match kernels.get(&generated.source) {
+                Some(slot) => Arc::clone(slot),
+                None => {
+                    let slot = KernelSlot::default();
+                    kernels.insert(generated.source.clone(), Arc::clone(&slot));
+                    slot
+                }
+            }
+        };
+        let mut compiled = false;
+        let kernel = slot.get_or_init(|| match self.driver.compile(&generated.source, NAME) {
+            Ok(made) => {
+                compiled = !made.from_disk;
+                Ok(made.kernel)
+            }
+            Err(error) => Err(error.to_string()),
+        });
+        match kernel {
+            Ok(kernel) => Ok((Arc::clone(kernel), compiled)),
+            Err(reason) => {
+                // another attempt may do: memory may have been short
+                lock(&self.kernels).remove(&generated.source);
+                Err(Error::Compile {
+                    log: reason.clone(),
+                })
+            }
+        }
+    }
+
+    /// Starts to execute a pipeline.
+    pub fn start(self: &Arc<Self>, pipeline: Arc<Pipeline>) -> Execution {
+        Execution::new(Arc::clone(self), pipeline)
+    }
+}
+
+impl Chunks {
+    /// Keys with their files as numbers.
+    fn names(&mut self, keys: &[ChunkKey]) -> Vec<ChunkName> {
+        let mut last: Option<(&Arc<str>, usize)> = None;
+        let names = keys.iter().map(|key| {
+            // keys of a file follow each other: most need not look at its name
+            let known = last.filter(|(file, _)| Arc::ptr_eq(file, &key.file));
+            let (_, file) = known.unwrap_or_else(|| {
+                let next = self.files.len();
+                let number = *self.files.entry(Arc::clone(&key.file)).or_insert(next);
+                (&key.file, number)
+            });
+            last = Some((&key.file, file));
+            ChunkName {
+                file,
+                row_group: key.row_group,
+                column: key.column,
+            }
+        });
+        names.collect()
+    }
+}
+
+impl Copier {
+    /// Waits until its copies are done.
+    fn finish(&mut self) -> Result<()> {
+        self.stream.synchronize()?;
+        self.done = self.begun;
+        self.held.clear();
+        self.held_bytes = 0;
+        Ok(())
+    }
+}
+
+impl Lane {
+    /// Host memory of at least `bytes`; what was in it is lost if it grows.
+    pub fn staging(&mut self, engine: &Engine, bytes: usize) -> Result<&mut [u8]> {
+        let enough = |pinned: &Pinned| pinned.as_slice().len() >= bytes;
+        if !self.staging.as_ref().is_some_and(enough) {
+            self.staging = None;
+            let bytes = bytes.next_power_of_two().max(1 << 16);
+            self.staging = Some(Pinned::new(engine.driver(), bytes)?);
+        }
+        match &mut self.staging {
+            Some(pinned) => Ok(pinned.as_mut_slice()),
+            None => Err(Error::Unsupported("no staging memory".into())),
+        }
+    }
+
+    /// The address of device memory of at least `bytes`; as above.
+    pub fn scratch(&mut self, engine: &Engine, bytes: usize) -> Result<u64> {
+        if let Some(piece) = self.scratch.as_ref().filter(|piece| piece.bytes() >= bytes) {
+            return Ok(piece.address());
+        }
+        self.scratch = None;
+        let piece = engine.pool().take(bytes.next_power_of_two().max(1 << 16))?;
+        let address = piece.address();
+        self.scratch = Some(piece);
+        Ok(address)
+    }
+}

@@ -1,0 +1,41 @@
+//! What can go wrong on a device.
+
+/// An error of a device, of a kernel's compilation, or of what was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no device that can be used; the text says what was looked for.
+    #[error("no GPU: {0}")]
+    Unavailable(String),
+    /// A call of the driver failed. The query can be answered by the CPU.
+    #[error("{call} failed: {reason}")]
+    Driver {
+        /// The call, such as `cuMemAlloc`.
+        call: &'static str,
+        /// What the driver said.
+        reason: String,
+    },
+    /// Memory of the device, or its budget, does not suffice.
+    #[error("{wanted} bytes of device memory do not fit: {reason}")]
+    OutOfMemory {
+        /// Bytes asked for.
+        wanted: u64,
+        /// What was in the way.
+        reason: String,
+    },
+    /// A generated kernel did not compile: a defect of ours, or of the compiler.
+    #[error("a kernel does not compile: {log}")]
+    Compile {
+        /// What the compiler said.
+        log: String,
+    },
+    /// What was asked for has no kernel; the text says why.
+    #[error("not for the GPU: {0}")]
+    Unsupported(String),
+    /// An encoded column cannot be decoded.
+    #[error(transparent)]
+    Encoding(#[from] vectile_encodings::Error),
+}
+
+/// Result of an operation on a device.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,709 @@
+//! A column chunk as kernels read it: one piece of memory that can lie anywhere.
+//!
+//! The packed words are those of the file. What a reader of the file finds by adding up (where a
+//! vector's words start, which patches are its own) is written out, so that a warp that decodes a
+//! vector reads 16 bytes, and then the words:
+//!
+//! ```text
+//! header    128 bytes: form, sequence, rows, places of the parts, reference
+//! vectors   16 bytes each: line of the packed words, width, flags, scale, base
+//! extras    32 bytes each, if some vector has patches, nulls or differences
+//! values    dictionary entries, or plain values
+//! packed    packed words
+//! blocks    of single vectors: patches, exceptions, bitmaps of validity, runs
+//! ```
+//!
+//! `kernels/column.cuh` has the same structs. Runs are stored with their first rows instead of their
+//! lengths, and values of whole bytes: they are few, and found by searching. Whatever parsing a chunk
+//! leaves unchecked (codes without an entry, runs that do not tile a vector) is checked here: kernels
+//! trust images.
+
+use arrow::array::{Array, ArrayRef};
+use arrow::datatypes::DataType;
+use vectile_encodings::layout::{PatchList, Sequence, Values};
+use vectile_encodings::{Column, VECTOR_LEN};
+
+use crate::error::{Error, Result};
+use crate::ir::Type;
+use crate::shape::{ALL_NULL, EXCEPTIONS, Form, PATCHED, SOME_NULL, SequenceKind, Shape};
+
+const HEADER_BYTES: usize = 128;
+const VECTOR_BYTES: usize = 16;
+const EXTRA_BYTES: usize = 32;
+const LINE_BYTES: usize = 128;
+/// Rows of padding behind plain values, so that the last vector is read as a whole; and what a
+/// decoder may read behind packed words.
+const SLACK_BYTES: usize = 256;
+
+/// More than any code that a writer of ours leaves.
+const MAX_CODES: u64 = 1 << 20;
+
+/// A column chunk as the device wants it, still on the host.
+#[derive(Debug)]
+pub struct Image {
+    bytes: Vec<u8>,
+    shape: Shape,
+    entries: Option<ArrayRef>,
+    codes: usize,
+    rows: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Vector {
+    line: u32,
+    width: u8,
+    flags: u8,
+    scale: u16,
+    base: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Extra {
+    patches: u32,
+    exceptions: u32,
+    bitmap: u32,
+    right_line: u32,
+    smallest: u64,
+    right_width: u32,
+}
+
+/// An image while it is put together. Places are in units of 16 bytes; blocks lie behind the packed
+/// words, whose length is known first.
+struct Builder {
+    shape: Shape,
+    vectors: Vec<Vector>,
+    extras: Vec<Extra>,
+    values: Vec<u8>,
+    packed: Vec<u8>,
+    blocks: Vec<u8>,
+    patch_bytes: u8,
+    value_bytes: u8,
+    reference: i128,
+    entries: u32,
+    codes: usize,
+    right_width: u32,
+    lefts: [u64; 8],
+}
+
+impl Image {
+    /// The image of a column. Checks what parsing the column has left to check.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Encoding`] for a damaged column; [`Error::Unsupported`] for strings that are not a
+    /// dictionary, nested types and others without a fixed-width value.
+    pub fn build(column: &Column) -> Result<Self> {
+        let rows = column.len();
+        let layout = column.layout();
+        let mut builder = Builder::new(column.num_vectors());
+        let mut entries = None;
+        builder.values(column, layout.values, &mut entries)?;
+        builder.validity(&layout.validity);
+        let (shape, codes) = (builder.shape.clone(), builder.codes);
+        Ok(Self {
+            codes,
+            bytes: builder.finish(rows)?,
+            shape,
+            entries,
+            rows,
+        })
+    }
+
+    /// What the device gets.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Rows of the chunk.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// One more than the largest code that a kernel may meet.
+    pub(crate) fn codes(&self) -> usize {
+        self.codes
+    }
+
+    /// The distinct values, if that is how they are stored.
+    pub(crate) fn entries(&self) -> Option<&ArrayRef> {
+        self.entries.as_ref()
+    }
+}
+
+fn too_large() -> Error {
+    Error::Unsupported("a column chunk beyond 64 GiB".into())
+}
+
+/// The place of byte `at`, a multiple of 16.
+fn place(at: usize) -> Result<u32> {
+    u32::try_from(at / 16).map_err(|_| too_large())
+}
+
+fn pad(bytes: &mut Vec<u8>, to: usize) {
+    bytes.resize(bytes.len().next_multiple_of(to), 0);
+}
+
+/// The fixed-width values of an array as Arrow lays them out.
+fn value_bytes(array: &ArrayRef, width: usize) -> Vec<u8> {
+    let data = array.to_data();
+    let start = data.offset() * width;
+    let bytes = data.buffers().first().map_or(&[][..], |b| b.as_slice());
+    let end = start + data.len() * width;
+    bytes.get(start..end).unwrap_or_default().to_vec()
+}
+
+impl Builder {
+    fn new(vectors: usize) -> Self {
+        Self {
+            shape: Shape::default(),
+            vectors: vec![Vector::default(); vectors],
+            extras: vec![],
+            values: vec![],
+            packed: vec![],
+            blocks: vec![],
+            patch_bytes: 4,
+            value_bytes: 0,
+            reference: 0,
+            entries: 0,
+            codes: 0,
+            right_width: 0,
+            lefts: [0; 8],
+        }
+    }
+
+    fn extra(&mut self, vector: usize) -> &mut Extra {
+        if self.extras.is_empty() {
+            self.extras = vec![Extra::default(); self.vectors.len()];
+        }
+        &mut self.extras[vector]
+    }
+
+    fn form(&mut self, form: Form) {
+        self.shape.forms = 1 << form as u8;
+        self.shape.form = form;
+    }
+
+    fn values(
+        &mut self,
+        column: &Column,
+        values: Values<'_>,
+        entries: &mut Option<ArrayRef>,
+    ) -> Result<()> {
+        let rows = column.len();
+        let data_type = column.data_type();
+        let single = *data_type == DataType::Float32;
+        match values {
+            Values::AllNull => {
+                let form = match Type::of(data_type) {
+                    Some(_) => Form::Integer,
+                    None => Form::Dict,
+                };
+                self.form(form);
+                self.shape.sequence(SequenceKind::Packed);
+                self.shape.include(0, 0);
+                if form == Form::Dict {
+                    *entries = Some(arrow::array::new_empty_array(data_type));
+                }
+            }
+            Values::Constant(value) => {
+                self.dictionary(value, Sequence::Constant(0), rows, entries)?
+            }
+            Values::Plain(width, bytes) => {
+                let of = Type::of(data_type).ok_or_else(|| unsupported(data_type))?;
+                self.form(Form::Plain);
+                self.shape.sequence(SequenceKind::Packed);
+                self.value_bytes = width as u8;
+                self.values = bytes.as_slice().to_vec();
+                let whole = self.vectors.len() * VECTOR_LEN * width;
+                self.values.resize(whole, 0);
+                if let Some((low, high)) = of.range() {
+                    self.shape.include(low, high);
+                }
+            }
+            Values::Integers { reference, offsets } => {
+                if Type::of(data_type).is_none() {
+                    return Err(unsupported(data_type));
+                }
+                self.form(Form::Integer);
+                self.reference = reference;
+                let (low, high) = self.sequence(offsets, rows)?;
+                self.shape.include(
+                    reference.saturating_add(i128::from(low)),
+                    reference.saturating_add(i128::from(high)),
+                );
+            }
+            Values::Dictionary {
+                entries: values,
+                codes,
+            } => self.dictionary(values, codes, rows, entries)?,
+            Values::Alp {
+                reference,
+                exponents,
+                factors,
+                integers,
+                exceptions,
+            } => {
+                self.form(Form::Alp);
+                self.reference = i128::from(reference);
+                self.sequence(integers, rows)?;
+                for (vector, (e, f)) in exponents.iter().zip(factors).enumerate() {
+                    let scale = u16::from(*e) * 19 + u16::from(*f);
+                    self.vectors[vector].scale = scale;
+                    self.shape.scale(scale);
+                }
+                self.exceptions(exceptions, if single { 4 } else { 8 })?;
+            }
+            Values::AlpRd {
+                right_width,
+                lefts,
+                indices,
+                rights,
+                exceptions,
+            } => {
+                self.form(Form::AlpRd);
+                self.right_width = right_width as u32;
+                self.lefts = lefts;
+                self.sequence(indices, rows)?;
+                for vector in 0..self.vectors.len() {
+                    if !rights.patches().is_empty(vector) {
+                        return Err(Error::Unsupported("alp_rd with patched right parts".into()));
+                    }
+                    let (width, line) = (rights.width(vector), self.line()?);
+                    self.packed.extend_from_slice(rights.words(vector));
+                    self.shape.width(width);
+                    let extra = self.extra(vector);
+                    extra.right_line = line;
+                    extra.right_width = width as u32;
+                }
+                self.exceptions(exceptions, 4)?;
+            }
+            _ => return Err(unsupported(data_type)),
+        }
+        Ok(())
+    }
+
+    fn dictionary(
+        &mut self,
+        values: &ArrayRef,
+        codes: Sequence<'_>,
+        rows: usize,
+        entries: &mut Option<ArrayRef>,
+    ) -> Result<()> {
+        self.form(Form::Dict);
+        let (_, bound) = self.sequence(codes, rows)?;
+        self.entries = values.len() as u32;
+        self.codes = values.len().max(1);
+        // widths are rounded up to whole bits, so codes may seem to go beyond the entries; and the
+        // rows that fill the last vector may have any code, which must be safe to look up
+        if bound >= values.len() as u64 {
+            let largest = codes.largest(rows)?;
+            if largest >= values.len() as u64 && rows > 0 {
+                let reason = format!("code {largest} of {} entries", values.len());
+                let part = "dict";
+                return Err(vectile_encodings::Error::Corrupt { part, reason }.into());
+            }
+            // kernels look before they look up codes of `delta`, and look up bases of others
+            if !matches!(codes, Sequence::Delta(_)) {
+                let filling = match codes {
+                    // kernels put zeros in their place
+                    Sequence::Delta(_) => largest,
+                    _ => codes.largest(rows.next_multiple_of(VECTOR_LEN))?,
+                };
+                let filling = self
+                    .vectors
+                    .iter()
+                    .fold(filling, |most, v| most.max(v.base));
+                if filling >= MAX_CODES {
+                    return Err(Error::Unsupported(format!(
+                        "a dictionary code of {filling}"
+                    )));
+                }
+                self.codes = self.codes.max(filling as usize + 1);
+            }
+        }
+        if let Some(of) = Type::of(values.data_type()).filter(|of| *of != Type::Bool) {
+            let width = values.data_type().primitive_width().unwrap_or(0);
+            self.value_bytes = width as u8;
+            self.values = value_bytes(values, width);
+            self.values.resize(self.codes * width, 0);
+            if let Some((low, high)) = of.range() {
+                let words = integers(values).unwrap_or((low, high));
+                self.shape.include(words.0, words.1);
+            }
+        } else if *values.data_type() == DataType::Boolean && values.len() == 1 {
+            return self.boolean(values);
+        } else if *values.data_type() == DataType::Boolean {
+            return Err(Error::Unsupported("a dictionary of booleans".into()));
+        }
+        *entries = Some(values.clone());
+        Ok(())
+    }
+
+    /// A constant boolean.
+    fn boolean(&mut self, value: &ArrayRef) -> Result<()> {
+        let set = arrow::array::AsArray::as_boolean(value).value(0);
+        self.form(Form::Integer);
+        self.entries = 0;
+        self.reference = i128::from(set);
+        self.shape.include(self.reference, self.reference);
+        Ok(())
+    }
+
+    fn line(&self) -> Result<u32> {
+        u32::try_from(self.packed.len() / LINE_BYTES).map_err(|_| too_large())
+    }
+
+    /// Adds a sequence; gives bounds of the entries of its rows.
+    fn sequence(&mut self, sequence: Sequence<'_>, rows: usize) -> Result<(u64, u64)> {
+        let mut bounds: Option<(u64, u64)> = None;
+        let mut include = |low: u64, high: u64| {
+            bounds = Some(bounds.map_or((low, high), |(a, b)| (a.min(low), b.max(high))));
+        };
+        match sequence {
+            Sequence::Constant(value) => {
+                self.shape.sequence(SequenceKind::Packed);
+                self.vectors.iter_mut().for_each(|v| v.base = value);
+                self.shape.width(0);
+                include(value, value);
+            }
+            Sequence::Ffor(view) => {
+                self.shape.sequence(SequenceKind::Packed);
+                let residuals = view.residuals();
+                self.packed = residuals.all_words().as_slice().to_vec();
+                self.patch_width((0..self.vectors.len()).map(|v| residuals.patches().of(v)));
+                let mut line = 0u32;
+                for vector in 0..self.vectors.len() {
+                    let (base, width) = (view.base(vector), residuals.width(vector));
+                    let mut top = top_of(width);
+                    self.vectors[vector].base = base;
+                    self.packed_vector(vector, line, width);
+                    line = line.saturating_add(width as u32);
+                    for (_, residual) in residuals.patches().of(vector) {
+                        top = top.max(residual);
+                    }
+                    self.patches(vector, residuals.patches())?;
+                    match base.checked_add(top) {
+                        Some(high) => include(base, high),
+                        // of damaged data: sums wrap around
+                        None => include(0, u64::MAX),
+                    }
+                }
+            }
+            Sequence::Delta(view) => {
+                self.shape.sequence(SequenceKind::Delta);
+                let residuals = view.residuals();
+                self.packed = residuals.all_words().as_slice().to_vec();
+                self.patch_width((0..self.vectors.len()).map(|v| residuals.patches().of(v)));
+                let (mut line, mut least, mut most) = (0u32, 0i128, 0i128);
+                for vector in 0..self.vectors.len() {
+                    let (base, width) = (view.base(vector), residuals.width(vector));
+                    let smallest = view.smallest(vector);
+                    let mut top = top_of(width);
+                    self.vectors[vector].base = base;
+                    self.packed_vector(vector, line, width);
+                    line = line.saturating_add(width as u32);
+                    for (_, residual) in residuals.patches().of(vector) {
+                        top = top.max(residual);
+                    }
+                    self.patches(vector, residuals.patches())?;
+                    self.extra(vector).smallest = smallest;
+                    // the first value, to which differences are added
+                    let first = i128::from(base.wrapping_add(smallest)) + i128::from(top);
+                    let (smallest, steps) = (i128::from(smallest as i64), VECTOR_LEN as i128 - 1);
+                    least = least.min(first - i128::from(top) + smallest.min(0) * steps);
+                    most = most.max(first + (smallest + i128::from(top)).max(0) * steps);
+                }
+                // differences may promise more than there is, and then every kernel is wider for it
+                match least >= 0 && most <= i128::from(u32::MAX) {
+                    true => include(0, most as u64),
+                    false => include(0, sequence.largest(rows)?),
+                }
+            }
+            Sequence::Rle(view) => {
+                self.shape.sequence(SequenceKind::Rle);
+                let mut runs: Vec<(u16, u64)> = vec![];
+                let mut current = 0;
+                let mut blocks = vec![];
+                view.for_each_run(|vector, row, entry| {
+                    if vector != current {
+                        blocks.push((current, std::mem::take(&mut runs)));
+                        current = vector;
+                    }
+                    include(entry, entry);
+                    runs.push((row as u16, entry));
+                })?;
+                blocks.push((current, runs));
+                for (vector, runs) in blocks {
+                    if vector < self.vectors.len() {
+                        self.runs(vector, &runs)?;
+                    }
+                }
+            }
+        }
+        let bounds = bounds.unwrap_or((0, 0));
+        // differences may be wider than what they add up to
+        self.shape.wide_entries |= bounds.1 > u64::from(u32::MAX) || self.shape.high != 0;
+        Ok(bounds)
+    }
+
+    fn packed_vector(&mut self, vector: usize, line: u32, width: usize) {
+        self.vectors[vector].line = line;
+        self.vectors[vector].width = width as u8;
+        self.shape.width(width);
+    }
+
+    /// Settles how many bytes a patch takes.
+    fn patch_width<I: Iterator<Item = (usize, u64)>>(&mut self, vectors: impl Iterator<Item = I>) {
+        let wide = vectors.flatten().any(|(_, v)| v > u64::from(u32::MAX));
+        self.patch_bytes = if wide { 8 } else { 4 };
+    }
+
+    fn patches(&mut self, vector: usize, patches: PatchList<'_>) -> Result<()> {
+        if !patches.is_empty(vector) {
+            let block = self.patch_block(patches, vector, self.patch_bytes)?;
+            self.extra(vector).patches = block;
+            self.flag(vector, PATCHED);
+        }
+        Ok(())
+    }
+
+    fn exceptions(&mut self, exceptions: PatchList<'_>, bytes: u8) -> Result<()> {
+        for vector in 0..self.vectors.len() {
+            if !exceptions.is_empty(vector) {
+                let block = self.patch_block(exceptions, vector, bytes)?;
+                self.extra(vector).exceptions = block;
+                self.flag(vector, EXCEPTIONS);
+            }
+        }
+        Ok(())
+    }
+
+    fn flag(&mut self, vector: usize, flag: u8) {
+        self.vectors[vector].flags |= flag;
+        self.shape.flags |= flag;
+    }
+
+    /// A word for each lane with count and offset of its patches, their values, their positions.
+    fn patch_block(&mut self, patches: PatchList<'_>, vector: usize, bytes: u8) -> Result<u32> {
+        let start = self.block()?;
+        let (mut words, mut positions, mut values) = ([0u16; 32], vec![], vec![]);
+        for (row, value) in patches.of(vector) {
+            let lane = row % 32;
+            if words[lane] == 0 {
+                words[lane] = positions.len() as u16;
+            }
+            words[lane] += 1 << 10;
+            positions.push(row as u16);
+            values.push(value);
+        }
+        // lanes without patches: the last one tells the total
+        let mut offset = 0;
+        for word in &mut words {
+            if *word >> 10 == 0 {
+                *word = offset;
+            }
+            offset = (*word >> 10) + (*word & 0x3FF);
+        }
+        words
+            .iter()
+            .for_each(|w| self.blocks.extend(w.to_le_bytes()));
+        for value in values {
+            let value = value.to_le_bytes();
+            self.blocks.extend(&value[..usize::from(bytes)]);
+        }
+        positions
+            .iter()
+            .for_each(|p| self.blocks.extend(p.to_le_bytes()));
+        pad(&mut self.blocks, 16);
+        Ok(start)
+    }
+
+    /// The runs of a vector: first row and entry.
+    fn runs(&mut self, vector: usize, runs: &[(u16, u64)]) -> Result<()> {
+        let start = self.block()?;
+        let low = runs.iter().map(|(_, entry)| *entry).min().unwrap_or(0);
+        let high = runs.iter().map(|(_, entry)| *entry).max().unwrap_or(0);
+        let width: usize = match high - low {
+            0 => 0,
+            1..=0xFF => 1,
+            0x100..=0xFFFF => 2,
+            0x1_0000..=0xFFFF_FFFF => 4,
+            _ => 8,
+        };
+        self.blocks.extend((runs.len() as u16).to_le_bytes());
+        for (row, _) in runs {
+            self.blocks.extend(row.to_le_bytes());
+        }
+        pad(&mut self.blocks, 8);
+        for (_, entry) in runs {
+            self.blocks.extend(&(entry - low).to_le_bytes()[..width]);
+        }
+        pad(&mut self.blocks, 16);
+        let vector = &mut self.vectors[vector];
+        vector.line = start;
+        vector.width = width as u8;
+        vector.base = low;
+        Ok(())
+    }
+
+    /// The place of the next block, counted from the first one.
+    fn block(&self) -> Result<u32> {
+        place(self.blocks.len())
+    }
+
+    fn validity(&mut self, nulls: &vectile_encodings::layout::Nulls<'_>) {
+        if !nulls.any() {
+            return;
+        }
+        for vector in 0..self.vectors.len() {
+            match nulls.mask(vector) {
+                None => {}
+                Some(mask) if mask == [0; 16] => self.flag(vector, ALL_NULL),
+                Some(mask) => {
+                    // 2^28 rows at most, so 32 MiB of bitmaps
+                    let start = (self.blocks.len() / 16) as u32;
+                    mask.iter()
+                        .for_each(|w| self.blocks.extend(w.to_le_bytes()));
+                    self.extra(vector).bitmap = start;
+                    self.flag(vector, SOME_NULL);
+                }
+            }
+        }
+    }
+
+    fn finish(mut self, rows: usize) -> Result<Vec<u8>> {
+        let vectors_at = HEADER_BYTES;
+        let extras_at = vectors_at + self.vectors.len() * VECTOR_BYTES;
+        let values_at = (extras_at + self.extras.len() * EXTRA_BYTES).next_multiple_of(256);
+        let packed_at = (values_at + self.values.len()).next_multiple_of(LINE_BYTES);
+        let blocks_at = packed_at + self.packed.len();
+        let first_block = place(blocks_at)?;
+        // lines and places so far count from the packed words and from the first block
+        let first_line = u32::try_from(packed_at / LINE_BYTES).map_err(|_| too_large())?;
+        let first = match self.shape.sequences == 1 << SequenceKind::Rle as u8 {
+            true => first_block,
+            false => first_line,
+        };
+        for vector in &mut self.vectors {
+            vector.line = vector.line.checked_add(first).ok_or_else(too_large)?;
+        }
+        for extra in &mut self.extras {
+            extra.right_line = extra
+                .right_line
+                .checked_add(first_line)
+                .ok_or_else(too_large)?;
+        }
+        let mut out = Vec::with_capacity(blocks_at + self.blocks.len() + SLACK_BYTES);
+        let sequence = self.shape.sequences.trailing_zeros().min(2) as u8;
+        out.extend([
+            self.shape.form as u8,
+            sequence,
+            self.value_bytes,
+            self.patch_bytes,
+        ]);
+        let rows = u32::try_from(rows).map_err(|_| too_large())?;
+        for word in [
+            rows,
+            place(vectors_at)?,
+            place(extras_at)?,
+            place(packed_at)?,
+            place(values_at)?,
+            self.entries,
+            self.right_width,
+        ] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(self.reference.to_le_bytes());
+        self.lefts
+            .iter()
+            .for_each(|left| out.extend(left.to_le_bytes()));
+        out.resize(HEADER_BYTES, 0);
+        for v in &self.vectors {
+            out.extend(v.line.to_le_bytes());
+            out.extend([v.width, v.flags]);
+            out.extend(v.scale.to_le_bytes());
+            out.extend(v.base.to_le_bytes());
+        }
+        for e in &self.extras {
+            for word in [e.patches, e.exceptions, e.bitmap] {
+                let word = word.checked_add(first_block).ok_or_else(too_large)?;
+                out.extend(word.to_le_bytes());
+            }
+            out.extend(e.right_line.to_le_bytes());
+            out.extend(e.smallest.to_le_bytes());
+            out.extend(e.right_width.to_le_bytes());
+            out.extend([0; 4]);
+        }
+        out.resize(values_at, 0);
+        out.extend(&self.values);
+        out.resize(packed_at, 0);
+        out.extend(&self.packed);
+        out.extend(&self.blocks);
+        out.resize(out.len() + SLACK_BYTES, 0);
+        pad(&mut out, 256);
+        Ok(out)
+    }
+}
+
+fn unsupported(data_type: &DataType) -> Error {
+    Error::Unsupported(format!("{data_type} that is not a dictionary"))
+}
+
+/// The largest residual of a width.
+fn top_of(width: usize) -> u64 {
+    match width {
+        0 => 0,
+        1..64 => (1 << width) - 1,
+        _ => u64::MAX,
+    }
+}
+
+/// The smallest and the largest of an array of integers.
+fn integers(values: &ArrayRef) -> Option<(i128, i128)> {
+    use arrow::array::AsArray;
+    use arrow::datatypes::*;
+    macro_rules! bounds {
+        ($($of:ident),*) => {
+            match values.data_type().primitive_width()? {
+                $(_ if values.as_any().is::<arrow::array::PrimitiveArray<$of>>() => {
+                    let values = values.as_primitive::<$of>().values();
+                    let low = values.iter().copied().min()?;
+                    let high = values.iter().copied().max()?;
+                    Some((i128::from(low), i128::from(high)))
+                })*
+                _ => None,
+            }
+        };
+    }
+    bounds!(
+        Int8Type,
+        Int16Type,
+        Int32Type,
+        Int64Type,
+        UInt8Type,
+        UInt16Type,
+        UInt32Type,
+        UInt64Type,
+        Date32Type,
+        Date64Type,
+        Decimal32Type,
+        Decimal64Type,
+        Decimal128Type,
+        Time32SecondType,
+        Time32MillisecondType,
+        Time64MicrosecondType,
+        Time64NanosecondType,
+        TimestampSecondType,
+        TimestampMillisecondType,
+        TimestampMicrosecondType,
+        TimestampNanosecondType,
+        DurationSecondType,
+        DurationMillisecondType,
+        DurationMicrosecondType,
+        DurationNanosecondType
+    )
+}

@@ -1,0 +1,28 @@
+//! Queries over encoded columns in one kernel.
+
+mod bandwidth;
+mod cache;
+mod codegen;
+mod cuda;
+mod devices;
+mod driver;
+mod engine;
+mod error;
+mod exact;
+mod execution;
+mod image;
+pub mod ir;
+mod memory;
+mod nvrtc;
+mod shape;
+
+pub use bandwidth::{Bandwidth, measure};
+pub use cache::{CACHE_VARIABLE, cache_directory};
+pub use cuda::{Cuda, driver_version};
+pub use devices::{DriverInfo, NvrtcInfo, Survey};
+pub use driver::{Compiled, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
+pub use engine::{ChunkKey, Engine, Group, Resident};
+pub use error::{Error, Result};
+pub use execution::{Execution, Statistics};
+pub use image::Image;
+pub use nvrtc::{Cubin, NVRTC_VARIABLE, Nvrtc, Resources, compile_cubin, nvrtc};

@@ -1,0 +1,63 @@
+//! Counts, sums, extremes.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array};
+use vectile_encodings::{Encoding, Predicate};
+use vectile_gpu::ir::{Aggregate, Expr, Filter, Number, Output};
+
+use crate::support::{engine, input, start, table};
+
+#[test]
+fn counts_and_sums() {
+    let Some(engine) = engine() else { return };
+    let values = Int64Array::from_iter(
+        (0..10_000i64).map(|i| (i % 7 != 3).then_some(i * 37 % 250 * 4 - 200)),
+    );
+    for pin in [
+        None,
+        Some(Encoding::Ffor),
+        Some(Encoding::Dict),
+        Some(Encoding::Rle),
+        Some(Encoding::Delta),
+        Some(Encoding::Plain),
+    ] {
+        let inputs = [input(values.clone(), pin)];
+        let table = table(&engine, &inputs, 4096);
+        let low = Arc::new(Int64Array::from(vec![100])) as ArrayRef;
+        let high = Arc::new(Int64Array::from(vec![500])) as ArrayRef;
+        let filter = Filter::Column(
+            0,
+            Predicate::Range {
+                low: Bound::Included(low),
+                high: Bound::Excluded(high),
+                negated: false,
+            },
+        );
+        let column = || Expr::Column(0);
+        let output = Output::Aggregates(vec![
+            Aggregate::CountRows,
+            Aggregate::Sum(column()),
+            Aggregate::Min(column()),
+            Aggregate::Max(column()),
+        ]);
+        let mut execution = start(&engine, &inputs, filter, output);
+        execution.aggregate(&table).unwrap();
+        let kept: Vec<i64> = values
+            .iter()
+            .flatten()
+            .filter(|v| (100..500).contains(v))
+            .collect();
+        let totals = execution.totals();
+        assert_eq!(totals[0].count, kept.len() as u64, "{pin:?}");
+        let numbers = [
+            kept.iter().sum::<i64>(),
+            *kept.iter().min().unwrap(),
+            *kept.iter().max().unwrap(),
+        ];
+        for (total, number) in totals[1..].iter().zip(numbers) {
+            assert_eq!(total.value, Some(Number::Int(number.into())), "{pin:?}");
+        }
+    }
+}

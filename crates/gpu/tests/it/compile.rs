@@ -1,0 +1,352 @@
+//! Every kernel of the catalogue, compiled for the architectures that there are: none may spill or
+//! use a stack, and what each takes is compared with `tests/resources.txt`.
+//!
+//! Kernels go by case, query and a number; those that an earlier one has too are left out. Compiling
+//! all of them takes a quarter of an hour, so that is a test to ask for (`--ignored`); those of
+//! [`QUICK`] are compiled always. What the table knows by the checksum of compiler and source is not
+//! compiled again, but with `ALL_KERNELS=1`. `UPDATE_RESOURCES=1` writes the table anew.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use vectile_cpu_device::CpuDevice;
+use vectile_gpu::ir::Output;
+use vectile_gpu::{
+    Compiled, DeviceInfo, Driver, Engine, Kernel, Resources, Result, Stream, compile_cubin, nvrtc,
+};
+
+use crate::catalog::{Case, Query, catalog};
+use crate::support;
+
+const ARCHITECTURES: [(u32, u32); 4] = [(8, 0), (9, 0), (10, 0), (12, 0)];
+/// Cases, by the start of their names, whose kernels compile in seconds.
+const QUICK: [&str; 5] = ["casts", "dates", "decimals", "floats", "logic"];
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resources.txt");
+/// Registers more than in the table that are no regression yet: compilers differ.
+const SLACK: u32 = 8;
+
+/// Writes down what it should compile, and compiles nothing.
+#[derive(Debug)]
+struct Recorder {
+    device: CpuDevice,
+    sources: Mutex<Vec<String>>,
+}
+
+#[derive(Debug)]
+struct NoKernel;
+
+impl Kernel for NoKernel {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn resident_blocks(&self, _threads: u32, _shared: u32) -> u32 {
+        1
+    }
+}
+
+impl Driver for Recorder {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    fn free_memory(&self) -> Result<u64> {
+        self.device.free_memory()
+    }
+
+    fn compile(&self, source: &str, _name: &str) -> Result<Compiled> {
+        self.sources.lock().unwrap().push(source.into());
+        Ok(Compiled {
+            kernel: Arc::new(NoKernel),
+            from_disk: false,
+        })
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64> {
+        self.device.allocate(bytes)
+    }
+
+    unsafe fn free(&self, address: u64) {
+        // SAFETY: as the caller says.
+        unsafe { self.device.free(address) }
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Result<*mut u8> {
+        self.device.allocate_host(bytes)
+    }
+
+    unsafe fn free_host(&self, address: *mut u8) {
+        // SAFETY: as the caller says.
+        unsafe { self.device.free_host(address) }
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>> {
+        self.device.stream()
+    }
+}
+
+/// The distinct kernels of cases of the catalogue, with a name each; `None` without a device to fill
+/// memory of.
+fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
+    let recorder = Arc::new(Recorder {
+        device: match CpuDevice::new() {
+            Ok(device) => device,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+        },
+        sources: Mutex::default(),
+    });
+    let engine = Engine::new(Arc::clone(&recorder) as Arc<dyn Driver>);
+    let (mut known, mut named) = (BTreeSet::new(), vec![]);
+    for case in catalog().iter().filter(|case| wanted(case)) {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let groups: Vec<_> = case
+            .groups
+            .iter()
+            .map(|g| support::group(&engine, g))
+            .collect();
+        for query in &case.queries {
+            ask(&engine, case, query, &groups);
+            for source in recorder.sources.lock().unwrap().drain(..) {
+                let count = counts.entry(query.name).or_default();
+                if known.insert(source.clone()) {
+                    *count += 1;
+                    named.push((format!("{}/{}/{count}", case.name, query.name), source));
+                }
+            }
+        }
+    }
+    Some(named)
+}
+
+/// Has a query's kernels made. That none can be launched is no surprise.
+fn ask(engine: &Arc<Engine>, case: &Case, query: &Query, groups: &[vectile_gpu::Group]) {
+    let mut execution = engine.start(case.pipeline(query));
+    let result = match query.output {
+        Output::Selection => execution.select(groups).map(|_| ()),
+        Output::Rows(_) => execution.rows(groups).map(|_| ()),
+        Output::Aggregates(_) => execution.aggregate(groups),
+    };
+    assert!(
+        result.is_err(),
+        "{}: a kernel that is none was launched",
+        case.name
+    );
+}
+
+/// Does something for every number below `count`, on all cores.
+fn in_parallel(count: usize, work: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count {
+                        break;
+                    }
+                    work(index);
+                }
+            });
+        }
+    });
+}
+
+/// What is known of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+struct Known {
+    /// Of compiler and source.
+    checksum: u32,
+    /// On each architecture.
+    registers: Vec<u32>,
+}
+
+/// By kernel.
+type Table = BTreeMap<String, Known>;
+
+fn parse(text: &str) -> Table {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let known = lines.filter_map(|line| {
+        let (checksum, rest) = line.split_at_checked(8)?;
+        let (numbers, name) = rest.split_at_checked(5 * ARCHITECTURES.len())?;
+        let registers = numbers.split_whitespace().map(|number| number.parse().ok());
+        let known = Known {
+            checksum: u32::from_str_radix(checksum, 16).ok()?,
+            registers: registers.collect::<Option<_>>()?,
+        };
+        Some((name.trim().to_string(), known))
+    });
+    known.collect()
+}
+
+fn print(table: &Table) -> String {
+    let mut text = String::from(
+        "# Registers of a thread of each kernel that the catalogue's queries need, for sm_80, sm_90,\n\
+         # sm_100 and sm_120, behind a checksum of compiler and source. No kernel spills or has a\n\
+         # stack. Written by tests/it/compile.rs.\n",
+    );
+    for (
+        name,
+        Known {
+            checksum,
+            registers,
+        },
+    ) in table
+    {
+        let registers: Vec<String> = registers.iter().map(|count| format!("{count:5}")).collect();
+        let _ = writeln!(text, "{checksum:08x}{} {name}", registers.concat());
+    }
+    text
+}
+
+/// What a kernel takes on an architecture, if it needs no memory for its registers.
+fn resources(source: &str, architecture: (u32, u32)) -> Result<Resources, String> {
+    let cubin = compile_cubin(source, architecture).map_err(|error| error.to_string())?;
+    let used = cubin.resources.first().cloned();
+    let used = used.ok_or("no kernel in it".to_string())?;
+    match used.stack + used.spill_loads + used.spill_stores {
+        0 => Ok(used),
+        _ => Err(format!("{used:?}")),
+    }
+}
+
+#[test]
+fn kernels_compile_without_spills() {
+    if let Err(error) = nvrtc() {
+        return eprintln!("skipped: {error}");
+    }
+    let quick = |case: &Case| QUICK.iter().any(|start| case.name.starts_with(start));
+    let Some(kernels) = kernels(quick) else {
+        return;
+    };
+    assert!(kernels.len() > 10, "{}", kernels.len());
+    let wrong: Mutex<Vec<String>> = Mutex::default();
+    in_parallel(kernels.len() * ARCHITECTURES.len(), |job| {
+        let (name, source) = &kernels[job / ARCHITECTURES.len()];
+        let architecture = ARCHITECTURES[job % ARCHITECTURES.len()];
+        if let Err(reason) = resources(source, architecture) {
+            wrong
+                .lock()
+                .unwrap()
+                .push(format!("{name} on {architecture:?}: {reason}"));
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+#[ignore = "compiles for a quarter of an hour; needs NVRTC"]
+fn every_kernel_compiles_without_spills() {
+    let version = match nvrtc() {
+        Ok(nvrtc) => nvrtc.version(),
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let Some(kernels) = kernels(|_| true) else {
+        return;
+    };
+    let is_set = |name| std::env::var(name).is_ok_and(|value| value == "1");
+    let (all, update) = (is_set("ALL_KERNELS"), is_set("UPDATE_RESOURCES"));
+    let committed = parse(&std::fs::read_to_string(TABLE).unwrap_or_default());
+    let checksum = |source: &str| crc32fast::hash(format!("{version:?} {source}").as_bytes());
+    let (mut table, mut unknown) = (Table::new(), vec![]);
+    for (name, source) in &kernels {
+        let same = committed
+            .values()
+            .find(|known| known.checksum == checksum(source));
+        match same.filter(|_| !all) {
+            Some(known) => drop(table.insert(name.clone(), known.clone())),
+            None => unknown.push((name, source)),
+        }
+    }
+    let results: Mutex<BTreeMap<(usize, usize), Result<Resources, String>>> = Mutex::default();
+    in_parallel(unknown.len() * ARCHITECTURES.len(), |job| {
+        let (kernel, architecture) = (job / ARCHITECTURES.len(), job % ARCHITECTURES.len());
+        let result = resources(unknown[kernel].1, ARCHITECTURES[architecture]);
+        results
+            .lock()
+            .unwrap()
+            .insert((kernel, architecture), result);
+    });
+    let mut results = results.into_inner().unwrap();
+    let mut wrong = vec![];
+    for (kernel, (name, source)) in unknown.iter().enumerate() {
+        let mut registers = vec![];
+        for (architecture, (major, minor)) in ARCHITECTURES.into_iter().enumerate() {
+            match results.remove(&(kernel, architecture)).unwrap() {
+                Ok(used) => registers.push(used.registers),
+                Err(reason) => wrong.push(format!("{name} on sm_{major}{minor}: {reason}")),
+            }
+        }
+        if registers.len() == ARCHITECTURES.len() {
+            let checksum = checksum(source);
+            table.insert(
+                (*name).clone(),
+                Known {
+                    checksum,
+                    registers,
+                },
+            );
+        }
+    }
+    match update {
+        true => std::fs::write(TABLE, print(&table)).unwrap(),
+        false => wrong.extend(compare(&committed, &table)),
+    }
+    assert!(
+        wrong.is_empty(),
+        "UPDATE_RESOURCES=1 if that is meant:\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// What is worse than in the committed table, or not in it.
+fn compare(committed: &Table, found: &Table) -> Vec<String> {
+    let mut wrong = vec![];
+    for (name, Known { registers, .. }) in found {
+        match committed.get(name) {
+            None => wrong.push(format!("{name} is not in the table")),
+            Some(Known {
+                registers: known, ..
+            }) => {
+                let more = registers
+                    .iter()
+                    .zip(known)
+                    .any(|(now, before)| *now > before + SLACK);
+                if more || known.len() != registers.len() {
+                    wrong.push(format!("{name}: {registers:?} registers, before {known:?}"));
+                }
+            }
+        }
+    }
+    let gone = committed.keys().filter(|name| !found.contains_key(*name));
+    wrong.extend(gone.map(|name| format!("{name} is in the table, but no kernel any more")));
+    wrong
+}
+
+#[test]
+fn a_table_is_read_as_it_was_written() {
+    let table = |last| {
+        let registers = vec![32, 40, 48, last];
+        Table::from([(
+            "a/b c/1".to_string(),
+            Known {
+                checksum: 0xAB,
+                registers,
+            },
+        )])
+    };
+    assert_eq!(parse(&print(&table(100))), table(100));
+    assert_eq!(
+        compare(&table(100), &table(100 + SLACK)),
+        Vec::<String>::new()
+    );
+    assert_eq!(compare(&table(100), &table(101 + SLACK)).len(), 1);
+    assert_eq!(compare(&table(100), &Table::new()).len(), 1);
+    assert_eq!(compare(&Table::new(), &table(100)).len(), 1);
+}

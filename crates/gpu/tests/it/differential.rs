@@ -1,0 +1,294 @@
+//! The catalogue, executed, against the reference.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+
+use vectile_encodings::Encoding;
+use vectile_gpu::ir::{Expr, Number, Output, Pipeline, Total};
+use vectile_gpu::{Driver, Engine, Group};
+
+use crate::catalog::{Case, Query, catalog};
+use crate::reference::{self, Expected, Value};
+use crate::support::{self, device, driver};
+
+/// Relative to the sum of magnitudes.
+const SUM_ERROR: f64 = 1e-12;
+
+/// A case on a device.
+pub struct Loaded<'a> {
+    case: &'a Case,
+    engine: Arc<Engine>,
+    groups: Vec<Group>,
+    arrays: Vec<Vec<ArrayRef>>,
+}
+
+impl<'a> Loaded<'a> {
+    pub fn new(case: &'a Case, engine: &Arc<Engine>) -> Self {
+        let groups = case.groups.iter();
+        Self {
+            case,
+            engine: Arc::clone(engine),
+            groups: groups
+                .clone()
+                .map(|columns| support::group(engine, columns))
+                .collect(),
+            arrays: groups
+                .map(|columns| columns.iter().map(|c| Arc::clone(&c.array)).collect())
+                .collect(),
+        }
+    }
+
+    /// Runs a query, and compares what comes out.
+    pub fn check(&self, query: &Query) {
+        let pipeline = self.case.pipeline(query);
+        let context = format!("{}, {}: {:?}", self.case.name, query.name, query.filter);
+        match &pipeline.output {
+            Output::Selection => self.check_selection(&pipeline, &context),
+            Output::Rows(exprs) => self.check_rows(&pipeline, exprs, &context),
+            Output::Aggregates(aggregates) => {
+                let expected = reference::totals(aggregates, &pipeline, &self.arrays);
+                let first = self.totals(&pipeline, &context);
+                assert_eq!(first.len(), expected.len(), "{context}");
+                for (aggregate, (actual, expected)) in
+                    aggregates.iter().zip(first.iter().zip(&expected))
+                {
+                    let context = format!("{aggregate:?} of {context}");
+                    check_total(*actual, *expected, &context);
+                }
+                if expected.iter().any(|e| e.magnitude.is_some()) {
+                    let bits = |totals: &[Total]| -> Vec<Option<u64>> {
+                        totals.iter().map(|t| float_bits(t.value)).collect()
+                    };
+                    let again = self.totals(&pipeline, &context);
+                    assert_eq!(bits(&first), bits(&again), "the same every time: {context}");
+                }
+            }
+        }
+    }
+
+    fn totals(&self, pipeline: &Arc<Pipeline>, context: &str) -> Vec<Total> {
+        let mut execution = self.engine.start(Arc::clone(pipeline));
+        execution.aggregate(&self.groups).expect(context);
+        execution.totals()
+    }
+
+    fn check_selection(&self, pipeline: &Arc<Pipeline>, context: &str) {
+        let mut execution = self.engine.start(Arc::clone(pipeline));
+        let selections = execution.select(&self.groups).expect(context);
+        assert_eq!(selections.len(), self.groups.len());
+        for (group, (selection, columns)) in selections.iter().zip(&self.arrays).enumerate() {
+            let expected = reference::passing(&pipeline.filter, columns);
+            let bits = selection.to_boolean_buffer();
+            let wrong = (0..expected.len()).find(|row| bits.value(*row) != expected[*row]);
+            if let Some(row) = wrong {
+                let values: Vec<ArrayRef> = columns.iter().map(|c| c.slice(row, 1)).collect();
+                panic!(
+                    "row {row} of group {group}, {values:?}: not {}; {context}",
+                    expected[row]
+                );
+            }
+            assert_eq!(bits.len(), expected.len());
+        }
+    }
+
+    fn check_rows(&self, pipeline: &Arc<Pipeline>, exprs: &[Expr], context: &str) {
+        let mut expected: Vec<Vec<(Value, String)>> = vec![vec![]; exprs.len()];
+        let mut count = 0;
+        for (group, columns) in self.arrays.iter().enumerate() {
+            let passes = reference::passing(&pipeline.filter, columns);
+            count += passes.iter().filter(|passes| **passes).count();
+            for (expr, expected) in exprs.iter().zip(&mut expected) {
+                let values = reference::evaluate(expr, columns).into_iter().enumerate();
+                let kept = values.filter(|(row, _)| passes[*row]);
+                expected.extend(
+                    kept.map(|(row, value)| (value, format!("row {row} of group {group}"))),
+                );
+            }
+        }
+        let mut execution = self.engine.start(Arc::clone(pipeline));
+        let (rows, arrays) = execution.rows(&self.groups).expect(context);
+        assert_eq!(rows, count, "{context}");
+        assert_eq!(arrays.len(), exprs.len(), "{context}");
+        for (expr, (array, expected)) in exprs.iter().zip(arrays.iter().zip(expected)) {
+            assert_eq!(array.len(), rows);
+            let any_nan = computes_floats(expr);
+            for (actual, (expected, place)) in reference::values_of(array).iter().zip(expected) {
+                let same = actual.same(expected) || any_nan && actual.is_nan() && expected.is_nan();
+                assert!(
+                    same,
+                    "{expr:?} at {place}: {actual:?} for {expected:?}; {context}"
+                );
+            }
+        }
+    }
+}
+
+/// Whether an expression computes floats: which NaN comes out is then nowhere said.
+fn computes_floats(expr: &Expr) -> bool {
+    match expr {
+        Expr::Arithmetic(..) | Expr::Cast(..) => true,
+        Expr::Case(whens, last) => {
+            whens.iter().any(|(_, then)| computes_floats(then))
+                || last.as_deref().is_some_and(computes_floats)
+        }
+        _ => false,
+    }
+}
+
+fn float_bits(number: Option<Number>) -> Option<u64> {
+    match number {
+        Some(Number::Float(value)) => Some(value.to_bits()),
+        _ => None,
+    }
+}
+
+fn check_total(actual: Total, expected: Expected, context: &str) {
+    assert_eq!(actual.count, expected.count, "{context}");
+    let (actual, value) = match (actual.value, expected.value) {
+        (None, None) => return,
+        (Some(Number::Int(actual)), Some(Value::Int(value))) => {
+            assert_eq!(actual, value, "{context}");
+            return;
+        }
+        (Some(Number::Float(actual)), Some(value)) => (actual, value.double()),
+        other => panic!("{other:?}: {context}"),
+    };
+    match expected.magnitude {
+        None => assert_eq!(
+            actual.to_bits(),
+            value.to_bits(),
+            "{actual} for {value}: {context}"
+        ),
+        Some(magnitude) if magnitude.is_finite() => {
+            let error = (actual - value).abs();
+            assert!(
+                error <= magnitude * SUM_ERROR,
+                "{actual} for {value}: {context}"
+            );
+        }
+        // of infinities and NaN, the order decides
+        Some(_) => assert!(!actual.is_finite(), "{actual} for {value}: {context}"),
+    }
+}
+
+/// Runs cases that satisfy `which`, all their queries or, if `few`, one of each kind.
+pub fn run(device: Arc<dyn Driver>, few: bool, which: impl Fn(&Case) -> bool) -> usize {
+    let engine = Engine::new(device);
+    let mut count = 0;
+    for case in catalog().iter().filter(|case| which(case)) {
+        let loaded = Loaded::new(case, &engine);
+        let mut known = vec![];
+        for query in &case.queries {
+            if !few || !known.contains(&query.name) {
+                known.push(query.name);
+                loaded.check(query);
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+fn check_all(start: &str) {
+    let Some(device) = driver() else { return };
+    assert!(run(device, false, |case| case.name.starts_with(start)) > 0);
+}
+
+/// A test for each part of the catalogue, so that they run beside each other.
+macro_rules! parts {
+    ($($name:ident: $start:literal,)*) => {
+        const PARTS: &[&str] = &[$($start),*];
+        $(
+            #[test]
+            fn $name() {
+                check_all($start);
+            }
+        )*
+    };
+}
+
+parts! {
+    mixed_encodings: "mixed",
+    single_encodings: "single",
+    widths: "widths",
+    patches: "patches",
+    dictionaries: "dictionaries",
+    lists: "lists",
+    arithmetic: "arithmetic",
+    floats: "floats",
+    logic: "logic",
+    casts: "casts",
+    comparisons: "comparisons",
+    dates: "dates",
+    decimals: "decimals",
+}
+
+#[test]
+fn every_part_is_tested() {
+    for case in catalog() {
+        assert!(
+            PARTS.iter().any(|part| case.name.starts_with(part)),
+            "{}",
+            case.name
+        );
+    }
+}
+
+/// What the catalogue claims to have.
+#[test]
+fn every_encoding_of_every_type() {
+    let mut found = std::collections::BTreeSet::new();
+    for case in catalog() {
+        for input in case.groups.iter().flatten() {
+            let column = support::column(input);
+            found.insert((format!("{}", column.data_type()), column.encoding()));
+        }
+    }
+    for data_type in crate::catalog::types() {
+        let of_type: &[Encoding] = match data_type {
+            arrow::datatypes::DataType::Boolean => {
+                &[Encoding::Constant, Encoding::Ffor, Encoding::Rle]
+            }
+            arrow::datatypes::DataType::Float32 | arrow::datatypes::DataType::Float64 => &[
+                Encoding::Constant,
+                Encoding::Plain,
+                Encoding::Ffor,
+                Encoding::Delta,
+                Encoding::Rle,
+                Encoding::Dict,
+                Encoding::Alp,
+                Encoding::AlpRd,
+            ],
+            _ => &[
+                Encoding::Constant,
+                Encoding::Plain,
+                Encoding::Ffor,
+                Encoding::Delta,
+                Encoding::Rle,
+                Encoding::Dict,
+            ],
+        };
+        for encoding in of_type {
+            assert!(
+                found.contains(&(format!("{data_type}"), *encoding)),
+                "{encoding} {data_type}"
+            );
+        }
+    }
+}
+
+/// Threads of a block in other orders: in reverse, and shuffled.
+#[test]
+fn other_schedules() {
+    let Some(device) = device() else { return };
+    for seed in 1..4 {
+        device.set_seed(seed);
+        let part = |case: &Case| {
+            ["single", "patches of", "dictionaries", "logic"]
+                .iter()
+                .any(|s| case.name.starts_with(s))
+        };
+        assert!(run(device.clone(), true, part) > 10);
+    }
+}

@@ -1,0 +1,13 @@
+//! Generated kernels, executed on the CPU, against the decoders of `vectile-encodings`.
+
+mod aggregates;
+mod catalog;
+mod compile;
+mod differential;
+mod malformed;
+mod memory;
+mod properties;
+mod reference;
+mod samples;
+mod sanitize;
+mod support;

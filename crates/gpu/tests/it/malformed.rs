@@ -1,0 +1,239 @@
+//! Damaged chunks: what parsing and building an image let through must be safe to run a kernel over,
+//! and comes to what decoding on the CPU does.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::datatypes::DataType;
+use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
+use vectile_gpu::ir::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline, Type, ValueTest};
+use vectile_gpu::{Driver, Engine, Group, Image};
+
+use crate::reference;
+use crate::samples::{Nulls, Random, Style, sample, strings};
+use crate::support::{self, device};
+
+const ROWS: usize = 1100;
+
+/// Chunks of a type, in every encoding.
+fn chunks(data_type: &DataType) -> Vec<(ArrayRef, Vec<u8>)> {
+    let integers = [
+        (Encoding::Constant, Style::Constant),
+        (Encoding::Plain, Style::Extremes),
+        (Encoding::Ffor, Style::Widths(&[3, 11])),
+        (Encoding::Ffor, Style::Outliers(20)),
+        (Encoding::Delta, Style::Drifting),
+        (Encoding::Delta, Style::Outliers(20)),
+        (Encoding::Rle, Style::Runs),
+        (Encoding::Dict, Style::Few),
+    ];
+    let floats = [
+        (Encoding::Alp, Style::Outliers(20)),
+        (Encoding::AlpRd, Style::Digits),
+    ];
+    let is_float = Type::of(data_type).is_some_and(Type::is_float);
+    let all = integers.iter().chain(floats.iter().filter(|_| is_float));
+    let nulls = [Nulls::None, Nulls::Some, Nulls::Vectors];
+    let arrays = all.zip(1..).map(|((encoding, style), seed)| {
+        (
+            sample(data_type, *style, nulls[seed as usize % 3], ROWS, seed),
+            *encoding,
+        )
+    });
+    let text = (1..5).map(|seed| {
+        (
+            strings(6 * seed, nulls[seed as usize % 3], ROWS, seed),
+            Encoding::Dict,
+        )
+    });
+    let arrays: Vec<_> = match data_type {
+        DataType::Utf8 => text.collect(),
+        _ => arrays.collect(),
+    };
+    arrays
+        .into_iter()
+        .filter_map(|(array, encoding)| {
+            let pin = Some(encoding).filter(|e| *e != Encoding::Constant);
+            // not every encoding applies to every type
+            let bytes = encode(&array, &EncodeOptions { pin }).ok()?;
+            Some((array, bytes))
+        })
+        .collect()
+}
+
+/// The bytes with some of them changed; most often at the start, where lengths and widths are.
+fn damaged(bytes: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..1 + random.below(3) {
+        let reach = [40, 200, bytes.len()][random.below(3) as usize].min(bytes.len());
+        let at = random.below(reach as u64) as usize;
+        match random.below(6) {
+            0 => bytes[at] = random.next() as u8,
+            1 => bytes[at] = bytes[at].wrapping_add(1),
+            2 => bytes[at] ^= 1 << random.below(8),
+            // a word of ones, or one that is negative
+            3 => bytes
+                .iter_mut()
+                .skip(at & !7)
+                .take(8)
+                .for_each(|byte| *byte = 0xFF),
+            4 => {
+                let word = (random.below(100) as i64).wrapping_neg().to_le_bytes();
+                bytes
+                    .iter_mut()
+                    .skip(at & !7)
+                    .take(8)
+                    .zip(word)
+                    .for_each(|(b, w)| *b = w);
+            }
+            _ if random.below(8) == 0 => bytes.truncate(at.max(1)),
+            _ => bytes[at] = 0,
+        }
+    }
+    bytes
+}
+
+/// Columns that parse and have an image although they were damaged.
+fn survivors(data_type: &DataType, tries: u64) -> Vec<(Column, Image)> {
+    let random = &mut Random::new(11);
+    let mut survivors = vec![];
+    for (array, bytes) in chunks(data_type) {
+        for _ in 0..tries {
+            let damaged = damaged(&bytes, random);
+            let Ok(column) = Column::parse(damaged.into(), data_type, array.len()) else {
+                continue;
+            };
+            if let Ok(image) = Image::build(&column) {
+                survivors.push((column, image));
+            }
+        }
+    }
+    survivors
+}
+
+fn pipeline(data_type: &DataType, filter: Filter, output: Output) -> Arc<Pipeline> {
+    Arc::new(Pipeline {
+        columns: vec![data_type.clone()],
+        filter,
+        output,
+    })
+}
+
+/// All kinds of kernels over all damaged chunks of a type: one kernel each, as all are row groups of
+/// one table.
+pub fn run(tries: u64) {
+    let Some(device) = device() else { return };
+    use DataType::*;
+    for data_type in [
+        Boolean,
+        Int32,
+        UInt64,
+        Decimal128(38, 4),
+        Float32,
+        Float64,
+        Utf8,
+    ] {
+        let engine = Engine::new(Arc::clone(&device) as Arc<dyn Driver>);
+        let tries = if data_type == Utf8 { 5 * tries } else { tries };
+        let survivors = survivors(&data_type, tries);
+        assert!(
+            survivors.len() as u64 > tries / 8,
+            "{data_type}: {} of {tries}",
+            survivors.len()
+        );
+        let groups: Vec<Group> = survivors
+            .iter()
+            .map(|(column, image)| Group {
+                rows: column.len(),
+                columns: vec![support::resident(&engine, image)],
+            })
+            .collect();
+        let few = chunks(&data_type).remove(0).0;
+        let middle = few.slice(few.len() / 2, 1);
+        match data_type {
+            Utf8 => text(&engine, &groups),
+            _ => numbers(&engine, &data_type, &middle, &groups),
+        }
+        if data_type != Utf8 {
+            check_rows(&engine, &data_type, &survivors, &groups);
+        }
+    }
+}
+
+fn numbers(engine: &Arc<Engine>, data_type: &DataType, middle: &ArrayRef, groups: &[Group]) {
+    let x = Expr::Column(0);
+    let of = Type::of(data_type).unwrap();
+    let range = Predicate::Range {
+        low: Bound::Included(Arc::clone(middle)),
+        high: Bound::Unbounded,
+        negated: false,
+    };
+    let sum = match of {
+        Type::I128 | Type::Bool => x.clone(),
+        _ => Expr::Arithmetic(Arithmetic::Add, Box::new(x.clone()), Box::new(x.clone())),
+    };
+    let totals = Output::Aggregates(vec![
+        Aggregate::Sum(sum),
+        Aggregate::Min(x.clone()),
+        Aggregate::Max(x),
+    ]);
+    let filter = Filter::Or(vec![
+        Filter::Column(0, range),
+        Filter::Column(0, Predicate::IsNull),
+    ]);
+    let pipeline = pipeline(data_type, filter, totals);
+    engine.start(pipeline).aggregate(groups).unwrap();
+}
+
+/// A test with scattered answers: codes are looked up in a table of bits.
+fn text(engine: &Arc<Engine>, groups: &[Group]) {
+    let test = ValueTest(Arc::new(|array: &ArrayRef| {
+        let rows = 0..array.len();
+        Ok(rows.map(|row| Some(row % 2 == 0)).collect::<BooleanArray>())
+    }));
+    let pipeline = pipeline(&DataType::Utf8, Filter::Values(0, test), Output::Selection);
+    engine.start(pipeline).select(groups).unwrap();
+}
+
+/// Selected rows too. Offsets that wrap around, as no writer's do, make the same values as on the CPU
+/// if they are as wide as the machine's words.
+fn check_rows(
+    engine: &Arc<Engine>,
+    data_type: &DataType,
+    survivors: &[(Column, Image)],
+    groups: &[Group],
+) {
+    let output = Output::Rows(vec![Expr::Column(0)]);
+    let pipeline = pipeline(data_type, Filter::Constant(true), output);
+    let (rows, arrays) = engine.start(pipeline).rows(groups).unwrap();
+    assert_eq!(rows, survivors.len() * ROWS);
+    if !matches!(
+        data_type,
+        DataType::Int32 | DataType::UInt64 | DataType::Float64
+    ) {
+        return;
+    }
+    for (index, (column, _)) in survivors.iter().enumerate() {
+        let Ok(expected) = column.decode(0..ROWS) else {
+            continue;
+        };
+        let actual = reference::values_of(&arrays[0].slice(index * ROWS, ROWS));
+        for (row, (actual, expected)) in actual
+            .iter()
+            .zip(reference::values_of(&expected))
+            .enumerate()
+        {
+            let encoding = column.describe();
+            assert!(
+                actual.same(expected),
+                "row {row} of {data_type}, {encoding}: {actual:?} for {expected:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn damaged_chunks() {
+    run(40);
+}

@@ -1,0 +1,261 @@
+//! Memory that is short, and drivers that fail.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::datatypes::Int64Type;
+use vectile_cpu_device::CpuDevice;
+use vectile_encodings::{Encoding, Predicate};
+use vectile_gpu::ir::{Aggregate, Expr, Filter, Number, Output, Pipeline};
+use vectile_gpu::{ChunkKey, Driver, Engine, Error, Group, Image, Resident, Result};
+
+use crate::support::{device, image, input};
+
+const ROWS: i64 = 3000;
+
+/// Different for each chunk.
+fn values(chunk: usize) -> Vec<i64> {
+    (0..ROWS)
+        .map(|row| (row * 37 + chunk as i64 * 1009) % 4000)
+        .collect()
+}
+
+fn chunk(number: usize) -> Image {
+    image(&input(
+        Int64Array::from(values(number)),
+        Some(Encoding::Ffor),
+    ))
+}
+
+fn key(number: usize) -> ChunkKey {
+    ChunkKey {
+        file: "memory".into(),
+        row_group: number,
+        column: 0,
+    }
+}
+
+fn load(engine: &Engine, number: usize) -> Result<Arc<Resident>> {
+    engine.load(key(number), &chunk(number))
+}
+
+fn group(chunk: Arc<Resident>) -> Group {
+    Group {
+        rows: chunk.rows(),
+        columns: vec![chunk],
+    }
+}
+
+fn pipeline(output: Output) -> Arc<Pipeline> {
+    let low: ArrayRef = Arc::new(Int64Array::from(vec![1000]));
+    Arc::new(Pipeline {
+        columns: vec![arrow::datatypes::DataType::Int64],
+        filter: Filter::Column(
+            0,
+            Predicate::Range {
+                low: Bound::Included(low),
+                high: Bound::Unbounded,
+                negated: false,
+            },
+        ),
+        output,
+    })
+}
+
+/// What the queries below should find in some chunks.
+fn kept(chunks: &[usize]) -> Vec<i64> {
+    let values = chunks.iter().flat_map(|chunk| values(*chunk));
+    values.filter(|value| *value >= 1000).collect()
+}
+
+/// One query of each kind over chunks, checked.
+fn check(engine: &Arc<Engine>, chunks: &[usize], groups: &[Group]) -> Result<()> {
+    let expected = kept(chunks);
+    let mut execution = engine.start(pipeline(Output::Aggregates(vec![Aggregate::Sum(
+        Expr::Column(0),
+    )])));
+    execution.aggregate(groups)?;
+    let sum = i128::from(expected.iter().sum::<i64>());
+    assert_eq!(execution.totals()[0].value, Some(Number::Int(sum)));
+    let selections = engine.start(pipeline(Output::Selection)).select(groups)?;
+    assert_eq!(
+        selections.iter().map(|s| s.count()).sum::<usize>(),
+        expected.len()
+    );
+    let rows = pipeline(Output::Rows(vec![Expr::Column(0)]));
+    let (count, arrays) = engine.start(rows).rows(groups)?;
+    assert_eq!(count, expected.len());
+    assert_eq!(
+        arrays[0].as_primitive::<Int64Type>().values(),
+        expected.as_slice()
+    );
+    Ok(())
+}
+
+fn engine_on(device: &Arc<CpuDevice>) -> Arc<Engine> {
+    Engine::new(Arc::clone(device) as Arc<dyn Driver>)
+}
+
+/// Nothing is left allocated once engine and results are gone.
+fn assert_nothing_left(device: &CpuDevice, context: &str) {
+    let left = (device.allocated_bytes(), device.allocated_host_bytes());
+    assert_eq!(left, (0, 0), "bytes of device and host left: {context}");
+}
+
+#[test]
+fn chunks_unused_for_longest_go_first() {
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    engine.set_host_memory_limit(0);
+    let bytes = chunk(0).bytes().len() as u64;
+    engine.set_memory_limit(3 * bytes);
+    assert_eq!(engine.memory_limit(), 3 * bytes);
+    for number in 0..3 {
+        load(&engine, number).unwrap();
+    }
+    assert_eq!(engine.cached_bytes(), 3 * bytes);
+    assert!(engine.lookup(&key(0)).is_some());
+    load(&engine, 3).unwrap();
+    assert_eq!(engine.cached_bytes(), 3 * bytes);
+    let there = [0, 1, 2, 3].map(|number| engine.lookup(&key(number)).is_some());
+    assert_eq!(
+        there,
+        [true, false, true, true],
+        "chunk 0 was used after chunk 1"
+    );
+    engine.clear();
+    assert_eq!(engine.cached_bytes(), 0);
+    assert!(engine.lookup(&key(3)).is_none());
+    drop(engine);
+    assert_nothing_left(&device, "after eviction");
+}
+
+#[test]
+fn chunks_in_use_stay() {
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    let bytes = chunk(0).bytes().len() as u64;
+    engine.set_memory_limit(2 * bytes + bytes / 2);
+    let used = [0, 1].map(|number| load(&engine, number).unwrap());
+    match load(&engine, 2) {
+        Err(Error::OutOfMemory { wanted, .. }) => assert_eq!(wanted, bytes),
+        other => panic!("{other:?}"),
+    }
+    let groups = used.map(group);
+    check(&engine, &[0, 1], &groups).unwrap();
+    assert!(load(&engine, 2).is_err(), "they are still in use");
+    drop(groups);
+    let third = group(load(&engine, 2).unwrap());
+    check(&engine, &[2], &[third]).unwrap();
+    assert!(engine.cached_bytes() <= engine.memory_limit());
+    drop(engine);
+    assert_nothing_left(&device, "after chunks in use");
+}
+
+#[test]
+fn more_chunks_than_memory() {
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    let bytes = chunk(0).bytes().len() as u64;
+    engine.set_memory_limit(2 * bytes);
+    // what the device drops comes back from the host
+    for round in 0..2 {
+        for number in 0..6 {
+            let chunk = match engine.lookup(&key(number)) {
+                Some(chunk) => chunk,
+                None => {
+                    assert_eq!(round, 0, "chunk {number} is kept in host memory");
+                    load(&engine, number).unwrap()
+                }
+            };
+            check(&engine, &[number], &[group(chunk)]).unwrap();
+            assert!(engine.cached_bytes() <= 2 * bytes);
+        }
+    }
+    drop(engine);
+    assert_nothing_left(&device, "after streaming");
+}
+
+/// A device that has less than the engine may use.
+#[test]
+fn a_small_device() {
+    let device = match CpuDevice::new() {
+        Ok(device) => Arc::new(device.with_memory(600 << 10)),
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let engine = engine_on(&device);
+    engine.set_memory_limit(u64::MAX);
+    let mut errors = 0;
+    let mut held = vec![];
+    for number in 0..200 {
+        match load(&engine, number) {
+            Ok(chunk) => held.push(group(chunk)),
+            Err(Error::OutOfMemory { .. }) => errors += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(
+        errors > 0 && held.len() > 2,
+        "{errors} errors, {} chunks",
+        held.len()
+    );
+    // room for scratch and results
+    held.truncate(2);
+    engine.clear();
+    check(&engine, &[0, 1], &held).unwrap();
+    drop((held, engine));
+    assert_nothing_left(&device, "of a small device");
+}
+
+/// Fails each call of the driver in turn: there is an error, the next attempt gets the right results,
+/// and nothing stays allocated.
+#[test]
+fn every_call_fails_once() {
+    let Some(device) = device() else { return };
+    let work = |engine: &Arc<Engine>| -> Result<()> {
+        let groups = [group(load(engine, 0)?), group(load(engine, 1)?)];
+        check(engine, &[0, 1], &groups)
+    };
+    let mut failures = 0;
+    for call in 1.. {
+        assert!(call < 500, "every attempt fails");
+        let engine = engine_on(&device);
+        device.fail_after(call);
+        let result = work(&engine);
+        let pending = device.fault_pending();
+        device.fail_after(0);
+        match result {
+            Ok(()) if pending => break,
+            // a call that another one makes up for
+            Ok(()) => {}
+            Err(Error::Driver { .. }) => failures += 1,
+            Err(error) => panic!("call {call}: {error}"),
+        }
+        for attempt in 0..2 {
+            work(&engine).unwrap_or_else(|error| panic!("call {call}, attempt {attempt}: {error}"));
+        }
+        drop(engine);
+        assert_nothing_left(&device, &format!("after call {call} failed"));
+    }
+    assert!(failures > 20, "{failures} failures");
+}
+
+/// Results stay when what made them is gone.
+#[test]
+fn rows_outlive_their_engine() {
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    let groups = [group(load(&engine, 5).unwrap())];
+    let rows = pipeline(Output::Rows(vec![Expr::Column(0)]));
+    let (_, arrays) = engine.start(rows).rows(&groups).unwrap();
+    drop((groups, engine));
+    assert_eq!(device.allocated_bytes(), 0);
+    assert_eq!(
+        arrays[0].as_primitive::<Int64Type>().values(),
+        kept(&[5]).as_slice()
+    );
+    assert_eq!(arrays[0].null_count(), 0);
+    drop(arrays);
+    assert_nothing_left(&device, "after results");
+}

@@ -1,0 +1,399 @@
+//! What a pipeline means: evaluated a column at a time, value by value, on Arrow arrays. No speed, no
+//! encodings; the semantics are those that `ir.rs` documents.
+
+use arrow::array::{Array, ArrayRef, AsArray, Date32Array};
+use arrow::compute::{DatePart as ArrowPart, date_part};
+use arrow::datatypes::DataType;
+use vectile_gpu::ir::{
+    Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, Literal, Pipeline, Type,
+};
+
+/// A value of a row.
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    Null,
+    Int(i128),
+    F32(f32),
+    F64(f64),
+}
+
+impl Value {
+    pub fn is_null(self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    fn truth(self) -> Option<bool> {
+        match self {
+            Self::Int(value) => Some(value != 0),
+            _ => None,
+        }
+    }
+
+    fn of_truth(truth: Option<bool>) -> Self {
+        truth.map_or(Self::Null, |truth| Self::Int(truth.into()))
+    }
+
+    pub fn is_nan(self) -> bool {
+        match self {
+            Self::F32(value) => value.is_nan(),
+            Self::F64(value) => value.is_nan(),
+            _ => false,
+        }
+    }
+
+    /// Equal in every bit.
+    pub fn same(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Null, Self::Null) => true,
+            (Self::Int(a), Self::Int(b)) => a == b,
+            (Self::F32(a), Self::F32(b)) => a.to_bits() == b.to_bits(),
+            (Self::F64(a), Self::F64(b)) => a.to_bits() == b.to_bits(),
+            _ => false,
+        }
+    }
+
+    /// How two values of one type compare, none of them null.
+    fn compare(self, other: Self) -> std::cmp::Ordering {
+        match (self, other) {
+            (Self::Int(a), Self::Int(b)) => a.cmp(&b),
+            (Self::F32(a), Self::F32(b)) => a.total_cmp(&b),
+            (Self::F64(a), Self::F64(b)) => a.total_cmp(&b),
+            _ => panic!("{self:?} and {other:?} are of different types"),
+        }
+    }
+
+    /// As a double, which every float is.
+    pub fn double(self) -> f64 {
+        match self {
+            Self::F32(value) => value.into(),
+            Self::F64(value) => value,
+            _ => panic!("{self:?} is no float"),
+        }
+    }
+}
+
+/// The values of an array. Strings are only ever counted.
+pub fn values_of(array: &ArrayRef) -> Vec<Value> {
+    let data = array.to_data();
+    let of = Type::of(array.data_type());
+    let value = |row: usize| match of.unwrap_or(Type::Bool) {
+        Type::Bool if of.is_none() => Value::Int(0),
+        Type::Bool => Value::Int(array.as_boolean().value(row).into()),
+        Type::I8 => Value::Int(data.buffer::<i8>(0)[row].into()),
+        Type::I16 => Value::Int(data.buffer::<i16>(0)[row].into()),
+        Type::I32 => Value::Int(data.buffer::<i32>(0)[row].into()),
+        Type::I64 => Value::Int(data.buffer::<i64>(0)[row].into()),
+        Type::U8 => Value::Int(data.buffer::<u8>(0)[row].into()),
+        Type::U16 => Value::Int(data.buffer::<u16>(0)[row].into()),
+        Type::U32 => Value::Int(data.buffer::<u32>(0)[row].into()),
+        Type::U64 => Value::Int(data.buffer::<u64>(0)[row].into()),
+        Type::I128 => Value::Int(data.buffer::<i128>(0)[row]),
+        Type::F32 => Value::F32(data.buffer::<f32>(0)[row]),
+        Type::F64 => Value::F64(data.buffer::<f64>(0)[row]),
+    };
+    (0..array.len())
+        .map(|row| match array.is_null(row) {
+            true => Value::Null,
+            false => value(row),
+        })
+        .collect()
+}
+
+/// Which rows pass.
+pub fn passing(filter: &Filter, columns: &[ArrayRef]) -> Vec<bool> {
+    let rows = columns[0].len();
+    let tested = |tested: arrow::array::BooleanArray| {
+        (0..rows)
+            .map(|row| tested.is_valid(row) && tested.value(row))
+            .collect()
+    };
+    match filter {
+        Filter::Constant(passes) => vec![*passes; rows],
+        Filter::Column(column, predicate) => tested(predicate.evaluate(&columns[*column]).unwrap()),
+        Filter::Values(column, test) => {
+            let array = &columns[*column];
+            let answers: Vec<bool> = tested((test.0)(array).unwrap());
+            let valid = (0..rows).map(|row| array.is_valid(row));
+            answers
+                .into_iter()
+                .zip(valid)
+                .map(|(a, b)| a && b)
+                .collect()
+        }
+        Filter::And(parts) => (0..parts.len()).fold(vec![true; rows], |all, part| {
+            let part = passing(&parts[part], columns);
+            all.into_iter().zip(part).map(|(a, b)| a && b).collect()
+        }),
+        Filter::Or(parts) => (0..parts.len()).fold(vec![false; rows], |some, part| {
+            let part = passing(&parts[part], columns);
+            some.into_iter().zip(part).map(|(a, b)| a || b).collect()
+        }),
+        Filter::Expr(expr) => evaluate(expr, columns)
+            .into_iter()
+            .map(|value| value.truth() == Some(true))
+            .collect(),
+    }
+}
+
+/// The type of an expression.
+pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
+    match expr {
+        Expr::Column(column) => Type::of(&columns[*column]).unwrap(),
+        Expr::Literal(literal) => literal.data_type(),
+        Expr::Arithmetic(_, a, _) | Expr::Negate(a) => type_of(a, columns),
+        Expr::Cast(_, to) => *to,
+        Expr::Case(whens, _) => type_of(&whens[0].1, columns),
+        Expr::DatePart(..) => Type::I32,
+        _ => Type::Bool,
+    }
+}
+
+/// The value of an expression for each row.
+pub fn evaluate(expr: &Expr, columns: &[ArrayRef]) -> Vec<Value> {
+    let rows = columns[0].len();
+    let types: Vec<DataType> = columns.iter().map(|c| c.data_type().clone()).collect();
+    let of = |expr: &Expr| type_of(expr, &types);
+    let map = |part: &Expr, f: &dyn Fn(Value) -> Value| -> Vec<Value> {
+        evaluate(part, columns).into_iter().map(f).collect()
+    };
+    let pairs = |a: &Expr, b: &Expr, f: &dyn Fn(Value, Value) -> Value| -> Vec<Value> {
+        let pairs = evaluate(a, columns).into_iter().zip(evaluate(b, columns));
+        pairs.map(|(a, b)| f(a, b)).collect()
+    };
+    match expr {
+        Expr::Column(column) => values_of(&columns[*column]),
+        Expr::Literal(literal) => vec![
+            match *literal {
+                Literal::Null(_) => Value::Null,
+                Literal::Int(value, _) => Value::Int(value),
+                Literal::F32(value) => Value::F32(value),
+                Literal::F64(value) => Value::F64(value),
+            };
+            rows
+        ],
+        Expr::Compare(comparison, a, b) => pairs(a, b, &|a, b| {
+            if a.is_null() || b.is_null() {
+                return Value::Null;
+            }
+            let order = a.compare(b);
+            Value::of_truth(Some(match comparison {
+                Comparison::Equal => order.is_eq(),
+                Comparison::NotEqual => order.is_ne(),
+                Comparison::Less => order.is_lt(),
+                Comparison::LessOrEqual => order.is_le(),
+                Comparison::Greater => order.is_gt(),
+                Comparison::GreaterOrEqual => order.is_ge(),
+            }))
+        }),
+        Expr::And(parts) => connect(parts, columns, rows, false),
+        Expr::Or(parts) => connect(parts, columns, rows, true),
+        Expr::Not(part) => map(part, &|value| Value::of_truth(value.truth().map(|t| !t))),
+        Expr::IsNull(part) => map(part, &|value| Value::of_truth(Some(value.is_null()))),
+        Expr::Arithmetic(operation, a, b) => {
+            pairs(a, b, &|x, y| arithmetic(*operation, x, y, of(a)))
+        }
+        Expr::Negate(part) => map(part, &|value| match value {
+            Value::Null => Value::Null,
+            Value::Int(value) => Value::Int(wrapped(-value, of(part))),
+            Value::F32(value) => Value::F32(-value),
+            Value::F64(value) => Value::F64(-value),
+        }),
+        Expr::Cast(part, to) => map(part, &|value| cast(value, *to)),
+        Expr::Case(whens, otherwise) => {
+            let mut result = match otherwise {
+                Some(expr) => evaluate(expr, columns),
+                None => vec![Value::Null; rows],
+            };
+            for (when, then) in whens.iter().rev() {
+                let (when, then) = (evaluate(when, columns), evaluate(then, columns));
+                for row in 0..rows {
+                    if when[row].truth() == Some(true) {
+                        result[row] = then[row];
+                    }
+                }
+            }
+            result
+        }
+        Expr::DatePart(part, date) => map(date, &|value| match value {
+            Value::Int(days) => Value::Int(part_of_date(*part, days as i32).into()),
+            other => other,
+        }),
+        Expr::Values(..) => panic!("has no kernel"),
+    }
+}
+
+/// OR (whose result a true settles) or AND (whose result a false settles), with unknowns.
+fn connect(parts: &[Expr], columns: &[ArrayRef], rows: usize, settling: bool) -> Vec<Value> {
+    let parts: Vec<Vec<Value>> = parts.iter().map(|part| evaluate(part, columns)).collect();
+    let result = |row: usize| {
+        let truths: Vec<Option<bool>> = parts.iter().map(|part| part[row].truth()).collect();
+        if truths.contains(&Some(settling)) {
+            Some(settling)
+        } else if truths.contains(&None) {
+            None
+        } else {
+            Some(!settling)
+        }
+    };
+    (0..rows).map(|row| Value::of_truth(result(row))).collect()
+}
+
+/// An integer cut to the bits of its type.
+fn wrapped(value: i128, of: Type) -> i128 {
+    match of {
+        Type::Bool | Type::U8 => (value as u8).into(),
+        Type::I8 => (value as i8).into(),
+        Type::I16 => (value as i16).into(),
+        Type::I32 => (value as i32).into(),
+        Type::I64 => (value as i64).into(),
+        Type::U16 => (value as u16).into(),
+        Type::U32 => (value as u32).into(),
+        Type::U64 => (value as u64).into(),
+        _ => value,
+    }
+}
+
+fn arithmetic(operation: Arithmetic, a: Value, b: Value, of: Type) -> Value {
+    macro_rules! float {
+        ($a:expr, $b:expr) => {
+            match operation {
+                Arithmetic::Add => $a + $b,
+                Arithmetic::Subtract => $a - $b,
+                Arithmetic::Multiply => $a * $b,
+                Arithmetic::Divide => $a / $b,
+                Arithmetic::Remainder => $a % $b,
+            }
+        };
+    }
+    match (a, b) {
+        (Value::Null, _) | (_, Value::Null) => Value::Null,
+        (Value::F32(a), Value::F32(b)) => Value::F32(float!(a, b)),
+        (Value::F64(a), Value::F64(b)) => Value::F64(float!(a, b)),
+        (Value::Int(a), Value::Int(b)) => {
+            // of 64 bits, only a product goes beyond 128: what is cut off does not matter
+            let exact = match operation {
+                Arithmetic::Add => a + b,
+                Arithmetic::Subtract => a - b,
+                Arithmetic::Multiply => a.wrapping_mul(b),
+                Arithmetic::Divide => a / b,
+                Arithmetic::Remainder => a % b,
+            };
+            Value::Int(wrapped(exact, of))
+        }
+        _ => panic!("{a:?} and {b:?} are of different types"),
+    }
+}
+
+fn cast(value: Value, to: Type) -> Value {
+    match (value, to) {
+        (Value::Null, _) => Value::Null,
+        (Value::Int(value), Type::F32) => Value::F32(value as f32),
+        (Value::Int(value), Type::F64) => Value::F64(value as f64),
+        (Value::F32(value), Type::F64) => Value::F64(value.into()),
+        (Value::F64(value), Type::F32) => Value::F32(value as f32),
+        (Value::Int(value), _) => {
+            assert_eq!(
+                wrapped(value, to),
+                value,
+                "a cast to {to:?} that does not fit"
+            );
+            Value::Int(value)
+        }
+        (value, _) => value,
+    }
+}
+
+/// Days of 400 years, after which the calendar repeats.
+const ERA: i32 = 146_097;
+
+/// As arrow-rs, where it knows the year; else of the same date some eras nearer.
+fn part_of_date(part: DatePart, days: i32) -> i32 {
+    let eras = if days.unsigned_abs() > 80_000_000 {
+        days / ERA
+    } else {
+        0
+    };
+    let date: ArrayRef = std::sync::Arc::new(Date32Array::from(vec![days - eras * ERA]));
+    let arrow_part = match part {
+        DatePart::Year => ArrowPart::Year,
+        DatePart::Quarter => ArrowPart::Quarter,
+        DatePart::Month => ArrowPart::Month,
+        DatePart::Day => ArrowPart::Day,
+        DatePart::DayOfWeek => ArrowPart::DayOfWeekSunday0,
+        DatePart::DayOfYear => ArrowPart::DayOfYear,
+    };
+    let answer = date_part(&date, arrow_part).unwrap();
+    assert!(answer.is_valid(0), "arrow does not know day {days}");
+    let answer = answer
+        .as_primitive::<arrow::datatypes::Int32Type>()
+        .value(0);
+    match part {
+        DatePart::Year => answer + 400 * eras,
+        _ => answer,
+    }
+}
+
+/// What an aggregate should come to.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    pub count: u64,
+    pub value: Option<Value>,
+    /// Of a sum of floats: the sum of magnitudes, which rounding errors are a share of.
+    pub magnitude: Option<f64>,
+}
+
+/// The aggregates over the rows that pass.
+pub fn totals(
+    aggregates: &[Aggregate],
+    pipeline: &Pipeline,
+    groups: &[Vec<ArrayRef>],
+) -> Vec<Expected> {
+    let mut kept: Vec<Vec<Value>> = vec![vec![]; aggregates.len()];
+    for columns in groups {
+        let passes = passing(&pipeline.filter, columns);
+        for (aggregate, kept) in aggregates.iter().zip(&mut kept) {
+            let values = match aggregate {
+                Aggregate::CountRows => vec![Value::Int(1); passes.len()],
+                Aggregate::Count(expr)
+                | Aggregate::Sum(expr)
+                | Aggregate::Min(expr)
+                | Aggregate::Max(expr) => evaluate(expr, columns),
+            };
+            let valid = values.into_iter().zip(&passes);
+            kept.extend(
+                valid
+                    .filter(|(v, passes)| **passes && !v.is_null())
+                    .map(|(v, _)| v),
+            );
+        }
+    }
+    let totals = aggregates.iter().zip(kept);
+    totals
+        .map(|(aggregate, values)| total(aggregate, &values))
+        .collect()
+}
+
+fn total(aggregate: &Aggregate, values: &[Value]) -> Expected {
+    let count = values.len() as u64;
+    let is_float = matches!(values.first(), Some(Value::F32(_) | Value::F64(_)));
+    let mut magnitude = None;
+    let value = match aggregate {
+        Aggregate::CountRows | Aggregate::Count(_) => Some(Value::Int(count.into())),
+        Aggregate::Min(_) => values.iter().copied().min_by(|a, b| a.compare(*b)),
+        Aggregate::Max(_) => values.iter().copied().max_by(|a, b| a.compare(*b)),
+        Aggregate::Sum(_) if values.is_empty() => None,
+        Aggregate::Sum(_) if is_float => {
+            magnitude = Some(values.iter().map(|v| v.double().abs()).sum());
+            Some(Value::F64(values.iter().map(|v| v.double()).sum()))
+        }
+        Aggregate::Sum(_) => Some(Value::Int(values.iter().fold(0i128, |sum, v| match v {
+            Value::Int(value) => sum.wrapping_add(*value),
+            _ => panic!("{v:?} is no integer"),
+        }))),
+    };
+    Expected {
+        count,
+        value,
+        magnitude,
+    }
+}

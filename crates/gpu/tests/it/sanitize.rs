@@ -1,0 +1,86 @@
+//! Parts of other tests once more, with kernels compiled with the address sanitizer and the one for
+//! undefined behaviour: each test runs itself in a process that does so.
+
+use vectile_cpu_device::{run_sanitized_self, sanitized};
+use vectile_gpu::Error;
+
+use crate::differential;
+use crate::malformed;
+use crate::support::device;
+
+/// Does `work` in a process that sanitizes, for the test of that name.
+fn under_sanitizers(test: &str, work: impl FnOnce()) {
+    if sanitized() {
+        return work();
+    }
+    if device().is_none() {
+        return;
+    }
+    match run_sanitized_self(test) {
+        Err(Error::Unavailable(reason)) => eprintln!("skipped: {reason}"),
+        other => other.unwrap(),
+    }
+}
+
+/// Cases whose names start so, a query of each kind.
+fn clean(test: &str, starts: &[&str]) {
+    under_sanitizers(test, || {
+        let Some(device) = device() else { return };
+        let count = differential::run(device, true, |case| {
+            starts.iter().any(|start| case.name.starts_with(start))
+        });
+        assert!(count >= starts.len());
+    });
+}
+
+#[test]
+fn encodings() {
+    clean("sanitize::encodings", &["single"]);
+}
+
+#[test]
+fn widths_and_patches() {
+    clean(
+        "sanitize::widths_and_patches",
+        &[
+            "widths of delta Int32",
+            "widths of dict",
+            "patches of ffor",
+            "patches of alp Float32",
+        ],
+    );
+}
+
+#[test]
+fn mixtures() {
+    clean(
+        "sanitize::mixtures",
+        &[
+            "mixed Int64",
+            "mixed Float64",
+            "mixed Decimal128",
+            "dictionaries",
+        ],
+    );
+}
+
+#[test]
+fn expressions() {
+    clean(
+        "sanitize::expressions",
+        &[
+            "arithmetic Outliers",
+            "floats",
+            "logic",
+            "casts",
+            "comparisons",
+            "dates",
+            "decimals",
+        ],
+    );
+}
+
+#[test]
+fn damaged_chunks() {
+    under_sanitizers("sanitize::damaged_chunks", || malformed::run(25));
+}

@@ -1,0 +1,147 @@
+//! Runs on a GPU, and what was done there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datafusion::common::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionContext;
+use vectile_cpu_device::CpuDevice;
+use vectile_datafusion::{Gpu, VectileOptions, register_with_gpu};
+
+/// The environment variable that has all tests over Vectile files use the machine's GPU.
+pub const GPU_VARIABLE: &str = "VECTILE_TEST_GPU";
+
+/// How the reason starts why there is no kernel for what a file turned out to hold. Only for such
+/// reasons may something be left to the CPU once it is fused.
+const UNSUPPORTED: &str = "not for the GPU: ";
+
+/// The GPU of a run of tests, and what it did.
+#[derive(Clone, Debug)]
+pub struct GpuRun {
+    gpu: Gpu,
+    tally: Arc<Mutex<Tally>>,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    queries: usize,
+    fused: usize,
+    fell_back: usize,
+    /// How often each reason was given for leaving something to the CPU.
+    reasons: BTreeMap<String, usize>,
+}
+
+impl GpuRun {
+    fn new(gpu: Gpu) -> Self {
+        let tally = Arc::default();
+        Self { gpu, tally }
+    }
+
+    /// On the machine's GPU, if [`GPU_VARIABLE`] says so.
+    pub fn from_env() -> Option<Self> {
+        let asked_for = std::env::var_os(GPU_VARIABLE).is_some_and(|value| !value.is_empty());
+        asked_for.then(|| Self::new(Gpu::of_machine()))
+    }
+
+    /// On a CPU in the place of a GPU.
+    ///
+    /// # Errors
+    ///
+    /// If there is no C++ compiler.
+    pub fn on_cpu() -> vectile_gpu::Result<Self> {
+        let device = Arc::new(CpuDevice::new()?);
+        Ok(Self::new(Gpu::new(vectile_gpu::Engine::new(device))))
+    }
+
+    /// Makes Vectile known to a session, whose queries use the GPU wherever they can.
+    pub fn register(&self, ctx: &SessionContext) -> Result<()> {
+        register_with_gpu(ctx, self.gpu.clone())?;
+        let state = ctx.state_ref();
+        let mut state = state.write();
+        let extensions = &mut state.config_mut().options_mut().extensions;
+        if let Some(options) = extensions.get_mut::<VectileOptions>() {
+            options.gpu_min_rows = 0;
+        }
+        Ok(())
+    }
+
+    /// Counts a query that was executed.
+    pub fn count(&self, plan: &dyn ExecutionPlan) {
+        let mut found = Found::default();
+        found.look_at(plan);
+        let mut tally = self.tally();
+        tally.queries += 1;
+        tally.fused += usize::from(found.fused);
+        tally.fell_back += usize::from(!found.reasons.is_empty());
+        for reason in found.reasons {
+            *tally.reasons.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// What is wrong: nothing was fused, or the GPU failed.
+    pub fn failures(&self) -> Vec<String> {
+        let tally = self.tally();
+        let failed = tally
+            .reasons
+            .keys()
+            .filter(|reason| !reason.contains(UNSUPPORTED));
+        let mut failures: Vec<String> = failed
+            .map(|reason| format!("the GPU failed: {reason}"))
+            .collect();
+        if tally.fused == 0 {
+            failures.push("nothing was fused".into());
+        }
+        failures
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for GpuRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tally = self.tally();
+        let Tally {
+            queries,
+            fused,
+            fell_back,
+            reasons,
+        } = &*tally;
+        write!(
+            f,
+            "GPU: {fused} of {queries} queries were fused, {fell_back} fell back"
+        )?;
+        reasons
+            .iter()
+            .try_for_each(|(reason, times)| write!(f, "\n  {times} x {reason}"))
+    }
+}
+
+/// What the metrics of a plan say.
+#[derive(Default)]
+struct Found {
+    fused: bool,
+    reasons: Vec<String>,
+}
+
+impl Found {
+    fn look_at(&mut self, plan: &dyn ExecutionPlan) {
+        for metric in plan.metrics().iter().flat_map(|metrics| metrics.iter()) {
+            match metric.value().name() {
+                "gpu_rows" => self.fused = true,
+                "fallbacks" => {
+                    let labels = metric.labels().iter();
+                    self.reasons
+                        .extend(labels.map(|label| label.value().to_owned()));
+                }
+                _ => {}
+            }
+        }
+        for child in plan.children() {
+            self.look_at(child.as_ref());
+        }
+    }
+}
