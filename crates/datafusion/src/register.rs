@@ -9,8 +9,9 @@ use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
 use datafusion::datasource::listing_table_factory::ListingTableFactory;
+use datafusion::execution::FunctionRegistry;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::logical_expr::SortExpr;
+use datafusion::logical_expr::{ScalarUDF, SortExpr};
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{DataFrame, SessionContext};
 
@@ -40,9 +41,18 @@ pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     let mut state = state.write();
     let mut rules = state.physical_optimizers().to_vec();
     insert_rule(&mut rules, gpu);
+    let before = state.clone();
     *state = SessionStateBuilder::new_from_existing(state.clone())
         .with_physical_optimizer_rules(rules)
         .build();
+    // building registers functions anew, in any order: where the alias of one is the name of another,
+    // the wrong one may have come last
+    for (name, function) in before.scalar_functions() {
+        let is_same = |now: &Arc<ScalarUDF>| Arc::ptr_eq(now, function);
+        if name == function.name() && !state.scalar_functions().get(name).is_some_and(is_same) {
+            state.register_udf(Arc::clone(function))?;
+        }
+    }
     state.register_file_format(Arc::new(VectileFormatFactory), true)?;
     state
         .table_factories_mut()
