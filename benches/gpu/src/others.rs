@@ -32,6 +32,33 @@ fn filters(bench: &mut Bench, random: &mut Random) -> Result<()> {
         let name = format!("delta, steps to {most}");
         filter(name, array, test, Encoding::Delta)?;
     }
+    for most in [15, 500] {
+        let mut walk: Vec<i64> = vec![];
+        for _ in 0..GROUP_ROWS {
+            walk.push(walk.last().unwrap_or(&0) + random.within(-most, most));
+        }
+        let mut sorted = walk.clone();
+        sorted.sort_unstable();
+        let (low, high) = (sorted[GROUP_ROWS / 4], sorted[GROUP_ROWS / 2]);
+        let test = between(0, i64s(vec![low]), i64s(vec![high]));
+        let name = format!("delta, a random walk, steps to {most}");
+        filter(name, i64s(walk), test, Encoding::Delta)?;
+    }
+    // no vector, and no lane, is inside or outside as a whole
+    let zigzag = (0..GROUP_ROWS as i64).map(|row| {
+        if row % 2 == 0 {
+            random.within(-9, 9)
+        } else {
+            500
+        }
+    });
+    let test = between(0, i64s(vec![-5]), i64s(vec![5]));
+    filter(
+        "delta, zigzag".into(),
+        i64s(zigzag.collect()),
+        test,
+        Encoding::Delta,
+    )?;
     for run in [2, 5, 20, 100, 1000] {
         let test = between(0, i64s(vec![250]), i64s(vec![500]));
         let name = format!("rle, runs of {run}");

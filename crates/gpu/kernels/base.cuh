@@ -34,17 +34,19 @@ DEVICE u32 lane_id() { return threadIdx.x & 31; }
 DEVICE u32 stream(const u32* p) { return __ldcs(p); }
 
 // The lanes' words as a 32 x 32 matrix of bits, transposed: a selection from "bit r of lane l is row
-// r * 32 + l" to "bit r of lane l is row l * 32 + r", or back.
+// r * 32 + l" to "bit r of lane l is row l * 32 + r", or back. Halves, quarters and so on of the words change
+// places with those of the lane at that distance.
 DEVICE u32 transpose(u32 x) {
     const u32 lane = lane_id();
-#define STEP(distance, low)                                                                     \
-    {                                                                                           \
-        const u32 other = __shfl_xor_sync(ALL, x, distance);                                    \
-        x = lane & distance ? (x & ~low) | ((other & ~low) >> distance)                         \
-                            : (x & low) | ((other & low) << distance);                          \
+    x = __byte_perm(x, __shfl_xor_sync(ALL, x, 16), lane & 16 ? 0x3276 : 0x5410);
+    x = __byte_perm(x, __shfl_xor_sync(ALL, x, 8), lane & 8 ? 0x3715 : 0x6240);
+#define STEP(distance, low)                                                                       \
+    {                                                                                             \
+        const u32 other = __shfl_xor_sync(ALL, x, distance);                                      \
+        const u32 kept = lane & distance ? ~low : low;                                            \
+        const u32 turned = __funnelshift_l(other, other, lane & distance ? 32 - distance : distance); \
+        x = (x & kept) | (turned & ~kept);                                                        \
     }
-    STEP(16, 0x0000ffffu)
-    STEP(8, 0x00ff00ffu)
     STEP(4, 0x0f0f0f0fu)
     STEP(2, 0x33333333u)
     STEP(1, 0x55555555u)

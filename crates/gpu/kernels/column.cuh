@@ -16,7 +16,7 @@ struct Header {
 };
 
 // A vector. `line` is where its packed words are, in units of 128 bytes from the start of the chunk; of
-// runs, the place of their block.
+// runs, the place of their block. `scale` is that of ALP, or the number of runs.
 struct Vector {
     u32 line;
     u8 width, flags;
@@ -57,6 +57,7 @@ struct Cursor : Chunk {
     u16 scale;
     u32 vector;
     u32 starts, before;  // of runs: where they start in this lane's 32 rows, runs before those
+    u64 smallest;        // of `delta`: what is added to each residual
 
     template <class E> DEVICE E base() const {
         if constexpr (sizeof(E) == 8) return (u64)base_high << 32 | base_low;
@@ -71,7 +72,7 @@ struct Cursor : Chunk {
     DEVICE const u32* words() const { return words(line); }
 };
 
-DEVICE Cursor open(const Chunk& chunk, u32 vector) {
+template <class S> DEVICE Cursor open(const Chunk& chunk, u32 vector) {
     Cursor c;
     c.image = chunk.image;
     c.vector = vector;
@@ -84,6 +85,12 @@ DEVICE Cursor open(const Chunk& chunk, u32 vector) {
     c.base_low = v.z;
     c.base_high = v.w;
     c.starts = c.before = 0;
+    c.smallest = 0;
+    if constexpr (S::SEQUENCES >> SEQUENCE_DELTA & 1) {
+        if (S::SEQUENCES == 1 << SEQUENCE_DELTA || __ldg(&c.header()->sequence) == SEQUENCE_DELTA) {
+            c.smallest = __ldg(&c.extra()->smallest);
+        }
+    }
     return c;
 }
 

@@ -13,6 +13,16 @@ template <u32 WIDTH> DEVICE u32 low_bits(u32 x) {
     else return x & ((1u << WIDTH) - 1);
 }
 
+DEVICE u32 to_top(u32 x, u32 power) {
+#ifdef CUCPU
+    return x * power;
+#else
+    u32 y;
+    asm("mul.lo.u32 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(power));
+    return y;
+#endif
+}
+
 // All 32 residuals of this lane, as f(row, residual).
 template <u32 WIDTH, class F> DEVICE void unpack_32(const u32* words, F f) {
     u32 w[WIDTH + 1];
@@ -23,9 +33,11 @@ template <u32 WIDTH, class F> DEVICE void unpack_32(const u32* words, F f) {
     for (u32 r = 0; r < 32; r++) {
         const u32 line = r * WIDTH / 32, shift = r * WIDTH % 32;
         u32 x;
-        if (shift + WIDTH <= 32) x = w[line] >> shift;
-        else x = __funnelshift_r(w[line], w[line + 1], shift);
-        f(r, shift + WIDTH == 32 ? x : low_bits<WIDTH>(x));
+        if (shift + WIDTH == 32) x = w[line] >> shift;
+        else if (shift == 0) x = low_bits<WIDTH>(w[line]);
+        else if (shift + WIDTH <= 32) x = to_top(w[line], 1u << (32 - shift - WIDTH)) >> (32 - WIDTH);
+        else x = low_bits<WIDTH>(__funnelshift_r(w[line], w[line + 1], shift));
+        f(r, x);
     }
 }
 
@@ -122,12 +134,54 @@ template <u32 WIDTH> DEVICE u32 in_set_32(const u32* words, u32 set) {
     return mask;
 }
 
+// The same for codes of 6 to 10 bits: lane l has the bits of codes 32 * l to 32 * l + 31 in `table`, and
+// where there are fewer codes their bits again, so that bits above a code do not matter.
+template <u32 WIDTH> DEVICE u32 in_lanes_32(const u32* words, u32 table) {
+    u32 w[WIDTH];
+#pragma unroll
+    for (u32 i = 0; i < WIDTH; i++) w[i] = stream(words + i * 32);
+    u32 mask = 0;
+#pragma unroll
+    for (u32 r = 0; r < 32; r++) {
+        const u32 line = r * WIDTH / 32, shift = r * WIDTH % 32;
+        u32 x;
+        if (shift + WIDTH <= 32) x = w[line] >> shift;
+        else x = __funnelshift_r(w[line], w[(line + 1) % WIDTH], shift);
+        const u32 set = __shfl_sync(ALL, table, (int)(x >> 5));
+        mask = __funnelshift_r(mask, __funnelshift_r(set, 0, x), 1);
+    }
+    return mask;
+}
+
+// The same for any codes, of which `bits` has a bit each.
+template <u32 WIDTH> DEVICE u32 in_bits_32(const u32* words, u32 base, const u32* bits) {
+    u32 mask = 0;
+    unpack_32<WIDTH>(words, [&](u32, u32 x) {
+        const u32 code = x + base;
+        mask = __funnelshift_r(mask, __funnelshift_r(__ldg(bits + (code >> 5)), 0, code), 1);
+    });
+    return mask;
+}
+
+// Which of this lane's codes, from `base` on, have a bit in `bits`, which has 33 words more than it needs.
 struct InSet32 {
     const u32* words;
-    u32 set;
+    u32 base;
+    const u32* bits;
     u32& mask;
+
+    // 32 bits from that of code `first` on
+    DEVICE u32 from(u32 first) const {
+        return __funnelshift_r(__ldg(bits + first / 32), __ldg(bits + first / 32 + 1), first);
+    }
     template <u32 WIDTH> DEVICE void run() {
-        if constexpr (WIDTH <= 5) mask = in_set_32<WIDTH>(words, set);
+        if constexpr (WIDTH <= 5) {
+            mask = in_set_32<WIDTH>(words, from(base) & ((2u << ((1u << WIDTH) - 1)) - 1));
+        } else if constexpr (WIDTH <= 10) {
+            mask = in_lanes_32<WIDTH>(words, from(base + lane_id() % (1u << (WIDTH - 5)) * 32));
+        } else {
+            mask = in_bits_32<WIDTH>(words, base, bits);
+        }
     }
 };
 
@@ -136,17 +190,6 @@ struct Within32 {
     u32 first, span;
     u32& mask;
     template <u32 WIDTH> DEVICE void run() { mask = within_32<WIDTH>(words, first, span); }
-};
-
-template <class F> struct Mask32 {
-    const u32* words;
-    F test;
-    u32& mask;
-    template <u32 WIDTH> DEVICE void run() {
-        u32 m = 0;
-        unpack_32<WIDTH>(words, [&](u32 r, u32 x) { m |= test(x) ? 1u << r : 0; });
-        mask = m;
-    }
 };
 
 struct Unpack8 {
@@ -160,13 +203,6 @@ struct Unpack8 {
 template <u64 WIDTHS> DEVICE u32 within_narrow(const u32* words, u32 width, u32 first, u32 span) {
     u32 mask = 0;
     with_width<WIDTHS>(width, Within32{words, first, span, mask});
-    return mask;
-}
-
-// Which residuals of up to 32 bits pass a test.
-template <u64 WIDTHS, class F> DEVICE u32 test_narrow(const u32* words, u32 width, F test) {
-    u32 mask = test(0u) ? ALL : 0;
-    with_width<WIDTHS>(width, Mask32<F>{words, test, mask});
     return mask;
 }
 

@@ -49,9 +49,10 @@ DEVICE u32 packed_in(const Cursor& c, typename S::Entry low, typename S::Entry h
 
 // ---- delta: lane l has the entries 32 * l to 32 * l + 31, as differences to the entry before ----
 
-template <class T, class F> struct DeltaWalk {
+template <class T, class D, class F> struct DeltaWalk {
     const u32* words;
     T base, smallest;
+    D decided;
     F f;
     template <u32 WIDTH> DEVICE void run() {
         u32 x[32];
@@ -60,6 +61,7 @@ template <class T, class F> struct DeltaWalk {
 #pragma unroll
         for (u32 r = 0; r < 32; r++) total += x[r];
         T sum = base + sum_before(total);
+        if (decided(sum, total)) return;
 #pragma unroll
         for (u32 r = 0; r < 32; r++) {
             sum += x[r] + smallest;
@@ -68,13 +70,14 @@ template <class T, class F> struct DeltaWalk {
     }
 };
 
-// Calls f(r, entry 32 * lane + r - less) for each r, in order.
-template <class S, class F>
-DEVICE void each_delta(const Cursor& c, typename S::Entry less, F f) {
+// Calls f(r, entry 32 * lane + r - less) for each r, in order; but not if the lanes say that they know
+// enough: decided(entry before the lane's first - less, sum of the lane's differences).
+template <class S, class D, class F>
+DEVICE void each_delta(const Cursor& c, typename S::Entry less, D decided, F f) {
     typedef typename S::Entry T;
-    const T base = c.base<T>() - less, smallest = (T)__ldg(&c.extra()->smallest);
+    const T base = c.base<T>() - less, smallest = (T)c.smallest;
     if (c.width > 0 && c.width <= 32 && !(c.flags & PATCHED)) {
-        with_width<S::LOW>(c.width, DeltaWalk<T, F>{c.words(), base, smallest, f});
+        with_width<S::LOW>(c.width, DeltaWalk<T, D, F>{c.words(), base, smallest, decided, f});
         return;
     }
     T total = smallest * (T)32;
@@ -95,18 +98,47 @@ DEVICE void each_delta(const Cursor& c, typename S::Entry less, F f) {
     }
 }
 
+// Which entries lie in low..=high. Neighbours differ little: often a vector is inside or outside as a
+// whole. Base, width and smallest difference may tell, without a word read; else the lanes' sums, without
+// all entries computed.
 template <class S>
 DEVICE u32 delta_in(const Cursor& c, typename S::Entry low, typename S::Entry high) {
     typedef typename S::Entry T;
+    const i32 smallest = (i32)c.smallest, most = 1 << 16;
+    const u64 base = c.base<u64>();
+    // small enough for nothing below to wrap around
+    bool tame = smallest == (i64)c.smallest && smallest > -most && smallest < most && c.width <= 16 &&
+                !(c.flags & PATCHED) && base < 1ull << (sizeof(T) * 8 - 1);
+    const u32 width = c.width & 31;
+    const i32 largest = smallest + (1 << width) - 1;
+    const u32 rise = largest > 0 ? largest : 0, fall = smallest < 0 ? -smallest : 0;
+    if (tame) {
+        const T first = (T)base - fall * 1024, last = (T)base + rise * 1024;
+        tame = (T)base >= fall * 1024;
+        if (tame && (last < low || first > high)) return 0;
+        if (tame && first >= low && last <= high) return ALL;
+    }
+    // Within 32 steps nothing is farther than this from both ends: it could not go and come back.
+    const u32 away = ((rise * fall >> width) + 2) * 32;
+    u32 all_or_none = 1;
+    const auto decided = [&](T before, T total) {
+        if (!tame) return false;
+        before += low;
+        const T after = before + total, lower = before < after ? before : after, upper = before + after - lower;
+        const T least = lower < away ? 0 : lower - away, greatest = upper + away;
+        if (__all_sync(ALL, least >= low && greatest <= high)) all_or_none = ALL;
+        else if (__all_sync(ALL, greatest < low || least > high)) all_or_none = 0;
+        return all_or_none != 1;
+    };
     const T span = high - low;
     u32 mask = 0;
     if constexpr (sizeof(T) == 4) {
-        each_delta<S>(c, low, [&](u32, T x) { note_outside(mask, x, ~span); });
+        each_delta<S>(c, low, decided, [&](u32, T x) { note_outside(mask, x, ~span); });
         mask = ~__brev(mask);
     } else {
-        each_delta<S>(c, low, [&](u32 r, T x) { mask |= x <= span ? 1u << r : 0; });
+        each_delta<S>(c, low, decided, [&](u32 r, T x) { mask |= x <= span ? 1u << r : 0; });
     }
-    return transpose(mask);
+    return all_or_none == 1 ? transpose(mask) : all_or_none;
 }
 
 // A vector of `delta` in shared memory, for reading by row. A word of padding after 32 keeps both
@@ -117,18 +149,17 @@ template <class S> DEVICE void delta_to_tile(const Cursor& c, typename S::Entry*
     T* own = tile + lane_id() * 33;
     // differences beyond the end lead anywhere: codes must not
     const u32 before = c.vector * 1024 + lane_id() * 32, rows = __ldg(&c.header()->rows);
-    each_delta<S>(c, 0, [&](u32 r, T x) { own[r] = before + r < rows ? x : 0; });
+    each_delta<S>(c, 0, [](T, T) { return false; }, [&](u32 r, T x) { own[r] = before + r < rows ? x : 0; });
     __syncwarp();
 }
 
-// ---- rle: a block of u16 count, u16 first row of each run, values of 1, 2, 4 or 8 bytes ----
+// ---- rle: a block of 32 words with a bit for each row that starts a run, values of 1, 2, 4 or 8 bytes ----
 
 struct Runs {
-    const u16* rows;
+    const u32* starts;
     const u8* values;
     u32 count, value_bytes;
     u64 base;
-    DEVICE u32 start(u32 run) const { return run < count ? __ldg(rows + run) : 1024; }
     DEVICE u64 value(u32 run) const {
         switch (value_bytes) {
             case 0: return base;
@@ -141,48 +172,75 @@ struct Runs {
 };
 
 DEVICE Runs runs_of(const Cursor& c) {
-    const u16* block = (const u16*)c.at(c.line);
-    const u32 count = __ldg(block);
-    return Runs{block + 1, (const u8*)block + ((2 + 2 * count + 7) & ~7u), count, c.width, c.base<u64>()};
+    const u8* block = c.at(c.line);
+    return Runs{(const u32*)block, block + 128, c.scale, c.width, c.base<u64>()};
 }
 
-// Which rows are in runs whose entry lies in low..=high. `words`: 32 of shared memory.
-DEVICE u32 runs_in(const Cursor& c, u64 low, u64 high, u32* words) {
-    const u32 lane = lane_id();
-    const Runs runs = runs_of(c);
-    __syncwarp();
-    words[lane] = 0;
-    __syncwarp();
-    for (u32 run = lane; run < runs.count; run += 32) {
-        const u64 value = runs.value(run);
-        if (value < low || value > high) continue;
-        // a change where the run starts and one where it ends: changes of neighbours cancel
-        const u32 start = runs.start(run), end = runs.start(run + 1);
-        atomicXor(words + start / 32, 1u << start % 32);
-        if (end < 1024) atomicXor(words + end / 32, 1u << end % 32);
-    }
-    __syncwarp();
-    u32 in = words[lane];
+// Which runs have a value in first..=first + span: bit i of lane l is run 32 * l + i. Bits of no run are
+// arbitrary.
+template <class V, class E> DEVICE u32 values_in(const Runs& runs, E first, E span) {
+    // images go on behind the last run
+    const V* values = (const V*)runs.values + lane_id();
+    const u32 in = __ballot_sync(ALL, (E)(__ldg(values) - first) <= span);
+    u32 mask = in;
+    // four loads at a time
+#pragma unroll 1
+    for (u32 run = 32; run < runs.count; run += 128) {
+        V value[4];
 #pragma unroll
-    for (u32 distance = 1; distance < 32; distance *= 2) in ^= in << distance;
-    const u32 open = __ballot_sync(ALL, in >> 31);
-    if (__popc(open & ((1u << lane) - 1)) & 1) in = ~in;
-    return transpose(in);
+        for (u32 k = 0; k < 4; k++) value[k] = __ldg(values + run + k * 32);
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            const u32 in = __ballot_sync(ALL, (E)(value[k] - first) <= span);
+            if (lane_id() == run / 32 + k) mask = in;
+        }
+    }
+    return mask;
+}
+
+// Which rows are in runs whose entry lies in low..=high.
+template <class E> DEVICE u32 runs_in(const Cursor& c, E low, E high) {
+    const Runs runs = runs_of(c);
+    const E base = c.base<E>(), most = runs.value_bytes == 0 ? 0 : (E)~(E)0 >> (sizeof(E) - runs.value_bytes) * 8 % (sizeof(E) * 8);
+    const E first = low <= base ? 0 : low - base;
+    if (high < base || first > most) return 0;
+    E last = high - base;
+    last = last < most ? last : most;
+    if (first == 0 && last == most) return ALL;
+    const u32 starts = __ldg(runs.starts + lane_id());
+    u32 in;
+    switch (runs.value_bytes) {
+        case 1: in = values_in<u8>(runs, first, last - first); break;
+        case 2: in = values_in<u16>(runs, first, last - first); break;
+        case 4: in = values_in<u32>(runs, first, last - first); break;
+        default: in = values_in<E>(runs, first, last - first);
+    }
+    // which runs are not as the one before, and of these the ones that start in this lane's 32 rows
+    const u32 previous = __shfl_up_sync(ALL, in, 1);
+    u32 changes = in ^ (in << 1 | (lane_id() == 0 ? 0 : previous >> 31));
+    const u32 before = sum_before((u32)__popc(starts));
+    const u32 low_part = __shfl_sync(ALL, changes, (int)(before / 32));
+    const u32 high_part = __shfl_sync(ALL, changes, (int)(before / 32 + 1));
+    changes = __funnelshift_r(low_part, high_part, before);
+    // each of them changes the rows from its start on
+    u32 rows = 0;
+#pragma unroll 1
+    for (u32 left = starts; left; changes >>= 4) {
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            const u32 below = left - 1;
+            if (changes >> k & 1) rows ^= left | ~below;
+            left &= below;
+        }
+    }
+    const u32 open = __ballot_sync(ALL, rows >> 31);
+    if (__popc(open & ((1u << lane_id()) - 1)) & 1) rows = ~rows;
+    return transpose(rows);
 }
 
 // Notes where runs start, for run_of.
-DEVICE void find_runs(Cursor& c, u32* words) {
-    const u32 lane = lane_id();
-    const Runs runs = runs_of(c);
-    __syncwarp();
-    words[lane] = 0;
-    __syncwarp();
-    for (u32 run = lane; run < runs.count; run += 32) {
-        const u32 start = runs.start(run);
-        atomicOr(words + start / 32, 1u << start % 32);
-    }
-    __syncwarp();
-    c.starts = words[lane];
+DEVICE void find_runs(Cursor& c) {
+    c.starts = __ldg(runs_of(c).starts + lane_id());
     c.before = sum_before((u32)__popc(c.starts));
 }
 
@@ -201,21 +259,20 @@ template <class S> DEVICE u8 sequence_of(const Cursor& c) {
     else return __ldg(&c.header()->sequence);
 }
 
-// Shared memory of a warp: 32 words for runs, and for each `delta` column that is read by row a tile.
 template <class S>
-DEVICE u32 entries_in(const Cursor& c, typename S::Entry low, typename S::Entry high, u32* words) {
+DEVICE u32 entries_in(const Cursor& c, typename S::Entry low, typename S::Entry high) {
     if (low > high) return 0;
     const u8 sequence = sequence_of<S>(c);
     if (S::SEQUENCES >> SEQUENCE_PACKED & 1 && sequence == SEQUENCE_PACKED) return packed_in<S>(c, low, high);
-    if (S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence == SEQUENCE_RLE) return runs_in(c, low, high, words);
+    if (S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence == SEQUENCE_RLE) return runs_in<typename S::Entry>(c, low, high);
     if (S::SEQUENCES >> SEQUENCE_DELTA & 1 && sequence == SEQUENCE_DELTA) return delta_in<S>(c, low, high);
     return 0;
 }
 
-// Makes entries_8 possible.
-template <class S> DEVICE void prepare(Cursor& c, u32* words, void* tile) {
+// Makes entries_8 possible. A `delta` column that is read by row has a tile in shared memory.
+template <class S> DEVICE void prepare(Cursor& c, void* tile) {
     const u8 sequence = sequence_of<S>(c);
-    if (S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence == SEQUENCE_RLE) find_runs(c, words);
+    if (S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence == SEQUENCE_RLE) find_runs(c);
     if (S::SEQUENCES >> SEQUENCE_DELTA & 1 && sequence == SEQUENCE_DELTA) {
         delta_to_tile<S>(c, (typename S::Entry*)tile);
     }

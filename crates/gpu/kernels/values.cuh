@@ -117,6 +117,85 @@ DEVICE void values_8(const Cursor& c, u32 eighth, const void* tile, typename S::
     }
 }
 
+template <class T, class F> struct Copy32 {
+    const u32* words;
+    u32 rows;
+    T* out;
+    F value;
+    template <u32 WIDTH> DEVICE void run() {
+        unpack_32<WIDTH>(words, [&](u32 r, u32 x) {
+            if (rows >> r & 1) __stcs(out + r * 32, value(x));
+        });
+    }
+};
+
+// Writes the packed values of this lane's `rows`, a bit each, to out[32 * r]; value(residual) decodes.
+template <class S, class F>
+DEVICE void copy_packed(const Cursor& c, u32 rows, typename S::Stored* out, F value) {
+    typedef typename S::Stored T;
+    if (c.width == 0) {
+#pragma unroll
+        for (u32 r = 0; r < 32; r++) {
+            if (rows >> r & 1) out[r * 32] = value(0u);
+        }
+    } else {
+        with_width<S::LOW>(c.width, Copy32<T, F>{c.words(), rows, out, value});
+    }
+    if (S::FLAGS & PATCHED && c.flags & PATCHED) {
+        each_patch(c, [&](u32 r, u64 x) {
+            if (rows >> r & 1) out[r * 32] = value((typename S::Entry)x);
+        });
+    }
+}
+
+// Writes the values of this lane's `rows`, a bit each, to out[32 * r]; arbitrary ones where null.
+template <class S>
+DEVICE void copy_values(const Cursor& c, u32 rows, const void* tile, typename S::Stored* out) {
+    typedef typename S::Value V;
+    typedef typename S::Stored T;
+    typedef typename S::Entry E;
+    const u8 form = form_of<S>(c);
+    const bool packed = form != FORM_PLAIN && sequence_of<S>(c) == SEQUENCE_PACKED && c.width <= 32;
+    // all words of a vector are loaded before the first is used
+    if (S::FORMS >> FORM_INTEGER & 1 && form == FORM_INTEGER && packed) {
+        if constexpr (sizeof(V) > 8) {
+            const i128 first = c.wide_reference() + c.base<E>();
+            copy_packed<S>(c, rows, out, [=](E x) { return (T)(first + x); });
+        } else {
+            const u64 first = c.reference() + c.base<E>();
+            copy_packed<S>(c, rows, out, [=](E x) { return (T)value_of<V>(first + x); });
+        }
+        return;
+    }
+    if (S::FORMS >> FORM_DICT & 1 && form == FORM_DICT && packed) {
+        const T* entries = (const T*)c.values() + c.base<E>();
+        copy_packed<S>(c, rows, out, [=](E x) { return entries[x]; });
+        return;
+    }
+    if constexpr (Is<V>::FLOAT) {
+        if (S::FORMS >> FORM_ALP & 1 && form == FORM_ALP && packed) {
+            const u64 first = c.reference() + c.base<E>();
+            const double power = POWERS[c.scale % 19], fraction = FRACTIONS[c.scale / 19];
+            copy_packed<S>(c, rows, out, [=](E x) { return (T)((double)(i64)(first + x) * power * fraction); });
+            if (S::FLAGS & EXCEPTIONS && c.flags & EXCEPTIONS) {
+                each_patch(c.at(__ldg(&c.extra()->exceptions)), sizeof(V), [&](u32 r, u64 bits) {
+                    if (rows >> r & 1) out[r * 32] = from_bits<V>(bits);
+                });
+            }
+            return;
+        }
+    }
+    for (u32 eighth = 0; eighth < 4; eighth++) {
+        V value[8];
+        values_8<S>(c, eighth, tile, value);
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) {
+            const u32 r = eighth * 8 + k;
+            if (rows >> r & 1) out[r * 32] = (T)value[k];
+        }
+    }
+}
+
 // The value of row r of this lane, of columns without patches, exceptions, `delta` and `rle`. Lanes may
 // ask for different rows, or not at all.
 template <class S> DEVICE typename S::Value value_at(const Cursor& c, u32 r) {
@@ -185,32 +264,23 @@ DEVICE Entries<typename S::Entry> entries_of(const Chunk& c, const Range<typenam
 // Which rows hold a value in the range; arbitrary where null or beyond the end.
 template <class S, bool BITS>
 DEVICE u32 rows_in(Cursor& c, const Range<typename S::Word>& range,
-                   const Entries<typename S::Entry>& entries, u32* words, void* tile) {
+                   const Entries<typename S::Entry>& entries, void* tile) {
     typedef typename S::Word W;
     typedef typename S::Entry E;
     const u8 form = form_of<S>(c);
     if (S::FORMS >> FORM_INTEGER & 1 && form == FORM_INTEGER) {
-        return entries_in<S>(c, entries.low, entries.high, words);
+        return entries_in<S>(c, entries.low, entries.high);
     }
     if (S::FORMS >> FORM_DICT & 1 && form == FORM_DICT) {
-        if (!BITS) return entries_in<S>(c, entries.low, entries.high, words);
+        if (!BITS) return entries_in<S>(c, entries.low, entries.high);
         const u32* bits = (const u32*)range.codes;
         if (S::SEQUENCES == 1 << SEQUENCE_PACKED && c.width > 0 && c.width <= 32 && !(c.flags & PATCHED)) {
-            const u32 base = c.base_low;
-            if (c.width <= 5) {
-                // words of the table are padded to two
-                const u32 set = __funnelshift_r(__ldg(bits + base / 32), __ldg(bits + base / 32 + 1), base);
-                u32 mask = 0;
-                with_width<S::LOW & 0x3e>(c.width, InSet32{c.words(), set & ((2u << ((1u << c.width) - 1)) - 1), mask});
-                return mask;
-            }
-            return test_narrow<S::LOW>(c.words(), c.width, [=](u32 x) {
-                const u32 code = x + base;
-                return __ldg(bits + code / 32) >> code % 32 & 1;
-            });
+            u32 mask = 0;
+            with_width<S::LOW>(c.width, InSet32{c.words(), c.base_low, bits, mask});
+            return mask;
         }
         u32 mask = 0;
-        prepare<S>(c, words, tile);
+        prepare<S>(c, tile);
         for (u32 eighth = 0; eighth < 4; eighth++) {
             E code[8];
             entries_8<S>(c, eighth, tile, code);
@@ -229,7 +299,7 @@ DEVICE u32 rows_in(Cursor& c, const Range<typename S::Word>& range,
             const i64 last = __ldg(range.decimals + 2 * c.scale + 1);
             own = less<E>(first, last, (i64)c.reference());
         }
-        u32 mask = entries_in<S>(c, own.low, own.high, words);
+        u32 mask = entries_in<S>(c, own.low, own.high);
         if constexpr (Is<typename S::Value>::FLOAT) {
             if (S::FLAGS & EXCEPTIONS && c.flags & EXCEPTIONS) {
                 typedef typename S::Value V;
@@ -243,7 +313,7 @@ DEVICE u32 rows_in(Cursor& c, const Range<typename S::Word>& range,
     }
     if (S::FORMS & (1 << FORM_PLAIN | 1 << FORM_ALP_RD)) {
         u32 mask = 0;
-        prepare<S>(c, words, tile);
+        prepare<S>(c, tile);
         for (u32 eighth = 0; eighth < 4; eighth++) {
             typename S::Value value[8];
             values_8<S>(c, eighth, tile, value);

@@ -3,7 +3,7 @@
 //! ```text
 //! struct C0 { .. };                    what column 0 has: widths, encodings, types
 //! scan(Args a):
-//!   a warp takes a run of consecutive vectors, of all row groups together
+//!   a block takes a run of consecutive vectors, of all row groups together, its warps in turn
 //!   for each vector:
 //!     u32 m = rows that exist          one word a lane: the selection
 //!     m &= ..                          one conjunct after another, on encoded columns
@@ -301,8 +301,7 @@ impl<'a> Generator<'a> {
             let reason = format!("{} columns where {columns} belong", shapes.len());
             return Err(Error::Unsupported(reason));
         }
-        // 32 words for runs, then the tiles
-        let mut shared = 128;
+        let mut shared = 0;
         let mut tiles = vec![None; columns];
         let by_row = columns_by_row(pipeline, task);
         for (column, shape) in shapes.iter().enumerate() {
@@ -364,8 +363,7 @@ impl<'a> Generator<'a> {
 extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
     DYN_SHARED(u8, shared);
     u8* const own = shared + threadIdx.x / 32 * {shared};
-    u32* const words = (u32*)own;
-    const u64 warps = (u64)gridDim.x * {warps}, warp = (u64)blockIdx.x * {warps} + threadIdx.x / 32;
+    const u64 warp = (u64)blockIdx.x * {warps} + threadIdx.x / 32;
 "#
         );
         let (start, group, body, end) = (&self.start, &self.group, &self.out, &self.end);
@@ -376,7 +374,7 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
             write!(
                 source,
                 r#"    // a slot is always summed in the same order, whoever does it
-    for (u64 slot = warp; slot < a.word[0]; slot += warps) {{
+    for (u64 slot = warp; slot < a.word[0]; slot += (u64)gridDim.x * {warps}) {{
         const u64* group = group_of((const u64*)a.word[1], (u32)a.word[2], {slots}, slot);
         const u32 rows = (u32)group[1], vectors = (rows + 1023) / 1024;
         u32 v = (u32)(slot - group[0]) * {SLOT_VECTORS};
@@ -391,17 +389,16 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
         } else {
             write!(
                 source,
-                r#"    const u64 last = a.word[0] * (warp + 1) / warps;
-    u64 at = a.word[0] * warp / warps;
+                r#"    const u64 last = a.word[0] * (blockIdx.x + 1) / gridDim.x;
+    u64 at = a.word[0] * blockIdx.x / gridDim.x + threadIdx.x / 32;
     const u64* group = group_of((const u64*)a.word[1], (u32)a.word[2], {slots}, at);
 {start}    u32 v = at < last ? (u32)(at - group[0]) : 0;
     while (at < last) {{
         const u32 rows = (u32)group[1], vectors = (rows + 1023) / 1024;
-        const u32 end = last - at < vectors - v ? v + (u32)(last - at) : vectors;
-{group}        for (; v < end; v++, at++) {{
+{group}        for (; v < vectors && at < last; v += {warps}, at += {warps}) {{
 {vector}        }}
         group += {slots};
-        v = 0;
+        v -= vectors;
     }}
     const u64 result = warp;
 {end}}}
@@ -545,7 +542,10 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
     fn open(&mut self, column: usize, indent: usize) {
         self.chunk(column);
         if !std::mem::replace(&mut self.open[column], true) {
-            self.line(indent, format!("Cursor c{column} = open(h{column}, v);"));
+            self.line(
+                indent,
+                format!("Cursor c{column} = open<C{column}>(h{column}, v);"),
+            );
         }
     }
 
@@ -582,7 +582,7 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
         self.open(column, 2);
         if !std::mem::replace(&mut self.prepared[column], true) {
             let tile = self.tile(column);
-            self.line(2, format!("prepare<C{column}>(c{column}, words, {tile});"));
+            self.line(2, format!("prepare<C{column}>(c{column}, {tile});"));
         }
     }
 
@@ -754,7 +754,7 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
              const auto {range}e = entries_of<C{column}>(h{column}, {range});"
         );
         Ok(format!(
-            "rows_in<C{column}, {bits}>(c{column}, {range}, {range}e, words, {tile})"
+            "rows_in<C{column}, {bits}>(c{column}, {range}, {range}e, {tile})"
         ))
     }
 
@@ -1246,7 +1246,35 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
     // ---- outputs ----
 
     fn rows(&mut self, exprs: &[Expr], all: bool) -> Result<()> {
-        self.by_row(exprs, Walk::Together, |this, values| {
+        // columns without nulls of which every row is wanted need no loop
+        let copied = |this: &Self, expr: &Expr| match expr {
+            Expr::Column(column) if all && !this.shapes[*column].nullable() => Some(*column),
+            _ => None,
+        };
+        let (mut computed, mut places) = (vec![], vec![]);
+        for (place, expr) in exprs.iter().enumerate() {
+            let Some(column) = copied(self, expr) else {
+                computed.push(expr.clone());
+                places.push(place);
+                self.outputs.push((Type::Bool, false));
+                continue;
+            };
+            let data_type = &self.pipeline.columns[column];
+            let of = Type::of(data_type)
+                .ok_or_else(|| Error::Unsupported(format!("values of type {data_type}")))?;
+            self.outputs.push((of, false));
+            self.prepare(column);
+            let out = self.output(self.types(column).0, 2 * place);
+            let tile = self.tile(column);
+            self.line(
+                2,
+                format!("copy_values<C{column}>(c{column}, m, {tile}, {out} + first);"),
+            );
+        }
+        if computed.is_empty() {
+            return Ok(());
+        }
+        self.by_row(&computed, Walk::Together, |this, values| {
             if all {
                 this.line(4, "const u64 to = first + r * 32;");
             } else {
@@ -1257,7 +1285,7 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
                     "const u64 to = first + __popc(word & ((1u << lane_id()) - 1));",
                 );
             }
-            for (column, value) in values.iter().enumerate() {
+            for (place, value) in places.into_iter().zip(values) {
                 let of = match value.of {
                     Type::Bool => "u8",
                     Type::F32 => "float",
@@ -1265,25 +1293,25 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
                     Type::I128 => "i128",
                     other => native_names(other).1,
                 };
-                // once for all: the compiler cannot know that storing does not change them
-                let mut pointer = |of: &str, name: String, at: usize| {
-                    let start = &mut this.start;
-                    let address = format!("((const u64*)a.word[3])[{at}]");
-                    let _ = writeln!(start, "    {of}* const {name} = ({of}*){address};");
-                    name
-                };
-                let values = pointer(of, format!("o{column}"), 2 * column);
-                let code = &value.code;
-                let valid = value.valid.as_ref();
-                let nulls = valid.map(|_| pointer("u8", format!("p{column}"), 2 * column + 1));
-                this.line(4, format!("if (in) {values}[to] = ({of}){code};"));
-                if let (Some(valid), Some(nulls)) = (valid, nulls) {
-                    this.line(4, format!("if (in) {nulls}[to] = {valid};"));
+                let out = this.output(of, 2 * place);
+                this.line(4, format!("if (in) {out}[to] = ({of}){};", value.code));
+                if let Some(valid) = &value.valid {
+                    let out = this.output("u8", 2 * place + 1);
+                    this.line(4, format!("if (in) {out}[to] = {valid};"));
                 }
-                this.outputs.push((value.of, value.valid.is_some()));
+                this.outputs[place] = (value.of, value.valid.is_some());
             }
             Ok(())
         })
+    }
+
+    /// A pointer to where an output's values, or whether they are null, belong. It is loaded once for
+    /// all: the compiler cannot know that storing does not change it.
+    fn output(&mut self, of: &str, at: usize) -> String {
+        let name = format!("o{at}");
+        let address = format!("((const u64*)a.word[3])[{at}]");
+        let _ = writeln!(self.start, "    {of}* const {name} = ({of}*){address};");
+        name
     }
 
     fn accumulator(&mut self, fold: Fold, of: &str, first: &str) -> (usize, String) {

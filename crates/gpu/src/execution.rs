@@ -827,8 +827,8 @@ impl Answer {
 
     /// As bits, for `codes` codes.
     fn as_bits(&mut self, codes: usize) {
-        // a word more than there are codes for: sets of few codes are read as two words
-        let words = codes.div_ceil(32) + 1;
+        // kernels look up 1024 codes from any on, at no word of which they may be beyond the end
+        let words = codes.div_ceil(32) + 33;
         match self {
             Self::Range(low, high) => {
                 let mut bits = vec![0u32; words.max(*high as usize / 32 + 1)];

@@ -13,8 +13,8 @@
 //! blocks    of single vectors: patches, exceptions, bitmaps of validity, runs
 //! ```
 //!
-//! `kernels/column.cuh` has the same structs. Runs are stored with their first rows instead of their
-//! lengths, and values of whole bytes: they are few, and found by searching. Whatever parsing a chunk
+//! `kernels/column.cuh` has the same structs. Runs are stored with a bit for each row that starts one
+//! instead of their lengths, and values of whole bytes. Whatever parsing a chunk
 //! leaves unchecked (codes without an entry, runs that do not tile a vector) is checked here: kernels
 //! trust images.
 
@@ -31,9 +31,8 @@ const HEADER_BYTES: usize = 128;
 const VECTOR_BYTES: usize = 16;
 const EXTRA_BYTES: usize = 32;
 const LINE_BYTES: usize = 128;
-/// Rows of padding behind plain values, so that the last vector is read as a whole; and what a
-/// decoder may read behind packed words.
-const SLACK_BYTES: usize = 256;
+/// What a decoder may read behind packed words, and behind the values of runs.
+const SLACK_BYTES: usize = 2048;
 
 /// More than any code that a writer of ours leaves.
 const MAX_CODES: u64 = 1 << 20;
@@ -522,7 +521,7 @@ impl Builder {
         Ok(start)
     }
 
-    /// The runs of a vector: first row and entry.
+    /// The runs of a vector, by first row and entry: a bit for each row that starts one, entries.
     fn runs(&mut self, vector: usize, runs: &[(u16, u64)]) -> Result<()> {
         let start = self.block()?;
         let low = runs.iter().map(|(_, entry)| *entry).min().unwrap_or(0);
@@ -534,11 +533,11 @@ impl Builder {
             0x1_0000..=0xFFFF_FFFF => 4,
             _ => 8,
         };
-        self.blocks.extend((runs.len() as u16).to_le_bytes());
+        let mut starts = [0u8; VECTOR_LEN / 8];
         for (row, _) in runs {
-            self.blocks.extend(row.to_le_bytes());
+            starts[usize::from(*row) / 8] |= 1 << (row % 8);
         }
-        pad(&mut self.blocks, 8);
+        self.blocks.extend(starts);
         for (_, entry) in runs {
             self.blocks.extend(&(entry - low).to_le_bytes()[..width]);
         }
@@ -546,6 +545,7 @@ impl Builder {
         let vector = &mut self.vectors[vector];
         vector.line = start;
         vector.width = width as u8;
+        vector.scale = runs.len() as u16;
         vector.base = low;
         Ok(())
     }
