@@ -20,7 +20,7 @@
 
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
-use vectile_encodings::layout::{PatchList, Sequence, Values};
+use vectile_encodings::layout::{Packed, PatchList, Sequence, Values};
 use vectile_encodings::{Column, VECTOR_LEN};
 
 use crate::error::{Error, Result};
@@ -42,10 +42,20 @@ const MAX_CODES: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Image {
     bytes: Vec<u8>,
-    shape: Shape,
-    entries: Option<ArrayRef>,
-    codes: usize,
-    rows: usize,
+    chunk: Chunk,
+}
+
+/// What is known of a column chunk, wherever its image lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk {
+    /// Bytes of the image.
+    pub bytes: usize,
+    pub rows: usize,
+    pub shape: Shape,
+    /// The distinct values, if that is how they are stored.
+    pub entries: Option<ArrayRef>,
+    /// One more than the largest code that a kernel may meet.
+    pub codes: usize,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -100,13 +110,15 @@ impl Image {
         builder.values(column, layout.values, &mut entries)?;
         builder.validity(&layout.validity);
         let (shape, codes) = (builder.shape.clone(), builder.codes);
-        Ok(Self {
-            codes,
-            bytes: builder.finish(rows)?,
+        let bytes = builder.finish(rows)?;
+        let chunk = Chunk {
+            bytes: bytes.len(),
+            rows,
             shape,
             entries,
-            rows,
-        })
+            codes,
+        };
+        Ok(Self { bytes, chunk })
     }
 
     /// What the device gets.
@@ -116,21 +128,11 @@ impl Image {
 
     /// Rows of the chunk.
     pub fn rows(&self) -> usize {
-        self.rows
+        self.chunk.rows
     }
 
-    pub(crate) fn shape(&self) -> &Shape {
-        &self.shape
-    }
-
-    /// One more than the largest code that a kernel may meet.
-    pub(crate) fn codes(&self) -> usize {
-        self.codes
-    }
-
-    /// The distinct values, if that is how they are stored.
-    pub(crate) fn entries(&self) -> Option<&ArrayRef> {
-        self.entries.as_ref()
+    pub(crate) fn chunk(&self) -> &Chunk {
+        &self.chunk
     }
 }
 
@@ -308,15 +310,9 @@ impl Builder {
             }
             // kernels look before they look up codes of `delta`, and look up bases of others
             if !matches!(codes, Sequence::Delta(_)) {
-                let filling = match codes {
-                    // kernels put zeros in their place
-                    Sequence::Delta(_) => largest,
-                    _ => codes.largest(rows.next_multiple_of(VECTOR_LEN))?,
-                };
-                let filling = self
-                    .vectors
-                    .iter()
-                    .fold(filling, |most, v| most.max(v.base));
+                let filling = codes.largest(rows.next_multiple_of(VECTOR_LEN))?;
+                let bases = self.vectors.iter().map(|vector| vector.base);
+                let filling = bases.fold(filling, u64::max);
                 if filling >= MAX_CODES {
                     return Err(Error::Unsupported(format!(
                         "a dictionary code of {filling}"
@@ -372,20 +368,10 @@ impl Builder {
             }
             Sequence::Ffor(view) => {
                 self.shape.sequence(SequenceKind::Packed);
-                let residuals = view.residuals();
-                self.packed = residuals.all_words().as_slice().to_vec();
-                self.patch_width((0..self.vectors.len()).map(|v| residuals.patches().of(v)));
-                let mut line = 0u32;
-                for vector in 0..self.vectors.len() {
-                    let (base, width) = (view.base(vector), residuals.width(vector));
-                    let mut top = top_of(width);
+                let tops = self.residuals(view.residuals())?;
+                for (vector, top) in tops.into_iter().enumerate() {
+                    let base = view.base(vector);
                     self.vectors[vector].base = base;
-                    self.packed_vector(vector, line, width);
-                    line = line.saturating_add(width as u32);
-                    for (_, residual) in residuals.patches().of(vector) {
-                        top = top.max(residual);
-                    }
-                    self.patches(vector, residuals.patches())?;
                     match base.checked_add(top) {
                         Some(high) => include(base, high),
                         // of damaged data: sums wrap around
@@ -395,21 +381,11 @@ impl Builder {
             }
             Sequence::Delta(view) => {
                 self.shape.sequence(SequenceKind::Delta);
-                let residuals = view.residuals();
-                self.packed = residuals.all_words().as_slice().to_vec();
-                self.patch_width((0..self.vectors.len()).map(|v| residuals.patches().of(v)));
-                let (mut line, mut least, mut most) = (0u32, 0i128, 0i128);
-                for vector in 0..self.vectors.len() {
-                    let (base, width) = (view.base(vector), residuals.width(vector));
-                    let smallest = view.smallest(vector);
-                    let mut top = top_of(width);
+                let tops = self.residuals(view.residuals())?;
+                let (mut least, mut most) = (0i128, 0i128);
+                for (vector, top) in tops.into_iter().enumerate() {
+                    let (base, smallest) = (view.base(vector), view.smallest(vector));
                     self.vectors[vector].base = base;
-                    self.packed_vector(vector, line, width);
-                    line = line.saturating_add(width as u32);
-                    for (_, residual) in residuals.patches().of(vector) {
-                        top = top.max(residual);
-                    }
-                    self.patches(vector, residuals.patches())?;
                     self.extra(vector).smallest = smallest;
                     // the first value, to which differences are added
                     let first = i128::from(base.wrapping_add(smallest)) + i128::from(top);
@@ -448,6 +424,23 @@ impl Builder {
         // differences may be wider than what they add up to
         self.shape.wide_entries |= bounds.1 > u64::from(u32::MAX) || self.shape.high != 0;
         Ok(bounds)
+    }
+
+    /// Adds packed residuals with their patches; gives the largest that each vector may have.
+    fn residuals(&mut self, residuals: Packed<'_>) -> Result<Vec<u64>> {
+        self.packed = residuals.all_words().as_slice().to_vec();
+        self.patch_width((0..self.vectors.len()).map(|v| residuals.patches().of(v)));
+        let mut tops = Vec::with_capacity(self.vectors.len());
+        let mut line = 0u32;
+        for vector in 0..self.vectors.len() {
+            let width = residuals.width(vector);
+            self.packed_vector(vector, line, width);
+            line = line.saturating_add(width as u32);
+            let patched = residuals.patches().of(vector).map(|(_, residual)| residual);
+            tops.push(patched.fold(top_of(width), u64::max));
+            self.patches(vector, residuals.patches())?;
+        }
+        Ok(tops)
     }
 
     fn packed_vector(&mut self, vector: usize, line: u32, width: usize) {
