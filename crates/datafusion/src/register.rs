@@ -1,5 +1,6 @@
 //! Makes a session know Vectile.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -10,8 +11,8 @@ use datafusion::datasource::listing::{
 };
 use datafusion::datasource::listing_table_factory::ListingTableFactory;
 use datafusion::execution::FunctionRegistry;
-use datafusion::execution::SessionStateBuilder;
-use datafusion::logical_expr::{ScalarUDF, SortExpr};
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, SortExpr, WindowUDF};
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{DataFrame, SessionContext};
 
@@ -45,14 +46,7 @@ pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     *state = SessionStateBuilder::new_from_existing(state.clone())
         .with_physical_optimizer_rules(rules)
         .build();
-    // building registers functions anew, in any order: where the alias of one is the name of another,
-    // the wrong one may have come last
-    for (name, function) in before.scalar_functions() {
-        let is_same = |now: &Arc<ScalarUDF>| Arc::ptr_eq(now, function);
-        if name == function.name() && !state.scalar_functions().get(name).is_some_and(is_same) {
-            state.register_udf(Arc::clone(function))?;
-        }
-    }
+    restore_functions(&mut state, &before)?;
     state.register_file_format(Arc::new(VectileFormatFactory), true)?;
     state
         .table_factories_mut()
@@ -60,6 +54,56 @@ pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     let extensions = &mut state.config_mut().options_mut().extensions;
     if extensions.get::<VectileOptions>().is_none() {
         extensions.insert(VectileOptions::default());
+    }
+    Ok(())
+}
+
+/// Makes names mean the functions that they mean in `before`. Building a state registers functions
+/// anew, in any order: where the alias of one is the name of another, the wrong one may come last.
+fn restore_functions(state: &mut SessionState, before: &SessionState) -> Result<()> {
+    restore(
+        state,
+        before.scalar_functions(),
+        SessionState::scalar_functions,
+        ScalarUDF::name,
+        FunctionRegistry::register_udf,
+    )?;
+    restore(
+        state,
+        before.higher_order_functions(),
+        SessionState::higher_order_functions,
+        HigherOrderUDF::name,
+        FunctionRegistry::register_higher_order_function,
+    )?;
+    restore(
+        state,
+        before.aggregate_functions(),
+        SessionState::aggregate_functions,
+        AggregateUDF::name,
+        FunctionRegistry::register_udaf,
+    )?;
+    restore(
+        state,
+        before.window_functions(),
+        SessionState::window_functions,
+        WindowUDF::name,
+        FunctionRegistry::register_udwf,
+    )
+}
+
+/// The functions of one kind.
+fn restore<F>(
+    state: &mut SessionState,
+    before: &HashMap<String, Arc<F>>,
+    functions: fn(&SessionState) -> &HashMap<String, Arc<F>>,
+    name_of: fn(&F) -> &str,
+    register: fn(&mut SessionState, Arc<F>) -> Result<Option<Arc<F>>>,
+) -> Result<()> {
+    for (name, function) in before {
+        let is_same = |now: &Arc<F>| Arc::ptr_eq(now, function);
+        if name == name_of(function) && !functions(state).get(name).is_some_and(is_same) {
+            register(state, Arc::clone(function))?;
+        }
     }
     Ok(())
 }
@@ -168,5 +212,33 @@ impl VectileSessionContextExt for SessionContext {
             .with_schema(schema);
         let table = ListingTable::try_new(config)?;
         self.read_table(Arc::new(table))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::functions::math::{abs, sqrt};
+    use datafusion::functions_aggregate::{min_max::max_udaf, sum::sum_udaf};
+    use datafusion::functions_window::{rank::rank_udwf, row_number::row_number_udwf};
+
+    use super::*;
+
+    #[test]
+    fn names_go_on_to_mean_the_same_functions() {
+        // The order in which a state is built differs from one to the next.
+        for _ in 0..16 {
+            let ctx = SessionContext::new();
+            ctx.register_udf(ScalarUDF::clone(&abs()).with_aliases(["sqrt"]));
+            ctx.register_udf(ScalarUDF::clone(&sqrt()));
+            ctx.register_udaf(AggregateUDF::clone(&sum_udaf()).with_aliases(["max"]));
+            ctx.register_udaf(AggregateUDF::clone(&max_udaf()));
+            ctx.register_udwf(WindowUDF::clone(&row_number_udwf()).with_aliases(["rank"]));
+            ctx.register_udwf(WindowUDF::clone(&rank_udwf()));
+            register_with_gpu(&ctx, Gpu::none("there is none")).unwrap();
+            let state = ctx.state();
+            assert_eq!(state.scalar_functions()["sqrt"].name(), "sqrt");
+            assert_eq!(state.aggregate_functions()["max"].name(), "max");
+            assert_eq!(state.window_functions()["rank"].name(), "rank");
+        }
     }
 }

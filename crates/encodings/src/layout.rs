@@ -8,6 +8,7 @@ use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
 
 use crate::VECTOR_LEN;
+use crate::bitpack::LANES;
 use crate::delta::Delta;
 use crate::error::{Result, corrupt};
 use crate::ffor::Ffor;
@@ -182,6 +183,16 @@ impl<'a> DeltaView<'a> {
     /// The differences.
     pub fn residuals(&self) -> Packed<'a> {
         Packed(self.0.residuals())
+    }
+
+    /// For each lane of a vector the entry before its first: the base, then entries 31, 63 and so on.
+    pub fn lane_starts(&self, vector: usize) -> [u64; LANES] {
+        let mut entries = [0; VECTOR_LEN];
+        self.0.decode(vector, 0, &mut entries);
+        std::array::from_fn(|lane| match lane {
+            0 => self.base(vector),
+            lane => entries[lane * LANES - 1],
+        })
     }
 }
 

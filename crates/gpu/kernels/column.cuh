@@ -2,11 +2,11 @@
 
 enum { FORM_INTEGER = 0, FORM_DICT = 1, FORM_ALP = 2, FORM_ALP_RD = 3, FORM_PLAIN = 4 };
 enum { SEQUENCE_PACKED = 0, SEQUENCE_DELTA = 1, SEQUENCE_RLE = 2 };
-enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8 };
+enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8, WIDE_STARTS = 16 };
 
 // The first 128 bytes. Places are in units of 16 bytes from the start of the chunk.
 struct Header {
-    u8 form, sequence, value_bytes, patch_bytes;
+    u8 form, sequence, spare_byte, patch_bytes;
     u32 rows;
     u32 vectors, extras, packed, values;  // vectors follow the header
     u32 entries, right_width;

@@ -49,45 +49,36 @@ DEVICE u32 packed_in(const Cursor& c, typename S::Entry low, typename S::Entry h
 
 // ---- delta: lane l has the entries 32 * l to 32 * l + 31, as differences to the entry before ----
 
-template <class T, class D, class F> struct DeltaWalk {
+// The entry before this lane's first: in the line before the packed words, or in the two before.
+template <class S> DEVICE typename S::Entry lane_start(const Cursor& c) {
+    typedef typename S::Entry T;
+    if (S::FLAGS & WIDE_STARTS && c.flags & WIDE_STARTS) {
+        return (T)__ldg((const u64*)(c.words() - lane_id() - 64) + lane_id());
+    }
+    return __ldg(c.words() - 32);
+}
+
+template <class T, class F> struct DeltaWalk {
     const u32* words;
-    T base, smallest;
-    D decided;
+    T sum, smallest;
     F f;
     template <u32 WIDTH> DEVICE void run() {
-        u32 x[32];
-        unpack_32<WIDTH>(words, [&](u32 r, u32 residual) { x[r] = residual; });
-        T total = smallest * (T)32;
-#pragma unroll
-        for (u32 r = 0; r < 32; r++) total += x[r];
-        T sum = base + sum_before(total);
-        if (decided(sum, total)) return;
-#pragma unroll
-        for (u32 r = 0; r < 32; r++) {
-            sum += x[r] + smallest;
+        unpack_32<WIDTH>(words, [&](u32 r, u32 x) {
+            sum += x + smallest;
             f(r, sum);
-        }
+        });
     }
 };
 
-// Calls f(r, entry 32 * lane + r - less) for each r, in order; but not if the lanes say that they know
-// enough: decided(entry before the lane's first - less, sum of the lane's differences).
-template <class S, class D, class F>
-DEVICE void each_delta(const Cursor& c, typename S::Entry less, D decided, F f) {
+// Calls f(r, entry 32 * lane + r - less) for each r, in order; `sum` is the entry before, less `less`.
+template <class S, class F> DEVICE void each_delta(const Cursor& c, typename S::Entry sum, F f) {
     typedef typename S::Entry T;
-    const T base = c.base<T>() - less, smallest = (T)c.smallest;
+    const T smallest = (T)c.smallest;
     if (c.width > 0 && c.width <= 32 && !(c.flags & PATCHED)) {
-        with_width<S::LOW>(c.width, DeltaWalk<T, D, F>{c.words(), base, smallest, decided, f});
+        with_width<S::LOW>(c.width, DeltaWalk<T, F>{c.words(), sum, smallest, f});
         return;
     }
-    T total = smallest * (T)32;
     T x[8];
-    for (u32 eighth = 0; eighth < 4; eighth++) {
-        residuals_8<S>(c, eighth, x);
-#pragma unroll
-        for (u32 k = 0; k < 8; k++) total += (T)x[k];
-    }
-    T sum = base + sum_before(total);
     for (u32 eighth = 0; eighth < 4; eighth++) {
         residuals_8<S>(c, eighth, x);
 #pragma unroll
@@ -99,8 +90,8 @@ DEVICE void each_delta(const Cursor& c, typename S::Entry less, D decided, F f) 
 }
 
 // Which entries lie in low..=high. Neighbours differ little: often a vector is inside or outside as a
-// whole. Base, width and smallest difference may tell, without a word read; else the lanes' sums, without
-// all entries computed.
+// whole. Base, width and smallest difference may tell, without anything read; or where the lanes start,
+// without packed words read.
 template <class S>
 DEVICE u32 delta_in(const Cursor& c, typename S::Entry low, typename S::Entry high) {
     typedef typename S::Entry T;
@@ -113,32 +104,35 @@ DEVICE u32 delta_in(const Cursor& c, typename S::Entry low, typename S::Entry hi
     const i32 largest = smallest + (1 << width) - 1;
     const u32 rise = largest > 0 ? largest : 0, fall = smallest < 0 ? -smallest : 0;
     if (tame) {
-        const T first = (T)base - fall * 1024, last = (T)base + rise * 1024;
+        const T least = (T)base - fall * 1024, greatest = (T)base + rise * 1024;
         tame = (T)base >= fall * 1024;
-        if (tame && (last < low || first > high)) return 0;
-        if (tame && first >= low && last <= high) return ALL;
+        if (tame && (greatest < low || least > high)) return 0;
+        if (tame && least >= low && greatest <= high) return ALL;
     }
-    // Within 32 steps nothing is farther than this from both ends: it could not go and come back.
-    const u32 away = ((rise * fall >> width) + 2) * 32;
-    u32 all_or_none = 1;
-    const auto decided = [&](T before, T total) {
-        if (!tame) return false;
-        before += low;
-        const T after = before + total, lower = before < after ? before : after, upper = before + after - lower;
-        const T least = lower < away ? 0 : lower - away, greatest = upper + away;
-        if (__all_sync(ALL, least >= low && greatest <= high)) all_or_none = ALL;
-        else if (__all_sync(ALL, greatest < low || least > high)) all_or_none = 0;
-        return all_or_none != 1;
-    };
+    const T start = lane_start<S>(c);
+    if (tame) {
+        // Between two starts nothing is farther than this from both: it could not go and come back.
+        const u32 away = ((rise * fall >> width) + 2) * 32;
+        const T next = __shfl_down_sync(ALL, start, 1);
+        T least = start < next ? start : next, greatest = start < next ? next : start;
+        least = least < away ? 0 : least - away;
+        greatest += away;
+        if (lane_id() == 31) {
+            least = start - fall * 32;
+            greatest = start + rise * 32;
+        }
+        const bool in = least >= low && greatest <= high, out = greatest < low || least > high;
+        if (__all_sync(ALL, in || out)) return transpose(in ? ALL : 0);
+    }
     const T span = high - low;
     u32 mask = 0;
     if constexpr (sizeof(T) == 4) {
-        each_delta<S>(c, low, decided, [&](u32, T x) { note_outside(mask, x, ~span); });
+        each_delta<S>(c, start - low, [&](u32, T x) { note_outside(mask, x, ~span); });
         mask = ~__brev(mask);
     } else {
-        each_delta<S>(c, low, decided, [&](u32 r, T x) { mask |= x <= span ? 1u << r : 0; });
+        each_delta<S>(c, start - low, [&](u32 r, T x) { mask |= x <= span ? 1u << r : 0; });
     }
-    return all_or_none == 1 ? transpose(mask) : all_or_none;
+    return transpose(mask);
 }
 
 // A vector of `delta` in shared memory, for reading by row. A word of padding after 32 keeps both
@@ -149,7 +143,7 @@ template <class S> DEVICE void delta_to_tile(const Cursor& c, typename S::Entry*
     T* own = tile + lane_id() * 33;
     // differences beyond the end lead anywhere: codes must not
     const u32 before = c.vector * 1024 + lane_id() * 32, rows = __ldg(&c.header()->rows);
-    each_delta<S>(c, 0, [](T, T) { return false; }, [&](u32 r, T x) { own[r] = before + r < rows ? x : 0; });
+    each_delta<S>(c, lane_start<S>(c), [&](u32 r, T x) { own[r] = before + r < rows ? x : 0; });
     __syncwarp();
 }
 

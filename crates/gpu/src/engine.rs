@@ -12,7 +12,7 @@ use crate::codegen::{Generated, NAME};
 use crate::driver::{DeviceInfo, Driver, Kernel, Stream};
 use crate::error::{Error, Result};
 use crate::execution::Execution;
-use crate::image::Image;
+use crate::image::{Chunk, Image};
 use crate::ir::Pipeline;
 use crate::memory::{Piece, Pinned, Place, Pool, lock};
 use crate::shape::Shape;
@@ -35,11 +35,7 @@ pub struct Resident {
     /// Of this chunk, and of others that came with it.
     memory: Arc<Piece>,
     offset: u64,
-    bytes: usize,
-    rows: usize,
-    shape: Shape,
-    entries: Option<ArrayRef>,
-    codes: usize,
+    chunk: Arc<Chunk>,
     used: AtomicU64,
     /// Which copy brought it.
     copier: usize,
@@ -51,11 +47,7 @@ pub struct Resident {
 #[derive(Debug)]
 struct Hosted {
     memory: Piece,
-    bytes: usize,
-    rows: usize,
-    shape: Shape,
-    entries: Option<ArrayRef>,
-    codes: usize,
+    chunk: Arc<Chunk>,
     used: AtomicU64,
 }
 
@@ -76,25 +68,25 @@ impl Resident {
     }
 
     pub(crate) fn shape(&self) -> &Shape {
-        &self.shape
+        &self.chunk.shape
     }
 
     pub(crate) fn entries(&self) -> Option<&ArrayRef> {
-        self.entries.as_ref()
+        self.chunk.entries.as_ref()
     }
 
     pub(crate) fn codes(&self) -> usize {
-        self.codes
+        self.chunk.codes
     }
 
     /// Rows of the chunk.
     pub fn rows(&self) -> usize {
-        self.rows
+        self.chunk.rows
     }
 
     /// Bytes on the device.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.chunk.bytes
     }
 }
 
@@ -303,25 +295,20 @@ impl Engine {
         if let Some(found) = self.lookup(&key) {
             return Ok(found);
         }
-        let bytes = image.bytes().len();
-        let mut memory = self.host_pool.take(bytes)?;
-        memory.as_mut_slice()[..bytes].copy_from_slice(image.bytes());
+        let chunk = image.chunk();
+        let mut memory = self.host_pool.take(chunk.bytes)?;
+        memory.as_mut_slice()[..chunk.bytes].copy_from_slice(image.bytes());
         let hosted = Arc::new(Hosted {
             memory,
-            bytes,
-            rows: image.rows(),
-            shape: image.shape().clone(),
-            entries: image.entries().map(|entries| self.intern(entries)),
-            codes: image.codes(),
+            chunk: Arc::new(Chunk {
+                entries: chunk.entries.as_ref().map(|entries| self.intern(entries)),
+                ..chunk.clone()
+            }),
             used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
         });
-        let names = lock(&self.chunks).names(std::slice::from_ref(&key));
-        let mut sent = vec![];
-        for name in names {
-            self.host(name, &hosted);
-            sent = self.send(&[(name, Arc::clone(&hosted))])?;
-        }
-        let sent = sent.pop();
+        let name = lock(&self.chunks).name(&key);
+        self.host(name, &hosted);
+        let sent = self.send(&[(name, hosted)])?.pop();
         sent.ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
     }
 
@@ -329,7 +316,7 @@ impl Engine {
     fn host(&self, key: ChunkName, hosted: &Arc<Hosted>) {
         let mut dropped = vec![];
         let mut chunks = lock(&self.chunks);
-        let bytes = hosted.bytes as u64;
+        let bytes = hosted.chunk.bytes as u64;
         if bytes > chunks.host_limit {
             return;
         }
@@ -347,13 +334,13 @@ impl Engine {
                     break;
                 }
                 if let Some(hosted) = chunks.hosted.remove(&key) {
-                    chunks.host_bytes -= hosted.bytes as u64;
+                    chunks.host_bytes -= hosted.chunk.bytes as u64;
                     dropped.push(hosted);
                 }
             }
         }
         if let Some(replaced) = chunks.hosted.insert(key, Arc::clone(hosted)) {
-            chunks.host_bytes -= replaced.bytes as u64;
+            chunks.host_bytes -= replaced.chunk.bytes as u64;
             dropped.push(replaced);
         }
         chunks.host_bytes += bytes;
@@ -366,7 +353,7 @@ impl Engine {
             return Ok(vec![]);
         };
         let start = first.memory.address();
-        let bytes = (last.memory.address() - start) as usize + last.bytes;
+        let bytes = (last.memory.address() - start) as usize + last.chunk.bytes;
         self.make_room(bytes as u64)?;
         let memory = match self.pool.take(bytes) {
             Err(Error::OutOfMemory { .. }) => {
@@ -408,11 +395,7 @@ impl Engine {
                 Arc::new(Resident {
                     memory: Arc::clone(&memory),
                     offset: hosted.memory.address() - start,
-                    bytes: hosted.bytes,
-                    rows: hosted.rows,
-                    shape: hosted.shape.clone(),
-                    entries: hosted.entries.clone(),
-                    codes: hosted.codes,
+                    chunk: Arc::clone(&hosted.chunk),
                     used: AtomicU64::new(now),
                     copier: index,
                     copy: copier.begun,
@@ -438,7 +421,7 @@ impl Engine {
                 // somebody else was faster
                 Entry::Occupied(entry) => Arc::clone(entry.get()),
                 Entry::Vacant(entry) => {
-                    added += resident.bytes as u64;
+                    added += resident.bytes() as u64;
                     Arc::clone(entry.insert(resident))
                 }
             });
@@ -525,7 +508,7 @@ impl Engine {
                 break;
             }
             if let Some(resident) = chunks.resident.remove(&key) {
-                freed += resident.bytes as u64;
+                freed += resident.bytes() as u64;
                 dropped.push(resident);
             }
         }
@@ -631,25 +614,37 @@ impl Engine {
 }
 
 impl Chunks {
-    /// Keys with their files as numbers.
+    /// The number of a file.
+    fn number(&mut self, file: &Arc<str>) -> usize {
+        let next = self.files.len();
+        *self.files.entry(Arc::clone(file)).or_insert(next)
+    }
+
+    fn name(&mut self, key: &ChunkKey) -> ChunkName {
+        key.name(self.number(&key.file))
+    }
+
     fn names(&mut self, keys: &[ChunkKey]) -> Vec<ChunkName> {
         let mut last: Option<(&Arc<str>, usize)> = None;
         let names = keys.iter().map(|key| {
             // keys of a file follow each other: most need not look at its name
             let known = last.filter(|(file, _)| Arc::ptr_eq(file, &key.file));
-            let (_, file) = known.unwrap_or_else(|| {
-                let next = self.files.len();
-                let number = *self.files.entry(Arc::clone(&key.file)).or_insert(next);
-                (&key.file, number)
-            });
+            let (_, file) = known.unwrap_or_else(|| (&key.file, self.number(&key.file)));
             last = Some((&key.file, file));
-            ChunkName {
-                file,
-                row_group: key.row_group,
-                column: key.column,
-            }
+            key.name(file)
         });
         names.collect()
+    }
+}
+
+impl ChunkKey {
+    /// With its file as a number.
+    fn name(&self, file: usize) -> ChunkName {
+        ChunkName {
+            file,
+            row_group: self.row_group,
+            column: self.column,
+        }
     }
 }
 

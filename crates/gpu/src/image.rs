@@ -9,7 +9,7 @@
 //! vectors   16 bytes each: line of the packed words, width, flags, scale, base
 //! extras    32 bytes each, if some vector has patches, nulls or differences
 //! values    dictionary entries, or plain values
-//! packed    packed words
+//! packed    packed words; of `delta` those of a vector behind where its lanes start
 //! blocks    of single vectors: patches, exceptions, bitmaps of validity, runs
 //! ```
 //!
@@ -20,17 +20,20 @@
 
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
-use vectile_encodings::layout::{PatchList, Sequence, Values};
+use vectile_encodings::layout::{DeltaView, Packed, PatchList, Sequence, Values};
 use vectile_encodings::{Column, VECTOR_LEN};
 
 use crate::error::{Error, Result};
 use crate::ir::Type;
-use crate::shape::{ALL_NULL, EXCEPTIONS, Form, PATCHED, SOME_NULL, SequenceKind, Shape};
+use crate::shape::{
+    ALL_NULL, EXCEPTIONS, Form, PATCHED, SOME_NULL, SequenceKind, Shape, WIDE_STARTS,
+};
 
 const HEADER_BYTES: usize = 128;
 const VECTOR_BYTES: usize = 16;
 const EXTRA_BYTES: usize = 32;
 const LINE_BYTES: usize = 128;
+const LANES: usize = 32;
 /// What a decoder may read behind packed words, and behind the values of runs.
 const SLACK_BYTES: usize = 2048;
 
@@ -41,10 +44,20 @@ const MAX_CODES: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Image {
     bytes: Vec<u8>,
-    shape: Shape,
-    entries: Option<ArrayRef>,
-    codes: usize,
-    rows: usize,
+    chunk: Chunk,
+}
+
+/// What is known of a column chunk, wherever its image lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk {
+    /// Bytes of the image.
+    pub bytes: usize,
+    pub rows: usize,
+    pub shape: Shape,
+    /// The distinct values, if that is how they are stored.
+    pub entries: Option<ArrayRef>,
+    /// One more than the largest code that a kernel may meet.
+    pub codes: usize,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -76,7 +89,6 @@ struct Builder {
     packed: Vec<u8>,
     blocks: Vec<u8>,
     patch_bytes: u8,
-    value_bytes: u8,
     reference: i128,
     entries: u32,
     codes: usize,
@@ -99,13 +111,15 @@ impl Image {
         builder.values(column, layout.values, &mut entries)?;
         builder.validity(&layout.validity);
         let (shape, codes) = (builder.shape.clone(), builder.codes);
-        Ok(Self {
-            codes,
-            bytes: builder.finish(rows)?,
+        let bytes = builder.finish(rows)?;
+        let chunk = Chunk {
+            bytes: bytes.len(),
+            rows,
             shape,
             entries,
-            rows,
-        })
+            codes,
+        };
+        Ok(Self { bytes, chunk })
     }
 
     /// What the device gets.
@@ -115,21 +129,11 @@ impl Image {
 
     /// Rows of the chunk.
     pub fn rows(&self) -> usize {
-        self.rows
+        self.chunk.rows
     }
 
-    pub(crate) fn shape(&self) -> &Shape {
-        &self.shape
-    }
-
-    /// One more than the largest code that a kernel may meet.
-    pub(crate) fn codes(&self) -> usize {
-        self.codes
-    }
-
-    /// The distinct values, if that is how they are stored.
-    pub(crate) fn entries(&self) -> Option<&ArrayRef> {
-        self.entries.as_ref()
+    pub(crate) fn chunk(&self) -> &Chunk {
+        &self.chunk
     }
 }
 
@@ -165,7 +169,6 @@ impl Builder {
             packed: vec![],
             blocks: vec![],
             patch_bytes: 4,
-            value_bytes: 0,
             reference: 0,
             entries: 0,
             codes: 0,
@@ -215,7 +218,6 @@ impl Builder {
                 let of = Type::of(data_type).ok_or_else(|| unsupported(data_type))?;
                 self.form(Form::Plain);
                 self.shape.sequence(SequenceKind::Packed);
-                self.value_bytes = width as u8;
                 self.values = bytes.as_slice().to_vec();
                 let whole = self.vectors.len() * VECTOR_LEN * width;
                 self.values.resize(whole, 0);
@@ -307,15 +309,9 @@ impl Builder {
             }
             // kernels look before they look up codes of `delta`, and look up bases of others
             if !matches!(codes, Sequence::Delta(_)) {
-                let filling = match codes {
-                    // kernels put zeros in their place
-                    Sequence::Delta(_) => largest,
-                    _ => codes.largest(rows.next_multiple_of(VECTOR_LEN))?,
-                };
-                let filling = self
-                    .vectors
-                    .iter()
-                    .fold(filling, |most, v| most.max(v.base));
+                let filling = codes.largest(rows.next_multiple_of(VECTOR_LEN))?;
+                let bases = self.vectors.iter().map(|vector| vector.base);
+                let filling = bases.fold(filling, u64::max);
                 if filling >= MAX_CODES {
                     return Err(Error::Unsupported(format!(
                         "a dictionary code of {filling}"
@@ -326,7 +322,6 @@ impl Builder {
         }
         if let Some(of) = Type::of(values.data_type()).filter(|of| *of != Type::Bool) {
             let width = values.data_type().primitive_width().unwrap_or(0);
-            self.value_bytes = width as u8;
             self.values = value_bytes(values, width);
             self.values.resize(self.codes * width, 0);
             if let Some((low, high)) = of.range() {
@@ -371,20 +366,10 @@ impl Builder {
             }
             Sequence::Ffor(view) => {
                 self.shape.sequence(SequenceKind::Packed);
-                let residuals = view.residuals();
-                self.packed = residuals.all_words().as_slice().to_vec();
-                self.patch_width((0..self.vectors.len()).map(|v| residuals.patches().of(v)));
-                let mut line = 0u32;
-                for vector in 0..self.vectors.len() {
-                    let (base, width) = (view.base(vector), residuals.width(vector));
-                    let mut top = top_of(width);
+                let tops = self.residuals(view.residuals(), None)?;
+                for (vector, top) in tops.into_iter().enumerate() {
+                    let base = view.base(vector);
                     self.vectors[vector].base = base;
-                    self.packed_vector(vector, line, width);
-                    line = line.saturating_add(width as u32);
-                    for (_, residual) in residuals.patches().of(vector) {
-                        top = top.max(residual);
-                    }
-                    self.patches(vector, residuals.patches())?;
                     match base.checked_add(top) {
                         Some(high) => include(base, high),
                         // of damaged data: sums wrap around
@@ -394,21 +379,11 @@ impl Builder {
             }
             Sequence::Delta(view) => {
                 self.shape.sequence(SequenceKind::Delta);
-                let residuals = view.residuals();
-                self.packed = residuals.all_words().as_slice().to_vec();
-                self.patch_width((0..self.vectors.len()).map(|v| residuals.patches().of(v)));
-                let (mut line, mut least, mut most) = (0u32, 0i128, 0i128);
-                for vector in 0..self.vectors.len() {
-                    let (base, width) = (view.base(vector), residuals.width(vector));
-                    let smallest = view.smallest(vector);
-                    let mut top = top_of(width);
+                let tops = self.residuals(view.residuals(), Some((view, rows)))?;
+                let (mut least, mut most) = (0i128, 0i128);
+                for (vector, top) in tops.into_iter().enumerate() {
+                    let (base, smallest) = (view.base(vector), view.smallest(vector));
                     self.vectors[vector].base = base;
-                    self.packed_vector(vector, line, width);
-                    line = line.saturating_add(width as u32);
-                    for (_, residual) in residuals.patches().of(vector) {
-                        top = top.max(residual);
-                    }
-                    self.patches(vector, residuals.patches())?;
                     self.extra(vector).smallest = smallest;
                     // the first value, to which differences are added
                     let first = i128::from(base.wrapping_add(smallest)) + i128::from(top);
@@ -447,6 +422,49 @@ impl Builder {
         // differences may be wider than what they add up to
         self.shape.wide_entries |= bounds.1 > u64::from(u32::MAX) || self.shape.high != 0;
         Ok(bounds)
+    }
+
+    /// Adds packed residuals with their patches, and of `delta` the starts of lanes before those of a
+    /// vector; gives the largest that each vector may have.
+    fn residuals(
+        &mut self,
+        residuals: Packed<'_>,
+        delta: Option<(DeltaView<'_>, usize)>,
+    ) -> Result<Vec<u64>> {
+        if delta.is_none() {
+            self.packed = residuals.all_words().as_slice().to_vec();
+        }
+        self.patch_width((0..self.vectors.len()).map(|v| residuals.patches().of(v)));
+        let mut tops = Vec::with_capacity(self.vectors.len());
+        let mut line = 0u32;
+        for vector in 0..self.vectors.len() {
+            let width = residuals.width(vector);
+            if let Some((view, rows)) = delta {
+                self.lane_starts(vector, &view.lane_starts(vector), rows);
+                line = self.line()?;
+                self.packed.extend_from_slice(residuals.words(vector));
+            }
+            self.packed_vector(vector, line, width);
+            line = line.saturating_add(width as u32);
+            let patched = residuals.patches().of(vector).map(|(_, residual)| residual);
+            tops.push(patched.fold(top_of(width), u64::max));
+            self.patches(vector, residuals.patches())?;
+        }
+        Ok(tops)
+    }
+
+    /// Adds the entries before the lanes' first ones, in a line, or two if some needs more than 32 bits.
+    fn lane_starts(&mut self, vector: usize, starts: &[u64], rows: usize) {
+        // lanes behind the last row may start anywhere
+        let live = rows.saturating_sub(vector * VECTOR_LEN).div_ceil(LANES);
+        let is_wide = starts.iter().take(live).any(|x| *x > u64::from(u32::MAX));
+        let bytes = if is_wide { 8 } else { 4 };
+        for start in starts {
+            self.packed.extend(&start.to_le_bytes()[..bytes]);
+        }
+        if is_wide {
+            self.flag(vector, WIDE_STARTS);
+        }
     }
 
     fn packed_vector(&mut self, vector: usize, line: u32, width: usize) {
@@ -599,12 +617,7 @@ impl Builder {
         }
         let mut out = Vec::with_capacity(blocks_at + self.blocks.len() + SLACK_BYTES);
         let sequence = self.shape.sequences.trailing_zeros().min(2) as u8;
-        out.extend([
-            self.shape.form as u8,
-            sequence,
-            self.value_bytes,
-            self.patch_bytes,
-        ]);
+        out.extend([self.shape.form as u8, sequence, 0, self.patch_bytes]);
         let rows = u32::try_from(rows).map_err(|_| too_large())?;
         for word in [
             rows,

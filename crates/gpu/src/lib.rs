@@ -23,6 +23,6 @@ pub use devices::{DriverInfo, NvrtcInfo, Survey};
 pub use driver::{Compiled, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
 pub use engine::{ChunkKey, Engine, Group, Resident};
 pub use error::{Error, Result};
-pub use execution::{Execution, Statistics};
+pub use execution::{Execution, Rows, Statistics};
 pub use image::Image;
 pub use nvrtc::{Cubin, NVRTC_VARIABLE, Nvrtc, Resources, compile_cubin, nvrtc};

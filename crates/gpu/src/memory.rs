@@ -2,7 +2,8 @@
 //! slabs and handed out in pieces: a driver's own allocations take as long as scanning millions of rows.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
+use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -82,6 +83,10 @@ pub(crate) struct Piece {
     address: u64,
     bytes: u64,
 }
+
+// a pool is consistent at any time, see `lock`
+impl RefUnwindSafe for Piece {}
+impl UnwindSafe for Piece {}
 
 impl Pool {
     pub fn new(driver: Arc<dyn Driver>, place: Place) -> Arc<Self> {
@@ -192,23 +197,33 @@ impl Piece {
         self.bytes as usize
     }
 
-    /// The first `bytes` of a piece of the host's memory, as what arrays are made of; the piece is
-    /// given back with the last of them. Nothing of a device's.
-    pub fn into_buffer(self, bytes: usize) -> Buffer {
-        let bytes = bytes.min(self.bytes());
-        match (self.pool.place, NonNull::new(self.address as *mut u8)) {
-            (Place::Host, Some(start)) => {
-                // SAFETY: initialised memory of at least that many bytes, which lives as long as the
-                // piece that the buffer now owns, and which nobody writes any more.
-                unsafe {
-                    Buffer::from_custom_allocation(start, bytes, Arc::new(AssertUnwindSafe(self)))
-                }
+    /// Some bytes of a piece of the host's memory, as what arrays are made of; the piece is given back
+    /// with the last of them. Nothing of a device's, or beyond the piece.
+    pub fn buffer(self: &Arc<Self>, range: Range<usize>) -> Buffer {
+        match self.as_slice().get(range).map(NonNull::from) {
+            Some(bytes) => {
+                let owner = Arc::clone(self);
+                // SAFETY: initialised memory, which lives as long as the piece that the buffer holds,
+                // and which nobody writes while the piece is shared.
+                unsafe { Buffer::from_custom_allocation(bytes.cast(), bytes.len(), owner) }
             }
-            _ => Buffer::default(),
+            None => Buffer::default(),
         }
     }
 
     /// The bytes of a piece of the host's memory; none of a device's.
+    pub fn as_slice(&self) -> &[u8] {
+        match self.pool.place {
+            Place::Device => &[],
+            // SAFETY: initialised memory of the host that lives as long as this piece, and that only
+            // `as_mut_slice` lends for writing.
+            Place::Host => unsafe {
+                std::slice::from_raw_parts(self.address as *const u8, self.bytes as usize)
+            },
+        }
+    }
+
+    /// As [`Piece::as_slice`], for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match self.pool.place {
             Place::Device => &mut [],

@@ -30,6 +30,7 @@ pub(crate) const PATCHED: u8 = 1;
 pub(crate) const ALL_NULL: u8 = 2;
 pub(crate) const SOME_NULL: u8 = 4;
 pub(crate) const EXCEPTIONS: u8 = 8;
+pub(crate) const WIDE_STARTS: u8 = 16;
 
 /// What occurs in a chunk, or in any of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use object_store::ObjectMeta;
 use vectile_encodings::Selection;
 use vectile_gpu::ir::{Output, Pipeline};
-use vectile_gpu::{Engine, Error};
+use vectile_gpu::{Engine, Error, Rows};
 
 use super::load::{GpuFile, Part, Reads, interrupted, look_up};
 use super::metrics::GpuMetrics;
@@ -140,8 +140,9 @@ impl Selector {
             let groups = [group];
             let selected = match projects {
                 true => {
-                    let (rows, values) = execution.rows(&groups).map_err(error::gpu)?;
-                    Selected::Batch(batch(values, rows, schema)?)
+                    let rows = execution.rows(&groups).map_err(error::gpu)?.pop();
+                    let Rows { count, columns } = rows.unwrap_or_default();
+                    Selected::Batch(batch(columns, count, schema)?)
                 }
                 false => {
                     let selected = execution.select(&groups).map_err(error::gpu)?.pop();

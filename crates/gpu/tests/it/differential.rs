@@ -94,10 +94,10 @@ impl<'a> Loaded<'a> {
 
     fn check_rows(&self, pipeline: &Arc<Pipeline>, exprs: &[Expr], context: &str) {
         let mut expected: Vec<Vec<(Value, String)>> = vec![vec![]; exprs.len()];
-        let mut count = 0;
+        let mut counts = vec![];
         for (group, columns) in self.arrays.iter().enumerate() {
             let passes = reference::passing(&pipeline.filter, columns);
-            count += passes.iter().filter(|passes| **passes).count();
+            counts.push(passes.iter().filter(|passes| **passes).count());
             for (expr, expected) in exprs.iter().zip(&mut expected) {
                 let values = reference::evaluate(expr, columns).into_iter().enumerate();
                 let kept = values.filter(|(row, _)| passes[*row]);
@@ -107,13 +107,20 @@ impl<'a> Loaded<'a> {
             }
         }
         let mut execution = self.engine.start(Arc::clone(pipeline));
-        let (rows, arrays) = execution.rows(&self.groups).expect(context);
-        assert_eq!(rows, count, "{context}");
-        assert_eq!(arrays.len(), exprs.len(), "{context}");
-        for (expr, (array, expected)) in exprs.iter().zip(arrays.iter().zip(expected)) {
-            assert_eq!(array.len(), rows);
+        let rows = execution.rows(&self.groups).expect(context);
+        let found: Vec<usize> = rows.iter().map(|rows| rows.count).collect();
+        assert_eq!(found, counts, "{context}");
+        for (group, rows) in self.groups.iter().zip(&rows) {
+            let columns = if group.rows == 0 { 0 } else { exprs.len() };
+            assert_eq!(rows.columns.len(), columns, "{context}");
+            let right = rows.columns.iter().all(|array| array.len() == rows.count);
+            assert!(right, "{context}");
+        }
+        for (column, (expr, expected)) in exprs.iter().zip(expected).enumerate() {
             let any_nan = computes_floats(expr);
-            for (actual, (expected, place)) in reference::values_of(array).iter().zip(expected) {
+            let arrays = rows.iter().filter_map(|rows| rows.columns.get(column));
+            let values = arrays.flat_map(reference::values_of);
+            for (actual, (expected, place)) in values.zip(expected) {
                 let same = actual.same(expected) || any_nan && actual.is_nan() && expected.is_nan();
                 assert!(
                     same,

@@ -11,3 +11,4 @@ mod reference;
 mod samples;
 mod sanitize;
 mod support;
+mod watched;

@@ -206,19 +206,20 @@ fn check_rows(
 ) {
     let output = Output::Rows(vec![Expr::Column(0)]);
     let pipeline = pipeline(data_type, Filter::Constant(true), output);
-    let (rows, arrays) = engine.start(pipeline).rows(groups).unwrap();
-    assert_eq!(rows, survivors.len() * ROWS);
+    let rows = engine.start(pipeline).rows(groups).unwrap();
+    assert_eq!(rows.len(), survivors.len());
+    assert!(rows.iter().all(|rows| rows.count == ROWS));
     if !matches!(
         data_type,
         DataType::Int32 | DataType::UInt64 | DataType::Float64
     ) {
         return;
     }
-    for (index, (column, _)) in survivors.iter().enumerate() {
+    for ((column, _), rows) in survivors.iter().zip(rows) {
         let Ok(expected) = column.decode(0..ROWS) else {
             continue;
         };
-        let actual = reference::values_of(&arrays[0].slice(index * ROWS, ROWS));
+        let actual = reference::values_of(&rows.columns[0]);
         for (row, (actual, expected)) in actual
             .iter()
             .zip(reference::values_of(&expected))

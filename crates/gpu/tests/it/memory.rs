@@ -84,12 +84,14 @@ fn check(engine: &Arc<Engine>, chunks: &[usize], groups: &[Group]) -> Result<()>
         expected.len()
     );
     let rows = pipeline(Output::Rows(vec![Expr::Column(0)]));
-    let (count, arrays) = engine.start(rows).rows(groups)?;
-    assert_eq!(count, expected.len());
-    assert_eq!(
-        arrays[0].as_primitive::<Int64Type>().values(),
-        expected.as_slice()
-    );
+    let rows = engine.start(rows).rows(groups)?;
+    assert_eq!(rows.len(), groups.len());
+    for (rows, chunk) in rows.iter().zip(chunks) {
+        let expected = kept(&[*chunk]);
+        assert_eq!(rows.count, expected.len());
+        let values = rows.columns[0].as_primitive::<Int64Type>().values();
+        assert_eq!(values, expected.as_slice());
+    }
     Ok(())
 }
 
@@ -246,16 +248,18 @@ fn every_call_fails_once() {
 fn rows_outlive_their_engine() {
     let Some(device) = device() else { return };
     let engine = engine_on(&device);
-    let groups = [group(load(&engine, 5).unwrap())];
+    let groups = [5, 6].map(|number| group(load(&engine, number).unwrap()));
     let rows = pipeline(Output::Rows(vec![Expr::Column(0)]));
-    let (_, arrays) = engine.start(rows).rows(&groups).unwrap();
+    let mut rows = engine.start(rows).rows(&groups).unwrap();
     drop((groups, engine));
     assert_eq!(device.allocated_bytes(), 0);
-    assert_eq!(
-        arrays[0].as_primitive::<Int64Type>().values(),
-        kept(&[5]).as_slice()
-    );
-    assert_eq!(arrays[0].null_count(), 0);
-    drop(arrays);
+    // those of one row group outlive those of another
+    for chunk in [6, 5] {
+        let columns = rows.pop().unwrap().columns;
+        let values = columns[0].as_primitive::<Int64Type>().values();
+        assert_eq!(values, kept(&[chunk]).as_slice());
+        assert_eq!(columns[0].null_count(), 0);
+    }
+    assert!(rows.is_empty());
     assert_nothing_left(&device, "after results");
 }

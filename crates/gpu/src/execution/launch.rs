@@ -1,0 +1,222 @@
+//! One launch of a kernel: what is sent, where the kernel writes, what comes back.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use arrow::datatypes::DataType;
+use vectile_encodings::VECTOR_LEN;
+use vectile_encodings::layout::alp_integers;
+
+use super::{Execution, Prepared};
+use crate::codegen::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS};
+use crate::driver::{Launch, Mark, Stream};
+use crate::engine::{Group, Lane};
+use crate::error::Result;
+use crate::ir::Pipeline;
+use crate::memory::Piece;
+use crate::shape::{SCALES, Shape};
+
+/// Words for the device. Places in them are counted from their start.
+#[derive(Default)]
+pub(super) struct Parameters {
+    pub bytes: Vec<u8>,
+}
+
+impl Parameters {
+    /// The place of what is added next.
+    pub fn place(&mut self) -> u64 {
+        self.bytes.resize(self.bytes.len().next_multiple_of(16), 0);
+        self.bytes.len() as u64
+    }
+
+    fn word(&mut self, word: u64) {
+        self.bytes.extend(word.to_le_bytes());
+    }
+}
+
+/// Memory of the device that a launch wants for itself. The next launch overwrites it.
+#[derive(Default)]
+pub(super) struct Wanted {
+    /// Words to send along.
+    pub words: Vec<u64>,
+    /// Bytes with any contents.
+    pub bytes: usize,
+}
+
+/// The addresses of [`Wanted`].
+pub(super) struct Got {
+    pub words: u64,
+    pub bytes: u64,
+}
+
+/// Where a kernel writes, and what of it comes back.
+#[derive(Default)]
+pub(super) struct Outputs {
+    pub out: u64,
+    pub masks: u64,
+    pub counts: u64,
+    /// Address and bytes of what to fill with zeros before.
+    pub clear: Option<(u64, usize)>,
+    /// Address and bytes of what to copy back.
+    pub back: (u64, usize),
+}
+
+impl Execution {
+    /// Launches a kernel over some of the groups, and copies back what `outputs` says: the start of
+    /// the piece. When it returns, whether or not with an error, nothing is under way on the lane.
+    pub(super) fn run(
+        &mut self,
+        prepared: &Prepared,
+        groups: &[&Group],
+        part: Range<usize>,
+        lane: &mut Lane,
+        wanted: Wanted,
+        outputs: impl FnOnce(Got) -> Outputs,
+    ) -> Result<Piece> {
+        // places first: addresses follow from the memory that they need
+        let slots = GROUP_WORDS + self.pipeline.columns.len() + prepared.answers.len();
+        let mut parameters = Parameters::default();
+        let groups_at = parameters.place();
+        parameters.bytes.resize(part.len() * slots * 8, 0);
+        let mut scales_at = vec![];
+        for argument in &prepared.generated.arguments {
+            if let Argument::Scales { column, low, high } = argument {
+                scales_at.push(parameters.place());
+                scales(
+                    &mut parameters,
+                    &self.pipeline,
+                    groups,
+                    *column,
+                    *low,
+                    *high,
+                )?;
+            }
+        }
+        let answers = prepared.answers.iter();
+        let tables_at: Vec<Vec<u64>> = answers
+            .map(|answers| answers.place(part.clone(), &mut parameters))
+            .collect();
+        let words_at = parameters.place();
+        wanted.words.iter().for_each(|word| parameters.word(*word));
+        let bytes_at = parameters.place().next_multiple_of(256);
+        let scratch = lane.scratch(&self.engine, bytes_at as usize + wanted.bytes)?;
+        let outputs = outputs(Got {
+            words: scratch + words_at,
+            bytes: scratch + bytes_at,
+        });
+
+        let unit = match prepared.generated.by_slot {
+            true => VECTOR_LEN * SLOT_VECTORS,
+            false => VECTOR_LEN,
+        };
+        let (mut first, mut first_row) = (0u64, 0u64);
+        let mut words = Vec::with_capacity(part.len() * slots);
+        for index in part.clone() {
+            let group = groups[index];
+            words.extend([first, group.rows as u64, first_row]);
+            for column in &group.columns {
+                words.push(column.address());
+                self.statistics.bytes_scanned += column.bytes() as u64;
+            }
+            for (answers, places) in prepared.answers.iter().zip(&tables_at) {
+                words.push(answers.word(index, places, scratch));
+            }
+            first += group.rows.div_ceil(unit) as u64;
+            first_row += group.rows as u64;
+        }
+        let table = parameters.bytes.as_chunks_mut::<8>().0.iter_mut();
+        table
+            .zip(words)
+            .for_each(|(to, word)| *to = word.to_le_bytes());
+
+        let mut args = vec![
+            first,
+            scratch + groups_at,
+            part.len() as u64,
+            outputs.out,
+            outputs.masks,
+            outputs.counts,
+        ];
+        debug_assert_eq!(args.len(), FIXED_ARGUMENTS);
+        let mut scales_at = scales_at.into_iter();
+        for argument in &prepared.generated.arguments {
+            args.push(match argument {
+                Argument::Word(word) => *word,
+                Argument::Scales { .. } => scratch + scales_at.next().unwrap_or(0),
+            });
+        }
+        let launch = Launch {
+            grid: prepared.grid,
+            block: prepared.generated.threads,
+            shared: prepared.generated.shared,
+            args: &args,
+        };
+
+        // arrays keep what comes back: without a copy, and without new pages from the system
+        let (from, len) = outputs.back;
+        let mut back = self.engine.host_pool().take(len)?;
+        let to = back.as_mut_slice().as_mut_ptr();
+        let sent = parameters.bytes.len();
+        let staging = lane.staging(&self.engine, sent)?;
+        staging[..sent].copy_from_slice(&parameters.bytes);
+        let pinned = staging.as_ptr();
+        let chunks = groups[part].iter().flat_map(|group| &group.columns);
+        let enqueue = |stream: &mut dyn Stream| -> Result<(Mark, Mark)> {
+            self.engine.wait_for(stream, chunks)?;
+            // SAFETY: scratch, staging and the piece are as long as asked for; they, what `outputs`
+            // names and the chunks in `groups` live until the stream is done, which is waited for
+            // below. The kernel was generated for these arguments: columns of these shapes, tables
+            // and outputs of these sizes.
+            unsafe {
+                stream.copy_in(scratch, pinned, sent)?;
+                if let Some((address, bytes)) = outputs.clear {
+                    stream.fill(address, 0, bytes)?;
+                }
+                let start = stream.mark()?;
+                stream.launch(prepared.kernel.as_ref(), launch)?;
+                let end = stream.mark()?;
+                stream.copy_out(to, from, len)?;
+                Ok((start, end))
+            }
+        };
+        let enqueued = enqueue(lane.stream.as_mut());
+        // after an error, too: memory goes back to its pools, which hand it out again
+        let done = lane.stream.synchronize();
+        let (start, end) = enqueued?;
+        done?;
+        let time = lane.stream.elapsed(&start, &end)?;
+        self.statistics.kernel += Duration::from_secs_f64((time / 1e3).max(0.0));
+        self.statistics.launches += 1;
+        self.statistics.bytes_returned += len as u64;
+        Ok(back)
+    }
+}
+
+/// Appends the range of integers for each scale.
+fn scales(
+    parameters: &mut Parameters,
+    pipeline: &Pipeline,
+    groups: &[&Group],
+    column: usize,
+    low: i64,
+    high: i64,
+) -> Result<()> {
+    let single = pipeline.columns[column] == DataType::Float32;
+    let mut used = Shape::default();
+    for group in groups {
+        let scales = &group.columns[column].shape().scales;
+        scales.iter().for_each(|scale| used.scale(*scale));
+    }
+    let mut table = vec![(1i64, 0i64); SCALES];
+    for scale in used.scales {
+        let (exponent, factor) = ((scale / 19) as u8, (scale % 19) as u8);
+        if let Some(range) = alp_integers(single, exponent, factor, low, high)? {
+            table[usize::from(scale)] = range;
+        }
+    }
+    for (first, last) in table {
+        parameters.word(first as u64);
+        parameters.word(last as u64);
+    }
+    Ok(())
+}

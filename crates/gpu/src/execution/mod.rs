@@ -1,0 +1,180 @@
+//! A pipeline under way: kernels for the chunks at hand, launches, results.
+//!
+//! [`prepare`](Execution::prepare) makes a kernel for some row groups, [`launch`] runs it over a part
+//! of them; [`totals`] and [`rows`] make results of what comes back.
+
+mod answers;
+mod launch;
+mod rows;
+mod totals;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vectile_encodings::VECTOR_LEN;
+
+use crate::codegen::{Generated, SLOT_VECTORS, Task, generate};
+use crate::driver::Kernel;
+use crate::engine::{Engine, Group};
+use crate::error::{Error, Result};
+use crate::ir::Pipeline;
+use crate::shape::Shape;
+use answers::Answers;
+use totals::Part;
+
+pub use rows::Rows;
+
+/// Vectors that one warp may take in a launch: a thread then sees at most 2^20 rows, which is what
+/// accumulators are made for.
+const VECTORS_PER_WARP: usize = 1 << 15;
+
+/// Where the time of an execution went, and what it moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statistics {
+    /// Generating code, and finding or compiling kernels.
+    pub compile: Duration,
+    /// Kernels that had to be compiled: in memory and on disk there was none.
+    pub kernels_compiled: usize,
+    /// Launches of generated kernels.
+    pub launches: usize,
+    /// Kernels at work, by the device's clock.
+    pub kernel: Duration,
+    /// Bytes of column chunks that kernels had before them.
+    pub bytes_scanned: u64,
+    /// Bytes copied back.
+    pub bytes_returned: u64,
+}
+
+/// A pipeline under way. Calls block: not for an async runtime's threads.
+#[derive(Debug)]
+pub struct Execution {
+    engine: Arc<Engine>,
+    pipeline: Arc<Pipeline>,
+    results: Vec<Part>,
+    statistics: Statistics,
+}
+
+/// What a launch needs beside its groups.
+struct Prepared {
+    generated: Generated,
+    kernel: Arc<dyn Kernel>,
+    grid: u32,
+    /// For each code test, what a group's word says.
+    answers: Vec<Answers>,
+}
+
+impl Execution {
+    pub(crate) fn new(engine: Arc<Engine>, pipeline: Arc<Pipeline>) -> Self {
+        Self {
+            engine,
+            pipeline,
+            results: vec![],
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// Makes a kernel for these groups.
+    fn prepare(&mut self, groups: &[&Group], task: Task) -> Result<Prepared> {
+        let start = Instant::now();
+        let shapes = shapes_of(&self.pipeline, groups)?;
+        let mut generated = generate(&self.pipeline, &shapes, &[], task)?;
+        let mut answers = vec![];
+        for test in &generated.code_tests {
+            answers.push(Answers::of(test, groups)?);
+        }
+        let ranges: Vec<bool> = answers.iter().map(Answers::are_ranges).collect();
+        if ranges.contains(&false) {
+            generated = generate(&self.pipeline, &shapes, &ranges, task)?;
+            let mixed = answers.iter_mut().filter(|answers| !answers.are_ranges());
+            mixed.for_each(Answers::make_bits);
+        }
+        let (kernel, compiled) = self.engine.kernel(&generated)?;
+        self.statistics.compile += start.elapsed();
+        self.statistics.kernels_compiled += usize::from(compiled);
+        let device = self.engine.device();
+        let resident = kernel
+            .resident_blocks(generated.threads, generated.shared)
+            .max(1);
+        // no more blocks than vectors keep busy: each block's results have to be combined
+        let work = match generated.by_slot {
+            true => slots_of(groups),
+            false => vectors_of(groups),
+        };
+        let busy = work.div_ceil(generated.threads as usize / 32).max(1);
+        let grid =
+            (device.multiprocessors.max(1) * resident).min(busy.try_into().unwrap_or(u32::MAX));
+        Ok(Prepared {
+            generated,
+            kernel,
+            grid,
+            answers,
+        })
+    }
+}
+
+impl Prepared {
+    fn warps(&self) -> usize {
+        self.grid as usize * self.generated.threads as usize / 32
+    }
+}
+
+/// Row groups with rows.
+fn present(groups: &[Group]) -> Vec<&Group> {
+    groups.iter().filter(|group| group.rows > 0).collect()
+}
+
+/// Slots of row groups, whose vectors are summed by themselves.
+fn slots_of(groups: &[&Group]) -> usize {
+    let slots = |group: &&Group| group.rows.div_ceil(VECTOR_LEN * SLOT_VECTORS);
+    groups.iter().map(slots).sum()
+}
+
+fn vectors_of(groups: &[&Group]) -> usize {
+    groups.iter().map(|g| g.rows.div_ceil(VECTOR_LEN)).sum()
+}
+
+/// Runs of groups of at most `most` vectors together.
+fn parts(groups: &[&Group], most: usize) -> Vec<Range<usize>> {
+    let (mut parts, mut start, mut vectors) = (vec![], 0, 0);
+    for (index, group) in groups.iter().enumerate() {
+        let own = group.rows.div_ceil(VECTOR_LEN);
+        if vectors + own > most && index > start {
+            parts.push(start..index);
+            (start, vectors) = (index, 0);
+        }
+        vectors += own;
+    }
+    if start < groups.len() {
+        parts.push(start..groups.len());
+    }
+    parts
+}
+
+/// What occurs in each column.
+fn shapes_of(pipeline: &Pipeline, groups: &[&Group]) -> Result<Vec<Shape>> {
+    let mut shapes: Vec<Shape> = vec![Shape::default(); pipeline.columns.len()];
+    for group in groups {
+        if group.columns.len() != shapes.len() {
+            let reason = format!(
+                "{} columns where {} belong",
+                group.columns.len(),
+                shapes.len()
+            );
+            return Err(Error::Unsupported(reason));
+        }
+        for (shape, column) in shapes.iter_mut().zip(&group.columns) {
+            if column.rows() != group.rows {
+                let reason = format!("a column of {} rows, of {}", column.rows(), group.rows);
+                return Err(Error::Unsupported(reason));
+            }
+            shape.merge(column.shape());
+        }
+    }
+    Ok(shapes)
+}

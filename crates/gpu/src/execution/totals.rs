@@ -1,0 +1,173 @@
+//! Aggregates: accumulators come back, one for each warp or slot, and are combined here.
+
+use std::ops::Range;
+
+use super::launch::{Outputs, Wanted};
+use super::{Execution, Prepared, VECTORS_PER_WARP, parts, present, slots_of};
+use crate::codegen::{Fold, Task};
+use crate::engine::{Group, Lane};
+use crate::error::Result;
+use crate::exact::ExactSum;
+use crate::ir::{Number, Total, Type};
+
+/// An aggregate so far.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    count: u64,
+    value: Option<Folded>,
+}
+
+/// What accumulators came to.
+#[derive(Clone, Debug)]
+enum Folded {
+    Int(i128),
+    /// An extreme.
+    Float(f64),
+    Sum(Box<ExactSum>),
+}
+
+impl Folded {
+    fn number(&self) -> Number {
+        match self {
+            Self::Int(value) => Number::Int(*value),
+            Self::Float(value) => Number::Float(*value),
+            Self::Sum(sum) => Number::Float(sum.value()),
+        }
+    }
+}
+
+impl Execution {
+    /// Aggregates more row groups, for [`Output::Aggregates`](crate::ir::Output::Aggregates).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] with a reason, if there is no kernel for this pipeline over these
+    /// chunks; those of the driver.
+    pub fn aggregate(&mut self, groups: &[Group]) -> Result<()> {
+        let groups = present(groups);
+        if groups.is_empty() {
+            return Ok(());
+        }
+        let prepared = self.prepare(&groups, Task::Totals)?;
+        let mut lane = self.engine.lane()?;
+        for part in parts(&groups, prepared.warps() * VECTORS_PER_WARP) {
+            self.totals_of(&prepared, &groups, part, &mut lane)?;
+        }
+        self.engine.give_back(lane);
+        Ok(())
+    }
+
+    fn totals_of(
+        &mut self,
+        prepared: &Prepared,
+        groups: &[&Group],
+        part: Range<usize>,
+        lane: &mut Lane,
+    ) -> Result<()> {
+        let accumulators = &prepared.generated.accumulators;
+        let results = match prepared.generated.by_slot {
+            true => slots_of(&groups[part.clone()]),
+            false => prepared.warps(),
+        };
+        let out_bytes = results * accumulators.len() * 16;
+        let wanted = Wanted {
+            bytes: out_bytes,
+            ..Wanted::default()
+        };
+        let back = self.run(prepared, groups, part, lane, wanted, |got| Outputs {
+            out: got.bytes,
+            back: (got.bytes, out_bytes),
+            ..Outputs::default()
+        })?;
+        let (words, _) = back.as_slice()[..out_bytes].as_chunks::<16>();
+        let folded: Vec<Folded> = accumulators
+            .iter()
+            .enumerate()
+            .map(|(i, fold)| fold_words(*fold, words.iter().skip(i).step_by(accumulators.len())))
+            .collect();
+        for (index, result) in prepared.generated.results.iter().enumerate() {
+            let count = match folded.get(result.count) {
+                Some(Folded::Int(count)) => *count as u64,
+                _ => 0,
+            };
+            let value = match (result.value, count) {
+                (None, _) => Some(Folded::Int(i128::from(count))),
+                (Some(_), 0) => None,
+                (Some(at), _) => folded.get(at).map(|folded| match (result.key, folded) {
+                    (Some(of), Folded::Int(key)) => Folded::Float(float_of(*key, of)),
+                    _ => folded.clone(),
+                }),
+            };
+            let fold = result.value.and_then(|at| accumulators.get(at)).copied();
+            let new = Part { count, value };
+            match self.results.get_mut(index) {
+                Some(old) => old.combine(new, fold.unwrap_or(Fold::Count)),
+                None => self.results.push(new),
+            }
+        }
+        Ok(())
+    }
+
+    /// The results so far, one for each aggregate; none if no row group was aggregated.
+    pub fn totals(&self) -> Vec<Total> {
+        let total = |part: &Part| Total {
+            count: part.count,
+            value: part.value.as_ref().map(Folded::number),
+        };
+        self.results.iter().map(total).collect()
+    }
+}
+
+impl Part {
+    fn combine(&mut self, other: Self, fold: Fold) {
+        use Folded::{Float, Int, Sum};
+        self.count += other.count;
+        self.value = match (self.value.take(), other.value) {
+            (Some(Int(a)), Some(Int(b))) => Some(Int(match fold {
+                Fold::Min => a.min(b),
+                Fold::Max => a.max(b),
+                Fold::Count | Fold::SumInt | Fold::SumFloat => a.wrapping_add(b),
+            })),
+            (Some(Float(a)), Some(Float(b))) => Some(Float(match fold {
+                Fold::Min if b.total_cmp(&a).is_lt() => b,
+                Fold::Max if b.total_cmp(&a).is_gt() => b,
+                _ => a,
+            })),
+            (Some(Sum(mut a)), Some(Sum(b))) => {
+                a.merge(&b);
+                Some(Sum(a))
+            }
+            (a, b) => a.or(b),
+        };
+    }
+}
+
+fn fold_words<'a>(fold: Fold, words: impl Iterator<Item = &'a [u8; 16]>) -> Folded {
+    let ints = words.map(|word| i128::from_le_bytes(*word));
+    match fold {
+        Fold::Count | Fold::SumInt => Folded::Int(ints.fold(0, i128::wrapping_add)),
+        Fold::SumFloat => {
+            let mut sum = Box::<ExactSum>::default();
+            ints.for_each(|word| sum.add(f64::from_bits(word as u64)));
+            Folded::Sum(sum)
+        }
+        Fold::Min => Folded::Int(ints.min().unwrap_or(0)),
+        Fold::Max => Folded::Int(ints.max().unwrap_or(0)),
+    }
+}
+
+/// The float with that place in the total order.
+fn float_of(key: i128, of: Type) -> f64 {
+    match of {
+        Type::F32 => {
+            let key = key as i32;
+            f64::from(f32::from_bits(
+                (key ^ ((key >> 31) as u32 >> 1) as i32) as u32,
+            ))
+        }
+        _ => {
+            let key = key as i64;
+            f64::from_bits((key ^ ((key >> 63) as u64 >> 1) as i64) as u64)
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What the engine asks of a driver, seen by one that watches.
+
+use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, StringArray};
+use vectile_cpu_device::CpuDevice;
+use vectile_encodings::{Encoding, Predicate};
+use vectile_gpu::ir::{Expr, Filter, Output, ValueTest};
+use vectile_gpu::{Compiled, DeviceInfo, Driver, Engine, Kernel, Launch, Mark, Result, Stream};
+
+use crate::support::{Input, device, input, start, table};
+
+/// A driver that notes what its streams do.
+#[derive(Debug)]
+struct Watched {
+    device: Arc<CpuDevice>,
+    seen: Arc<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// Streams with work that nobody has waited for.
+    busy: AtomicUsize,
+    /// Bytes of each copy to the device.
+    copies: Mutex<Vec<usize>>,
+}
+
+struct WatchedStream {
+    stream: Box<dyn Stream>,
+    seen: Arc<Seen>,
+    busy: bool,
+}
+
+impl WatchedStream {
+    fn set_busy(&mut self, busy: bool) {
+        match (self.busy, busy) {
+            (false, true) => self.seen.busy.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.seen.busy.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        self.busy = busy;
+    }
+}
+
+impl Stream for WatchedStream {
+    unsafe fn copy_in(&mut self, to: u64, from: *const u8, bytes: usize) -> Result<()> {
+        self.set_busy(true);
+        self.seen.copies.lock().unwrap().push(bytes);
+        // SAFETY: as the caller promises.
+        unsafe { self.stream.copy_in(to, from, bytes) }
+    }
+
+    unsafe fn copy_out(&mut self, to: *mut u8, from: u64, bytes: usize) -> Result<()> {
+        self.set_busy(true);
+        // SAFETY: as the caller promises.
+        unsafe { self.stream.copy_out(to, from, bytes) }
+    }
+
+    unsafe fn fill(&mut self, to: u64, byte: u8, bytes: usize) -> Result<()> {
+        self.set_busy(true);
+        // SAFETY: as the caller promises.
+        unsafe { self.stream.fill(to, byte, bytes) }
+    }
+
+    unsafe fn launch(&mut self, kernel: &dyn Kernel, launch: Launch<'_>) -> Result<()> {
+        self.set_busy(true);
+        // SAFETY: as the caller promises.
+        unsafe { self.stream.launch(kernel, launch) }
+    }
+
+    fn mark(&mut self) -> Result<Mark> {
+        self.stream.mark()
+    }
+
+    fn wait(&mut self, mark: &Mark) -> Result<()> {
+        self.stream.wait(mark)
+    }
+
+    fn synchronize(&mut self) -> Result<()> {
+        self.set_busy(false);
+        self.stream.synchronize()
+    }
+
+    fn elapsed(&mut self, from: &Mark, to: &Mark) -> Result<f64> {
+        self.stream.elapsed(from, to)
+    }
+}
+
+impl Driver for Watched {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    fn free_memory(&self) -> Result<u64> {
+        self.device.free_memory()
+    }
+
+    fn compile(&self, source: &str, name: &str) -> Result<Compiled> {
+        self.device.compile(source, name)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64> {
+        self.device.allocate(bytes)
+    }
+
+    unsafe fn free(&self, address: u64) {
+        // SAFETY: as the caller promises.
+        unsafe { self.device.free(address) }
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Result<*mut u8> {
+        self.device.allocate_host(bytes)
+    }
+
+    unsafe fn free_host(&self, address: *mut u8) {
+        // SAFETY: as the caller promises.
+        unsafe { self.device.free_host(address) }
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>> {
+        Ok(Box::new(WatchedStream {
+            stream: self.device.stream()?,
+            seen: Arc::clone(&self.seen),
+            busy: false,
+        }))
+    }
+}
+
+fn watched() -> Option<(Arc<CpuDevice>, Arc<Seen>, Arc<Engine>)> {
+    let (device, seen) = (device()?, Arc::new(Seen::default()));
+    let engine = Engine::new(Arc::new(Watched {
+        device: Arc::clone(&device),
+        seen: Arc::clone(&seen),
+    }));
+    Some((device, seen, engine))
+}
+
+/// After an error nothing is under way that uses memory which others may get.
+#[test]
+fn errors_leave_nothing_under_way() {
+    let Some((device, seen, engine)) = watched() else {
+        return;
+    };
+    let inputs = [input(
+        Int64Array::from_iter_values(0..5000),
+        Some(Encoding::Ffor),
+    )];
+    let groups = table(&engine, &inputs, 2000);
+    engine.settle().unwrap();
+    let low: ArrayRef = Arc::new(Int64Array::from(vec![1000]));
+    let filter = Filter::Column(
+        0,
+        Predicate::Range {
+            low: Bound::Included(low),
+            high: Bound::Unbounded,
+            negated: false,
+        },
+    );
+    let mut failures = 0;
+    for call in 1.. {
+        let output = Output::Rows(vec![Expr::Column(0)]);
+        let mut execution = start(&engine, &inputs, filter.clone(), output);
+        device.fail_after(call);
+        let result = execution.rows(&groups);
+        let pending = device.fault_pending();
+        device.fail_after(0);
+        assert_eq!(seen.busy.load(Ordering::Relaxed), 0, "call {call}");
+        failures += usize::from(result.is_err());
+        if pending {
+            break;
+        }
+    }
+    assert!(failures > 8, "{failures} failures");
+}
+
+/// Row groups with the same dictionary have one table of passing codes between them.
+#[test]
+fn a_dictionary_is_asked_once() {
+    const ENTRIES: usize = 1000;
+    const ROWS: usize = 4 * ENTRIES;
+    let Some((_, seen, engine)) = watched() else {
+        return;
+    };
+    let words = (0..8 * ROWS).map(|row| format!("word {:04}", row * 7 % ENTRIES));
+    let words = StringArray::from_iter_values(words);
+    let inputs = [Input {
+        array: Arc::new(words),
+        pin: Some(Encoding::Dict),
+    }];
+    let groups = table(&engine, &inputs, ROWS);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let passes = |word: Option<&str>| word.map(|word| word.ends_with(['1', '4', '7']));
+    let test = ValueTest(Arc::new(move |entries: &ArrayRef| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(entries
+            .as_string::<i32>()
+            .iter()
+            .map(passes)
+            .collect::<BooleanArray>())
+    }));
+    let sent = |groups: &[vectile_gpu::Group]| {
+        asked.store(0, Ordering::Relaxed);
+        seen.copies.lock().unwrap().clear();
+        let filter = Filter::Values(0, test.clone());
+        let mut execution = start(&engine, &inputs, filter, Output::Selection);
+        let selected = execution.select(groups).unwrap();
+        let rows: usize = selected.iter().map(|selection| selection.count()).sum();
+        assert_eq!(rows, groups.len() * ROWS * 3 / 10);
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        seen.copies.lock().unwrap().iter().sum::<usize>()
+    };
+    let (one, all) = (sent(&groups[..1]), sent(&groups));
+    assert!(
+        all - one < 7 * ENTRIES / 8,
+        "{one} bytes, and {all} for eight"
+    );
+}
