@@ -74,7 +74,7 @@ fn selected(bench: &mut Bench, random: &mut Random) -> Result<()> {
         for _ in 0..7 {
             let start = Instant::now();
             let mut execution = bench.engine.start(Arc::clone(&pipeline));
-            rows = execution.rows(&groups)?.0;
+            rows = execution.rows(&groups)?.iter().map(|rows| rows.count).sum();
             times.push(start.elapsed().as_secs_f64() * 1e3);
             kernels.push(execution.statistics().kernel.as_secs_f64() * 1e3);
             bytes = execution.statistics().bytes_returned;

@@ -16,7 +16,7 @@ struct Header {
 };
 
 // A vector. `line` is where its packed words are, in units of 128 bytes from the start of the chunk; of
-// runs, the place of their block. `scale` is that of ALP, or the number of runs.
+// runs, the place of their block.
 struct Vector {
     u32 line;
     u8 width, flags;

@@ -13,6 +13,8 @@ template <u32 WIDTH> DEVICE u32 low_bits(u32 x) {
     else return x & ((1u << WIDTH) - 1);
 }
 
+// x * power, as a multiplication: half of the work of extracting then falls to the units for it, which
+// have nothing else to do.
 DEVICE u32 to_top(u32 x, u32 power) {
 #ifdef CUCPU
     return x * power;

@@ -152,7 +152,7 @@ template <class S> DEVICE void delta_to_tile(const Cursor& c, typename S::Entry*
 struct Runs {
     const u32* starts;
     const u8* values;
-    u32 count, value_bytes;
+    u32 value_bytes;
     u64 base;
     DEVICE u64 value(u32 run) const {
         switch (value_bytes) {
@@ -167,19 +167,19 @@ struct Runs {
 
 DEVICE Runs runs_of(const Cursor& c) {
     const u8* block = c.at(c.line);
-    return Runs{(const u32*)block, block + 128, c.scale, c.width, c.base<u64>()};
+    return Runs{(const u32*)block, block + 128, c.width, c.base<u64>()};
 }
 
-// Which runs have a value in first..=first + span: bit i of lane l is run 32 * l + i. Bits of no run are
-// arbitrary.
-template <class V, class E> DEVICE u32 values_in(const Runs& runs, E first, E span) {
+// Which of `count` runs have a value in first..=first + span: bit i of lane l is run 32 * l + i. Bits of
+// no run are arbitrary.
+template <class V, class E> DEVICE u32 values_in(const Runs& runs, u32 count, E first, E span) {
     // images go on behind the last run
     const V* values = (const V*)runs.values + lane_id();
     const u32 in = __ballot_sync(ALL, (E)(__ldg(values) - first) <= span);
     u32 mask = in;
     // four loads at a time
 #pragma unroll 1
-    for (u32 run = 32; run < runs.count; run += 128) {
+    for (u32 run = 32; run < count; run += 128) {
         V value[4];
 #pragma unroll
         for (u32 k = 0; k < 4; k++) value[k] = __ldg(values + run + k * 32);
@@ -195,24 +195,27 @@ template <class V, class E> DEVICE u32 values_in(const Runs& runs, E first, E sp
 // Which rows are in runs whose entry lies in low..=high.
 template <class E> DEVICE u32 runs_in(const Cursor& c, E low, E high) {
     const Runs runs = runs_of(c);
-    const E base = c.base<E>(), most = runs.value_bytes == 0 ? 0 : (E)~(E)0 >> (sizeof(E) - runs.value_bytes) * 8 % (sizeof(E) * 8);
+    const E base = c.base<E>();
+    const u32 unused_bits = (sizeof(E) - runs.value_bytes) * 8;
+    const E most = runs.value_bytes == 0 ? 0 : (E)~(E)0 >> unused_bits % (sizeof(E) * 8);
     const E first = low <= base ? 0 : low - base;
     if (high < base || first > most) return 0;
     E last = high - base;
     last = last < most ? last : most;
     if (first == 0 && last == most) return ALL;
     const u32 starts = __ldg(runs.starts + lane_id());
+    const u32 before = sum_before((u32)__popc(starts));
+    const u32 count = __shfl_sync(ALL, before + __popc(starts), 31);
     u32 in;
     switch (runs.value_bytes) {
-        case 1: in = values_in<u8>(runs, first, last - first); break;
-        case 2: in = values_in<u16>(runs, first, last - first); break;
-        case 4: in = values_in<u32>(runs, first, last - first); break;
-        default: in = values_in<E>(runs, first, last - first);
+        case 1: in = values_in<u8>(runs, count, first, last - first); break;
+        case 2: in = values_in<u16>(runs, count, first, last - first); break;
+        case 4: in = values_in<u32>(runs, count, first, last - first); break;
+        default: in = values_in<E>(runs, count, first, last - first);
     }
     // which runs are not as the one before, and of these the ones that start in this lane's 32 rows
     const u32 previous = __shfl_up_sync(ALL, in, 1);
     u32 changes = in ^ (in << 1 | (lane_id() == 0 ? 0 : previous >> 31));
-    const u32 before = sum_before((u32)__popc(starts));
     const u32 low_part = __shfl_sync(ALL, changes, (int)(before / 32));
     const u32 high_part = __shfl_sync(ALL, changes, (int)(before / 32 + 1));
     changes = __funnelshift_r(low_part, high_part, before);

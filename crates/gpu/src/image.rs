@@ -563,7 +563,6 @@ impl Builder {
         let vector = &mut self.vectors[vector];
         vector.line = start;
         vector.width = width as u8;
-        vector.scale = runs.len() as u16;
         vector.base = low;
         Ok(())
     }
