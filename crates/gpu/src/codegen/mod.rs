@@ -1,0 +1,573 @@
+//! Generates the kernel of a pipeline for the chunks at hand.
+//!
+//! ```text
+//! struct C0 { .. };                    what column 0 has: widths, encodings, types
+//! scan(Args a):
+//!   a block takes a run of consecutive vectors, of all row groups together, its warps in turn
+//!   for each vector:
+//!     u32 m = rows that exist          one word a lane: the selection
+//!     m &= ..                          one conjunct after another, on encoded columns
+//!     if no row is left: next vector
+//!     eight rows a lane at a time: decode what expressions need, compute, accumulate
+//!   reduce over the warp, one result a warp
+//! ```
+//!
+//! Integers are computed in the narrowest of 32, 64 and 128 bits that the data allow, by the bounds of
+//! the columns rounded out to powers of two. Constants are arguments, so that another constant is no
+//! other kernel: only how many bits it has matters.
+
+mod bounds;
+mod columns;
+mod expressions;
+mod filters;
+mod outputs;
+
+use std::fmt::Write as _;
+
+use vectile_encodings::Predicate;
+
+use self::bounds::Bounds;
+use self::columns::{columns_by_row, columns_of_expr, columns_of_filter};
+use self::expressions::Value;
+use crate::error::{Error, Result};
+use crate::ir::{Expr, Filter, Output, Pipeline, Type};
+use crate::shape::{Form, SequenceKind, Shape};
+
+/// Warps of a block, where shared memory allows it.
+const WARPS: u32 = 8;
+/// Vectors that are summed by themselves, where the order of additions matters.
+pub(crate) const SLOT_VECTORS: usize = 32;
+/// Bytes of shared memory that a block takes at most: every device has more.
+const SHARED_BYTES: u32 = 64 << 10;
+/// Selected rows of a lane up to which each is looked up by itself, instead of decoding all.
+const SPARSE_ROWS: u32 = 4;
+/// Columns of filters whose vectors are looked up before they are needed.
+const OPEN_AHEAD: usize = 3;
+/// The name of every kernel.
+pub(crate) const NAME: &str = "scan";
+
+const HEADERS: [&str; 6] = [
+    include_str!("../../kernels/base.cuh"),
+    include_str!("../../kernels/column.cuh"),
+    include_str!("../../kernels/packed.cuh"),
+    include_str!("../../kernels/sequence.cuh"),
+    include_str!("../../kernels/values.cuh"),
+    include_str!("../../kernels/scan.cuh"),
+];
+
+/// What a kernel leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Two words for each accumulator and warp.
+    Totals,
+    /// 32 words for each vector, bits in row order, and their number.
+    Masks,
+    /// Values at places that follow from masks and their numbers.
+    Values,
+    /// Values of every row.
+    AllValues,
+}
+
+/// An argument behind the fixed ones.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Argument {
+    /// A word.
+    Word(u64),
+    /// The address of a table: smallest and largest integer of a range for each scale of ALP.
+    Scales { column: usize, low: i64, high: i64 },
+}
+
+/// A test of the entries of a dictionary, answered for each row group: a word of the group.
+#[derive(Clone, Debug)]
+pub(crate) struct CodeTest {
+    pub column: usize,
+    pub test: EntryTest,
+}
+
+/// What is asked of entries.
+#[derive(Clone, Debug)]
+pub(crate) enum EntryTest {
+    Predicate(Predicate),
+    Values(crate::ir::ValueTest),
+}
+
+/// How an accumulator starts and how two are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fold {
+    Count,
+    SumInt,
+    SumFloat,
+    Min,
+    Max,
+}
+
+/// What an aggregate's result is made of: accumulators.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// The number of values.
+    pub count: usize,
+    /// The value, if it is not the number.
+    pub value: Option<usize>,
+    /// Whether a smallest or largest value is a float's place in the total order, and of which type.
+    pub key: Option<Type>,
+}
+
+/// A generated kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Generated {
+    pub source: String,
+    pub arguments: Vec<Argument>,
+    pub code_tests: Vec<CodeTest>,
+    pub accumulators: Vec<Fold>,
+    pub results: Vec<Outcome>,
+    /// Machine type of each output column, and whether it has nulls.
+    pub outputs: Vec<(Type, bool)>,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Whether there is a result for each slot of [`SLOT_VECTORS`] vectors of a row group, instead of
+    /// for each warp: then it does not depend on who computes it.
+    pub by_slot: bool,
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: u32,
+}
+
+/// Arguments with a fixed meaning: vectors, groups, number of groups, output, masks, counts, offsets.
+pub(crate) const FIXED_ARGUMENTS: usize = 6;
+/// Words of a group before its columns: first vector, rows, first row.
+pub(crate) const GROUP_WORDS: usize = 3;
+
+/// Generates the kernel for `task` over columns of these shapes. `ranges` says of each code test
+/// whether its answers are ranges of codes in every group, as far as that is known.
+pub(crate) fn generate(
+    pipeline: &Pipeline,
+    shapes: &[Shape],
+    ranges: &[bool],
+    task: Task,
+) -> Result<Generated> {
+    let mut generator = Generator::new(pipeline, shapes, ranges, task)?;
+    generator.body(task)?;
+    Ok(generator.finish())
+}
+
+/// How the lanes of a warp go through their rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Walk {
+    /// Each its own: nothing is done together.
+    Each,
+    /// All the same row at a time.
+    Together,
+}
+
+struct Generator<'a> {
+    pipeline: &'a Pipeline,
+    shapes: &'a [Shape],
+    ranges: &'a [bool],
+    out: String,
+    /// What comes before the loop, and after it.
+    start: String,
+    end: String,
+    /// What is done once for a row group.
+    group: String,
+    /// Sums of eight rows, and the sums that they belong to.
+    partials: Vec<(String, String)>,
+    temporaries: usize,
+    arguments: Vec<Argument>,
+    code_tests: Vec<CodeTest>,
+    accumulators: Vec<Fold>,
+    results: Vec<Outcome>,
+    outputs: Vec<(Type, bool)>,
+    /// Columns whose cursor is open, whose validity is known, that are prepared for reading by row.
+    chunks: Vec<bool>,
+    open: Vec<bool>,
+    valid: Vec<bool>,
+    prepared: Vec<bool>,
+    /// Columns read by row or by code, of `delta`: each has a tile. Byte of the tile.
+    tiles: Vec<Option<u32>>,
+    shared: u32,
+}
+
+impl<'a> Generator<'a> {
+    fn new(
+        pipeline: &'a Pipeline,
+        shapes: &'a [Shape],
+        ranges: &'a [bool],
+        task: Task,
+    ) -> Result<Self> {
+        let columns = pipeline.columns.len();
+        if shapes.len() != columns {
+            let reason = format!("{} columns where {columns} belong", shapes.len());
+            return Err(Error::Unsupported(reason));
+        }
+        let mut shared = 0;
+        let mut tiles = vec![None; columns];
+        let by_row = columns_by_row(pipeline, task);
+        for (column, shape) in shapes.iter().enumerate() {
+            let is_looked_up = shape.has(Form::Dict) || shape.has(Form::AlpRd);
+            let needs = by_row.contains(&column) || is_looked_up;
+            if shape.has_sequence(SequenceKind::Delta) && needs {
+                tiles[column] = Some(shared);
+                shared += 32 * 33 * if shape.wide_entries { 8 } else { 4 };
+            }
+        }
+        if shared > SHARED_BYTES {
+            let reason = format!("{shared} bytes of shared memory a warp");
+            return Err(Error::Unsupported(reason));
+        }
+        Ok(Self {
+            pipeline,
+            shapes,
+            ranges,
+            out: String::new(),
+            start: String::new(),
+            group: String::new(),
+            partials: vec![],
+            chunks: vec![false; columns],
+            end: String::new(),
+            temporaries: 0,
+            arguments: vec![],
+            code_tests: vec![],
+            accumulators: vec![],
+            results: vec![],
+            outputs: vec![],
+            open: vec![false; columns],
+            valid: vec![false; columns],
+            prepared: vec![false; columns],
+            tiles,
+            shared,
+        })
+    }
+
+    fn finish(self) -> Generated {
+        let mut source = String::new();
+        HEADERS.iter().for_each(|header| source.push_str(header));
+        let words = FIXED_ARGUMENTS + self.arguments.len();
+        let slots = GROUP_WORDS + self.shapes.len() + self.code_tests.len();
+        let _ = writeln!(source, "\nstruct Args {{ u64 word[{words}]; }};");
+        for (column, shape) in self.shapes.iter().enumerate() {
+            let (stored, value, word) = self.types(column);
+            source.push_str(&shape.traits(&format!("C{column}"), stored, value, word));
+        }
+        let shared = self.shared;
+        let mut warps = WARPS;
+        while warps * shared > SHARED_BYTES {
+            warps /= 2;
+        }
+        let threads = warps * 32;
+        let by_slot = self.accumulators.contains(&Fold::SumFloat);
+        let _ = write!(
+            source,
+            r#"
+extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
+    DYN_SHARED(u8, shared);
+    u8* const own = shared + threadIdx.x / 32 * {shared};
+    const u64 warp = (u64)blockIdx.x * {warps} + threadIdx.x / 32;
+"#
+        );
+        let (start, group, body, end) = (&self.start, &self.group, &self.out, &self.end);
+        let vector = format!(
+            "            u32 m = rows - v * 1024 >= 1024 ? ALL : existing(rows - v * 1024);\n{body}"
+        );
+        let _ = if by_slot {
+            write!(
+                source,
+                r#"    // a slot is always summed in the same order, whoever does it
+    for (u64 slot = warp; slot < a.word[0]; slot += (u64)gridDim.x * {warps}) {{
+        const u64* group = group_of((const u64*)a.word[1], (u32)a.word[2], {slots}, slot);
+        const u32 rows = (u32)group[1], vectors = (rows + 1023) / 1024;
+        u32 v = (u32)(slot - group[0]) * {SLOT_VECTORS};
+        const u32 end = vectors - v < {SLOT_VECTORS} ? vectors : v + {SLOT_VECTORS};
+{start}{group}        for (; v < end; v++) {{
+{vector}        }}
+        const u64 result = slot;
+{end}    }}
+}}
+"#
+            )
+        } else {
+            write!(
+                source,
+                r#"    const u64 last = a.word[0] * (blockIdx.x + 1) / gridDim.x;
+    u64 at = a.word[0] * blockIdx.x / gridDim.x + threadIdx.x / 32;
+    const u64* group = group_of((const u64*)a.word[1], (u32)a.word[2], {slots}, at);
+{start}    u32 v = at < last ? (u32)(at - group[0]) : 0;
+    while (at < last) {{
+        const u32 rows = (u32)group[1], vectors = (rows + 1023) / 1024;
+{group}        for (; v < vectors && at < last; v += {warps}, at += {warps}) {{
+{vector}        }}
+        group += {slots};
+        v -= vectors;
+    }}
+    const u64 result = warp;
+{end}}}
+"#
+            )
+        };
+        Generated {
+            source,
+            arguments: self.arguments,
+            code_tests: self.code_tests,
+            accumulators: self.accumulators,
+            results: self.results,
+            outputs: self.outputs,
+            threads,
+            by_slot,
+            shared: shared * warps,
+        }
+    }
+
+    /// Stored, value and word types of a column.
+    fn types(&self, column: usize) -> (&'static str, &'static str, &'static str) {
+        let shape = &self.shapes[column];
+        let of = self.pipeline.columns.get(column).and_then(Type::of);
+        let stored = match of {
+            None | Some(Type::Bool | Type::U8) => "u8",
+            Some(Type::I8) => "i8",
+            Some(Type::I16) => "i16",
+            Some(Type::U16) => "u16",
+            Some(Type::I32) => "i32",
+            Some(Type::U32) => "u32",
+            Some(Type::I64) => "i64",
+            Some(Type::U64) => "u64",
+            Some(Type::I128) => "i128",
+            Some(Type::F32) => "float",
+            Some(Type::F64) => "double",
+        };
+        match of {
+            Some(Type::F32 | Type::F64) => (stored, stored, "i64"),
+            Some(_) => {
+                let value = self.column_bounds(column).name();
+                (stored, value, if shape.is_wide() { "i128" } else { "i64" })
+            }
+            None => (stored, "i32", "i64"),
+        }
+    }
+
+    fn column_bounds(&self, column: usize) -> Bounds {
+        match self.shapes[column].bounds {
+            Some((low, high)) => Bounds::rounded(low, high),
+            None => Bounds(0, 0),
+        }
+    }
+
+    fn line(&mut self, indent: usize, text: impl AsRef<str>) {
+        let indent = if indent == 0 { 0 } else { indent * 4 + 4 };
+        let _ = writeln!(self.out, "{:1$}{2}", "", indent, text.as_ref());
+    }
+
+    fn temporary(&mut self) -> String {
+        self.temporaries += 1;
+        format!("t{}", self.temporaries)
+    }
+
+    fn argument(&mut self, argument: Argument) -> usize {
+        self.arguments.push(argument);
+        FIXED_ARGUMENTS + self.arguments.len() - 1
+    }
+
+    fn integer(&mut self, value: i128, of: &str) -> String {
+        let low = self.argument(Argument::Word(value as u64));
+        match of {
+            "i128" => {
+                let high = self.argument(Argument::Word((value >> 64) as u64));
+                format!("(i128)((u128)a.word[{high}] << 64 | a.word[{low}])")
+            }
+            of => format!("({of})a.word[{low}]"),
+        }
+    }
+
+    // ---- the steps of a vector ----
+
+    fn body(&mut self, task: Task) -> Result<()> {
+        match task {
+            Task::AllValues => {
+                self.line(2, "const u64 first = group[2] + (u64)v * 1024 + lane_id();");
+            }
+            Task::Values => {
+                self.line(
+                    2,
+                    "const u32 selected = __ldg((const u32*)a.word[4] + at * 32 + lane_id());",
+                );
+                self.line(2, "if (!__any_sync(ALL, selected)) continue;");
+                self.line(2, "m = transpose(selected);");
+                self.line(2, "const u64 place = ((const u64*)a.word[5])[at] + sum_before((u32)__popc(selected));");
+            }
+            _ => {
+                let mut columns = vec![];
+                columns_of_filter(&self.pipeline.filter, &mut columns);
+                // a few descriptors ahead: their latencies overlap
+                let mut ahead = columns.into_iter();
+                ahead
+                    .by_ref()
+                    .take(OPEN_AHEAD)
+                    .for_each(|column| self.open(column, 2));
+                let filter = &self.pipeline.filter;
+                let conjuncts: &[Filter] = match filter {
+                    Filter::And(parts) => parts,
+                    Filter::Constant(true) => &[],
+                    other => std::slice::from_ref(other),
+                };
+                for conjunct in conjuncts {
+                    if let Some(column) = ahead.next() {
+                        self.open(column, 2);
+                    }
+                    let mask = self.filter(conjunct)?;
+                    self.line(2, format!("m &= {mask};"));
+                    self.line(2, "if (!__any_sync(ALL, m)) continue;");
+                }
+            }
+        }
+        match (&self.pipeline.output, task) {
+            (_, Task::Masks) => {
+                self.line(2, "const u32 selected = transpose(m);");
+                self.line(2, "((u32*)a.word[4])[at * 32 + lane_id()] = selected;");
+                self.line(
+                    2,
+                    "const u32 count = __reduce_add_sync(ALL, (u32)__popc(m));",
+                );
+                self.line(2, "if (lane_id() == 0) ((u64*)a.word[5])[at] = count;");
+                Ok(())
+            }
+            (Output::Rows(exprs), Task::Values) => self.rows(exprs, false),
+            (Output::Rows(exprs), Task::AllValues) => self.rows(exprs, true),
+            (Output::Aggregates(aggregates), Task::Totals) => self.aggregates(aggregates),
+            _ => Err(Error::Unsupported(
+                "a task that the pipeline does not have".into(),
+            )),
+        }
+    }
+
+    fn open(&mut self, column: usize, indent: usize) {
+        self.chunk(column);
+        if !std::mem::replace(&mut self.open[column], true) {
+            self.line(
+                indent,
+                format!("Cursor c{column} = open<C{column}>(h{column}, v);"),
+            );
+        }
+    }
+
+    fn chunk(&mut self, column: usize) {
+        if !std::mem::replace(&mut self.chunks[column], true) {
+            let slot = GROUP_WORDS + column;
+            let _ = writeln!(
+                self.group,
+                "        const Chunk h{column} = chunk(group[{slot}]);"
+            );
+        }
+    }
+
+    /// Code for the rows of a column that are not null; `None` if all are.
+    fn valid_rows(&mut self, column: usize) -> Option<String> {
+        if !self.shapes[column].nullable() {
+            return None;
+        }
+        self.open(column, 2);
+        if !std::mem::replace(&mut self.valid[column], true) {
+            self.line(2, format!("const u32 v{column} = valid_rows(c{column});"));
+        }
+        Some(format!("v{column}"))
+    }
+
+    fn tile(&self, column: usize) -> String {
+        match self.tiles[column] {
+            Some(at) => format!("own + {at}"),
+            None => "(void*)0".into(),
+        }
+    }
+
+    fn prepare(&mut self, column: usize) {
+        self.open(column, 2);
+        if !std::mem::replace(&mut self.prepared[column], true) {
+            let tile = self.tile(column);
+            self.line(2, format!("prepare<C{column}>(c{column}, {tile});"));
+        }
+    }
+
+    /// Opens a loop over eight rows at a time, decodes the columns of `exprs`, and lets `each` use
+    /// their values in row `r` of the lane.
+    fn by_row(
+        &mut self,
+        exprs: &[Expr],
+        walk: Walk,
+        each: impl FnOnce(&mut Self, &[Value]) -> Result<()>,
+    ) -> Result<()> {
+        let mut columns = vec![];
+        exprs
+            .iter()
+            .for_each(|expr| columns_of_expr(expr, &mut columns));
+        for column in &columns {
+            self.prepare(*column);
+            self.valid_rows(*column);
+        }
+        // what is computed for a row, whichever way rows are walked
+        let before = std::mem::take(&mut self.out);
+        let values = exprs
+            .iter()
+            .map(|expr| self.expr(expr))
+            .collect::<Result<Vec<_>>>()?;
+        each(self, &values)?;
+        let body = std::mem::replace(&mut self.out, before);
+        let partials = std::mem::take(&mut self.partials);
+        let is_sparse = walk == Walk::Each && columns.iter().all(|c| self.shapes[*c].is_direct());
+        if is_sparse {
+            let most = SPARSE_ROWS;
+            self.line(
+                2,
+                format!("if (__reduce_max_sync(ALL, (u32)__popc(m)) <= {most}) {{"),
+            );
+            partials
+                .iter()
+                .for_each(|(partial, _)| self.line(3, format!("i32 {partial} = 0;")));
+            self.line(3, "for (u32 left = m; left; left &= left - 1) {");
+            self.line(4, "const u32 r = __ffs((int)left) - 1, k = 0;");
+            self.line(4, "const bool in = true;");
+            for column in &columns {
+                let (_, value, _) = self.types(*column);
+                self.line(
+                    4,
+                    format!("const {value} x{column}[1] = {{value_at<C{column}>(c{column}, r)}};"),
+                );
+                if self.shapes[*column].nullable() {
+                    self.line(4, format!("const u32 n{column} = v{column} >> r;"));
+                }
+            }
+            self.out.push_str(&body);
+            self.line(3, "}");
+            partials
+                .iter()
+                .for_each(|(partial, sum)| self.line(3, format!("{sum} += {partial};")));
+            self.line(2, "} else");
+        }
+        self.line(2, "for (u32 eighth = 0; eighth < 4; eighth++) {");
+        self.line(3, "const u32 m8 = m >> eighth * 8;");
+        self.line(3, "if (!__any_sync(ALL, m8 & 255)) continue;");
+        for column in &columns {
+            if self.shapes[*column].nullable() {
+                self.line(3, format!("const u32 n{column} = v{column} >> eighth * 8;"));
+            }
+        }
+        for column in &columns {
+            let tile = self.tile(*column);
+            let (_, value, _) = self.types(*column);
+            self.line(3, format!("{value} x{column}[8];"));
+            self.line(
+                3,
+                format!("values_8<C{column}>(c{column}, eighth, {tile}, x{column});"),
+            );
+        }
+        partials
+            .iter()
+            .for_each(|(partial, _)| self.line(3, format!("i32 {partial} = 0;")));
+        self.line(0, "#pragma unroll");
+        self.line(3, "for (u32 k = 0; k < 8; k++) {");
+        self.line(4, "const u32 r = eighth * 8 + k;");
+        self.line(4, "const bool in = m8 >> k & 1;");
+        self.out.push_str(&body);
+        self.line(3, "}");
+        partials
+            .iter()
+            .for_each(|(partial, sum)| self.line(3, format!("{sum} += {partial};")));
+        self.line(2, "}");
+        Ok(())
+    }
+}
