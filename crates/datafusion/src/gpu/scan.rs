@@ -44,6 +44,10 @@ const MAX_WINDOW: usize = 16;
 /// other queries, have windows too.
 const WINDOW_SHARE: u64 = 64;
 
+/// Bytes of selected rows from which on a launch is short beside copying them: no window is to have
+/// more, as far as the one before tells.
+const WINDOW_BYTES: usize = 16 << 20;
+
 /// Row groups that a scan reads and copies at the same time.
 const LOADS: usize = 4;
 
@@ -234,7 +238,8 @@ impl Selector {
             selected => selected?,
         };
         if selected.len() == wanted {
-            let next = before.max(2 * wanted).min(MAX_WINDOW);
+            let bytes = selected.first().map_or(0, |(_, first)| first.memory.size());
+            let next = next_window(before, wanted, bytes);
             self.window.store(next, Ordering::Relaxed);
         }
         Ok(selected)
@@ -327,6 +332,13 @@ impl Selector {
     }
 }
 
+/// How many row groups to take after a window of `taken`, which came to `bytes`, where up to `before`
+/// might have been taken.
+fn next_window(before: usize, taken: usize, bytes: usize) -> usize {
+    let fit = WINDOW_BYTES / (bytes / taken.max(1)).max(1);
+    before.max(2 * taken).min(MAX_WINDOW).min(fit).max(1)
+}
+
 /// The first of `parts`, and the next as long as they fit `memory` with it.
 fn first_within(mut parts: Vec<Part>, memory: u64) -> Vec<Part> {
     let mut bytes = 0;
@@ -354,4 +366,24 @@ fn batch(rows: Rows, schema: &SchemaRef) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows.count));
     let schema = Arc::clone(schema);
     Ok(RecordBatch::try_new_with_options(schema, typed, &options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_grow_as_long_as_results_are_small() {
+        let mut window = 1;
+        let mut windows = Vec::new();
+        for _ in 0..6 {
+            windows.push(window);
+            window = next_window(window, window, 0);
+        }
+        assert_eq!(windows, [1, 2, 4, 8, 16, 16]);
+        // The last window of a file is no reason for smaller ones in the next.
+        assert_eq!(next_window(8, 3, 3 << 10), 8);
+        assert_eq!(next_window(8, 8, 8 * (WINDOW_BYTES / 5)), 5);
+        assert_eq!(next_window(8, 8, 8 * (WINDOW_BYTES * 2)), 1);
+    }
 }
