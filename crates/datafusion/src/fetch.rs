@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::buffer::BooleanBuffer;
-use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::MemoryReservation;
 use object_store::ObjectStore;
@@ -16,7 +15,7 @@ use vectile_file::{Fetch, Metadata, ReadOptions, RowGroupData, read_row_group};
 use crate::conjunct::{Conjunct, Role};
 use crate::error;
 use crate::evaluate::Columns;
-use crate::gpu::{Selected, Selector};
+use crate::gpu::{SelectedRows, Selector};
 use crate::metrics::ScanMetrics;
 use crate::zones::Containers;
 
@@ -89,6 +88,8 @@ pub(crate) struct Group {
     pub(crate) has_survivors: bool,
     /// Covers the encoded bytes in `columns`.
     reservation: MemoryReservation,
+    /// Covers `selected` and `batch`.
+    pub(crate) selected_memory: Option<Arc<MemoryReservation>>,
 }
 
 /// A request for a row group.
@@ -100,8 +101,9 @@ pub(crate) struct Request {
     pub(crate) payload: Vec<usize>,
     /// Covers all of them.
     pub(crate) reservation: MemoryReservation,
-    /// What evaluates the query's filters, and the schema of the scan's batches.
-    pub(crate) gpu: Option<(Arc<Selector>, SchemaRef)>,
+    /// What evaluates the query's filters, and the row groups to ask it for: this one, and those that
+    /// come next.
+    pub(crate) gpu: Option<(Arc<Selector>, Vec<usize>)>,
 }
 
 impl Group {
@@ -129,20 +131,23 @@ impl Group {
             next_vector: 0,
             has_survivors: false,
             reservation,
+            selected_memory: None,
         };
-        if let Some((gpu, schema)) = gpu {
+        if let Some((gpu, window)) = gpu {
             let reservation = group.reservation.new_empty();
-            match gpu.select(row_group, &schema, reservation).await? {
-                Some(Selected::Rows(selection)) => {
-                    conjuncts.retain(|conjunct| conjunct.role != Role::Exact);
-                    group.candidates = selection.count();
-                    group.selected = Some(selection.to_boolean_buffer());
+            if let Some(selected) = gpu.select(window, reservation).await? {
+                group.selected_memory = Some(selected.memory);
+                match selected.rows {
+                    SelectedRows::Which(selection) => {
+                        conjuncts.retain(|conjunct| conjunct.role != Role::Exact);
+                        group.candidates = selection.count();
+                        group.selected = Some(selection.to_boolean_buffer());
+                    }
+                    SelectedRows::Batch(batch) => {
+                        group.candidates = batch.num_rows();
+                        group.batch = Some(batch);
+                    }
                 }
-                Some(Selected::Batch(batch)) => {
-                    group.candidates = batch.num_rows();
-                    group.batch = Some(batch);
-                }
-                None => {}
             }
             file.metrics.rows_filtered.add(rows - group.candidates);
             if group.candidates == 0 {
@@ -167,6 +172,14 @@ impl Group {
         group.vectors = vectors;
         group.conjuncts = conjuncts;
         Ok(Some(group))
+    }
+
+    /// The rows that will come of it, as far as that is known before filters are evaluated.
+    pub(crate) fn sure_rows(&self) -> usize {
+        match self.conjuncts.is_empty() {
+            true => self.candidates,
+            false => 0,
+        }
     }
 
     /// Whether the query's filters are still to be evaluated.

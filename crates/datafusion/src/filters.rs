@@ -148,6 +148,12 @@ impl Filters {
             .any(|conjunct| conjunct.node.stage() != Stage::Encoded)
     }
 
+    /// Whether filters of the query are to be evaluated on rows of the row group.
+    pub(crate) fn is_open(&self, row_group: usize) -> bool {
+        let mut exact = self.exact.iter();
+        exact.any(|conjunct| conjunct.role == Role::Exact && !conjunct.covers(row_group))
+    }
+
     /// Whether a dynamic filter rules the row group out.
     pub(crate) fn exclude_now(&self, row_group: usize) -> bool {
         self.dynamic().any(|conjunct| conjunct.excludes(row_group))

@@ -27,7 +27,7 @@ use crate::conjunct::Role;
 use crate::fetch::ScanFile;
 use crate::filters::Filters;
 use crate::footer::footer;
-use crate::gpu::{GpuMetrics, GpuScan};
+use crate::gpu::GpuPartition;
 use crate::metrics::ScanMetrics;
 use crate::projection::Projection;
 use crate::pruning;
@@ -54,8 +54,8 @@ pub(crate) struct VectileOpener {
     pub(crate) limit: Option<usize>,
     pub(crate) partition: usize,
     pub(crate) metrics: ScanMetrics,
-    /// What the GPU does, and what it counts.
-    pub(crate) gpu: Option<(GpuScan, GpuMetrics)>,
+    /// What the GPU does.
+    pub(crate) gpu: Option<GpuPartition>,
 }
 
 impl FileOpener for VectileOpener {
@@ -109,9 +109,10 @@ impl VectileOpener {
         });
         Ok(Some(ScanParts {
             gpu: match &self.gpu {
-                Some((gpu, metrics)) => {
+                Some(gpu) => {
                     let table = self.table.table_schema();
-                    gpu.open(Arc::clone(&file), &object, table, metrics.clone())?
+                    let (file, schema) = (Arc::clone(&file), projection.schema());
+                    gpu.open(file, &object, table, schema, filters.can_change())?
                 }
                 None => None,
             },

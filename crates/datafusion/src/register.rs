@@ -91,13 +91,16 @@ fn restore_functions(state: &mut SessionState, before: &SessionState) -> Result<
     )
 }
 
+/// Registers a function; gives the one that had its name.
+type Register<F> = fn(&mut SessionState, Arc<F>) -> Result<Option<Arc<F>>>;
+
 /// The functions of one kind.
 fn restore<F>(
     state: &mut SessionState,
     before: &HashMap<String, Arc<F>>,
     functions: fn(&SessionState) -> &HashMap<String, Arc<F>>,
     name_of: fn(&F) -> &str,
-    register: fn(&mut SessionState, Arc<F>) -> Result<Option<Arc<F>>>,
+    register: Register<F>,
 ) -> Result<()> {
     for (name, function) in before {
         let is_same = |now: &Arc<F>| Arc::ptr_eq(now, function);

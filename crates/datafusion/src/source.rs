@@ -35,7 +35,7 @@ use object_store::ObjectStore;
 use vectile_file::ReadOptions;
 
 use crate::filters;
-use crate::gpu::{GpuMetrics, GpuScan};
+use crate::gpu::{GpuMetrics, GpuPartition, GpuScan};
 use crate::metrics::ScanMetrics;
 use crate::opener::VectileOpener;
 use crate::options::VectileOptions;
@@ -161,7 +161,7 @@ impl VectileSource {
             metrics,
             gpu: self.gpu.clone().map(|gpu| {
                 let metrics = GpuMetrics::new(&self.metrics, partition);
-                (gpu, metrics)
+                GpuPartition::new(gpu, metrics)
             }),
         }
     }

@@ -13,8 +13,9 @@
 //!  decode the survivors of the projected columns ──▶ batches
 //! ```
 //!
-//! One row group is scanned while the next is read, so a partition holds two at most. Dropping the
-//! stream aborts the task.
+//! One row group is scanned while the next is read, so a partition holds two at most. A GPU selects
+//! rows of several at once: those of the row groups to come are kept until it is their turn. Dropping
+//! the stream aborts the task.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub(crate) struct Scan {
     finished: bool,
     /// Covers the batch last decoded.
     decoded: MemoryReservation,
+    /// Covers the batch last put out, if the GPU made it.
+    selected_memory: Option<Arc<MemoryReservation>>,
 }
 
 /// What a scan starts from.
@@ -89,6 +92,7 @@ impl Scan {
             group: None,
             finished: false,
             decoded: parts.reservation,
+            selected_memory: None,
         }
     }
 
@@ -116,6 +120,8 @@ impl Scan {
             if !more {
                 self.finished = true;
                 self.prefetch = None;
+                // and with it what it has selected ahead
+                self.gpu = None;
                 self.output.flush()?;
             }
         }
@@ -127,7 +133,7 @@ impl Scan {
         loop {
             let task = match self.prefetch.take() {
                 Some(task) => task,
-                None => match self.start_fetch()? {
+                None => match self.start_fetch(0)? {
                     Some(task) => task,
                     None => return Ok(false),
                 },
@@ -147,25 +153,47 @@ impl Scan {
                 continue;
             }
             self.relower(&mut group)?;
-            if self.wants_more_than(&group) {
-                self.prefetch = self.start_fetch()?;
-            }
+            let sure = group.sure_rows();
             self.group = Some(group);
+            if self.wants_more_than(sure) {
+                self.prefetch = self.start_fetch(sure)?;
+            }
             return Ok(true);
         }
     }
 
-    /// Whether a limit may leave something for the row group after `group`.
-    fn wants_more_than(&self, group: &Group) -> bool {
-        match self.output.remaining() {
-            Some(remaining) => remaining > group.candidates || !group.conjuncts.is_empty(),
-            None => true,
-        }
+    /// Whether the limit leaves something for others than `rows`.
+    fn wants_more_than(&self, rows: usize) -> bool {
+        let remaining = self.output.remaining();
+        remaining.is_none_or(|remaining| remaining > rows)
     }
 
-    /// Starts to read the next row group that zone maps do not rule out. Without the memory for it
-    /// nothing is read ahead; what is needed now is an error.
-    fn start_fetch(&mut self) -> Result<Option<SpawnedTask<Result<Option<Group>>>>> {
+    /// The row groups to ask the GPU for together: `row_group`, which is next, and those after it that
+    /// will be wanted, as far as that can be said now. `sure` rows come before them in any case.
+    fn window(&self, gpu: &Selector, row_group: usize, mut sure: usize) -> Vec<usize> {
+        let most = gpu.window(row_group);
+        let mut window = Vec::with_capacity(most);
+        for &next in &self.queue {
+            if window.len() == most || !self.wants_more_than(sure) {
+                break;
+            }
+            if next != row_group && self.filters.exclude_now(next) {
+                continue;
+            }
+            let is_open = self.filters.is_open(next);
+            if is_open || gpu.projects() {
+                window.push(next);
+            }
+            if !is_open {
+                sure += self.file.metadata.row_group(next).rows;
+            }
+        }
+        window
+    }
+
+    /// Starts to read the next row group that zone maps do not rule out. `sure` rows come before it in
+    /// any case. Without the memory for it nothing is read ahead; what is needed now is an error.
+    fn start_fetch(&mut self, sure: usize) -> Result<Option<SpawnedTask<Result<Option<Group>>>>> {
         while let Some(&row_group) = self.queue.front() {
             self.filters.refresh();
             if self.filters.exclude_now(row_group) {
@@ -174,13 +202,10 @@ impl Scan {
                 continue;
             }
             let conjuncts = self.filters.for_row_group(row_group)?;
-            let gpu = self.gpu.as_ref().filter(|gpu| {
-                let open = conjuncts
-                    .iter()
-                    .any(|conjunct| conjunct.role == Role::Exact);
-                open || gpu.projects()
-            });
-            let gpu = gpu.map(|gpu| (Arc::clone(gpu), Arc::clone(self.projection.schema())));
+            let is_open = self.filters.is_open(row_group);
+            let gpu = self.gpu.as_ref();
+            let gpu = gpu.filter(|gpu| is_open || gpu.projects());
+            let gpu = gpu.map(|gpu| (Arc::clone(gpu), self.window(gpu, row_group, sure)));
             // The GPU says whether there are survivors before anything else is read.
             let expected = conjuncts.is_empty() || self.survivors_expected || gpu.is_some();
             let payload = match expected {
@@ -231,7 +256,6 @@ impl Scan {
         if let Some(remaining) = self.output.remaining() {
             batch = batch.slice(0, remaining.min(batch.num_rows()));
         }
-        self.decoded.try_resize(batch.get_array_memory_size())?;
         self.output.push(batch)?;
         if self.filters.can_change() {
             self.output.flush()?;
@@ -248,6 +272,8 @@ impl Scan {
             return Ok(());
         }
         if let Some(batch) = group.batch.take() {
+            self.selected_memory = group.selected_memory.take();
+            self.decoded.free();
             return self.put_out(batch).await;
         }
         self.relower(&mut group)?;
@@ -289,6 +315,7 @@ impl Scan {
             let batch = self.projection.batch(&group.columns, &rows, survivors)?;
             metrics.rows_decoded.add(survivors);
             self.decoded.try_resize(batch.get_array_memory_size())?;
+            self.selected_memory = None;
             self.output.push(batch)?;
         } else {
             // Nothing to return, so let others run and a cancellation through.

@@ -212,6 +212,11 @@ impl Part {
         }
     }
 
+    /// Bytes of its columns in the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The key of a column's chunk.
     fn key(&self, column: usize) -> ChunkKey {
         ChunkKey {
@@ -257,27 +262,32 @@ pub(crate) struct LookedUp {
 
 /// Looks all of `parts` up at once. Blocks: what is in host memory is copied to the device.
 pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>, metrics: &GpuMetrics) -> LookedUp {
+    let mut looked_up = LookedUp::default();
+    for found in find(engine, parts) {
+        match found.group() {
+            Some(group) => {
+                metrics.bytes_cached.add(found.bytes());
+                looked_up.groups.push(group);
+            }
+            None => looked_up.missing.push(found),
+        }
+    }
+    looked_up
+}
+
+/// What there is of each of `parts`. Blocks as [`look_up`].
+pub(crate) fn find(engine: &Engine, parts: Vec<Part>) -> Vec<Found> {
     let keys = parts.iter().flat_map(|part| {
         let columns = part.file.columns.iter();
         columns.map(|&column| part.key(column))
     });
     let keys: Vec<ChunkKey> = keys.collect();
     let mut columns = engine.lookup_all(&keys).into_iter();
-    let mut looked_up = LookedUp::default();
-    let mut cached = 0;
-    for part in parts {
+    let found = parts.into_iter().map(|part| {
         let columns = columns.by_ref().take(part.file.columns.len()).collect();
-        let found = Found { part, columns };
-        match found.group() {
-            Some(group) => {
-                cached += found.part.bytes as usize;
-                looked_up.groups.push(group);
-            }
-            None => looked_up.missing.push(found),
-        }
-    }
-    metrics.bytes_cached.add(cached);
-    looked_up
+        Found { part, columns }
+    });
+    found.collect()
 }
 
 /// A row group, and its columns that are on the device, in the order of the pipeline.
@@ -294,8 +304,18 @@ pub(crate) struct Loaded {
 }
 
 impl Found {
+    /// Its number in the file.
+    pub(crate) fn row_group(&self) -> usize {
+        self.part.row_group
+    }
+
+    /// Bytes of its columns in the file.
+    pub(crate) fn bytes(&self) -> usize {
+        self.part.bytes as usize
+    }
+
     /// The row group, if all of its columns are on the device.
-    fn group(&self) -> Option<Group> {
+    pub(crate) fn group(&self) -> Option<Group> {
         let columns = self.columns.iter().cloned().collect::<Option<_>>()?;
         Some(Group {
             rows: self.part.rows,

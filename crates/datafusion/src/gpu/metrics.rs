@@ -15,6 +15,8 @@ pub(crate) struct GpuMetrics {
     pub(crate) bytes_sent: Count,
     /// Rows that kernels looked at.
     pub(crate) rows: Count,
+    /// Launches of kernels.
+    launches: Count,
     /// Finding or compiling kernels.
     compile_time: Time,
     /// Copying to the device, added up over copies under way at once; building the images is not
@@ -36,6 +38,7 @@ impl GpuMetrics {
             rows: summary()
                 .with_category(MetricCategory::Rows)
                 .counter("gpu_rows", partition),
+            launches: summary().counter("launches", partition),
             compile_time: summary().subset_time("compile_time", partition),
             copy_time: summary().subset_time("copy_time", partition),
             kernel_time: summary().subset_time("kernel_time", partition),
@@ -46,6 +49,7 @@ impl GpuMetrics {
 
     /// Takes over what the engine measured.
     pub(crate) fn add(&self, statistics: &Statistics) {
+        self.launches.add(statistics.launches);
         self.compile_time.add_duration(statistics.compile);
         self.kernel_time.add_duration(statistics.kernel);
     }

@@ -26,7 +26,7 @@ use vectile_gpu::{Cuda, Engine};
 
 pub(crate) use metrics::GpuMetrics;
 pub(crate) use rule::insert_rule;
-pub(crate) use scan::{GpuScan, Selected, Selector};
+pub(crate) use scan::{GpuPartition, GpuScan, SelectedRows, Selector};
 
 /// Where queries find a GPU: by default the first device of the machine.
 #[derive(Clone)]

@@ -3,26 +3,53 @@
 //! The scan stays what it is: a stream of row groups that follows limits, orders and dynamic
 //! filters. Of a row group it gets the selected rows from here instead of evaluating its filters.
 //! Where the GPU fails it evaluates them after all.
+//!
+//! ```text
+//!  row groups that the stream will want ── a window of them ──▶ on the device, or loaded
+//!                                                                        │
+//!  stream ◀── row group by row group ── selected rows, kept ◀── one run ─┘
+//! ```
+//!
+//! A launch takes about as long for one row group as for several, so rows are selected in windows:
+//! the row group that is asked for, and those that will be next. Windows grow, so that a query which
+//! stops early, or rules out what was to come, has done little in vain.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
 use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{Result, internal_err};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::object_store::ObjectStoreUrl;
+use futures::stream::StreamExt;
 use object_store::ObjectMeta;
 use vectile_encodings::Selection;
 use vectile_gpu::ir::{Output, Pipeline};
-use vectile_gpu::{Engine, Error, Rows};
+use vectile_gpu::{Engine, Group, Rows};
 
-use super::load::{GpuFile, Part, Reads, interrupted, look_up};
+use super::load::{Found, GpuFile, Part, Reads, find, interrupted};
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::fetch::ScanFile;
 use crate::options::GpuMode;
+
+/// The most row groups whose rows are selected at once.
+const MAX_WINDOW: usize = 16;
+
+/// Row groups of a window may take so much of the device's memory for chunks: other partitions, and
+/// other queries, have windows too.
+const WINDOW_SHARE: u64 = 64;
+
+/// Bytes of selected rows from which on a launch is short beside copying them: no window is to have
+/// more, as far as the one before tells.
+const WINDOW_BYTES: usize = 16 << 20;
+
+/// Row groups that a scan reads and copies at the same time.
+const LOADS: usize = 4;
 
 /// What a scan has the GPU do.
 #[derive(Clone, Debug)]
@@ -46,30 +73,55 @@ impl fmt::Display for GpuScan {
     }
 }
 
-impl GpuScan {
-    /// For one file; `None` if that has to be scanned without.
+/// What one partition of a scan has the GPU do, file after file.
+#[derive(Clone)]
+pub(crate) struct GpuPartition {
+    scan: GpuScan,
+    metrics: GpuMetrics,
+    window: Arc<AtomicUsize>,
+}
+
+impl GpuPartition {
+    pub(crate) fn new(scan: GpuScan, metrics: GpuMetrics) -> Self {
+        Self {
+            scan,
+            metrics,
+            window: Arc::new(AtomicUsize::new(1)),
+        }
+    }
+
+    /// For one file, of whose scan `schema` is; `None` if that has to be scanned without. If
+    /// `can_change`, what will be wanted of it is not yet known.
     pub(crate) fn open(
         &self,
         file: Arc<ScanFile>,
         object: &ObjectMeta,
         table: &Schema,
-        metrics: GpuMetrics,
+        schema: &SchemaRef,
+        can_change: bool,
     ) -> Result<Option<Arc<Selector>>> {
+        let scan = &self.scan;
         let reads = Reads {
-            engine: &self.engine,
-            store: &self.store,
+            engine: &scan.engine,
+            store: &scan.store,
             table,
-            columns: &self.columns,
+            columns: &scan.columns,
         };
         match reads.of_file(file, object) {
             Ok(file) => Ok(Some(Arc::new(Selector {
                 file: Arc::new(file),
-                scan: self.clone(),
-                metrics,
+                scan: scan.clone(),
+                schema: Arc::clone(schema),
+                metrics: self.metrics.clone(),
+                window: match can_change {
+                    true => Arc::new(AtomicUsize::new(1)),
+                    false => Arc::clone(&self.window),
+                },
+                ahead: Mutex::default(),
             }))),
-            Err(error) if self.mode == GpuMode::Require => Err(error::required(error)),
+            Err(error) if scan.mode == GpuMode::Require => Err(error::required(error)),
             Err(error) => {
-                metrics.add_fallback(error);
+                self.metrics.add_fallback(error);
                 Ok(None)
             }
         }
@@ -80,15 +132,36 @@ impl GpuScan {
 pub(crate) struct Selector {
     file: Arc<GpuFile>,
     scan: GpuScan,
+    /// Of the scan's batches.
+    schema: SchemaRef,
     metrics: GpuMetrics,
+    /// How many row groups to take next. Files of a partition go on where the one before ended.
+    window: Arc<AtomicUsize>,
+    /// What was selected before the stream asked for it, in the stream's order.
+    ahead: Mutex<VecDeque<(usize, Selected)>>,
 }
 
 /// The rows of a row group that pass the filters.
-pub(crate) enum Selected {
+pub(crate) struct Selected {
+    pub(crate) rows: SelectedRows,
+    /// Covers them, with those of the same window.
+    pub(crate) memory: Arc<MemoryReservation>,
+}
+
+pub(crate) enum SelectedRows {
     /// Which they are.
-    Rows(Selection),
+    Which(Selection),
     /// What they come to.
     Batch(RecordBatch),
+}
+
+impl SelectedRows {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Which(selection) => selection.rows().div_ceil(8),
+            Self::Batch(batch) => batch.get_array_memory_size(),
+        }
+    }
 }
 
 impl Selector {
@@ -97,16 +170,32 @@ impl Selector {
         matches!(self.scan.pipeline.output, Output::Rows(_))
     }
 
-    /// The selected rows of a row group, projected to `schema` if [`Self::projects`]; `None` if the
-    /// CPU has to find them.
+    /// How many row groups to ask for with this one, itself included.
+    pub(crate) fn window(&self, row_group: usize) -> usize {
+        match self.ahead().iter().any(|(of, _)| *of == row_group) {
+            true => 1,
+            false => self.window.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The selected rows of the first of `row_groups`, projected if [`Self::projects`]; `None` if the
+    /// CPU has to find them. The stream will ask for the others next, in that order.
     pub(crate) async fn select(
         &self,
-        row_group: usize,
-        schema: &SchemaRef,
+        row_groups: Vec<usize>,
         reservation: MemoryReservation,
     ) -> Result<Option<Selected>> {
-        match self.try_select(row_group, schema, reservation).await {
-            Ok(selected) => Ok(Some(selected)),
+        let Some(&row_group) = row_groups.first() else {
+            return Ok(None);
+        };
+        if let Some(selected) = self.take(row_group) {
+            return Ok(Some(selected));
+        }
+        match self.select_window(row_groups, reservation).await {
+            Ok(selected) => {
+                *self.ahead() = selected.into();
+                Ok(self.take(row_group))
+            }
             Err(error) if self.scan.mode == GpuMode::Require => Err(error::required(error)),
             Err(error) => {
                 self.metrics.add_fallback(error);
@@ -115,57 +204,186 @@ impl Selector {
         }
     }
 
-    async fn try_select(
-        &self,
-        row_group: usize,
-        schema: &SchemaRef,
-        reservation: MemoryReservation,
-    ) -> Result<Selected> {
-        let part = Part::new(Arc::clone(&self.file), row_group);
-        let (engine, metrics) = (Arc::clone(&self.scan.engine), self.metrics.clone());
-        let look_up = SpawnedTask::spawn_blocking(move || look_up(&engine, vec![part], &metrics));
-        let mut looked_up = look_up.join().await.map_err(interrupted)?;
-        let group = match (looked_up.groups.pop(), looked_up.missing.pop()) {
-            (None, Some(found)) => {
-                let load = found.load(self.metrics.clone(), reservation);
-                load.await?.group
+    /// What was selected of a row group. What comes before it the stream does not want any more.
+    fn take(&self, row_group: usize) -> Option<Selected> {
+        let mut ahead = self.ahead();
+        while let Some((of, selected)) = ahead.pop_front() {
+            if of == row_group {
+                return Some(selected);
             }
-            (Some(group), _) => group,
-            (None, None) => return internal_err!("nothing was looked up"),
+        }
+        None
+    }
+
+    /// Selects rows of the first of `row_groups`, and of as many others as there is room for.
+    async fn select_window(
+        &self,
+        row_groups: Vec<usize>,
+        reservation: MemoryReservation,
+    ) -> Result<Vec<(usize, Selected)>> {
+        let parts = row_groups.into_iter();
+        let parts = parts.map(|row_group| Part::new(Arc::clone(&self.file), row_group));
+        let room = self.scan.engine.memory_limit() / WINDOW_SHARE;
+        let parts = first_within(parts.collect(), room);
+        let wanted = parts.len();
+        // one after the other again, should this fail
+        let before = self.window.swap(1, Ordering::Relaxed);
+        let mut groups = self.on_device(parts, &reservation).await?;
+        let selected = match self.run(groups.clone(), reservation.new_empty()).await {
+            // It may be the fault of any of them. The others' turn comes when they are asked for.
+            Err(_) if groups.len() > 1 => {
+                groups.truncate(1);
+                self.run(groups, reservation).await?
+            }
+            selected => selected?,
         };
-        self.metrics.rows.add(group.rows);
+        if selected.len() == wanted {
+            let bytes = selected.first().map_or(0, |(_, first)| first.memory.size());
+            let next = next_window(before, wanted, bytes);
+            self.window.store(next, Ordering::Relaxed);
+        }
+        Ok(selected)
+    }
+
+    /// Looks row groups up, and loads those that are not on the device. Ends before the first that
+    /// cannot be there together with those before it.
+    async fn on_device(
+        &self,
+        parts: Vec<Part>,
+        reservation: &MemoryReservation,
+    ) -> Result<Vec<(usize, Group)>> {
+        let engine = Arc::clone(&self.scan.engine);
+        let find = SpawnedTask::spawn_blocking(move || find(&engine, parts));
+        let mut found = find.join().await.map_err(interrupted)?;
+        let mut groups = Vec::with_capacity(found.len());
+        let mut loads = futures::stream::iter(found.clone())
+            .map(|found| self.load(found, reservation.new_empty()))
+            .buffered(LOADS);
+        while let Some(loaded) = loads.next().await {
+            match loaded {
+                Ok(group) => groups.push(group),
+                Err(_) if found.len() > 1 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        drop(loads);
+        if groups.is_empty() {
+            // there may be room for the first without the others
+            found.truncate(1);
+            for found in found {
+                groups.push(self.load(found, reservation.new_empty()).await?);
+            }
+        }
+        Ok(groups)
+    }
+
+    /// A row group on the device.
+    async fn load(&self, found: Found, reservation: MemoryReservation) -> Result<(usize, Group)> {
+        let row_group = found.row_group();
+        if let Some(group) = found.group() {
+            self.metrics.bytes_cached.add(found.bytes());
+            return Ok((row_group, group));
+        }
+        let load = SpawnedTask::spawn(found.load(self.metrics.clone(), reservation));
+        let loaded = load.join().await.map_err(interrupted).flatten()?;
+        Ok((row_group, loaded.group))
+    }
+
+    /// Selects rows of all `groups` at once.
+    async fn run(
+        &self,
+        groups: Vec<(usize, Group)>,
+        reservation: MemoryReservation,
+    ) -> Result<Vec<(usize, Selected)>> {
+        let (row_groups, groups): (Vec<usize>, Vec<Group>) = groups.into_iter().unzip();
+        let looked_at = groups.iter().map(|group| group.rows).sum();
         let mut execution = self.scan.engine.start(Arc::clone(&self.scan.pipeline));
-        let (projects, schema) = (self.projects(), Arc::clone(schema));
+        let (projects, schema) = (self.projects(), Arc::clone(&self.schema));
         let run = SpawnedTask::spawn_blocking(move || {
-            let groups = [group];
-            let selected = match projects {
+            let selected: Vec<SelectedRows> = match projects {
                 true => {
-                    let rows = execution.rows(&groups).map_err(error::gpu)?.pop();
-                    let Rows { count, columns } = rows.unwrap_or_default();
-                    Selected::Batch(batch(columns, count, schema)?)
+                    let rows = execution.rows(&groups).map_err(error::gpu)?.into_iter();
+                    let batches = rows.map(|rows| batch(rows, &schema));
+                    batches
+                        .map(|batch| batch.map(SelectedRows::Batch))
+                        .collect::<Result<_>>()?
                 }
                 false => {
-                    let selected = execution.select(&groups).map_err(error::gpu)?.pop();
-                    let none = || error::gpu(Error::Unsupported("no selection".into()));
-                    Selected::Rows(selected.ok_or_else(none)?)
+                    let selections = execution.select(&groups).map_err(error::gpu)?;
+                    selections.into_iter().map(SelectedRows::Which).collect()
                 }
             };
             Ok((selected, execution.statistics()))
         });
         let (selected, statistics) = run.join().await.map_err(interrupted).flatten()?;
+        self.metrics.rows.add(looked_at);
         self.metrics.add(&statistics);
-        Ok(selected)
+        reservation.try_grow(selected.iter().map(SelectedRows::bytes).sum())?;
+        let memory = Arc::new(reservation);
+        let selected = selected.into_iter().map(|rows| Selected {
+            rows,
+            memory: Arc::clone(&memory),
+        });
+        Ok(row_groups.into_iter().zip(selected).collect())
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, VecDeque<(usize, Selected)>> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// How many row groups to take after a window of `taken`, which came to `bytes`, where up to `before`
+/// might have been taken.
+fn next_window(before: usize, taken: usize, bytes: usize) -> usize {
+    let fit = WINDOW_BYTES / (bytes / taken.max(1)).max(1);
+    before.max(2 * taken).min(MAX_WINDOW).min(fit).max(1)
+}
+
+/// The first of `parts`, and the next as long as they fit `memory` with it.
+fn first_within(mut parts: Vec<Part>, memory: u64) -> Vec<Part> {
+    let mut bytes = 0;
+    let fits = parts.iter().take_while(|part| {
+        bytes += part.bytes();
+        bytes <= memory
+    });
+    let fits = fits.count().max(1);
+    parts.truncate(fits);
+    parts
+}
+
 /// Values of machine types as those of the schema.
-fn batch(values: Vec<ArrayRef>, rows: usize, schema: SchemaRef) -> Result<RecordBatch> {
-    let typed = values.iter().zip(schema.fields()).map(|(values, field)| {
+fn batch(rows: Rows, schema: &SchemaRef) -> Result<RecordBatch> {
+    if rows.count == 0 {
+        return Ok(RecordBatch::new_empty(Arc::clone(schema)));
+    }
+    let columns = rows.columns.iter().zip(schema.fields());
+    let typed = columns.map(|(values, field)| {
         let data = values.to_data().into_builder();
         let data = data.data_type(field.data_type().clone()).build()?;
         Ok(make_array(data))
     });
     let typed: Vec<ArrayRef> = typed.collect::<Result<_>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.count));
+    let schema = Arc::clone(schema);
     Ok(RecordBatch::try_new_with_options(schema, typed, &options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_grow_as_long_as_results_are_small() {
+        let mut window = 1;
+        let mut windows = Vec::new();
+        for _ in 0..6 {
+            windows.push(window);
+            window = next_window(window, window, 0);
+        }
+        assert_eq!(windows, [1, 2, 4, 8, 16, 16]);
+        // The last window of a file is no reason for smaller ones in the next.
+        assert_eq!(next_window(8, 3, 3 << 10), 8);
+        assert_eq!(next_window(8, 8, 8 * (WINDOW_BYTES / 5)), 5);
+        assert_eq!(next_window(8, 8, 8 * (WINDOW_BYTES * 2)), 1);
+    }
 }

@@ -44,6 +44,22 @@ impl Fixture {
     async fn error(&self, sql: &str) -> String {
         self.run(sql).await.unwrap_err().to_string()
     }
+
+    /// Puts a file with row groups of `rows` rows, scanned in one go, in the place of `packed`.
+    async fn repack(&self, rows: usize) {
+        self.set("datafusion.execution.target_partitions", "1")
+            .await;
+        self.set("datafusion.optimizer.repartition_file_scans", "false")
+            .await;
+        self.ctx.deregister_table("packed").unwrap();
+        let path = self.path(&format!("groups_of_{rows}.vectile"));
+        let copy = format!(
+            "COPY plain TO '{}' STORED AS VECTILE OPTIONS (row_group_rows {rows})",
+            path.display()
+        );
+        self.run(&copy).await.unwrap();
+        self.register("packed", &path).await;
+    }
 }
 
 /// Aggregates that are fused, of `{t}`.
@@ -351,6 +367,7 @@ async fn a_dropped_query_gives_everything_back() {
     let Some(device) = device() else { return };
     let engine = Engine::new(device);
     let fixture = fixture(Gpu::new(Arc::clone(&engine)), "require").await;
+    fixture.repack(512).await;
     for (i, sql) in [
         "SELECT sum(int) FROM packed",
         "SELECT big FROM packed WHERE int <> 3",
@@ -375,6 +392,200 @@ async fn a_dropped_query_gives_everything_back() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("{} bytes are still reserved", pool.reserved());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_row_groups_take_few_launches() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    fixture.repack(128).await;
+    let row_groups = ROWS.div_ceil(128);
+    // Values take two kernels, which rows pass one.
+    for (columns, kernels) in [("id, int", 2), ("id, text", 1)] {
+        let sql = format!("SELECT {columns} FROM {{t}} WHERE int > 100");
+        fixture.same(&sql).await;
+        let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
+        // 1, 2, 4, 8 and then 16 row groups at a time.
+        assert_eq!(metric(&plan, "launches"), kernels * 8, "{row_groups}");
+        assert_eq!(metric(&plan, "gpu_rows"), ROWS);
+        assert_eq!(metric(&plan, "fallbacks"), 0);
+        assert_eq!(metric(&plan, "bytes_sent"), 0);
+        let bytes = metric(&plan, "bytes_cached");
+        let (again, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
+        assert!(bytes > 0 && metric(&again, "bytes_cached") == bytes);
+    }
+    // Ranges of the file go on with windows as large as those before.
+    fixture
+        .set("datafusion.optimizer.repartition_file_scans", "true")
+        .await;
+    let sql = "SELECT id, int FROM {t} WHERE int > 100";
+    fixture.same(sql).await;
+    let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
+    let launches = metric(&plan, "launches");
+    assert!(launches > 2 * 8 && launches < 2 * 14, "{launches} launches");
+    fixture
+        .set("datafusion.optimizer.repartition_file_scans", "false")
+        .await;
+    // The zone maps of `id` rule out row groups at both ends, and of others say that all rows pass.
+    let sql =
+        "SELECT id, text FROM {t} WHERE id >= 1000 AND id < 9000 AND (int > 400 OR id < 2000)";
+    fixture.same(sql).await;
+    let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
+    assert!(metric(&plan, "row_groups_pruned_statistics") >= 14);
+    assert!(metric(&plan, "gpu_rows") <= 8192);
+    assert!(metric(&plan, "launches") <= 8);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_selected_beyond_a_limit() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    fixture.repack(128).await;
+    // All rows have such an id, as zone maps tell.
+    for (limit, row_groups) in [(100, 1), (200, 2), (300, 3), (500, 4), (800, 7)] {
+        let sql = format!("SELECT id, byte FROM {{t}} WHERE id >= 0 LIMIT {limit}");
+        fixture.same(&sql).await;
+        let (plan, rows) = fixture.executed(&sql.replace("{t}", "packed")).await;
+        assert_eq!(rows, limit);
+        assert_eq!(metric(&plan, "gpu_rows"), row_groups * 128, "{limit}");
+    }
+    // How many rows pass is not known before: windows grow.
+    for columns in ["id, int", "id, text"] {
+        for limit in [5, 150, 1000] {
+            let sql = format!("SELECT {columns} FROM {{t}} WHERE int > 100 LIMIT {limit}");
+            fixture.same(&sql).await;
+            let (plan, rows) = fixture.executed(&sql.replace("{t}", "packed")).await;
+            assert_eq!(rows, limit);
+            // A third of the rows pass.
+            let (looked_at, needed) = (metric(&plan, "gpu_rows"), limit * 3 + 128);
+            assert!(looked_at <= 2 * needed, "{looked_at} rows for {limit}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_top_k_rules_out_what_was_to_come() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    fixture.repack(128).await;
+    for columns in ["id, int", "id, text"] {
+        // The best row group is scanned first, and rules out the others.
+        for order in ["DESC", "ASC"] {
+            let sql =
+                format!("SELECT {columns} FROM {{t}} WHERE int > 100 ORDER BY id {order} LIMIT 5");
+            fixture.same(&sql).await;
+            let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
+            assert!(metric(&plan, "row_groups_pruned_dynamic_filter") > 60);
+            assert!(metric(&plan, "gpu_rows") <= ROWS / 8);
+        }
+        // Any may have the best rows, so it tightens bit by bit.
+        let sql =
+            format!("SELECT {columns} FROM {{t}} WHERE byte > 3 ORDER BY big DESC, id LIMIT 200");
+        fixture.same(&sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_row_group_that_fails_goes_to_the_cpu() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    fixture
+        .set("datafusion.execution.target_partitions", "1")
+        .await;
+    // Three times the large one fits 38 digits, but by its bits that is not certain.
+    let create = "CREATE TABLE wide AS SELECT id, int, arrow_cast(\
+        CASE id WHEN 5000 THEN '30000000000000000000000000000000000000' ELSE CAST(id AS VARCHAR) END, \
+        'Decimal128(38, 0)') AS d FROM plain";
+    fixture.run(create).await.unwrap();
+    fixture.ctx.deregister_table("plain").unwrap();
+    fixture
+        .run("CREATE TABLE plain AS SELECT * FROM wide")
+        .await
+        .unwrap();
+    fixture.repack(512).await;
+    let sql = "SELECT id, d * 3 AS triple FROM {t} WHERE int > 0";
+    fixture.same(sql).await;
+    let sql = sql.replace("{t}", "packed");
+    let (plan, _) = fixture.executed(&sql).await;
+    assert_eq!(metric(&plan, "fallbacks"), 1);
+    assert_eq!(metric(&plan, "gpu_rows"), ROWS - 512);
+    assert!(metric(&plan, "launches") < 2 * 19);
+    fixture.set("vectile.gpu", "require").await;
+    let error = fixture.error(&sql).await;
+    assert!(error.contains("vectile.gpu = require"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_window_that_fails_is_selected_anew() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(Arc::clone(&device) as _)), "auto").await;
+    fixture.repack(1024).await;
+    for sql in [
+        "SELECT id, int FROM packed WHERE int > 100",
+        "SELECT id, text FROM packed WHERE int > 100",
+    ] {
+        fixture.set("vectile.gpu", "auto").await;
+        let expected = fixture.answer(sql).await;
+        let (mut faults, mut fallbacks, mut errors) = (0, 0, 0);
+        for call in 1.. {
+            fixture.set("vectile.gpu", "auto").await;
+            device.fail_after(call);
+            let (plan, _) = fixture.executed(sql).await;
+            fallbacks += metric(&plan, "fallbacks");
+            device.fail_after(call);
+            assert_eq!(fixture.answer(sql).await, expected, "{sql}, call {call}");
+            fixture.set("vectile.gpu", "require").await;
+            device.fail_after(call);
+            match fixture.run(sql).await {
+                Ok(_) => {}
+                Err(error) => {
+                    errors += 1;
+                    assert!(
+                        error.to_string().contains("vectile.gpu = require"),
+                        "{error}"
+                    );
+                }
+            }
+            let failed = !device.fault_pending();
+            device.fail_after(0);
+            if !failed {
+                break;
+            }
+            faults += 1;
+        }
+        // The first row group is a window by itself: it alone has no second chance.
+        assert!(fallbacks > 0 && errors > 0);
+        assert!(
+            2 * fallbacks < faults && 2 * errors < faults,
+            "{faults} faults"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_wait_are_accounted_for() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    fixture.repack(512).await;
+    let sql = "SELECT id, big, price FROM {t} WHERE int IS NULL OR int <> 3";
+    fixture.same(sql).await;
+    let launches = async || {
+        let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
+        metric(&plan, "launches")
+    };
+    let free = launches().await;
+    // A row group comes to 16 KiB: windows have to be smaller.
+    fixture
+        .run("SET datafusion.runtime.memory_limit = '64K'")
+        .await
+        .unwrap();
+    fixture.same(sql).await;
+    let short = launches().await;
+    assert!(
+        short > free,
+        "{short} launches with little memory, {free} else"
+    );
+    assert_eq!(fixture.ctx.runtime_env().memory_pool.reserved(), 0);
 }
 
 #[tokio::test]
