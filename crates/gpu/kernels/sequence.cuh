@@ -100,9 +100,8 @@ DEVICE u32 delta_in(const Cursor& c, typename S::Entry low, typename S::Entry hi
     // small enough for nothing below to wrap around
     bool tame = smallest == (i64)c.smallest && smallest > -most && smallest < most && c.width <= 16 &&
                 !(c.flags & PATCHED) && base < 1ull << (sizeof(T) * 8 - 1);
-    const u32 width = c.width & 31;
-    const i32 largest = smallest + (1 << width) - 1;
-    const u32 rise = largest > 0 ? largest : 0, fall = smallest < 0 ? -smallest : 0;
+    const i32 largest = tame ? smallest + (1 << c.width) - 1 : 0;
+    const u32 rise = largest > 0 ? largest : 0, fall = tame && smallest < 0 ? -smallest : 0;
     if (tame) {
         const T least = (T)base - fall * 1024, greatest = (T)base + rise * 1024;
         tame = (T)base >= fall * 1024;
@@ -112,7 +111,7 @@ DEVICE u32 delta_in(const Cursor& c, typename S::Entry low, typename S::Entry hi
     const T start = lane_start<S>(c);
     if (tame) {
         // Between two starts nothing is farther than this from both: it could not go and come back.
-        const u32 away = ((rise * fall >> width) + 2) * 32;
+        const u32 away = ((rise * fall >> c.width) + 2) * 32;
         const T next = __shfl_down_sync(ALL, start, 1);
         T least = start < next ? start : next, greatest = start < next ? next : start;
         least = least < away ? 0 : least - away;
