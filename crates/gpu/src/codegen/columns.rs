@@ -3,6 +3,9 @@
 use super::Task;
 use crate::ir::{Aggregate, Expr, Filter, Output, Pipeline};
 
+/// Columns that have nothing to do with each other and are still read in one loop.
+const COLUMNS_TOGETHER: usize = 4;
+
 fn push(column: usize, columns: &mut Vec<usize>) {
     if !columns.contains(&column) {
         columns.push(column);
@@ -50,6 +53,38 @@ pub(super) fn columns_of_expr(expr: &Expr, columns: &mut Vec<usize>) {
     }
 }
 
+/// Expressions, by their index, to compute in one loop over rows: those that share columns; and others
+/// with them as long as that takes few columns, since all of them are in registers at once.
+pub(super) fn loops(exprs: &[Expr]) -> Vec<Vec<usize>> {
+    type Loop = (Vec<usize>, Vec<usize>);
+    let mut connected: Vec<Loop> = vec![];
+    for (index, expr) in exprs.iter().enumerate() {
+        let mut columns = vec![];
+        columns_of_expr(expr, &mut columns);
+        let touches = |other: &Loop| other.1.iter().any(|column| columns.contains(column));
+        let (touching, mut others): (Vec<Loop>, Vec<Loop>) =
+            connected.into_iter().partition(touches);
+        let mut joined: Loop = (vec![], vec![]);
+        for (exprs, columns) in touching.into_iter().chain([(vec![index], columns)]) {
+            joined.0.extend(exprs);
+            columns.into_iter().for_each(|c| push(c, &mut joined.1));
+        }
+        others.push(joined);
+        connected = others;
+    }
+    let mut loops: Vec<Loop> = vec![];
+    for (exprs, columns) in connected {
+        match loops.last_mut() {
+            Some(last) if last.1.len() + columns.len() <= COLUMNS_TOGETHER => {
+                last.0.extend(exprs);
+                last.1.extend(columns);
+            }
+            _ => loops.push((exprs, columns)),
+        }
+    }
+    loops.into_iter().map(|(exprs, _)| exprs).collect()
+}
+
 /// The columns that are read row by row.
 pub(super) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
     fn of_filter(filter: &Filter, columns: &mut Vec<usize>) {
@@ -85,4 +120,24 @@ pub(super) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
         _ => {}
     }
     columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Comparison;
+
+    #[test]
+    fn expressions_that_share_columns_share_a_loop() {
+        let less = |a, b| {
+            let column = |c| Box::new(Expr::Column(c));
+            Expr::Compare(Comparison::Less, column(a), column(b))
+        };
+        assert_eq!(loops(&[]), Vec::<Vec<usize>>::new());
+        assert_eq!(loops(&[less(0, 1), less(2, 3)]), [[0, 1]]);
+        let apart = [less(0, 1), less(2, 3), less(4, 5)];
+        assert_eq!(loops(&apart), [vec![0, 1], vec![2]]);
+        let chain = [less(0, 1), less(2, 3), less(4, 5), less(1, 4)];
+        assert_eq!(loops(&chain), [vec![1], vec![0, 2, 3]]);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::columns::loops;
 use super::expressions::{Value, native_names};
 use super::{Fold, Generator, Outcome, Walk};
 use crate::error::{Error, Result};
@@ -34,10 +35,17 @@ impl Generator<'_> {
                 format!("copy_values<C{column}>(c{column}, m, {tile}, {out} + first);"),
             );
         }
-        if computed.is_empty() {
-            return Ok(());
+        for exprs in loops(&computed) {
+            let places = exprs.iter().map(|expr| places[*expr]).collect();
+            let exprs: Vec<Expr> = exprs.iter().map(|expr| computed[*expr].clone()).collect();
+            self.write_rows(&exprs, places, all)?;
         }
-        self.by_row(&computed, Walk::Together, |this, values| {
+        Ok(())
+    }
+
+    /// A loop that writes values of some expressions, the outputs at these places.
+    fn write_rows(&mut self, exprs: &[Expr], places: Vec<usize>, all: bool) -> Result<()> {
+        self.by_row(exprs, Walk::Together, |this, values| {
             if all {
                 this.line(4, "const u64 to = first + r * 32;");
             } else {
@@ -88,43 +96,34 @@ impl Generator<'_> {
     pub fn aggregates(&mut self, aggregates: &[Aggregate]) -> Result<()> {
         let rows = self.accumulator(Fold::Count, "u32", "0").1;
         self.line(2, format!("{rows} += __popc(m);"));
-        let exprs: Vec<Expr> = aggregates
-            .iter()
-            .filter_map(|aggregate| match aggregate {
-                Aggregate::CountRows => None,
-                Aggregate::Count(Expr::Column(_)) => None,
+        let (mut exprs, mut places) = (vec![], vec![]);
+        for (place, aggregate) in aggregates.iter().enumerate() {
+            match aggregate {
+                Aggregate::CountRows => {}
+                Aggregate::Count(Expr::Column(column)) => drop(self.valid_rows(*column)),
                 Aggregate::Count(expr)
                 | Aggregate::Sum(expr)
                 | Aggregate::Min(expr)
-                | Aggregate::Max(expr) => Some(expr.clone()),
-            })
-            .collect();
-        for aggregate in aggregates {
-            if let Aggregate::Count(Expr::Column(column)) = aggregate {
-                self.valid_rows(*column);
+                | Aggregate::Max(expr) => {
+                    exprs.push(expr.clone());
+                    places.push(place);
+                }
             }
         }
-        let mut results = vec![];
-        if exprs.is_empty() {
-            for aggregate in aggregates {
-                results.push(self.count_only(aggregate));
-            }
-        } else {
-            self.by_row(&exprs, Walk::Each, |this, values| {
-                let mut values = values.iter();
-                for aggregate in aggregates {
-                    let result = match aggregate {
-                        Aggregate::CountRows | Aggregate::Count(Expr::Column(_)) => None,
-                        _ => values.next().map(|value| this.accumulate(aggregate, value)),
-                    };
-                    results.push(result.transpose()?);
+        let mut results: Vec<Option<Outcome>> = vec![None; aggregates.len()];
+        for together in loops(&exprs) {
+            let values: Vec<Expr> = together.iter().map(|expr| exprs[*expr].clone()).collect();
+            self.by_row(&values, Walk::Each, |this, values| {
+                for (expr, value) in together.iter().zip(values) {
+                    let place = places[*expr];
+                    results[place] = Some(this.accumulate(&aggregates[place], value)?);
                 }
                 Ok(())
             })?;
-            for (result, aggregate) in results.iter_mut().zip(aggregates) {
-                if result.is_none() {
-                    *result = self.count_only(aggregate);
-                }
+        }
+        for (result, aggregate) in results.iter_mut().zip(aggregates) {
+            if result.is_none() {
+                *result = self.count_only(aggregate);
             }
         }
         self.results = results.into_iter().flatten().collect();

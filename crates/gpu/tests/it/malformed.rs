@@ -8,11 +8,11 @@ use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::datatypes::DataType;
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
 use vectile_gpu::ir::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline, Type, ValueTest};
-use vectile_gpu::{Driver, Engine, Group, Image};
+use vectile_gpu::{Engine, Group, Image};
 
 use crate::reference;
 use crate::samples::{Nulls, Random, Style, sample, strings};
-use crate::support::{self, device};
+use crate::support::{self, driver};
 
 const ROWS: usize = 1100;
 
@@ -123,7 +123,7 @@ fn pipeline(data_type: &DataType, filter: Filter, output: Output) -> Arc<Pipelin
 /// All kinds of kernels over all damaged chunks of a type: one kernel each, as all are row groups of
 /// one table.
 pub fn run(tries: u64) {
-    let Some(device) = device() else { return };
+    let Some(device) = driver() else { return };
     use DataType::*;
     for data_type in [
         Boolean,
@@ -134,7 +134,7 @@ pub fn run(tries: u64) {
         Float64,
         Utf8,
     ] {
-        let engine = Engine::new(Arc::clone(&device) as Arc<dyn Driver>);
+        let engine = Engine::new(Arc::clone(&device));
         let tries = if data_type == Utf8 { 5 * tries } else { tries };
         let survivors = survivors(&data_type, tries);
         assert!(
