@@ -318,7 +318,7 @@ impl Nvrtc {
     /// Everything that what [`Nvrtc::compile`] makes depends on.
     pub(crate) fn key(&self, source: &str, capability: (u32, u32)) -> Key {
         let compiler = format!("nvrtc {}.{}", self.version.0, self.version.1);
-        let options = options(capability);
+        let options = self.options(capability);
         let mut parts = vec![compiler.as_str()];
         parts.extend(options.iter().map(String::as_str));
         parts.extend([MOST_REGISTERS, source]);
@@ -339,11 +339,11 @@ impl Nvrtc {
                 .map(|used| used.spill_stores + used.spill_loads);
             bytes.sum()
         };
-        let first = self.compile_with(source, options(capability))?;
+        let first = self.compile_with(source, self.options(capability))?;
         if spilled(&first) == 0 {
             return Ok(first);
         }
-        let mut options = options(capability);
+        let mut options = self.options(capability);
         options.push(MOST_REGISTERS.to_string());
         let second = self.compile_with(source, options)?;
         Ok(if spilled(&second) < spilled(&first) {
@@ -351,6 +351,23 @@ impl Nvrtc {
         } else {
             first
         })
+    }
+
+    /// `--fmad=false`: a product and a sum are rounded one by one, as they are on the CPU. NVRTC's own
+    /// cache leaves out what kernels use, and we have one.
+    fn options(&self, capability: (u32, u32)) -> Vec<String> {
+        let (major, minor) = capability;
+        let mut options = vec![
+            format!("--gpu-architecture=sm_{major}{minor}"),
+            "--std=c++17".to_string(),
+            "--device-int128".to_string(),
+            "--fmad=false".to_string(),
+            "--ptxas-options=-v".to_string(),
+        ];
+        if self.version() >= FIRST_WITH_CACHE {
+            options.push("--no-cache".to_string());
+        }
+        options
     }
 
     fn compile_with(&self, source: &str, options: Vec<String>) -> Result<Cubin> {
@@ -413,20 +430,11 @@ fn is_absence(reason: &str) -> bool {
     reason.contains("cannot open shared object file")
 }
 
+/// The version from which on NVRTC has a cache.
+const FIRST_WITH_CACHE: (u32, u32) = (12, 9);
+
 /// The option for kernels that spill.
 const MOST_REGISTERS: &str = "--define-macro=MOST_REGISTERS";
-
-/// `--fmad=false`: a product and a sum are rounded one by one, as they are on the CPU.
-fn options(capability: (u32, u32)) -> Vec<String> {
-    let (major, minor) = capability;
-    vec![
-        format!("--gpu-architecture=sm_{major}{minor}"),
-        "--std=c++17".to_string(),
-        "--device-int128".to_string(),
-        "--fmad=false".to_string(),
-        "--ptxas-options=-v".to_string(),
-    ]
-}
 
 impl Calls {
     fn check(&self, call: &'static str, result: c_int) -> Result<()> {
