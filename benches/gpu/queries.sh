@@ -10,7 +10,7 @@
 set -euo pipefail
 vectile=${1:-target/release/vectile}
 scale=${2:-100}
-data=${3:-/tmp/vectile-tpch-$scale}
+data=${3:-target/tpch-$scale}
 runs=11
 cache=$(mktemp -d)
 trap 'rm -rf "$cache"' EXIT

@@ -10,7 +10,7 @@
 set -euo pipefail
 vectile=$(realpath "${1:-target/release/vectile}")
 scale=${2:-10}
-data=${3:-/tmp/vectile-tpch-$scale}
+data=${3:-target/tpch-$scale}
 queries=$(cd "$(dirname "$0")/../../sql-tests/tpch" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -258,11 +258,17 @@ impl<'a> Generator<'a> {
             source,
             r#"
 extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
-    DYN_SHARED(u8, shared);
-    u8* const own = shared + threadIdx.x / 32 * {shared};
     const u64 warp = (u64)blockIdx.x * {warps} + threadIdx.x / 32;
 "#
         );
+        if shared > 0 {
+            let _ = write!(
+                source,
+                r#"    DYN_SHARED(u8, shared);
+    u8* const own = shared + threadIdx.x / 32 * {shared};
+"#
+            );
+        }
         let (start, group, body, end) = (&self.start, &self.group, &self.out, &self.end);
         let vector = format!(
             "            u32 m = rows - v * 1024 >= 1024 ? ALL : existing(rows - v * 1024);\n{body}"
