@@ -1,5 +1,6 @@
 //! A conjunct of the filters: what it needs, costs and has achieved.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -103,8 +104,21 @@ impl Conjunct {
 
     /// This as far as the zone maps of the row group leave it open.
     pub(crate) fn in_row_group(&self, row_group: usize, file: &Metadata) -> Result<Self> {
-        let rows = group_rows(file);
-        let node = row_groups(file, &rows).open_part(&self.node, row_group)?;
+        let rows = UInt64Array::from(vec![file.row_group(row_group).rows as u64]);
+        let columns = file.schema().fields().len();
+        // of this row group alone: there may be thousands, and each is asked about
+        let mut zones = HashMap::new();
+        self.node.visit_columns(&mut |column| {
+            if column < columns {
+                let own = || file.row_group_statistics(column).slice(row_group, 1);
+                zones.entry(column).or_insert_with(own);
+            }
+        });
+        let containers = Containers {
+            rows: &rows,
+            zones: |column| zones.get(&column),
+        };
+        let node = containers.open_part(&self.node, 0)?;
         let (groups, tally) = (Arc::clone(&self.groups), Arc::clone(&self.tally));
         Ok(Self::with(node, file, self.role, groups, tally))
     }

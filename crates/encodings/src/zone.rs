@@ -110,6 +110,20 @@ impl ZoneMap {
         })
     }
 
+    /// The bounds of `len` zones from `offset` on.
+    ///
+    /// # Panics
+    ///
+    /// When there are not that many.
+    pub fn slice(&self, offset: usize, len: usize) -> Self {
+        Self {
+            min: self.min.slice(offset, len),
+            max: self.max.slice(offset, len),
+            null_count: self.null_count.slice(offset, len),
+            exact: self.exact.slice(offset, len),
+        }
+    }
+
     /// Number of zones.
     pub fn len(&self) -> usize {
         self.null_count.len()
