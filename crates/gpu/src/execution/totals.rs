@@ -41,8 +41,8 @@ impl Execution {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] with a reason, if there is no kernel for this pipeline over these
-    /// chunks; those of the driver.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) with a reason, if there is no kernel for this
+    /// pipeline over these chunks; those of the driver.
     pub fn aggregate(&mut self, groups: &[Group]) -> Result<()> {
         let groups = present(groups);
         if groups.is_empty() {

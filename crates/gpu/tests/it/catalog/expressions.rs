@@ -1,0 +1,478 @@
+//! Expressions: arithmetic, logic, casts, comparisons, dates, decimals.
+
+use super::*;
+
+/// A row group with two columns each of these types.
+pub fn pairs(types: &[DataType], style: Style, pin: Option<Encoding>) -> Vec<Vec<Input>> {
+    let lens = [(1500, Nulls::Some), (700, Nulls::None)];
+    let group = |((len, nulls), seed): ((usize, Nulls), u64)| {
+        let chunk = |(index, data_type): (usize, &DataType)| {
+            [0, 1].map(|second| Input {
+                array: sample(
+                    data_type,
+                    style,
+                    nulls,
+                    len,
+                    seed * 100 + 2 * index as u64 + second,
+                ),
+                pin,
+            })
+        };
+        types.iter().enumerate().flat_map(chunk).collect()
+    };
+    lens.into_iter().zip(1..).map(group).collect()
+}
+
+pub fn every_row(name: &'static str, exprs: Vec<Expr>) -> Query {
+    Query {
+        name,
+        filter: Filter::Constant(true),
+        output: Output::Rows(exprs),
+    }
+}
+
+/// Arithmetic at the limits of each integer type, and far from them.
+pub fn arithmetic() -> Vec<Case> {
+    use Arithmetic::{Add, Divide, Multiply, Remainder, Subtract};
+    use DataType::*;
+    let types = [Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64];
+    let case = |(types, style, pin): (&[DataType], Style, Option<Encoding>)| {
+        let groups = pairs(types, style, pin);
+        let mut queries = vec![];
+        for (index, data_type) in types.iter().enumerate() {
+            let of = Type::of(data_type).unwrap();
+            let (x, y) = (column(2 * index), column(2 * index + 1));
+            let (low, high) = of.range().unwrap();
+            for divisor in [7, high] {
+                let mut exprs = vec![
+                    compute(Add, &x, &y),
+                    compute(Subtract, &x, &y),
+                    compute(Multiply, &x, &y),
+                    Expr::Negate(boxed(&x)),
+                    compute(Divide, &x, &int(divisor, of)),
+                    compute(Remainder, &x, &int(divisor, of)),
+                    compute(Add, &compute(Multiply, &x, &int(3, of)), &int(high, of)),
+                ];
+                if low < 0 {
+                    exprs.push(compute(Divide, &x, &int(-divisor.min(100), of)));
+                    exprs.push(compute(Remainder, &x, &int(-divisor.min(100), of)));
+                    exprs.push(compute(Divide, &Expr::Negate(boxed(&x)), &int(low, of)));
+                }
+                queries.push(every_row("wrapping", exprs));
+            }
+            queries.push(Query {
+                name: "totals",
+                filter: Filter::Expr(compare(
+                    Comparison::Greater,
+                    &compute(Add, &x, &y),
+                    &int(1, of),
+                )),
+                output: Output::Aggregates(vec![
+                    Aggregate::Sum(compute(Multiply, &x, &y)),
+                    Aggregate::Min(compute(Subtract, &x, &y)),
+                    Aggregate::Max(compute(Add, &x, &y)),
+                    Aggregate::Count(compute(Add, &x, &y)),
+                ]),
+            });
+        }
+        Case {
+            name: format!("arithmetic {style:?}"),
+            groups,
+            queries,
+        }
+    };
+    vec![
+        case((&types, Style::Extremes, Some(Encoding::Plain))),
+        case((
+            &[Int8, Int32, Int64, UInt32],
+            Style::Outliers(0),
+            Some(Encoding::Ffor),
+        )),
+    ]
+}
+
+/// Arithmetic on floats, rounded after each operation.
+pub fn floats() -> Case {
+    use Arithmetic::{Add, Divide, Multiply, Subtract};
+    let groups = pairs(
+        &[DataType::Float32, DataType::Float64],
+        Style::Extremes,
+        None,
+    );
+    let mut queries = vec![];
+    for (at, literal) in [(0, Literal::F32(1.1)), (2, Literal::F64(1.1))] {
+        let (x, y, constant) = (column(at), column(at + 1), Expr::Literal(literal));
+        let operations = [Add, Subtract, Multiply, Divide];
+        let mut exprs: Vec<Expr> = operations.map(|o| compute(o, &x, &y)).into();
+        exprs.push(Expr::Negate(boxed(&x)));
+        // would differ if it were fused
+        exprs.push(compute(Add, &compute(Multiply, &x, &constant), &y));
+        exprs.push(compute(Subtract, &constant, &compute(Multiply, &x, &x)));
+        queries.push(every_row("rounding", exprs));
+    }
+    let (x, y) = (column(0), column(2));
+    queries.push(every_row(
+        "widening",
+        vec![
+            cast(&x, Type::F64),
+            cast(&y, Type::F32),
+            compute(Multiply, &cast(&x, Type::F64), &y),
+        ],
+    ));
+    Case {
+        name: "floats".into(),
+        groups,
+        queries,
+    }
+}
+
+/// Three truth values, in expressions and as filters.
+pub fn logic() -> Case {
+    let booleans = |len: usize, seed: u64| -> Vec<Input> {
+        let (a, b) = (seed, seed + 10);
+        [a, b]
+            .map(|seed| Input {
+                array: sample(&DataType::Boolean, Style::Few, Nulls::Some, len, seed),
+                pin: None,
+            })
+            .into_iter()
+            .chain([Input {
+                array: sample(&DataType::Int32, Style::Few, Nulls::Some, len, seed + 20),
+                pin: None,
+            }])
+            .collect()
+    };
+    let groups = vec![booleans(1500, 1), booleans(33, 2)];
+    let (a, b, n) = (column(0), column(1), column(2));
+    let null = Expr::Literal(Literal::Null(Type::Bool));
+    let not = |expr: &Expr| Expr::Not(boxed(expr));
+    let is_null = |expr: &Expr| Expr::IsNull(boxed(expr));
+    let and = |parts: &[&Expr]| Expr::And(parts.iter().map(|p| (*p).clone()).collect());
+    let or = |parts: &[&Expr]| Expr::Or(parts.iter().map(|p| (*p).clone()).collect());
+    let case = |whens: &[(&Expr, &Expr)], last: Option<&Expr>| {
+        let whens = whens.iter().map(|(w, t)| ((*w).clone(), (*t).clone()));
+        Expr::Case(whens.collect(), last.map(boxed))
+    };
+    let of_int = Expr::Literal(Literal::Null(Type::I32));
+    let exprs = vec![
+        and(&[&a, &b]),
+        or(&[&a, &b]),
+        not(&a),
+        not(&and(&[&a, &not(&b)])),
+        and(&[&a, &b, &null]),
+        or(&[&a, &null, &b]),
+        and(&[]),
+        or(&[]),
+        is_null(&and(&[&a, &b])),
+        is_null(&null),
+        case(&[(&a, &n), (&b, &int(-5, Type::I32))], None),
+        case(&[(&a, &n), (&b, &of_int)], Some(&int(1 << 30, Type::I32))),
+        case(&[(&null, &a)], Some(&b)),
+        case(
+            &[(&not(&a), &b), (&is_null(&n), &null)],
+            Some(&and(&[&a, &b])),
+        ),
+        int(1, Type::Bool),
+        null.clone(),
+        of_int.clone(),
+        compute(Arithmetic::Add, &n, &of_int),
+        compare(Comparison::Less, &n, &of_int),
+    ];
+    let mut queries = vec![every_row("values", exprs)];
+    for expr in [
+        or(&[&and(&[&a, &not(&b)]), &is_null(&n)]),
+        null.clone(),
+        and(&[&a, &b]),
+    ] {
+        queries.push(Query {
+            name: "filter",
+            filter: Filter::And(vec![
+                Filter::Or(vec![
+                    Filter::Expr(expr),
+                    Filter::Column(0, Predicate::IsNull),
+                ]),
+                Filter::Expr(not(&b)),
+            ]),
+            output: Output::Aggregates(vec![
+                Aggregate::CountRows,
+                Aggregate::Count(a.clone()),
+                Aggregate::Sum(cast(&a, Type::I32)),
+                Aggregate::Min(b.clone()),
+                Aggregate::Max(n.clone()),
+                Aggregate::Sum(of_int.clone()),
+                Aggregate::Count(int(3, Type::I64)),
+                Aggregate::Sum(int(3, Type::I64)),
+            ]),
+        });
+    }
+    queries.push(Query {
+        name: "nothing",
+        filter: Filter::Constant(false),
+        output: Output::Aggregates(vec![Aggregate::CountRows, Aggregate::Min(n.clone())]),
+    });
+    queries.push(every_row("no columns", vec![]));
+    Case {
+        name: "logic".into(),
+        groups,
+        queries,
+    }
+}
+
+/// Casts between all types that cannot fail.
+pub fn casts() -> Case {
+    use DataType::*;
+    let types = [
+        Boolean,
+        Int8,
+        Int16,
+        Int32,
+        Int64,
+        UInt8,
+        UInt16,
+        UInt32,
+        Decimal128(38, 0),
+    ];
+    let small: Vec<i128> = (0..1500).map(|row| row % 2).collect();
+    let group = |nulls: Nulls| -> Vec<Input> {
+        let random = &mut Random::new(9);
+        let chunk = |data_type: &DataType| Input {
+            array: with_nulls(&array_of(data_type, &small), nulls, random),
+            pin: Some(Encoding::Ffor),
+        };
+        let mut columns: Vec<Input> = types.iter().map(chunk).collect();
+        for (data_type, seed) in [(Int64, 5), (Int32, 6), (UInt32, 7)] {
+            columns.push(Input {
+                array: sample(&data_type, Style::Extremes, nulls, small.len(), seed),
+                pin: Some(Encoding::Plain),
+            });
+        }
+        columns
+    };
+    let targets = [
+        Type::I8,
+        Type::U8,
+        Type::I32,
+        Type::U64,
+        Type::I128,
+        Type::F32,
+        Type::F64,
+    ];
+    let narrow = (0..types.len()).map(|at| cast(&column(at), targets[at % targets.len()]));
+    let second = (0..types.len()).map(|at| cast(&column(at), targets[(at + 3) % targets.len()]));
+    let wide = [
+        cast(&column(9), Type::F32),
+        cast(&column(9), Type::F64),
+        cast(&column(9), Type::I128),
+        cast(&column(10), Type::I64),
+        cast(&column(10), Type::F32),
+        cast(&column(11), Type::I64),
+        cast(&column(11), Type::F32),
+        cast(&column(11), Type::U64),
+    ];
+    Case {
+        name: "casts".into(),
+        groups: vec![group(Nulls::Some), group(Nulls::None)],
+        queries: vec![
+            every_row("small", narrow.collect()),
+            every_row("other", second.collect()),
+            every_row("wide", wide.into()),
+        ],
+    }
+}
+
+/// All comparisons of all types, with each other and with constants.
+pub fn comparisons() -> Case {
+    use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
+    use DataType::*;
+    let types = [
+        Int8,
+        UInt32,
+        Int64,
+        UInt64,
+        Decimal128(38, 4),
+        Float32,
+        Float64,
+    ];
+    let groups = pairs(&types, Style::Extremes, Some(Encoding::Plain));
+    let all = [Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual];
+    let of_columns = |(index, comparison): (usize, Comparison)| {
+        let at = 2 * (index % types.len());
+        compare(comparison, &column(at), &column(at + 1))
+    };
+    let pairs = (0..12).map(|i| of_columns((i, all[(i + i / 7) % 6])));
+    let pairs: Vec<Expr> = pairs.collect();
+    let literals = [
+        Literal::Int(-1, Type::I8),
+        Literal::Int(u32::MAX.into(), Type::U32),
+        Literal::Int(i64::MIN.into(), Type::I64),
+        Literal::Int(u64::MAX.into(), Type::U64),
+        Literal::Int(10i128.pow(38) - 1, Type::I128),
+        Literal::F32(-0.0),
+        Literal::F64(f64::NAN),
+    ];
+    let with_literals = literals.iter().enumerate().map(|(index, literal)| {
+        compare(
+            all[(index + 2) % 6],
+            &column(2 * index),
+            &Expr::Literal(*literal),
+        )
+    });
+    let with_literals: Vec<Expr> = with_literals.collect();
+    let nulls = [Type::F32, Type::F64, Type::I128].map(|of| {
+        let at = [10, 12, 8][[Type::F32, Type::F64, Type::I128]
+            .iter()
+            .position(|t| *t == of)
+            .unwrap()];
+        compare(Less, &column(at), &Expr::Literal(Literal::Null(of)))
+    });
+    Case {
+        name: "comparisons".into(),
+        groups,
+        queries: vec![
+            every_row("columns", pairs[..4].to_vec()),
+            every_row("columns", pairs[4..8].to_vec()),
+            every_row("columns", pairs[8..].to_vec()),
+            every_row("constants", with_literals[..4].to_vec()),
+            every_row("constants", with_literals[4..].to_vec()),
+            every_row("nulls", nulls.into()),
+        ],
+    }
+}
+
+/// Parts of dates: around every new year of three centuries, at leap days, over all days there are.
+pub fn dates() -> Case {
+    let mut days: Vec<i128> = vec![];
+    for year in -60..240 {
+        let start = year * 365 + i128::from(((year + 69) as i64).div_euclid(4));
+        days.extend((-1..=1).map(|near| start + near));
+        days.extend([start + 58, start + 59, start + 60]);
+    }
+    days.extend((0..400).map(|i| i128::from(i32::MIN) + i * (1 << 32) / 399));
+    days.extend([i32::MIN, i32::MIN + 1, i32::MAX, i32::MAX - 1, 0, -1].map(i128::from));
+    // the era's last day, years 0 and 100 multiples
+    days.extend(
+        [
+            -719_468, -719_469, -719_528, -719_529, 11_016, 47_540, 10_956,
+        ]
+        .map(i128::from),
+    );
+    days.retain(|day| *day <= i128::from(i32::MAX));
+    let array = array_of(&DataType::Date32, &days);
+    let nulls = with_nulls(&array, Nulls::Some, &mut Random::new(4));
+    let near = array_of(
+        &DataType::Date32,
+        &(-800..1800).map(|d| d + 10_000).collect::<Vec<_>>(),
+    );
+    let chunk = |array: ArrayRef, pin| {
+        vec![Input {
+            array,
+            pin: Some(pin),
+        }]
+    };
+    let parts = [
+        DatePart::Year,
+        DatePart::Quarter,
+        DatePart::Month,
+        DatePart::Day,
+        DatePart::DayOfWeek,
+        DatePart::DayOfYear,
+    ];
+    let exprs: Vec<Expr> = parts
+        .map(|part| Expr::DatePart(part, Box::new(column(0))))
+        .into();
+    let year = |year: i128| {
+        let of_column = Expr::DatePart(DatePart::Year, Box::new(column(0)));
+        Filter::Expr(compare(
+            Comparison::Equal,
+            &of_column,
+            &int(year, Type::I32),
+        ))
+    };
+    let in_year = |number: i128| Query {
+        name: "in a year",
+        filter: year(number),
+        output: Output::Aggregates(vec![
+            Aggregate::CountRows,
+            Aggregate::Max(exprs[5].clone()),
+            Aggregate::Min(exprs[4].clone()),
+        ]),
+    };
+    Case {
+        name: "dates".into(),
+        groups: vec![
+            chunk(nulls, Encoding::Plain),
+            chunk(array, Encoding::Plain),
+            chunk(near, Encoding::Delta),
+        ],
+        queries: vec![
+            every_row("parts", exprs.clone()),
+            in_year(1996),
+            in_year(2000),
+            in_year(1900),
+        ],
+    }
+}
+
+/// Decimals as TPC-H has them: products and sums that fit because the data do.
+pub fn decimals() -> Case {
+    use Arithmetic::{Add, Multiply, Subtract};
+    let of = DataType::Decimal128(15, 2);
+    let chunk = |low: i128, span: u64, len: usize, nulls: Nulls, seed: u64| {
+        let random = &mut Random::new(seed);
+        let values: Vec<i128> = (0..len)
+            .map(|_| low + i128::from(random.below(span)))
+            .collect();
+        Input {
+            array: with_nulls(&array_of(&of, &values), nulls, random),
+            pin: Some(Encoding::Ffor),
+        }
+    };
+    let group = |len: usize, nulls: Nulls, seed: u64| {
+        vec![
+            chunk(90_000, 10_000_000, len, nulls, seed),
+            chunk(0, 11, len, Nulls::None, seed + 1),
+            chunk(-500, 1000, len, nulls, seed + 2),
+            chunk(1 << 61, 1 << 40, len, nulls, seed + 3),
+        ]
+    };
+    let groups = vec![
+        group(2500, Nulls::Some, 1),
+        group(1024, Nulls::None, 9),
+        group(1, Nulls::None, 17),
+    ];
+    let (price, discount, signed, large) = (column(0), column(1), column(2), column(3));
+    let one = int(100, Type::I128);
+    let less = compute(Multiply, &price, &compute(Subtract, &one, &discount));
+    let taxed = compute(Multiply, &less, &compute(Add, &one, &signed));
+    let total = compute(Multiply, &compute(Multiply, &less, &large), &signed);
+    let between = |low: i128, high: i128| {
+        let constant = |value: i128| Bound::Included(array_of(&of, &[value]));
+        range(1, &constant(low), &constant(high), false)
+    };
+    let mut queries = vec![every_row(
+        "products",
+        vec![less.clone(), taxed.clone(), total.clone()],
+    )];
+    for (low, high) in [(5, 7), (0, 10), (11, 12)] {
+        queries.push(Query {
+            name: "revenue",
+            filter: Filter::And(vec![
+                between(low, high),
+                Filter::Expr(compare(Comparison::Less, &signed, &int(240, Type::I128))),
+            ]),
+            output: Output::Aggregates(vec![
+                Aggregate::Sum(less.clone()),
+                Aggregate::Sum(taxed.clone()),
+                Aggregate::Sum(total.clone()),
+                Aggregate::Min(total.clone()),
+                Aggregate::Max(large.clone()),
+                Aggregate::CountRows,
+            ]),
+        });
+    }
+    Case {
+        name: "decimals".into(),
+        groups,
+        queries,
+    }
+}
