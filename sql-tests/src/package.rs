@@ -18,19 +18,20 @@ pub fn package_dir(name: &str) -> Result<PathBuf> {
     if let Some(packages) = std::env::var_os("SQL_TESTS_PACKAGES") {
         return Ok(Path::new(&packages).join(name));
     }
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()?;
-    if !output.status.success() {
-        return exec_err!(
-            "cargo metadata: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|e| exec_datafusion_err!("cargo metadata: {e}"))?;
+    // of this machine's platform: packages that only others need were not downloaded
+    let version = cargo(&["-vV"])?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.ok_or_else(|| exec_datafusion_err!("cargo does not name its platform"))?;
+    let output = cargo(&[
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        "--offline",
+        "--filter-platform",
+        host,
+    ])?;
+    let metadata: serde_json::Value =
+        serde_json::from_str(&output).map_err(|e| exec_datafusion_err!("cargo metadata: {e}"))?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let mut manifests = packages
         .filter(|package| package["name"] == name)
@@ -42,6 +43,20 @@ pub fn package_dir(name: &str) -> Result<PathBuf> {
         Some(directory) => Ok(directory.to_owned()),
         None => exec_err!("{name} is not a dependency"),
     }
+}
+
+/// What cargo answers.
+fn cargo(arguments: &[&str]) -> Result<String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo)
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return exec_err!("cargo {}: {errors}", arguments.join(" "));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// A copy of DataFusion's test files, placed as in its own repository, because they name data by
