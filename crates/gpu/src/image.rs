@@ -455,9 +455,10 @@ impl Builder {
 
     /// Adds the entries before the lanes' first ones, in a line, or two if some needs more than 32 bits.
     fn lane_starts(&mut self, vector: usize, starts: &[u64], rows: usize) {
-        // lanes behind the last row may start anywhere
+        // a lane is bounded by where the one after it starts; lanes behind that may start anywhere
         let live = rows.saturating_sub(vector * VECTOR_LEN).div_ceil(LANES);
-        let is_wide = starts.iter().take(live).any(|x| *x > u64::from(u32::MAX));
+        let mut bounds = starts.iter().take(live + 1);
+        let is_wide = bounds.any(|start| *start > u64::from(u32::MAX));
         let bytes = if is_wide { 8 } else { 4 };
         for start in starts {
             self.packed.extend(&start.to_le_bytes()[..bytes]);

@@ -61,3 +61,32 @@ fn counts_and_sums() {
         }
     }
 }
+
+/// The last lane of rows is bounded by where the next one starts, which needs more than 32 bits here.
+#[test]
+fn rising_beyond_32_bits_where_rows_end() {
+    let Some(engine) = engine() else { return };
+    let first = (1 << 32) - 40_000;
+    let rows = (0..1024)
+        .map(|i| i * 1000)
+        .chain((0..64).map(|i| first + i * 1000));
+    let values: Vec<i64> = rows.collect();
+    let inputs = [input(
+        Int64Array::from(values.clone()),
+        Some(Encoding::Delta),
+    )];
+    let table = table(&engine, &inputs, values.len());
+    for low in values.iter().skip(1024) {
+        let bound = Arc::new(Int64Array::from(vec![*low])) as ArrayRef;
+        let range = Predicate::Range {
+            low: Bound::Included(bound),
+            high: Bound::Unbounded,
+            negated: false,
+        };
+        let output = Output::Aggregates(vec![Aggregate::CountRows]);
+        let mut execution = start(&engine, &inputs, Filter::Column(0, range), output);
+        execution.aggregate(&table).unwrap();
+        let expected = values.iter().filter(|value| *value >= low).count();
+        assert_eq!(execution.totals()[0].count, expected as u64, "from {low}");
+    }
+}
