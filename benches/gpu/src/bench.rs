@@ -100,6 +100,7 @@ impl Case {
         let columns = self.arrays.iter().map(|array| array.data_type().clone());
         Arc::new(Pipeline {
             columns: columns.collect(),
+            lookups: vec![],
             filter: self.filter.clone(),
             output: self.output.clone(),
         })

@@ -73,6 +73,7 @@ pub fn query() -> Result<(Vec<Image>, Arc<Pipeline>)> {
     let product = Expr::Arithmetic(Arithmetic::Multiply, price, discount);
     let pipeline = Pipeline {
         columns: arrays.iter().map(|a| a.data_type().clone()).collect(),
+        lookups: vec![],
         filter: Filter::And(vec![
             between(0, date(8766), date(9130)),
             between(1, decimal(5), decimal(7)),

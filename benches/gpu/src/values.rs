@@ -67,6 +67,7 @@ fn selected(bench: &mut Bench, random: &mut Random) -> Result<()> {
     for (name, top) in [("0.1%", 3), ("1%", 40), ("10%", 409), ("100%", 4096)] {
         let pipeline = Arc::new(Pipeline {
             columns: arrays.iter().map(|a| a.data_type().clone()).collect(),
+            lookups: vec![],
             filter: between(0, i64s(vec![0]), i64s(vec![top])),
             output: Output::Rows(vec![Expr::Column(0), Expr::Column(1)]),
         });

@@ -13,6 +13,8 @@ use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
+use crate::codes::Codes;
+
 /// Machine type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
@@ -194,6 +196,9 @@ pub enum Expr {
     DatePart(DatePart, Box<Expr>),
     /// A test of one column, answered on the CPU for each distinct value; see [`Filter::Values`].
     Values(usize, ValueTest),
+    /// What the key that a row has in one of [`Pipeline::lookups`] stands for: the entry, at the key's
+    /// code, of this array, which has one for each code. Null where the key is not there.
+    Looked(usize, ArrayRef),
 }
 
 /// A deterministic test of one column's values: an entry for each, null counts as false. Nulls are
@@ -227,6 +232,33 @@ pub enum Filter {
     Or(Vec<Filter>),
     /// A boolean expression is true.
     Expr(Expr),
+    /// The row's key is in one of [`Pipeline::lookups`]; a null is not.
+    Found(usize),
+    /// The row's key is not there, or null.
+    Missing(usize),
+}
+
+/// A small table, to be looked up by the values of a column: what a join becomes.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    /// The column that holds the keys, by its number in [`Pipeline::columns`].
+    pub column: usize,
+    /// The keys that are there, and the code of each.
+    pub codes: Arc<Codes>,
+}
+
+/// What rows are grouped by.
+#[derive(Clone, Debug)]
+pub enum GroupKey {
+    /// An integer or boolean. Comes back as an array of the Arrow type that a column of its machine
+    /// type has: `Int32` for [`Type::I32`] and so on.
+    Value(Expr),
+    /// A column that is stored as a dictionary in every row group (else no kernel is generated),
+    /// text above all. Comes back as an array of the column's type.
+    Entry(usize),
+    /// The code in one of [`Pipeline::lookups`]; null where the key is not there. Comes back as
+    /// `UInt32`.
+    Code(usize),
 }
 
 /// An aggregate over the rows that pass. Nulls of its argument are left out.
@@ -253,6 +285,9 @@ pub enum Output {
     Rows(Vec<Expr>),
     /// One result for each aggregate.
     Aggregates(Vec<Aggregate>),
+    /// One result for each aggregate and group: the rows that have the same keys, where null is a
+    /// key like any other.
+    Groups(Vec<GroupKey>, Vec<Aggregate>),
 }
 
 /// What a kernel computes.
@@ -260,6 +295,8 @@ pub enum Output {
 pub struct Pipeline {
     /// The columns that expressions and filters number.
     pub columns: Vec<DataType>,
+    /// The tables that filters, expressions and keys look up, by number.
+    pub lookups: Vec<Lookup>,
     /// Which rows pass.
     pub filter: Filter,
     /// What becomes of them.
@@ -273,6 +310,35 @@ pub struct Total {
     pub count: u64,
     /// What they came to; `None` if there were none. A count's is its count.
     pub value: Option<Number>,
+}
+
+/// The results of some groups: an entry of each array for a group.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    /// How many there are.
+    pub count: usize,
+    /// Their keys, as [`GroupKey`] says.
+    pub keys: Vec<ArrayRef>,
+    /// What each aggregate came to.
+    pub totals: Vec<GroupTotals>,
+}
+
+/// What an aggregate came to in each group.
+#[derive(Clone, Debug)]
+pub struct GroupTotals {
+    /// Values that went in.
+    pub counts: Vec<u64>,
+    /// The values, of which those of groups without any are arbitrary; empty for a count.
+    pub values: Numbers,
+}
+
+/// Numbers of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Numbers {
+    /// Exact ones.
+    Int(Vec<i128>),
+    /// Doubles (of an `F32` too).
+    Float(Vec<f64>),
 }
 
 /// A number that an aggregate came to.

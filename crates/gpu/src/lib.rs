@@ -3,6 +3,7 @@
 mod bandwidth;
 mod cache;
 mod codegen;
+mod codes;
 mod cuda;
 mod devices;
 mod driver;
@@ -18,6 +19,7 @@ mod shape;
 
 pub use bandwidth::{Bandwidth, measure};
 pub use cache::{CACHE_VARIABLE, cache_directory};
+pub use codes::Codes;
 pub use cuda::{Cuda, driver_version};
 pub use devices::{DriverInfo, NvrtcInfo, Survey};
 pub use driver::{Compiled, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};

@@ -136,6 +136,7 @@ impl Fusing<'_> {
         let engine = self.engine()?;
         let pipeline = Pipeline {
             columns: types_of(table.table_schema(), &columns),
+            lookups: vec![],
             filter,
             output: Output::Aggregates(aggregates),
         };
@@ -215,6 +216,7 @@ impl Fusing<'_> {
         }
         let pipeline = Pipeline {
             columns: types_of(table.table_schema(), &columns),
+            lookups: vec![],
             filter,
             output,
         };

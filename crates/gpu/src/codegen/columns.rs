@@ -22,13 +22,14 @@ pub(super) fn columns_of_filter(filter: &Filter, columns: &mut Vec<usize>) {
                 .for_each(|part| columns_of_filter(part, columns));
         }
         Filter::Expr(expr) => columns_of_expr(expr, columns),
+        Filter::Found(_) | Filter::Missing(_) => {}
     }
 }
 
 pub(super) fn columns_of_expr(expr: &Expr, columns: &mut Vec<usize>) {
     match expr {
         Expr::Column(column) | Expr::Values(column, _) => push(*column, columns),
-        Expr::Literal(_) => {}
+        Expr::Literal(_) | Expr::Looked(..) => {}
         Expr::Compare(_, a, b) | Expr::Arithmetic(_, a, b) => {
             columns_of_expr(a, columns);
             columns_of_expr(b, columns);

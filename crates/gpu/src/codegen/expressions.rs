@@ -156,6 +156,7 @@ impl Generator<'_> {
                     bounds,
                 })
             }
+            Expr::Looked(..) => return Err(Error::Unsupported("lookups".into())),
             Expr::Values(..) => {
                 return Err(Error::Unsupported(
                     "a test of values within an expression".into(),

@@ -35,6 +35,9 @@ impl Generator<'_> {
                 }
                 format!("({})", masks.join(if is_and { " & " } else { " | " }))
             }
+            Filter::Found(_) | Filter::Missing(_) => {
+                return Err(Error::Unsupported("lookups".into()));
+            }
             Filter::Expr(expr) => {
                 let mask = self.temporary();
                 self.line(2, format!("u32 {mask} = 0;"));

@@ -4,6 +4,7 @@
 //! of them; [`totals`] and [`rows`] make results of what comes back.
 
 mod answers;
+mod groups;
 mod launch;
 mod rows;
 mod totals;

@@ -115,6 +115,7 @@ fn survivors(data_type: &DataType, tries: u64) -> Vec<(Column, Image)> {
 fn pipeline(data_type: &DataType, filter: Filter, output: Output) -> Arc<Pipeline> {
     Arc::new(Pipeline {
         columns: vec![data_type.clone()],
+        lookups: vec![],
         filter,
         output,
     })

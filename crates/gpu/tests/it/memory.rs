@@ -51,6 +51,7 @@ fn pipeline(output: Output) -> Arc<Pipeline> {
     let low: ArrayRef = Arc::new(Int64Array::from(vec![1000]));
     Arc::new(Pipeline {
         columns: vec![arrow::datatypes::DataType::Int64],
+        lookups: vec![],
         filter: Filter::Column(
             0,
             Predicate::Range {

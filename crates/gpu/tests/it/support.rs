@@ -100,6 +100,7 @@ pub fn new_key() -> ChunkKey {
 pub fn pipeline(inputs: &[Input], filter: Filter, output: Output) -> Arc<Pipeline> {
     Arc::new(Pipeline {
         columns: inputs.iter().map(|i| i.array.data_type().clone()).collect(),
+        lookups: vec![],
         filter,
         output,
     })

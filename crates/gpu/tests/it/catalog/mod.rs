@@ -44,6 +44,7 @@ impl Case {
         let columns = self.groups[0].iter();
         Arc::new(Pipeline {
             columns: columns.map(|c| c.array.data_type().clone()).collect(),
+            lookups: vec![],
             filter: query.filter.clone(),
             output: query.output.clone(),
         })
