@@ -44,12 +44,13 @@ DEVICE void places_8(const Cursor& c, u32 eighth, const void* tile, const Table&
     for (u32 k = 0; k < 8; k++) out[k] = place_in(t, (i64)entry[k]);
 }
 
-// The place of row r of this lane, of columns without patches, exceptions, `delta` and `rle`.
-template <class S> DEVICE u32 place_at(const Cursor& c, u32 r, const Table& t) {
-    typedef typename S::Entry E;
+// The place of row r of a lane, of columns without patches, exceptions, `delta` and `rle`.
+template <class S> DEVICE u32 place_at(const Cursor& c, u32 r, u32 lane, const Table& t) {
     const u8 form = form_of<S>(c);
-    if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) return place_in(t, (i64)value_at<S>(c, r));
-    return place_in(t, (i64)(E)(c.base<E>() + (E)wide_at<S::HIGH>(c.words(), c.width, r)));
+    if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
+        return place_in(t, (i64)value_at<S>(c, r, lane));
+    }
+    return place_in(t, (i64)entry_at<S>(c, r, lane));
 }
 
 DEVICE bool is_there(const Table& t, u32 place) {

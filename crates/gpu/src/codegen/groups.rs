@@ -117,7 +117,7 @@ impl Generator<'_> {
         let first_argument = exprs.len();
         let arguments = aggregates.iter().filter_map(argument_of).cloned();
         exprs.extend(arguments);
-        self.by_row(&exprs, &tables, Walk::Each, |this, values| {
+        self.by_row(&exprs, &tables, Walk::Any, |this, values| {
             let (keys, arguments) = values.split_at(first_argument);
             this.group_row(&sources, &exprs, keys, arguments, aggregates)
         })?;

@@ -161,6 +161,19 @@ impl Generator<'_> {
         ordered
     }
 
+    /// Share of the rows that lookups leave, as far as is known.
+    pub fn expected_share(&self) -> f64 {
+        let share = |filter: &Filter| match filter {
+            Filter::Found(lookup) => self.facts.shares.get(*lookup).copied().unwrap_or(1.0),
+            Filter::Missing(lookup) => 1.0 - self.facts.shares.get(*lookup).copied().unwrap_or(0.0),
+            _ => 1.0,
+        };
+        match &self.pipeline.filter {
+            Filter::And(parts) => parts.iter().map(share).product(),
+            other => share(other),
+        }
+    }
+
     /// Whether rows are grouped by the code.
     fn is_code_wanted(&self, lookup: usize) -> bool {
         let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, self.task) else {

@@ -44,10 +44,12 @@ const WARPS: u32 = 8;
 pub(crate) const SLOT_VECTORS: usize = 32;
 /// Bytes of shared memory that a block takes at most: every device has more.
 const SHARED_BYTES: u32 = 64 << 10;
-/// Selected rows of a lane up to which each is looked up by itself, instead of decoding all.
-const SPARSE_ROWS: u32 = 4;
-/// The same where rows are grouped: of each that is decoded, more is looked up.
-const SPARSE_GROUPED_ROWS: u32 = 8;
+/// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
+const SPARSE_ROWS: u32 = 128;
+/// Share of the rows that lookups are expected to leave up to which there is no code to decode all.
+const SPARSE_SHARE: f64 = 0.15;
+/// Blocks of a multiprocessor that kernels without such code leave registers for.
+const SPARSE_BLOCKS: u32 = 4;
 /// Columns of filters whose vectors are looked up before they are needed.
 const OPEN_AHEAD: usize = 3;
 /// The name of every kernel.
@@ -184,6 +186,8 @@ pub(crate) fn generate(
 enum Walk {
     /// Each its own: nothing is done together.
     Each,
+    /// As is best: what comes out is the same.
+    Any,
     /// All the same row at a time.
     Together,
 }
@@ -225,6 +229,8 @@ struct Generator<'a> {
     block_shared: u32,
     /// Bytes of bits of lookups among them.
     shared_bits: usize,
+    /// Whether there is no code to decode all rows.
+    is_sparse: bool,
     /// The argument that says where in it the table of groups is.
     table_argument: usize,
     grouping: Option<Grouping>,
@@ -264,6 +270,7 @@ impl<'a> Generator<'a> {
             deferred: vec![],
             block_shared: 0,
             shared_bits: 0,
+            is_sparse: false,
             table_argument: 0,
             grouping: None,
             pipeline,
@@ -311,11 +318,15 @@ impl<'a> Generator<'a> {
             warps /= 2;
         }
         let threads = warps * 32;
+        let bounds = match self.is_sparse {
+            true => format!("__launch_bounds__({threads}, {SPARSE_BLOCKS})"),
+            false => format!("BOUNDS({threads})"),
+        };
         let by_slot = self.accumulators.contains(&Fold::SumFloat);
         let _ = write!(
             source,
             r#"
-extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
+extern "C" __global__ void {bounds} {NAME}(const Args a) {{
     const u64 warp = (u64)blockIdx.x * {warps} + threadIdx.x / 32;
 "#
         );
@@ -603,42 +614,49 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
         let partials = std::mem::take(&mut self.partials);
         let keys = tables.iter().map(|table| &self.tables[*table].column);
         let mut read = columns.iter().chain(keys);
-        let is_sparse = walk == Walk::Each && read.all(|c| self.shapes[*c].is_direct());
-        if is_sparse {
-            let most = match self.task {
-                Task::Groups => SPARSE_GROUPED_ROWS,
-                _ => SPARSE_ROWS,
-            };
-            self.line(
-                2,
-                format!("if (__reduce_max_sync(ALL, (u32)__popc(m)) <= {most}) {{"),
-            );
+        let is_direct = read.all(|column| self.shapes[*column].is_direct());
+        self.is_sparse = walk == Walk::Any && is_direct && self.expected_share() <= SPARSE_SHARE;
+        if walk == Walk::Any && is_direct {
+            self.line(2, "const u32 before = sum_before((u32)__popc(m));");
+            let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";
+            self.line(2, format!("const u32 total = {total};"));
+            match self.is_sparse {
+                true => self.line(2, "{"),
+                false => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
+            }
             partials
                 .iter()
                 .for_each(|(partial, _)| self.line(3, format!("i32 {partial} = 0;")));
-            self.line(3, "for (u32 left = m; left; left &= left - 1) {");
-            self.line(4, "const u32 r = __ffs((int)left) - 1, k = 0;");
-            self.line(4, "const bool in = true;");
+            self.line(
+                3,
+                "for (u32 index = lane_id(); index - lane_id() < total; index += 32) {",
+            );
+            self.line(4, "const Picked p = picked(m, before, index);");
+            self.line(4, "const u32 r = p.row, k = 0;");
+            self.line(4, "const bool in = index < total;");
             for column in &columns {
                 let (_, value, _) = self.types(*column);
-                self.line(
-                    4,
-                    format!("const {value} x{column}[1] = {{value_at<C{column}>(c{column}, r)}};"),
-                );
+                let code = format!("value_at<C{column}>(c{column}, r, p.lane)");
+                self.line(4, format!("const {value} x{column}[1] = {{{code}}};"));
             }
             for table in &tables {
                 let column = self.tables[*table].column;
-                let place = format!("place_at<C{column}>(c{column}, r, b{table})");
+                let place = format!("place_at<C{column}>(c{column}, r, p.lane, b{table})");
                 self.line(4, format!("const u32 y{table}[1] = {{{place}}};"));
             }
             for column in &nullable {
-                self.line(4, format!("const u32 n{column} = v{column} >> r;"));
+                let valid = format!("__shfl_sync(ALL, v{column}, p.lane)");
+                self.line(4, format!("const u32 n{column} = {valid} >> r;"));
             }
             self.out.push_str(&body);
             self.line(3, "}");
             partials
                 .iter()
                 .for_each(|(partial, sum)| self.line(3, format!("{sum} += {partial};")));
+            if self.is_sparse {
+                self.line(2, "}");
+                return Ok(());
+            }
             self.line(2, "} else");
         }
         self.line(2, "for (u32 eighth = 0; eighth < 4; eighth++) {");

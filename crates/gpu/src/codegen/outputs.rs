@@ -113,7 +113,7 @@ impl Generator<'_> {
         let mut results: Vec<Option<Outcome>> = vec![None; aggregates.len()];
         for together in loops(&exprs) {
             let values: Vec<Expr> = together.iter().map(|expr| exprs[*expr].clone()).collect();
-            self.by_row(&values, &[], Walk::Each, |this, values| {
+            self.by_row(&values, &[], Walk::Any, |this, values| {
                 for (expr, value) in together.iter().zip(values) {
                     let place = places[*expr];
                     results[place] = Some(this.accumulate(&aggregates[place], value)?);

@@ -20,7 +20,7 @@ use crate::codegen::{Facts, Generated, SLOT_VECTORS, Task, generate};
 use crate::driver::Kernel;
 use crate::engine::{Engine, Group};
 use crate::error::{Error, Result};
-use crate::ir::{GroupKey, Output, Pipeline};
+use crate::ir::{GroupKey, Lookup, Output, Pipeline};
 use crate::shape::Shape;
 use answers::Answers;
 use tables::{Entries, Tables};
@@ -36,6 +36,9 @@ const VECTORS_PER_WARP: usize = 1 << 15;
 const ROWS_AT_ONCE: u64 = 1 << 31;
 /// A table of groups takes at most this share of the memory for chunks.
 const TABLE_SHARE: u64 = 8;
+
+/// Row groups whose samples are looked at.
+const SAMPLED_GROUPS: usize = 64;
 
 /// Where the time of an execution went, and what it moved.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,7 +100,7 @@ impl Execution {
     fn prepare(&mut self, groups: &[&Group], task: Task) -> Result<Prepared> {
         let start = Instant::now();
         let shapes = shapes_of(&self.pipeline, groups)?;
-        let (mut facts, entries) = self.facts(&shapes, groups, task)?;
+        let (mut facts, entries) = self.facts(groups, task)?;
         let mut generated = generate(&self.pipeline, &shapes, &facts, task)?;
         let mut answers = vec![];
         for test in &generated.code_tests {
@@ -140,23 +143,9 @@ impl Execution {
     }
 
     /// What there is to know of lookups and keys, but for code tests.
-    fn facts(
-        &self,
-        shapes: &[Shape],
-        groups: &[&Group],
-        task: Task,
-    ) -> Result<(Facts, Vec<Entries>)> {
+    fn facts(&self, groups: &[&Group], task: Task) -> Result<(Facts, Vec<Entries>)> {
         let lookups = self.pipeline.lookups.iter();
-        let shares = lookups.clone().map(|lookup| {
-            let bounds = shapes.get(lookup.column).and_then(|shape| shape.bounds);
-            let range = bounds.map_or(0, |(low, high)| high.abs_diff(low).saturating_add(1));
-            let keys = lookup.codes.len() as f64;
-            if range == 0 {
-                1.0
-            } else {
-                (keys / range as f64).min(1.0)
-            }
-        });
+        let shares = lookups.clone().map(|lookup| share_of(lookup, groups));
         let mut entries = vec![];
         if let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, task) {
             for key in keys {
@@ -168,7 +157,7 @@ impl Execution {
         let rows: usize = groups.iter().map(|group| group.rows).sum();
         let facts = Facts {
             ranges: vec![],
-            shares: shares.collect(),
+            shares: shares.collect::<Result<_>>()?,
             bits: lookups.map(|lookup| lookup.codes.bits_bytes()).collect(),
             entries: entries.iter().map(Entries::count).collect(),
             rows: ROWS_AT_ONCE
@@ -178,6 +167,24 @@ impl Execution {
         };
         Ok((facts, entries))
     }
+}
+
+/// The share of rows whose key is there, by the samples of some row groups.
+fn share_of(lookup: &Lookup, groups: &[&Group]) -> Result<f64> {
+    let (mut rows, mut found) = (0usize, 0usize);
+    for group in groups.iter().step_by(groups.len().div_ceil(SAMPLED_GROUPS)) {
+        let column = group.columns.get(lookup.column);
+        if let Some(sample) = column.and_then(|column| column.sample()) {
+            let codes = lookup.codes.of(sample)?;
+            found += codes.iter().flatten().count();
+            rows += codes.len();
+        }
+    }
+    Ok(if rows == 0 {
+        1.0
+    } else {
+        found as f64 / rows as f64
+    })
 }
 
 impl Prepared {
