@@ -70,23 +70,25 @@ template <bool SHARED> DEVICE u32 word_of_bits(const u32* bits, u32 word) {
     else return __ldg(bits + word);
 }
 
-template <bool SHARED> struct Found32 {
+template <bool SHARED, bool EVERY> struct Found32 {
     const u32* words;
     u32 rows, start, places;
     const u32* bits;
     u32& mask;
     template <u32 WIDTH> DEVICE void run() {
         unpack_32<WIDTH>(words, [&](u32 r, u32 x) {
-            const u32 place = start + x;
+            // the bit behind the last place is not set
+            const u32 place = min(start + x, places);
             u32 word = 0;
-            if (rows >> r & 1 && place < places) word = word_of_bits<SHARED>(bits, place / 32);
-            mask |= (word >> place % 32 & 1) << r;
+            if (EVERY || rows >> r & 1) word = word_of_bits<SHARED>(bits, place / 32);
+            mask = __funnelshift_r(mask, __funnelshift_r(word, 0, place), 1);
         });
     }
 };
 
-// Which of these rows have a key that is there; arbitrary where null. `bits` are the table's.
-template <class S, bool SHARED>
+// Which of these rows have a key that is there; arbitrary where null. `bits` are the table's. With EVERY, all
+// rows are looked up: it takes no longer than looking which.
+template <class S, bool SHARED, bool EVERY>
 DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* bits, void* tile) {
     typedef typename S::Entry E;
     const u8 form = form_of<S>(c);
@@ -100,7 +102,7 @@ DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* bits, void* 
                 mask = in ? rows : 0;
             } else {
                 with_width<S::LOW & 0xffffffffull>(
-                    c.width, Found32<SHARED>{c.words(), rows, (u32)start, t.places, bits, mask});
+                    c.width, Found32<SHARED, EVERY>{c.words(), rows, (u32)start, t.places, bits, mask});
             }
             if (S::FLAGS & PATCHED && c.flags & PATCHED) {
                 each_patch(c, [&](u32 r, u64 x) {

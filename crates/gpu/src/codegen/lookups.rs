@@ -84,6 +84,8 @@ pub(crate) fn code_bytes(count: u32) -> usize {
 
 /// Share of the rows that pass from which on a key is not looked up beforehand, if its code is wanted.
 const DEFERRED_SHARE: f64 = 0.5;
+/// What it takes to look rows up in the caches, beside shared memory.
+const GATHERED_COST: f64 = 6.0;
 /// Bytes of bits up to which each block has a copy in shared memory; and those of all lookups.
 const SHARED_BITS: usize = 32 << 10;
 
@@ -136,28 +138,33 @@ impl Generator<'_> {
         let (lookups, mut ordered): (Vec<&Filter>, Vec<&Filter>) = conjuncts
             .iter()
             .partition(|conjunct| matches!(conjunct, Filter::Found(_) | Filter::Missing(_)));
-        let mut lookups: Vec<(u32, usize, &Filter)> = lookups
+        let facts = self.facts;
+        let cost = |lookup: usize| {
+            let bytes = facts.bits.get(lookup).copied().unwrap_or(0);
+            if bytes <= SHARED_BITS {
+                1.0
+            } else {
+                GATHERED_COST
+            }
+        };
+        let share = |lookup: usize| facts.shares.get(lookup).copied().unwrap_or(0.5);
+        let mut lookups: Vec<(f64, &Filter)> = lookups
             .into_iter()
             .filter_map(|conjunct| match conjunct {
                 Filter::Found(lookup) => {
-                    let share = self.facts.shares.get(*lookup).copied().unwrap_or(0.0);
-                    if share > DEFERRED_SHARE && self.is_code_wanted(*lookup) {
+                    if share(*lookup) > DEFERRED_SHARE && self.is_code_wanted(*lookup) {
                         push(*lookup, &mut self.deferred);
                         return None;
                     }
-                    let bytes = self.facts.bits.get(*lookup).copied().unwrap_or(0);
-                    Some(((share * 64.0) as u32, bytes, conjunct))
+                    Some(((1.0 - share(*lookup)) / cost(*lookup), conjunct))
                 }
-                Filter::Missing(lookup) => {
-                    let share = self.facts.shares.get(*lookup).copied().unwrap_or(0.0);
-                    let bytes = self.facts.bits.get(*lookup).copied().unwrap_or(0);
-                    Some((((1.0 - share) * 64.0) as u32, bytes, conjunct))
-                }
+                Filter::Missing(lookup) => Some((share(*lookup) / cost(*lookup), conjunct)),
                 _ => None,
             })
             .collect();
-        lookups.sort_by_key(|(share, bytes, _)| (*share, *bytes));
-        ordered.extend(lookups.into_iter().map(|(_, _, conjunct)| conjunct));
+        // those first that drop most rows for what they cost
+        lookups.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        ordered.extend(lookups.into_iter().map(|(_, conjunct)| conjunct));
         ordered
     }
 
@@ -206,7 +213,10 @@ impl Generator<'_> {
                 self.bits_in_shared(lookup, bytes)
             }
         };
-        let mask = format!("found_in<C{column}, {fits}>(c{column}, m, b{lookup}, {bits}, {tile})");
+        let every = !std::mem::replace(&mut self.is_filtered, true);
+        let mask = format!(
+            "found_in<C{column}, {fits}, {every}>(c{column}, m, b{lookup}, {bits}, {tile})"
+        );
         Ok(self.of_valid(column, mask, false))
     }
 

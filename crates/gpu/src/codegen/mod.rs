@@ -229,6 +229,10 @@ struct Generator<'a> {
     block_shared: u32,
     /// Bytes of bits of lookups among them.
     shared_bits: usize,
+    /// Whether some conjunct may have dropped rows.
+    is_filtered: bool,
+    /// Whether selected rows are counted, lane by lane.
+    is_counted: bool,
     /// Whether there is no code to decode all rows.
     is_sparse: bool,
     /// The argument that says where in it the table of groups is.
@@ -270,6 +274,8 @@ impl<'a> Generator<'a> {
             deferred: vec![],
             block_shared: 0,
             shared_bits: 0,
+            is_counted: false,
+            is_filtered: false,
             is_sparse: false,
             table_argument: 0,
             grouping: None,
@@ -498,6 +504,7 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
                         self.open(column, 2);
                     }
                     let mask = self.filter(conjunct)?;
+                    self.is_filtered = true;
                     self.line(2, format!("m &= {mask};"));
                     self.line(2, "if (!__any_sync(ALL, m)) continue;");
                 }
@@ -571,6 +578,55 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         }
     }
 
+    /// Looks up `count` rows a lane, by their index in the selection, then does for each what `body` says.
+    fn picked_rows(
+        &mut self,
+        count: u32,
+        columns: &[usize],
+        tables: &[usize],
+        nullable: &[usize],
+        body: &str,
+    ) {
+        let each = |f: &dyn Fn(u32) -> String| (0..count).map(f).collect::<Vec<_>>().join(", ");
+        for k in 0..count {
+            let index = format!("index + {}", 32 * k);
+            self.line(
+                5,
+                format!("const Picked p{k} = picked(m, before, {index});"),
+            );
+        }
+        for column in columns {
+            let (_, value, _) = self.types(*column);
+            let value_at = |k| format!("value_at<C{column}>(c{column}, p{k}.row, p{k}.lane)");
+            self.line(
+                5,
+                format!("const {value} x{column}[] = {{{}}};", each(&value_at)),
+            );
+        }
+        for table in tables {
+            let column = self.tables[*table].column;
+            let place_at =
+                |k| format!("place_at<C{column}>(c{column}, p{k}.row, p{k}.lane, b{table})");
+            self.line(
+                5,
+                format!("const u32 y{table}[] = {{{}}};", each(&place_at)),
+            );
+        }
+        for column in nullable {
+            // each at its own place, as if eight rows were decoded
+            let bit =
+                |k| format!("(__shfl_sync(ALL, v{column}, p{k}.lane) >> p{k}.row & 1) << {k}");
+            let bits = (0..count).map(bit).collect::<Vec<_>>().join(" | ");
+            self.line(5, format!("const u32 n{column} = {bits};"));
+        }
+        self.line(0, "#pragma unroll");
+        self.line(5, format!("for (u32 k = 0; k < {count}; k++) {{"));
+        self.line(6, "const bool in = index + 32 * k < total;");
+        self.out.push_str(body);
+        self.line(5, "}");
+        self.line(5, format!("done += {};", 32 * count));
+    }
+
     /// Opens a loop over eight rows at a time, decodes the columns of `exprs`, and lets `each` use
     /// their values in row `r` of the lane.
     fn by_row(
@@ -617,42 +673,30 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         let is_direct = read.all(|column| self.shapes[*column].is_direct());
         self.is_sparse = walk == Walk::Any && is_direct && self.expected_share() <= SPARSE_SHARE;
         if walk == Walk::Any && is_direct {
-            self.line(2, "const u32 before = sum_before((u32)__popc(m));");
-            let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";
-            self.line(2, format!("const u32 total = {total};"));
+            if !std::mem::replace(&mut self.is_counted, true) {
+                self.line(2, "const u32 before = sum_before((u32)__popc(m));");
+                let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";
+                self.line(2, format!("const u32 total = {total};"));
+            }
             match self.is_sparse {
                 true => self.line(2, "{"),
                 false => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
             }
+            // two rows a lane: while one is waited for, so is the other
+            self.line(3, "for (u32 done = 0; done < total;) {");
+            self.line(4, "const u32 index = done + lane_id();");
             partials
                 .iter()
-                .for_each(|(partial, _)| self.line(3, format!("i32 {partial} = 0;")));
-            self.line(
-                3,
-                "for (u32 index = lane_id(); index - lane_id() < total; index += 32) {",
-            );
-            self.line(4, "const Picked p = picked(m, before, index);");
-            self.line(4, "const u32 r = p.row, k = 0;");
-            self.line(4, "const bool in = index < total;");
-            for column in &columns {
-                let (_, value, _) = self.types(*column);
-                let code = format!("value_at<C{column}>(c{column}, r, p.lane)");
-                self.line(4, format!("const {value} x{column}[1] = {{{code}}};"));
-            }
-            for table in &tables {
-                let column = self.tables[*table].column;
-                let place = format!("place_at<C{column}>(c{column}, r, p.lane, b{table})");
-                self.line(4, format!("const u32 y{table}[1] = {{{place}}};"));
-            }
-            for column in &nullable {
-                let valid = format!("__shfl_sync(ALL, v{column}, p.lane)");
-                self.line(4, format!("const u32 n{column} = {valid} >> r;"));
-            }
-            self.out.push_str(&body);
+                .for_each(|(partial, _)| self.line(4, format!("i32 {partial} = 0;")));
+            self.line(4, "if (total - done > 32) {");
+            self.picked_rows(2, &columns, &tables, &nullable, &body);
+            self.line(4, "} else {");
+            self.picked_rows(1, &columns, &tables, &nullable, &body);
+            self.line(4, "}");
+            partials
+                .iter()
+                .for_each(|(partial, sum)| self.line(4, format!("{sum} += {partial};")));
             self.line(3, "}");
-            partials
-                .iter()
-                .for_each(|(partial, sum)| self.line(3, format!("{sum} += {partial};")));
             if self.is_sparse {
                 self.line(2, "}");
                 return Ok(());
