@@ -22,6 +22,7 @@ mod session;
 mod shell;
 mod source;
 mod sql;
+mod ssb;
 mod text;
 mod tpch;
 mod upload;

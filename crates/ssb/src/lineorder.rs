@@ -89,7 +89,7 @@ impl Rows for Lineorders {
         let rows = self.row + 1..=self.row + orders as u64;
         self.row += orders as u64;
 
-        let keys: Vec<i64> = rows.clone().map(order_key).collect();
+        let keys: Vec<i64> = rows.map(order_key).collect();
         let days = self.day.rows(&keys, |s, _| s.uniform(0, LAST_ORDER_DAY));
         let customers = self
             .customer
