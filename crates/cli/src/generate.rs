@@ -3,23 +3,20 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::Instant;
 
-use arrow::array::{RecordBatch, RecordBatchReader};
-use arrow::datatypes::SchemaRef;
 use clap::{Args, Subcommand, ValueEnum};
-use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 use tokio::sync::Semaphore;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
 use vectile_ssb::Scale;
 
-use crate::copy::{Batches, Output, copy};
+use crate::copy::{Output, copy};
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format};
 use crate::interrupt::Interrupt;
 use crate::location::Destination;
+use crate::parts::Table;
 use crate::progress::Progress;
 use crate::writer::Summary;
 use crate::{report, session, ssb, tpch};
@@ -100,75 +97,6 @@ fn parse_scale(text: &str) -> Result<f64, String> {
 
 /// Tables written at the same time: the largest, which is most of the work, and another.
 const TABLES_IN_FLIGHT: usize = 2;
-
-/// Rows in a part of a table: small enough to hold several in memory, large enough that
-/// starting one (positioning its random streams) costs nothing beside it.
-const PART_ROWS: u64 = 50_000;
-
-/// Parts of one table in memory at most, some being made, the others waiting to be written: 16 of
-/// the widest rows are 200 MB.
-const MAX_PARTS_IN_FLIGHT: usize = 16;
-
-/// A table of a benchmark at some scale, made in parts that join to the same rows however many
-/// there are.
-#[derive(Clone)]
-pub struct Table {
-    name: &'static str,
-    rows: u64,
-    parts: u32,
-    schema: SchemaRef,
-    generate: Arc<Generate>,
-}
-
-/// Makes a part, counted from 0, of so many.
-type Generate = dyn Fn(u32, u32) -> Box<dyn RecordBatchReader> + Send + Sync;
-
-impl Table {
-    /// A table of about `rows` rows, where `generate` makes a part, counted from 0, of so many.
-    pub fn new(
-        name: &'static str,
-        rows: u64,
-        schema: SchemaRef,
-        generate: impl Fn(u32, u32) -> Box<dyn RecordBatchReader> + Send + Sync + 'static,
-    ) -> Self {
-        Table {
-            name,
-            rows,
-            parts: rows.div_ceil(PART_ROWS).max(1) as u32,
-            schema,
-            generate: Arc::new(generate),
-        }
-    }
-
-    /// The rows in order, several parts being made ahead.
-    fn batches(&self) -> Batches {
-        let Table {
-            parts, generate, ..
-        } = self.clone();
-        futures::stream::iter(0..parts)
-            .map(move |part| {
-                let generate = Arc::clone(&generate);
-                async move {
-                    let made = spawn_blocking(move || {
-                        let batches = generate(part, parts);
-                        batches.collect::<Result<Vec<RecordBatch>, _>>()
-                    });
-                    let made = made.await;
-                    let batches = made.map_err(|error| CliError::failed(error.to_string()))??;
-                    Ok::<_, CliError>(futures::stream::iter(batches.into_iter().map(Ok)))
-                }
-            })
-            .buffered(parts_in_flight())
-            .try_flatten()
-            .boxed()
-    }
-}
-
-/// As many as there are cores, within bounds.
-fn parts_in_flight() -> usize {
-    let cores = available_parallelism().map_or(1, usize::from);
-    cores.clamp(2, MAX_PARTS_IN_FLIGHT)
-}
 
 /// Runs `vectile gen`.
 pub async fn run(args: GenArgs, interrupt: &Interrupt) -> Result<()> {

@@ -15,6 +15,7 @@ mod inspect;
 mod interrupt;
 mod location;
 mod merge;
+mod parts;
 mod print;
 mod progress;
 mod report;

@@ -2,7 +2,7 @@
 
 use vectile_ssb::{Scale, Table as SsbTable};
 
-use crate::generate::Table;
+use crate::parts::Table;
 
 /// All of them, the largest first, so that it does not finish alone.
 pub fn tables(scale: Scale) -> Vec<Table> {

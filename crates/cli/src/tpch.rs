@@ -11,7 +11,7 @@ use tpchgen_arrow::{
     SupplierArrow,
 };
 
-use crate::generate::Table;
+use crate::parts::Table;
 
 /// All of them, the largest first, so that it does not finish alone.
 pub fn tables(scale: f64) -> Vec<Table> {
