@@ -126,7 +126,8 @@ impl<'a> Lowering<'a> {
         if columns.iter().all(|column| column.index() < of_table) {
             return self.filters(std::slice::from_ref(filter));
         }
-        if let Some(binary) = filter.downcast_ref::<BinaryExpr>()
+        if self.lookups.join_of(filter).is_none()
+            && let Some(binary) = filter.downcast_ref::<BinaryExpr>()
             && matches!(binary.op(), Operator::And | Operator::Or)
         {
             let sides = [binary.left(), binary.right()];

@@ -115,7 +115,7 @@ const QUERIES: [(&str, [&str; 5]); 13] = [
         [
             REVENUE,
             "customer supplier date",
-            "d_yearmonth = 'Dec1993' and (c_city = 'CITY 31' or c_city = 'CITY 35') and (s_city = 'CITY 31' or s_city = 'CITY 35')",
+            "d_yearmonth = 'Jan1993' and (c_city = 'CITY 31' or c_city = 'CITY 35') and (s_city = 'CITY 31' or s_city = 'CITY 35')",
             "c_city, s_city, d_year",
             BY_REVENUE,
         ],
@@ -177,32 +177,32 @@ const TABLES: [(&str, &str); 5] = [
            + date_part('day', day) AS INT) AS d_datekey, \
            CAST(date_part('year', day) AS INT) AS d_year, \
            CAST(date_part('year', day) * 100 + date_part('month', day) AS INT) AS d_yearmonthnum, \
-           CASE WHEN date_part('month', day) = 12 THEN 'Dec' ELSE 'Jan' END \
-           || CAST(date_part('year', day) AS VARCHAR) AS d_yearmonth, \
+           concat(CASE WHEN date_part('month', day) = 12 THEN 'Dec' ELSE 'Jan' END, \
+           CAST(date_part('year', day) AS VARCHAR)) AS d_yearmonth, \
            CAST(date_part('doy', day) / 7 + 1 AS INT) AS d_weeknuminyear \
          FROM (SELECT DATE '1992-01-01' + CAST(value AS INT) AS day FROM generate_series(0, 1200))",
     ),
     (
         "customer",
-        "SELECT CAST(value AS INT) AS c_custkey, 'CITY ' || value % 50 AS c_city, \
-           'NATION ' || value % 5 AS c_nation, {region} AS c_region FROM generate_series(1, 500)",
+        "SELECT CAST(value AS INT) AS c_custkey, concat('CITY ', value % 50) AS c_city, \
+           concat('NATION ', value % 5) AS c_nation, {region} AS c_region FROM generate_series(1, 500)",
     ),
     (
         "supplier",
-        "SELECT CAST(value AS INT) AS s_suppkey, 'CITY ' || value % 50 AS s_city, \
-           'NATION ' || value % 5 AS s_nation, {region} AS s_region FROM generate_series(1, 300)",
+        "SELECT CAST(value AS INT) AS s_suppkey, concat('CITY ', value % 50) AS s_city, \
+           concat('NATION ', value % 5) AS s_nation, {region} AS s_region FROM generate_series(1, 300)",
     ),
     (
         "part",
-        "SELECT CAST(value AS INT) AS p_partkey, 'MFGR#' || (1 + value % 2) AS p_mfgr, \
-           'MFGR#1' || (1 + value % 5) AS p_category, 'MFGR#12' || (1 + value % 9) AS p_brand1 \
+        "SELECT CAST(value AS INT) AS p_partkey, concat('MFGR#', 1 + value % 2) AS p_mfgr, \
+           concat('MFGR#1', 1 + value % 5) AS p_category, concat('MFGR#12', 1 + value % 9) AS p_brand1 \
          FROM generate_series(1, 400)",
     ),
     (
         "lineorder",
         "SELECT CAST(d AS INT) AS lo_orderdate, CAST(1 + value * 7 % 500 AS INT) AS lo_custkey, \
-           CAST(1 + value * 11 % 300 AS INT) AS lo_suppkey, \
-           CAST(1 + value * 13 % 400 AS INT) AS lo_partkey, \
+           CAST(1 + value * 7919 / 101 % 300 AS INT) AS lo_suppkey, \
+           CAST(1 + (value * 13 + value / 11) % 400 AS INT) AS lo_partkey, \
            CAST(value % 50 + 1 AS INT) AS lo_quantity, CAST(value % 11 AS INT) AS lo_discount, \
            value * 37 % 100000 AS lo_extendedprice, value * 31 % 100000 AS lo_revenue, \
            value * 17 % 50000 AS lo_supplycost \
