@@ -67,6 +67,10 @@ impl FromStr for Bytes {
 /// what starting a query on the device takes.
 const GPU_MIN_ROWS: usize = 1_000_000;
 
+/// Rows of a joined table beyond which the CPU's hash join is the better one: a table of codes for so
+/// many is made by one thread.
+const GPU_MAX_BUILD_ROWS: usize = 64_000_000;
+
 /// Settings of a session, in the namespace `vectile`.
 #[derive(Clone, Debug)]
 pub struct VectileOptions {
@@ -85,6 +89,8 @@ pub struct VectileOptions {
     pub gpu_host_memory_limit: Option<u64>,
     /// Rows of a scan, after pruning, from which on [`GpuMode::Auto`] uses the GPU.
     pub gpu_min_rows: usize,
+    /// The most rows of a table that a scan on the GPU is joined with.
+    pub gpu_max_build_rows: usize,
 }
 
 impl Default for VectileOptions {
@@ -97,6 +103,7 @@ impl Default for VectileOptions {
             gpu_memory_limit: None,
             gpu_host_memory_limit: None,
             gpu_min_rows: GPU_MIN_ROWS,
+            gpu_max_build_rows: GPU_MAX_BUILD_ROWS,
         }
     }
 }
@@ -134,6 +141,7 @@ impl ExtensionOptions for VectileOptions {
                 self.gpu_host_memory_limit = Some(limit);
             }
             "gpu.min_rows" => self.gpu_min_rows = parse(key, value)?,
+            "gpu.max_build_rows" => self.gpu_max_build_rows = parse(key, value)?,
             _ => {
                 let known = self.entries().into_iter().map(|entry| entry.key);
                 let known = known.collect::<Vec<_>>().join(", ");
@@ -187,6 +195,11 @@ impl ExtensionOptions for VectileOptions {
                 "gpu.min_rows",
                 self.gpu_min_rows.to_string(),
                 "Rows of a scan from which on vectile.gpu = auto uses the GPU",
+            ),
+            entry(
+                "gpu.max_build_rows",
+                self.gpu_max_build_rows.to_string(),
+                "The most rows of a table that a scan on the GPU is joined with",
             ),
         ]
     }
@@ -327,11 +340,13 @@ mod tests {
         config.set("vectile.gpu.memory_limit", "4G").unwrap();
         config.set("vectile.gpu.host_memory_limit", "2g").unwrap();
         config.set("vectile.gpu.min_rows", "10").unwrap();
+        config.set("vectile.gpu.max_build_rows", "20").unwrap();
         let options = VectileOptions::of(&config);
         assert_eq!(options.gpu, GpuMode::Require);
         assert_eq!(options.gpu_memory_limit, Some(4 << 30));
         assert_eq!(options.gpu_host_memory_limit, Some(2 << 30));
         assert_eq!(options.gpu_min_rows, 10);
+        assert_eq!(options.gpu_max_build_rows, 20);
     }
 
     #[test]

@@ -1,30 +1,31 @@
-//! An aggregate without grouping over a scan, in one kernel.
+//! An aggregate over a scan, and what that is joined with, in one kernel.
 //!
 //! ```text
-//!  open files ─▶ worth it? ─▶ row groups in memory, others ─▶ kernel, a batch at a time ─▶ states
-//!       │            │                 │                          │
-//!       └────────────┴── an error, or too little ─▶ the plan for the CPU (or, required, the error)
+//!  open files ─▶ worth it? ─▶ dimensions ─▶ row groups in memory, others ─▶ kernel, a batch at a time
+//!       │            │            │                 │                          │            │
+//!       │            │            │                 │                          │          states
+//!       └────────────┴────────────┴── an error, or too little ─▶ the plan for the CPU
+//!                                                               (or, required, the error)
 //! ```
 
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::DataType;
+use arrow::array::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{Constraints, Result, internal_err};
+use datafusion::datasource::physical_plan::FileSource;
 use datafusion::execution::TaskContext;
-use datafusion::functions_aggregate::average::Avg;
-use datafusion::functions_aggregate::count::Count;
-use datafusion::functions_aggregate::min_max::{Max, Min};
-use datafusion::functions_aggregate::sum::Sum;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{
-    Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType, reset_plan_states,
+    Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions, SchedulingType,
+    reset_plan_states,
 };
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -33,115 +34,31 @@ use datafusion::physical_plan::{
     SendableRecordBatchStream,
 };
 use futures::stream::{StreamExt, TryStreamExt};
-use vectile_gpu::ir::{Aggregate, Expr, Literal, Number, Pipeline, Total, Type};
+use vectile_gpu::ir::{Groups, Total};
 use vectile_gpu::{Execution, Group};
 
+use super::dimension_cache::DimensionCache;
+use super::function::Function;
+use super::grouping::{self, Keys};
 use super::load::{Input, Loads, decline, interrupted, look_up, windows};
-use super::lower::{Lowering, is_never_null};
 use super::metrics::GpuMetrics;
 use super::reason::Reason;
-use super::relation::Relation;
-use super::scalar;
+use super::star::{Star, Tables};
 use crate::error;
 use crate::options::{GpuMode, VectileOptions};
 
-/// An aggregate function that a kernel computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Function {
-    /// Rows, or values.
-    Count,
-    /// The sum, which the average has with its count.
-    Average,
-    /// Sum, minimum, maximum.
-    Value,
-}
-
-/// The most digits of values whose sum over any number of rows that fits a disk has 38 at most.
-const MAX_AVERAGE_DIGITS: u8 = 26;
-
-/// Lowers an aggregate over `relation`.
-pub(crate) fn lower(
-    aggregate: &AggregateFunctionExpr,
-    filter: Option<&Arc<dyn PhysicalExpr>>,
-    relation: &Relation,
-    lowering: &mut Lowering<'_>,
-) -> Result<(Function, Aggregate), Reason> {
-    let unsupported = || Reason::Aggregate(aggregate.name().to_owned());
-    if aggregate.is_distinct() || !aggregate.order_bys().is_empty() || aggregate.ignore_nulls() {
-        return Err(unsupported());
-    }
-    let arguments = aggregate.expressions();
-    let [argument] = arguments.as_slice() else {
-        return Err(unsupported());
-    };
-    let argument = relation.over_table(argument)?;
-    let filter = filter
-        .map(|filter| relation.over_table(filter))
-        .transpose()?;
-    let condition = filter.map(|filter| lowering.value(&filter)).transpose()?;
-    let only_where = |value: Expr| match condition.clone() {
-        Some(condition) => Expr::Case(vec![(condition, value)], None),
-        None => value,
-    };
-    let function = aggregate.fun().inner();
-    if function.is::<Count>() {
-        let count = match (is_never_null(&argument), &condition) {
-            (true, None) => Aggregate::CountRows,
-            (true, Some(_)) => Aggregate::Count(only_where(one())),
-            (false, _) => Aggregate::Count(only_where(lowering.value(&argument)?)),
-        };
-        return Ok((Function::Count, count));
-    }
-    let value = only_where(lowering.value(&argument)?);
-    if function.is::<Sum>() {
-        Ok((Function::Value, Aggregate::Sum(value)))
-    } else if function.is::<Min>() {
-        Ok((Function::Value, Aggregate::Min(value)))
-    } else if function.is::<Max>() {
-        Ok((Function::Value, Aggregate::Max(value)))
-    } else if function.is::<Avg>() {
-        match lowering.type_of(&argument)? {
-            DataType::Decimal128(digits, _) if digits > MAX_AVERAGE_DIGITS => Err(unsupported()),
-            _ => Ok((Function::Average, Aggregate::Sum(value))),
-        }
-    } else {
-        Err(unsupported())
-    }
-}
-
-/// A value that is there.
-fn one() -> Expr {
-    Expr::Literal(Literal::Int(1, Type::I32))
-}
-
-impl Function {
-    /// The state that `total` is, as the aggregate's accumulator has it.
-    fn state(self, total: Total, aggregate: &AggregateFunctionExpr) -> Result<Vec<ArrayRef>> {
-        let fields = aggregate.state_fields()?;
-        let types: Vec<&DataType> = fields.iter().map(|field| field.data_type()).collect();
-        let count = Some(Number::Int(total.count.into()));
-        match (self, types.as_slice()) {
-            (Self::Count, [of]) => Ok(vec![scalar::array(count, of)?]),
-            (Self::Value, [of]) => Ok(vec![scalar::array(total.value, of)?]),
-            (Self::Average, [of_count, of_sum]) => Ok(vec![
-                scalar::array(count, of_count)?,
-                scalar::array(total.value, of_sum)?,
-            ]),
-            _ => internal_err!("{} has another state than expected", aggregate.name()),
-        }
-    }
-}
-
-/// An aggregate without grouping over a scan, on the GPU.
+/// An aggregate over a scan, and what that is joined with, on the GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuAggregateExec {
     input: Input,
-    pipeline: Arc<Pipeline>,
-    functions: Vec<Function>,
-    aggregates: Vec<Arc<AggregateFunctionExpr>>,
-    mode: AggregateMode,
+    star: Star,
+    cache: Arc<DimensionCache>,
+    functions: Vec<(Function, Arc<AggregateFunctionExpr>)>,
+    keys: Keys,
     filter: Option<Arc<dyn PhysicalExpr>>,
     options: VectileOptions,
+    /// What it is in the place of.
+    aggregate: Arc<AggregateExec>,
     /// Does the same on the CPU.
     cpu: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
@@ -151,8 +68,10 @@ pub(crate) struct GpuAggregateExec {
 /// What is computed on the device.
 pub(crate) struct Fused {
     pub(crate) input: Input,
-    pub(crate) pipeline: Pipeline,
+    pub(crate) star: Star,
+    pub(crate) cache: Arc<DimensionCache>,
     pub(crate) functions: Vec<Function>,
+    pub(crate) keys: Keys,
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
 }
 
@@ -160,6 +79,17 @@ pub(crate) struct Fused {
 struct Run {
     execution: Execution,
     metrics: GpuMetrics,
+    /// What has become of groups of rows so far; without grouping, that is with the execution.
+    grouped: Option<Grouped>,
+}
+
+/// Groups as rows that the node puts out.
+struct Grouped {
+    node: GpuAggregateExec,
+    tables: Tables,
+    batches: Vec<RecordBatch>,
+    /// Covers them.
+    memory: MemoryReservation,
 }
 
 impl Run {
@@ -178,53 +108,87 @@ impl Run {
     fn aggregate(&mut self, groups: &[Group]) -> Result<()> {
         let rows = groups.iter().map(|group| group.rows).sum();
         self.metrics.rows.add(rows);
-        self.execution.aggregate(groups).map_err(error::gpu)
+        let Some(grouped) = &mut self.grouped else {
+            return self.execution.aggregate(groups).map_err(error::gpu);
+        };
+        for groups in self.execution.group(groups).map_err(error::gpu)? {
+            grouped.add(&groups)?;
+        }
+        Ok(())
     }
 }
 
+impl Grouped {
+    fn add(&mut self, groups: &Groups) -> Result<()> {
+        if groups.count == 0 {
+            return Ok(());
+        }
+        let GpuAggregateExec {
+            keys, functions, ..
+        } = &self.node;
+        let schema = self.node.schema();
+        let batch = grouping::batch_of(groups, keys, &self.tables, functions, &schema)?;
+        self.memory.try_grow(batch.get_array_memory_size())?;
+        self.batches.push(batch);
+        Ok(())
+    }
+}
+
+/// The rows that the node puts out.
+struct Answer {
+    batches: Vec<RecordBatch>,
+    /// Covers them.
+    memory: Option<MemoryReservation>,
+}
+
 impl GpuAggregateExec {
-    /// Puts `fused` in the place of `aggregate`.
-    pub(crate) fn new(fused: Fused, aggregate: &AggregateExec, options: VectileOptions) -> Self {
-        let schema = aggregate.schema();
+    /// Puts `fused` in the place of `aggregate`, which `cpu` does on the CPU. With groups, it is a
+    /// partial one.
+    pub(crate) fn new(
+        fused: Fused,
+        aggregate: AggregateExec,
+        cpu: Arc<dyn ExecutionPlan>,
+        options: VectileOptions,
+    ) -> Self {
+        let equivalence = aggregate.properties().equivalence_properties().clone();
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(&schema)),
+            // A group may come more than once, which constraints would rule out.
+            equivalence.with_constraints(Constraints::default()),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Final,
             Boundedness::Bounded,
         );
-        let cpu: Arc<dyn ExecutionPlan> = Arc::new(aggregate.clone());
+        let functions = fused.functions.into_iter();
+        let functions = functions.zip(aggregate.aggr_expr().iter().cloned());
         Self {
             input: fused.input,
-            pipeline: Arc::new(fused.pipeline),
-            functions: fused.functions,
-            aggregates: aggregate.aggr_expr().to_vec(),
-            mode: *aggregate.mode(),
+            star: fused.star,
+            cache: fused.cache,
+            functions: functions.collect(),
+            keys: fused.keys,
             filter: fused.filter,
             options,
+            aggregate: Arc::new(aggregate),
             cpu: match cpu.properties().partitioning.partition_count() {
                 0 | 1 => cpu,
                 _ => Arc::new(CoalescePartitionsExec::new(cpu)),
             },
-            // One batch, after which nothing is left to yield to.
+            // What takes time does so on other threads; then the batches are there.
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
 
-    /// The totals of all row groups; or why they were not computed.
-    async fn totals(
+    /// The rows of all row groups; or why they were not computed.
+    async fn answer(
         &self,
         metrics: &GpuMetrics,
-        context: &TaskContext,
-    ) -> Result<Result<Vec<Total>, Reason>> {
+        context: &Arc<TaskContext>,
+    ) -> Result<Result<Answer, Reason>> {
         let engine = &self.input.engine;
         let parts = self.input.open(context, &self.metrics).await?;
         if parts.is_empty() {
-            let nothing = Total {
-                count: 0,
-                value: None,
-            };
-            return Ok(Ok(vec![nothing; self.functions.len()]));
+            return self.nothing().map(Ok);
         }
         if self.options.gpu == GpuMode::Auto {
             let memory = engine.memory_limit();
@@ -232,9 +196,22 @@ impl GpuAggregateExec {
                 return Ok(Err(reason));
             }
         }
+        let tables = self.star.tables(&self.cache, metrics, context).await?;
+        if self.star.is_empty(&tables) {
+            return self.nothing().map(Ok);
+        }
+        let pipeline = Arc::new(self.star.pipeline(&tables)?);
+        let consumer = MemoryConsumer::new("VectileGpuGroups");
+        let grouped = (!self.keys.is_empty()).then(|| Grouped {
+            node: self.clone(),
+            tables,
+            batches: Vec::new(),
+            memory: consumer.register(context.memory_pool()),
+        });
         let mut run = Run {
-            execution: engine.start(Arc::clone(&self.pipeline)),
+            execution: engine.start(pipeline),
             metrics: metrics.clone(),
+            grouped,
         };
         for window in windows(parts, engine.memory_limit()) {
             let engine = Arc::clone(engine);
@@ -250,21 +227,40 @@ impl GpuAggregateExec {
                 (run, ()) = run.with(move |run| run.aggregate(&groups)).await?;
             }
         }
-        let execution = run.execution;
-        metrics.add(&execution.statistics());
-        Ok(Ok(execution.totals()))
+        metrics.add(&run.execution.statistics());
+        match run.grouped {
+            Some(grouped) => Ok(Ok(Answer {
+                batches: grouped.batches,
+                memory: Some(grouped.memory),
+            })),
+            None => self.total(&run.execution.totals()).map(Ok),
+        }
     }
 
-    /// The row that this node puts out.
-    fn batch(&self, totals: &[Total]) -> Result<RecordBatch> {
-        if totals.len() != self.aggregates.len() {
-            return internal_err!("{} totals of {:?}", totals.len(), self.functions);
+    /// What there is to say of no rows.
+    fn nothing(&self) -> Result<Answer> {
+        if !self.keys.is_empty() {
+            return Ok(Answer {
+                batches: Vec::new(),
+                memory: None,
+            });
+        }
+        let nothing = Total {
+            count: 0,
+            value: None,
+        };
+        self.total(&vec![nothing; self.functions.len()])
+    }
+
+    /// The row that this node puts out without grouping.
+    fn total(&self, totals: &[Total]) -> Result<Answer> {
+        if totals.len() != self.functions.len() {
+            return internal_err!("{} totals of {}", totals.len(), self.functions.len());
         }
         let mut columns = Vec::new();
-        let functions = self.functions.iter().zip(&self.aggregates);
-        for ((function, aggregate), total) in functions.zip(totals) {
+        for ((function, aggregate), total) in self.functions.iter().zip(totals) {
             let state = function.state(*total, aggregate)?;
-            match self.mode {
+            match self.aggregate.mode() {
                 AggregateMode::Partial => columns.extend(state),
                 _ => {
                     let mut accumulator = aggregate.create_accumulator()?;
@@ -273,22 +269,34 @@ impl GpuAggregateExec {
                 }
             }
         }
-        Ok(RecordBatch::try_new(self.schema(), columns)?)
+        Ok(Answer {
+            batches: vec![RecordBatch::try_new(self.schema(), columns)?],
+            memory: None,
+        })
     }
 
-    /// The one batch, or the stream of what does the same on the CPU.
+    /// The rows, or the stream of what does the same on the CPU.
     async fn run(self, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let metrics = GpuMetrics::new(&self.metrics, 0);
         let required = self.options.gpu == GpuMode::Require;
-        let reason = match self.totals(&metrics, &context).await {
-            Ok(Ok(totals)) => {
-                let batch = self.batch(&totals)?;
+        let reason = match self.answer(&metrics, &context).await {
+            Ok(Ok(answer)) => {
                 let baseline = BaselineMetrics::new(&self.metrics, 0);
-                baseline.record_output(batch.num_rows());
-                let stream = futures::stream::iter([Ok(batch)]);
+                let most = context.session_config().batch_size().max(1);
+                let slices = answer.batches.into_iter().flat_map(move |batch| {
+                    let starts = (0..batch.num_rows()).step_by(most);
+                    let slice = move |start| batch.slice(start, most.min(batch.num_rows() - start));
+                    starts.map(slice).collect::<Vec<_>>()
+                });
+                let memory = answer.memory;
+                let slices = slices.map(move |batch| {
+                    let _covered = &memory;
+                    baseline.record_output(batch.num_rows());
+                    Ok(batch)
+                });
                 return Ok(Box::pin(RecordBatchStreamAdapter::new(
                     self.schema(),
-                    stream,
+                    futures::stream::iter(slices),
                 )));
             }
             Err(error) if required => return Err(error::required(error)),
@@ -298,16 +306,47 @@ impl GpuAggregateExec {
         metrics.add_fallback(reason);
         self.cpu.execute(0, context)
     }
+
+    /// The joins, for `EXPLAIN`.
+    fn joins(&self) -> String {
+        let table = self.input.source.table_schema().table_schema();
+        let joins = self.star.dimensions.iter().map(|dimension| {
+            let column = table.field(dimension.column).name();
+            let key = match dimension.key.downcast_ref::<Column>() {
+                Some(key) => key.name().to_owned(),
+                None => dimension.key.to_string(),
+            };
+            format!("{column} = {key} ({})", dimension.kind)
+        });
+        joins.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What groups are by, for `EXPLAIN`.
+    fn group_by(&self) -> String {
+        let keys = self.aggregate.group_expr().expr().iter();
+        let keys = keys.map(|(key, name)| match key.to_string() {
+            key if &key == name => key,
+            key => format!("{key} as {name}"),
+        });
+        keys.collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl DisplayAs for GpuAggregateExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.aggregates.iter().map(|aggregate| aggregate.name());
+        let names = self.functions.iter().map(|(_, aggregate)| aggregate.name());
         let names = names.collect::<Vec<_>>().join(", ");
         let device = &self.input.engine.device().name;
         match t {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, "GpuAggregateExec: mode={:?}, aggr=[{names}]", self.mode)?;
+                write!(f, "GpuAggregateExec: mode={:?}", self.aggregate.mode())?;
+                if !self.keys.is_empty() {
+                    write!(f, ", gby=[{}]", self.group_by())?;
+                }
+                write!(f, ", aggr=[{names}]")?;
+                if !self.star.dimensions.is_empty() {
+                    write!(f, ", joins=[{}]", self.joins())?;
+                }
                 if let Some(filter) = &self.filter {
                     write!(f, ", filter={filter}")?;
                 }
@@ -331,22 +370,39 @@ impl ExecutionPlan for GpuAggregateExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
+        let dimensions = self.star.dimensions.iter();
+        dimensions.map(|dimension| &dimension.plan).collect()
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false; self.star.dimensions.len()]
     }
 
     fn replace_children(
         self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
+        if children.len() != self.star.dimensions.len() {
+            return internal_err!(
+                "GpuAggregateExec has {} children",
+                self.star.dimensions.len()
+            );
+        }
+        let mut replaced = Self::clone(&self);
+        for (dimension, plan) in replaced.star.dimensions.iter_mut().zip(children) {
+            dimension.plan = plan;
+        }
+        replaced.metrics = ExecutionPlanMetricsSet::new();
+        Ok(Arc::new(replaced))
     }
 
     fn with_new_children(
         self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+        self.replace_children(children, options)
     }
 
     fn apply_expressions(

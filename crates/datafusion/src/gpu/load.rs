@@ -167,7 +167,7 @@ impl fmt::Display for Input {
 }
 
 /// What tells this version of a file from every other one.
-fn key(url: &ObjectStoreUrl, object: &ObjectMeta) -> Arc<str> {
+pub(crate) fn key(url: &ObjectStoreUrl, object: &ObjectMeta) -> Arc<str> {
     let ObjectMeta {
         location,
         last_modified,

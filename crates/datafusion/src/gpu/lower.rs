@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use arrow::array::new_null_array;
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, Schema, TimeUnit};
 use arrow::error::ArrowError;
+use datafusion::datasource::physical_plan::FileSource;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
@@ -16,12 +17,17 @@ use datafusion::physical_expr::expressions::{
     InListExpr, IsNotNullExpr, IsNullExpr, Literal as PhysicalLiteral, NegativeExpr, NotExpr,
 };
 use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_encodings::Predicate;
-use vectile_gpu::ir::{Arithmetic, Comparison, DatePart, Expr, Filter, Literal, Type, ValueTest};
+use vectile_gpu::ir::{
+    Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Type, ValueTest,
+};
 
+use super::lookups::{Lookups, Purpose, Wanted};
 use super::reason::Reason;
+use super::relation::Relation;
 use super::scalar::literal;
 use crate::expression::Test;
 use crate::lower::lower;
@@ -35,23 +41,51 @@ const MAX_LIST: usize = 32;
 /// The most digits of decimals that kernels convert to floats: those that fit 64 bits.
 const MAX_FLOAT_DIGITS: i16 = 18;
 
-/// Lowers expressions over the columns of one table, and numbers the columns that they use.
+/// Lowers expressions over the columns of one table, and what it is joined with, and numbers the
+/// columns and lookups that they use.
 #[derive(Clone)]
 pub(crate) struct Lowering<'a> {
     table: &'a TableSchema,
+    /// The columns of the table, and behind them those of what it is joined with.
+    schema: &'a Schema,
     /// Indices in the table's schema, in the order of the pipeline.
     columns: Vec<usize>,
+    lookups: Lookups<'a>,
+}
+
+/// What expressions turned out to need.
+pub(crate) struct Needs {
+    /// The columns of the pipeline, by their index in the table's schema.
+    pub(crate) columns: Vec<usize>,
+    /// The lookups of the pipeline.
+    pub(crate) lookups: Vec<Wanted>,
 }
 
 impl<'a> Lowering<'a> {
     pub(crate) fn new(table: &'a TableSchema) -> Self {
-        let columns = Vec::new();
-        Self { table, columns }
+        Self {
+            table,
+            schema: table.table_schema(),
+            columns: Vec::new(),
+            lookups: Lookups::new(&[]),
+        }
     }
 
-    /// The columns used, by their index in the table's schema, in the order of the pipeline.
-    pub(crate) fn into_columns(self) -> Vec<usize> {
-        self.columns
+    /// For expressions over the schema of a relation.
+    pub(crate) fn over(relation: &'a Relation) -> Self {
+        Self {
+            schema: &relation.schema,
+            lookups: Lookups::new(&relation.joins),
+            ..Self::new(relation.source.table_schema())
+        }
+    }
+
+    /// The columns and lookups used.
+    pub(crate) fn finish(self) -> Needs {
+        Needs {
+            columns: self.columns,
+            lookups: self.lookups.finish(),
+        }
     }
 
     /// The rows that pass all `filters`, but for dynamic ones, which may let rows through.
@@ -72,6 +106,69 @@ impl<'a> Lowering<'a> {
             nodes.push(lower(conjunct, self.table.table_schema())?);
         }
         self.node(Node::all(nodes)?)
+    }
+
+    /// The rows that pass all `filters`, which need what the table is joined with.
+    pub(crate) fn joined_filters(
+        &mut self,
+        filters: &[Arc<dyn PhysicalExpr>],
+    ) -> Result<Vec<Filter>> {
+        filters
+            .iter()
+            .map(|filter| self.joined_filter(filter))
+            .collect()
+    }
+
+    /// Takes `AND` and `OR` apart, so that parts over the table alone are tested as they are stored.
+    fn joined_filter(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<Filter> {
+        let columns = collect_columns(filter);
+        let of_table = self.table.table_schema().fields().len();
+        if columns.iter().all(|column| column.index() < of_table) {
+            return self.filters(std::slice::from_ref(filter));
+        }
+        if self.lookups.join_of(filter).is_none()
+            && let Some(binary) = filter.downcast_ref::<BinaryExpr>()
+            && matches!(binary.op(), Operator::And | Operator::Or)
+        {
+            let sides = [binary.left(), binary.right()];
+            let sides = sides.map(|side| self.joined_filter(side));
+            let sides = sides.into_iter().collect::<Result<_>>()?;
+            return Ok(match binary.op() {
+                Operator::And => Filter::And(sides),
+                _ => Filter::Or(sides),
+            });
+        }
+        if is_volatile(filter) || DynamicFilterTracking::classify(filter).contains_dynamic_filter()
+        {
+            return Err(unsupported(filter));
+        }
+        Ok(Filter::Expr(self.value(filter)?))
+    }
+
+    /// What to group by.
+    pub(crate) fn group_key(&mut self, key: &Arc<dyn PhysicalExpr>) -> Result<Grouping> {
+        if let Some(join) = self.lookups.join_of(key) {
+            let (lookup, attribute) = self.lookups.attribute(join, Purpose::Groups, key)?;
+            return Ok(Grouping::Attribute { lookup, attribute });
+        }
+        if is_volatile(key) {
+            return Err(Reason::GroupKey(key.to_string()));
+        }
+        let data_type = self.type_of(key)?;
+        if let Some(column) = key.downcast_ref::<Column>()
+            && is_text(&data_type)
+        {
+            return Ok(Grouping::Key(GroupKey::Entry(self.number(column.index())?)));
+        }
+        match Type::of(&data_type) {
+            Some(of) if !of.is_float() => Ok(Grouping::Key(GroupKey::Value(self.value(key)?))),
+            _ => Err(Reason::GroupKey(key.to_string())),
+        }
+    }
+
+    /// The place in the pipeline of the column that a join looks up.
+    pub(crate) fn key_column(&mut self, index: usize) -> Result<usize> {
+        self.number(index)
     }
 
     /// Values that a projection puts out; `None` if there are none, or not all have a kernel.
@@ -134,6 +231,10 @@ impl<'a> Lowering<'a> {
 
     /// What an expression is, nulls included.
     pub(crate) fn value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        if let Some(join) = self.lookups.join_of(expr) {
+            let data_type = self.type_of(expr)?;
+            return self.lookups.value(join, expr, &data_type);
+        }
         if let Some(column) = expr.downcast_ref::<Column>() {
             return self.column(column.index());
         }
@@ -184,7 +285,7 @@ impl<'a> Lowering<'a> {
     /// The place of a column in the pipeline.
     fn number(&mut self, index: usize) -> Result<usize> {
         if index >= self.table.file_schema().fields().len() {
-            let column = self.table.table_schema().field(index).name().clone();
+            let column = self.schema.field(index).name().clone();
             return Err(Reason::PartitionColumn(column));
         }
         let known = self.columns.iter().position(|&column| column == index);
@@ -195,13 +296,13 @@ impl<'a> Lowering<'a> {
     }
 
     fn data_type(&self, index: usize) -> Result<&'a DataType> {
-        let field = self.table.table_schema().fields().get(index);
+        let field = self.schema.fields().get(index);
         let field = field.ok_or_else(|| Reason::Failed(format!("there is no column {index}")))?;
         Ok(field.data_type())
     }
 
     fn unsupported_column(&self, index: usize) -> Reason {
-        let field = self.table.table_schema().field(index);
+        let field = self.schema.field(index);
         Reason::Type {
             column: field.name().clone(),
             data_type: field.data_type().clone(),
@@ -210,7 +311,7 @@ impl<'a> Lowering<'a> {
 
     /// The Arrow type of an expression.
     pub(crate) fn type_of(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<DataType> {
-        Ok(expr.data_type(self.table.table_schema())?)
+        Ok(expr.data_type(self.schema)?)
     }
 
     fn is_null(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
@@ -495,6 +596,19 @@ impl<'a> Lowering<'a> {
             _ => return Err(unsupported()),
         })
     }
+}
+
+/// What groups are by.
+pub(crate) enum Grouping {
+    /// A key of the kernel.
+    Key(GroupKey),
+    /// An attribute of a dimension, which the code of a lookup stands for.
+    Attribute {
+        /// The number of the lookup.
+        lookup: usize,
+        /// The number of the attribute there.
+        attribute: usize,
+    },
 }
 
 /// The digits of a decimal, or of an integer as one.

@@ -15,6 +15,12 @@ pub(crate) struct GpuMetrics {
     pub(crate) bytes_sent: Count,
     /// Rows that kernels looked at.
     pub(crate) rows: Count,
+    /// Tables of dimensions that were there from earlier queries.
+    pub(crate) lookups_cached: Count,
+    /// Rows of dimensions that tables were made of.
+    pub(crate) build_rows: Count,
+    /// Reading dimensions, and making tables of them.
+    pub(crate) build_time: Time,
     /// Launches of kernels.
     launches: Count,
     /// Finding or compiling kernels.
@@ -38,6 +44,11 @@ impl GpuMetrics {
             rows: summary()
                 .with_category(MetricCategory::Rows)
                 .counter("gpu_rows", partition),
+            lookups_cached: summary().counter("lookups_cached", partition),
+            build_rows: summary()
+                .with_category(MetricCategory::Rows)
+                .counter("build_rows", partition),
+            build_time: summary().subset_time("build_time", partition),
             launches: summary().counter("launches", partition),
             compile_time: summary().subset_time("compile_time", partition),
             copy_time: summary().subset_time("copy_time", partition),

@@ -3,14 +3,26 @@
 //! ```text
 //!  rule       finds what can be fused, weighs it up, and says why the rest is not
 //!    relation   a chain of operators above a scan, as expressions over the table
+//!      join       what it is joined with, told apart from it
 //!    lower      those expressions as the IR of vectile-gpu
+//!      lookups    what kernels look up for joins
 //!  aggregate  a plan node: loads, runs the kernel, builds the states of the aggregates
+//!    function   the functions, and their states
+//!    grouping   the keys of groups
+//!    star       the kernel's pipeline, once the tables it looks up are there
+//!      dimension  those tables, made of the small sides of joins, and kept
 //!  scan       the filters of a scan, for the stream that otherwise evaluates them itself
 //!    load       row groups on their way to the device
 //! ```
 
 mod aggregate;
+mod dimension;
+mod dimension_cache;
+mod function;
+mod grouping;
+mod join;
 mod load;
+mod lookups;
 mod lower;
 mod metrics;
 mod reason;
@@ -18,11 +30,14 @@ mod relation;
 mod rule;
 mod scalar;
 mod scan;
+mod star;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use vectile_gpu::{Cuda, Engine};
+
+use dimension_cache::DimensionCache;
 
 pub(crate) use metrics::GpuMetrics;
 pub(crate) use rule::insert_rule;
@@ -37,11 +52,30 @@ enum Source {
     /// The first device, opened when a query first asks for it.
     Machine,
     /// This one, or none.
-    Given(Result<Arc<Engine>, Arc<str>>),
+    Given(Opened),
+}
+
+/// A device that queries use, or why they cannot.
+type Opened = Result<Device, Arc<str>>;
+
+/// A device, and what queries keep for the next ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Device {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) dimensions: Arc<DimensionCache>,
+}
+
+impl Device {
+    fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            dimensions: Arc::new(DimensionCache::beside(&engine)),
+            engine,
+        }
+    }
 }
 
 /// The first device of the machine, or why it cannot be used.
-static MACHINE: OnceLock<Result<Arc<Engine>, Arc<str>>> = OnceLock::new();
+static MACHINE: OnceLock<Opened> = OnceLock::new();
 
 impl Gpu {
     /// The first device of the machine, if there is one. It is opened when a query first asks for
@@ -52,7 +86,7 @@ impl Gpu {
 
     /// The device of this engine.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self(Source::Given(Ok(engine)))
+        Self(Source::Given(Ok(Device::new(engine))))
     }
 
     /// No device, and what to say about that.
@@ -60,11 +94,11 @@ impl Gpu {
         Self(Source::Given(Err(reason.into())))
     }
 
-    /// The engine, or why there is none.
-    pub(crate) fn engine(&self) -> Result<Arc<Engine>, Arc<str>> {
+    /// The device, or why there is none.
+    pub(crate) fn device(&self) -> Opened {
         match &self.0 {
             Source::Machine => MACHINE.get_or_init(open).clone(),
-            Source::Given(engine) => engine.clone(),
+            Source::Given(device) => device.clone(),
         }
     }
 }
@@ -74,14 +108,14 @@ impl Gpu {
     pub(crate) fn is_open(&self) -> bool {
         match &self.0 {
             Source::Machine => MACHINE.get().is_some_and(Result::is_ok),
-            Source::Given(engine) => engine.is_ok(),
+            Source::Given(device) => device.is_ok(),
         }
     }
 }
 
-fn open() -> Result<Arc<Engine>, Arc<str>> {
+fn open() -> Opened {
     match Cuda::open(0) {
-        Ok(device) => Ok(Engine::new(device)),
+        Ok(device) => Ok(Device::new(Engine::new(device))),
         Err(error) => Err(error.to_string().into()),
     }
 }
@@ -96,7 +130,7 @@ impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Source::Machine => f.write_str("Gpu(of the machine)"),
-            Source::Given(Ok(engine)) => f.debug_tuple("Gpu").field(engine).finish(),
+            Source::Given(Ok(device)) => f.debug_tuple("Gpu").field(&device.engine).finish(),
             Source::Given(Err(reason)) => write!(f, "Gpu(none: {reason})"),
         }
     }

@@ -11,8 +11,18 @@ use datafusion::error::DataFusionError;
 pub(crate) enum Reason {
     /// There is no device.
     NoDevice(Arc<str>),
-    /// The query groups.
-    Grouping,
+    /// The query groups in more than one way.
+    GroupingSets,
+    /// There is no kernel that groups by this.
+    GroupKey(String),
+    /// Some groups are asked for, whichever: the CPU stops when it has found them.
+    AnyGroups,
+    /// Groups are expected in an order.
+    OrderedGroups,
+    /// Groups are expected in partitions that cannot be restored.
+    PartitionedGroups,
+    /// The scan is joined in a way that is no lookup.
+    Join(String),
     /// There is no kernel for this aggregate.
     Aggregate(String),
     /// There is no kernel for this expression.
@@ -52,7 +62,12 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoDevice(reason) => f.write_str(reason),
-            Self::Grouping => f.write_str("grouping is not fused"),
+            Self::GroupingSets => f.write_str("grouping sets are not fused"),
+            Self::GroupKey(key) => write!(f, "no kernel for grouping by {key}"),
+            Self::AnyGroups => f.write_str("some groups are enough"),
+            Self::OrderedGroups => f.write_str("groups are expected in order"),
+            Self::PartitionedGroups => f.write_str("groups are expected in partitions"),
+            Self::Join(reason) => write!(f, "join: {reason}"),
             Self::Aggregate(name) => write!(f, "no kernel for {name}"),
             Self::Expr(expr) => write!(f, "no kernel for {expr}"),
             Self::Type { column, data_type } => {

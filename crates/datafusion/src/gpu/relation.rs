@@ -1,28 +1,46 @@
-//! A scan and the operators right above it, as expressions over the table.
+//! A scan and the operators above it, as expressions over the table and what it is joined with.
 
 use std::sync::Arc;
 
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::JoinSide;
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs, update_expr};
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 
+use super::join::{Join, JoinKind, Sides, key_column, without_exchange};
 use super::reason::Reason;
 use crate::source::VectileSource;
 
-/// The rows of a table that pass filters, projected.
+/// The rows of a table, joined with others, that pass filters, projected.
 pub(crate) struct Relation {
     pub(crate) config: FileScanConfig,
     pub(crate) source: VectileSource,
-    /// Over the table's schema.
-    pub(crate) filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// What the columns of the plan are, over the table's schema.
+    /// The columns of the table, and behind them those of what it is joined with.
+    pub(crate) schema: SchemaRef,
+    /// From the table upwards.
+    pub(crate) joins: Vec<Join>,
+    /// Over `schema`.
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// What the columns of the plan are, over `schema`.
     columns: Vec<ProjectionExpr>,
+}
+
+/// The filters of a relation, apart.
+pub(crate) struct Filters {
+    /// Those of the table alone.
+    pub(crate) of_table: Vec<Arc<dyn PhysicalExpr>>,
+    /// Those that need what it is joined with.
+    pub(crate) joined: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 impl Relation {
@@ -40,6 +58,14 @@ impl Relation {
         } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
             match Self::of(filter.input())? {
                 Some(relation) => relation.filter(filter)?,
+                None => return Ok(None),
+            }
+        } else if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+            let Some(sides) = Sides::of(join)? else {
+                return Ok(None);
+            };
+            match Self::of(sides.fact_plan)? {
+                Some(relation) => relation.join(join, &sides)?,
                 None => return Ok(None),
             }
         } else if let Some(coalesce) = plan.downcast_ref::<CoalescePartitionsExec>() {
@@ -79,18 +105,88 @@ impl Relation {
         Ok(Some(Self {
             filters,
             columns: columns.cloned().collect(),
+            schema: Arc::clone(source.table_schema().table_schema()),
+            joins: Vec::new(),
             config: config.clone(),
             source: source.clone(),
         }))
     }
 
-    /// `expr`, over the columns of the plan, over the table's schema.
+    /// `expr`, over the columns of the plan, over the relation's schema.
     pub(crate) fn over_table(
         &self,
         expr: &Arc<dyn PhysicalExpr>,
     ) -> Result<Arc<dyn PhysicalExpr>, Reason> {
-        let expanded = update_expr(expr, &self.columns, true)?;
-        Ok(expanded.unwrap_or_else(|| Arc::clone(expr)))
+        over(expr, &self.columns)
+    }
+
+    /// The filters: all of them have to pass.
+    pub(crate) fn filters(&self) -> Filters {
+        let columns = self.source.table_schema().table_schema().fields().len();
+        let conjuncts = self.filters.iter().flat_map(split_conjunction).cloned();
+        let (of_table, joined) = conjuncts.partition(|conjunct| {
+            let used = collect_columns(conjunct);
+            used.iter().all(|column| column.index() < columns)
+        });
+        Filters { of_table, joined }
+    }
+
+    fn join(mut self, join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, Reason> {
+        let key = self.over_table(sides.fact_key)?;
+        let (column, _) = key_column(&key, self.source.table_schema().table_schema())?;
+        let plan = Arc::clone(without_exchange(sides.dimension_plan));
+        let first = self.schema.fields().len();
+        let fields = plan.schema();
+        let fields = fields.fields().iter();
+        let added = fields.clone().enumerate().map(|(i, field)| {
+            let column = Column::new(field.name(), first + i);
+            ProjectionExpr::new(Arc::new(column), field.name().clone())
+        });
+        let added: Vec<ProjectionExpr> = added.collect();
+        if sides.kind.adds_columns() {
+            let nullable = |field: &Arc<_>| match sides.kind {
+                JoinKind::Outer => {
+                    Arc::new(arrow::datatypes::Field::clone(field).with_nullable(true))
+                }
+                _ => Arc::clone(field),
+            };
+            let all = self.schema.fields().iter().cloned();
+            self.schema = Arc::new(Schema::new(
+                all.chain(fields.map(nullable)).collect::<Vec<_>>(),
+            ));
+        }
+        if let Some(filter) = join.filter() {
+            let columns = filter.column_indices().iter().map(|place| {
+                let of = if place.side == sides.fact {
+                    &self.columns
+                } else {
+                    &added
+                };
+                let column = of.get(place.index).cloned();
+                column.ok_or_else(|| Reason::Failed(format!("there is no column {}", place.index)))
+            });
+            let columns: Vec<ProjectionExpr> = columns.collect::<Result<_, Reason>>()?;
+            self.filters.push(over(filter.expression(), &columns)?);
+        }
+        if sides.kind.adds_columns() {
+            let own = std::mem::take(&mut self.columns);
+            self.columns = match sides.fact {
+                JoinSide::Left => own.into_iter().chain(added).collect(),
+                _ => added.into_iter().chain(own).collect(),
+            };
+        }
+        if let Some(kept) = &join.projection {
+            let columns = kept.iter().filter_map(|&column| self.columns.get(column));
+            self.columns = columns.cloned().collect();
+        }
+        self.joins.push(Join {
+            plan,
+            key: Arc::clone(sides.dimension_key),
+            column,
+            kind: sides.kind,
+            first,
+        });
+        Ok(self)
     }
 
     fn project(mut self, projection: &ProjectionExprs) -> Result<Self, Reason> {
@@ -110,4 +206,13 @@ impl Relation {
         }
         Ok(self)
     }
+}
+
+/// `expr` with the expressions behind its columns in their place.
+fn over(
+    expr: &Arc<dyn PhysicalExpr>,
+    columns: &[ProjectionExpr],
+) -> Result<Arc<dyn PhysicalExpr>, Reason> {
+    let expanded = update_expr(expr, columns, true)?;
+    Ok(expanded.unwrap_or_else(|| Arc::clone(expr)))
 }

@@ -11,18 +11,22 @@ use datafusion::datasource::physical_plan::{FileScanConfigBuilder, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::conjunction;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use vectile_gpu::Engine;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use vectile_gpu::ir::{Filter, Output, Pipeline};
 
-use super::Gpu;
-use super::aggregate::{self, Fused, GpuAggregateExec};
+use super::aggregate::{Fused, GpuAggregateExec};
+use super::grouping::Keys;
 use super::load::Input;
-use super::lower::Lowering;
+use super::lower::{Lowering, Needs};
 use super::reason::Reason;
 use super::relation::Relation;
 use super::scan::GpuScan;
+use super::star::{Star, StarLookup};
+use super::{Device, Gpu, dimension, function};
 use crate::options::{GpuMode, VectileOptions};
 use crate::source::VectileSource;
 
@@ -57,6 +61,7 @@ impl PhysicalOptimizerRule for FuseGpu {
         }
         let fusing = Fusing {
             gpu: &self.gpu,
+            config,
             options,
         };
         Ok(fusing.rewrite(plan, None)?.data)
@@ -74,6 +79,7 @@ impl PhysicalOptimizerRule for FuseGpu {
 /// The rule at work.
 struct Fusing<'a> {
     gpu: &'a Gpu,
+    config: &'a ConfigOptions,
     options: VectileOptions,
 }
 
@@ -87,7 +93,7 @@ impl Fusing<'_> {
         let mut reason = above.cloned();
         if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
             match self.fuse(aggregate) {
-                Ok(Some(fused)) => return Ok(Transformed::yes(Arc::new(fused))),
+                Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => reason = None,
                 Err(why) => reason = Some(why),
             }
@@ -107,7 +113,7 @@ impl Fusing<'_> {
     }
 
     /// The aggregate on the GPU; `None` if it is not over a scan of a Vectile table.
-    fn fuse(&self, aggregate: &AggregateExec) -> Result<Option<GpuAggregateExec>, Reason> {
+    fn fuse(&self, aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
         if !matches!(
             aggregate.mode(),
             AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned
@@ -117,58 +123,157 @@ impl Fusing<'_> {
         let Some(relation) = Relation::of(aggregate.input())? else {
             return Ok(None);
         };
-        if !aggregate.group_expr().is_true_no_grouping() {
-            return Err(Reason::Grouping);
+        if !aggregate.group_expr().is_single() {
+            return Err(Reason::GroupingSets);
         }
         self.check_rows(&relation.config)?;
+        let limit = aggregate.limit_options();
+        let any = limit.is_some_and(|limit| limit.descending().is_none());
+        if any && self.options.gpu == GpuMode::Auto {
+            return Err(Reason::AnyGroups);
+        }
+        let fused = self.fused(aggregate, relation)?;
+        if aggregate.group_expr().is_empty() {
+            return Ok(Some(self.node(fused, aggregate.clone())?));
+        }
+        if aggregate.properties().output_ordering().is_some() {
+            return Err(Reason::OrderedGroups);
+        }
+        self.grouped(fused, aggregate).map(Some)
+    }
+
+    /// What is to be computed on the device for an aggregate of `relation`.
+    fn fused(&self, aggregate: &AggregateExec, relation: Relation) -> Result<Fused, Reason> {
         let table = relation.source.table_schema().clone();
-        let mut lowering = Lowering::new(&table);
-        let filter = lowering.filters(&relation.filters)?;
+        let filters = relation.filters();
+        let mut lowering = Lowering::over(&relation);
+        let filter = lowering.filters(&filters.of_table)?;
+        let joins = relation.joins.iter();
+        let joined = joins.map(|join| lowering.key_column(join.column));
+        let joined: Vec<usize> = joined.collect::<Result<_, Reason>>()?;
+        let joined_filters = lowering.joined_filters(&filters.joined)?;
+        let (keys, group_keys) = Keys::lower(aggregate.group_expr(), &relation, &mut lowering)?;
         let mut functions = Vec::new();
         let mut aggregates = Vec::new();
         for (expr, only_where) in aggregate.aggr_expr().iter().zip(aggregate.filter_expr()) {
             let (function, lowered) =
-                aggregate::lower(expr, only_where.as_ref(), &relation, &mut lowering)?;
+                function::lower(expr, only_where.as_ref(), &relation, &mut lowering)?;
             functions.push(function);
             aggregates.push(lowered);
         }
-        let columns = lowering.into_columns();
-        let engine = self.engine()?;
-        let pipeline = Pipeline {
-            columns: types_of(table.table_schema(), &columns),
+        let Needs { columns, lookups } = lowering.finish();
+        let schema = table.table_schema();
+        let types = |column: usize| schema.field(column).data_type().clone();
+        let most_rows = self.options.gpu_max_build_rows;
+        let mut dimensions = dimension::dimensions(&relation.joins, &lookups, types, most_rows)?;
+        for dimension in &mut dimensions {
+            dimension.plan = self.dimension_plan(&dimension.plan)?;
+        }
+        let device = self.device()?;
+        let template = Pipeline {
+            columns: types_of(schema, &columns),
             lookups: vec![],
             filter,
-            output: Output::Aggregates(aggregates),
+            output: match keys.is_empty() {
+                true => Output::Aggregates(aggregates),
+                false => Output::Groups(group_keys, aggregates),
+            },
         };
-        let predicate = (!relation.filters.is_empty()).then(|| conjunction(relation.filters));
-        let fused = Fused {
+        let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));
+        let all = of_table.iter().cloned().chain(filters.joined);
+        let all: Vec<_> = all.collect();
+        Ok(Fused {
+            star: Star {
+                template: Arc::new(template),
+                joined_filters,
+                dimensions,
+                lookups: StarLookup::all(&lookups, &joined),
+            },
             input: Input {
-                engine,
-                source: relation.source.pruning_by(predicate.clone()),
+                engine: device.engine,
+                source: relation.source.pruning_by(of_table),
                 config: relation.config,
                 columns,
             },
-            pipeline,
+            cache: device.dimensions,
             functions,
-            filter: predicate,
-        };
-        Ok(Some(GpuAggregateExec::new(
-            fused,
-            aggregate,
-            self.options.clone(),
+            keys,
+            filter: (!all.is_empty()).then(|| conjunction(all)),
+        })
+    }
+
+    /// The plan of a dimension, with what can be of it on the GPU. What cannot is no failure: the
+    /// scan that the query is about is that of the fact table.
+    fn dimension_plan(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+    ) -> Result<Arc<dyn ExecutionPlan>, Reason> {
+        // Apart from the plan for the CPU, which runs if something fails here.
+        let plan = reset_plan_states(Arc::clone(plan))?;
+        let mut options = self.options.clone();
+        if options.gpu == GpuMode::Require {
+            options.gpu = GpuMode::Auto;
+        }
+        let fusing = Fusing { options, ..*self };
+        Ok(fusing.rewrite(plan, None)?.data)
+    }
+
+    fn node(
+        &self,
+        fused: Fused,
+        aggregate: AggregateExec,
+    ) -> Result<Arc<dyn ExecutionPlan>, Reason> {
+        let mut cpu: Arc<dyn ExecutionPlan> = Arc::new(aggregate.clone());
+        if !fused.star.dimensions.is_empty() {
+            // It is no part of the plan that later rules see.
+            cpu = FilterPushdown::new_post_optimization().optimize(cpu, self.config)?;
+        }
+        let options = self.options.clone();
+        Ok(Arc::new(GpuAggregateExec::new(
+            fused, aggregate, cpu, options,
         )))
     }
 
-    /// The engine, told how much memory it may take.
-    fn engine(&self) -> Result<Arc<Engine>, Reason> {
-        let engine = self.gpu.engine().map_err(Reason::NoDevice)?;
+    /// An aggregate with groups. What comes from the GPU is partial, as a group may come more than
+    /// once, and in partitions of its own.
+    fn grouped(
+        &self,
+        fused: Fused,
+        aggregate: &AggregateExec,
+    ) -> Result<Arc<dyn ExecutionPlan>, Reason> {
+        let is_partial = *aggregate.mode() == AggregateMode::Partial;
+        let partial = match is_partial {
+            true => aggregate.clone(),
+            false => of_mode(aggregate, AggregateMode::Partial, aggregate.input())?,
+        };
+        let mut plan = self.node(fused, partial)?;
+        let partitioning = aggregate.properties().output_partitioning();
+        let mut mode = AggregateMode::Final;
+        match partitioning {
+            Partitioning::Hash(_, partitions) if *partitions > 1 => {
+                plan = Arc::new(RepartitionExec::try_new(plan, partitioning.clone())?);
+                mode = AggregateMode::FinalPartitioned;
+            }
+            // Who reads partial groups expects nothing of partitions that they do not have.
+            _ if is_partial || partitioning.partition_count() <= 1 => {}
+            _ => return Err(Reason::PartitionedGroups),
+        }
+        Ok(match is_partial {
+            true => plan,
+            false => Arc::new(of_mode(aggregate, mode, &plan)?),
+        })
+    }
+
+    /// The device, told how much memory it may take.
+    fn device(&self) -> Result<Device, Reason> {
+        let device = self.gpu.device().map_err(Reason::NoDevice)?;
         if let Some(limit) = self.options.gpu_memory_limit {
-            engine.set_memory_limit(limit);
+            device.engine.set_memory_limit(limit);
         }
         if let Some(limit) = self.options.gpu_host_memory_limit {
-            engine.set_host_memory_limit(limit);
+            device.engine.set_host_memory_limit(limit);
         }
-        Ok(engine)
+        Ok(device)
     }
 
     /// Whether there may be enough rows. That is looked at again once zone maps have been.
@@ -206,8 +311,8 @@ impl Fusing<'_> {
             None if filters => Output::Selection,
             None => return Err(Reason::NoFilter),
         };
-        let columns = lowering.into_columns();
-        let engine = self.engine()?;
+        let columns = lowering.finish().columns;
+        let Device { engine, .. } = self.device()?;
         if self.options.gpu == GpuMode::Auto {
             let (bytes, limit) = (num_bytes(config), engine.memory_limit());
             if bytes > limit {
@@ -260,8 +365,28 @@ fn num_bytes(config: &FileScanConfig) -> u64 {
     bytes.sum()
 }
 
+/// The aggregate in another mode, over what that reads.
+fn of_mode(
+    aggregate: &AggregateExec,
+    mode: AggregateMode,
+    input: &Arc<dyn ExecutionPlan>,
+) -> Result<AggregateExec> {
+    let group_by = match mode {
+        AggregateMode::Partial => aggregate.group_expr().clone(),
+        _ => aggregate.group_expr().as_final(),
+    };
+    AggregateExec::try_new(
+        mode,
+        group_by,
+        aggregate.aggr_expr().to_vec(),
+        aggregate.filter_expr().to_vec(),
+        Arc::clone(input),
+        aggregate.input_schema(),
+    )
+}
+
 /// Rows of the files of a scan, if all are known.
-fn num_rows(config: &FileScanConfig) -> Option<usize> {
+pub(crate) fn num_rows(config: &FileScanConfig) -> Option<usize> {
     let mut rows: usize = 0;
     let mut last = None;
     for file in config.file_groups.iter().flat_map(|group| group.iter()) {

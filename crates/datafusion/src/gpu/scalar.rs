@@ -1,10 +1,14 @@
 //! Constants between DataFusion, the IR and Arrow.
 
-use arrow::array::{Array, ArrayData, ArrayRef, make_array, new_null_array};
-use arrow::buffer::Buffer;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayData, ArrayRef, BooleanArray, Float32Array, Float64Array, make_array,
+};
+use arrow::buffer::{BooleanBuffer, MutableBuffer, NullBuffer};
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue, internal_err};
-use vectile_gpu::ir::{Literal, Number, Type};
+use vectile_gpu::ir::{Literal, Numbers, Type};
 
 /// A constant for the IR; `None` if its type is none of the machine's.
 pub(crate) fn literal(value: &ScalarValue) -> Option<Literal> {
@@ -32,42 +36,81 @@ fn integer(value: &ScalarValue, of: Type) -> Option<i128> {
     Some(i128::from_le_bytes(wide))
 }
 
-/// The bytes of the widest type, Decimal256.
-const WIDEST: usize = 32;
+/// Counts as `data_type`.
+pub(crate) fn counts(counts: &[u64], data_type: &DataType) -> Result<ArrayRef> {
+    let counts = counts.iter().map(|&count| count.into());
+    integers(counts, None, data_type)
+}
 
-/// One row of a number as `data_type`: an integer wraps around, a float is rounded.
-pub(crate) fn array(number: Option<Number>, data_type: &DataType) -> Result<ArrayRef> {
-    let Some(number) = number else {
-        return Ok(new_null_array(data_type, 1));
+/// Numbers as `data_type`, null where nothing was counted: integers wrap around, floats are rounded.
+pub(crate) fn numbers(numbers: &Numbers, counts: &[u64], data_type: &DataType) -> Result<ArrayRef> {
+    let present: NullBuffer = counts.iter().map(|&count| count > 0).collect();
+    let nulls = (present.null_count() > 0).then_some(present);
+    match (numbers, data_type) {
+        (Numbers::Int(values), _) => integers(values.iter().copied(), nulls, data_type),
+        (Numbers::Float(values), DataType::Float64) => {
+            let values = values.iter().copied().collect();
+            Ok(Arc::new(Float64Array::try_new(values, nulls)?))
+        }
+        (Numbers::Float(values), DataType::Float32) => {
+            let values = values.iter().map(|&value| value as f32).collect();
+            Ok(Arc::new(Float32Array::try_new(values, nulls)?))
+        }
+        (Numbers::Float(_), other) => internal_err!("floats for {other}"),
+    }
+}
+
+/// Integers as `data_type`, of which they take as many of the lowest bytes as it has.
+fn integers(
+    values: impl ExactSizeIterator<Item = i128>,
+    nulls: Option<NullBuffer>,
+    data_type: &DataType,
+) -> Result<ArrayRef> {
+    let rows = values.len();
+    if data_type == &DataType::Boolean {
+        let values: BooleanBuffer = values.map(|value| value != 0).collect();
+        return Ok(Arc::new(BooleanArray::new(values, nulls)));
+    }
+    let Some(width) = data_type.primitive_width() else {
+        return internal_err!("integers for {data_type}");
     };
-    let (bits, negative) = match (number, data_type) {
-        (Number::Int(value), _) => (value, value < 0),
-        (Number::Float(value), DataType::Float32) => ((value as f32).to_bits().into(), false),
-        (Number::Float(value), DataType::Float64) => (value.to_bits().into(), false),
-        (Number::Float(_), other) => return internal_err!("a float for {other}"),
-    };
-    let width = match data_type {
-        DataType::Boolean => 1,
-        other => other.primitive_width().unwrap_or_default(),
-    };
-    let mut bytes = [if negative { 0xff } else { 0 }; WIDEST];
-    bytes[..size_of::<i128>()].copy_from_slice(&bits.to_le_bytes());
-    let Some(bytes) = bytes.get(..width).filter(|bytes| !bytes.is_empty()) else {
-        return internal_err!("a number for {data_type}");
-    };
+    let mut bytes = MutableBuffer::with_capacity(rows * width);
+    for value in values {
+        let low = value.to_le_bytes();
+        let sign = [if value < 0 { 0xff } else { 0 }; size_of::<i128>()];
+        bytes.extend(low.into_iter().chain(sign).take(width));
+    }
     let data = ArrayData::builder(data_type.clone())
-        .len(1)
-        .add_buffer(Buffer::from(bytes))
+        .len(rows)
+        .nulls(nulls)
+        .add_buffer(bytes.into())
         .build()?;
     Ok(make_array(data))
 }
 
+/// The same bits as another type of as many.
+pub(crate) fn reinterpret(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    let width = data_type.primitive_width();
+    if array.data_type() == data_type {
+        Ok(Arc::clone(array))
+    } else if width.is_some() && array.data_type().primitive_width() == width {
+        let data = array.to_data().into_builder();
+        Ok(make_array(data.data_type(data_type.clone()).build()?))
+    } else {
+        internal_err!("the bits of {} as {data_type}", array.data_type())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use arrow::array::AsArray;
-    use arrow::datatypes::i256;
+    use arrow::array::{AsArray, Int32Array};
+    use arrow::datatypes::{Date32Type, Decimal256Type, Float32Type, Int64Type, i256};
 
     use super::*;
+
+    fn one(number: Numbers, data_type: &DataType) -> ArrayRef {
+        numbers(&number, &[1], data_type).unwrap()
+    }
 
     #[test]
     fn constants_survive_both_ways() {
@@ -86,7 +129,7 @@ mod tests {
                 panic!("{value}");
             };
             assert_eq!(Some(of), Type::of(&value.data_type()));
-            let array = array(Some(Number::Int(number)), &value.data_type()).unwrap();
+            let array = one(Numbers::Int(vec![number]), &value.data_type());
             assert_eq!(ScalarValue::try_from_array(&array, 0).unwrap(), value);
         }
         assert!(literal(&ScalarValue::from("text")).is_none());
@@ -96,20 +139,37 @@ mod tests {
 
     #[test]
     fn numbers_take_the_type_they_are_for() {
-        let wide = array(Some(Number::Int(-5)), &DataType::Decimal256(76, 2)).unwrap();
-        let wide = wide.as_primitive::<arrow::datatypes::Decimal256Type>();
+        let wide = one(Numbers::Int(vec![-5]), &DataType::Decimal256(76, 2));
+        let wide = wide.as_primitive::<Decimal256Type>();
         assert_eq!(wide.value(0), i256::from(-5));
-        let wrapped = array(Some(Number::Int(1 << 64)), &DataType::Int64).unwrap();
-        assert_eq!(
-            ScalarValue::try_from_array(&wrapped, 0).unwrap(),
-            ScalarValue::Int64(Some(0))
-        );
-        let single = array(Some(Number::Float(-0.5)), &DataType::Float32).unwrap();
-        assert_eq!(
-            ScalarValue::try_from_array(&single, 0).unwrap(),
-            ScalarValue::Float32(Some(-0.5))
-        );
-        assert!(array(None, &DataType::Int32).unwrap().is_null(0));
-        assert!(array(Some(Number::Float(1.0)), &DataType::Int64).is_err());
+        let wrapped = one(Numbers::Int(vec![1 << 64]), &DataType::Int64);
+        assert_eq!(wrapped.as_primitive::<Int64Type>().value(0), 0);
+        let single = one(Numbers::Float(vec![-0.5]), &DataType::Float32);
+        assert_eq!(single.as_primitive::<Float32Type>().value(0), -0.5);
+        assert!(numbers(&Numbers::Float(vec![1.0]), &[1], &DataType::Int64).is_err());
+        assert!(counts(&[1], &DataType::Utf8).is_err());
+    }
+
+    #[test]
+    fn nothing_counted_is_null() {
+        for data_type in [
+            DataType::Int32,
+            DataType::Boolean,
+            DataType::Decimal128(9, 2),
+        ] {
+            let some = numbers(&Numbers::Int(vec![7, 1, 0]), &[0, 2, 1], &data_type).unwrap();
+            let present: Vec<bool> = (0..3).map(|row| some.is_valid(row)).collect();
+            assert_eq!(present, [false, true, true]);
+        }
+    }
+
+    #[test]
+    fn bits_are_those_of_another_type() {
+        let days: ArrayRef = Arc::new(Int32Array::from(vec![Some(3), None]));
+        let dates = reinterpret(&days, &DataType::Date32).unwrap();
+        assert_eq!(dates.as_primitive::<Date32Type>().value(0), 3);
+        assert!(dates.is_null(1));
+        assert!(reinterpret(&days, &DataType::Int64).is_err());
+        assert!(reinterpret(&days, &DataType::Utf8).is_err());
     }
 }

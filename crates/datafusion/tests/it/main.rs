@@ -7,6 +7,7 @@ mod filters;
 mod gpu;
 mod gpu_plans;
 mod projection;
+mod ssb;
 mod statistics;
 mod support;
 mod tables;

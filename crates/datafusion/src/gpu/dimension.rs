@@ -1,0 +1,571 @@
+//! The small side of a join: its plan, and the tables of codes that are made of its rows.
+//!
+//! ```text
+//!  plan ─▶ keys and attributes ─▶ attributes that differ, numbered ─▶ a code for each key
+//!    │                                      └─▶ values of each code     │
+//!    └── cached by what it reads and computes ◀─────────────────────────┘
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::{CastOptions, cast, cast_with_options, concat, filter, is_not_null};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::Result;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::logical_expr::EmitTo;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::aggregates::group_values::new_group_values;
+use datafusion::physical_plan::aggregates::order::GroupOrdering;
+use datafusion::physical_plan::{
+    ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext,
+};
+use futures::StreamExt;
+use futures::future::try_join_all;
+use vectile_gpu::{Codes, Error};
+
+use super::dimension_cache::{DimensionCache, Identity, TableKey};
+use super::join::{Join, JoinKind};
+use super::load::interrupted;
+use super::lookups::{Wanted, missing_value};
+use super::metrics::GpuMetrics;
+use super::reason::Reason;
+use super::rule::num_rows;
+use crate::error;
+use crate::source::VectileSource;
+
+/// The small side of a join.
+#[derive(Clone, Debug)]
+pub(crate) struct Dimension {
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    /// What rows are found by, over the plan's schema.
+    pub(crate) key: Arc<dyn PhysicalExpr>,
+    /// The fact table's column that it is compared with, by its index in the table's schema.
+    pub(crate) column: usize,
+    /// The type of that column.
+    key_type: DataType,
+    pub(crate) kind: JoinKind,
+    /// What the plan reads and computes; `None` if that may be another thing the next time.
+    identity: Option<Arc<Identity>>,
+    /// The attributes that each of its lookups tells apart.
+    lookups: Vec<Vec<Arc<dyn PhysicalExpr>>>,
+    /// Rows of the largest Vectile table that it reads.
+    scanned_rows: Option<usize>,
+    most_rows: usize,
+}
+
+/// What a lookup needs of a dimension.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) codes: Arc<Codes>,
+    /// For each attribute its value for each code, and behind them that where a key is missing.
+    pub(crate) values: Vec<ArrayRef>,
+}
+
+impl Table {
+    /// Bytes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let values = self
+            .values
+            .iter()
+            .map(|values| values.get_array_memory_size());
+        self.codes.bytes() + values.sum::<usize>()
+    }
+
+    /// The values of an attribute for each code.
+    pub(crate) fn values_of_codes(&self, attribute: usize) -> Option<ArrayRef> {
+        let values = self.values.get(attribute)?;
+        Some(values.slice(0, values.len().checked_sub(1)?))
+    }
+}
+
+impl Dimension {
+    /// That of `join`, of which the kernel wants `lookups`.
+    pub(crate) fn new(
+        join: &Join,
+        key_type: DataType,
+        lookups: Vec<Vec<Arc<dyn PhysicalExpr>>>,
+        most_rows: usize,
+    ) -> Result<Self, Reason> {
+        let statistics =
+            StatisticsContext::new().compute(join.plan.as_ref(), &StatisticsArgs::new())?;
+        if let Precision::Exact(rows) = statistics.num_rows
+            && rows > most_rows
+        {
+            return Err(Reason::Join(too_many(most_rows)));
+        }
+        Ok(Self {
+            identity: Identity::of(&join.plan)?.map(Arc::new),
+            plan: Arc::clone(&join.plan),
+            key: Arc::clone(&join.key),
+            column: join.column,
+            key_type,
+            kind: join.kind,
+            lookups,
+            scanned_rows: scanned_rows(&join.plan)?,
+            most_rows,
+        })
+    }
+
+    /// The share of the fact table's rows that are expected to stay, if it has so many keys: as if it
+    /// had them all but for its filters.
+    pub(crate) fn share_kept(&self, keys: usize) -> f64 {
+        let all = self.scanned_rows.unwrap_or(keys).max(keys).max(1);
+        let found = keys as f64 / all as f64;
+        match self.kind {
+            JoinKind::Anti => 1.0 - found,
+            _ => found,
+        }
+    }
+
+    /// The tables of its lookups.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if rows do not make such tables, those of the plan.
+    pub(crate) async fn tables(
+        &self,
+        cache: &Arc<DimensionCache>,
+        metrics: &GpuMetrics,
+        context: &Arc<TaskContext>,
+    ) -> Result<Vec<Arc<Table>>> {
+        let keys: Vec<Option<TableKey>> = self.lookups.iter().map(|l| self.table_key(l)).collect();
+        let cached = keys.iter().map(|key| cache.get(key.as_ref()?));
+        if let Some(tables) = cached.collect::<Option<Vec<_>>>() {
+            metrics.lookups_cached.add(tables.len());
+            let tables = tables.into_iter().map(|table| table.map_err(unsupported));
+            return tables.collect();
+        }
+        let consumer = MemoryConsumer::new("VectileGpuLookup");
+        let reservation = consumer.register(context.memory_pool());
+        let rows = self.rows(&reservation, context).await?;
+        metrics
+            .build_rows
+            .add(rows.iter().map(RecordBatch::num_rows).sum());
+        let (this, cache) = (self.clone(), Arc::clone(cache));
+        let build = SpawnedTask::spawn_blocking(move || {
+            let mut first = 1;
+            let tables = this.lookups.iter().zip(keys).map(|(attributes, key)| {
+                let table = this.table(&rows, first, attributes);
+                first += attributes.len();
+                let table = match table {
+                    Ok(table) => Ok(Arc::new(table)),
+                    Err(error) => Err(why_unsupported(error)?),
+                };
+                if let Some(key) = key {
+                    cache.put(key, table.clone());
+                }
+                table.map_err(unsupported)
+            });
+            let tables = tables.collect::<Result<Vec<_>>>();
+            drop(reservation);
+            tables
+        });
+        build.join().await.map_err(interrupted)?
+    }
+
+    /// What a table for these attributes is known by.
+    fn table_key(&self, attributes: &[Arc<dyn PhysicalExpr>]) -> Option<TableKey> {
+        Some(TableKey {
+            identity: Arc::clone(self.identity.as_ref()?),
+            expressions: std::iter::once(&self.key)
+                .chain(attributes)
+                .cloned()
+                .collect(),
+            key_type: self.key_type.clone(),
+            only_keys: !self.kind.adds_columns(),
+        })
+    }
+
+    /// Keys and, behind them, attributes of all rows that have a key.
+    async fn rows(
+        &self,
+        reservation: &MemoryReservation,
+        context: &Arc<TaskContext>,
+    ) -> Result<Vec<RecordBatch>> {
+        let rows = Arc::new(AtomicUsize::new(0));
+        let partitions = 0..self.plan.output_partitioning().partition_count();
+        let tasks = partitions.map(|partition| {
+            let (this, rows) = (self.clone(), Arc::clone(&rows));
+            let (reservation, context) = (reservation.new_empty(), Arc::clone(context));
+            let task = SpawnedTask::spawn(async move {
+                let schema = this.schema()?;
+                let mut stream = this.plan.execute(partition, context)?;
+                let mut batches = Vec::new();
+                while let Some(batch) = stream.next().await {
+                    let batch = this.evaluate(&schema, &batch?)?;
+                    let before = rows.fetch_add(batch.num_rows(), Ordering::Relaxed);
+                    if before + batch.num_rows() > this.most_rows {
+                        return Err(unsupported(too_many(this.most_rows)));
+                    }
+                    reservation.try_grow(batch.get_array_memory_size())?;
+                    batches.push(batch);
+                }
+                Ok((batches, reservation))
+            });
+            async move { task.join().await.map_err(interrupted).flatten() }
+        });
+        let mut all = Vec::new();
+        for (batches, of_partition) in try_join_all(tasks).await? {
+            reservation.grow(of_partition.free());
+            all.extend(batches);
+        }
+        Ok(all)
+    }
+
+    /// Of what [`Self::evaluate`] returns.
+    fn schema(&self) -> Result<SchemaRef> {
+        let schema = self.plan.schema();
+        let mut fields = vec![Field::new("key", self.key_type.clone(), true)];
+        for attribute in self.lookups.iter().flatten() {
+            fields.push(Field::new("attribute", attribute.data_type(&schema)?, true));
+        }
+        Ok(Arc::new(Schema::new(fields)))
+    }
+
+    fn evaluate(&self, schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        // An operation that fails on a row may be one that the join would not have let through.
+        let evaluate = |expr: &Arc<dyn PhysicalExpr>| {
+            let values = expr
+                .evaluate(batch)
+                .and_then(|values| values.into_array(rows));
+            values.map_err(|error| unsupported(error.strip_backtrace()))
+        };
+        let key = evaluate(&self.key)?;
+        // What is no value of the type has no partner.
+        let options = CastOptions {
+            safe: true,
+            ..CastOptions::default()
+        };
+        let key = cast_with_options(&key, &self.key_type, &options)?;
+        let present = (key.null_count() > 0)
+            .then(|| is_not_null(&key))
+            .transpose()?;
+        let mut columns = vec![key];
+        for attribute in self.lookups.iter().flatten() {
+            columns.push(evaluate(attribute)?);
+        }
+        if let Some(present) = present {
+            for column in &mut columns {
+                *column = filter(column, &present)?;
+            }
+        }
+        Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+    }
+
+    /// The table of a lookup whose attributes are the columns of `rows` from `first` on.
+    fn table(
+        &self,
+        rows: &[RecordBatch],
+        first: usize,
+        attributes: &[Arc<dyn PhysicalExpr>],
+    ) -> Result<Table> {
+        let keys = concat_column(rows, 0, &self.key_type)?;
+        if !self.kind.adds_columns() {
+            let codes = Codes::of_keys(&keys).map_err(error::gpu)?;
+            return Ok(Table {
+                codes: Arc::new(codes),
+                values: Vec::new(),
+            });
+        }
+        let schema = self.plan.schema();
+        let types = attributes
+            .iter()
+            .map(|attribute| attribute.data_type(&schema));
+        let types: Vec<DataType> = types.collect::<Result<_>>()?;
+        let numbered = match attributes.is_empty() {
+            true => Numbered::all_alike(keys.len()),
+            false => Numbered::new(rows, first, &types)?,
+        };
+        let codes = Codes::new(&keys, &numbered.codes, numbered.count).map_err(error::gpu)?;
+        let values = numbered.values.iter().zip(attributes).zip(types);
+        let values = values.map(|((values, attribute), of)| {
+            let values = cast(values, &of)?;
+            let missing = cast(&missing_value(attribute, &schema)?, &of)?;
+            Ok(concat(&[&values, &missing])?)
+        });
+        Ok(Table {
+            codes: Arc::new(codes),
+            values: values.collect::<Result<_>>()?,
+        })
+    }
+}
+
+/// Rows numbered by their attributes.
+struct Numbered {
+    /// For each row.
+    codes: Vec<u32>,
+    /// Codes are below it.
+    count: u32,
+    /// For each attribute its value for each code.
+    values: Vec<ArrayRef>,
+}
+
+impl Numbered {
+    /// There is nothing to tell rows apart by.
+    fn all_alike(rows: usize) -> Self {
+        Self {
+            codes: vec![0; rows],
+            count: 1,
+            values: Vec::new(),
+        }
+    }
+
+    /// By the columns of `rows` from `first` on.
+    fn new(rows: &[RecordBatch], first: usize, types: &[DataType]) -> Result<Self> {
+        let columns = first..first + types.len();
+        // Which floats are equal is not asked: each row keeps its own.
+        if types.iter().any(DataType::is_floating) {
+            let count = code_of(rows.iter().map(RecordBatch::num_rows).sum())?;
+            let values = columns.zip(types).map(|(i, of)| concat_column(rows, i, of));
+            return Ok(Self {
+                codes: (0..count).collect(),
+                count,
+                values: values.collect::<Result<_>>()?,
+            });
+        }
+        let fields = types
+            .iter()
+            .map(|of| Field::new("attribute", of.clone(), true));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let mut distinct = new_group_values(schema, &GroupOrdering::None)?;
+        let (mut codes, mut numbers) = (Vec::new(), Vec::new());
+        for batch in rows {
+            let attributes = batch.columns().get(columns.clone()).unwrap_or_default();
+            numbers.clear();
+            distinct.intern(attributes, &mut numbers)?;
+            for &number in &numbers {
+                codes.push(code_of(number)?);
+            }
+        }
+        let count = code_of(distinct.len())?;
+        let values = match count {
+            0 => types.iter().map(arrow::array::new_empty_array).collect(),
+            _ => distinct.emit(EmitTo::All)?,
+        };
+        Ok(Self {
+            codes,
+            count,
+            values,
+        })
+    }
+}
+
+fn code_of(number: usize) -> Result<u32> {
+    u32::try_from(number).map_err(|_| unsupported(format!("{number} codes")))
+}
+
+fn concat_column(rows: &[RecordBatch], column: usize, of: &DataType) -> Result<ArrayRef> {
+    let columns = rows.iter().filter_map(|batch| batch.columns().get(column));
+    let columns: Vec<&dyn Array> = columns.map(AsRef::as_ref).collect();
+    Ok(match columns.is_empty() {
+        true => arrow::array::new_empty_array(of),
+        false => concat(&columns)?,
+    })
+}
+
+fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
+    let mut most = None;
+    plan.apply(|node| {
+        if let Some(scan) = node.downcast_ref::<DataSourceExec>()
+            && let Some((config, _)) = scan.downcast_to_file_source::<VectileSource>()
+        {
+            most = most.max(num_rows(config));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(most)
+}
+
+fn too_many(most: usize) -> String {
+    format!("more rows than vectile.gpu.max_build_rows = {most}")
+}
+
+fn unsupported(reason: impl Into<String>) -> DataFusionError {
+    error::gpu(Error::Unsupported(reason.into()))
+}
+
+/// Why there is no such table; an error of another kind stays one.
+fn why_unsupported(error: DataFusionError) -> Result<String> {
+    match &error {
+        DataFusionError::External(external) => match external.downcast_ref() {
+            Some(Error::Unsupported(reason)) => Ok(reason.clone()),
+            _ => Err(error),
+        },
+        _ => Err(error),
+    }
+}
+
+/// The dimensions of `joins`, and for each lookup that is wanted: of which it is, and which there.
+pub(crate) fn dimensions(
+    joins: &[Join],
+    wanted: &[Wanted],
+    key_types: impl Fn(usize) -> DataType,
+    most_rows: usize,
+) -> Result<Vec<Dimension>, Reason> {
+    let dimensions = joins.iter().enumerate().map(|(number, join)| {
+        let lookups = wanted.iter().filter(|wanted| wanted.join == number);
+        let lookups = lookups.map(|wanted| wanted.attributes.clone()).collect();
+        Dimension::new(join, key_types(join.column), lookups, most_rows)
+    });
+    dimensions.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Float64Array, Int32Array, Int64Array, StringArray};
+    use arrow::datatypes::Int64Type;
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::physical_expr::expressions::Column;
+    use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    fn dimension(
+        kind: JoinKind,
+        columns: Vec<(&str, ArrayRef)>,
+        key_type: DataType,
+        lookups: &[&[usize]],
+    ) -> Dimension {
+        let columns = columns
+            .into_iter()
+            .map(|(name, values)| (name, values, true));
+        let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+        let schema = rows.schema();
+        // In two partitions, of one and the other half.
+        let half = rows.num_rows() / 2;
+        let halves = [(0, half), (half, rows.num_rows() - half)];
+        let halves = halves.map(|(start, count)| vec![rows.slice(start, count)]);
+        let column = |i: &usize| Arc::new(Column::new(schema.field(*i).name(), *i)) as Arc<_>;
+        let join = Join {
+            plan: MemorySourceConfig::try_new_exec(&halves, Arc::clone(&schema), None).unwrap(),
+            key: column(&0),
+            column: 0,
+            kind,
+            first: 0,
+        };
+        let lookups = lookups
+            .iter()
+            .map(|attributes| attributes.iter().map(column).collect());
+        Dimension::new(&join, key_type, lookups.collect(), 100).unwrap()
+    }
+
+    async fn tables(dimension: &Dimension) -> Result<Vec<Arc<Table>>> {
+        let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+        let cache = Arc::new(DimensionCache::new(1 << 20));
+        let context = SessionContext::new().task_ctx();
+        let tables = dimension.tables(&cache, &metrics, &context).await;
+        assert_eq!(context.memory_pool().reserved(), 0);
+        tables
+    }
+
+    fn numbers(values: Vec<Option<i32>>) -> ArrayRef {
+        Arc::new(Int32Array::from(values))
+    }
+
+    #[tokio::test]
+    async fn each_lookup_tells_its_attributes_apart() {
+        let keys = numbers(vec![Some(1), Some(2), None, Some(4), Some(5), Some(6)]);
+        let text = StringArray::from(vec![Some("a"), Some("b"), Some("c"), None, Some("a"), None]);
+        let long = Int64Array::from(vec![7, 7, 9, 7, 8, 8]);
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("key", keys),
+            ("text", Arc::new(text)),
+            ("long", Arc::new(long)),
+        ];
+        let lookups: [&[usize]; 3] = [&[1, 2], &[2], &[]];
+        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &lookups);
+        let tables = tables(&dimension).await.unwrap();
+        let counts: Vec<u32> = tables.iter().map(|table| table.codes.count()).collect();
+        assert_eq!(counts, [5, 2, 1]);
+        assert!(tables.iter().all(|table| table.codes.len() == 5));
+        let [texts, longs] = &tables[0].values[..] else {
+            panic!("{tables:?}");
+        };
+        let texts: Vec<_> = texts.as_string::<i32>().iter().collect();
+        assert_eq!(texts, [Some("a"), Some("b"), None, Some("a"), None, None]);
+        assert!(longs.is_null(5));
+        let longs = tables[1].values_of_codes(0).unwrap();
+        assert_eq!(longs.as_primitive::<Int64Type>().values(), &[7, 8]);
+    }
+
+    #[tokio::test]
+    async fn keys_that_are_there_twice_do_for_semi_joins_only() {
+        let columns = || vec![("key", numbers(vec![Some(1), Some(2), Some(1), None]))];
+        for kind in [JoinKind::Inner, JoinKind::Outer] {
+            let dimension = dimension(kind, columns(), DataType::Int32, &[&[]]);
+            let error = tables(&dimension).await.unwrap_err().to_string();
+            assert!(error.contains("more than once"), "{error}");
+        }
+        for kind in [JoinKind::Semi, JoinKind::Anti] {
+            let dimension = dimension(kind, columns(), DataType::Int32, &[&[]]);
+            let tables = tables(&dimension).await.unwrap();
+            assert_eq!((tables[0].codes.len(), tables[0].values.len()), (2, 0));
+        }
+    }
+
+    #[tokio::test]
+    async fn there_may_be_no_rows() {
+        let columns = vec![("key", numbers(vec![])), ("value", numbers(vec![]))];
+        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[1], &[]]);
+        let tables = tables(&dimension).await.unwrap();
+        assert!(tables.iter().all(|table| table.codes.is_empty()));
+        assert_eq!(tables[0].values[0].len(), 1);
+    }
+
+    #[tokio::test]
+    async fn keys_beyond_the_other_type_have_no_partner() {
+        let keys = Int64Array::from(vec![1, i64::MAX, -3]);
+        let columns: Vec<(&str, ArrayRef)> = vec![("key", Arc::new(keys))];
+        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[]]);
+        assert_eq!(tables(&dimension).await.unwrap()[0].codes.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn floats_are_kept_as_they_are() {
+        let floats = Float64Array::from(vec![0.0, -0.0, f64::NAN]);
+        let keys = numbers(vec![Some(1), Some(2), Some(3)]);
+        let columns: Vec<(&str, ArrayRef)> = vec![("key", keys), ("float", Arc::new(floats))];
+        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[1]]);
+        assert_eq!(tables(&dimension).await.unwrap()[0].codes.count(), 3);
+    }
+
+    #[tokio::test]
+    async fn too_many_rows_are_left_to_the_cpu() {
+        let columns = vec![("key", numbers((0..200).map(Some).collect()))];
+        let rows = RecordBatch::try_from_iter_with_nullable(
+            columns
+                .iter()
+                .map(|(name, values)| (*name, Arc::clone(values), true)),
+        );
+        let schema = rows.as_ref().unwrap().schema();
+        let plan = MemorySourceConfig::try_new_exec(&[vec![rows.unwrap()]], schema, None).unwrap();
+        let join = Join {
+            plan,
+            key: Arc::new(Column::new("key", 0)),
+            column: 0,
+            kind: JoinKind::Semi,
+            first: 0,
+        };
+        // When it is planned, if that is known then,
+        let reason = Dimension::new(&join, DataType::Int32, vec![vec![]], 100).unwrap_err();
+        assert!(
+            reason.to_string().contains("max_build_rows = 100"),
+            "{reason}"
+        );
+        // else when they turn up.
+        let mut dimension = Dimension::new(&join, DataType::Int32, vec![vec![]], 200).unwrap();
+        dimension.most_rows = 100;
+        let error = tables(&dimension).await.unwrap_err().to_string();
+        assert!(error.contains("max_build_rows = 100"), "{error}");
+    }
+}

@@ -1,0 +1,197 @@
+//! What an aggregate groups by: as keys of the kernel, and back as columns.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
+use arrow::compute::{cast, take};
+use arrow::datatypes::{DataType, SchemaRef, UInt32Type};
+use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_plan::aggregates::PhysicalGroupBy;
+use vectile_gpu::ir::{GroupKey, Groups};
+
+use super::function::Function;
+use super::lower::{Grouping, Lowering, is_text};
+use super::reason::Reason;
+use super::relation::Relation;
+use super::scalar::reinterpret;
+use super::star::Tables;
+
+/// Where the columns that an aggregate groups by come from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keys {
+    columns: Vec<KeyColumn>,
+}
+
+#[derive(Clone, Debug)]
+struct KeyColumn {
+    /// The number of the kernel's key.
+    key: usize,
+    /// If that is the code of a lookup: its number, and the number of the attribute there.
+    attribute: Option<(usize, usize)>,
+}
+
+impl Keys {
+    /// Lowers what `group_by` groups by, to keys of the kernel.
+    pub(crate) fn lower(
+        group_by: &PhysicalGroupBy,
+        relation: &Relation,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<(Self, Vec<GroupKey>), Reason> {
+        let mut keys: Vec<GroupKey> = Vec::new();
+        let mut columns = Vec::new();
+        for (expr, _) in group_by.expr() {
+            let expr = relation.over_table(expr)?;
+            let column = match lowering.group_key(&expr)? {
+                Grouping::Key(key) => {
+                    keys.push(key);
+                    let key = keys.len() - 1;
+                    let attribute = None;
+                    KeyColumn { key, attribute }
+                }
+                Grouping::Attribute { lookup, attribute } => {
+                    let is_it =
+                        |key: &GroupKey| matches!(key, GroupKey::Code(code) if *code == lookup);
+                    let key = keys.iter().position(is_it).unwrap_or_else(|| {
+                        keys.push(GroupKey::Code(lookup));
+                        keys.len() - 1
+                    });
+                    let attribute = Some((lookup, attribute));
+                    KeyColumn { key, attribute }
+                }
+            };
+            columns.push(column);
+        }
+        Ok((Self { columns }, keys))
+    }
+
+    /// Whether there is but one group.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// The columns of `groups`, of these types.
+    fn columns(
+        &self,
+        groups: &Groups,
+        tables: &Tables,
+        schema: &SchemaRef,
+    ) -> Result<Vec<ArrayRef>> {
+        let columns = self
+            .columns
+            .iter()
+            .zip(schema.fields())
+            .map(|(column, field)| {
+                let key = groups.keys.get(column.key);
+                let key = key.ok_or_else(|| internal_datafusion_err!("no key {}", column.key))?;
+                let data_type = field.data_type();
+                match column.attribute {
+                    None => of_type(key, data_type),
+                    Some((lookup, attribute)) => {
+                        let values = tables
+                            .get(lookup)
+                            .and_then(|table| table.values.get(attribute));
+                        let values =
+                            values.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
+                        of_type(&of_codes(key, values)?, data_type)
+                    }
+                }
+            });
+        columns.collect()
+    }
+}
+
+/// The values of codes. That of a missing key, whose code is null, is the last one.
+fn of_codes(codes: &ArrayRef, values: &ArrayRef) -> Result<ArrayRef> {
+    let codes = codes.as_primitive_opt::<UInt32Type>();
+    let codes = codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))?;
+    if codes.null_count() == 0 {
+        return Ok(take(values, codes, None)?);
+    }
+    let missing = u32::try_from(values.len().saturating_sub(1)).ok();
+    let codes: UInt32Array = codes.iter().map(|code| code.or(missing)).collect();
+    Ok(take(values, &codes, None)?)
+}
+
+/// A key as a column of this type.
+fn of_type(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    if key.data_type() == data_type {
+        return Ok(Arc::clone(key));
+    }
+    match is_text(key.data_type()) || matches!(key.data_type(), DataType::Dictionary(..)) {
+        true => Ok(cast(key, data_type)?),
+        false => reinterpret(key, data_type),
+    }
+}
+
+/// The rows that an aggregate puts out for some groups: their columns, and states of its functions.
+pub(crate) fn batch_of(
+    groups: &Groups,
+    keys: &Keys,
+    tables: &Tables,
+    functions: &[(Function, Arc<AggregateFunctionExpr>)],
+    schema: &SchemaRef,
+) -> Result<RecordBatch> {
+    let mut columns = keys.columns(groups, tables, schema)?;
+    for ((function, aggregate), totals) in functions.iter().zip(&groups.totals) {
+        columns.extend(function.states(totals, aggregate)?);
+    }
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int32Array, StringArray};
+    use arrow::datatypes::{Field, Schema};
+    use vectile_gpu::Codes;
+
+    use super::*;
+    use crate::gpu::dimension::Table;
+
+    #[test]
+    fn keys_come_back_as_columns() {
+        let codes = Codes::of_keys(&(Arc::new(Int32Array::from(vec![1])) as _)).unwrap();
+        let tables = vec![Arc::new(Table {
+            codes: Arc::new(codes),
+            values: vec![
+                Arc::new(StringArray::from(vec!["a", "b", "none"])),
+                Arc::new(Int32Array::from(vec![Some(7), None, Some(-1)])),
+            ],
+        })];
+        let keys = Keys {
+            columns: vec![
+                KeyColumn {
+                    key: 1,
+                    attribute: Some((0, 1)),
+                },
+                KeyColumn {
+                    key: 0,
+                    attribute: None,
+                },
+                KeyColumn {
+                    key: 1,
+                    attribute: Some((0, 0)),
+                },
+            ],
+        };
+        let groups = Groups {
+            count: 3,
+            keys: vec![
+                Arc::new(Int32Array::from(vec![Some(10), None, Some(12)])),
+                Arc::new(UInt32Array::from(vec![Some(1), None, Some(0)])),
+            ],
+            totals: vec![],
+        };
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("number", DataType::Int32, true),
+            Field::new("date", DataType::Date32, true),
+            Field::new("text", DataType::Utf8View, true),
+        ]));
+        let batch = batch_of(&groups, &keys, &tables, &[], &schema).unwrap();
+        let numbers: &Int32Array = batch.column(0).as_primitive();
+        assert_eq!(numbers, &Int32Array::from(vec![None, Some(-1), Some(7)]));
+        let texts: Vec<_> = batch.column(2).as_string_view().iter().flatten().collect();
+        assert_eq!(texts, ["b", "none", "a"]);
+        assert!(batch.column(1).is_null(1));
+    }
+}

@@ -1,0 +1,277 @@
+//! Joins of a table with smaller ones, as lookups by a key.
+//!
+//! A kernel reads one table, the fact table. Of every other side of a join, a dimension, it needs to
+//! know which keys are there and what each stands for. So it has to be that a row of the fact table
+//! meets at most one of the dimension, or that it does not matter how many.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::{JoinSide, JoinType, NullEquality};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use vectile_gpu::ir::Type;
+
+use super::lower::is_text;
+use super::reason::Reason;
+use super::rule::num_rows;
+use crate::source::VectileSource;
+
+/// What becomes of the rows of the fact table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum JoinKind {
+    /// Those with a partner stay.
+    Inner,
+    /// All stay; those without a partner get nulls.
+    Outer,
+    /// Those with a partner stay, however many they have. It adds no columns.
+    Semi,
+    /// Those without a partner stay.
+    Anti,
+}
+
+impl JoinKind {
+    /// Whether the columns of the dimension are there for the operators above.
+    pub(crate) fn adds_columns(self) -> bool {
+        matches!(self, Self::Inner | Self::Outer)
+    }
+}
+
+impl fmt::Display for JoinKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inner => "inner",
+            Self::Outer => "outer",
+            Self::Semi => "semi",
+            Self::Anti => "anti",
+        })
+    }
+}
+
+/// A join of the fact table with a dimension.
+#[derive(Clone, Debug)]
+pub(crate) struct Join {
+    /// The dimension.
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    /// Its key, over its schema.
+    pub(crate) key: Arc<dyn PhysicalExpr>,
+    /// The fact table's column that the key is compared with, by its index in the table's schema.
+    pub(crate) column: usize,
+    pub(crate) kind: JoinKind,
+    /// The number of the dimension's first column in the relation's schema.
+    pub(crate) first: usize,
+}
+
+impl Join {
+    /// Whether a column of the relation is one of the dimension's.
+    pub(crate) fn has_column(&self, column: usize) -> bool {
+        let end = self.first + self.plan.schema().fields().len();
+        self.kind.adds_columns() && (self.first..end).contains(&column)
+    }
+}
+
+/// The sides of a hash join, told apart.
+pub(crate) struct Sides<'a> {
+    /// Which one is the fact table's.
+    pub(crate) fact: JoinSide,
+    pub(crate) kind: JoinKind,
+    pub(crate) fact_plan: &'a Arc<dyn ExecutionPlan>,
+    pub(crate) fact_key: &'a Arc<dyn PhysicalExpr>,
+    pub(crate) dimension_plan: &'a Arc<dyn ExecutionPlan>,
+    pub(crate) dimension_key: &'a Arc<dyn PhysicalExpr>,
+}
+
+impl<'a> Sides<'a> {
+    /// Those of `join`; `None` if neither side reads a Vectile table.
+    pub(crate) fn of(join: &'a HashJoinExec) -> Result<Option<Self>, Reason> {
+        let sides = [join.left(), join.right()];
+        let [left_rows, right_rows] = sides.map(fact_rows);
+        if left_rows.is_none() && right_rows.is_none() {
+            return Ok(None);
+        }
+        use JoinType::*;
+        let (fact, kind) = match join.join_type() {
+            Inner if left_rows > right_rows => (JoinSide::Left, JoinKind::Inner),
+            Inner => (JoinSide::Right, JoinKind::Inner),
+            Left => (JoinSide::Left, JoinKind::Outer),
+            LeftSemi => (JoinSide::Left, JoinKind::Semi),
+            LeftAnti => (JoinSide::Left, JoinKind::Anti),
+            Right => (JoinSide::Right, JoinKind::Outer),
+            RightSemi => (JoinSide::Right, JoinKind::Semi),
+            RightAnti => (JoinSide::Right, JoinKind::Anti),
+            Full | LeftMark | RightMark => {
+                return Err(Reason::Join(format!("it is of type {}", join.join_type())));
+            }
+        };
+        let [(left_key, right_key)] = join.on() else {
+            return Err(Reason::Join("it has several keys".into()));
+        };
+        let why_not = if join.null_equality() != NullEquality::NullEqualsNothing {
+            Some("nulls are equal")
+        } else if join.null_aware {
+            Some("it is aware of nulls")
+        } else if join.filter().is_some() && kind != JoinKind::Inner {
+            Some("it has a condition beside its key")
+        } else {
+            None
+        };
+        if let Some(why_not) = why_not {
+            return Err(Reason::Join(why_not.into()));
+        }
+        let [left, right] = sides;
+        let (rows, sides) = match fact {
+            JoinSide::Left => {
+                let sides = (left, left_key, right, right_key);
+                ((left_rows, right_rows), sides)
+            }
+            _ => {
+                let sides = (right, right_key, left, left_key);
+                ((right_rows, left_rows), sides)
+            }
+        };
+        // Then it has a key more than once.
+        if kind == JoinKind::Outer && rows.1 > rows.0 {
+            return Err(Reason::Join("the joined table has more rows".into()));
+        }
+        let (fact_plan, fact_key, dimension_plan, dimension_key) = sides;
+        Ok(Some(Self {
+            fact,
+            kind,
+            fact_plan,
+            fact_key,
+            dimension_plan,
+            dimension_key,
+        }))
+    }
+}
+
+/// Rows of the largest Vectile table that could be the fact table of `plan`; `None` if there is none.
+fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
+        let (config, _) = scan.downcast_to_file_source::<VectileSource>()?;
+        return Some(num_rows(config).unwrap_or_default());
+    }
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        use JoinType::*;
+        return match join.join_type() {
+            Inner => fact_rows(join.left()).max(fact_rows(join.right())),
+            Left | LeftSemi | LeftAnti => fact_rows(join.left()),
+            Right | RightSemi | RightAnti => fact_rows(join.right()),
+            Full | LeftMark | RightMark => None,
+        };
+    }
+    let passes = plan.is::<ProjectionExec>() || plan.is::<FilterExec>() || is_exchange(plan);
+    let [input] = plan.children()[..] else {
+        return None;
+    };
+    passes.then(|| fact_rows(input)).flatten()
+}
+
+/// Whether it only moves rows between partitions.
+fn is_exchange(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<CoalescePartitionsExec>() || plan.is::<RepartitionExec>()
+}
+
+/// `plan` without what only moves its rows between partitions.
+pub(crate) fn without_exchange(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
+    match plan.children()[..] {
+        [input] if is_exchange(plan) && plan.fetch().is_none() => without_exchange(input),
+        _ => plan,
+    }
+}
+
+/// The column of the fact table that is `key`, or that `key` is without loss another type of.
+pub(crate) fn key_column(
+    key: &Arc<dyn PhysicalExpr>,
+    table: &Schema,
+) -> Result<(usize, DataType), Reason> {
+    let unsupported = || Reason::Join(format!("its key is {key}"));
+    let (column, cast_to) = match key.downcast_ref::<CastExpr>() {
+        Some(cast) => (cast.expr(), Some(cast.cast_type())),
+        None => (key, None),
+    };
+    let column = column.downcast_ref::<Column>().ok_or_else(unsupported)?;
+    let field = table.fields().get(column.index());
+    let field = field.ok_or_else(|| Reason::Join("its key is in a joined table".into()))?;
+    let data_type = field.data_type();
+    if cast_to.is_some_and(|to| !is_lossless(data_type, to)) {
+        return Err(unsupported());
+    }
+    match is_key(data_type) {
+        true => Ok((column.index(), data_type.clone())),
+        false => Err(Reason::Type {
+            column: field.name().clone(),
+            data_type: data_type.clone(),
+        }),
+    }
+}
+
+/// Whether kernels look values of this type up.
+fn is_key(data_type: &DataType) -> bool {
+    use Type::*;
+    let of = Type::of(data_type);
+    is_text(data_type) || matches!(of, Some(I8 | I16 | I32 | I64 | U8 | U16 | U32))
+}
+
+/// Whether a cast keeps values apart, and back again gives the same.
+fn is_lossless(from: &DataType, to: &DataType) -> bool {
+    use DataType::*;
+    let is_string = |of: &DataType| matches!(of, Utf8 | LargeUtf8 | Utf8View);
+    if from.is_integer() && to.is_integer() {
+        let range = |of| Type::of(of).and_then(Type::range);
+        let ranges = range(from).zip(range(to));
+        return ranges.is_some_and(|(from, to)| to.0 <= from.0 && from.1 <= to.1);
+    }
+    from == to || is_string(from) && is_string(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::Field;
+
+    use super::*;
+
+    fn column(of: DataType, cast_to: Option<DataType>) -> Result<(usize, DataType), Reason> {
+        let table = Schema::new(vec![Field::new("k", of, true)]);
+        let mut key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("k", 0));
+        if let Some(to) = cast_to {
+            key = Arc::new(CastExpr::new(key, to, None));
+        }
+        key_column(&key, &table)
+    }
+
+    #[test]
+    fn keys_are_columns_that_may_be_cast_without_loss() {
+        for (of, cast_to) in [
+            (DataType::Int32, None),
+            (DataType::Int32, Some(DataType::Int64)),
+            (DataType::UInt8, Some(DataType::Int16)),
+            (DataType::Utf8, Some(DataType::Utf8View)),
+            (DataType::Date32, None),
+        ] {
+            assert_eq!(column(of.clone(), cast_to), Ok((0, of)));
+        }
+        for (of, cast_to) in [
+            (DataType::Int64, Some(DataType::Int32)),
+            (DataType::Int32, Some(DataType::UInt64)),
+            (DataType::Utf8, Some(DataType::Int64)),
+            (DataType::Float64, None),
+            (DataType::UInt64, None),
+            (DataType::Boolean, None),
+        ] {
+            assert!(column(of.clone(), cast_to).is_err(), "{of}");
+        }
+        let table = Schema::new(vec![Field::new("k", DataType::Int32, true)]);
+        let joined: Arc<dyn PhysicalExpr> = Arc::new(Column::new("j", 1));
+        let reason = key_column(&joined, &table).unwrap_err();
+        assert_eq!(reason.to_string(), "join: its key is in a joined table");
+    }
+}

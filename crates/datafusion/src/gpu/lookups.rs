@@ -1,0 +1,289 @@
+//! Which lookups a kernel makes for the joins of a relation, and what for.
+//!
+//! An expression over the columns of one dimension is an **attribute**: the CPU evaluates it for each
+//! row of the dimension, and keys that agree in all attributes of a lookup get one code. Keys of
+//! groups have a lookup of their own, because its codes are what the kernel groups by: they should
+//! tell no more apart.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, Literal as PhysicalLiteral};
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use vectile_gpu::ir::{Expr, Filter, Type};
+
+use super::join::{Join, JoinKind};
+use super::reason::Reason;
+use super::scalar::literal;
+
+/// What a lookup is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Keys of groups; or nothing but the join itself.
+    Groups,
+    /// Values within expressions.
+    Values,
+}
+
+/// A lookup that a kernel makes.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// The number of the join that it is for.
+    pub(crate) join: usize,
+    purpose: Purpose,
+    /// What codes tell apart, over the schema of the dimension.
+    pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+/// The lookups for some joins.
+#[derive(Clone)]
+pub(crate) struct Lookups<'a> {
+    joins: &'a [Join],
+    wanted: Vec<Wanted>,
+}
+
+/// Of which attribute of its lookup the values are to be filled in.
+fn placeholder(attribute: usize) -> ArrayRef {
+    Arc::new(UInt32Array::from_iter_values([attribute as u32]))
+}
+
+/// The attribute that a placeholder is for.
+pub(crate) fn placeheld(array: &ArrayRef) -> Option<usize> {
+    let array = array.as_any().downcast_ref::<UInt32Array>()?;
+    array.values().first().map(|&attribute| attribute as usize)
+}
+
+impl<'a> Lookups<'a> {
+    pub(crate) fn new(joins: &'a [Join]) -> Self {
+        let wanted = Vec::new();
+        Self { joins, wanted }
+    }
+
+    /// The lookups that are wanted. One is for the rows that each join leaves.
+    pub(crate) fn finish(mut self) -> Vec<Wanted> {
+        for join in 0..self.joins.len() {
+            if !self.wanted.iter().any(|wanted| wanted.join == join) {
+                self.number(join, Purpose::Groups);
+            }
+        }
+        self.wanted
+    }
+
+    /// The join of which `expr` is an attribute; `None` if it has to do with none, or with more.
+    pub(crate) fn join_of(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+        if self.joins.is_empty() {
+            return None;
+        }
+        let columns = collect_columns(expr);
+        let is_of = |join: &Join| columns.iter().all(|column| join.has_column(column.index()));
+        match columns.is_empty() {
+            true => None,
+            false => self.joins.iter().position(is_of),
+        }
+    }
+
+    /// An attribute of a join: the lookup, and its number there.
+    pub(crate) fn attribute(
+        &mut self,
+        join: usize,
+        purpose: Purpose,
+        expr: &Arc<dyn PhysicalExpr>,
+    ) -> Result<(usize, usize), Reason> {
+        if is_volatile(expr) {
+            return Err(Reason::Expr(expr.to_string()));
+        }
+        let attribute = over_dimension(expr, self.joins[join].first)?;
+        Ok(self.add(join, purpose, attribute))
+    }
+
+    /// The value of an attribute of a join, for the kernel.
+    pub(crate) fn value(
+        &mut self,
+        join: usize,
+        expr: &Arc<dyn PhysicalExpr>,
+        data_type: &DataType,
+    ) -> Result<Expr, Reason> {
+        if Type::of(data_type).is_none() {
+            return Err(Reason::Expr(expr.to_string()));
+        }
+        let (lookup, attribute) = self.attribute(join, Purpose::Values, expr)?;
+        let value = Expr::Looked(lookup, placeholder(attribute));
+        if self.joins[join].kind != JoinKind::Outer {
+            return Ok(value);
+        }
+        // Of a row without a partner, not everything is null: `coalesce(name, 'none') = 'none'`.
+        let missing = value_of_missing(
+            &self.wanted[lookup].attributes[attribute],
+            &self.joins[join],
+        )?;
+        if missing.is_null() {
+            return Ok(value);
+        }
+        let missing = literal(&missing).ok_or_else(|| Reason::Expr(expr.to_string()))?;
+        let found = Arc::new(PhysicalLiteral::new(ScalarValue::Boolean(Some(true))));
+        let (lookup, found) = self.add(join, Purpose::Values, found);
+        let is_missing = Expr::IsNull(Box::new(Expr::Looked(lookup, placeholder(found))));
+        let branches = vec![(is_missing, Expr::Literal(missing))];
+        Ok(Expr::Case(branches, Some(Box::new(value))))
+    }
+
+    fn add(
+        &mut self,
+        join: usize,
+        purpose: Purpose,
+        attribute: Arc<dyn PhysicalExpr>,
+    ) -> (usize, usize) {
+        let lookup = self.number(join, purpose);
+        let attributes = &mut self.wanted[lookup].attributes;
+        let known = attributes.iter().position(|known| known == &attribute);
+        let number = known.unwrap_or_else(|| {
+            attributes.push(attribute);
+            attributes.len() - 1
+        });
+        (lookup, number)
+    }
+
+    /// The number of a join's lookup for a purpose.
+    fn number(&mut self, join: usize, purpose: Purpose) -> usize {
+        let is_it = |wanted: &Wanted| wanted.join == join && wanted.purpose == purpose;
+        self.wanted.iter().position(is_it).unwrap_or_else(|| {
+            self.wanted.push(Wanted {
+                join,
+                purpose,
+                attributes: Vec::new(),
+            });
+            self.wanted.len() - 1
+        })
+    }
+}
+
+/// The rows that a join leaves, by its lookup.
+pub(crate) fn filter_of(kind: JoinKind, lookup: usize) -> Option<Filter> {
+    match kind {
+        JoinKind::Inner | JoinKind::Semi => Some(Filter::Found(lookup)),
+        JoinKind::Anti => Some(Filter::Missing(lookup)),
+        JoinKind::Outer => None,
+    }
+}
+
+/// `expr`, whose columns all are those of a dimension that begin at `first`, over the dimension.
+fn over_dimension(
+    expr: &Arc<dyn PhysicalExpr>,
+    first: usize,
+) -> Result<Arc<dyn PhysicalExpr>, Reason> {
+    let moved = Arc::clone(expr).transform_up(|expr| {
+        let Some(column) = expr.downcast_ref::<Column>() else {
+            return Ok(Transformed::no(expr));
+        };
+        let own = column.index().checked_sub(first);
+        let own = own.ok_or_else(|| {
+            datafusion::common::internal_datafusion_err!("{column} is of another table")
+        })?;
+        let column = Column::new(column.name(), own);
+        Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>))
+    });
+    Ok(moved.data()?)
+}
+
+/// What an attribute is where there is no partner: over a row of nulls.
+pub(crate) fn missing_value(
+    attribute: &Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> datafusion::common::Result<ArrayRef> {
+    let nullable = |field: &Arc<Field>| field.as_ref().clone().with_nullable(true);
+    let fields: Vec<Field> = schema.fields().iter().map(nullable).collect();
+    let nulls = fields
+        .iter()
+        .map(|field| new_null_array(field.data_type(), 1));
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    let nulls = nulls.collect();
+    let row = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), nulls, &options)?;
+    attribute.evaluate(&row)?.into_array(1)
+}
+
+fn value_of_missing(attribute: &Arc<dyn PhysicalExpr>, join: &Join) -> Result<ScalarValue, Reason> {
+    let value = missing_value(attribute, &join.plan.schema())?;
+    Ok(ScalarValue::try_from_array(&value, 0)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{BinaryExpr, IsNullExpr};
+    use datafusion::physical_plan::empty::EmptyExec;
+
+    use super::*;
+
+    /// A join of a table of two columns with one of two.
+    fn join(kind: JoinKind) -> [Join; 1] {
+        let schema = Schema::new(vec![
+            Field::new("key", DataType::Int32, false),
+            Field::new("value", DataType::Int64, true),
+        ]);
+        [Join {
+            plan: Arc::new(EmptyExec::new(Arc::new(schema))),
+            key: column("key", 0),
+            column: 0,
+            kind,
+            first: 2,
+        }]
+    }
+
+    fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
+        Arc::new(Column::new(name, index))
+    }
+
+    #[test]
+    fn attributes_are_numbered_once() {
+        let joins = join(JoinKind::Inner);
+        let mut lookups = Lookups::new(&joins);
+        let value = column("value", 3);
+        assert_eq!(lookups.join_of(&value), Some(0));
+        assert_eq!(lookups.join_of(&column("own", 1)), None);
+        let mixed = BinaryExpr::new(column("own", 1), Operator::Lt, Arc::clone(&value));
+        assert_eq!(lookups.join_of(&(Arc::new(mixed) as _)), None);
+        for (purpose, expr, expected) in [
+            (Purpose::Groups, &value, (0, 0)),
+            (Purpose::Values, &value, (1, 0)),
+            (Purpose::Groups, &column("key", 2), (0, 1)),
+            (Purpose::Groups, &value, (0, 0)),
+        ] {
+            assert_eq!(lookups.attribute(0, purpose, expr), Ok(expected));
+        }
+        let wanted = lookups.finish();
+        let attributes: Vec<String> = wanted[0]
+            .attributes
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(attributes, ["value@1", "key@0"]);
+    }
+
+    #[test]
+    fn a_join_without_attributes_has_a_lookup() {
+        let joins = join(JoinKind::Semi);
+        let lookups = Lookups::new(&joins);
+        assert_eq!(lookups.join_of(&column("value", 3)), None);
+        let wanted = lookups.finish();
+        assert_eq!(wanted.len(), 1);
+        assert!(wanted[0].attributes.is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_need_not_be_null() {
+        let joins = join(JoinKind::Outer);
+        let mut lookups = Lookups::new(&joins);
+        let value = column("value", 3);
+        let looked = lookups.value(0, &value, &DataType::Int64).unwrap();
+        assert!(matches!(looked, Expr::Looked(0, _)));
+        let is_null: Arc<dyn PhysicalExpr> = Arc::new(IsNullExpr::new(value));
+        let looked = lookups.value(0, &is_null, &DataType::Boolean).unwrap();
+        assert!(matches!(looked, Expr::Case(..)));
+        assert_eq!(lookups.finish()[0].attributes.len(), 3);
+    }
+}

@@ -1,0 +1,235 @@
+//! A kernel over a table and its dimensions: what is known when a query is planned, and what once the
+//! dimensions have been read.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::execution::TaskContext;
+use futures::future::try_join_all;
+use vectile_gpu::ir::{Aggregate, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
+
+use super::dimension::{Dimension, Table};
+use super::dimension_cache::DimensionCache;
+use super::join::JoinKind;
+use super::lookups::{Wanted, filter_of, placeheld};
+use super::metrics::GpuMetrics;
+
+/// The pipeline of a query, but for the tables that it looks up.
+#[derive(Clone, Debug)]
+pub(crate) struct Star {
+    /// Without lookups. In the place of values of attributes it has placeholders.
+    pub(crate) template: Arc<Pipeline>,
+    /// Rows that pass these too, which need lookups, pass.
+    pub(crate) joined_filters: Vec<Filter>,
+    pub(crate) dimensions: Vec<Dimension>,
+    /// The pipeline's lookups.
+    pub(crate) lookups: Vec<StarLookup>,
+}
+
+/// A lookup of the pipeline.
+#[derive(Clone, Debug)]
+pub(crate) struct StarLookup {
+    /// The number of the dimension.
+    dimension: usize,
+    /// The number of the table among those of the dimension.
+    table: usize,
+    /// The column of the pipeline that holds the keys.
+    column: usize,
+}
+
+/// The tables of all lookups.
+pub(crate) type Tables = Vec<Arc<Table>>;
+
+impl StarLookup {
+    /// The lookups `wanted`, for joins by these columns of the pipeline.
+    pub(crate) fn all(wanted: &[Wanted], columns: &[usize]) -> Vec<Self> {
+        let lookups = wanted.iter().enumerate().map(|(i, of)| {
+            let before = wanted.iter().take(i);
+            Some(Self {
+                dimension: of.join,
+                table: before.filter(|other| other.join == of.join).count(),
+                column: *columns.get(of.join)?,
+            })
+        });
+        lookups.flatten().collect()
+    }
+}
+
+impl Star {
+    /// Reads the dimensions, all at once.
+    pub(crate) async fn tables(
+        &self,
+        cache: &Arc<DimensionCache>,
+        metrics: &GpuMetrics,
+        context: &Arc<TaskContext>,
+    ) -> Result<Tables> {
+        let build_time = metrics.build_time.clone();
+        let timer = build_time.timer();
+        let dimensions = self.dimensions.iter();
+        let tables = dimensions.map(|dimension| dimension.tables(cache, metrics, context));
+        let tables: Vec<Vec<Arc<Table>>> = try_join_all(tables).await?;
+        timer.done();
+        let lookups = self.lookups.iter().map(|lookup| {
+            let table = tables
+                .get(lookup.dimension)
+                .and_then(|of| of.get(lookup.table));
+            table.cloned().ok_or_else(missing)
+        });
+        lookups.collect()
+    }
+
+    /// Whether no row has a partner in some dimension that it must have one in.
+    pub(crate) fn is_empty(&self, tables: &Tables) -> bool {
+        let mut lookups = self.lookups.iter().zip(tables);
+        lookups.any(|(lookup, table)| {
+            let kind = self.dimensions.get(lookup.dimension).map(|of| of.kind);
+            let must = matches!(kind, Some(JoinKind::Inner | JoinKind::Semi));
+            must && table.codes.is_empty()
+        })
+    }
+
+    /// The pipeline over these tables.
+    pub(crate) fn pipeline(&self, tables: &Tables) -> Result<Pipeline> {
+        let filling = Filling { tables };
+        let mut filters = vec![filling.filter(&self.template.filter)?];
+        filters.extend(self.join_filters(tables)?);
+        filters.extend(filling.filters(&self.joined_filters)?);
+        filters.retain(|filter| !matches!(filter, Filter::Constant(true)));
+        let filter = match filters.len() {
+            0 => Filter::Constant(true),
+            1 => filters.swap_remove(0),
+            _ => Filter::And(filters),
+        };
+        let lookups = self
+            .lookups
+            .iter()
+            .zip(tables)
+            .map(|(lookup, table)| Lookup {
+                column: lookup.column,
+                codes: Arc::clone(&table.codes),
+            });
+        Ok(Pipeline {
+            columns: self.template.columns.clone(),
+            lookups: lookups.collect(),
+            filter,
+            output: filling.output(&self.template.output)?,
+        })
+    }
+}
+
+impl Star {
+    /// What joins leave, the most selective one first: kernels test one after the other.
+    fn join_filters(&self, tables: &Tables) -> Result<Vec<Filter>> {
+        let mut filters = Vec::new();
+        for (number, dimension) in self.dimensions.iter().enumerate() {
+            let is_its = |lookup: &StarLookup| lookup.dimension == number;
+            let lookup = self.lookups.iter().position(is_its).ok_or_else(missing)?;
+            let table = tables.get(lookup).ok_or_else(missing)?;
+            if let Some(filter) = filter_of(dimension.kind, lookup) {
+                filters.push((dimension.share_kept(table.codes.len()), filter));
+            }
+        }
+        filters.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        Ok(filters.into_iter().map(|(_, filter)| filter).collect())
+    }
+}
+
+fn missing() -> datafusion::error::DataFusionError {
+    internal_datafusion_err!("a lookup without a table")
+}
+
+/// Puts values of attributes in the place of placeholders.
+struct Filling<'a> {
+    tables: &'a Tables,
+}
+
+impl Filling<'_> {
+    fn looked(&self, lookup: usize, placeholder: &ArrayRef) -> Result<Expr> {
+        let table = self.tables.get(lookup);
+        let values = table.zip(placeheld(placeholder));
+        let values = values.and_then(|(table, attribute)| table.values_of_codes(attribute));
+        Ok(Expr::Looked(lookup, values.ok_or_else(missing)?))
+    }
+
+    fn expr(&self, expr: &Expr) -> Result<Expr> {
+        Ok(match expr {
+            Expr::Looked(lookup, placeholder) => self.looked(*lookup, placeholder)?,
+            Expr::Column(_) | Expr::Literal(_) | Expr::Values(..) => expr.clone(),
+            Expr::Compare(op, left, right) => {
+                Expr::Compare(*op, self.boxed(left)?, self.boxed(right)?)
+            }
+            Expr::Arithmetic(op, left, right) => {
+                Expr::Arithmetic(*op, self.boxed(left)?, self.boxed(right)?)
+            }
+            Expr::And(all) => Expr::And(self.exprs(all)?),
+            Expr::Or(some) => Expr::Or(self.exprs(some)?),
+            Expr::Not(of) => Expr::Not(self.boxed(of)?),
+            Expr::IsNull(of) => Expr::IsNull(self.boxed(of)?),
+            Expr::Negate(of) => Expr::Negate(self.boxed(of)?),
+            Expr::Cast(of, to) => Expr::Cast(self.boxed(of)?, *to),
+            Expr::DatePart(part, of) => Expr::DatePart(*part, self.boxed(of)?),
+            Expr::Case(branches, otherwise) => {
+                let branches = branches.iter();
+                let branches =
+                    branches.map(|(when, then)| Ok((self.expr(when)?, self.expr(then)?)));
+                let otherwise = otherwise.as_deref().map(|value| self.boxed(value));
+                Expr::Case(branches.collect::<Result<_>>()?, otherwise.transpose()?)
+            }
+        })
+    }
+
+    fn boxed(&self, expr: &Expr) -> Result<Box<Expr>> {
+        Ok(Box::new(self.expr(expr)?))
+    }
+
+    fn exprs(&self, exprs: &[Expr]) -> Result<Vec<Expr>> {
+        exprs.iter().map(|expr| self.expr(expr)).collect()
+    }
+
+    fn filter(&self, filter: &Filter) -> Result<Filter> {
+        Ok(match filter {
+            Filter::And(all) => Filter::And(self.filters(all)?),
+            Filter::Or(some) => Filter::Or(self.filters(some)?),
+            Filter::Expr(expr) => Filter::Expr(self.expr(expr)?),
+            Filter::Constant(_)
+            | Filter::Column(..)
+            | Filter::Values(..)
+            | Filter::Found(_)
+            | Filter::Missing(_) => filter.clone(),
+        })
+    }
+
+    fn filters(&self, filters: &[Filter]) -> Result<Vec<Filter>> {
+        filters.iter().map(|filter| self.filter(filter)).collect()
+    }
+
+    fn output(&self, output: &Output) -> Result<Output> {
+        Ok(match output {
+            Output::Selection => Output::Selection,
+            Output::Rows(values) => Output::Rows(self.exprs(values)?),
+            Output::Aggregates(aggregates) => Output::Aggregates(self.aggregates(aggregates)?),
+            Output::Groups(keys, aggregates) => {
+                let keys = keys.iter().map(|key| match key {
+                    GroupKey::Value(value) => Ok(GroupKey::Value(self.expr(value)?)),
+                    GroupKey::Entry(_) | GroupKey::Code(_) => Ok(key.clone()),
+                });
+                let keys = keys.collect::<Result<_>>()?;
+                Output::Groups(keys, self.aggregates(aggregates)?)
+            }
+        })
+    }
+
+    fn aggregates(&self, aggregates: &[Aggregate]) -> Result<Vec<Aggregate>> {
+        let aggregates = aggregates.iter().map(|aggregate| {
+            Ok(match aggregate {
+                Aggregate::CountRows => Aggregate::CountRows,
+                Aggregate::Count(value) => Aggregate::Count(self.expr(value)?),
+                Aggregate::Sum(value) => Aggregate::Sum(self.expr(value)?),
+                Aggregate::Min(value) => Aggregate::Min(self.expr(value)?),
+                Aggregate::Max(value) => Aggregate::Max(self.expr(value)?),
+            })
+        });
+        aggregates.collect()
+    }
+}
