@@ -86,11 +86,13 @@ template <bool SHARED, bool EVERY> struct Found32 {
     }
 };
 
-// Which of these rows have a key that is there; arbitrary where null. `bits` are the table's. With EVERY, all
+// Which of these rows have a key that is there; arbitrary where null. `copy` is one in shared memory of the
+// table's bits. With EVERY, all
 // rows are looked up: it takes no longer than looking which.
 template <class S, bool SHARED, bool EVERY>
-DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* bits, void* tile) {
+DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* tile) {
     typedef typename S::Entry E;
+    const u32* bits = SHARED ? copy : t.bits;
     const u8 form = form_of<S>(c);
     u32 mask = 0;
     if (form != FORM_PLAIN && sequence_of<S>(c) == SEQUENCE_PACKED && c.width < 32) {

@@ -95,18 +95,13 @@ impl Generator<'_> {
         GROUP_WORDS + self.shapes.len() + TABLE_WORDS * self.tables.len()
     }
 
-    /// Gives a row group's code a table.
-    pub fn table(&mut self, table: usize) {
-        if std::mem::replace(&mut self.known_tables[table], true) {
-            return;
-        }
+    /// Code for a table. It is made where it is used: kept for all vectors it takes registers that are
+    /// wanted more by what is loaded.
+    pub fn table(&mut self, table: usize) -> String {
         let column = self.tables[table].column;
         self.chunk(column);
         let slot = GROUP_WORDS + self.shapes.len() + TABLE_WORDS * table;
-        let _ = writeln!(
-            self.group,
-            "        const Table b{table} = table_of<C{column}>(h{column}, group + {slot});"
-        );
+        format!("table_of<C{column}>(h{column}, group + {slot})")
     }
 
     /// Code for the code that the row has in a table, ALL if none: `q` and the table.
@@ -200,14 +195,14 @@ impl Generator<'_> {
             return self.codes(column, test, None, false);
         }
         self.open(column, 2);
-        self.table(lookup);
+        let table = self.table(lookup);
         let tile = self.tile(column);
         let bytes = self.facts.bits.get(lookup).copied().unwrap_or(usize::MAX);
         let room = SHARED_BITS.saturating_sub(self.shared_bits);
         let fits =
             self.task == Task::Groups && !self.shapes[column].has(Form::Dict) && bytes <= room;
         let bits = match fits {
-            false => format!("b{lookup}.bits"),
+            false => "(const u32*)0".into(),
             true => {
                 self.shared_bits += bytes;
                 self.bits_in_shared(lookup, bytes)
@@ -215,7 +210,7 @@ impl Generator<'_> {
         };
         let every = !std::mem::replace(&mut self.is_filtered, true);
         let mask = format!(
-            "found_in<C{column}, {fits}, {every}>(c{column}, m, b{lookup}, {bits}, {tile})"
+            "found_in<C{column}, {fits}, {every}>(c{column}, m, {table}, {bits}, {tile})"
         );
         Ok(self.of_valid(column, mask, false))
     }

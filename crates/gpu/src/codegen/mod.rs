@@ -221,8 +221,6 @@ struct Generator<'a> {
     shared: u32,
     /// Those of lookups, then those of keys that are entries of dictionaries.
     tables: Vec<TableUse>,
-    /// Tables that are known to a row group's code.
-    known_tables: Vec<bool>,
     /// Lookups that filter when a row is accumulated.
     deferred: Vec<usize>,
     /// Bytes of shared memory that belong to the block, before those of its warps.
@@ -269,7 +267,6 @@ impl<'a> Generator<'a> {
         }
         let tables = lookups::tables_of(pipeline, task);
         Ok(Self {
-            known_tables: vec![false; tables.len()],
             tables,
             deferred: vec![],
             block_shared: 0,
@@ -657,7 +654,8 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
                 push(column, &mut nullable);
             }
         }
-        tables.iter().for_each(|table| self.table(*table));
+        let made = tables.iter().map(|table| (*table, self.table(*table)));
+        let made: Vec<(usize, String)> = made.collect();
         // what is computed for a row, whichever way rows are walked
         let before = std::mem::take(&mut self.out);
         tables.iter().for_each(|table| self.code(*table));
@@ -681,6 +679,9 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
             match self.is_sparse {
                 true => self.line(2, "{"),
                 false => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
+            }
+            for (table, code) in &made {
+                self.line(3, format!("const Table b{table} = {code};"));
             }
             // two rows a lane: while one is waited for, so is the other
             self.line(3, "for (u32 done = 0; done < total;) {");
@@ -706,6 +707,9 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         self.line(2, "for (u32 eighth = 0; eighth < 4; eighth++) {");
         self.line(3, "const u32 m8 = m >> eighth * 8;");
         self.line(3, "if (!__any_sync(ALL, m8 & 255)) continue;");
+        for (table, code) in &made {
+            self.line(3, format!("const Table b{table} = {code};"));
+        }
         for column in &nullable {
             self.line(3, format!("const u32 n{column} = v{column} >> eighth * 8;"));
         }
