@@ -162,6 +162,7 @@ impl Fusing<'_> {
             aggregates.push(lowered);
         }
         let Needs { columns, lookups } = lowering.finish();
+        let device = self.device()?;
         let schema = table.table_schema();
         let types = |column: usize| schema.field(column).data_type().clone();
         let most_rows = self.options.gpu_max_build_rows;
@@ -169,7 +170,6 @@ impl Fusing<'_> {
         for dimension in &mut dimensions {
             dimension.plan = self.dimension_plan(&dimension.plan)?;
         }
-        let device = self.device()?;
         let template = Pipeline {
             columns: types_of(schema, &columns),
             lookups: vec![],
@@ -180,8 +180,7 @@ impl Fusing<'_> {
             },
         };
         let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));
-        let all = of_table.iter().cloned().chain(filters.joined);
-        let all: Vec<_> = all.collect();
+        let all: Vec<_> = of_table.iter().cloned().chain(filters.joined).collect();
         Ok(Fused {
             star: Star {
                 template: Arc::new(template),

@@ -183,6 +183,30 @@ async fn joins_have_the_same_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_come_in_the_partitions_that_were_planned() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    for key in ["", "_rows"] {
+        let key = format!("datafusion.optimizer.hash_join_single_partition_threshold{key}");
+        fixture.set(&key, "0").await;
+    }
+    let sql = "SELECT f.byte, count(*), avg(f.price) FROM {t} f JOIN {t} d ON f.byte = d.id \
+               GROUP BY f.byte ORDER BY f.byte";
+    for (partitions, expected) in [("2", "mode=FinalPartitioned"), ("1", "mode=Final")] {
+        let key = "datafusion.execution.target_partitions";
+        fixture.set(key, partitions).await;
+        let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
+        let lines: Vec<&str> = plan.lines().map(str::trim).collect();
+        let fused = lines
+            .iter()
+            .position(|line| line.starts_with("GpuAggregateExec"));
+        let above = &lines[..fused.unwrap_or_else(|| panic!("{plan}"))];
+        assert!(above.iter().any(|line| line.contains(expected)), "{plan}");
+        fixture.same(sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scans_have_the_same_answers() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
