@@ -545,14 +545,10 @@ mod tests {
 
     #[tokio::test]
     async fn too_many_rows_are_left_to_the_cpu() {
-        let columns = vec![("key", numbers((0..200).map(Some).collect()))];
-        let rows = RecordBatch::try_from_iter_with_nullable(
-            columns
-                .iter()
-                .map(|(name, values)| (*name, Arc::clone(values), true)),
-        );
-        let schema = rows.as_ref().unwrap().schema();
-        let plan = MemorySourceConfig::try_new_exec(&[vec![rows.unwrap()]], schema, None).unwrap();
+        let keys = numbers((0..200).map(Some).collect());
+        let rows = RecordBatch::try_from_iter_with_nullable([("key", keys, true)]).unwrap();
+        let schema = rows.schema();
+        let plan = MemorySourceConfig::try_new_exec(&[vec![rows]], schema, None).unwrap();
         let join = Join {
             plan,
             key: Arc::new(Column::new("key", 0)),

@@ -190,11 +190,21 @@ async fn groups_come_in_the_partitions_that_were_planned() {
         let key = format!("datafusion.optimizer.hash_join_single_partition_threshold{key}");
         fixture.set(&key, "0").await;
     }
-    let sql = "SELECT f.byte, count(*), avg(f.price) FROM {t} f JOIN {t} d ON f.byte = d.id \
-               GROUP BY f.byte ORDER BY f.byte";
-    for (partitions, expected) in [("2", "mode=FinalPartitioned"), ("1", "mode=Final")] {
-        let key = "datafusion.execution.target_partitions";
-        fixture.set(key, partitions).await;
+    // The first join is by a column that groups are by, the second by what it is cast to.
+    let by = |key: &str| {
+        format!(
+            "SELECT f.{key}, count(*), avg(f.price) FROM {{t}} f JOIN {{t}} d ON f.{key} = d.id \
+             GROUP BY f.{key} ORDER BY f.{key}"
+        )
+    };
+    for (key, partitions, expected) in [
+        ("big", "2", "mode=FinalPartitioned"),
+        ("byte", "2", "mode=FinalPartitioned"),
+        ("big", "1", "mode=Final,"),
+    ] {
+        let setting = "datafusion.execution.target_partitions";
+        fixture.set(setting, partitions).await;
+        let sql = by(key);
         let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
         let lines: Vec<&str> = plan.lines().map(str::trim).collect();
         let fused = lines
@@ -202,7 +212,7 @@ async fn groups_come_in_the_partitions_that_were_planned() {
             .position(|line| line.starts_with("GpuAggregateExec"));
         let above = &lines[..fused.unwrap_or_else(|| panic!("{plan}"))];
         assert!(above.iter().any(|line| line.contains(expected)), "{plan}");
-        fixture.same(sql).await;
+        fixture.same(&sql).await;
     }
 }
 
