@@ -197,14 +197,21 @@ async fn groups_come_in_the_partitions_that_were_planned() {
              GROUP BY f.{key} ORDER BY f.{key}"
         )
     };
-    for (key, partitions, expected) in [
-        ("big", "2", "mode=FinalPartitioned"),
-        ("byte", "2", "mode=FinalPartitioned"),
-        ("big", "1", "mode=Final,"),
+    for (key, partitions, without, expected) in [
+        (
+            "big",
+            "2",
+            "mode=SinglePartitioned",
+            "mode=FinalPartitioned",
+        ),
+        ("byte", "2", "mode=Partial", "mode=FinalPartitioned"),
+        ("big", "1", "mode=Single,", "mode=Final,"),
     ] {
         let setting = "datafusion.execution.target_partitions";
         fixture.set(setting, partitions).await;
         let sql = by(key);
+        let plan = fixture.plan(&sql.replace("{t}", "plain")).await;
+        assert!(plan.contains(without), "{plan}");
         let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
         let lines: Vec<&str> = plan.lines().map(str::trim).collect();
         let fused = lines
