@@ -106,6 +106,9 @@ impl Run {
     }
 
     fn aggregate(&mut self, groups: &[Group]) -> Result<()> {
+        if groups.is_empty() {
+            return Ok(());
+        }
         let rows = groups.iter().map(|group| group.rows).sum();
         self.metrics.rows.add(rows);
         let Some(grouped) = &mut self.grouped else {

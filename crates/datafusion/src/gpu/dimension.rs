@@ -31,7 +31,7 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 use vectile_gpu::{Codes, Error};
 
-use super::dimension_cache::{DimensionCache, Identity, TableKey};
+use super::dimension_cache::{DimensionCache, Identity, TableKey, is_fixed};
 use super::join::{Join, JoinKind};
 use super::load::interrupted;
 use super::lookups::{Wanted, missing_value};
@@ -136,7 +136,8 @@ impl Dimension {
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
     ) -> Result<Vec<Arc<Table>>> {
-        let keys: Vec<Option<TableKey>> = self.lookups.iter().map(|l| self.table_key(l)).collect();
+        let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
+        let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
         let cached = keys.iter().map(|key| cache.get(key.as_ref()?));
         if let Some(tables) = cached.collect::<Option<Vec<_>>>() {
             metrics.lookups_cached.add(tables.len());
@@ -171,17 +172,20 @@ impl Dimension {
         build.join().await.map_err(interrupted)?
     }
 
-    /// What a table for these attributes is known by.
-    fn table_key(&self, attributes: &[Arc<dyn PhysicalExpr>]) -> Option<TableKey> {
-        Some(TableKey {
-            identity: Arc::clone(self.identity.as_ref()?),
-            expressions: std::iter::once(&self.key)
-                .chain(attributes)
-                .cloned()
-                .collect(),
+    /// What a table for these attributes is known by; `None` if it may be another one the next time.
+    fn table_key(&self, attributes: &[Arc<dyn PhysicalExpr>]) -> Result<Option<TableKey>> {
+        let expressions = std::iter::once(&self.key).chain(attributes);
+        for expr in expressions.clone() {
+            if !is_fixed(expr)? {
+                return Ok(None);
+            }
+        }
+        Ok(self.identity.as_ref().map(|identity| TableKey {
+            identity: Arc::clone(identity),
+            expressions: expressions.cloned().collect(),
             key_type: self.key_type.clone(),
             only_keys: !self.kind.adds_columns(),
-        })
+        }))
     }
 
     /// Keys and, behind them, attributes of all rows that have a key.
@@ -541,14 +545,10 @@ mod tests {
 
     #[tokio::test]
     async fn too_many_rows_are_left_to_the_cpu() {
-        let columns = vec![("key", numbers((0..200).map(Some).collect()))];
-        let rows = RecordBatch::try_from_iter_with_nullable(
-            columns
-                .iter()
-                .map(|(name, values)| (*name, Arc::clone(values), true)),
-        );
-        let schema = rows.as_ref().unwrap().schema();
-        let plan = MemorySourceConfig::try_new_exec(&[vec![rows.unwrap()]], schema, None).unwrap();
+        let keys = numbers((0..200).map(Some).collect());
+        let rows = RecordBatch::try_from_iter_with_nullable([("key", keys, true)]).unwrap();
+        let schema = rows.schema();
+        let plan = MemorySourceConfig::try_new_exec(&[vec![rows]], schema, None).unwrap();
         let join = Join {
             plan,
             key: Arc::new(Column::new("key", 0)),

@@ -8,6 +8,7 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::physical_plan::FileSource;
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::logical_expr::Volatility;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
     Literal, NegativeExpr, NotExpr,
@@ -99,9 +100,9 @@ fn is_deterministic(node: &Arc<dyn ExecutionPlan>) -> bool {
         || node.is::<RepartitionExec>()
 }
 
-/// Whether the value of an expression depends on its input alone. A dynamic filter or a subquery does
-/// not look it.
-fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
+/// Whether the value of an expression depends on its input alone. That of a dynamic filter or of a
+/// subquery does not, however equal they look.
+pub(crate) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     let mut is_fixed = !is_volatile(expr);
     expr.apply(|expr| {
         is_fixed &= expr.is::<Column>()
@@ -115,13 +116,17 @@ fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
             || expr.is::<LikeExpr>()
             || expr.is::<CaseExpr>()
             || expr.is::<CastExpr>()
-            || expr.is::<ScalarFunctionExpr>();
+            || expr.downcast_ref().is_some_and(is_immutable);
         Ok(match is_fixed {
             true => TreeNodeRecursion::Continue,
             false => TreeNodeRecursion::Stop,
         })
     })?;
     Ok(is_fixed)
+}
+
+fn is_immutable(function: &ScalarFunctionExpr) -> bool {
+    function.fun().signature().volatility == Volatility::Immutable
 }
 
 /// What a table is known by.

@@ -11,6 +11,7 @@ use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::IsNotNullExpr;
 use vectile_gpu::ir::{Aggregate, Expr, GroupTotals, Literal, Number, Numbers, Total, Type};
 
 use super::lower::{Lowering, is_never_null};
@@ -61,7 +62,7 @@ pub(crate) fn lower(
         let count = match (is_never_null(&argument), &condition) {
             (true, None) => Aggregate::CountRows,
             (true, Some(_)) => Aggregate::Count(only_where(one())),
-            (false, _) => Aggregate::Count(only_where(lowering.value(&argument)?)),
+            (false, _) => Aggregate::Count(only_where(counted(&argument, lowering)?)),
         };
         return Ok((Function::Count, count));
     }
@@ -80,6 +81,17 @@ pub(crate) fn lower(
     } else {
         Err(unsupported())
     }
+}
+
+/// A value where `argument` has one. What that is does not matter: it may be text that is looked up.
+fn counted(argument: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> Result<Expr, Reason> {
+    lowering.value(argument).or_else(|reason| {
+        let present: Arc<dyn PhysicalExpr> = Arc::new(IsNotNullExpr::new(Arc::clone(argument)));
+        match lowering.value(&present) {
+            Ok(present) => Ok(Expr::Case(vec![(present, one())], None)),
+            Err(_) => Err(reason),
+        }
+    })
 }
 
 /// A value that is there.

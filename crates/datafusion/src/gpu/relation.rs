@@ -136,39 +136,10 @@ impl Relation {
         let (column, _) = key_column(&key, self.source.table_schema().table_schema())?;
         let plan = Arc::clone(without_exchange(sides.dimension_plan));
         let first = self.schema.fields().len();
-        let fields = plan.schema();
-        let fields = fields.fields().iter();
-        let added = fields.clone().enumerate().map(|(i, field)| {
-            let column = Column::new(field.name(), first + i);
-            ProjectionExpr::new(Arc::new(column), field.name().clone())
-        });
-        let added: Vec<ProjectionExpr> = added.collect();
+        let added = columns_from(&plan.schema(), first);
+        self.condition(join, sides, &added)?;
         if sides.kind.adds_columns() {
-            let nullable = |field: &Arc<_>| match sides.kind {
-                JoinKind::Outer => {
-                    Arc::new(arrow::datatypes::Field::clone(field).with_nullable(true))
-                }
-                _ => Arc::clone(field),
-            };
-            let all = self.schema.fields().iter().cloned();
-            self.schema = Arc::new(Schema::new(
-                all.chain(fields.map(nullable)).collect::<Vec<_>>(),
-            ));
-        }
-        if let Some(filter) = join.filter() {
-            let columns = filter.column_indices().iter().map(|place| {
-                let of = if place.side == sides.fact {
-                    &self.columns
-                } else {
-                    &added
-                };
-                let column = of.get(place.index).cloned();
-                column.ok_or_else(|| Reason::Failed(format!("there is no column {}", place.index)))
-            });
-            let columns: Vec<ProjectionExpr> = columns.collect::<Result<_, Reason>>()?;
-            self.filters.push(over(filter.expression(), &columns)?);
-        }
-        if sides.kind.adds_columns() {
+            self.schema = Arc::new(extended(&self.schema, &plan.schema(), sides.kind));
             let own = std::mem::take(&mut self.columns);
             self.columns = match sides.fact {
                 JoinSide::Left => own.into_iter().chain(added).collect(),
@@ -187,6 +158,29 @@ impl Relation {
             first,
         });
         Ok(self)
+    }
+
+    /// Takes over what a join asks for beside its key; `added` are the columns of the other side.
+    fn condition(
+        &mut self,
+        join: &HashJoinExec,
+        sides: &Sides<'_>,
+        added: &[ProjectionExpr],
+    ) -> Result<(), Reason> {
+        let Some(filter) = join.filter() else {
+            return Ok(());
+        };
+        let columns = filter.column_indices().iter().map(|place| {
+            let of = match place.side == sides.fact {
+                true => self.columns.as_slice(),
+                false => added,
+            };
+            let column = of.get(place.index).cloned();
+            column.ok_or_else(|| Reason::Failed(format!("there is no column {}", place.index)))
+        });
+        let columns: Vec<ProjectionExpr> = columns.collect::<Result<_, Reason>>()?;
+        self.filters.push(over(filter.expression(), &columns)?);
+        Ok(())
     }
 
     fn project(mut self, projection: &ProjectionExprs) -> Result<Self, Reason> {
@@ -215,4 +209,24 @@ fn over(
 ) -> Result<Arc<dyn PhysicalExpr>, Reason> {
     let expanded = update_expr(expr, columns, true)?;
     Ok(expanded.unwrap_or_else(|| Arc::clone(expr)))
+}
+
+/// The columns of `schema`, numbered from `first` on.
+fn columns_from(schema: &Schema, first: usize) -> Vec<ProjectionExpr> {
+    let fields = schema.fields().iter().zip(first..);
+    let columns = fields.map(|(field, number)| {
+        let column = Column::new(field.name(), number);
+        ProjectionExpr::new(Arc::new(column), field.name().clone())
+    });
+    columns.collect()
+}
+
+/// The columns of `schema`, and behind them those of what it is joined with.
+fn extended(schema: &Schema, joined: &Schema, kind: JoinKind) -> Schema {
+    let joined = joined.fields().iter().map(|field| match kind {
+        JoinKind::Outer => Arc::new(field.as_ref().clone().with_nullable(true)),
+        _ => Arc::clone(field),
+    });
+    let fields = schema.fields().iter().cloned().chain(joined);
+    Schema::new(fields.collect::<Vec<_>>())
 }

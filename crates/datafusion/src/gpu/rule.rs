@@ -10,6 +10,7 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::physical_plan::{FileScanConfigBuilder, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::conjunction;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
@@ -162,6 +163,7 @@ impl Fusing<'_> {
             aggregates.push(lowered);
         }
         let Needs { columns, lookups } = lowering.finish();
+        let device = self.device()?;
         let schema = table.table_schema();
         let types = |column: usize| schema.field(column).data_type().clone();
         let most_rows = self.options.gpu_max_build_rows;
@@ -169,7 +171,6 @@ impl Fusing<'_> {
         for dimension in &mut dimensions {
             dimension.plan = self.dimension_plan(&dimension.plan)?;
         }
-        let device = self.device()?;
         let template = Pipeline {
             columns: types_of(schema, &columns),
             lookups: vec![],
@@ -180,8 +181,7 @@ impl Fusing<'_> {
             },
         };
         let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));
-        let all = of_table.iter().cloned().chain(filters.joined);
-        let all: Vec<_> = all.collect();
+        let all: Vec<_> = of_table.iter().cloned().chain(filters.joined).collect();
         Ok(Fused {
             star: Star {
                 template: Arc::new(template),
@@ -247,16 +247,10 @@ impl Fusing<'_> {
             false => of_mode(aggregate, AggregateMode::Partial, aggregate.input())?,
         };
         let mut plan = self.node(fused, partial)?;
-        let partitioning = aggregate.properties().output_partitioning();
         let mut mode = AggregateMode::Final;
-        match partitioning {
-            Partitioning::Hash(_, partitions) if *partitions > 1 => {
-                plan = Arc::new(RepartitionExec::try_new(plan, partitioning.clone())?);
-                mode = AggregateMode::FinalPartitioned;
-            }
-            // Who reads partial groups expects nothing of partitions that they do not have.
-            _ if is_partial || partitioning.partition_count() <= 1 => {}
-            _ => return Err(Reason::PartitionedGroups),
+        if let Some(partitioning) = partitioning_of_groups(aggregate)? {
+            plan = Arc::new(RepartitionExec::try_new(plan, partitioning)?);
+            mode = AggregateMode::FinalPartitioned;
         }
         Ok(match is_partial {
             true => plan,
@@ -363,6 +357,28 @@ fn num_bytes(config: &FileScanConfig) -> u64 {
         None => file.object_meta.size,
     });
     bytes.sum()
+}
+
+/// The partitions that groups have to be in for who reads them, and for finishing them; `None` if one
+/// will do.
+fn partitioning_of_groups(aggregate: &AggregateExec) -> Result<Option<Partitioning>, Reason> {
+    let planned = aggregate.properties().output_partitioning();
+    let partitions = planned.partition_count();
+    if partitions <= 1 {
+        return Ok(None);
+    }
+    match planned {
+        Partitioning::Hash(by, _) if by.iter().all(|by| by.is::<Column>()) => {
+            Ok(Some(planned.clone()))
+        }
+        Partitioning::Range(_) => Err(Reason::PartitionedGroups),
+        // Nobody can tell which group is in which partition.
+        _ if *aggregate.mode() == AggregateMode::Partial => Ok(None),
+        _ => Ok(Some(Partitioning::Hash(
+            aggregate.output_group_expr(),
+            partitions,
+        ))),
+    }
 }
 
 /// The aggregate in another mode, over what that reads.

@@ -92,7 +92,11 @@ impl Star {
     /// The pipeline over these tables.
     pub(crate) fn pipeline(&self, tables: &Tables) -> Result<Pipeline> {
         let filling = Filling { tables };
-        let mut filters = vec![filling.filter(&self.template.filter)?];
+        // Kernels take one conjunct after the other, so that none is to be hidden in another.
+        let mut filters = match filling.filter(&self.template.filter)? {
+            Filter::And(filters) => filters,
+            filter => vec![filter],
+        };
         filters.extend(self.join_filters(tables)?);
         filters.extend(filling.filters(&self.joined_filters)?);
         filters.retain(|filter| !matches!(filter, Filter::Constant(true)));

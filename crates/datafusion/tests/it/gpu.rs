@@ -183,6 +183,47 @@ async fn joins_have_the_same_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_come_in_the_partitions_that_were_planned() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    for key in ["", "_rows"] {
+        let key = format!("datafusion.optimizer.hash_join_single_partition_threshold{key}");
+        fixture.set(&key, "0").await;
+    }
+    // The first join is by a column that groups are by, the second by what it is cast to.
+    let by = |key: &str| {
+        format!(
+            "SELECT f.{key}, count(*), avg(f.price) FROM {{t}} f JOIN {{t}} d ON f.{key} = d.id \
+             GROUP BY f.{key} ORDER BY f.{key}"
+        )
+    };
+    for (key, partitions, without, expected) in [
+        (
+            "big",
+            "2",
+            "mode=SinglePartitioned",
+            "mode=FinalPartitioned",
+        ),
+        ("byte", "2", "mode=Partial", "mode=FinalPartitioned"),
+        ("big", "1", "mode=Single,", "mode=Final,"),
+    ] {
+        let setting = "datafusion.execution.target_partitions";
+        fixture.set(setting, partitions).await;
+        let sql = by(key);
+        let plan = fixture.plan(&sql.replace("{t}", "plain")).await;
+        assert!(plan.contains(without), "{plan}");
+        let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
+        let lines: Vec<&str> = plan.lines().map(str::trim).collect();
+        let fused = lines
+            .iter()
+            .position(|line| line.starts_with("GpuAggregateExec"));
+        let above = &lines[..fused.unwrap_or_else(|| panic!("{plan}"))];
+        assert!(above.iter().any(|line| line.contains(expected)), "{plan}");
+        fixture.same(&sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scans_have_the_same_answers() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;

@@ -281,9 +281,9 @@ async fn answers_are_those_of_the_cpu() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dimensions_are_kept_for_the_next_query() {
     let Some(ssb) = ssb().await else { return };
-    let (_, [_, ref tables, ..]) = QUERIES[3];
-    let joins = tables.split(' ').count();
-    let sql = sql(QUERIES[3].1);
+    let query = QUERIES[3].1;
+    let joins = query[1].split(' ').count();
+    let sql = sql(query);
     let (cold, _) = ssb.executed(&sql).await;
     assert_eq!(metric(&cold, "lookups_cached"), 0);
     assert!(metric(&cold, "build_rows") > 0);
