@@ -589,14 +589,14 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
             let index = format!("index + {}", 32 * k);
             self.line(
                 5,
-                format!("const Picked p{k} = picked(m, before, {index});"),
+                format!("const Picked w{k} = picked(m, before, {index});"),
             );
         }
         for column in columns {
             let (_, value, _) = self.types(*column);
             let tile = self.tile(*column);
             let value_at =
-                |k| format!("value_at<C{column}>(c{column}, p{k}.row, p{k}.lane, {tile})");
+                |k| format!("value_at<C{column}>(c{column}, w{k}.row, w{k}.lane, {tile})");
             self.line(
                 5,
                 format!("const {value} x{column}[] = {{{}}};", each(&value_at)),
@@ -606,7 +606,7 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
             let column = self.tables[*table].column;
             let tile = self.tile(column);
             let place_at = |k| {
-                format!("place_at<C{column}>(c{column}, p{k}.row, p{k}.lane, {tile}, b{table})")
+                format!("place_at<C{column}>(c{column}, w{k}.row, w{k}.lane, {tile}, b{table})")
             };
             self.line(
                 5,
@@ -616,7 +616,7 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         for column in nullable {
             // each at its own place, as if eight rows were decoded
             let bit =
-                |k| format!("(__shfl_sync(ALL, v{column}, p{k}.lane) >> p{k}.row & 1) << {k}");
+                |k| format!("(__shfl_sync(ALL, v{column}, w{k}.lane) >> w{k}.row & 1) << {k}");
             let bits = (0..count).map(bit).collect::<Vec<_>>().join(" | ");
             self.line(5, format!("const u32 n{column} = {bits};"));
         }

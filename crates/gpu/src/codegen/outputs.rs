@@ -85,7 +85,7 @@ impl Generator<'_> {
         name
     }
 
-    fn accumulator(&mut self, fold: Fold, of: &str, first: &str) -> (usize, String) {
+    pub fn accumulator(&mut self, fold: Fold, of: &str, first: &str) -> (usize, String) {
         let index = self.accumulators.len();
         let name = format!("s{index}");
         let _ = writeln!(self.start, "    {of} {name} = {first};");
@@ -116,7 +116,7 @@ impl Generator<'_> {
             self.by_row(&values, &[], Walk::Any, |this, values| {
                 for (expr, value) in together.iter().zip(values) {
                     let place = places[*expr];
-                    results[place] = Some(this.accumulate(&aggregates[place], value)?);
+                    results[place] = Some(this.accumulate(&aggregates[place], value, "in", 0)?);
                 }
                 Ok(())
             })?;
@@ -127,6 +127,12 @@ impl Generator<'_> {
             }
         }
         self.results = results.into_iter().flatten().collect();
+        self.store_accumulators();
+        Ok(())
+    }
+
+    /// What warps leave behind, two words for each accumulator.
+    pub fn store_accumulators(&mut self) {
         let accumulators = self.accumulators.clone();
         let words = 2 * accumulators.len();
         let _ = writeln!(
@@ -145,7 +151,6 @@ impl Generator<'_> {
                 .replacen("{}", &index.to_string(), 1);
             let _ = writeln!(self.end, "    {code}");
         }
-        Ok(())
     }
 
     /// Counts of rows, and of a column's values, need no values.
@@ -169,14 +174,21 @@ impl Generator<'_> {
         })
     }
 
-    fn accumulate(&mut self, aggregate: &Aggregate, value: &Value) -> Result<Outcome> {
+    /// Code that accumulates the rows that are `taken`, of which `rows` is the count.
+    pub fn accumulate(
+        &mut self,
+        aggregate: &Aggregate,
+        value: &Value,
+        taken: &str,
+        rows: usize,
+    ) -> Result<Outcome> {
         let value = self.named(value.clone());
         let taken = match &value.valid {
-            Some(valid) => format!("in && {valid}"),
-            None => "in".into(),
+            Some(valid) => format!("{taken} && {valid}"),
+            None => taken.into(),
         };
         let count = match &value.valid {
-            None => 0,
+            None => rows,
             Some(_) => {
                 let (index, name) = self.accumulator(Fold::Count, "u32", "0");
                 self.line(4, format!("{name} += {taken};"));

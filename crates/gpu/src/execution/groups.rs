@@ -9,12 +9,12 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 
 use super::launch::{Outputs, Wanted};
 use super::rows::{arrow_type, width_of};
-use super::totals::float_of;
-use super::{Execution, Prepared, ROWS_AT_ONCE, parts, present};
-use crate::codegen::{Digit, GroupFold, Grouping, Spot, Task};
+use super::totals::{Part, float_of};
+use super::{Execution, Prepared, ROWS_AT_ONCE, VECTORS_PER_WARP, parts, present};
+use crate::codegen::{Digit, Fold, GroupFold, Grouping, Spot, Task};
 use crate::engine::{Group, Lane};
 use crate::error::{Error, Result};
-use crate::ir::{GroupKey, GroupTotals, Groups, Numbers, Output, Type};
+use crate::ir::{GroupKey, GroupTotals, Groups, Number, Numbers, Output, Total, Type};
 use crate::memory::Piece;
 
 /// Entries of a table at first, where groups are found by hashing; then it grows.
@@ -44,13 +44,73 @@ impl Execution {
             prepared.table_entries = HASHED_ENTRIES;
         }
         let mut lane = self.engine.lane()?;
-        let vectors = ROWS_AT_ONCE as usize / vectile_encodings::VECTOR_LEN;
+        let mut vectors = ROWS_AT_ONCE as usize / vectile_encodings::VECTOR_LEN;
+        if grouping.spot == Spot::Registers {
+            vectors = vectors.min(prepared.warps() * VECTORS_PER_WARP);
+        }
         let mut results = vec![];
         for part in parts(&groups, vectors) {
-            results.push(self.group_part(&mut prepared, &grouping, &groups, part, &mut lane)?);
+            results.push(match grouping.spot {
+                Spot::Registers => {
+                    self.few_groups(&prepared, &grouping, &groups, part, &mut lane)?
+                }
+                _ => self.group_part(&mut prepared, &grouping, &groups, part, &mut lane)?,
+            });
         }
         self.engine.give_back(lane);
         Ok(results)
+    }
+
+    /// Groups that were accumulated in registers.
+    fn few_groups(
+        &mut self,
+        prepared: &Prepared,
+        grouping: &Grouping,
+        groups: &[&Group],
+        part: Range<usize>,
+        lane: &mut Lane,
+    ) -> Result<Groups> {
+        let folded = self.folded(prepared, groups, part, lane)?;
+        let results = &prepared.generated.results;
+        let each = results.len() / grouping.groups.max(1) as usize;
+        let mut numbers = vec![];
+        let mut found = vec![];
+        for (number, results) in results.chunks(each.max(1)).enumerate() {
+            let results = results
+                .iter()
+                .map(|result| Part::of(result, &folded).total());
+            let results: Vec<Total> = results.collect();
+            if results.first().is_some_and(|rows| rows.count > 0) {
+                numbers.push(number as u64);
+                found.push(results);
+            }
+        }
+        let totals = (1..each).map(|at| {
+            let of = || found.iter().map(|results| results[at]);
+            let accumulators = &prepared.generated.accumulators;
+            let fold = results[at].value.and_then(|value| accumulators.get(value));
+            let floats = results[at].key.is_some() || fold == Some(&Fold::SumFloat);
+            let int = |total: Total| match total.value {
+                Some(Number::Int(value)) => value,
+                _ => 0,
+            };
+            let float = |total: Total| match total.value {
+                Some(Number::Float(value)) => value,
+                _ => 0.0,
+            };
+            GroupTotals {
+                counts: of().map(|total| total.count).collect(),
+                values: match floats {
+                    true => Numbers::Float(of().map(float).collect()),
+                    false => Numbers::Int(of().map(int).collect()),
+                },
+            }
+        });
+        Ok(Groups {
+            count: numbers.len(),
+            totals: totals.collect(),
+            keys: self.keys(prepared, grouping, numbers)?,
+        })
     }
 
     fn group_part(
@@ -106,10 +166,38 @@ impl Execution {
         let found: Vec<usize> = (0..counts.len())
             .filter(|at| counts[*at] != [0; 8])
             .collect();
-        let mut numbers: Vec<u64> = match table.numbers {
+        let numbers: Vec<u64> = match table.numbers {
             0 => found.iter().map(|at| *at as u64).collect(),
             _ => found.iter().map(|at| table.number(*at)).collect(),
         };
+        let words = |word: usize| -> Vec<u64> {
+            let column = table.column(word);
+            found
+                .iter()
+                .map(|at| u64::from_le_bytes(column[*at]))
+                .collect()
+        };
+        let totals = grouping.results.iter().map(|result| GroupTotals {
+            counts: words(result.count),
+            values: match result.value {
+                None => Numbers::Int(vec![]),
+                Some(at) => numbers_of(grouping.words[at], at, result.key, &words),
+            },
+        });
+        Ok(Groups {
+            count: found.len(),
+            totals: totals.collect(),
+            keys: self.keys(prepared, grouping, numbers)?,
+        })
+    }
+
+    /// The keys of groups, by their numbers.
+    fn keys(
+        &self,
+        prepared: &Prepared,
+        grouping: &Grouping,
+        mut numbers: Vec<u64>,
+    ) -> Result<Vec<ArrayRef>> {
         let Output::Groups(kinds, _) = &self.pipeline.output else {
             return Err(Error::Unsupported("no groups".into()));
         };
@@ -138,25 +226,7 @@ impl Execution {
                 }
             });
         }
-        let words = |word: usize| -> Vec<u64> {
-            let column = table.column(word);
-            found
-                .iter()
-                .map(|at| u64::from_le_bytes(column[*at]))
-                .collect()
-        };
-        let totals = grouping.results.iter().map(|result| GroupTotals {
-            counts: words(result.count),
-            values: match result.value {
-                None => Numbers::Int(vec![]),
-                Some(at) => numbers_of(grouping.words[at], at, result.key, &words),
-            },
-        });
-        Ok(Groups {
-            count: found.len(),
-            keys,
-            totals: totals.collect(),
-        })
+        Ok(keys)
     }
 }
 

@@ -63,6 +63,10 @@ impl Entries {
             let entries = entries.ok_or_else(|| {
                 Error::Unsupported("grouping by a column that is not in dictionaries".into())
             })?;
+            if entries.null_count() > 0 {
+                let reason = "grouping by a dictionary with nulls in it";
+                return Err(Error::Unsupported(reason.into()));
+            }
             let next = dictionaries.len();
             let index = *dictionaries
                 .entry(Arc::as_ptr(entries).addr())

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::launch::{Outputs, Wanted};
 use super::{Execution, Prepared, VECTORS_PER_WARP, parts, present, slots_of};
-use crate::codegen::{Fold, Task};
+use crate::codegen::{Fold, Outcome, Task};
 use crate::engine::{Group, Lane};
 use crate::error::Result;
 use crate::exact::ExactSum;
@@ -19,7 +19,7 @@ pub(super) struct Part {
 
 /// What accumulators came to.
 #[derive(Clone, Debug)]
-enum Folded {
+pub(super) enum Folded {
     Int(i128),
     /// An extreme.
     Float(f64),
@@ -57,13 +57,14 @@ impl Execution {
         Ok(())
     }
 
-    fn totals_of(
+    /// What the accumulators of some groups come to.
+    pub(super) fn folded(
         &mut self,
         prepared: &Prepared,
         groups: &[&Group],
         part: Range<usize>,
         lane: &mut Lane,
-    ) -> Result<()> {
+    ) -> Result<Vec<Folded>> {
         let accumulators = &prepared.generated.accumulators;
         let results = match prepared.generated.by_slot {
             true => slots_of(&groups[part.clone()]),
@@ -85,21 +86,21 @@ impl Execution {
             .enumerate()
             .map(|(i, fold)| fold_words(*fold, words.iter().skip(i).step_by(accumulators.len())))
             .collect();
+        Ok(folded)
+    }
+
+    fn totals_of(
+        &mut self,
+        prepared: &Prepared,
+        groups: &[&Group],
+        part: Range<usize>,
+        lane: &mut Lane,
+    ) -> Result<()> {
+        let accumulators = &prepared.generated.accumulators;
+        let folded = self.folded(prepared, groups, part, lane)?;
         for (index, result) in prepared.generated.results.iter().enumerate() {
-            let count = match folded.get(result.count) {
-                Some(Folded::Int(count)) => *count as u64,
-                _ => 0,
-            };
-            let value = match (result.value, count) {
-                (None, _) => Some(Folded::Int(i128::from(count))),
-                (Some(_), 0) => None,
-                (Some(at), _) => folded.get(at).map(|folded| match (result.key, folded) {
-                    (Some(of), Folded::Int(key)) => Folded::Float(float_of(*key, of)),
-                    _ => folded.clone(),
-                }),
-            };
+            let new = Part::of(result, &folded);
             let fold = result.value.and_then(|at| accumulators.get(at)).copied();
-            let new = Part { count, value };
             match self.results.get_mut(index) {
                 Some(old) => old.combine(new, fold.unwrap_or(Fold::Count)),
                 None => self.results.push(new),
@@ -110,15 +111,36 @@ impl Execution {
 
     /// The results so far, one for each aggregate; none if no row group was aggregated.
     pub fn totals(&self) -> Vec<Total> {
-        let total = |part: &Part| Total {
-            count: part.count,
-            value: part.value.as_ref().map(Folded::number),
-        };
-        self.results.iter().map(total).collect()
+        self.results.iter().map(Part::total).collect()
     }
 }
 
 impl Part {
+    /// The result of an aggregate.
+    pub fn of(result: &Outcome, folded: &[Folded]) -> Self {
+        let count = match folded.get(result.count) {
+            Some(Folded::Int(count)) => *count as u64,
+            _ => 0,
+        };
+        let value = match (result.value, count) {
+            (None, _) => Some(Folded::Int(i128::from(count))),
+            (Some(_), 0) => None,
+            (Some(at), _) => folded.get(at).map(|folded| match (result.key, folded) {
+                (Some(of), Folded::Int(key)) => Folded::Float(float_of(*key, of)),
+                _ => folded.clone(),
+            }),
+        };
+        Self { count, value }
+    }
+
+    /// The same for who asked.
+    pub fn total(&self) -> Total {
+        Total {
+            count: self.count,
+            value: self.value.as_ref().map(Folded::number),
+        }
+    }
+
     fn combine(&mut self, other: Self, fold: Fold) {
         use Folded::{Float, Int, Sum};
         self.count += other.count;

@@ -246,7 +246,19 @@ fn queries(key: &DataType) -> Vec<Query> {
         query(
             "anti",
             Filter::And(vec![Missing(3), Found(5)]),
-            Output::Groups(vec![Code(5)], sum()),
+            Output::Groups(
+                vec![Code(5)],
+                vec![Aggregate::CountRows, Aggregate::Sum(column(1))],
+            ),
+        ),
+        query(
+            "registers",
+            Filter::Expr(compare(
+                Comparison::Less,
+                &column(1),
+                &int(700_000, Type::I64),
+            )),
+            Output::Groups(vec![Value(column(4))], all()),
         ),
         query(
             "hashed",
