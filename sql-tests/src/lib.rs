@@ -15,12 +15,14 @@
 //!
 //! [`run_file`] gives one [`Outcome`] per record, so that runs can be compared record by record.
 
+mod benchmark;
 mod compressed;
 mod engine;
 mod gpu;
 mod package;
 mod run;
 
+pub use benchmark::{Rows, answer, benchmark_session, session_over};
 pub use compressed::{CompressedTables, Layout};
 pub use engine::{Engine, register_vectile};
 pub use gpu::{GPU_VARIABLE, GpuRun};

@@ -12,9 +12,6 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use datafusion::catalog::MemTable;
 use datafusion::common::Result;
-use datafusion::physical_plan::collect;
-use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion_sqllogictest::convert_batches;
 use tempfile::TempDir;
 use tpchgen::generators::{
     CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator,
@@ -24,7 +21,7 @@ use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow,
     SupplierArrow,
 };
-use vectile_sql_tests::{GpuRun, register_vectile, test_dir};
+use vectile_sql_tests::{GpuRun, answer, benchmark_session, session_over, test_dir};
 
 /// 600 thousand rows in the largest table.
 const SCALE: f64 = 0.1;
@@ -35,8 +32,6 @@ const SMALL_ROW_GROUP: usize = 16_384;
 const TABLES: [&str; 8] = [
     "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem",
 ];
-
-type Rows = Vec<Vec<String>>;
 
 #[test]
 fn the_answers_are_those_of_parquet() {
@@ -65,14 +60,17 @@ async fn compare() -> Result<()> {
     let gpu = GpuRun::from_env();
     for (number, (format, _)) in copies.iter().enumerate() {
         let folder = folder.path().join(number.to_string());
-        sessions.push(session_over(&folder, format, gpu.as_ref()).await?);
+        sessions.push(session_over(&folder, format, &TABLES, gpu.as_ref()).await?);
     }
     for number in 1..=22 {
         let sql = query(number)?;
-        let (expected_schema, expected) = answer(&sessions[0], &sql, None).await?;
+        let (expected_schema, mut expected) = answer(&sessions[0], &sql, None).await?;
+        // Ties in a query's own order may come either way.
+        expected.sort_unstable();
         assert!(!expected.is_empty(), "query {number} has no rows");
         for (session, (_, options)) in sessions.iter().zip(&copies).skip(1) {
-            let (schema, rows) = answer(session, &sql, gpu.as_ref()).await?;
+            let (schema, mut rows) = answer(session, &sql, gpu.as_ref()).await?;
+            rows.sort_unstable();
             assert_eq!(schema, expected_schema, "query {number}, vectile {options}");
             assert_eq!(rows, expected, "query {number}, vectile {options}");
         }
@@ -88,7 +86,7 @@ async fn compare() -> Result<()> {
 /// Writes all tables once per copy, into the folders `0`, `1`, ...
 async fn write_tables(folder: &Path, copies: &[(&str, &str)]) -> Result<()> {
     for table in TABLES {
-        let ctx = session(None)?;
+        let ctx = benchmark_session(None)?;
         let (schema, batches) = generate(table)?;
         ctx.register_table(table, Arc::new(MemTable::try_new(schema, vec![batches])?))?;
         for (number, (format, options)) in copies.iter().enumerate() {
@@ -125,50 +123,9 @@ fn generate(table: &str) -> Result<(SchemaRef, Vec<arrow::record_batch::RecordBa
     }
 }
 
-/// The settings of every session, whatever its files.
-fn session(gpu: Option<&GpuRun>) -> Result<SessionContext> {
-    let ctx = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(4));
-    register_vectile(&ctx, gpu)?;
-    Ok(ctx)
-}
-
-async fn session_over(folder: &Path, format: &str, gpu: Option<&GpuRun>) -> Result<SessionContext> {
-    let ctx = session(gpu)?;
-    for table in TABLES {
-        let file = folder.join(format!("{table}.{format}"));
-        let sql = format!(
-            "CREATE EXTERNAL TABLE {table} STORED AS {format} LOCATION '{}'",
-            file.display()
-        );
-        ctx.sql(&sql).await?;
-    }
-    Ok(ctx)
-}
-
 fn query(number: usize) -> Result<String> {
     let folder = test_dir().join("tpch");
     Ok(std::fs::read_to_string(
         folder.join(format!("q{number}.sql")),
     )?)
-}
-
-/// The rows, sorted, because ties in a query's own order may come either way.
-async fn answer(
-    ctx: &SessionContext,
-    sql: &str,
-    gpu: Option<&GpuRun>,
-) -> Result<(SchemaRef, Rows)> {
-    let frame = ctx.sql(sql).await?;
-    let schema = Arc::new(frame.schema().as_arrow().clone());
-    let task = Arc::new(frame.task_ctx());
-    let plan = frame.create_physical_plan().await?;
-    let batches = collect(Arc::clone(&plan), task).await?;
-    if let Some(gpu) = gpu {
-        gpu.count(plan.as_ref());
-    }
-    let rows = convert_batches(&schema, batches, false);
-    let mut rows: Rows =
-        rows.map_err(|error| datafusion::common::DataFusionError::External(Box::new(error)))?;
-    rows.sort_unstable();
-    Ok((schema, rows))
 }

@@ -30,6 +30,7 @@ mod first;
 mod others;
 mod q6;
 mod real;
+mod star;
 mod values;
 
 use std::env;
@@ -40,7 +41,7 @@ use bench::{Bench, Result};
 
 type Part = (&'static str, fn(&mut Bench, &Options) -> Result<()>);
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("ffor", |bench, _| ffor::run(bench)),
     ("alp", |bench, _| alp::run(bench)),
     ("others", |bench, _| others::run(bench)),
@@ -48,6 +49,7 @@ const PARTS: [Part; 8] = [
     ("real", |bench, options| real::run(bench, &options.data)),
     ("values", |bench, _| values::run(bench)),
     ("q6", |bench, _| q6::run(bench)),
+    ("star", |bench, _| star::run(bench)),
     ("first", |bench, _| first::run(bench)),
 ];
 

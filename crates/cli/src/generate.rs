@@ -5,23 +5,21 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::RecordBatch;
 use clap::{Args, Subcommand, ValueEnum};
-use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 use tokio::sync::Semaphore;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
+use vectile_ssb::Scale;
 
-use crate::copy::{Batches, Output, copy};
+use crate::copy::{Output, copy};
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format};
 use crate::interrupt::Interrupt;
 use crate::location::Destination;
+use crate::parts::Table;
 use crate::progress::Progress;
-use crate::report;
-use crate::session;
-use crate::tpch::Table;
 use crate::writer::Summary;
+use crate::{report, session, ssb, tpch};
 
 /// Generate benchmark data
 #[derive(Debug, Args)]
@@ -34,6 +32,8 @@ pub struct GenArgs {
 enum Benchmark {
     /// The eight tables of TPC-H, one file each: DIR/lineitem.vectile and so on
     Tpch(TpchArgs),
+    /// The five tables of the Star Schema Benchmark, one file each: DIR/lineorder.vectile and so on
+    Ssb(SsbArgs),
 }
 
 #[derive(Debug, Args)]
@@ -41,6 +41,21 @@ struct TpchArgs {
     /// Scale factor: 1 is 6 million line items; fractions such as 0.01 are fine
     #[arg(long, value_name = "N", value_parser = parse_scale)]
     scale: f64,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+struct SsbArgs {
+    /// Scale factor, a whole number: 1 is 6 million lines of orders
+    #[arg(long, value_name = "N")]
+    scale: Scale,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+struct OutputArgs {
     /// Directory or URL to write to; made if it does not exist
     #[arg(long, value_name = "DIR")]
     out: String,
@@ -61,6 +76,8 @@ enum GenFormat {
     Vectile,
     /// Parquet (.parquet)
     Parquet,
+    /// Comma-separated values with a header line (.csv)
+    Csv,
 }
 
 /// Below this some tables would be empty; above it, keys no longer fit the specification.
@@ -78,18 +95,20 @@ fn parse_scale(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Tables written at the same time: lineitem, which is most of the work, and another.
+/// Tables written at the same time: the largest, which is most of the work, and another.
 const TABLES_IN_FLIGHT: usize = 2;
-
-/// Parts of one table generated at the same time; each is held in memory until it is written.
-const PARTS_IN_FLIGHT: usize = 2;
 
 /// Runs `vectile gen`.
 pub async fn run(args: GenArgs, interrupt: &Interrupt) -> Result<()> {
-    let Benchmark::Tpch(args) = args.benchmark;
-    let outputs = outputs(&args).await?;
+    let (name, tables, args) = match args.benchmark {
+        Benchmark::Tpch(args) => ("TPC-H", tpch::tables(args.scale), args.output),
+        Benchmark::Ssb(args) => ("SSB", ssb::tables(args.scale), args.output),
+    };
+    let outputs = outputs(tables, &args).await?;
     let started = Instant::now();
-    let summaries = generate(&args, outputs, interrupt).await?;
+    let rows = outputs.iter().map(|(table, _)| table.rows).sum();
+    let progress = Arc::new(Progress::rows(name, Some(rows)));
+    let summaries = generate(outputs, args.format.format(), progress, interrupt).await?;
     if args.quiet {
         return Ok(());
     }
@@ -98,12 +117,12 @@ pub async fn run(args: GenArgs, interrupt: &Interrupt) -> Result<()> {
     Ok(out.flush()?)
 }
 
-async fn outputs(args: &TpchArgs) -> Result<Vec<(Table, Destination)>> {
+async fn outputs(tables: Vec<Table>, args: &OutputArgs) -> Result<Vec<(Table, Destination)>> {
     let context = session::for_copying()?;
     let directory = Destination::parse(&context, &args.out).await?;
-    let mut outputs = Vec::with_capacity(Table::ALL.len());
-    for table in Table::ALL {
-        let name = format!("{}.{}", table.name(), args.format.format().extension());
+    let mut outputs = Vec::with_capacity(tables.len());
+    for table in tables {
+        let name = format!("{}.{}", table.name, args.format.format().extension());
         let destination = directory.join(&name);
         destination.check_writable(args.force).await?;
         outputs.push((table, destination));
@@ -113,31 +132,27 @@ async fn outputs(args: &TpchArgs) -> Result<Vec<(Table, Destination)>> {
 
 /// Writes all tables, or none: when one fails, the others are stopped and what is done is removed.
 async fn generate(
-    args: &TpchArgs,
     outputs: Vec<(Table, Destination)>,
+    format: Format,
+    progress: Arc<Progress>,
     interrupt: &Interrupt,
 ) -> Result<Vec<(String, Summary)>> {
-    let rows: f64 = outputs
-        .iter()
-        .map(|(table, _)| table.rows(args.scale))
-        .sum();
-    let progress = Arc::new(Progress::rows("TPC-H", Some(rows as u64)));
     let (interrupt, stop) = interrupt.or_stop();
     let turns = Arc::new(Semaphore::new(TABLES_IN_FLIGHT));
     let mut tasks = JoinSet::new();
-    for (table, destination) in &outputs {
+    for (table, destination) in outputs.iter().cloned() {
+        let name = destination.display.clone();
         let output = Output {
-            destination: destination.clone(),
-            kind: FileKind::plain(args.format.format()),
+            destination,
+            kind: FileKind::plain(format),
             pins: HashMap::new(),
         };
-        let (table, scale, name) = (*table, args.scale, destination.display.clone());
         let (interrupt, progress) = (interrupt.clone(), Arc::clone(&progress));
         let turns = Arc::clone(&turns);
         tasks.spawn(async move {
             let _turn = turns.acquire().await; // held to the end; nobody closes the semaphore
-            let batches = part_by_part(table, scale);
-            let summary = copy(&table.schema(), batches, output, &interrupt, &progress).await?;
+            let batches = table.batches();
+            let summary = copy(&table.schema, batches, output, &interrupt, &progress).await?;
             Ok((name, summary))
         });
     }
@@ -174,29 +189,12 @@ async fn remove(outputs: &[(Table, Destination)], done: &[(String, Summary)]) {
     }
 }
 
-/// The table's rows in order, several parts being generated ahead.
-fn part_by_part(table: Table, scale: f64) -> Batches {
-    let parts = table.parts(scale);
-    futures::stream::iter(1..=parts)
-        .map(move |part| async move {
-            let generated = spawn_blocking(move || {
-                let batches = table.part(scale, part, parts);
-                batches.collect::<Result<Vec<RecordBatch>, _>>()
-            });
-            let generated = generated.await;
-            let batches = generated.map_err(|error| CliError::failed(error.to_string()))??;
-            Ok::<_, CliError>(futures::stream::iter(batches.into_iter().map(Ok)))
-        })
-        .buffered(PARTS_IN_FLIGHT)
-        .try_flatten()
-        .boxed()
-}
-
 impl GenFormat {
     fn format(self) -> Format {
         match self {
             GenFormat::Vectile => Format::Vectile,
             GenFormat::Parquet => Format::Parquet,
+            GenFormat::Csv => Format::Csv,
         }
     }
 }

@@ -66,6 +66,24 @@ template <class T> DEVICE T sum_before(T value) {
     return sum - value;
 }
 
+// A selected row: that of a lane.
+struct Picked {
+    u32 lane, row;
+};
+
+// The row at `index` of a selection, counted lane by lane: `before` of them are in the lanes before this one.
+// Each lane asks for another; behind the last one it gets any.
+DEVICE Picked picked(u32 selection, u32 before, u32 index) {
+    u32 lane = 0;
+#pragma unroll
+    for (u32 step = 16; step; step /= 2) {
+        if (__shfl_sync(ALL, before, lane + step) <= index) lane += step;
+    }
+    u32 left = __shfl_sync(ALL, selection, lane);
+    for (u32 skip = index - __shfl_sync(ALL, before, lane); skip && left; skip--) left &= left - 1;
+    return Picked{lane, left ? __ffs((int)left) - 1 : 0u};
+}
+
 // The rows of a selection that exist, in a vector of `rows` rows (1024 or fewer).
 DEVICE u32 existing(u32 rows) {
     const u32 lane = lane_id();

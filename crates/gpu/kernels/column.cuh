@@ -6,7 +6,7 @@ enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8, WIDE_STARTS = 1
 
 // The first 128 bytes. Places are in units of 16 bytes from the start of the chunk.
 struct Header {
-    u8 form, sequence, spare_byte, patch_bytes;
+    u8 form, sequence, unused, patch_bytes;
     u32 rows;
     u32 vectors, extras, packed, values;  // vectors follow the header
     u32 entries, right_width;
@@ -70,6 +70,7 @@ struct Cursor : Chunk {
         return (const u32*)(image + (u64)line * 128) + lane_id();
     }
     DEVICE const u32* words() const { return words(line); }
+    DEVICE const u32* words_of(u32 lane) const { return (const u32*)(image + (u64)line * 128) + lane; }
 };
 
 template <class S> DEVICE Cursor open(const Chunk& chunk, u32 vector) {

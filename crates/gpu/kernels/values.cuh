@@ -196,17 +196,23 @@ DEVICE void copy_values(const Cursor& c, u32 rows, const void* tile, typename S:
     }
 }
 
-// The value of row r of this lane, of columns without patches, exceptions, `delta` and `rle`. Lanes may
-// ask for different rows, or not at all.
-template <class S> DEVICE typename S::Value value_at(const Cursor& c, u32 r) {
+// The entry of row r of a lane, of columns without patches, `delta` and `rle`.
+template <class S> DEVICE typename S::Entry entry_at(const Cursor& c, u32 r, u32 lane) {
+    typedef typename S::Entry E;
+    return (E)(c.base<E>() + (E)wide_at<S::HIGH>(c.words_of(lane), c.width, r));
+}
+
+// The value of row r of a lane, of columns without patches, exceptions, `delta` and `rle`. Each lane may ask
+// for what it likes, or not at all.
+template <class S> DEVICE typename S::Value value_at(const Cursor& c, u32 r, u32 lane) {
     typedef typename S::Value V;
     typedef typename S::Stored T;
     typedef typename S::Entry E;
     const u8 form = form_of<S>(c);
     if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
-        return (V)((const T*)c.values())[(u64)c.vector * 1024 + r * 32 + lane_id()];
+        return (V)((const T*)c.values())[(u64)c.vector * 1024 + r * 32 + lane];
     }
-    const E entry = c.base<E>() + (E)wide_at<S::HIGH>(c.words(), c.width, r);
+    const E entry = entry_at<S>(c, r, lane);
     if (S::FORMS >> FORM_DICT & 1 && form == FORM_DICT) return (V)((const T*)c.values())[entry];
     if constexpr (Is<V>::FLOAT) {
         if (S::FORMS >> FORM_ALP & 1 && form == FORM_ALP) {

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 
+use crate::codegen::code_bytes;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::ir::Type;
-use crate::memory::Piece;
+use crate::memory::{Piece, lock};
 
 /// Bits of a table of keys that are integers, for each key, up to which it is dense; more are fine if
 /// it has less than [`SMALL_RANGE`].
@@ -32,7 +34,7 @@ pub struct Codes {
     count: u32,
     found: usize,
     /// Its copy on the device.
-    pub(crate) device: Mutex<Option<std::sync::Arc<Piece>>>,
+    device: Mutex<Option<Arc<Piece>>>,
 }
 
 enum Keys {
@@ -48,6 +50,16 @@ enum Keys {
     Bytes(HashMap<Box<[u8]>, u32>),
 }
 
+/// A table on the device: the addresses of its parts, and what keys they are for.
+pub(crate) struct DeviceTable {
+    pub bits: u64,
+    pub codes: u64,
+    pub first: i64,
+    pub places: u64,
+    /// What keeps it there.
+    _memory: Arc<Piece>,
+}
+
 /// Codes in as few bytes as they need.
 pub(crate) enum CodeTable {
     One,
@@ -55,9 +67,6 @@ pub(crate) enum CodeTable {
     U16(Vec<u16>),
     U32(Vec<u32>),
 }
-
-/// The code of what is missing.
-pub(crate) const MISSING: u32 = u32::MAX;
 
 impl Codes {
     /// Whether a key is there is all that is asked. Nulls are left out; a key may be there more than
@@ -160,13 +169,74 @@ impl Codes {
     /// Bytes in memory; on the device it takes as many.
     pub fn bytes(&self) -> usize {
         match &self.keys {
-            Keys::Integers { bits, codes, .. } => bits.len() * 4 + codes.len() * codes.width(),
+            Keys::Integers { bits, codes, .. } => bits.len() * 4 + codes.bytes(),
             Keys::Bytes(known) => known.keys().map(|key| key.len() + 32).sum(),
         }
     }
 
-    /// The code of each value, [`MISSING`] for what is not there.
-    pub(crate) fn of(&self, values: &ArrayRef) -> Result<Vec<u32>> {
+    /// Bytes of a bit for each place.
+    pub(crate) fn bits_bytes(&self) -> usize {
+        match &self.keys {
+            Keys::Integers { bits, .. } => bits.len() * 4,
+            Keys::Bytes(_) => usize::MAX,
+        }
+    }
+
+    /// The table of keys that are integers, on the device: copied there at first.
+    pub(crate) fn on_device(&self, engine: &Engine) -> Result<DeviceTable> {
+        let Keys::Integers {
+            first,
+            range,
+            bits,
+            codes,
+        } = &self.keys
+        else {
+            let reason = "text that is in no dictionary, looked up";
+            return Err(Error::Unsupported(reason.into()));
+        };
+        let codes_at = (bits.len() * 4).next_multiple_of(256);
+        let mut device = lock(&self.device);
+        let piece = match device.as_ref().filter(|piece| piece.is_of(engine.pool())) {
+            Some(piece) => Arc::clone(piece),
+            None => {
+                let bytes = codes_at + codes.bytes();
+                let piece = Arc::new(engine.pool().take(bytes)?);
+                let mut host = engine.host_pool().take(bytes)?;
+                let to = host.as_mut_slice();
+                let words = to.as_chunks_mut::<4>().0.iter_mut();
+                words
+                    .zip(bits)
+                    .for_each(|(to, word)| *to = word.to_le_bytes());
+                codes.write(&mut to[codes_at..]);
+                let mut lane = engine.lane()?;
+                // SAFETY: both are as long, and live until the stream is done.
+                let copied = unsafe {
+                    let from = host.as_slice().as_ptr();
+                    lane.stream.copy_in(piece.address(), from, bytes)
+                };
+                let done = lane.stream.synchronize();
+                copied?;
+                done?;
+                engine.give_back(lane);
+                *device = Some(Arc::clone(&piece));
+                piece
+            }
+        };
+        Ok(DeviceTable {
+            bits: piece.address(),
+            codes: piece.address() + codes_at as u64,
+            first: *first,
+            places: *range,
+            _memory: piece,
+        })
+    }
+
+    /// The code of each value; none of what is not there, and of nulls.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the values are of another kind than the keys.
+    pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match &self.keys {
             Keys::Integers {
                 first,
@@ -182,16 +252,16 @@ impl Codes {
                     let place = place.and_then(|place| u64::try_from(place).ok());
                     let place = place.filter(|place| place < range).unwrap_or(*range) as usize;
                     match bits[place / 32] >> (place % 32) & 1 {
-                        0 => MISSING,
-                        _ => codes.get(place),
+                        0 => None,
+                        _ => Some(codes.get(place)),
                     }
                 };
                 Ok((0..values.len()).map(code).collect())
             }
             Keys::Bytes(known) => {
-                let mut codes = vec![MISSING; values.len()];
+                let mut codes = vec![None; values.len()];
                 for_bytes(values, |row, bytes| {
-                    codes[row] = known.get(bytes).copied().unwrap_or(MISSING);
+                    codes[row] = known.get(bytes).copied();
                     Ok(())
                 })?;
                 Ok(codes)
@@ -209,18 +279,14 @@ impl fmt::Debug for Codes {
 
 impl CodeTable {
     fn new(count: u32, range: u64) -> Result<Self> {
-        let width = match count {
-            0 | 1 => return Ok(Self::One),
-            2..=0xff => 1,
-            0x100..=0xffff => 2,
-            _ => 4,
-        };
+        let width = code_bytes(count) as u64;
         if range * width > MOST_BYTES {
             let reason = format!("a table of {range} codes of {width} bytes");
             return Err(Error::Unsupported(reason));
         }
         let range = range as usize;
         Ok(match width {
+            0 => Self::One,
             1 => Self::U8(vec![u8::MAX; range]),
             2 => Self::U16(vec![u16::MAX; range]),
             _ => Self::U32(vec![u32::MAX; range]),
@@ -228,7 +294,7 @@ impl CodeTable {
     }
 
     /// Bytes of a code; 0 if there is one.
-    pub fn width(&self) -> usize {
+    fn width(&self) -> usize {
         match self {
             Self::One => 0,
             Self::U8(_) => 1,
@@ -244,6 +310,40 @@ impl CodeTable {
             Self::U16(codes) => codes.len(),
             Self::U32(codes) => codes.len(),
         }
+    }
+
+    /// The codes of places.
+    pub fn of_places(places: &[Option<u32>], count: u32) -> Result<Self> {
+        let mut table = Self::new(count, places.len() as u64)?;
+        for (place, code) in places.iter().enumerate() {
+            if let Some(code) = code {
+                table.set(place, *code);
+            }
+        }
+        Ok(table)
+    }
+
+    /// Its bytes, in the device's order.
+    pub fn write(&self, to: &mut [u8]) {
+        match self {
+            Self::One => {}
+            Self::U8(codes) => to[..codes.len()].copy_from_slice(codes),
+            Self::U16(codes) => {
+                let to = to.as_chunks_mut::<2>().0.iter_mut();
+                to.zip(codes)
+                    .for_each(|(to, code)| *to = code.to_le_bytes());
+            }
+            Self::U32(codes) => {
+                let to = to.as_chunks_mut::<4>().0.iter_mut();
+                to.zip(codes)
+                    .for_each(|(to, code)| *to = code.to_le_bytes());
+            }
+        }
+    }
+
+    /// How many bytes that are.
+    pub fn bytes(&self) -> usize {
+        self.len() * self.width()
     }
 
     fn set(&mut self, place: usize, code: u32) {
@@ -270,7 +370,7 @@ fn other_keys(keys: &ArrayRef) -> Error {
 }
 
 /// The values of integers and what is stored as such; `None` of text.
-fn integers(keys: &ArrayRef) -> Result<Option<Vec<i64>>> {
+pub(crate) fn integers(keys: &ArrayRef) -> Result<Option<Vec<i64>>> {
     use DataType::*;
     if matches!(
         keys.data_type(),
@@ -304,7 +404,10 @@ fn integers(keys: &ArrayRef) -> Result<Option<Vec<i64>>> {
 }
 
 /// Calls `f` with the row and the bytes of each text that is not null.
-fn for_bytes(keys: &ArrayRef, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+pub(crate) fn for_bytes(
+    keys: &ArrayRef,
+    mut f: impl FnMut(usize, &[u8]) -> Result<()>,
+) -> Result<()> {
     macro_rules! each {
         ($array:expr) => {
             for (row, value) in $array.iter().enumerate() {

@@ -75,6 +75,10 @@ impl Resident {
         self.chunk.entries.as_ref()
     }
 
+    pub(crate) fn sample(&self) -> Option<&ArrayRef> {
+        self.chunk.sample.as_ref()
+    }
+
     pub(crate) fn codes(&self) -> usize {
         self.chunk.codes
     }

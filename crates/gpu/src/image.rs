@@ -18,10 +18,10 @@
 //! leaves unchecked (codes without an entry, runs that do not tile a vector) is checked here: kernels
 //! trust images.
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::{Array, ArrayRef, BooleanBufferBuilder};
 use arrow::datatypes::DataType;
 use vectile_encodings::layout::{DeltaView, Packed, PatchList, Sequence, Values};
-use vectile_encodings::{Column, VECTOR_LEN};
+use vectile_encodings::{Column, Selection, VECTOR_LEN};
 
 use crate::error::{Error, Result};
 use crate::ir::Type;
@@ -58,7 +58,13 @@ pub(crate) struct Chunk {
     pub entries: Option<ArrayRef>,
     /// One more than the largest code that a kernel may meet.
     pub codes: usize,
+    /// Values of some rows: what share of them a lookup finds decides when it is made. None of text that
+    /// is in no dictionary.
+    pub sample: Option<ArrayRef>,
 }
+
+/// Rows of a chunk in its sample.
+const SAMPLE_ROWS: usize = 32;
 
 #[derive(Clone, Copy, Default)]
 struct Vector {
@@ -111,6 +117,11 @@ impl Image {
         builder.values(column, layout.values, &mut entries)?;
         builder.validity(&layout.validity);
         let (shape, codes) = (builder.shape.clone(), builder.codes);
+        let is_number = Type::of(column.data_type()).is_some();
+        let sample = match is_number || entries.is_some() {
+            true => Some(sample(column)?),
+            false => None,
+        };
         let bytes = builder.finish(rows)?;
         let chunk = Chunk {
             bytes: bytes.len(),
@@ -118,6 +129,7 @@ impl Image {
             shape,
             entries,
             codes,
+            sample,
         };
         Ok(Self { bytes, chunk })
     }
@@ -135,6 +147,16 @@ impl Image {
     pub(crate) fn chunk(&self) -> &Chunk {
         &self.chunk
     }
+}
+
+/// Values of [`SAMPLE_ROWS`] rows, as far from each other as may be.
+fn sample(column: &Column) -> Result<ArrayRef> {
+    let (rows, wanted) = (column.len(), SAMPLE_ROWS.min(column.len()));
+    let mut bits = BooleanBufferBuilder::new(rows);
+    bits.append_n(rows, false);
+    (0..wanted).for_each(|index| bits.set_bit(index * rows / wanted, true));
+    let selection = Selection::from_boolean_buffer(0, &bits.finish());
+    Ok(column.select(&selection)?)
 }
 
 fn too_large() -> Error {

@@ -189,6 +189,11 @@ impl Drop for Pool {
 }
 
 impl Piece {
+    /// Whether it is a piece of this pool's memory.
+    pub fn is_of(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+
     pub fn address(&self) -> u64 {
         self.address
     }

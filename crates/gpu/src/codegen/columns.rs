@@ -1,12 +1,12 @@
 //! Which columns a pipeline reads, and how.
 
 use super::Task;
-use crate::ir::{Aggregate, Expr, Filter, Output, Pipeline};
+use crate::ir::{Aggregate, Expr, Filter, GroupKey, Output, Pipeline};
 
 /// Columns that have nothing to do with each other and are still read in one loop.
 const COLUMNS_TOGETHER: usize = 4;
 
-fn push(column: usize, columns: &mut Vec<usize>) {
+pub(super) fn push(column: usize, columns: &mut Vec<usize>) {
     if !columns.contains(&column) {
         columns.push(column);
     }
@@ -51,6 +51,46 @@ pub(super) fn columns_of_expr(expr: &Expr, columns: &mut Vec<usize>) {
                 columns_of_expr(otherwise, columns);
             }
         }
+    }
+}
+
+/// The lookups whose codes an expression needs.
+pub(super) fn lookups_of_expr(expr: &Expr, lookups: &mut Vec<usize>) {
+    match expr {
+        Expr::Looked(lookup, _) => push(*lookup, lookups),
+        Expr::Column(_) | Expr::Values(..) | Expr::Literal(_) => {}
+        Expr::Compare(_, a, b) | Expr::Arithmetic(_, a, b) => {
+            lookups_of_expr(a, lookups);
+            lookups_of_expr(b, lookups);
+        }
+        Expr::And(parts) | Expr::Or(parts) => {
+            parts.iter().for_each(|part| lookups_of_expr(part, lookups));
+        }
+        Expr::Not(part)
+        | Expr::IsNull(part)
+        | Expr::Negate(part)
+        | Expr::Cast(part, _)
+        | Expr::DatePart(_, part) => lookups_of_expr(part, lookups),
+        Expr::Case(whens, otherwise) => {
+            for (when, then) in whens {
+                lookups_of_expr(when, lookups);
+                lookups_of_expr(then, lookups);
+            }
+            if let Some(otherwise) = otherwise {
+                lookups_of_expr(otherwise, lookups);
+            }
+        }
+    }
+}
+
+/// The argument of an aggregate.
+pub(super) fn argument_of(aggregate: &Aggregate) -> Option<&Expr> {
+    match aggregate {
+        Aggregate::CountRows => None,
+        Aggregate::Count(expr)
+        | Aggregate::Sum(expr)
+        | Aggregate::Min(expr)
+        | Aggregate::Max(expr) => Some(expr),
     }
 }
 
@@ -108,18 +148,24 @@ pub(super) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
                 .for_each(|expr| columns_of_expr(expr, &mut columns));
         }
         (Output::Aggregates(aggregates), Task::Totals) => {
-            for aggregate in aggregates {
-                match aggregate {
-                    Aggregate::CountRows => {}
-                    Aggregate::Count(expr)
-                    | Aggregate::Sum(expr)
-                    | Aggregate::Min(expr)
-                    | Aggregate::Max(expr) => columns_of_expr(expr, &mut columns),
+            let arguments = aggregates.iter().filter_map(argument_of);
+            arguments.for_each(|expr| columns_of_expr(expr, &mut columns));
+        }
+        (Output::Groups(keys, aggregates), Task::Groups) => {
+            let arguments = aggregates.iter().filter_map(argument_of);
+            arguments.for_each(|expr| columns_of_expr(expr, &mut columns));
+            for key in keys {
+                match key {
+                    GroupKey::Value(expr) => columns_of_expr(expr, &mut columns),
+                    GroupKey::Entry(column) => push(*column, &mut columns),
+                    GroupKey::Code(_) => {}
                 }
             }
         }
         _ => {}
     }
+    let keys = pipeline.lookups.iter().map(|lookup| lookup.column);
+    keys.for_each(|column| push(column, &mut columns));
     columns
 }
 

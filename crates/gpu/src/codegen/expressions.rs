@@ -156,7 +156,7 @@ impl Generator<'_> {
                     bounds,
                 })
             }
-            Expr::Looked(..) => return Err(Error::Unsupported("lookups".into())),
+            Expr::Looked(lookup, values) => self.looked(*lookup, values)?,
             Expr::Values(..) => {
                 return Err(Error::Unsupported(
                     "a test of values within an expression".into(),

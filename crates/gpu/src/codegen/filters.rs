@@ -7,7 +7,7 @@ use arrow::array::ArrayRef;
 use vectile_encodings::Predicate;
 use vectile_encodings::layout::{range_words, value_words};
 
-use super::{Argument, CodeTest, EntryTest, GROUP_WORDS, Generator, Walk};
+use super::{Argument, CodeTest, EntryTest, Generator, Walk};
 use crate::error::{Error, Result};
 use crate::ir::{Filter, Type};
 use crate::shape::Form;
@@ -35,17 +35,21 @@ impl Generator<'_> {
                 }
                 format!("({})", masks.join(if is_and { " & " } else { " | " }))
             }
-            Filter::Found(_) | Filter::Missing(_) => {
-                return Err(Error::Unsupported("lookups".into()));
-            }
+            Filter::Found(lookup) => self.found(*lookup)?,
+            Filter::Missing(lookup) => format!("~{}", self.found(*lookup)?),
             Filter::Expr(expr) => {
                 let mask = self.temporary();
                 self.line(2, format!("u32 {mask} = 0;"));
-                self.by_row(std::slice::from_ref(expr), Walk::Each, |this, values| {
-                    let truth = values[0].truth();
-                    this.line(4, format!("{mask} |= (u32){truth} << r;"));
-                    Ok(())
-                })?;
+                self.by_row(
+                    std::slice::from_ref(expr),
+                    &[],
+                    Walk::Each,
+                    |this, values| {
+                        let truth = values[0].truth();
+                        this.line(4, format!("{mask} |= (u32){truth} << r;"));
+                        Ok(())
+                    },
+                )?;
                 mask
             }
         };
@@ -114,7 +118,7 @@ impl Generator<'_> {
     }
 
     /// A test of codes, and of values too if a range is given.
-    fn codes(
+    pub fn codes(
         &mut self,
         column: usize,
         test: EntryTest,
@@ -139,7 +143,7 @@ impl Generator<'_> {
         Ok(self.of_valid(column, mask, negated))
     }
 
-    fn of_valid(&mut self, column: usize, mask: String, negated: bool) -> String {
+    pub fn of_valid(&mut self, column: usize, mask: String, negated: bool) -> String {
         let mask = if negated { format!("~{mask}") } else { mask };
         match self.valid_rows(column) {
             Some(valid) => format!("({mask} & {valid})"),
@@ -171,11 +175,10 @@ impl Generator<'_> {
             false => "(const i64*)0".into(),
         };
         let (low, high) = (self.integer(low, word), self.integer(high, word));
-        let columns = self.shapes.len();
         let (codes, bits) = match test {
             Some(test) => (
-                format!("group[{}]", GROUP_WORDS + columns + test),
-                !self.ranges.get(test).copied().unwrap_or(true),
+                format!("group[{}]", self.first_test() + test),
+                !self.facts.ranges.get(test).copied().unwrap_or(true),
             ),
             None => ("0".into(), false),
         };

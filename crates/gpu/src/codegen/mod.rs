@@ -20,15 +20,20 @@ mod bounds;
 mod columns;
 mod expressions;
 mod filters;
+mod groups;
+mod lookups;
 mod outputs;
 
 use std::fmt::Write as _;
 
+use arrow::array::ArrayRef;
 use vectile_encodings::Predicate;
 
 use self::bounds::Bounds;
-use self::columns::{columns_by_row, columns_of_expr, columns_of_filter};
+use self::columns::{columns_by_row, columns_of_expr, columns_of_filter, lookups_of_expr, push};
 use self::expressions::Value;
+pub(crate) use self::groups::{Digit, GroupFold, Grouping, Spot};
+pub(crate) use self::lookups::{Facts, TableSource, TableUse, code_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Expr, Filter, Output, Pipeline, Type};
 use crate::shape::{Form, SequenceKind, Shape};
@@ -39,8 +44,12 @@ const WARPS: u32 = 8;
 pub(crate) const SLOT_VECTORS: usize = 32;
 /// Bytes of shared memory that a block takes at most: every device has more.
 const SHARED_BYTES: u32 = 64 << 10;
-/// Selected rows of a lane up to which each is looked up by itself, instead of decoding all.
-const SPARSE_ROWS: u32 = 4;
+/// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
+const SPARSE_ROWS: u32 = 128;
+/// Share of the rows that lookups are expected to leave up to which there is no code to decode all.
+const SPARSE_SHARE: f64 = 0.15;
+/// Blocks of a multiprocessor that kernels without such code leave registers for.
+const SPARSE_BLOCKS: u32 = 4;
 /// Columns of filters whose vectors are looked up before they are needed.
 const OPEN_AHEAD: usize = 3;
 /// The name of every kernel.
@@ -55,6 +64,12 @@ const HEADERS: [&str; 6] = [
     include_str!("../../kernels/scan.cuh"),
 ];
 
+/// What only kernels with lookups or groups need.
+const LOOKUP_HEADERS: [&str; 2] = [
+    include_str!("../../kernels/lookup.cuh"),
+    include_str!("../../kernels/groups.cuh"),
+];
+
 /// What a kernel leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -66,15 +81,25 @@ pub(crate) enum Task {
     Values,
     /// Values of every row.
     AllValues,
+    /// A table of accumulators.
+    Groups,
 }
 
 /// An argument behind the fixed ones.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Argument {
     /// A word.
     Word(u64),
     /// The address of a table: smallest and largest integer of a range for each scale of ALP.
     Scales { column: usize, low: i64, high: i64 },
+    /// The address of a bit for each place in the table of a lookup.
+    Bits { lookup: usize },
+    /// The address of values, one for each code.
+    Values(ArrayRef),
+    /// The address of their validity, a byte each.
+    Validity(ArrayRef),
+    /// Entries of the table of groups.
+    Groups,
 }
 
 /// A test of the entries of a dictionary, answered for each row group: a word of the group.
@@ -89,6 +114,7 @@ pub(crate) struct CodeTest {
 pub(crate) enum EntryTest {
     Predicate(Predicate),
     Values(crate::ir::ValueTest),
+    Found(std::sync::Arc<crate::codes::Codes>),
 }
 
 /// How an accumulator starts and how two are combined.
@@ -129,22 +155,28 @@ pub(crate) struct Generated {
     pub by_slot: bool,
     /// Bytes of dynamic shared memory of a block.
     pub shared: u32,
+    /// The tables that are looked up, for each a few words of a row group.
+    pub tables: Vec<TableUse>,
+    /// What the accumulators of groups are.
+    pub grouping: Option<Grouping>,
 }
 
-/// Arguments with a fixed meaning: vectors, groups, number of groups, output, masks, counts, offsets.
+/// Arguments with a fixed meaning: vectors, row groups, number of row groups, output, masks, counts. Of
+/// groups, the third last is the table, then come the entries of hashed ones, and whether it is full.
 pub(crate) const FIXED_ARGUMENTS: usize = 6;
-/// Words of a group before its columns: first vector, rows, first row.
+/// Words of a row group before its columns: first vector, rows, first row.
 pub(crate) const GROUP_WORDS: usize = 3;
+/// Words of a row group for a table: bits, codes, first key, places.
+pub(crate) const TABLE_WORDS: usize = 4;
 
-/// Generates the kernel for `task` over columns of these shapes. `ranges` says of each code test
-/// whether its answers are ranges of codes in every group, as far as that is known.
+/// Generates the kernel for `task` over columns of these shapes.
 pub(crate) fn generate(
     pipeline: &Pipeline,
     shapes: &[Shape],
-    ranges: &[bool],
+    facts: &Facts,
     task: Task,
 ) -> Result<Generated> {
-    let mut generator = Generator::new(pipeline, shapes, ranges, task)?;
+    let mut generator = Generator::new(pipeline, shapes, facts, task)?;
     generator.body(task)?;
     Ok(generator.finish())
 }
@@ -154,6 +186,8 @@ pub(crate) fn generate(
 enum Walk {
     /// Each its own: nothing is done together.
     Each,
+    /// As is best: what comes out is the same.
+    Any,
     /// All the same row at a time.
     Together,
 }
@@ -161,7 +195,8 @@ enum Walk {
 struct Generator<'a> {
     pipeline: &'a Pipeline,
     shapes: &'a [Shape],
-    ranges: &'a [bool],
+    facts: &'a Facts,
+    task: Task,
     out: String,
     /// What comes before the loop, and after it.
     start: String,
@@ -184,13 +219,30 @@ struct Generator<'a> {
     /// Columns read by row or by code, of `delta`: each has a tile. Byte of the tile.
     tiles: Vec<Option<u32>>,
     shared: u32,
+    /// Those of lookups, then those of keys that are entries of dictionaries.
+    tables: Vec<TableUse>,
+    /// Lookups that filter when a row is accumulated.
+    deferred: Vec<usize>,
+    /// Bytes of shared memory that belong to the block, before those of its warps.
+    block_shared: u32,
+    /// Bytes of bits of lookups among them.
+    shared_bits: usize,
+    /// Whether some conjunct may have dropped rows.
+    is_filtered: bool,
+    /// Whether selected rows are counted, lane by lane.
+    is_counted: bool,
+    /// Whether there is no code to decode all rows.
+    is_sparse: bool,
+    /// The argument that says where in it the table of groups is.
+    table_argument: usize,
+    grouping: Option<Grouping>,
 }
 
 impl<'a> Generator<'a> {
     fn new(
         pipeline: &'a Pipeline,
         shapes: &'a [Shape],
-        ranges: &'a [bool],
+        facts: &'a Facts,
         task: Task,
     ) -> Result<Self> {
         let columns = pipeline.columns.len();
@@ -213,10 +265,21 @@ impl<'a> Generator<'a> {
             let reason = format!("{shared} bytes of shared memory a warp");
             return Err(Error::Unsupported(reason));
         }
+        let tables = lookups::tables_of(pipeline, task);
         Ok(Self {
+            tables,
+            deferred: vec![],
+            block_shared: 0,
+            shared_bits: 0,
+            is_counted: false,
+            is_filtered: false,
+            is_sparse: false,
+            table_argument: 0,
+            grouping: None,
             pipeline,
             shapes,
-            ranges,
+            facts,
+            task,
             out: String::new(),
             start: String::new(),
             group: String::new(),
@@ -240,8 +303,13 @@ impl<'a> Generator<'a> {
     fn finish(self) -> Generated {
         let mut source = String::new();
         HEADERS.iter().for_each(|header| source.push_str(header));
+        let has_block = self.task == Task::Groups;
+        if has_block || !self.tables.is_empty() {
+            let headers = LOOKUP_HEADERS.iter();
+            headers.for_each(|header| source.push_str(header));
+        }
         let words = FIXED_ARGUMENTS + self.arguments.len();
-        let slots = GROUP_WORDS + self.shapes.len() + self.code_tests.len();
+        let slots = self.first_test() + self.code_tests.len();
         let _ = writeln!(source, "\nstruct Args {{ u64 word[{words}]; }};");
         for (column, shape) in self.shapes.iter().enumerate() {
             let (stored, value, word) = self.types(column);
@@ -253,20 +321,31 @@ impl<'a> Generator<'a> {
             warps /= 2;
         }
         let threads = warps * 32;
+        let bounds = match self.is_sparse {
+            true => format!("__launch_bounds__({threads}, {SPARSE_BLOCKS})"),
+            false => format!("BOUNDS({threads})"),
+        };
         let by_slot = self.accumulators.contains(&Fold::SumFloat);
         let _ = write!(
             source,
             r#"
-extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
+extern "C" __global__ void {bounds} {NAME}(const Args a) {{
     const u64 warp = (u64)blockIdx.x * {warps} + threadIdx.x / 32;
 "#
         );
-        if shared > 0 {
-            let _ = write!(
+        if shared > 0 || has_block {
+            source.push_str("    DYN_SHARED(u8, shared);\n");
+        }
+        if has_block {
+            let at = FIXED_ARGUMENTS; // the first argument is how much is the block's
+            let _ = writeln!(
                 source,
-                r#"    DYN_SHARED(u8, shared);
-    u8* const own = shared + threadIdx.x / 32 * {shared};
-"#
+                "    u8* const own = shared + a.word[{at}] + threadIdx.x / 32 * {shared};"
+            );
+        } else if shared > 0 {
+            let _ = writeln!(
+                source,
+                "    u8* const own = shared + threadIdx.x / 32 * {shared};"
             );
         }
         let (start, group, body, end) = (&self.start, &self.group, &self.out, &self.end);
@@ -317,7 +396,9 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
             outputs: self.outputs,
             threads,
             by_slot,
-            shared: shared * warps,
+            shared: self.block_shared + shared * warps,
+            tables: self.tables,
+            grouping: self.grouping,
         }
     }
 
@@ -400,6 +481,9 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
             _ => {
                 let mut columns = vec![];
                 columns_of_filter(&self.pipeline.filter, &mut columns);
+                if task == Task::Groups {
+                    self.begin_groups();
+                }
                 // a few descriptors ahead: their latencies overlap
                 let mut ahead = columns.into_iter();
                 ahead
@@ -412,11 +496,12 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
                     Filter::Constant(true) => &[],
                     other => std::slice::from_ref(other),
                 };
-                for conjunct in conjuncts {
+                for conjunct in self.in_order(conjuncts) {
                     if let Some(column) = ahead.next() {
                         self.open(column, 2);
                     }
                     let mask = self.filter(conjunct)?;
+                    self.is_filtered = true;
                     self.line(2, format!("m &= {mask};"));
                     self.line(2, "if (!__any_sync(ALL, m)) continue;");
                 }
@@ -436,6 +521,7 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
             (Output::Rows(exprs), Task::Values) => self.rows(exprs, false),
             (Output::Rows(exprs), Task::AllValues) => self.rows(exprs, true),
             (Output::Aggregates(aggregates), Task::Totals) => self.aggregates(aggregates),
+            (Output::Groups(keys, aggregates), Task::Groups) => self.groups(keys, aggregates),
             _ => Err(Error::Unsupported(
                 "a task that the pipeline does not have".into(),
             )),
@@ -489,11 +575,61 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
         }
     }
 
+    /// Looks up `count` rows a lane, by their index in the selection, then does for each what `body` says.
+    fn picked_rows(
+        &mut self,
+        count: u32,
+        columns: &[usize],
+        tables: &[usize],
+        nullable: &[usize],
+        body: &str,
+    ) {
+        let each = |f: &dyn Fn(u32) -> String| (0..count).map(f).collect::<Vec<_>>().join(", ");
+        for k in 0..count {
+            let index = format!("index + {}", 32 * k);
+            self.line(
+                5,
+                format!("const Picked p{k} = picked(m, before, {index});"),
+            );
+        }
+        for column in columns {
+            let (_, value, _) = self.types(*column);
+            let value_at = |k| format!("value_at<C{column}>(c{column}, p{k}.row, p{k}.lane)");
+            self.line(
+                5,
+                format!("const {value} x{column}[] = {{{}}};", each(&value_at)),
+            );
+        }
+        for table in tables {
+            let column = self.tables[*table].column;
+            let place_at =
+                |k| format!("place_at<C{column}>(c{column}, p{k}.row, p{k}.lane, b{table})");
+            self.line(
+                5,
+                format!("const u32 y{table}[] = {{{}}};", each(&place_at)),
+            );
+        }
+        for column in nullable {
+            // each at its own place, as if eight rows were decoded
+            let bit =
+                |k| format!("(__shfl_sync(ALL, v{column}, p{k}.lane) >> p{k}.row & 1) << {k}");
+            let bits = (0..count).map(bit).collect::<Vec<_>>().join(" | ");
+            self.line(5, format!("const u32 n{column} = {bits};"));
+        }
+        self.line(0, "#pragma unroll");
+        self.line(5, format!("for (u32 k = 0; k < {count}; k++) {{"));
+        self.line(6, "const bool in = index + 32 * k < total;");
+        self.out.push_str(body);
+        self.line(5, "}");
+        self.line(5, format!("done += {};", 32 * count));
+    }
+
     /// Opens a loop over eight rows at a time, decodes the columns of `exprs`, and lets `each` use
     /// their values in row `r` of the lane.
     fn by_row(
         &mut self,
         exprs: &[Expr],
+        tables: &[usize],
         walk: Walk,
         each: impl FnOnce(&mut Self, &[Value]) -> Result<()>,
     ) -> Result<()> {
@@ -501,12 +637,28 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
         exprs
             .iter()
             .for_each(|expr| columns_of_expr(expr, &mut columns));
-        for column in &columns {
-            self.prepare(*column);
-            self.valid_rows(*column);
+        let mut tables = tables.to_vec();
+        let mut looked = vec![];
+        exprs
+            .iter()
+            .for_each(|expr| lookups_of_expr(expr, &mut looked));
+        looked
+            .into_iter()
+            .for_each(|table| push(table, &mut tables));
+        let mut nullable = vec![];
+        let keys = tables.iter().map(|table| self.tables[*table].column);
+        for column in columns.iter().copied().chain(keys.collect::<Vec<_>>()) {
+            self.prepare(column);
+            self.valid_rows(column);
+            if self.shapes[column].nullable() {
+                push(column, &mut nullable);
+            }
         }
+        let made = tables.iter().map(|table| (*table, self.table(*table)));
+        let made: Vec<(usize, String)> = made.collect();
         // what is computed for a row, whichever way rows are walked
         let before = std::mem::take(&mut self.out);
+        tables.iter().for_each(|table| self.code(*table));
         let values = exprs
             .iter()
             .map(|expr| self.expr(expr))
@@ -514,43 +666,52 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
         each(self, &values)?;
         let body = std::mem::replace(&mut self.out, before);
         let partials = std::mem::take(&mut self.partials);
-        let is_sparse = walk == Walk::Each && columns.iter().all(|c| self.shapes[*c].is_direct());
-        if is_sparse {
-            let most = SPARSE_ROWS;
-            self.line(
-                2,
-                format!("if (__reduce_max_sync(ALL, (u32)__popc(m)) <= {most}) {{"),
-            );
-            partials
-                .iter()
-                .for_each(|(partial, _)| self.line(3, format!("i32 {partial} = 0;")));
-            self.line(3, "for (u32 left = m; left; left &= left - 1) {");
-            self.line(4, "const u32 r = __ffs((int)left) - 1, k = 0;");
-            self.line(4, "const bool in = true;");
-            for column in &columns {
-                let (_, value, _) = self.types(*column);
-                self.line(
-                    4,
-                    format!("const {value} x{column}[1] = {{value_at<C{column}>(c{column}, r)}};"),
-                );
-                if self.shapes[*column].nullable() {
-                    self.line(4, format!("const u32 n{column} = v{column} >> r;"));
-                }
+        let keys = tables.iter().map(|table| &self.tables[*table].column);
+        let mut read = columns.iter().chain(keys);
+        let is_direct = read.all(|column| self.shapes[*column].is_direct());
+        self.is_sparse = walk == Walk::Any && is_direct && self.expected_share() <= SPARSE_SHARE;
+        if walk == Walk::Any && is_direct {
+            if !std::mem::replace(&mut self.is_counted, true) {
+                self.line(2, "const u32 before = sum_before((u32)__popc(m));");
+                let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";
+                self.line(2, format!("const u32 total = {total};"));
             }
-            self.out.push_str(&body);
-            self.line(3, "}");
+            match self.is_sparse {
+                true => self.line(2, "{"),
+                false => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
+            }
+            for (table, code) in &made {
+                self.line(3, format!("const Table b{table} = {code};"));
+            }
+            // two rows a lane: while one is waited for, so is the other
+            self.line(3, "for (u32 done = 0; done < total;) {");
+            self.line(4, "const u32 index = done + lane_id();");
             partials
                 .iter()
-                .for_each(|(partial, sum)| self.line(3, format!("{sum} += {partial};")));
+                .for_each(|(partial, _)| self.line(4, format!("i32 {partial} = 0;")));
+            self.line(4, "if (total - done > 32) {");
+            self.picked_rows(2, &columns, &tables, &nullable, &body);
+            self.line(4, "} else {");
+            self.picked_rows(1, &columns, &tables, &nullable, &body);
+            self.line(4, "}");
+            partials
+                .iter()
+                .for_each(|(partial, sum)| self.line(4, format!("{sum} += {partial};")));
+            self.line(3, "}");
+            if self.is_sparse {
+                self.line(2, "}");
+                return Ok(());
+            }
             self.line(2, "} else");
         }
         self.line(2, "for (u32 eighth = 0; eighth < 4; eighth++) {");
         self.line(3, "const u32 m8 = m >> eighth * 8;");
         self.line(3, "if (!__any_sync(ALL, m8 & 255)) continue;");
-        for column in &columns {
-            if self.shapes[*column].nullable() {
-                self.line(3, format!("const u32 n{column} = v{column} >> eighth * 8;"));
-            }
+        for (table, code) in &made {
+            self.line(3, format!("const Table b{table} = {code};"));
+        }
+        for column in &nullable {
+            self.line(3, format!("const u32 n{column} = v{column} >> eighth * 8;"));
         }
         for column in &columns {
             let tile = self.tile(*column);
@@ -560,6 +721,14 @@ extern "C" __global__ void BOUNDS({threads}) {NAME}(const Args a) {{
                 3,
                 format!("values_8<C{column}>(c{column}, eighth, {tile}, x{column});"),
             );
+        }
+        for table in &tables {
+            let column = self.tables[*table].column;
+            let tile = self.tile(column);
+            self.line(3, format!("u32 y{table}[8];"));
+            let places =
+                format!("places_8<C{column}>(c{column}, eighth, {tile}, b{table}, y{table});");
+            self.line(3, places);
         }
         partials
             .iter()

@@ -45,7 +45,7 @@ impl Generator<'_> {
 
     /// A loop that writes values of some expressions, the outputs at these places.
     fn write_rows(&mut self, exprs: &[Expr], places: Vec<usize>, all: bool) -> Result<()> {
-        self.by_row(exprs, Walk::Together, |this, values| {
+        self.by_row(exprs, &[], Walk::Together, |this, values| {
             if all {
                 this.line(4, "const u64 to = first + r * 32;");
             } else {
@@ -113,7 +113,7 @@ impl Generator<'_> {
         let mut results: Vec<Option<Outcome>> = vec![None; aggregates.len()];
         for together in loops(&exprs) {
             let values: Vec<Expr> = together.iter().map(|expr| exprs[*expr].clone()).collect();
-            self.by_row(&values, Walk::Each, |this, values| {
+            self.by_row(&values, &[], Walk::Any, |this, values| {
                 for (expr, value) in together.iter().zip(values) {
                     let place = places[*expr];
                     results[place] = Some(this.accumulate(&aggregates[place], value)?);

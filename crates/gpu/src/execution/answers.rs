@@ -115,6 +115,12 @@ fn passed(test: &CodeTest, entries: &ArrayRef) -> Result<BooleanArray> {
     let passed = match &test.test {
         EntryTest::Predicate(predicate) => predicate.evaluate(entries)?,
         EntryTest::Values(test) => (test.0)(entries)?,
+        EntryTest::Found(codes) => codes
+            .of(entries)?
+            .iter()
+            .map(Option::is_some)
+            .map(Some)
+            .collect(),
     };
     if passed.len() != entries.len() {
         let reason = format!("a test gave {} results for {}", passed.len(), entries.len());

@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::alp_integers;
 
 use super::{Execution, Prepared};
-use crate::codegen::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS};
+use crate::codegen::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS, TABLE_WORDS};
 use crate::driver::{Launch, Mark, Stream};
 use crate::engine::{Group, Lane};
 use crate::error::Result;
@@ -31,6 +32,21 @@ impl Parameters {
 
     fn word(&mut self, word: u64) {
         self.bytes.extend(word.to_le_bytes());
+    }
+
+    /// Values as a kernel reads them: booleans in a byte each.
+    fn values(&mut self, values: &ArrayRef) {
+        if let Some(booleans) = values.as_boolean_opt() {
+            let bytes = booleans.values().iter().map(u8::from);
+            self.bytes.extend(bytes);
+            return;
+        }
+        let data = values.to_data();
+        let width = data.data_type().primitive_width().unwrap_or(0);
+        if let Some(buffer) = data.buffers().first() {
+            let bytes = data.offset() * width..(data.offset() + data.len()) * width;
+            self.bytes.extend(&buffer[bytes]);
+        }
     }
 }
 
@@ -74,27 +90,40 @@ impl Execution {
         outputs: impl FnOnce(Got) -> Outputs,
     ) -> Result<Piece> {
         // places first: addresses follow from the memory that they need
-        let slots = GROUP_WORDS + self.pipeline.columns.len() + prepared.answers.len();
+        let slots = GROUP_WORDS
+            + self.pipeline.columns.len()
+            + TABLE_WORDS * prepared.tables.len()
+            + prepared.answers.len();
         let mut parameters = Parameters::default();
         let groups_at = parameters.place();
         parameters.bytes.resize(part.len() * slots * 8, 0);
-        let mut scales_at = vec![];
+        let mut sent_at = vec![];
         for argument in &prepared.generated.arguments {
-            if let Argument::Scales { column, low, high } = argument {
-                scales_at.push(parameters.place());
-                scales(
-                    &mut parameters,
-                    &self.pipeline,
-                    groups,
-                    *column,
-                    *low,
-                    *high,
-                )?;
+            match argument {
+                Argument::Scales { column, low, high } => {
+                    sent_at.push(parameters.place());
+                    let pipeline = &self.pipeline;
+                    scales(&mut parameters, pipeline, groups, *column, *low, *high)?;
+                }
+                Argument::Values(values) => {
+                    sent_at.push(parameters.place());
+                    parameters.values(values);
+                }
+                Argument::Validity(values) => {
+                    sent_at.push(parameters.place());
+                    let valid = (0..values.len()).map(|row| u8::from(values.is_valid(row)));
+                    parameters.bytes.extend(valid);
+                }
+                Argument::Word(_) | Argument::Bits { .. } | Argument::Groups => {}
             }
         }
         let answers = prepared.answers.iter();
         let tables_at: Vec<Vec<u64>> = answers
             .map(|answers| answers.place(part.clone(), &mut parameters))
+            .collect();
+        let tables = prepared.tables.iter();
+        let looked_up_at: Vec<_> = tables
+            .map(|table| table.place(part.clone(), &mut parameters))
             .collect();
         let words_at = parameters.place();
         wanted.words.iter().for_each(|word| parameters.word(*word));
@@ -118,6 +147,9 @@ impl Execution {
                 words.push(column.address());
                 self.statistics.bytes_scanned += column.bytes() as u64;
             }
+            for (table, places) in prepared.tables.iter().zip(&looked_up_at) {
+                words.extend(table.words(index, places, scratch));
+            }
             for (answers, places) in prepared.answers.iter().zip(&tables_at) {
                 words.push(answers.word(index, places, scratch));
             }
@@ -138,11 +170,18 @@ impl Execution {
             outputs.counts,
         ];
         debug_assert_eq!(args.len(), FIXED_ARGUMENTS);
-        let mut scales_at = scales_at.into_iter();
+        let mut sent_at = sent_at.into_iter();
         for argument in &prepared.generated.arguments {
             args.push(match argument {
                 Argument::Word(word) => *word,
-                Argument::Scales { .. } => scratch + scales_at.next().unwrap_or(0),
+                Argument::Groups => prepared.table_entries,
+                Argument::Bits { lookup } => {
+                    let codes = &self.pipeline.lookups[*lookup].codes;
+                    codes.on_device(&self.engine)?.bits
+                }
+                Argument::Scales { .. } | Argument::Values(_) | Argument::Validity(_) => {
+                    scratch + sent_at.next().unwrap_or(0)
+                }
             });
         }
         let launch = Launch {

@@ -7,6 +7,7 @@ mod answers;
 mod groups;
 mod launch;
 mod rows;
+mod tables;
 mod totals;
 
 use std::ops::Range;
@@ -15,13 +16,14 @@ use std::time::{Duration, Instant};
 
 use vectile_encodings::VECTOR_LEN;
 
-use crate::codegen::{Generated, SLOT_VECTORS, Task, generate};
+use crate::codegen::{Facts, Generated, SLOT_VECTORS, Task, generate};
 use crate::driver::Kernel;
 use crate::engine::{Engine, Group};
 use crate::error::{Error, Result};
-use crate::ir::Pipeline;
+use crate::ir::{GroupKey, Lookup, Output, Pipeline};
 use crate::shape::Shape;
 use answers::Answers;
+use tables::{Entries, Tables};
 use totals::Part;
 
 pub use rows::Rows;
@@ -29,6 +31,14 @@ pub use rows::Rows;
 /// Vectors that one warp may take in a launch: a thread then sees at most 2^20 rows, which is what
 /// accumulators are made for.
 const VECTORS_PER_WARP: usize = 1 << 15;
+
+/// Rows of a launch that groups: their number fits the counts of a block.
+const ROWS_AT_ONCE: u64 = 1 << 31;
+/// A table of groups takes at most this share of the memory for chunks.
+const TABLE_SHARE: u64 = 8;
+
+/// Row groups whose samples are looked at.
+const SAMPLED_GROUPS: usize = 64;
 
 /// Where the time of an execution went, and what it moved.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,6 +73,12 @@ struct Prepared {
     grid: u32,
     /// For each code test, what a group's word says.
     answers: Vec<Answers>,
+    /// For each table, what a group's words say.
+    tables: Vec<Tables>,
+    /// Of each key that is an entry of dictionaries, these.
+    entries: Vec<Entries>,
+    /// Entries of the table of groups.
+    table_entries: u64,
 }
 
 impl Execution {
@@ -84,17 +100,22 @@ impl Execution {
     fn prepare(&mut self, groups: &[&Group], task: Task) -> Result<Prepared> {
         let start = Instant::now();
         let shapes = shapes_of(&self.pipeline, groups)?;
-        let mut generated = generate(&self.pipeline, &shapes, &[], task)?;
+        let (mut facts, entries) = self.facts(groups, task)?;
+        let mut generated = generate(&self.pipeline, &shapes, &facts, task)?;
         let mut answers = vec![];
         for test in &generated.code_tests {
             answers.push(Answers::of(test, groups)?);
         }
-        let ranges: Vec<bool> = answers.iter().map(Answers::are_ranges).collect();
-        if ranges.contains(&false) {
-            generated = generate(&self.pipeline, &shapes, &ranges, task)?;
+        facts.ranges = answers.iter().map(Answers::are_ranges).collect();
+        if facts.ranges.contains(&false) {
+            generated = generate(&self.pipeline, &shapes, &facts, task)?;
             let mixed = answers.iter_mut().filter(|answers| !answers.are_ranges());
             mixed.for_each(Answers::make_bits);
         }
+        let tables = generated.tables.iter();
+        let tables = tables
+            .map(|of| Tables::of(of, &self.pipeline, &entries, groups, &self.engine))
+            .collect::<Result<_>>()?;
         let (kernel, compiled) = self.engine.kernel(&generated)?;
         self.statistics.compile += start.elapsed();
         self.statistics.kernels_compiled += usize::from(compiled);
@@ -111,12 +132,59 @@ impl Execution {
         let grid =
             (device.multiprocessors.max(1) * resident).min(busy.try_into().unwrap_or(u32::MAX));
         Ok(Prepared {
+            table_entries: generated.grouping.as_ref().map_or(0, |g| g.groups),
             generated,
             kernel,
             grid,
             answers,
+            tables,
+            entries,
         })
     }
+
+    /// What there is to know of lookups and keys, but for code tests.
+    fn facts(&self, groups: &[&Group], task: Task) -> Result<(Facts, Vec<Entries>)> {
+        let lookups = self.pipeline.lookups.iter();
+        let shares = lookups.clone().map(|lookup| share_of(lookup, groups));
+        let mut entries = vec![];
+        if let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, task) {
+            for key in keys {
+                if let GroupKey::Entry(column) = key {
+                    entries.push(Entries::of(*column, groups)?);
+                }
+            }
+        }
+        let rows: usize = groups.iter().map(|group| group.rows).sum();
+        let facts = Facts {
+            ranges: vec![],
+            shares: shares.collect::<Result<_>>()?,
+            bits: lookups.map(|lookup| lookup.codes.bits_bytes()).collect(),
+            entries: entries.iter().map(Entries::count).collect(),
+            rows: ROWS_AT_ONCE
+                .min((rows as u64).next_power_of_two())
+                .max(1 << 20),
+            table_bytes: self.engine.memory_limit() / TABLE_SHARE,
+        };
+        Ok((facts, entries))
+    }
+}
+
+/// The share of rows whose key is there, by the samples of some row groups.
+fn share_of(lookup: &Lookup, groups: &[&Group]) -> Result<f64> {
+    let (mut rows, mut found) = (0usize, 0usize);
+    for group in groups.iter().step_by(groups.len().div_ceil(SAMPLED_GROUPS)) {
+        let column = group.columns.get(lookup.column);
+        if let Some(sample) = column.and_then(|column| column.sample()) {
+            let codes = lookup.codes.of(sample)?;
+            found += codes.iter().flatten().count();
+            rows += codes.len();
+        }
+    }
+    Ok(if rows == 0 {
+        1.0
+    } else {
+        found as f64 / rows as f64
+    })
 }
 
 impl Prepared {

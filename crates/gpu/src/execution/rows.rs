@@ -226,7 +226,7 @@ impl Execution {
 }
 
 /// Bytes of a value in an output column.
-fn width_of(of: Type) -> usize {
+pub(super) fn width_of(of: Type) -> usize {
     match of {
         Type::Bool | Type::I8 | Type::U8 => 1,
         Type::I16 | Type::U16 => 2,
@@ -237,7 +237,7 @@ fn width_of(of: Type) -> usize {
 }
 
 /// The Arrow type of an output column.
-fn arrow_type(of: Type) -> DataType {
+pub(super) fn arrow_type(of: Type) -> DataType {
     match of {
         Type::Bool => DataType::Boolean,
         Type::I8 => DataType::Int8,

@@ -157,7 +157,7 @@ fn fold_words<'a>(fold: Fold, words: impl Iterator<Item = &'a [u8; 16]>) -> Fold
 }
 
 /// The float with that place in the total order.
-fn float_of(key: i128, of: Type) -> f64 {
+pub(super) fn float_of(key: i128, of: Type) -> f64 {
     match of {
         Type::F32 => {
             let key = key as i32;

@@ -133,6 +133,7 @@ fn ask(engine: &Arc<Engine>, case: &Case, query: &Query, groups: &[vectile_gpu::
         Output::Selection => execution.select(groups).map(|_| ()),
         Output::Rows(_) => execution.rows(groups).map(|_| ()),
         Output::Aggregates(_) => execution.aggregate(groups),
+        Output::Groups(..) => execution.group(groups).map(|_| ()),
     };
     assert!(
         result.is_err(),

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::UInt32Type;
 
 use vectile_encodings::Encoding;
-use vectile_gpu::ir::{Expr, Number, Output, Pipeline, Total};
+use vectile_gpu::ir::{Aggregate, Expr, GroupKey, Number, Numbers, Output, Pipeline, Total};
 use vectile_gpu::{Driver, Engine, Group};
 
 use crate::catalog::{Case, Query, catalog};
-use crate::reference::{self, Expected, Value};
+use crate::reference::{self, Data, Expected, Value};
 use crate::support::{self, device, driver};
 
 /// Relative to the sum of magnitudes.
@@ -46,6 +47,9 @@ impl<'a> Loaded<'a> {
         match &pipeline.output {
             Output::Selection => self.check_selection(&pipeline, &context),
             Output::Rows(exprs) => self.check_rows(&pipeline, exprs, &context),
+            Output::Groups(keys, aggregates) => {
+                self.check_groups(keys, aggregates, &pipeline, &context);
+            }
             Output::Aggregates(aggregates) => {
                 let expected = reference::totals(aggregates, &pipeline, &self.arrays);
                 let first = self.totals(&pipeline, &context);
@@ -67,6 +71,59 @@ impl<'a> Loaded<'a> {
         }
     }
 
+    fn check_groups(
+        &self,
+        keys: &[GroupKey],
+        aggregates: &[Aggregate],
+        pipeline: &Arc<Pipeline>,
+        context: &str,
+    ) {
+        let mut expected = reference::grouped(keys, aggregates, pipeline, &self.arrays);
+        let mut execution = self.engine.start(Arc::clone(pipeline));
+        for groups in execution.group(&self.groups).expect(context) {
+            assert_eq!(groups.keys.len(), keys.len(), "{context}");
+            let texts: Vec<Vec<String>> = keys
+                .iter()
+                .zip(&groups.keys)
+                .map(|(key, array)| match key {
+                    GroupKey::Value(_) => {
+                        let values = reference::values_of(array).into_iter();
+                        values.map(|value| format!("{value:?}")).collect()
+                    }
+                    GroupKey::Entry(_) => reference::texts_of(array),
+                    GroupKey::Code(_) => {
+                        let codes = array.as_primitive::<UInt32Type>().iter();
+                        codes.map(|code| format!("{code:?}")).collect()
+                    }
+                })
+                .collect();
+            for group in 0..groups.count {
+                let key: Vec<String> = texts.iter().map(|texts| texts[group].clone()).collect();
+                let expected = expected.remove(&key);
+                let expected = expected.unwrap_or_else(|| panic!("no group {key:?}: {context}"));
+                let totals = groups.totals.iter().zip(aggregates).zip(expected);
+                for ((total, aggregate), expected) in totals {
+                    let context = format!("{aggregate:?} of {key:?} of {context}");
+                    let count = total.counts[group];
+                    let value = match &total.values {
+                        Numbers::Int(values) if values.is_empty() => Number::Int(count.into()),
+                        Numbers::Int(values) => Number::Int(values[group]),
+                        Numbers::Float(values) => Number::Float(values[group]),
+                    };
+                    let is_count = matches!(aggregate, Aggregate::CountRows | Aggregate::Count(_));
+                    let value = Some(value).filter(|_| is_count || count > 0);
+                    check_total(Total { count, value }, expected, &context);
+                }
+            }
+        }
+        let left: Vec<_> = expected.keys().take(3).collect();
+        assert!(
+            left.is_empty(),
+            "{} groups are missing, {left:?}: {context}",
+            expected.len()
+        );
+    }
+
     fn totals(&self, pipeline: &Arc<Pipeline>, context: &str) -> Vec<Total> {
         let mut execution = self.engine.start(Arc::clone(pipeline));
         execution.aggregate(&self.groups).expect(context);
@@ -78,7 +135,7 @@ impl<'a> Loaded<'a> {
         let selections = execution.select(&self.groups).expect(context);
         assert_eq!(selections.len(), self.groups.len());
         for (group, (selection, columns)) in selections.iter().zip(&self.arrays).enumerate() {
-            let expected = reference::passing(&pipeline.filter, columns);
+            let expected = reference::passing(&pipeline.filter, &Data::new(pipeline, columns));
             let bits = selection.to_boolean_buffer();
             let wrong = (0..expected.len()).find(|row| bits.value(*row) != expected[*row]);
             if let Some(row) = wrong {
@@ -96,10 +153,12 @@ impl<'a> Loaded<'a> {
         let mut expected: Vec<Vec<(Value, String)>> = vec![vec![]; exprs.len()];
         let mut counts = vec![];
         for (group, columns) in self.arrays.iter().enumerate() {
-            let passes = reference::passing(&pipeline.filter, columns);
+            let passes = reference::passing(&pipeline.filter, &Data::new(pipeline, columns));
             counts.push(passes.iter().filter(|passes| **passes).count());
             for (expr, expected) in exprs.iter().zip(&mut expected) {
-                let values = reference::evaluate(expr, columns).into_iter().enumerate();
+                let values = reference::evaluate(expr, &Data::new(pipeline, columns))
+                    .into_iter()
+                    .enumerate();
                 let kept = values.filter(|(row, _)| passes[*row]);
                 expected.extend(
                     kept.map(|(row, value)| (value, format!("row {row} of group {group}"))),
@@ -229,6 +288,7 @@ parts! {
     comparisons: "comparisons",
     dates: "dates",
     decimals: "decimals",
+    stars: "stars",
 }
 
 #[test]

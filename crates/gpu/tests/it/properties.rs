@@ -141,6 +141,7 @@ fn check(groups: Vec<Vec<Input>>, queries: Vec<Query>) {
         return;
     };
     let case = Case {
+        lookups: vec![],
         name: "random".into(),
         groups,
         queries,

@@ -1,11 +1,14 @@
 //! What a pipeline means: evaluated a column at a time, value by value, on Arrow arrays. No speed, no
 //! encodings; the semantics are those that `ir.rs` documents.
 
+use std::collections::BTreeMap;
+
 use arrow::array::{Array, ArrayRef, AsArray, Date32Array};
 use arrow::compute::{DatePart as ArrowPart, date_part};
 use arrow::datatypes::DataType;
 use vectile_gpu::ir::{
-    Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, Literal, Pipeline, Type,
+    Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup, Pipeline,
+    Type,
 };
 
 /// A value of a row.
@@ -99,9 +102,28 @@ pub fn values_of(array: &ArrayRef) -> Vec<Value> {
         .collect()
 }
 
+/// The columns of a row group, and what is looked up with them.
+pub struct Data<'a> {
+    pub columns: &'a [ArrayRef],
+    pub lookups: &'a [Lookup],
+}
+
+impl<'a> Data<'a> {
+    pub fn new(pipeline: &'a Pipeline, columns: &'a [ArrayRef]) -> Self {
+        let lookups = &pipeline.lookups;
+        Self { columns, lookups }
+    }
+
+    /// The code of each row's key.
+    fn codes(&self, lookup: usize) -> Vec<Option<u32>> {
+        let lookup = &self.lookups[lookup];
+        lookup.codes.of(&self.columns[lookup.column]).unwrap()
+    }
+}
+
 /// Which rows pass.
-pub fn passing(filter: &Filter, columns: &[ArrayRef]) -> Vec<bool> {
-    let rows = columns[0].len();
+pub fn passing(filter: &Filter, data: &Data) -> Vec<bool> {
+    let rows = data.columns[0].len();
     let tested = |tested: arrow::array::BooleanArray| {
         (0..rows)
             .map(|row| tested.is_valid(row) && tested.value(row))
@@ -109,9 +131,11 @@ pub fn passing(filter: &Filter, columns: &[ArrayRef]) -> Vec<bool> {
     };
     match filter {
         Filter::Constant(passes) => vec![*passes; rows],
-        Filter::Column(column, predicate) => tested(predicate.evaluate(&columns[*column]).unwrap()),
+        Filter::Column(column, predicate) => {
+            tested(predicate.evaluate(&data.columns[*column]).unwrap())
+        }
         Filter::Values(column, test) => {
-            let array = &columns[*column];
+            let array = &data.columns[*column];
             let answers: Vec<bool> = tested((test.0)(array).unwrap());
             let valid = (0..rows).map(|row| array.is_valid(row));
             answers
@@ -121,14 +145,16 @@ pub fn passing(filter: &Filter, columns: &[ArrayRef]) -> Vec<bool> {
                 .collect()
         }
         Filter::And(parts) => (0..parts.len()).fold(vec![true; rows], |all, part| {
-            let part = passing(&parts[part], columns);
+            let part = passing(&parts[part], data);
             all.into_iter().zip(part).map(|(a, b)| a && b).collect()
         }),
         Filter::Or(parts) => (0..parts.len()).fold(vec![false; rows], |some, part| {
-            let part = passing(&parts[part], columns);
+            let part = passing(&parts[part], data);
             some.into_iter().zip(part).map(|(a, b)| a || b).collect()
         }),
-        Filter::Expr(expr) => evaluate(expr, columns)
+        Filter::Found(lookup) => data.codes(*lookup).iter().map(Option::is_some).collect(),
+        Filter::Missing(lookup) => data.codes(*lookup).iter().map(Option::is_none).collect(),
+        Filter::Expr(expr) => evaluate(expr, data)
             .into_iter()
             .map(|value| value.truth() == Some(true))
             .collect(),
@@ -144,24 +170,25 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
         Expr::Cast(_, to) => *to,
         Expr::Case(whens, _) => type_of(&whens[0].1, columns),
         Expr::DatePart(..) => Type::I32,
+        Expr::Looked(_, values) => Type::of(values.data_type()).unwrap(),
         _ => Type::Bool,
     }
 }
 
 /// The value of an expression for each row.
-pub fn evaluate(expr: &Expr, columns: &[ArrayRef]) -> Vec<Value> {
-    let rows = columns[0].len();
-    let types: Vec<DataType> = columns.iter().map(|c| c.data_type().clone()).collect();
+pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
+    let rows = data.columns[0].len();
+    let types: Vec<DataType> = data.columns.iter().map(|c| c.data_type().clone()).collect();
     let of = |expr: &Expr| type_of(expr, &types);
     let map = |part: &Expr, f: &dyn Fn(Value) -> Value| -> Vec<Value> {
-        evaluate(part, columns).into_iter().map(f).collect()
+        evaluate(part, data).into_iter().map(f).collect()
     };
     let pairs = |a: &Expr, b: &Expr, f: &dyn Fn(Value, Value) -> Value| -> Vec<Value> {
-        let pairs = evaluate(a, columns).into_iter().zip(evaluate(b, columns));
+        let pairs = evaluate(a, data).into_iter().zip(evaluate(b, data));
         pairs.map(|(a, b)| f(a, b)).collect()
     };
     match expr {
-        Expr::Column(column) => values_of(&columns[*column]),
+        Expr::Column(column) => values_of(&data.columns[*column]),
         Expr::Literal(literal) => vec![
             match *literal {
                 Literal::Null(_) => Value::Null,
@@ -185,8 +212,8 @@ pub fn evaluate(expr: &Expr, columns: &[ArrayRef]) -> Vec<Value> {
                 Comparison::GreaterOrEqual => order.is_ge(),
             }))
         }),
-        Expr::And(parts) => connect(parts, columns, rows, false),
-        Expr::Or(parts) => connect(parts, columns, rows, true),
+        Expr::And(parts) => connect(parts, data, rows, false),
+        Expr::Or(parts) => connect(parts, data, rows, true),
         Expr::Not(part) => map(part, &|value| Value::of_truth(value.truth().map(|t| !t))),
         Expr::IsNull(part) => map(part, &|value| Value::of_truth(Some(value.is_null()))),
         Expr::Arithmetic(operation, a, b) => {
@@ -201,11 +228,11 @@ pub fn evaluate(expr: &Expr, columns: &[ArrayRef]) -> Vec<Value> {
         Expr::Cast(part, to) => map(part, &|value| cast(value, *to)),
         Expr::Case(whens, otherwise) => {
             let mut result = match otherwise {
-                Some(expr) => evaluate(expr, columns),
+                Some(expr) => evaluate(expr, data),
                 None => vec![Value::Null; rows],
             };
             for (when, then) in whens.iter().rev() {
-                let (when, then) = (evaluate(when, columns), evaluate(then, columns));
+                let (when, then) = (evaluate(when, data), evaluate(then, data));
                 for row in 0..rows {
                     if when[row].truth() == Some(true) {
                         result[row] = then[row];
@@ -218,13 +245,20 @@ pub fn evaluate(expr: &Expr, columns: &[ArrayRef]) -> Vec<Value> {
             Value::Int(days) => Value::Int(part_of_date(*part, days as i32).into()),
             other => other,
         }),
+        Expr::Looked(lookup, values) => {
+            let values = values_of(values);
+            let codes = data.codes(*lookup).into_iter();
+            codes
+                .map(|code| code.map_or(Value::Null, |code| values[code as usize]))
+                .collect()
+        }
         Expr::Values(..) => panic!("has no kernel"),
     }
 }
 
 /// OR (whose result a true settles) or AND (whose result a false settles), with unknowns.
-fn connect(parts: &[Expr], columns: &[ArrayRef], rows: usize, settling: bool) -> Vec<Value> {
-    let parts: Vec<Vec<Value>> = parts.iter().map(|part| evaluate(part, columns)).collect();
+fn connect(parts: &[Expr], data: &Data, rows: usize, settling: bool) -> Vec<Value> {
+    let parts: Vec<Vec<Value>> = parts.iter().map(|part| evaluate(part, data)).collect();
     let result = |row: usize| {
         let truths: Vec<Option<bool>> = parts.iter().map(|part| part[row].truth()).collect();
         if truths.contains(&Some(settling)) {
@@ -350,14 +384,15 @@ pub fn totals(
 ) -> Vec<Expected> {
     let mut kept: Vec<Vec<Value>> = vec![vec![]; aggregates.len()];
     for columns in groups {
-        let passes = passing(&pipeline.filter, columns);
+        let data = &Data::new(pipeline, columns);
+        let passes = passing(&pipeline.filter, data);
         for (aggregate, kept) in aggregates.iter().zip(&mut kept) {
             let values = match aggregate {
                 Aggregate::CountRows => vec![Value::Int(1); passes.len()],
                 Aggregate::Count(expr)
                 | Aggregate::Sum(expr)
                 | Aggregate::Min(expr)
-                | Aggregate::Max(expr) => evaluate(expr, columns),
+                | Aggregate::Max(expr) => evaluate(expr, data),
             };
             let valid = values.into_iter().zip(&passes);
             kept.extend(
@@ -371,6 +406,73 @@ pub fn totals(
     totals
         .map(|(aggregate, values)| total(aggregate, &values))
         .collect()
+}
+
+/// The results of a group, by its keys as text.
+pub type Grouped = BTreeMap<Vec<String>, Vec<Expected>>;
+
+/// The aggregates of each group of rows that pass.
+pub fn grouped(
+    keys: &[GroupKey],
+    aggregates: &[Aggregate],
+    pipeline: &Pipeline,
+    groups: &[Vec<ArrayRef>],
+) -> Grouped {
+    let mut kept: BTreeMap<Vec<String>, Vec<Vec<Value>>> = BTreeMap::new();
+    for columns in groups {
+        let data = &Data::new(pipeline, columns);
+        let passes = passing(&pipeline.filter, data);
+        let named: Vec<Vec<String>> = keys
+            .iter()
+            .map(|key| match key {
+                GroupKey::Value(expr) => {
+                    let values = evaluate(expr, data).into_iter();
+                    values.map(|value| format!("{value:?}")).collect()
+                }
+                GroupKey::Entry(column) => texts_of(&columns[*column]),
+                GroupKey::Code(lookup) => {
+                    let codes = data.codes(*lookup).into_iter();
+                    codes.map(|code| format!("{code:?}")).collect()
+                }
+            })
+            .collect();
+        let values: Vec<Vec<Value>> = aggregates
+            .iter()
+            .map(|aggregate| match aggregate {
+                Aggregate::CountRows => vec![Value::Int(1); passes.len()],
+                Aggregate::Count(expr)
+                | Aggregate::Sum(expr)
+                | Aggregate::Min(expr)
+                | Aggregate::Max(expr) => evaluate(expr, data),
+            })
+            .collect();
+        for row in (0..passes.len()).filter(|row| passes[*row]) {
+            let key = named.iter().map(|texts| texts[row].clone()).collect();
+            let empty = || vec![vec![]; aggregates.len()];
+            let group = kept.entry(key).or_insert_with(empty);
+            for (kept, values) in group.iter_mut().zip(&values) {
+                if !values[row].is_null() {
+                    kept.push(values[row]);
+                }
+            }
+        }
+    }
+    let totals = |values: Vec<Vec<Value>>| -> Vec<Expected> {
+        let aggregates = aggregates.iter().zip(values);
+        aggregates
+            .map(|(aggregate, values)| total(aggregate, &values))
+            .collect()
+    };
+    kept.into_iter()
+        .map(|(key, values)| (key, totals(values)))
+        .collect()
+}
+
+/// Each entry as text; of keys that came back, too.
+pub fn texts_of(array: &ArrayRef) -> Vec<String> {
+    let texts = arrow::compute::cast(array, &DataType::Utf8).unwrap();
+    let texts = texts.as_string::<i32>().iter();
+    texts.map(|text| format!("{text:?}")).collect()
 }
 
 fn total(aggregate: &Aggregate, values: &[Value]) -> Expected {

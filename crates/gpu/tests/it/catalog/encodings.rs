@@ -60,6 +60,7 @@ pub fn mixed(data_type: &DataType) -> Case {
         })
         .collect();
     Case {
+        lookups: vec![],
         name: format!("mixed {data_type}"),
         queries: questions(&groups, 0),
         groups,
@@ -143,6 +144,7 @@ fn single(encoding: Encoding, style: Style, types: &[DataType]) -> Case {
         });
     }
     Case {
+        lookups: vec![],
         name: format!("single {encoding} {}", types[0]),
         groups,
         queries,
@@ -187,6 +189,7 @@ pub fn widths() -> Vec<Case> {
                 pin: Some(encoding),
             }]];
             Case {
+                lookups: vec![],
                 name: format!("widths of {name} {data_type}"),
                 queries: questions(&groups, 0),
                 groups,
@@ -211,6 +214,7 @@ pub fn widths() -> Vec<Case> {
         })
         .collect();
     cases.push(Case {
+        lookups: vec![],
         name: "widths of dict".into(),
         queries: questions(&groups, 0),
         groups,
@@ -243,6 +247,7 @@ pub fn patches() -> Vec<Case> {
         };
         let groups: Vec<Vec<Input>> = shares.iter().zip(20..).map(chunk).collect();
         Case {
+            lookups: vec![],
             name: format!("patches of {name} {data_type}"),
             queries: questions(&groups, 0),
             groups,
@@ -343,6 +348,7 @@ pub fn dictionaries() -> Case {
         });
     }
     Case {
+        lookups: vec![],
         name: "dictionaries".into(),
         groups,
         queries,
@@ -386,6 +392,7 @@ pub fn lists() -> Case {
     };
     // four neighbours are one range, and another kernel
     Case {
+        lookups: vec![],
         name: "lists".into(),
         queries: vec![query(0), query(3), query(7)],
         groups,

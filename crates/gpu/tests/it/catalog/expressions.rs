@@ -76,6 +76,7 @@ pub fn arithmetic() -> Vec<Case> {
             });
         }
         Case {
+            lookups: vec![],
             name: format!("arithmetic {style:?}"),
             groups,
             queries,
@@ -120,6 +121,7 @@ pub fn floats() -> Case {
         ],
     ));
     Case {
+        lookups: vec![],
         name: "floats".into(),
         groups,
         queries,
@@ -212,6 +214,7 @@ pub fn logic() -> Case {
     });
     queries.push(every_row("no columns", vec![]));
     Case {
+        lookups: vec![],
         name: "logic".into(),
         groups,
         queries,
@@ -270,6 +273,7 @@ pub fn casts() -> Case {
         cast(&column(11), Type::U64),
     ];
     Case {
+        lookups: vec![],
         name: "casts".into(),
         groups: vec![group(Nulls::Some), group(Nulls::None)],
         queries: vec![
@@ -326,6 +330,7 @@ pub fn comparisons() -> Case {
         compare(Less, &column(at), &Expr::Literal(Literal::Null(of)))
     });
     Case {
+        lookups: vec![],
         name: "comparisons".into(),
         groups,
         queries: vec![
@@ -398,6 +403,7 @@ pub fn dates() -> Case {
         ]),
     };
     Case {
+        lookups: vec![],
         name: "dates".into(),
         groups: vec![
             chunk(nulls, Encoding::Plain),
@@ -471,6 +477,7 @@ pub fn decimals() -> Case {
         });
     }
     Case {
+        lookups: vec![],
         name: "decimals".into(),
         groups,
         queries,

@@ -6,6 +6,7 @@
 
 mod encodings;
 mod expressions;
+mod stars;
 
 use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
@@ -15,20 +16,22 @@ use arrow::compute::{concat, sort};
 use arrow::datatypes::{DataType, TimeUnit};
 use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::ir::{
-    Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, Literal, Output, Pipeline, Type,
-    ValueTest,
+    Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, Literal, Lookup, Output, Pipeline,
+    Type, ValueTest,
 };
 
 use crate::samples::{Nulls, Random, Style, VECTOR, array_of, sample, strings, with_nulls};
 use crate::support::Input;
 use encodings::*;
 use expressions::*;
+use stars::stars;
 
 /// Pipelines over the same data.
 pub struct Case {
     pub name: String,
     /// The columns of each row group.
     pub groups: Vec<Vec<Input>>,
+    pub lookups: Vec<Lookup>,
     pub queries: Vec<Query>,
 }
 
@@ -44,7 +47,7 @@ impl Case {
         let columns = self.groups[0].iter();
         Arc::new(Pipeline {
             columns: columns.map(|c| c.array.data_type().clone()).collect(),
-            lookups: vec![],
+            lookups: self.lookups.clone(),
             filter: query.filter.clone(),
             output: query.output.clone(),
         })
@@ -71,6 +74,7 @@ fn all() -> Vec<Case> {
     cases.push(comparisons());
     cases.push(dates());
     cases.push(decimals());
+    cases.extend(stars());
     cases
 }
 

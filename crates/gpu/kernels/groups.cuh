@@ -1,0 +1,76 @@
+// Accumulators of groups: words in a table, zero at first, `groups` words apart. A block that has a table of
+// its own in shared memory adds it up there, and to the one in global memory in the end.
+
+// ---- in global memory ----
+
+DEVICE void add(u64* to, u64 value) { atomicAdd(to, value); }
+
+// A sum of 128 bits, whose high word is `distance` words behind the low one.
+DEVICE void add(u64* to, u64 distance, u128 value) {
+    const u64 low = (u64)value, before = atomicAdd(to, low);
+    const u64 high = (u64)(value >> 64) + (before + low < low);
+    if (high) atomicAdd(to + distance, high);
+}
+
+DEVICE void add(u64* to, double value) { atomicAdd((double*)to, value); }
+
+// The smallest and the largest are kept so that zero is none: in the order of unsigned numbers, the
+// smallest turned round.
+DEVICE u64 ordered(i64 value) { return (u64)value ^ 1ull << 63; }
+DEVICE void raise(u64* to, u64 value) { atomicMax(to, value); }
+
+// ---- in shared memory: atomics of 32 bits, which carry ----
+
+// Adds to one of the words of a sum. Gives what is carried.
+DEVICE u32 add_word(u32* to, u32 value, u32 carry) {
+    const u32 sum = value + carry;
+    if (sum == 0) return carry;  // nothing, or a whole 2^32
+    const u32 before = atomicAdd(to, sum);
+    return before + sum < sum;
+}
+
+DEVICE void add_shared(u64* to, u64 value) {
+    u32* words = (u32*)to;
+    const u32 carry = add_word(words, (u32)value, 0);
+    add_word(words + 1, (u32)(value >> 32), carry);
+}
+
+DEVICE void add_shared(u64* to, u64 distance, u128 value) {
+    u32* words = (u32*)to;
+    u32 carry = add_word(words, (u32)value, 0);
+    carry = add_word(words + 1, (u32)(value >> 32), carry);
+    words = (u32*)(to + distance);
+    carry = add_word(words, (u32)(value >> 64), carry);
+    add_word(words + 1, (u32)(value >> 96), carry);
+}
+
+// A count, of less than 2^32.
+DEVICE void count_shared(u64* to) { atomicAdd((u32*)to, 1u); }
+
+// ---- groups found by hashing ----
+
+DEVICE u64 hash_of(u64 x) {
+    x ^= x >> 32;
+    x *= 0xd6e8feb86659fd93ull;
+    x ^= x >> 32;
+    x *= 0xd6e8feb86659fd93ull;
+    return x ^ x >> 32;
+}
+
+// Where a group's accumulators are: in the entry, of `mask` + 1, that holds its number and one. If it is
+// not found near where it belongs, there are too many groups: `full` says so, and the result is of no use.
+DEVICE u64 entry_of(u64* entries, u64 mask, u64 group, u64* full) {
+    const u64 named = group + 1;
+    u64 at = hash_of(group) & mask;
+    for (u32 tries = 0; tries < 128; tries++) {
+        u64 found = *(volatile u64*)(entries + at);
+        if (found == 0) {
+            found = atomicCAS(entries + at, 0ull, named);
+            if (found == 0) return at;
+        }
+        if (found == named) return at;
+        at = at + 1 & mask;
+    }
+    *(volatile u64*)full = 1;
+    return ~0ull;
+}

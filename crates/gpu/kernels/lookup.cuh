@@ -1,0 +1,133 @@
+// Tables that are looked up by the values of a column: by their distance from the first key, or by the
+// codes of a dictionary.
+
+// As the entries of one row group find their way in it.
+struct Table {
+    const u32* bits;    // one for each place: whether its key is there
+    const u8* codes;    // one for each place, if they differ
+    i64 origin;         // a value's place is its entry (or the value, if it is plain) and this
+    u32 places;
+};
+
+// `words` are of the row group; `bits`, if not null, is a copy in shared memory.
+template <class S> DEVICE Table table_of(const Chunk& c, const u64* words) {
+    Table t;
+    t.bits = (const u32*)words[0];
+    t.codes = (const u8*)words[1];
+    t.places = (u32)words[3];
+    const u8 form = form_of<S>(c);
+    t.origin = form == FORM_DICT ? 0 : -(i64)words[2];
+    if (S::FORMS >> FORM_INTEGER & 1 && form == FORM_INTEGER) t.origin += (i64)c.reference();
+    return t;
+}
+
+// Where it is, or ALL if nowhere.
+DEVICE u32 place_in(const Table& t, i64 x) {
+    const u64 place = (u64)(x + t.origin);
+    return place < t.places ? (u32)place : ALL;
+}
+
+// The places of rows 8 * eighth to 8 * eighth + 7 of this lane; arbitrary where null or beyond the end.
+template <class S>
+DEVICE void places_8(const Cursor& c, u32 eighth, const void* tile, const Table& t, u32 out[8]) {
+    const u8 form = form_of<S>(c);
+    if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
+        typename S::Value value[8];
+        values_8<S>(c, eighth, tile, value);
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] = place_in(t, (i64)value[k]);
+        return;
+    }
+    typename S::Entry entry[8];
+    entries_8<S>(c, eighth, tile, entry);
+#pragma unroll
+    for (u32 k = 0; k < 8; k++) out[k] = place_in(t, (i64)entry[k]);
+}
+
+// The place of row r of a lane, of columns without patches, exceptions, `delta` and `rle`.
+template <class S> DEVICE u32 place_at(const Cursor& c, u32 r, u32 lane, const Table& t) {
+    const u8 form = form_of<S>(c);
+    if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
+        return place_in(t, (i64)value_at<S>(c, r, lane));
+    }
+    return place_in(t, (i64)entry_at<S>(c, r, lane));
+}
+
+DEVICE bool is_there(const Table& t, u32 place) {
+    return place != ALL && __ldg(t.bits + place / 32) >> place % 32 & 1;
+}
+
+// The code at a place; ALL if there is none.
+template <class T> DEVICE u32 code_at(const Table& t, u32 place) {
+    if (place == ALL) return ALL;
+    const T code = __ldg((const T*)t.codes + place);
+    return code == (T)~(T)0 ? ALL : code;
+}
+
+// Bits that lie in shared memory cannot be loaded the same way.
+template <bool SHARED> DEVICE u32 word_of_bits(const u32* bits, u32 word) {
+    if constexpr (SHARED) return bits[word];
+    else return __ldg(bits + word);
+}
+
+template <bool SHARED, bool EVERY> struct Found32 {
+    const u32* words;
+    u32 rows, start, places;
+    const u32* bits;
+    u32& mask;
+    template <u32 WIDTH> DEVICE void run() {
+        unpack_32<WIDTH>(words, [&](u32 r, u32 x) {
+            // the bit behind the last place is not set
+            const u32 place = min(start + x, places);
+            u32 word = 0;
+            if (EVERY || rows >> r & 1) word = word_of_bits<SHARED>(bits, place / 32);
+            mask = __funnelshift_r(mask, __funnelshift_r(word, 0, place), 1);
+        });
+    }
+};
+
+// Which of these rows have a key that is there; arbitrary where null. `copy` is one in shared memory of the
+// table's bits. With EVERY, all
+// rows are looked up: it takes no longer than looking which.
+template <class S, bool SHARED, bool EVERY>
+DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* tile) {
+    typedef typename S::Entry E;
+    const u32* bits = SHARED ? copy : t.bits;
+    const u8 form = form_of<S>(c);
+    u32 mask = 0;
+    if (form != FORM_PLAIN && sequence_of<S>(c) == SEQUENCE_PACKED && c.width < 32) {
+        const i64 start = t.origin + (i64)c.base<E>();
+        // within these bounds, no sum of a residual and the start is taken for another
+        if (start < (i64)t.places && start > -(1ll << 31)) {
+            if (c.width == 0) {
+                const bool in = start >= 0 && word_of_bits<SHARED>(bits, (u32)start / 32) >> (u32)start % 32 & 1;
+                mask = in ? rows : 0;
+            } else {
+                with_width<S::LOW & 0xffffffffull>(
+                    c.width, Found32<SHARED, EVERY>{c.words(), rows, (u32)start, t.places, bits, mask});
+            }
+            if (S::FLAGS & PATCHED && c.flags & PATCHED) {
+                each_patch(c, [&](u32 r, u64 x) {
+                    const u64 place = (u64)start + x;
+                    const bool in = place < t.places
+                        && word_of_bits<SHARED>(bits, (u32)place / 32) >> (u32)place % 32 & 1;
+                    mask = (mask & ~(1u << r)) | (u32)in << r;
+                });
+            }
+            return mask;
+        }
+    }
+    prepare<S>(c, tile);
+    for (u32 eighth = 0; eighth < 4; eighth++) {
+        if (!__any_sync(ALL, rows >> eighth * 8 & 255)) continue;
+        u32 place[8];
+        places_8<S>(c, eighth, tile, t, place);
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) {
+            const u32 in = place[k] == ALL ? 0
+                : word_of_bits<SHARED>(bits, place[k] / 32) >> place[k] % 32 & 1;
+            mask |= in << (eighth * 8 + k);
+        }
+    }
+    return mask & rows;
+}

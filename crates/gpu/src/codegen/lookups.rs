@@ -1,0 +1,301 @@
+//! Lookups: which rows have a key that is there, and the codes of those that are selected.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+
+use super::bounds::Bounds;
+use super::columns::push;
+use super::expressions::Value;
+use super::{Argument, EntryTest, FIXED_ARGUMENTS, GROUP_WORDS, Generator, TABLE_WORDS, Task};
+use crate::error::{Error, Result};
+use crate::ir::{Filter, GroupKey, Output, Pipeline, Type};
+use crate::shape::Form;
+
+/// What is known beforehand of the data that lookups and groups meet. It decides which kernel is
+/// generated, not what comes out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// Of each code test, whether its answers are ranges of codes in every row group. As long as that
+    /// is not known they may be.
+    pub ranges: Vec<bool>,
+    /// Of each lookup, the share of keys that are there.
+    pub shares: Vec<f64>,
+    /// Of each lookup, bytes of the bits of its places.
+    pub bits: Vec<usize>,
+    /// Of each key that is an entry of a dictionary, how many there are.
+    pub entries: Vec<u32>,
+    /// Rows of a launch, at most.
+    pub rows: u64,
+    /// Bytes that a table of groups may take.
+    pub table_bytes: u64,
+}
+
+/// A table that a kernel looks up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableUse {
+    /// The column whose values, or codes in a dictionary, are looked up.
+    pub column: usize,
+    pub source: TableSource,
+}
+
+/// What a table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TableSource {
+    /// The codes of a lookup.
+    Lookup(usize),
+    /// For the codes of a dictionary, the numbers that its entries have among those of all
+    /// dictionaries. Counted without those of lookups.
+    Entries(usize),
+}
+
+/// The tables of a pipeline: those of lookups first.
+pub(super) fn tables_of(pipeline: &Pipeline, task: Task) -> Vec<TableUse> {
+    let lookups = pipeline.lookups.iter().enumerate();
+    let mut tables: Vec<TableUse> = lookups
+        .map(|(index, lookup)| TableUse {
+            column: lookup.column,
+            source: TableSource::Lookup(index),
+        })
+        .collect();
+    if let (Output::Groups(keys, _), Task::Groups) = (&pipeline.output, task) {
+        let columns = keys.iter().filter_map(|key| match key {
+            GroupKey::Entry(column) => Some(*column),
+            _ => None,
+        });
+        tables.extend(columns.enumerate().map(|(index, column)| TableUse {
+            column,
+            source: TableSource::Entries(index),
+        }));
+    }
+    tables
+}
+
+/// Bytes of a code below `count`, with one more for what is missing; 0 if there is but one.
+pub(crate) fn code_bytes(count: u32) -> usize {
+    match count {
+        0 | 1 => 0,
+        2..=0xff => 1,
+        0x100..=0xffff => 2,
+        _ => 4,
+    }
+}
+
+/// Share of the rows that pass from which on a key is not looked up beforehand, if its code is wanted.
+const DEFERRED_SHARE: f64 = 0.5;
+/// What it takes to look rows up in the caches, beside shared memory.
+const GATHERED_COST: f64 = 6.0;
+/// Bytes of bits up to which each block has a copy in shared memory; and those of all lookups.
+const SHARED_BITS: usize = 32 << 10;
+
+impl Generator<'_> {
+    /// The word of a row group where code tests begin.
+    pub fn first_test(&self) -> usize {
+        GROUP_WORDS + self.shapes.len() + TABLE_WORDS * self.tables.len()
+    }
+
+    /// Code for a table. It is made where it is used: kept for all vectors it takes registers that are
+    /// wanted more by what is loaded.
+    pub fn table(&mut self, table: usize) -> String {
+        let column = self.tables[table].column;
+        self.chunk(column);
+        let slot = GROUP_WORDS + self.shapes.len() + TABLE_WORDS * table;
+        format!("table_of<C{column}>(h{column}, group + {slot})")
+    }
+
+    /// Code for the code that the row has in a table, ALL if none: `q` and the table.
+    pub fn code(&mut self, table: usize) {
+        let TableUse { column, source } = self.tables[table];
+        let count = match source {
+            TableSource::Lookup(lookup) => self.pipeline.lookups[lookup].codes.count(),
+            TableSource::Entries(entries) => self.facts.entries.get(entries).copied().unwrap_or(2),
+        };
+        let code = match code_bytes(count) {
+            0 => format!("is_there(b{table}, y{table}[k]) ? 0u : ALL"),
+            1 => format!("code_at<u8>(b{table}, y{table}[k])"),
+            2 => format!("code_at<u16>(b{table}, y{table}[k])"),
+            _ => format!("code_at<u32>(b{table}, y{table}[k])"),
+        };
+        let is_valid = match self.shapes[column].nullable() {
+            true => format!("in && (n{column} >> k & 1)"),
+            false => "in".into(),
+        };
+        self.line(
+            4,
+            format!("const u32 q{table} = {is_valid} ? {code} : ALL;"),
+        );
+    }
+
+    /// Conjuncts in the order in which they are tested: lookups last, those first that leave the fewest
+    /// rows. Some are put off until rows are accumulated.
+    pub fn in_order<'b>(&mut self, conjuncts: &'b [Filter]) -> Vec<&'b Filter> {
+        let (lookups, mut ordered): (Vec<&Filter>, Vec<&Filter>) = conjuncts
+            .iter()
+            .partition(|conjunct| matches!(conjunct, Filter::Found(_) | Filter::Missing(_)));
+        let facts = self.facts;
+        let cost = |lookup: usize| {
+            let bytes = facts.bits.get(lookup).copied().unwrap_or(0);
+            if bytes <= SHARED_BITS {
+                1.0
+            } else {
+                GATHERED_COST
+            }
+        };
+        let share = |lookup: usize| facts.shares.get(lookup).copied().unwrap_or(0.5);
+        let mut lookups: Vec<(f64, &Filter)> = lookups
+            .into_iter()
+            .filter_map(|conjunct| match conjunct {
+                Filter::Found(lookup) => {
+                    if share(*lookup) > DEFERRED_SHARE && self.is_code_wanted(*lookup) {
+                        push(*lookup, &mut self.deferred);
+                        return None;
+                    }
+                    Some(((1.0 - share(*lookup)) / cost(*lookup), conjunct))
+                }
+                Filter::Missing(lookup) => Some((share(*lookup) / cost(*lookup), conjunct)),
+                _ => None,
+            })
+            .collect();
+        // those first that drop most rows for what they cost
+        lookups.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        ordered.extend(lookups.into_iter().map(|(_, conjunct)| conjunct));
+        ordered
+    }
+
+    /// Share of the rows that lookups leave, as far as is known.
+    pub fn expected_share(&self) -> f64 {
+        let share = |filter: &Filter| match filter {
+            Filter::Found(lookup) => self.facts.shares.get(*lookup).copied().unwrap_or(1.0),
+            Filter::Missing(lookup) => 1.0 - self.facts.shares.get(*lookup).copied().unwrap_or(0.0),
+            _ => 1.0,
+        };
+        match &self.pipeline.filter {
+            Filter::And(parts) => parts.iter().map(share).product(),
+            other => share(other),
+        }
+    }
+
+    /// Whether rows are grouped by the code.
+    fn is_code_wanted(&self, lookup: usize) -> bool {
+        let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, self.task) else {
+            return false;
+        };
+        let wanted = |key: &GroupKey| matches!(key, GroupKey::Code(other) if *other == lookup);
+        self.pipeline.lookups[lookup].codes.count() > 1 && keys.iter().any(wanted)
+    }
+
+    /// Code for the mask of the rows, of those selected, whose key is there.
+    pub fn found(&mut self, lookup: usize) -> Result<String> {
+        let of = self.pipeline.lookups.get(lookup);
+        let of = of.ok_or_else(|| Error::Unsupported(format!("there is no lookup {lookup}")))?;
+        let column = of.column;
+        if self.shapes[column].forms == 1 << Form::Dict as u8 {
+            let test = EntryTest::Found(Arc::clone(&of.codes));
+            return self.codes(column, test, None, false);
+        }
+        self.open(column, 2);
+        let table = self.table(lookup);
+        let tile = self.tile(column);
+        let bytes = self.facts.bits.get(lookup).copied().unwrap_or(usize::MAX);
+        let room = SHARED_BITS.saturating_sub(self.shared_bits);
+        let fits =
+            self.task == Task::Groups && !self.shapes[column].has(Form::Dict) && bytes <= room;
+        let bits = match fits {
+            false => "(const u32*)0".into(),
+            true => {
+                self.shared_bits += bytes;
+                self.bits_in_shared(lookup, bytes)
+            }
+        };
+        let every = !std::mem::replace(&mut self.is_filtered, true);
+        let mask = format!(
+            "found_in<C{column}, {fits}, {every}>(c{column}, m, {table}, {bits}, {tile})"
+        );
+        Ok(self.of_valid(column, mask, false))
+    }
+
+    /// Has each block copy the bits of a lookup.
+    fn bits_in_shared(&mut self, lookup: usize, bytes: usize) -> String {
+        let name = format!("f{lookup}");
+        let at = self.argument(Argument::Word(self.block_shared.into()));
+        let words = self.argument(Argument::Word(bytes as u64 / 4));
+        let from = self.argument(Argument::Bits { lookup });
+        self.block_shared += (bytes as u32).next_multiple_of(16);
+        let _ = writeln!(
+            self.start,
+            "    u32* const {name} = (u32*)(shared + a.word[{at}]);\n    \
+             for (u32 i = threadIdx.x; i < a.word[{words}]; i += blockDim.x) \
+             {name}[i] = __ldg((const u32*)a.word[{from}] + i);"
+        );
+        name
+    }
+
+    /// What the key that a row has stands for.
+    pub fn looked(&mut self, lookup: usize, values: &ArrayRef) -> Result<Value> {
+        let of = self.pipeline.lookups.get(lookup);
+        let of = of.ok_or_else(|| Error::Unsupported(format!("there is no lookup {lookup}")))?;
+        if values.len() != of.codes.count() as usize {
+            let reason = format!("{} values for {} codes", values.len(), of.codes.count());
+            return Err(Error::Unsupported(reason));
+        }
+        let data_type = values.data_type();
+        let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
+        let of = Type::of(data_type).ok_or_else(unsupported)?;
+        let stored = match of {
+            Type::Bool | Type::U8 => "u8",
+            Type::I8 => "i8",
+            Type::I16 => "i16",
+            Type::U16 => "u16",
+            Type::I32 => "i32",
+            Type::U32 => "u32",
+            Type::I64 => "i64",
+            Type::U64 => "u64",
+            Type::I128 => "i128",
+            Type::F32 => "float",
+            Type::F64 => "double",
+        };
+        let at = self.argument(Argument::Values(Arc::clone(values)));
+        let from = format!("a.word[{at}]");
+        let there = format!("(q{lookup} != ALL)");
+        let valid = match values.null_count() {
+            0 => there.clone(),
+            _ => {
+                let at = self.argument(Argument::Validity(Arc::clone(values)));
+                format!("({there} && ((const u8*)a.word[{at}])[q{lookup}])")
+            }
+        };
+        let bounds = match of {
+            Type::Bool => Bounds(0, 1),
+            Type::F32 | Type::F64 => Bounds(0, 0),
+            of => bounds_of(values).unwrap_or(Bounds::of(of)),
+        };
+        let name = match of {
+            Type::F32 => "float",
+            Type::F64 => "double",
+            Type::Bool => "bool",
+            _ => bounds.name(),
+        };
+        let code = format!("({there} ? ({name})((const {stored}*){from})[q{lookup}] : ({name})0)");
+        Ok(self.named(Value {
+            code,
+            valid: Some(valid),
+            of,
+            bounds,
+        }))
+    }
+
+    /// The first argument: bytes of the block's shared memory.
+    pub fn block_argument(&mut self) {
+        debug_assert!(self.arguments.is_empty());
+        let at = self.argument(Argument::Word(0));
+        debug_assert_eq!(at, FIXED_ARGUMENTS);
+    }
+}
+
+/// The bounds of integers, rounded out.
+fn bounds_of(values: &ArrayRef) -> Option<Bounds> {
+    let wide = crate::codes::integers(values).ok()??;
+    let (low, high) = (wide.iter().min()?, wide.iter().max()?);
+    Some(Bounds::rounded((*low).into(), (*high).into()))
+}

@@ -1,0 +1,216 @@
+//! Tables that kernels look up: on the device, or made for the dictionaries at hand and sent along.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, new_empty_array};
+use arrow::compute::interleave;
+
+use super::launch::Parameters;
+use crate::codegen::{TableSource, TableUse};
+use crate::codes::{CodeTable, Codes, DeviceTable, for_bytes};
+use crate::engine::{Engine, Group};
+use crate::error::{Error, Result};
+use crate::ir::Pipeline;
+use crate::shape::Form;
+
+/// A table as each row group has it.
+pub(super) struct Tables {
+    /// One for each dictionary, and one for what is in none.
+    unique: Vec<Table>,
+    /// Which of them is a row group's.
+    of_group: Vec<usize>,
+}
+
+enum Table {
+    Device(DeviceTable),
+    /// For the codes of a dictionary.
+    Sent {
+        bits: Vec<u32>,
+        codes: CodeTable,
+        places: usize,
+    },
+}
+
+/// Where the parts of a table that is sent along are.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TablePlace {
+    bits: u64,
+    codes: u64,
+}
+
+/// The entries of all dictionaries of a column, each once.
+#[derive(Default)]
+pub(super) struct Entries {
+    dictionaries: Vec<ArrayRef>,
+    /// Where each is: dictionary and entry.
+    places: Vec<(usize, usize)>,
+    /// The number of each entry of a dictionary.
+    numbers: Vec<Vec<Option<u32>>>,
+    /// The dictionary of each row group.
+    of_group: Vec<usize>,
+}
+
+impl Entries {
+    /// Those of a column of these groups.
+    pub fn of(column: usize, groups: &[&Group]) -> Result<Self> {
+        let mut known: HashMap<Box<[u8]>, u32> = HashMap::new();
+        let mut dictionaries = HashMap::new();
+        let mut all = Self::default();
+        for group in groups {
+            let entries = group.columns[column].entries();
+            let entries = entries.ok_or_else(|| {
+                Error::Unsupported("grouping by a column that is not in dictionaries".into())
+            })?;
+            let next = dictionaries.len();
+            let index = *dictionaries
+                .entry(Arc::as_ptr(entries).addr())
+                .or_insert(next);
+            if index == next {
+                let mut numbers = vec![None; entries.len()];
+                for_bytes(entries, |row, bytes| {
+                    numbers[row] = Some(match known.get(bytes) {
+                        Some(number) => *number,
+                        None => {
+                            let number = known.len() as u32;
+                            known.insert(bytes.into(), number);
+                            all.places.push((index, row));
+                            number
+                        }
+                    });
+                    Ok(())
+                })?;
+                all.dictionaries.push(Arc::clone(entries));
+                all.numbers.push(numbers);
+            }
+            all.of_group.push(index);
+        }
+        Ok(all)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// Some of them, by number.
+    pub fn take(&self, numbers: &[Option<u32>]) -> Result<ArrayRef> {
+        let Some(first) = self.dictionaries.first() else {
+            return Err(Error::Unsupported("keys of no dictionary".into()));
+        };
+        let data_type = first.data_type();
+        if numbers.is_empty() {
+            return Ok(new_empty_array(data_type));
+        }
+        let null = arrow::array::new_null_array(data_type, 1);
+        let mut arrays: Vec<&dyn Array> = self.dictionaries.iter().map(AsRef::as_ref).collect();
+        arrays.push(null.as_ref());
+        let nowhere = (arrays.len() - 1, 0);
+        let place = |number: &Option<u32>| {
+            let place = number.and_then(|number| self.places.get(number as usize));
+            place.copied().unwrap_or(nowhere)
+        };
+        let places: Vec<(usize, usize)> = numbers.iter().map(place).collect();
+        Ok(interleave(&arrays, &places).map_err(vectile_encodings::Error::from)?)
+    }
+}
+
+impl Tables {
+    /// The table of one use.
+    pub fn of(
+        of: &TableUse,
+        pipeline: &Pipeline,
+        entries: &[Entries],
+        groups: &[&Group],
+        engine: &Engine,
+    ) -> Result<Self> {
+        match of.source {
+            TableSource::Lookup(lookup) => {
+                Self::of_lookup(of.column, &pipeline.lookups[lookup].codes, groups, engine)
+            }
+            TableSource::Entries(index) => {
+                let entries = &entries[index];
+                let tables = entries.numbers.iter();
+                let tables = tables.map(|numbers| Table::of_places(numbers, entries.count()));
+                Ok(Self {
+                    unique: tables.collect::<Result<_>>()?,
+                    of_group: entries.of_group.clone(),
+                })
+            }
+        }
+    }
+
+    fn of_lookup(column: usize, codes: &Codes, groups: &[&Group], engine: &Engine) -> Result<Self> {
+        let mut known = HashMap::new();
+        let mut unique = vec![];
+        let mut of_group = Vec::with_capacity(groups.len());
+        for group in groups {
+            let column = &group.columns[column];
+            let is_dictionary = column.shape().form == Form::Dict;
+            let entries = column.entries().filter(|_| is_dictionary);
+            let key = entries.map(|entries| Arc::as_ptr(entries).addr());
+            let index = match known.get(&key) {
+                Some(index) => *index,
+                None => {
+                    unique.push(match entries {
+                        Some(entries) => Table::of_places(&codes.of(entries)?, codes.count())?,
+                        None => Table::Device(codes.on_device(engine)?),
+                    });
+                    known.insert(key, unique.len() - 1);
+                    unique.len() - 1
+                }
+            };
+            of_group.push(index);
+        }
+        Ok(Self { unique, of_group })
+    }
+
+    /// Adds the tables that some groups need, each once. Gives the place of each.
+    pub fn place(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<TablePlace> {
+        let mut places = vec![None; self.unique.len()];
+        for &index in &self.of_group[part] {
+            let (Table::Sent { bits, codes, .. }, None) = (&self.unique[index], places[index])
+            else {
+                continue;
+            };
+            let bits_at = parameters.place();
+            bits.iter()
+                .for_each(|word| parameters.bytes.extend(word.to_le_bytes()));
+            let codes_at = parameters.place();
+            let end = parameters.bytes.len() + codes.bytes();
+            parameters.bytes.resize(end, 0);
+            codes.write(&mut parameters.bytes[codes_at as usize..]);
+            places[index] = Some(TablePlace {
+                bits: bits_at,
+                codes: codes_at,
+            });
+        }
+        places.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    /// The words of a group, with tables at `places` counted from `start`.
+    pub fn words(&self, group: usize, places: &[TablePlace], start: u64) -> [u64; 4] {
+        let index = self.of_group[group];
+        match &self.unique[index] {
+            Table::Device(table) => [table.bits, table.codes, table.first as u64, table.places],
+            Table::Sent { places: count, .. } => {
+                let TablePlace { bits, codes } = places[index];
+                [start + bits, start + codes, 0, *count as u64]
+            }
+        }
+    }
+}
+
+impl Table {
+    fn of_places(places: &[Option<u32>], count: u32) -> Result<Self> {
+        let mut bits = vec![0u32; places.len().div_ceil(32) + 1];
+        let found = places.iter().enumerate().filter(|(_, code)| code.is_some());
+        found.for_each(|(place, _)| bits[place / 32] |= 1 << (place % 32));
+        Ok(Self::Sent {
+            bits,
+            codes: CodeTable::of_places(places, count)?,
+            places: places.len(),
+        })
+    }
+}

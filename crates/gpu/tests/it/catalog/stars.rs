@@ -1,0 +1,296 @@
+//! Lookups and groups.
+
+use arrow::array::{Float32Array, Int32Array, Int64Array};
+use vectile_gpu::Codes;
+use vectile_gpu::ir::{GroupKey, Lookup};
+
+use super::*;
+
+/// How the keys of a case are stored, row group by row group.
+#[derive(Clone, Copy)]
+struct Keys {
+    name: &'static str,
+    pins: [Encoding; 3],
+    nulls: [Nulls; 3],
+    shape: fn(u64, &mut Random) -> i128,
+    data_type: fn() -> DataType,
+}
+
+const NO_NULLS: [Nulls; 3] = [Nulls::None; 3];
+const SOME_NULLS: [Nulls; 3] = [Nulls::Some, Nulls::None, Nulls::Vectors];
+
+/// Keys from 40 to 939, some of which are far off.
+fn anywhere(_: u64, random: &mut Random) -> i128 {
+    40 + i128::from(random.below(900))
+}
+
+/// Few enough for a dictionary.
+fn distinct(_: u64, random: &mut Random) -> i128 {
+    40 + 6 * i128::from(random.below(150))
+}
+
+fn far_off(row: u64, random: &mut Random) -> i128 {
+    match row % 97 {
+        5 => 1 << 40,
+        6 => -(1 << 31) - 7,
+        _ => anywhere(row, random),
+    }
+}
+
+fn outliers(row: u64, random: &mut Random) -> i128 {
+    match row % 61 {
+        7 => 800 + i128::from(random.below(200_000)),
+        _ => 500 + i128::from(random.below(30)),
+    }
+}
+
+fn in_runs(row: u64, _: &mut Random) -> i128 {
+    40 + i128::from(row / 7 * 31 % 900)
+}
+
+fn rising(row: u64, _: &mut Random) -> i128 {
+    i128::from(row / 3) + 20
+}
+
+/// Keys stored in every way.
+pub fn stars() -> Vec<Case> {
+    use DataType::{Int16, Int32, Int64, UInt32};
+    use Encoding::{Delta, Dict, Ffor, Plain, Rle};
+    let all = |name, pin, nulls, shape, data_type| Keys {
+        name,
+        pins: [pin; 3],
+        nulls,
+        shape,
+        data_type,
+    };
+    let mixed = Keys {
+        name: "mixed",
+        pins: [Ffor, Dict, Plain],
+        nulls: SOME_NULLS,
+        shape: distinct,
+        data_type: || Int32,
+    };
+    [
+        all("ffor", Ffor, NO_NULLS, anywhere, || Int32),
+        all("ffor nulls", Ffor, SOME_NULLS, anywhere, || Int16),
+        all("ffor wide", Ffor, NO_NULLS, far_off, || Int64),
+        all("ffor patches", Ffor, NO_NULLS, outliers, || Int32),
+        all("dict", Dict, SOME_NULLS, distinct, || DataType::Date32),
+        all("dict unsigned", Dict, NO_NULLS, in_runs, || UInt32),
+        all("plain", Plain, SOME_NULLS, anywhere, || Int16),
+        all("delta", Delta, NO_NULLS, rising, || Int32),
+        all("rle", Rle, SOME_NULLS, in_runs, || Int32),
+        mixed,
+    ]
+    .into_iter()
+    .map(star)
+    .collect()
+}
+
+/// A column of keys, a number with nulls, text, a double, another key of bytes.
+fn star(keys: Keys) -> Case {
+    let lens = [3000, 1024, 2100];
+    let groups: Vec<Vec<Input>> = (0..3)
+        .map(|group| {
+            let (len, random) = (lens[group], &mut Random::new(31 + group as u64));
+            let values: Vec<i128> = (0..len as u64)
+                .map(|row| (keys.shape)(row, random))
+                .collect();
+            let key = array_of(&(keys.data_type)(), &values);
+            let numbers = |limit: u64, random: &mut Random| -> Vec<i128> {
+                let number = |_| i128::from(random.below(limit)) - 100;
+                (0..len).map(number).collect()
+            };
+            let number = array_of(&DataType::Int64, &numbers(1 << 20, random));
+            let small = array_of(&DataType::Int8, &numbers(3, random));
+            let doubles = numbers(5000, random).into_iter();
+            let doubles: Vec<f64> = doubles.map(|number| number as f64 / 100.0).collect();
+            let input = |array, pin| Input {
+                array,
+                pin: Some(pin),
+            };
+            vec![
+                input(
+                    with_nulls(&key, keys.nulls[group], random),
+                    keys.pins[group],
+                ),
+                input(with_nulls(&number, Nulls::Some, random), Encoding::Ffor),
+                input(
+                    strings(9, keys.nulls[group], len, group as u64),
+                    Encoding::Dict,
+                ),
+                input(
+                    Arc::new(arrow::array::Float64Array::from(doubles)),
+                    Encoding::Alp,
+                ),
+                input(small, Encoding::Ffor),
+            ]
+        })
+        .collect();
+    Case {
+        name: format!("stars {}", keys.name),
+        lookups: lookups(&groups),
+        queries: queries(&(keys.data_type)()),
+        groups,
+    }
+}
+
+fn codes(
+    data_type: &DataType,
+    keys: &[i128],
+    code: impl Fn(i128) -> u32,
+    count: u32,
+) -> Arc<Codes> {
+    let codes: Vec<u32> = keys.iter().map(|key| code(*key)).collect();
+    Arc::new(Codes::new(&array_of(data_type, keys), &codes, count).unwrap())
+}
+
+/// Of the keys: some in one of 5 codes, most in one of 300, some in one of 70,000, some that are just
+/// there, none at all; of the text, some.
+fn lookups(groups: &[Vec<Input>]) -> Vec<Lookup> {
+    let data_type = groups[0][0].array.data_type();
+    let few: Vec<i128> = (0..900).filter(|key| key % 5 == 2).collect();
+    let most: Vec<i128> = (0..1200).filter(|key| key % 11 != 3).collect();
+    let there = Codes::of_keys(&array_of(data_type, &few)).unwrap();
+    let none = Codes::new(&array_of(data_type, &[]), &[], 4).unwrap();
+    let texts = groups[0][2].array.slice(0, 40);
+    let texts = arrow::compute::cast(&texts, &DataType::Utf8).unwrap();
+    let mut distinct: Vec<&str> = texts.as_string::<i32>().iter().flatten().collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let distinct = &distinct[..distinct.len() / 2 + 1];
+    let texts: ArrayRef = Arc::new(arrow::array::StringArray::from(distinct.to_vec()));
+    let numbers: Vec<u32> = (0..distinct.len() as u32).collect();
+    let texts = Codes::new(&texts, &numbers, distinct.len() as u32).unwrap();
+    let lookup = |column, codes| Lookup { column, codes };
+    vec![
+        lookup(0, codes(data_type, &few, |key| key as u32 % 5, 5)),
+        lookup(0, codes(data_type, &most, |key| key as u32 % 300, 300)),
+        lookup(
+            0,
+            codes(data_type, &few, |key| key as u32 * 71 % 70_000, 70_000),
+        ),
+        lookup(0, Arc::new(there)),
+        lookup(0, Arc::new(none)),
+        lookup(2, Arc::new(texts)),
+    ]
+}
+
+fn queries(key: &DataType) -> Vec<Query> {
+    use Filter::{Found, Missing};
+    use GroupKey::{Code, Entry, Value};
+    let all = || {
+        vec![
+            Aggregate::CountRows,
+            Aggregate::Sum(column(1)),
+            Aggregate::Min(column(1)),
+            Aggregate::Max(column(1)),
+            Aggregate::Count(column(1)),
+            Aggregate::Sum(column(3)),
+            Aggregate::Min(column(3)),
+            Aggregate::Max(column(3)),
+        ]
+    };
+    let sum = || vec![Aggregate::Sum(column(1))];
+    let wide = Expr::Arithmetic(
+        Arithmetic::Multiply,
+        boxed(&cast(&column(1), Type::I128)),
+        Box::new(int(1 << 60, Type::I128)),
+    );
+    let square = Aggregate::Sum(compute(
+        Arithmetic::Multiply,
+        &wide,
+        &cast(&column(4), Type::I128),
+    ));
+    let worth: ArrayRef = Arc::new(Int64Array::from(vec![
+        Some(7),
+        None,
+        Some(-1 << 40),
+        Some(0),
+        Some(3),
+    ]));
+    let share: ArrayRef = Arc::new(Float32Array::from_iter_values(
+        (0..300).map(|i| i as f32 / 8.0),
+    ));
+    let flags: ArrayRef = Arc::new(BooleanArray::from_iter((0..300).map(|i| Some(i % 3 == 0))));
+    let limits: ArrayRef = Arc::new(Int32Array::from_iter_values((0..300).map(|i| i * 9000)));
+    let looked = |lookup, values: &ArrayRef| Expr::Looked(lookup, Arc::clone(values));
+    let query = |name, filter, output| Query {
+        name,
+        filter,
+        output,
+    };
+    let fixed = Type::of(key).is_some();
+    assert!(fixed);
+    vec![
+        query(
+            "shared",
+            Filter::And(vec![Found(0), Found(1)]),
+            Output::Groups(vec![Code(0), Entry(2)], all()),
+        ),
+        query(
+            "numbered",
+            Found(1),
+            Output::Groups(vec![Code(1), Value(column(4)), Entry(2)], all()),
+        ),
+        query(
+            "many codes",
+            Filter::And(vec![Found(2), Missing(5)]),
+            Output::Groups(vec![Code(2), Code(5)], vec![square]),
+        ),
+        query(
+            "not there",
+            Filter::Constant(true),
+            Output::Groups(vec![Code(0), Code(4), Code(3)], sum()),
+        ),
+        query(
+            "anti",
+            Filter::And(vec![Missing(3), Found(5)]),
+            Output::Groups(vec![Code(5)], sum()),
+        ),
+        query(
+            "hashed",
+            Filter::Constant(true),
+            Output::Groups(vec![Value(column(0)), Value(column(1))], sum()),
+        ),
+        query(
+            "values",
+            Filter::Constant(true),
+            Output::Groups(vec![Value(column(0))], vec![]),
+        ),
+        query(
+            "looked up",
+            Filter::Expr(Expr::Or(vec![
+                looked(1, &flags),
+                compare(
+                    Comparison::Less,
+                    &cast(&looked(1, &limits), Type::I64),
+                    &column(1),
+                ),
+            ])),
+            Output::Groups(
+                vec![Value(looked(1, &flags)), Value(looked(0, &worth))],
+                vec![
+                    Aggregate::Sum(looked(0, &worth)),
+                    Aggregate::Max(looked(1, &share)),
+                ],
+            ),
+        ),
+        query(
+            "one group",
+            Filter::And(vec![Found(3), Found(5)]),
+            Output::Aggregates(vec![
+                Aggregate::CountRows,
+                Aggregate::Sum(column(1)),
+                Aggregate::Sum(looked(0, &worth)),
+            ]),
+        ),
+        query("none", Found(4), Output::Groups(vec![Code(4)], sum())),
+        query("semi", Found(3), Output::Selection),
+        query(
+            "semi and anti",
+            Filter::Or(vec![Missing(1), Found(5)]),
+            Output::Rows(vec![column(0), looked(1, &limits)]),
+        ),
+    ]
+}

@@ -1,0 +1,61 @@
+//! What the tests of benchmarks share: sessions over files, and answers as text.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::physical_plan::collect;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion_sqllogictest::convert_batches;
+
+use crate::engine::register_vectile;
+use crate::gpu::GpuRun;
+
+/// The rows of an answer, as text.
+pub type Rows = Vec<Vec<String>>;
+
+/// A session with the settings of every session, whatever its files.
+pub fn benchmark_session(gpu: Option<&GpuRun>) -> Result<SessionContext> {
+    let ctx = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(4));
+    register_vectile(&ctx, gpu)?;
+    Ok(ctx)
+}
+
+/// A session with these tables, each over the file of its name.
+pub async fn session_over(
+    folder: &Path,
+    format: &str,
+    tables: &[&str],
+    gpu: Option<&GpuRun>,
+) -> Result<SessionContext> {
+    let ctx = benchmark_session(gpu)?;
+    for table in tables {
+        let file = folder.join(format!("{table}.{format}"));
+        let sql = format!(
+            "CREATE EXTERNAL TABLE {table} STORED AS {format} LOCATION '{}'",
+            file.display()
+        );
+        ctx.sql(&sql).await?;
+    }
+    Ok(ctx)
+}
+
+/// The answer to a query, counted for the GPU if there is one.
+pub async fn answer(
+    ctx: &SessionContext,
+    sql: &str,
+    gpu: Option<&GpuRun>,
+) -> Result<(SchemaRef, Rows)> {
+    let frame = ctx.sql(sql).await?;
+    let schema = Arc::new(frame.schema().as_arrow().clone());
+    let task = Arc::new(frame.task_ctx());
+    let plan = frame.create_physical_plan().await?;
+    let batches = collect(Arc::clone(&plan), task).await?;
+    if let Some(gpu) = gpu {
+        gpu.count(plan.as_ref());
+    }
+    let rows = convert_batches(&schema, batches, false);
+    let rows = rows.map_err(|error| DataFusionError::External(Box::new(error)))?;
+    Ok((schema, rows))
+}
