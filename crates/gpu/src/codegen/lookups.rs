@@ -209,9 +209,8 @@ impl Generator<'_> {
             }
         };
         let every = !std::mem::replace(&mut self.is_filtered, true);
-        let mask = format!(
-            "found_in<C{column}, {fits}, {every}>(c{column}, m, {table}, {bits}, {tile})"
-        );
+        let mask =
+            format!("found_in<C{column}, {fits}, {every}>(c{column}, m, {table}, {bits}, {tile})");
         Ok(self.of_valid(column, mask, false))
     }
 
