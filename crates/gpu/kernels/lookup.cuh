@@ -44,13 +44,14 @@ DEVICE void places_8(const Cursor& c, u32 eighth, const void* tile, const Table&
     for (u32 k = 0; k < 8; k++) out[k] = place_in(t, (i64)entry[k]);
 }
 
-// The place of row r of a lane, of columns without patches, exceptions, `delta` and `rle`.
-template <class S> DEVICE u32 place_at(const Cursor& c, u32 r, u32 lane, const Table& t) {
+// The place of row r of a lane, of columns without patches. All lanes must ask at the same time.
+template <class S>
+DEVICE u32 place_at(const Cursor& c, u32 r, u32 lane, const void* tile, const Table& t) {
     const u8 form = form_of<S>(c);
     if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
-        return place_in(t, (i64)value_at<S>(c, r, lane));
+        return place_in(t, (i64)value_at<S>(c, r, lane, tile));
     }
-    return place_in(t, (i64)entry_at<S>(c, r, lane));
+    return place_in(t, (i64)entry_at<S>(c, r, lane, tile));
 }
 
 DEVICE bool is_there(const Table& t, u32 place) {
@@ -116,6 +117,14 @@ DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* 
             }
             return mask;
         }
+    }
+    if (S::SEQUENCES >> SEQUENCE_RLE & 1 && form != FORM_PLAIN && sequence_of<S>(c) == SEQUENCE_RLE) {
+        const i64 start = t.origin + (i64)c.base<E>();
+        return rows & runs_where<E>(runs_of(c), [=](E x) {
+            const u64 place = (u64)(start + (i64)x);
+            return place < t.places
+                && (word_of_bits<SHARED>(bits, (u32)place / 32) >> (u32)place % 32 & 1) != 0;
+        });
     }
     prepare<S>(c, tile);
     for (u32 eighth = 0; eighth < 4; eighth++) {

@@ -169,12 +169,12 @@ DEVICE Runs runs_of(const Cursor& c) {
     return Runs{(const u32*)block, block + 128, c.width, c.base<u64>()};
 }
 
-// Which of `count` runs have a value in first..=first + span: bit i of lane l is run 32 * l + i. Bits of
-// no run are arbitrary.
-template <class V, class E> DEVICE u32 values_in(const Runs& runs, u32 count, E first, E span) {
+// Which of `count` runs have a value, less the base, that passes: bit i of lane l is run 32 * l + i. Bits of no
+// run are arbitrary.
+template <class V, class T> DEVICE u32 values_where(const Runs& runs, u32 count, T test) {
     // images go on behind the last run
     const V* values = (const V*)runs.values + lane_id();
-    const u32 in = __ballot_sync(ALL, (E)(__ldg(values) - first) <= span);
+    const u32 in = __ballot_sync(ALL, test(__ldg(values)));
     u32 mask = in;
     // four loads at a time
 #pragma unroll 1
@@ -184,33 +184,25 @@ template <class V, class E> DEVICE u32 values_in(const Runs& runs, u32 count, E 
         for (u32 k = 0; k < 4; k++) value[k] = __ldg(values + run + k * 32);
 #pragma unroll
         for (u32 k = 0; k < 4; k++) {
-            const u32 in = __ballot_sync(ALL, (E)(value[k] - first) <= span);
+            const u32 in = __ballot_sync(ALL, test(value[k]));
             if (lane_id() == run / 32 + k) mask = in;
         }
     }
     return mask;
 }
 
-// Which rows are in runs whose entry lies in low..=high.
-template <class E> DEVICE u32 runs_in(const Cursor& c, E low, E high) {
-    const Runs runs = runs_of(c);
-    const E base = c.base<E>();
-    const u32 unused_bits = (sizeof(E) - runs.value_bytes) * 8;
-    const E most = runs.value_bytes == 0 ? 0 : (E)~(E)0 >> unused_bits % (sizeof(E) * 8);
-    const E first = low <= base ? 0 : low - base;
-    if (high < base || first > most) return 0;
-    E last = high - base;
-    last = last < most ? last : most;
-    if (first == 0 && last == most) return ALL;
+// Which rows are in runs whose value, less the base, passes.
+template <class E, class T> DEVICE u32 runs_where(const Runs& runs, T test) {
     const u32 starts = __ldg(runs.starts + lane_id());
     const u32 before = sum_before((u32)__popc(starts));
     const u32 count = __shfl_sync(ALL, before + __popc(starts), 31);
     u32 in;
     switch (runs.value_bytes) {
-        case 1: in = values_in<u8>(runs, count, first, last - first); break;
-        case 2: in = values_in<u16>(runs, count, first, last - first); break;
-        case 4: in = values_in<u32>(runs, count, first, last - first); break;
-        default: in = values_in<E>(runs, count, first, last - first);
+        case 0: return test(0) ? ALL : 0;
+        case 1: in = values_where<u8>(runs, count, test); break;
+        case 2: in = values_where<u16>(runs, count, test); break;
+        case 4: in = values_where<u32>(runs, count, test); break;
+        default: in = values_where<E>(runs, count, test);
     }
     // which runs are not as the one before, and of these the ones that start in this lane's 32 rows
     const u32 previous = __shfl_up_sync(ALL, in, 1);
@@ -234,16 +226,31 @@ template <class E> DEVICE u32 runs_in(const Cursor& c, E low, E high) {
     return transpose(rows);
 }
 
+// Which rows are in runs whose entry lies in low..=high.
+template <class E> DEVICE u32 runs_in(const Cursor& c, E low, E high) {
+    const Runs runs = runs_of(c);
+    const E base = c.base<E>();
+    const u32 unused_bits = (sizeof(E) - runs.value_bytes) * 8;
+    const E most = runs.value_bytes == 0 ? 0 : (E)~(E)0 >> unused_bits % (sizeof(E) * 8);
+    const E first = low <= base ? 0 : low - base;
+    if (high < base || first > most) return 0;
+    E last = high - base;
+    last = last < most ? last : most;
+    if (first == 0 && last == most) return ALL;
+    const E span = last - first;
+    return runs_where<E>(runs, [=](E x) { return (E)(x - first) <= span; });
+}
+
 // Notes where runs start, for run_of.
 DEVICE void find_runs(Cursor& c) {
     c.starts = __ldg(runs_of(c).starts + lane_id());
     c.before = sum_before((u32)__popc(c.starts));
 }
 
-// The run of row r * 32 + lane; all lanes must ask for the same r.
-DEVICE u32 run_of(const Cursor& c, u32 r) {
+// The run of row r of a lane. All lanes must ask at the same time.
+DEVICE u32 run_of(const Cursor& c, u32 r, u32 lane) {
     const u32 starts = __shfl_sync(ALL, c.starts, r), before = __shfl_sync(ALL, c.before, r);
-    return before + __popc(starts & (ALL >> (31 - lane_id()))) - 1;
+    return before + __popc(starts & (ALL >> (31 - lane))) - 1;
 }
 
 // ---- any of them ----
@@ -287,10 +294,21 @@ DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, typename S:
     } else if (S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence == SEQUENCE_RLE) {
         const Runs runs = runs_of(c);
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) out[k] = (E)runs.value(run_of(c, eighth * 8 + k));
+        for (u32 k = 0; k < 8; k++) out[k] = (E)runs.value(run_of(c, eighth * 8 + k, lane_id()));
     } else if (S::SEQUENCES >> SEQUENCE_DELTA & 1) {
         const E* own = (const E*)tile + (eighth * 8 * 33 + lane_id());
 #pragma unroll
         for (u32 k = 0; k < 8; k++) out[k] = own[k * 33];
     }
+}
+
+// The entry of row r of a lane, where there are no patches. All lanes must ask at the same time.
+template <class S> DEVICE typename S::Entry entry_at(const Cursor& c, u32 r, u32 lane, const void* tile) {
+    typedef typename S::Entry E;
+    const u8 sequence = sequence_of<S>(c);
+    if (S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence == SEQUENCE_RLE) {
+        return (E)runs_of(c).value(run_of(c, r, lane));
+    }
+    if (S::SEQUENCES >> SEQUENCE_DELTA & 1 && sequence == SEQUENCE_DELTA) return ((const E*)tile)[r * 33 + lane];
+    return (E)(c.base<E>() + (E)wide_at<S::HIGH>(c.words_of(lane), c.width, r));
 }

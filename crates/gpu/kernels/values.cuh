@@ -196,24 +196,21 @@ DEVICE void copy_values(const Cursor& c, u32 rows, const void* tile, typename S:
     }
 }
 
-// The entry of row r of a lane, of columns without patches, `delta` and `rle`.
-template <class S> DEVICE typename S::Entry entry_at(const Cursor& c, u32 r, u32 lane) {
-    typedef typename S::Entry E;
-    return (E)(c.base<E>() + (E)wide_at<S::HIGH>(c.words_of(lane), c.width, r));
-}
-
-// The value of row r of a lane, of columns without patches, exceptions, `delta` and `rle`. Each lane may ask
-// for what it likes, or not at all.
-template <class S> DEVICE typename S::Value value_at(const Cursor& c, u32 r, u32 lane) {
+// The value of row r of a lane, of columns without patches and exceptions. Each lane may ask for another row,
+// all at the same time.
+template <class S> DEVICE typename S::Value value_at(const Cursor& c, u32 r, u32 lane, const void* tile) {
     typedef typename S::Value V;
     typedef typename S::Stored T;
-    typedef typename S::Entry E;
     const u8 form = form_of<S>(c);
     if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
         return (V)((const T*)c.values())[(u64)c.vector * 1024 + r * 32 + lane];
     }
-    const E entry = entry_at<S>(c, r, lane);
-    if (S::FORMS >> FORM_DICT & 1 && form == FORM_DICT) return (V)((const T*)c.values())[entry];
+    typename S::Entry entry = entry_at<S>(c, r, lane, tile);
+    if (S::FORMS >> FORM_DICT & 1 && form == FORM_DICT) {
+        // codes of `delta` behind the end go on as the differences do
+        if (S::SEQUENCES >> SEQUENCE_DELTA & 1 && entry >= __ldg(&c.header()->entries)) entry = 0;
+        return (V)((const T*)c.values())[entry];
+    }
     if constexpr (Is<V>::FLOAT) {
         if (S::FORMS >> FORM_ALP & 1 && form == FORM_ALP) {
             const double power = POWERS[c.scale % 19], fraction = FRACTIONS[c.scale / 19];
@@ -284,6 +281,13 @@ DEVICE u32 rows_in(Cursor& c, const Range<typename S::Word>& range,
             u32 mask = 0;
             with_width<S::LOW>(c.width, InSet32{c.words(), c.base_low, bits, mask});
             return mask;
+        }
+        if (S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence_of<S>(c) == SEQUENCE_RLE) {
+            const E base = c.base<E>(), entries = __ldg(&c.header()->entries);
+            return runs_where<E>(runs_of(c), [=](E x) {
+                const E code = base + x;
+                return code < entries && (__ldg(bits + code / 32) >> code % 32 & 1) != 0;
+            });
         }
         u32 mask = 0;
         prepare<S>(c, tile);

@@ -110,11 +110,9 @@ impl Shape {
         self.flags & (ALL_NULL | SOME_NULL) != 0
     }
 
-    /// Whether any value can be had without its neighbours, or searching patches for it.
+    /// Whether any value can be had without searching patches for it.
     pub fn is_direct(&self) -> bool {
-        self.sequences == 1 << SequenceKind::Packed as u8
-            && self.flags & (PATCHED | EXCEPTIONS) == 0
-            && !self.has(Form::AlpRd)
+        self.flags & (PATCHED | EXCEPTIONS) == 0 && !self.has(Form::AlpRd)
     }
 
     /// Whether some integer does not fit 64 bits, signed.

@@ -594,7 +594,9 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         }
         for column in columns {
             let (_, value, _) = self.types(*column);
-            let value_at = |k| format!("value_at<C{column}>(c{column}, p{k}.row, p{k}.lane)");
+            let tile = self.tile(*column);
+            let value_at =
+                |k| format!("value_at<C{column}>(c{column}, p{k}.row, p{k}.lane, {tile})");
             self.line(
                 5,
                 format!("const {value} x{column}[] = {{{}}};", each(&value_at)),
@@ -602,8 +604,10 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         }
         for table in tables {
             let column = self.tables[*table].column;
-            let place_at =
-                |k| format!("place_at<C{column}>(c{column}, p{k}.row, p{k}.lane, b{table})");
+            let tile = self.tile(column);
+            let place_at = |k| {
+                format!("place_at<C{column}>(c{column}, p{k}.row, p{k}.lane, {tile}, b{table})")
+            };
             self.line(
                 5,
                 format!("const u32 y{table}[] = {{{}}};", each(&place_at)),
