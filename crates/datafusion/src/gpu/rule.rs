@@ -210,12 +210,16 @@ impl Fusing<'_> {
     ) -> Result<Arc<dyn ExecutionPlan>, Reason> {
         // Apart from the plan for the CPU, which runs if something fails here.
         let plan = reset_plan_states(Arc::clone(plan))?;
+        Ok(self.lenient().rewrite(plan, None)?.data)
+    }
+
+    /// The same, for plans whose scans need not be on the GPU.
+    fn lenient(&self) -> Self {
         let mut options = self.options.clone();
         if options.gpu == GpuMode::Require {
             options.gpu = GpuMode::Auto;
         }
-        let fusing = Fusing { options, ..*self };
-        Ok(fusing.rewrite(plan, None)?.data)
+        Self { options, ..*self }
     }
 
     fn node(
@@ -225,6 +229,9 @@ impl Fusing<'_> {
     ) -> Result<Arc<dyn ExecutionPlan>, Reason> {
         let mut cpu: Arc<dyn ExecutionPlan> = Arc::new(aggregate.clone());
         if !fused.star.dimensions.is_empty() {
+            // A join may turn out to be no lookup: then its scans are on the GPU, each for itself.
+            let lenient = self.lenient();
+            cpu = cpu.map_children(|input| lenient.rewrite(input, None))?.data;
             // It is no part of the plan that later rules see.
             cpu = FilterPushdown::new_post_optimization().optimize(cpu, self.config)?;
         }

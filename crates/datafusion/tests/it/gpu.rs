@@ -255,10 +255,18 @@ async fn scans_have_the_same_answers() {
         "SELECT date, int FROM {t} WHERE int > 0 LIMIT 7",
         "SELECT text FROM {t} WHERE int > 0 LIMIT 7",
         "SELECT date, text FROM {t} WHERE int > 0 ORDER BY date DESC, text LIMIT 7",
+    ] {
+        fixture.same(sql).await;
+    }
+    // What turns out to be no lookup is a join of scans that are fused.
+    fixture.set("vectile.gpu", "auto").await;
+    for sql in [
         "SELECT count(*), sum(a.int) FROM {t} a JOIN {t} b ON a.int = b.byte WHERE a.byte > 3 AND b.int < 9",
         "SELECT count(*), sum(a.int) FROM {t} a JOIN {t} b ON a.name = b.name WHERE a.int > 490 AND b.int = 7",
     ] {
         fixture.same(sql).await;
+        let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
+        assert_eq!(metric(&plan, "fallbacks"), 1);
     }
 }
 

@@ -271,7 +271,7 @@ async fn answers_are_those_of_the_cpu() {
         ssb.run("SET vectile.gpu = off").await.unwrap();
         let expected = ssb.answer(&sql).await;
         assert!(expected.lines().count() > 4, "{name}: nothing passes");
-        ssb.run("SET vectile.gpu = auto").await.unwrap();
+        ssb.run("SET vectile.gpu = require").await.unwrap();
         for run in 0..2 {
             assert_eq!(ssb.answer(&sql).await, expected, "{name}, run {run}");
         }
