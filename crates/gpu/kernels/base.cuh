@@ -22,8 +22,11 @@ typedef unsigned __int128 u128;
 // Left alone, the compiler spills a little rather than lose a resident block: see `nvrtc.rs`.
 #ifdef MOST_REGISTERS
 #define BOUNDS(threads) __launch_bounds__(threads, 1)
+#define SPARSE_BOUNDS(threads) __launch_bounds__(threads, 3)
 #else
 #define BOUNDS(threads) __launch_bounds__(threads)
+// Kernels that look up few rows wait for memory most of the time: many warps are worth more than registers.
+#define SPARSE_BOUNDS(threads) __launch_bounds__(threads, 4)
 #endif
 
 const u32 ALL = ~0u;

@@ -48,8 +48,6 @@ const SHARED_BYTES: u32 = 64 << 10;
 const SPARSE_ROWS: u32 = 128;
 /// Share of the rows that lookups are expected to leave up to which there is no code to decode all.
 const SPARSE_SHARE: f64 = 0.15;
-/// Blocks of a multiprocessor that kernels without such code leave registers for.
-const SPARSE_BLOCKS: u32 = 4;
 /// Columns of filters whose vectors are looked up before they are needed.
 const OPEN_AHEAD: usize = 3;
 /// The name of every kernel.
@@ -322,7 +320,7 @@ impl<'a> Generator<'a> {
         }
         let threads = warps * 32;
         let bounds = match self.is_sparse {
-            true => format!("__launch_bounds__({threads}, {SPARSE_BLOCKS})"),
+            true => format!("SPARSE_BOUNDS({threads})"),
             false => format!("BOUNDS({threads})"),
         };
         let by_slot = self.accumulators.contains(&Fold::SumFloat);

@@ -243,6 +243,13 @@ fn kernels_compile_without_spills() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Of lookups and groups there are kernels for every way to store keys, most of which differ in nothing that
+/// matters here: some are enough.
+fn is_in_table(case: &Case) -> bool {
+    let stars = ["stars ffor", "stars dict", "stars rle", "stars mixed"];
+    !case.name.starts_with("stars") || stars.contains(&case.name.as_str())
+}
+
 #[test]
 fn every_kernel_compiles_without_spills() {
     let version = match nvrtc() {
@@ -254,7 +261,7 @@ fn every_kernel_compiles_without_spills() {
     if version != TABLE_VERSION && !all && !update {
         return eprintln!("skipped: NVRTC {version:?}, and the table is of {TABLE_VERSION:?}");
     }
-    let Some(kernels) = kernels(|_| true) else {
+    let Some(kernels) = kernels(is_in_table) else {
         return;
     };
     let committed = parse(&std::fs::read_to_string(TABLE).unwrap_or_default());
