@@ -1,16 +1,32 @@
 #!/usr/bin/env python3
-"""The Star Schema Benchmark through SQL on a GPU, beside plain columns, the floor and the CPU.
+"""The Star Schema Benchmark through SQL on a GPU: kernels beside their floor and beside plain columns, whole
+queries beside the CPU, DataFusion on Parquet and DuckDB.
 
-    benches/gpu/ssb.py [--vectile target/release/vectile] [--scale 20] [--data DIR] [--plain] [--json FILE]
+    benches/gpu/ssb.py [--vectile target/release/vectile] [--scale 20] [--data DIR] [--json FILE]
+                       [--plain] [--cpu] [--parquet] [--duckdb]
 
-Tables are generated in DIR if they are not there yet; with --plain, lineorder is written a second time with
-plain columns. Each query runs RUNS times in one process with EXPLAIN ANALYZE, whose kernel time is by the
-device's clock, and RUNS times as a user would run it. Answers of all ways must be the same.
+Tables are generated in DIR if they are not there yet; so are, where asked for, `lineorder` with plain columns
+and Parquet files (zstd level 3). Every query runs RUNS times in one process, of which the median of all but
+the first two counts, and as often with EXPLAIN ANALYZE, whose kernel times are by the device's clock. The
+answers of all ways must be the same. DuckDB (Python package duckdb) reads the Parquet files into its own
+tables first.
 """
 
-import argparse, hashlib, json, pathlib, re, subprocess, sys
+import argparse
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
 
 RUNS = 9
+SLOW_RUNS = 4
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "sql-tests" / "ssb"
 QUERIES = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "3.1", "3.2", "3.3", "3.4", "4.1", "4.2", "4.3"]
 TABLES = ["lineorder", "date", "customer", "supplier", "part"]
@@ -18,24 +34,47 @@ COLUMNS = ["lo_custkey", "lo_partkey", "lo_suppkey", "lo_orderdate", "lo_quantit
 COLUMNS += ["lo_discount", "lo_revenue", "lo_supplycost"]
 UNITS = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 AMOUNTS = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
+TEXT = {name: (FOLDER / f"q{name}.sql").read_text().strip().rstrip(";") for name in QUERIES}
 
 
 def median(values):
     return sorted(values)[len(values) // 2]
 
 
-def run(vectile, tables, settings, statements, timing=False):
-    script = "".join(f"set {name} = '{value}'; " for name, value in settings.items())
-    command = [vectile, "sql", "--format", "csv"]
-    for name, file in tables.items():
-        command += ["-t", f"{name}={file}"]
-    if timing:
-        command.append("--timing")
-    done = subprocess.run(command + [script + "; ".join(statements)], capture_output=True, text=True)
+def digest(rows):
+    text = "\n".join("|".join(str(value) for value in row) for row in rows)
+    return hashlib.md5(text.encode()).hexdigest()[:12]
+
+
+def vectile(options, arguments, **more):
+    done = subprocess.run([options.vectile, *arguments], capture_output=True, text=True, **more)
     if done.returncode != 0:
-        sys.exit(f"{statements[0][:80]}: {done.stderr}")
+        sys.exit(f"vectile {' '.join(arguments)[:300]}: {done.stderr}")
+    return done
+
+
+def tables_of(files):
+    return [word for name, file in files.items() for word in ("-t", f"{name}={file}")]
+
+
+def run(options, files, mode, runs, analyze):
+    """For each query: digest of the answer, milliseconds of each run, plans of EXPLAIN ANALYZE."""
+    script, counts = f"set vectile.gpu = '{mode}';", 1
+    for name in QUERIES:
+        script += f"select 'query {name}' as mark;" + f"{TEXT[name]};" * runs
+        script += f"explain analyze {TEXT[name]};" * (runs if analyze else 0)
+    done = vectile(options, ["sql", "--timing", "--format", "csv", *tables_of(files), script])
     times = [float(t) for t in re.findall(r"^statement \d+: ([0-9.]+) ms", done.stderr, re.M)]
-    return done.stdout, times[len(settings):]
+    each = 1 + runs + (runs if analyze else 0)
+    parts = re.split(r"^mark\nquery [0-9.]+\n", done.stdout, flags=re.M)[1:]
+    results = {}
+    for at, (name, part) in enumerate(zip(QUERIES, parts)):
+        own = times[counts + at * each + 1 : counts + at * each + 1 + runs]
+        plans = part.split("plan_type,plan")
+        answer = list(csv.reader(io.StringIO(plans[0])))
+        rows = answer[1 : len(answer) // runs]
+        results[name] = {"digest": digest(rows), "times": own, "plans": plans[1:]}
+    return results
 
 
 def metric(plan, name):
@@ -47,10 +86,22 @@ def metric(plan, name):
     return float(found[1]) * (UNITS.get(found[2]) or AMOUNTS.get(found[2]) or 1)
 
 
-def bandwidth(vectile):
-    text = subprocess.run([vectile, "device"], capture_output=True, text=True).stdout
-    found = re.search(r"([0-9.]+) (T|G)B/s", text)
-    return float(found[1]) * {"T": 1e12, "G": 1e9}[found[2]], text
+def duckdb_times(data):
+    import duckdb
+
+    con = duckdb.connect()
+    for name in TABLES:
+        columns = ", ".join(COLUMNS) if name == "lineorder" else "*"
+        con.execute(f"create table {name} as select {columns} from '{data}/parquet/{name}/*.parquet'")
+    results = {}
+    for name in QUERIES:
+        times = []
+        for _ in range(SLOW_RUNS):
+            start = time.perf_counter()
+            rows = con.execute(TEXT[name]).fetchall()
+            times.append((time.perf_counter() - start) * 1e3)
+        results[name] = {"digest": digest(rows), "times": times}
+    return results, f"DuckDB {duckdb.__version__}"
 
 
 def main():
@@ -58,59 +109,85 @@ def main():
     parser.add_argument("--vectile", default="target/release/vectile")
     parser.add_argument("--scale", type=int, default=20)
     parser.add_argument("--data")
-    parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--cpu", action="store_true", help="the CPU, too")
     parser.add_argument("--json")
+    for name in ["plain", "cpu", "parquet", "duckdb"]:
+        parser.add_argument(f"--{name}", action="store_true")
     options = parser.parse_args()
-    vectile = str(pathlib.Path(options.vectile).resolve())
+    options.vectile = str(pathlib.Path(options.vectile).resolve())
     data = pathlib.Path(options.data or f"target/ssb-{options.scale}")
-    if not (data / "lineorder.vectile").exists():
-        subprocess.run([vectile, "gen", "ssb", "--scale", str(options.scale), "--out", str(data), "-q"], check=True)
-    tables = {name: data / f"{name}.vectile" for name in TABLES}
-    plain = dict(tables, lineorder=data / "lineorder-plain.vectile")
+    files = {name: data / f"{name}.vectile" for name in TABLES}
+    if not files["lineorder"].exists():
+        vectile(options, ["gen", "ssb", "--scale", str(options.scale), "--out", str(data), "-q"])
+    plain = dict(files, lineorder=data / "lineorder-plain.vectile")
     if options.plain and not plain["lineorder"].exists():
         pins = [word for column in COLUMNS for word in ("--encoding", f"{column}=plain")]
-        subprocess.run([vectile, "convert", str(tables["lineorder"]), str(plain["lineorder"]), "-q", *pins], check=True)
-    reads, device = bandwidth(vectile)
-    print(f"SSB, scale {options.scale}; {device.strip()}\n")
-    ways = [("encoded", tables, "require")] + ([("plain", plain, "require")] if options.plain else [])
-    ways += [("cpu", tables, "off")] if options.cpu else []
-    head = f"{'query':<6}{'MB':>8}{'floor':>8}{'kernel':>8}{'/floor':>7}{'whole':>9}"
-    head += f"{'plain MB':>10}{'kernel':>8}{'ratio':>7}" if options.plain else ""
-    print(head + (f"{'cpu':>10}{'ratio':>8}" if options.cpu else "") + "   (milliseconds)")
-    lines, sums = [], {}
+        vectile(options, ["convert", str(files["lineorder"]), str(plain["lineorder"]), "-q", *pins])
+    parquet = {name: data / "parquet" / name for name in TABLES}
+    if (options.parquet or options.duckdb) and not parquet["part"].exists():
+        for name in TABLES:
+            columns = ", ".join(COLUMNS) if name == "lineorder" else "*"
+            copy = f"copy (select {columns} from {name}) to '{parquet[name]}/' stored as parquet "
+            copy += "options ('compression' 'zstd(3)')"
+            vectile(options, ["sql", *tables_of(files), copy])
+    device = vectile(options, ["device"]).stdout
+    reads = re.search(r"([0-9.]+) TB/s", device)
+    reads = float(reads[1]) * 1e12 if reads else math.nan
+    print(f"SSB, scale {options.scale}, {os.cpu_count()} cores, {len(TEXT)} queries\n{device.strip()}\n")
+
+    ways = {"encoded": run(options, files, "require", RUNS, True)}
+    if options.plain:
+        ways["plain"] = run(options, plain, "require", RUNS, True)
+    if options.cpu:
+        ways["cpu"] = run(options, files, "off", SLOW_RUNS, False)
+    if options.parquet:
+        ways["parquet"] = run(options, parquet, "off", SLOW_RUNS, False)
+    if options.duckdb:
+        ways["duckdb"], version = duckdb_times(data)
+        print(version)
+
+    others = [way for way in ways if way not in ("encoded", "plain")]
+    head = f"{'query':<6}{'MB':>7}{'floor':>8}{'kernel':>8}{'/floor':>7}"
+    head += f"{'plain':>8}{'ratio':>6}" if options.plain else ""
+    head += f"{'whole':>8}{'first':>8}" + "".join(f"{way:>10}" for way in others)
+    print(head + ("   best/whole" if others else "") + "   (milliseconds)")
+    lines, sums, ratios = [], {}, []
     for name in QUERIES:
-        query = (FOLDER / f"q{name}.sql").read_text().strip().rstrip(";")
-        line, answers = {"query": name}, set()
-        for way, files, mode in ways:
-            settings = {"vectile.gpu": mode}
-            answer, times = run(vectile, files, settings, [query] * RUNS, timing=True)
-            answers.add(hashlib.md5(answer.encode()).hexdigest())
-            line[way] = {"whole_ms": median(times[2:]), "first_ms": times[0]}
-            if mode == "off":
-                continue
-            plans, _ = run(vectile, files, settings, [f"explain analyze {query}"] * RUNS)
-            plans = [p for p in plans.split("Plan with Metrics") if "GpuAggregateExec" in p][2:]
-            line[way]["kernel_ms"] = median([metric(p, "kernel_time") for p in plans])
-            line[way]["bytes"] = metric(plans[-1], "bytes_cached")
-            for part in ["build_time", "compile_time", "open_time"]:
-                line[way][part] = median([metric(p, part) or 0 for p in plans])
-        if len(answers) != 1:
-            sys.exit(f"{name}: answers differ")
+        results = {way: result[name] for way, result in ways.items()}
+        if len({result["digest"] for result in results.values()}) != 1:
+            sys.exit(f"{name}: answers differ: {[(w, r['digest']) for w, r in results.items()]}")
+        line = {"query": name, "digest": results["encoded"]["digest"]}
+        for way, result in results.items():
+            line[way] = {"whole_ms": median(result["times"][min(2, len(result["times"]) // 2) :])}
+            line[way]["first_ms"] = result["times"][0]
+            line[way]["all_ms"] = result["times"]
+            plans = [plan for plan in result.get("plans", []) if "GpuAggregateExec" in plan]
+            if plans:
+                line[way]["kernel_ms"] = median([metric(plan, "kernel_time") for plan in plans])
+                line[way]["bytes"] = metric(plans[-1], "bytes_cached")
+                for part in ["build_time", "compile_time", "open_time"]:
+                    line[way][part] = median([metric(plan, part) or 0 for plan in plans])
         own = line["encoded"]
         own["floor_ms"] = own["bytes"] / reads * 1e3
-        text = f"{name:<6}{own['bytes'] / 1e6:>8.0f}{own['floor_ms']:>8.3f}{own['kernel_ms']:>8.3f}"
-        text += f"{own['kernel_ms'] / own['floor_ms']:>7.2f}{own['whole_ms']:>9.2f}"
+        text = f"{name:<6}{own['bytes'] / 1e6:>7.0f}{own['floor_ms']:>8.3f}{own['kernel_ms']:>8.3f}"
+        text += f"{own['kernel_ms'] / own['floor_ms']:>7.2f}"
         if options.plain:
             other = line["plain"]
-            text += f"{other['bytes'] / 1e6:>10.0f}{other['kernel_ms']:>8.3f}{other['kernel_ms'] / own['kernel_ms']:>7.2f}"
-        if options.cpu:
-            text += f"{line['cpu']['whole_ms']:>10.1f}{line['cpu']['whole_ms'] / own['whole_ms']:>8.1f}"
+            text += f"{other['kernel_ms']:>8.3f}{other['kernel_ms'] / own['kernel_ms']:>6.2f}"
+        text += f"{own['whole_ms']:>8.2f}{own['first_ms']:>8.0f}"
+        text += "".join(f"{line[way]['whole_ms']:>10.1f}" for way in others)
+        if others:
+            ratios.append(min(line[way]["whole_ms"] for way in others) / own["whole_ms"])
+            text += f"{ratios[-1]:>13.1f}"
         print(text, flush=True)
         lines.append(line)
-        for key, value in [("kernel", own["kernel_ms"]), ("whole", own["whole_ms"]), ("first", own["first_ms"])]:
-            sums[key] = sums.get(key, 0) + value
-    print(f"all 13: kernels {sums['kernel']:.2f} ms, whole {sums['whole']:.1f} ms, first runs {sums['first']:.0f} ms")
+        for way in ways:
+            for part in ["kernel_ms", "whole_ms"]:
+                sums[way, part] = sums.get((way, part), 0) + (line[way].get(part) or 0)
+    for (way, part), value in sums.items():
+        if value:
+            print(f"all 13, {way}, {part}: {value:.2f}")
+    if ratios:
+        print(f"geometric mean of best/whole: {math.exp(sum(map(math.log, ratios)) / len(ratios)):.1f}")
     if options.json:
         facts = {"scale": options.scale, "reads_bytes_per_s": reads, "queries": lines}
         pathlib.Path(options.json).write_text(json.dumps(facts, indent=1))
