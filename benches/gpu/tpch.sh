@@ -6,7 +6,7 @@
 # VECTILE is the binary (default: target/release/vectile), SCALE the scale factor (default 10), DIR
 # where the tables go, and stay, if they are not there yet. Each query runs four times in one process;
 # the median of the last three counts. Then: what of its plan is on the GPU. Exits with 1 if an answer
-# differs.
+# differs. QUERIES="1 6" runs only these.
 set -euo pipefail
 vectile=$(realpath "${1:-target/release/vectile}")
 scale=${2:-10}
@@ -20,7 +20,7 @@ for file in "$data"/*.vectile; do tables+=(-t "$(basename "$file" .vectile)=$fil
 
 different=0
 printf '%-5s %10s %10s %7s  %10s %6s\n' query 'cpu, ms' 'gpu, ms' ratio aggregates scans
-for number in $(seq 1 22); do
+for number in ${QUERIES:-$(seq 1 22)}; do
     query=$(sed 's/;[[:space:]]*$//' "$queries/q$number.sql")
     for mode in off auto; do
         {

@@ -75,6 +75,9 @@ pub(crate) struct Fused {
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
 }
 
+/// Groups beyond which `auto` leaves a query to all cores of the CPU, which read results faster than one.
+const MOST_GROUPS: u64 = 1 << 22;
+
 /// The kernel's work under way.
 struct Run {
     execution: Execution,
@@ -216,6 +219,9 @@ impl GpuAggregateExec {
             metrics: metrics.clone(),
             grouped,
         };
+        if self.options.gpu == GpuMode::Auto {
+            run.execution.limit_groups(MOST_GROUPS);
+        }
         for window in windows(parts, engine.memory_limit()) {
             let engine = Arc::clone(engine);
             let looked_up = run.with(move |run| {

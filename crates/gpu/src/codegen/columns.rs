@@ -1,7 +1,9 @@
 //! Which columns a pipeline reads, and how.
 
+use arrow::datatypes::DataType;
+
 use super::Task;
-use crate::ir::{Aggregate, Expr, Filter, GroupKey, Output, Pipeline};
+use crate::ir::{Aggregate, Expr, Filter, GroupKey, Output, Pipeline, Type};
 
 /// Columns that have nothing to do with each other and are still read in one loop.
 const COLUMNS_TOGETHER: usize = 4;
@@ -80,6 +82,20 @@ pub(super) fn lookups_of_expr(expr: &Expr, lookups: &mut Vec<usize>) {
                 lookups_of_expr(otherwise, lookups);
             }
         }
+    }
+}
+
+/// Whether an expression gives floats.
+pub(super) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
+    let of = |data_type: &DataType| Type::of(data_type).is_some_and(Type::is_float);
+    match expr {
+        Expr::Column(column) => of(&columns[*column]),
+        Expr::Literal(literal) => literal.data_type().is_float(),
+        Expr::Looked(_, values) => of(values.data_type()),
+        Expr::Arithmetic(_, part, _) | Expr::Negate(part) => is_float(part, columns),
+        Expr::Cast(_, to) => to.is_float(),
+        Expr::Case(whens, _) => whens.iter().any(|(_, then)| is_float(then, columns)),
+        _ => false,
     }
 }
 

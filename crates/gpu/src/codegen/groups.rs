@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::bounds::Bounds;
 use super::columns::argument_of;
 use super::expressions::Value;
-use super::{Argument, Fold, Generator, Outcome, SPARSE_SHARE, TableSource, Walk};
+use super::{Argument, Fold, Generator, Outcome, SPARSE_SHARE, TableSource};
 use crate::error::{Error, Result};
 use crate::ir::{Aggregate, Expr, GroupKey, Type};
 
@@ -123,7 +123,8 @@ impl Generator<'_> {
         let first_argument = exprs.len();
         let arguments = aggregates.iter().filter_map(argument_of).cloned();
         exprs.extend(arguments);
-        self.by_row(&exprs, &tables, Walk::Any, |this, values| {
+        let walk = self.walk_of(aggregates.iter());
+        self.by_row(&exprs, &tables, walk, |this, values| {
             let (keys, arguments) = values.split_at(first_argument);
             this.group_row(&sources, &exprs, keys, arguments, aggregates)
         })?;

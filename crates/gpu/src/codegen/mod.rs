@@ -46,6 +46,8 @@ pub(crate) const SLOT_VECTORS: usize = 32;
 const SHARED_BYTES: u32 = 64 << 10;
 /// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
 const SPARSE_ROWS: u32 = 128;
+/// The same of a lane, where each takes its own.
+const SPARSE_OWN_ROWS: u32 = 4;
 /// Share of the rows that lookups are expected to leave up to which there is no code to decode all.
 const SPARSE_SHARE: f64 = 0.15;
 /// Columns of filters whose vectors are looked up before they are needed.
@@ -182,9 +184,9 @@ pub(crate) fn generate(
 /// How the lanes of a warp go through their rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walk {
-    /// Each its own: nothing is done together.
+    /// Each its own, in their order.
     Each,
-    /// As is best: what comes out is the same.
+    /// As is best, in any order.
     Any,
     /// All the same row at a time.
     Together,
@@ -319,7 +321,10 @@ impl<'a> Generator<'a> {
             warps /= 2;
         }
         let threads = warps * 32;
-        let bounds = match self.is_sparse {
+        // sums of 128 bits take more registers than the narrower bounds leave
+        let words = self.grouping.iter().flat_map(|grouping| &grouping.words);
+        let is_wide = words.into_iter().any(|word| *word == GroupFold::WideSum);
+        let bounds = match self.is_sparse && !is_wide {
             true => format!("SPARSE_BOUNDS({threads})"),
             false => format!("BOUNDS({threads})"),
         };
@@ -626,6 +631,48 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         self.line(5, format!("done += {};", 32 * count));
     }
 
+    /// Where few rows of any lane are selected, each lane looks up its own, in their order.
+    fn own_rows(
+        &mut self,
+        columns: &[usize],
+        tables: &[(usize, String)],
+        nullable: &[usize],
+        partials: &[(String, String)],
+        body: &str,
+    ) {
+        let most = "__reduce_max_sync(ALL, (u32)__popc(m))";
+        self.line(2, format!("if ({most} <= {SPARSE_OWN_ROWS}) {{"));
+        for (table, code) in tables {
+            self.line(3, format!("const Table b{table} = {code};"));
+        }
+        for (partial, _) in partials {
+            self.line(3, format!("i32 {partial} = 0;"));
+        }
+        self.line(3, "for (u32 left = m; left; left &= left - 1) {");
+        self.line(4, "const u32 r = __ffs((int)left) - 1, k = 0;");
+        self.line(4, "const bool in = true;");
+        for column in columns {
+            let (_, value, _) = self.types(*column);
+            let value_at = format!("value_at<C{column}>(c{column}, r, lane_id(), (void*)0)");
+            self.line(4, format!("const {value} x{column}[] = {{{value_at}}};"));
+        }
+        for (table, _) in tables {
+            let column = self.tables[*table].column;
+            let place_at =
+                format!("place_at<C{column}>(c{column}, r, lane_id(), (void*)0, b{table})");
+            self.line(4, format!("const u32 y{table}[] = {{{place_at}}};"));
+        }
+        for column in nullable {
+            self.line(4, format!("const u32 n{column} = v{column} >> r;"));
+        }
+        self.out.push_str(body);
+        self.line(3, "}");
+        for (partial, sum) in partials {
+            self.line(3, format!("{sum} += {partial};"));
+        }
+        self.line(2, "} else");
+    }
+
     /// Opens a loop over eight rows at a time, decodes the columns of `exprs`, and lets `each` use
     /// their values in row `r` of the lane.
     fn by_row(
@@ -669,7 +716,8 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         let body = std::mem::replace(&mut self.out, before);
         let partials = std::mem::take(&mut self.partials);
         let keys = tables.iter().map(|table| &self.tables[*table].column);
-        let mut read = columns.iter().chain(keys);
+        let keys_of_tables: Vec<usize> = keys.copied().collect();
+        let mut read = columns.iter().chain(&keys_of_tables);
         let is_direct = read.all(|column| self.shapes[*column].is_direct());
         self.is_sparse = walk == Walk::Any && is_direct && self.expected_share() <= SPARSE_SHARE;
         if walk == Walk::Any && is_direct {
@@ -705,6 +753,12 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
                 return Ok(());
             }
             self.line(2, "} else");
+        }
+        let packed = 1 << SequenceKind::Packed as u8;
+        let mut read = columns.iter().copied().chain(keys_of_tables);
+        let is_packed = read.all(|column| self.shapes[column].sequences & !packed == 0);
+        if walk == Walk::Each && is_direct && is_packed {
+            self.own_rows(&columns, &made, &nullable, &partials, &body);
         }
         self.line(2, "for (u32 eighth = 0; eighth < 4; eighth++) {");
         self.line(3, "const u32 m8 = m >> eighth * 8;");

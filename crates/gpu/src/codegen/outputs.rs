@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::columns::loops;
+use super::columns::{is_float, loops};
 use super::expressions::{Value, native_names};
 use super::{Fold, Generator, Outcome, Walk};
 use crate::error::{Error, Result};
@@ -113,7 +113,9 @@ impl Generator<'_> {
         let mut results: Vec<Option<Outcome>> = vec![None; aggregates.len()];
         for together in loops(&exprs) {
             let values: Vec<Expr> = together.iter().map(|expr| exprs[*expr].clone()).collect();
-            self.by_row(&values, &[], Walk::Any, |this, values| {
+            let sums = together.iter().map(|expr| &aggregates[places[*expr]]);
+            let walk = self.walk_of(sums);
+            self.by_row(&values, &[], walk, |this, values| {
                 for (expr, value) in together.iter().zip(values) {
                     let place = places[*expr];
                     results[place] = Some(this.accumulate(&aggregates[place], value, "in", 0)?);
@@ -150,6 +152,18 @@ impl Generator<'_> {
                 .replacen("{}", &(2 * index).to_string(), 1)
                 .replacen("{}", &index.to_string(), 1);
             let _ = writeln!(self.end, "    {code}");
+        }
+    }
+
+    /// How rows are accumulated: of sums of floats the order matters.
+    pub fn walk_of<'b>(&self, mut aggregates: impl Iterator<Item = &'b Aggregate>) -> Walk {
+        let is_ordered = |aggregate: &Aggregate| match aggregate {
+            Aggregate::Sum(expr) => is_float(expr, &self.pipeline.columns),
+            _ => false,
+        };
+        match aggregates.any(is_ordered) {
+            true => Walk::Each,
+            false => Walk::Any,
         }
     }
 

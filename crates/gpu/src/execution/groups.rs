@@ -43,6 +43,7 @@ impl Execution {
         if grouping.spot == Spot::Hashed {
             prepared.table_entries = HASHED_ENTRIES;
         }
+        self.check_groups(&prepared)?;
         let mut lane = self.engine.lane()?;
         let mut vectors = ROWS_AT_ONCE as usize / vectile_encodings::VECTOR_LEN;
         if grouping.spot == Spot::Registers {
@@ -157,6 +158,18 @@ impl Execution {
                 return Err(Error::Unsupported("a key out of its chunk's bounds".into()));
             }
             prepared.table_entries = entries.saturating_mul(GROWTH);
+            self.check_groups(prepared)?;
+        }
+    }
+
+    /// Whether there may be more groups than are wanted.
+    fn check_groups(&self, prepared: &Prepared) -> Result<()> {
+        let (entries, most) = (prepared.table_entries, self.most_groups);
+        match entries > most {
+            true => Err(Error::Unsupported(format!(
+                "a table for {entries} groups, of at most {most}"
+            ))),
+            false => Ok(()),
         }
     }
 

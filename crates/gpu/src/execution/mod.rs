@@ -64,6 +64,7 @@ pub struct Execution {
     pipeline: Arc<Pipeline>,
     results: Vec<Part>,
     statistics: Statistics,
+    most_groups: u64,
 }
 
 /// What a launch needs beside its groups.
@@ -88,7 +89,14 @@ impl Execution {
             pipeline,
             results: vec![],
             statistics: Statistics::default(),
+            most_groups: u64::MAX,
         }
+    }
+
+    /// Has [`Execution::group`] give up where its table would have more entries: results of many groups
+    /// are read by one thread, which takes longer than the kernel.
+    pub fn limit_groups(&mut self, most: u64) {
+        self.most_groups = most;
     }
 
     /// What was done so far.
