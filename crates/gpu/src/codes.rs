@@ -106,7 +106,7 @@ impl Codes {
             let (first, last) = bounds.unwrap_or((0, 0));
             let range = last.abs_diff(first).saturating_add(1);
             let most = (values.len() as u64).saturating_mul(BITS_PER_KEY);
-            if range > most.max(SMALL_RANGE).min(MOST_RANGE) {
+            if range > most.clamp(SMALL_RANGE, MOST_RANGE) {
                 let reason = format!("{} keys from {first} to {last}", values.len());
                 return Err(Error::Unsupported(reason));
             }
