@@ -166,7 +166,7 @@ impl Codes {
         self.found == 0
     }
 
-    /// Bytes in memory; on the device it takes as many.
+    /// Bytes in memory, nearly; on the device integers take as many.
     pub fn bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers { bits, codes, .. } => bits.len() * 4 + codes.bytes(),

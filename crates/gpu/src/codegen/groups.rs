@@ -1,8 +1,9 @@
 //! Grouped aggregates: the number of a row's group, and accumulators in a table.
 //!
 //! The keys of a row are the digits of its group's number, each as far as it reaches: the distance of
-//! an integer from the smallest, a code, one more for null. The number is the place in a table, as long
-//! as that is small enough; else a place is found by hashing the number.
+//! an integer from the smallest, a code, one more for null. Few groups have accumulators in registers.
+//! Of more, the number is the place in a table, as long as that is small enough; else a place is found by
+//! hashing the number.
 
 use std::fmt::Write as _;
 
@@ -15,7 +16,7 @@ use crate::ir::{Aggregate, Expr, GroupKey, Type};
 
 /// Bytes of a table of groups up to which each block has one in shared memory.
 const SHARED_TABLE: u64 = 24 << 10;
-/// Bytes of a table up to which groups always have the place of their number, however few there are.
+/// Bytes of a table up to which groups have the place of their number, however few there are.
 const SMALL_TABLE: u64 = 64 << 20;
 /// Groups for which each thread has accumulators of its own, at most.
 const REGISTER_GROUPS: u64 = 8;

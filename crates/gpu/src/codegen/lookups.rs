@@ -127,8 +127,8 @@ impl Generator<'_> {
         );
     }
 
-    /// Conjuncts in the order in which they are tested: lookups last, those first that leave the fewest
-    /// rows. Some are put off until rows are accumulated.
+    /// Conjuncts in the order in which they are tested: lookups last, those first that drop most
+    /// rows for what they cost. Some are put off until rows are accumulated.
     pub fn in_order<'b>(&mut self, conjuncts: &'b [Filter]) -> Vec<&'b Filter> {
         let (lookups, mut ordered): (Vec<&Filter>, Vec<&Filter>) = conjuncts
             .iter()

@@ -9,6 +9,7 @@
 //!     m &= ..                          one conjunct after another, on encoded columns
 //!     if no row is left: next vector
 //!     eight rows a lane at a time: decode what expressions need, compute, accumulate
+//!     or, of few rows, each by itself
 //!   reduce over the warp, one result a warp
 //! ```
 //!
@@ -81,7 +82,7 @@ pub(crate) enum Task {
     Values,
     /// Values of every row.
     AllValues,
-    /// A table of accumulators.
+    /// Accumulators of groups: a table, or as totals if there are few.
     Groups,
 }
 
