@@ -199,8 +199,9 @@ impl Generator<'_> {
         let tile = self.tile(column);
         let bytes = self.facts.bits.get(lookup).copied().unwrap_or(usize::MAX);
         let room = SHARED_BITS.saturating_sub(self.shared_bits);
-        let fits =
-            self.task == Task::Groups && !self.shapes[column].has(Form::Dict) && bytes <= room;
+        // tiles and bits together could be more than some devices have
+        let is_free = self.task == Task::Groups && self.shared == 0;
+        let fits = is_free && !self.shapes[column].has(Form::Dict) && bytes <= room;
         let bits = match fits {
             false => "(const u32*)0".into(),
             true => {
