@@ -76,7 +76,7 @@ pub(crate) struct Fused {
 }
 
 /// Groups beyond which `auto` leaves a query to all cores of the CPU, which read results faster than one.
-const MOST_GROUPS: u64 = 1 << 22;
+pub(crate) const MOST_GROUPS: u64 = 1 << 22;
 
 /// The kernel's work under way.
 struct Run {

@@ -54,6 +54,13 @@ pub(crate) enum Reason {
         /// Bytes that fit.
         limit: u64,
     },
+    /// A key has so many values that results would take longer than the aggregate does on all cores.
+    ManyGroups {
+        /// Values of the key.
+        values: u128,
+        /// Groups of which results are read.
+        most: u64,
+    },
     /// DataFusion could not tell what we asked it.
     Failed(String),
 }
@@ -84,6 +91,9 @@ impl fmt::Display for Reason {
             }
             Self::TooLarge { bytes, limit } => {
                 write!(f, "{bytes} bytes do not fit {limit} of device memory")
+            }
+            Self::ManyGroups { values, most } => {
+                write!(f, "{values} values of a key are more groups than {most}")
             }
             Self::Failed(error) => f.write_str(error),
         }

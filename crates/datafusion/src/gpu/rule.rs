@@ -17,14 +17,15 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
-use vectile_gpu::ir::{Filter, Output, Pipeline};
+use vectile_gpu::ir::{Expr, Filter, GroupKey, Literal, Output, Pipeline};
 
-use super::aggregate::{Fused, GpuAggregateExec};
+use super::aggregate::{Fused, GpuAggregateExec, MOST_GROUPS};
 use super::grouping::Keys;
 use super::load::Input;
 use super::lower::{Lowering, Needs};
 use super::reason::Reason;
 use super::relation::Relation;
+use super::scalar::literal;
 use super::scan::GpuScan;
 use super::star::{Star, StarLookup};
 use super::{Device, Gpu, dimension, function};
@@ -143,6 +144,33 @@ impl Fusing<'_> {
         self.grouped(fused, aggregate).map(Some)
     }
 
+    /// Whether `auto` leaves groups by `keys` to the CPU, because one of them has very many values. That
+    /// is looked at again when chunks are at hand.
+    fn check_groups(
+        &self,
+        config: &FileScanConfig,
+        keys: &[GroupKey],
+        columns: &[usize],
+    ) -> Result<(), Reason> {
+        if self.options.gpu != GpuMode::Auto {
+            return Ok(());
+        }
+        let rows = num_rows(config).unwrap_or_default() as u128;
+        for key in keys {
+            let GroupKey::Value(Expr::Column(column)) = key else {
+                continue;
+            };
+            let values = columns.get(*column).and_then(|&c| num_values(config, c));
+            // Values that lie further apart are hashed: then only those that occur count.
+            let many = values.filter(|&values| values > MOST_GROUPS.into() && values <= 2 * rows);
+            if let Some(values) = many {
+                let most = MOST_GROUPS;
+                return Err(Reason::ManyGroups { values, most });
+            }
+        }
+        Ok(())
+    }
+
     /// What is to be computed on the device for an aggregate of `relation`.
     fn fused(&self, aggregate: &AggregateExec, relation: Relation) -> Result<Fused, Reason> {
         let table = relation.source.table_schema().clone();
@@ -163,6 +191,7 @@ impl Fusing<'_> {
             aggregates.push(lowered);
         }
         let Needs { columns, lookups } = lowering.finish();
+        self.check_groups(&relation.config, &group_keys, &columns)?;
         let device = self.device()?;
         let schema = table.table_schema();
         let types = |column: usize| schema.field(column).data_type().clone();
@@ -406,6 +435,25 @@ fn of_mode(
         Arc::clone(input),
         aggregate.input_schema(),
     )
+}
+
+/// Integers from the smallest to the largest of a column of a scan, if all files say.
+fn num_values(config: &FileScanConfig, column: usize) -> Option<u128> {
+    let mut bounds: Option<(i128, i128)> = None;
+    for file in config.file_groups.iter().flat_map(|group| group.iter()) {
+        let of_column = file.statistics.as_ref()?.column_statistics.get(column)?;
+        let (low, high) = (
+            of_column.min_value.get_value()?,
+            of_column.max_value.get_value()?,
+        );
+        let (Literal::Int(low, _), Literal::Int(high, _)) = (literal(low)?, literal(high)?) else {
+            return None;
+        };
+        let (lowest, highest) = bounds.unwrap_or((low, high));
+        bounds = Some((lowest.min(low), highest.max(high)));
+    }
+    let (low, high) = bounds?;
+    high.abs_diff(low).checked_add(1)
 }
 
 /// Rows of the files of a scan, if all are known.
