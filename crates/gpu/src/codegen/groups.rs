@@ -70,15 +70,6 @@ pub(crate) struct Digit {
     pub of: Option<Type>,
 }
 
-/// The words of an aggregate.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupOutcome {
-    pub count: usize,
-    pub value: Option<usize>,
-    /// The type of a float's place in the total order.
-    pub key: Option<Type>,
-}
-
 /// What the table of a kernel holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Grouping {
@@ -88,7 +79,7 @@ pub(crate) struct Grouping {
     pub groups: u64,
     /// The words of a group. The first counts its rows.
     pub words: Vec<GroupFold>,
-    pub results: Vec<GroupOutcome>,
+    pub results: Vec<Outcome>,
 }
 
 impl Generator<'_> {
@@ -174,23 +165,8 @@ impl Generator<'_> {
             _ if bytes <= few && bytes <= facts.table_bytes => Spot::Numbered,
             _ => Spot::Hashed,
         };
-        let of = if groups <= u32::MAX.into() {
-            "u32"
-        } else {
-            "u64"
-        };
-        let mut number = String::from("0");
-        let mut stride = 1;
-        for (digit, code) in digits.iter().zip(&codes) {
-            let factor = self.argument(Argument::Word(stride));
-            number = format!("{number} + ({of})({code}) * ({of})a.word[{factor}]");
-            stride *= digit.count.max(1);
-        }
-        self.line(4, format!("const {of} g = {number};"));
-        let mut condition = String::from("in");
-        for lookup in &self.deferred {
-            let _ = write!(condition, " && q{lookup} != ALL");
-        }
+        self.number(&digits, groups, &codes);
+        let condition = self.condition();
         self.line(4, format!("if ({condition}) {{"));
         let table = self.argument(Argument::Groups);
         if spot == Spot::Hashed {
@@ -213,9 +189,9 @@ impl Generator<'_> {
             _ => self.line(6, format!("add({}, (u64)1);", to(0))),
         }
         for fold in folds {
-            let value = fold.argument.map(|argument| &arguments[argument]);
-            let valid = value.and_then(|value| value.valid.clone());
-            let code = value.map(|value| value.code.clone()).unwrap_or_default();
+            let Value {
+                code, valid, of, ..
+            } = &arguments[fold.argument];
             let target = to(fold.word);
             let add = match words[fold.word] {
                 GroupFold::Count => match spot {
@@ -228,8 +204,7 @@ impl Generator<'_> {
                 }
                 GroupFold::SumFloat => format!("add({target}, (double){code});"),
                 GroupFold::Min | GroupFold::Max => {
-                    let of = value.map(|value| value.of);
-                    let word = match of.is_some_and(Type::is_float) {
+                    let word = match of.is_float() {
                         true => format!("(i64)key_of({code})"),
                         false => format!("(i64){code}"),
                     };
@@ -431,7 +406,7 @@ impl Generator<'_> {
                 self.store_accumulators();
             }
             if self.block_shared > 0 {
-                self.start.push_str("    __syncthreads();\n");
+                self.block.push_str("    __syncthreads();\n");
             }
             self.set_block_shared();
             return Ok(());
@@ -444,7 +419,7 @@ impl Generator<'_> {
         self.block_shared += bytes.next_multiple_of(16);
         let (at, count) = (self.table_argument, words.len());
         let _ = writeln!(
-            self.start,
+            self.block,
             "    u64* const own_table = (u64*)(shared + a.word[{at}]);\n    \
              for (u32 i = threadIdx.x; i < {count} * a.word[{table}]; i += blockDim.x) own_table[i] = 0;\n    \
              __syncthreads();"
@@ -495,10 +470,10 @@ enum Source {
 /// A word, and the argument that it accumulates.
 struct Accumulated {
     word: usize,
-    argument: Option<usize>,
+    argument: usize,
 }
 
-type Accumulators = (Vec<GroupFold>, Vec<GroupOutcome>, Vec<Accumulated>);
+type Accumulators = (Vec<GroupFold>, Vec<Outcome>, Vec<Accumulated>);
 
 /// The words of all aggregates, after that of the rows.
 fn accumulators(arguments: &[Value], aggregates: &[Aggregate], rows: u64) -> Result<Accumulators> {
@@ -510,7 +485,7 @@ fn accumulators(arguments: &[Value], aggregates: &[Aggregate], rows: u64) -> Res
     for aggregate in aggregates {
         let Some(_) = argument_of(aggregate) else {
             let (count, value, key) = (0, None, None);
-            results.push(GroupOutcome { count, value, key });
+            results.push(Outcome { count, value, key });
             continue;
         };
         let argument = next;
@@ -523,7 +498,6 @@ fn accumulators(arguments: &[Value], aggregates: &[Aggregate], rows: u64) -> Res
                 None => {
                     let word = words.len();
                     words.push(GroupFold::Count);
-                    let argument = Some(argument);
                     folds.push(Accumulated { word, argument });
                     counts.push((valid.clone(), word));
                     word
@@ -551,7 +525,7 @@ fn accumulators(arguments: &[Value], aggregates: &[Aggregate], rows: u64) -> Res
             Aggregate::Max(_) => Some(GroupFold::Max),
         };
         let is_extreme = matches!(fold, Some(GroupFold::Min | GroupFold::Max));
-        results.push(GroupOutcome {
+        results.push(Outcome {
             count,
             value: fold.map(|_| word),
             key: Some(value.of).filter(|of| is_extreme && of.is_float()),
@@ -561,7 +535,6 @@ fn accumulators(arguments: &[Value], aggregates: &[Aggregate], rows: u64) -> Res
             if fold == GroupFold::WideSum {
                 words.push(GroupFold::High);
             }
-            let argument = Some(argument);
             folds.push(Accumulated { word, argument });
         }
     }

@@ -8,7 +8,9 @@ use arrow::array::{Array, ArrayRef};
 use super::bounds::Bounds;
 use super::columns::push;
 use super::expressions::Value;
-use super::{Argument, EntryTest, FIXED_ARGUMENTS, GROUP_WORDS, Generator, TABLE_WORDS, Task};
+use super::{
+    Argument, EntryTest, FIXED_ARGUMENTS, GROUP_WORDS, Generator, TABLE_WORDS, Task, stored_name,
+};
 use crate::error::{Error, Result};
 use crate::ir::{Filter, GroupKey, Output, Pipeline, Type};
 use crate::shape::Form;
@@ -223,7 +225,7 @@ impl Generator<'_> {
         let from = self.argument(Argument::Bits { lookup });
         self.block_shared += (bytes as u32).next_multiple_of(16);
         let _ = writeln!(
-            self.start,
+            self.block,
             "    u32* const {name} = (u32*)(shared + a.word[{at}]);\n    \
              for (u32 i = threadIdx.x; i < a.word[{words}]; i += blockDim.x) \
              {name}[i] = __ldg((const u32*)a.word[{from}] + i);"
@@ -242,19 +244,7 @@ impl Generator<'_> {
         let data_type = values.data_type();
         let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
         let of = Type::of(data_type).ok_or_else(unsupported)?;
-        let stored = match of {
-            Type::Bool | Type::U8 => "u8",
-            Type::I8 => "i8",
-            Type::I16 => "i16",
-            Type::U16 => "u16",
-            Type::I32 => "i32",
-            Type::U32 => "u32",
-            Type::I64 => "i64",
-            Type::U64 => "u64",
-            Type::I128 => "i128",
-            Type::F32 => "float",
-            Type::F64 => "double",
-        };
+        let stored = stored_name(of);
         let at = self.argument(Argument::Values(Arc::clone(values)));
         let from = format!("a.word[{at}]");
         let there = format!("(q{lookup} != ALL)");

@@ -199,7 +199,9 @@ struct Generator<'a> {
     facts: &'a Facts,
     task: Task,
     out: String,
-    /// What comes before the loop, and after it.
+    /// What a block prepares, once and with all its threads.
+    block: String,
+    /// What comes before the loop, and after it: of each slot, where there are any.
     start: String,
     end: String,
     /// What is done once for a row group.
@@ -282,6 +284,7 @@ impl<'a> Generator<'a> {
             facts,
             task,
             out: String::new(),
+            block: String::new(),
             start: String::new(),
             group: String::new(),
             partials: vec![],
@@ -352,14 +355,15 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
                 "    u8* const own = shared + threadIdx.x / 32 * {shared};"
             );
         }
-        let (start, group, body, end) = (&self.start, &self.group, &self.out, &self.end);
+        let (block, start) = (&self.block, &self.start);
+        let (group, body, end) = (&self.group, &self.out, &self.end);
         let vector = format!(
             "            u32 m = rows - v * 1024 >= 1024 ? ALL : existing(rows - v * 1024);\n{body}"
         );
         let _ = if by_slot {
             write!(
                 source,
-                r#"    // a slot is always summed in the same order, whoever does it
+                r#"{block}    // a slot is always summed in the same order, whoever does it
     for (u64 slot = warp; slot < a.word[0]; slot += (u64)gridDim.x * {warps}) {{
         const u64* group = group_of((const u64*)a.word[1], (u32)a.word[2], {slots}, slot);
         const u32 rows = (u32)group[1], vectors = (rows + 1023) / 1024;
@@ -378,7 +382,7 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
                 r#"    const u64 last = a.word[0] * (blockIdx.x + 1) / gridDim.x;
     u64 at = a.word[0] * blockIdx.x / gridDim.x + threadIdx.x / 32;
     const u64* group = group_of((const u64*)a.word[1], (u32)a.word[2], {slots}, at);
-{start}    u32 v = at < last ? (u32)(at - group[0]) : 0;
+{block}{start}    u32 v = at < last ? (u32)(at - group[0]) : 0;
     while (at < last) {{
         const u32 rows = (u32)group[1], vectors = (rows + 1023) / 1024;
 {group}        for (; v < vectors && at < last; v += {warps}, at += {warps}) {{
@@ -410,19 +414,7 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
     fn types(&self, column: usize) -> (&'static str, &'static str, &'static str) {
         let shape = &self.shapes[column];
         let of = self.pipeline.columns.get(column).and_then(Type::of);
-        let stored = match of {
-            None | Some(Type::Bool | Type::U8) => "u8",
-            Some(Type::I8) => "i8",
-            Some(Type::I16) => "i16",
-            Some(Type::U16) => "u16",
-            Some(Type::I32) => "i32",
-            Some(Type::U32) => "u32",
-            Some(Type::I64) => "i64",
-            Some(Type::U64) => "u64",
-            Some(Type::I128) => "i128",
-            Some(Type::F32) => "float",
-            Some(Type::F64) => "double",
-        };
+        let stored = of.map_or("u8", stored_name);
         match of {
             Some(Type::F32 | Type::F64) => (stored, stored, "i64"),
             Some(_) => {
@@ -801,5 +793,22 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
             .for_each(|(partial, sum)| self.line(3, format!("{sum} += {partial};")));
         self.line(2, "}");
         Ok(())
+    }
+}
+
+/// C++ type of a value as it is stored.
+fn stored_name(of: Type) -> &'static str {
+    match of {
+        Type::Bool | Type::U8 => "u8",
+        Type::I8 => "i8",
+        Type::I16 => "i16",
+        Type::U16 => "u16",
+        Type::I32 => "i32",
+        Type::U32 => "u32",
+        Type::I64 => "i64",
+        Type::U64 => "u64",
+        Type::I128 => "i128",
+        Type::F32 => "float",
+        Type::F64 => "double",
     }
 }
