@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
 use vectile_gpu::ir::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
 use vectile_gpu::{
-    Bandwidth, ChunkKey, Cuda, Driver, Engine, Group, Image, Resident, Rows, measure,
+    Bandwidth, Batch, ChunkKey, Cuda, Driver, Engine, Group, Image, Resident, Rows, measure,
 };
 
 use crate::bounds::{self, Bounds};
@@ -257,7 +257,7 @@ impl Bench {
         let mut totals = vec![];
         for _ in 0..WARM_UPS + RUNS {
             let mut execution = self.engine.start(Arc::clone(pipeline));
-            execution.aggregate(groups)?;
+            execution.aggregate(&Batch::of(groups)?)?;
             times.push(execution.statistics().kernel.as_secs_f64() * 1e3);
             totals = execution.totals();
         }
@@ -403,7 +403,7 @@ impl Bench {
         for _ in 0..RUNS {
             let start = Instant::now();
             let mut execution = self.engine.start(Arc::clone(pipeline));
-            execution.aggregate(groups)?;
+            execution.aggregate(&Batch::of(groups)?)?;
             whole.push(start.elapsed().as_secs_f64() * 1e3);
             before.push(execution.statistics().compile.as_secs_f64() * 1e3);
         }

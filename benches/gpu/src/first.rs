@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
-use vectile_gpu::{CACHE_VARIABLE, ChunkKey, Cuda, Engine, Group};
+use vectile_gpu::{Batch, CACHE_VARIABLE, ChunkKey, Cuda, Engine, Group};
 
 use crate::bench::{Bench, Result, median};
 use crate::q6;
@@ -107,7 +107,7 @@ pub fn child() -> Result<()> {
     for _ in 0..2 {
         let start = Instant::now();
         let mut execution = engine.start(Arc::clone(&pipeline));
-        execution.aggregate(&groups)?;
+        execution.aggregate(&Batch::of(&groups)?)?;
         let kernel = execution.statistics().compile.as_secs_f64() * 1e3;
         print!(" {kernel} {}", milliseconds(start));
     }

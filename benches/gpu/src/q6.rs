@@ -6,7 +6,7 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, Date32Array};
 use serde_json::json;
 use vectile_gpu::ir::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline};
-use vectile_gpu::{ChunkKey, Group, Image};
+use vectile_gpu::{Batch, ChunkKey, Group, Image};
 
 use crate::bench::{Bench, Result, column, median};
 use crate::data::{GROUP_ROWS, Random, between, decimals};
@@ -121,7 +121,7 @@ fn cold(
             })
             .collect();
         let mut execution = bench.engine.start(Arc::clone(pipeline));
-        execution.aggregate(&groups)?;
+        execution.aggregate(&Batch::of(&groups)?)?;
         times.push(start.elapsed().as_secs_f64() * 1e3);
     }
     let ms = median(&mut times);

@@ -10,7 +10,7 @@ use vectile_encodings::Encoding;
 use vectile_gpu::ir::{
     Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline,
 };
-use vectile_gpu::{Codes, Group, Image};
+use vectile_gpu::{Batch, Codes, Group, Image};
 
 use crate::bench::{Bench, RUNS, Result, column, median};
 use crate::data::{GROUP_ROWS, Random, between, i32s, i64s};
@@ -226,13 +226,13 @@ fn run_once(
 ) -> Result<Answer> {
     let mut answer: Answer = vec![];
     if let Output::Aggregates(_) = &pipeline.output {
-        execution.aggregate(groups)?;
+        execution.aggregate(&Batch::of(groups)?)?;
         for total in execution.totals() {
             answer.push((vec![total.count as u32], i128::from(total.count)));
         }
         return Ok(answer);
     }
-    for groups in execution.group(groups)? {
+    for groups in execution.group(&Batch::of(groups)?)? {
         for group in 0..groups.count {
             let code = |array: &ArrayRef| array.as_primitive::<UInt32Type>().value(group);
             let keys: Vec<u32> = groups.keys.iter().map(code).collect();

@@ -9,7 +9,7 @@ use arrow::datatypes::Schema;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::{Result, config_datafusion_err, config_err};
 use vectile_encodings::Encoding;
-use vectile_file::WriterOptions;
+use vectile_file::{DEFAULT_ROW_GROUP_ROWS, WriterOptions};
 
 /// Whether queries run on the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Default for VectileOptions {
         Self {
             pushdown_filters: true,
             verify_checksums: true,
-            row_group_rows: WriterOptions::default().row_group_rows,
+            row_group_rows: DEFAULT_ROW_GROUP_ROWS,
             gpu: GpuMode::default(),
             gpu_memory_limit: None,
             gpu_host_memory_limit: None,

@@ -47,7 +47,7 @@ mod writer;
 pub use error::{Error, Place, Result};
 pub use metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
 pub use reader::{Fetch, ReadOptions, RowGroupData, read_metadata, read_row_group};
-pub use writer::{ColumnSummary, WriteSummary, Writer, WriterOptions};
+pub use writer::{ColumnSummary, DEFAULT_ROW_GROUP_ROWS, WriteSummary, Writer, WriterOptions};
 
 /// The version of the file format that this release writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 1;

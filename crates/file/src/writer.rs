@@ -28,6 +28,9 @@ use crate::{FORMAT_VERSION, footer, schema};
 /// Two of them, and what encoding them needs, stay well below a gigabyte.
 const ROW_GROUP_ARROW_BYTES: u64 = 64 << 20;
 
+/// Rows of a row group, unless told otherwise.
+pub const DEFAULT_ROW_GROUP_ROWS: usize = 1 << 18;
+
 /// How to write a table.
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
@@ -43,7 +46,7 @@ pub struct WriterOptions {
 impl Default for WriterOptions {
     fn default() -> Self {
         Self {
-            row_group_rows: 1 << 18,
+            row_group_rows: DEFAULT_ROW_GROUP_ROWS,
             pins: HashMap::new(),
             parallelism: available_parallelism().map_or(1, usize::from),
         }

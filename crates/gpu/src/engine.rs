@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use arrow::array::{Array, ArrayRef};
 
+use crate::batch::{Batch, Stack};
 use crate::codegen::{Generated, NAME};
 use crate::driver::{DeviceInfo, Driver, Kernel, Stream};
 use crate::error::{Error, Result};
@@ -26,6 +28,17 @@ pub struct ChunkKey {
     pub row_group: usize,
     /// Column of the file.
     pub column: usize,
+}
+
+/// Names the chunks of a column in row groups that follow each other in a version of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ChunkRun {
+    /// As in [`ChunkKey`].
+    pub file: Arc<str>,
+    /// Column of the file.
+    pub column: usize,
+    /// Row groups in the file.
+    pub row_groups: Range<usize>,
 }
 
 /// A column chunk on the device. Its memory is given back when the cache has dropped it and no query
@@ -83,6 +96,11 @@ impl Resident {
         self.chunk.codes
     }
 
+    /// Notes that it was used at a time, unless it was used since.
+    pub(crate) fn touch(&self, now: u64) {
+        self.used.fetch_max(now, Ordering::Relaxed);
+    }
+
     /// Rows of the chunk.
     pub fn rows(&self) -> usize {
         self.chunk.rows
@@ -91,6 +109,18 @@ impl Resident {
     /// Bytes on the device.
     pub fn bytes(&self) -> usize {
         self.chunk.bytes
+    }
+}
+
+/// For each copier, the last copy that matters.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Copies([u64; COPIERS]);
+
+impl Copies {
+    /// Adds the copy that brings a chunk.
+    pub fn include(&mut self, chunk: &Resident) {
+        let last = &mut self.0[chunk.copier];
+        *last = chunk.copy.max(*last);
     }
 }
 
@@ -133,6 +163,8 @@ struct Chunks {
     /// The numbers of files. They stay: a name is a few hundred bytes.
     files: HashMap<Arc<str>, usize>,
     resident: HashMap<ChunkName, Arc<Resident>>,
+    /// Chunks that queries used together.
+    stacks: HashMap<Vec<ChunkRun>, Arc<Stack>>,
     hosted: HashMap<ChunkName, Arc<Hosted>>,
     host_bytes: u64,
     host_limit: u64,
@@ -166,6 +198,8 @@ const COPIERS: usize = 2;
 const RUN_BYTES: usize = 4 << 20;
 /// Bytes that a copier takes on before it is another one's turn.
 const COPIER_BYTES: usize = 64 << 20;
+/// Chunks that all stacks together may have, each counted in each: 100 bytes of host memory a chunk.
+const STACKED_CHUNKS: usize = 1 << 20;
 
 impl Engine {
     /// An engine on a device. Keeps up to 80% of its memory filled with chunks.
@@ -180,6 +214,7 @@ impl Engine {
             chunks: Mutex::new(Chunks {
                 files: HashMap::new(),
                 resident: HashMap::new(),
+                stacks: HashMap::new(),
                 hosted: HashMap::new(),
                 host_bytes: 0,
                 host_limit: DEFAULT_HOST_BYTES,
@@ -250,7 +285,7 @@ impl Engine {
             for (index, name) in names.iter().enumerate() {
                 let resident = chunks.resident.get(name);
                 if let Some(resident) = resident {
-                    resident.used.store(now, Ordering::Relaxed);
+                    resident.touch(now);
                 } else if let Some(chunk) = chunks.hosted.get(name) {
                     chunk.used.store(now, Ordering::Relaxed);
                     hosted.push((index, *name, Arc::clone(chunk)));
@@ -286,6 +321,37 @@ impl Engine {
             send(&mut run, &mut places);
         }
         found
+    }
+
+    /// The row groups of `rows` rows each whose columns these are, if [`Engine::keep`] was given them
+    /// and they are still on the device.
+    pub fn batch(&self, rows: Vec<usize>, columns: &[Vec<ChunkRun>]) -> Option<Batch> {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let chunks = lock(&self.chunks);
+        let stacks = columns.iter().map(|runs| chunks.stacks.get(runs).cloned());
+        let stacks: Vec<Arc<Stack>> = stacks.collect::<Option<_>>()?;
+        drop(chunks);
+        stacks.iter().for_each(|stack| stack.touch(now));
+        Batch::new(rows.into(), stacks).ok()
+    }
+
+    /// Keeps what was found out about a batch, whose columns these are, for [`Engine::batch`], as long
+    /// as it stays on the device.
+    pub fn keep(&self, columns: Vec<Vec<ChunkRun>>, batch: &Batch) {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let mut chunks = lock(&self.chunks);
+        for (runs, stack) in columns.into_iter().zip(batch.columns()) {
+            stack.touch(now);
+            chunks.stacks.insert(runs, Arc::clone(stack));
+        }
+        let mut stacked: usize = chunks.stacks.values().map(|stack| stack.len()).sum();
+        while stacked > STACKED_CHUNKS
+            && let Some(oldest) = chunks.stacks.iter().min_by_key(|(_, stack)| stack.used())
+        {
+            let oldest = oldest.0.clone();
+            let dropped = chunks.stacks.remove(&oldest);
+            stacked -= dropped.map_or(0, |stack| stack.len());
+        }
     }
 
     /// Copies a chunk to the device and keeps it there, in the place of those used least recently; and
@@ -434,15 +500,12 @@ impl Engine {
         Ok(result)
     }
 
-    /// Makes a stream wait until these chunks have arrived.
-    pub(crate) fn wait_for<'a>(
-        &self,
-        stream: &mut dyn Stream,
-        chunks: impl Iterator<Item = &'a Arc<Resident>>,
-    ) -> Result<()> {
+    /// Makes a stream wait until the chunks of a batch have arrived.
+    pub(crate) fn wait_for(&self, stream: &mut dyn Stream, batch: &Batch) -> Result<()> {
         let mut needed = [0; COPIERS];
-        for chunk in chunks {
-            needed[chunk.copier] = needed[chunk.copier].max(chunk.copy);
+        for stack in batch.columns() {
+            let copies = needed.iter_mut().zip(stack.copies.0);
+            copies.for_each(|(needed, copy)| *needed = copy.max(*needed));
         }
         for (needed, copier) in needed.into_iter().zip(&self.copiers) {
             if let Some(copier) = lock(copier).as_mut()
@@ -500,6 +563,11 @@ impl Engine {
         let mut dropped = vec![];
         let mut freed = 0;
         let mut chunks = lock(&self.chunks);
+        // what no query uses, stacks must not hold
+        chunks
+            .stacks
+            .drain()
+            .for_each(|(_, stack)| stack.date_chunks());
         let mut idle: Vec<(u64, ChunkName)> = chunks
             .resident
             .iter()

@@ -1,6 +1,7 @@
 //! Queries over encoded columns in one kernel.
 
 mod bandwidth;
+mod batch;
 mod cache;
 mod codegen;
 mod codes;
@@ -18,12 +19,13 @@ mod nvrtc;
 mod shape;
 
 pub use bandwidth::{Bandwidth, measure};
+pub use batch::Batch;
 pub use cache::{CACHE_VARIABLE, cache_directory};
 pub use codes::Codes;
 pub use cuda::{Cuda, driver_version};
 pub use devices::{DriverInfo, NvrtcInfo, Survey};
 pub use driver::{Compiled, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
-pub use engine::{ChunkKey, Engine, Group, Resident};
+pub use engine::{ChunkKey, ChunkRun, Engine, Group, Resident};
 pub use error::{Error, Result};
 pub use execution::{Execution, Rows, Statistics};
 pub use image::Image;

@@ -35,7 +35,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream::{StreamExt, TryStreamExt};
 use vectile_gpu::ir::{Groups, Total};
-use vectile_gpu::{Execution, Group};
+use vectile_gpu::{Batch, Execution};
 
 use super::dimension_cache::DimensionCache;
 use super::function::Function;
@@ -108,16 +108,15 @@ impl Run {
         task.join().await.map_err(interrupted).flatten()
     }
 
-    fn aggregate(&mut self, groups: &[Group]) -> Result<()> {
-        if groups.is_empty() {
+    fn aggregate(&mut self, batch: &Batch) -> Result<()> {
+        if batch.is_empty() {
             return Ok(());
         }
-        let rows = groups.iter().map(|group| group.rows).sum();
-        self.metrics.rows.add(rows);
+        self.metrics.rows.add(batch.num_rows());
         let Some(grouped) = &mut self.grouped else {
-            return self.execution.aggregate(groups).map_err(error::gpu);
+            return self.execution.aggregate(batch).map_err(error::gpu);
         };
-        for groups in self.execution.group(groups).map_err(error::gpu)? {
+        for groups in self.execution.group(batch).map_err(error::gpu)? {
             grouped.add(&groups)?;
         }
         Ok(())
@@ -225,15 +224,15 @@ impl GpuAggregateExec {
         for window in windows(parts, engine.memory_limit()) {
             let engine = Arc::clone(engine);
             let looked_up = run.with(move |run| {
-                let looked_up = look_up(&engine, window, &run.metrics);
-                run.aggregate(&looked_up.groups)?;
+                let looked_up = look_up(&engine, window, &run.metrics)?;
+                run.aggregate(&looked_up.batch)?;
                 Ok(looked_up.missing)
             });
             let missing;
             (run, missing) = looked_up.await?;
             let mut loads = Loads::new(missing, metrics, context);
-            while let Some(groups) = loads.next().await? {
-                (run, ()) = run.with(move |run| run.aggregate(&groups)).await?;
+            while let Some(batch) = loads.next().await? {
+                (run, ()) = run.with(move |run| run.aggregate(&batch)).await?;
             }
         }
         metrics.add(&run.execution.statistics());

@@ -29,7 +29,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use vectile_encodings::Column;
-use vectile_gpu::{ChunkKey, Engine, Error, Group, Image, Resident};
+use vectile_gpu::{Batch, ChunkKey, ChunkRun, Engine, Error, Group, Image, Resident};
 
 use super::lower::is_text;
 use super::metrics::GpuMetrics;
@@ -112,7 +112,7 @@ impl Input {
             let row_groups = opened.row_groups.into_iter();
             let kept = row_groups.filter(|&row_group| !opened.filters.exclude_now(row_group));
             let parts = kept.map(|row_group| Part::new(Arc::clone(&file), row_group));
-            Ok::<_, DataFusionError>(parts.collect())
+            Ok::<_, DataFusionError>(parts.filter(|part| part.rows > 0).collect())
         });
         let parts: Vec<Vec<Part>> = parts.buffered(concurrency).try_collect().await?;
         Ok(parts.into_iter().flatten().collect())
@@ -252,27 +252,58 @@ pub(crate) fn windows(parts: Vec<Part>, memory: u64) -> Vec<Vec<Part>> {
 }
 
 /// What a look at the engine's memory gave.
-#[derive(Default)]
 pub(crate) struct LookedUp {
     /// Row groups on the device, or on their way there.
-    pub(crate) groups: Vec<Group>,
+    pub(crate) batch: Batch,
     /// The others, to be loaded.
     pub(crate) missing: Vec<Found>,
 }
 
 /// Looks all of `parts` up at once. Blocks: what is in host memory is copied to the device.
-pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>, metrics: &GpuMetrics) -> LookedUp {
-    let mut looked_up = LookedUp::default();
+pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>, metrics: &GpuMetrics) -> Result<LookedUp> {
+    let runs = runs_of(&parts);
+    let rows = parts.iter().map(|part| part.rows).collect();
+    if let Some(batch) = engine.batch(rows, &runs) {
+        let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
+        metrics.bytes_cached.add(bytes as usize);
+        let missing = Vec::new();
+        return Ok(LookedUp { batch, missing });
+    }
+    let (mut groups, mut missing) = (Vec::new(), Vec::new());
     for found in find(engine, parts) {
         match found.group() {
             Some(group) => {
                 metrics.bytes_cached.add(found.bytes());
-                looked_up.groups.push(group);
+                groups.push(group);
             }
-            None => looked_up.missing.push(found),
+            None => missing.push(found),
         }
     }
-    looked_up
+    let batch = Batch::of(&groups).map_err(error::gpu)?;
+    if missing.is_empty() {
+        engine.keep(runs, &batch);
+    }
+    Ok(LookedUp { batch, missing })
+}
+
+/// The chunks of each column of the pipeline.
+fn runs_of(parts: &[Part]) -> Vec<Vec<ChunkRun>> {
+    let width = parts.first().map_or(0, |part| part.file.columns.len());
+    let mut runs: Vec<Vec<ChunkRun>> = vec![Vec::new(); width];
+    let same = |a: &Part, b: &Part| {
+        Arc::ptr_eq(&a.file, &b.file) && a.row_group.checked_add(1) == Some(b.row_group)
+    };
+    for parts in parts.chunk_by(same) {
+        let Some(first) = parts.first() else { continue };
+        for (&column, runs) in first.file.columns.iter().zip(&mut runs) {
+            runs.push(ChunkRun {
+                file: Arc::clone(&first.file.key),
+                column,
+                row_groups: first.row_group..first.row_group + parts.len(),
+            });
+        }
+    }
+    runs
 }
 
 /// What there is of each of `parts`. Blocks as [`look_up`].
@@ -423,7 +454,7 @@ impl Loads {
     }
 
     /// The next batch, of which the one before must have been dropped.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Group>>> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Batch>> {
         let mut batch = Vec::new();
         let mut bytes = 0;
         while bytes < BATCH_BYTES {
@@ -448,7 +479,10 @@ impl Loads {
             let load = found.load(self.metrics.clone(), self.reservation.new_empty());
             batch.push(load.await?.group);
         }
-        Ok((!batch.is_empty()).then_some(batch))
+        match batch.is_empty() {
+            true => Ok(None),
+            false => Batch::of(&batch).map(Some).map_err(error::gpu),
+        }
     }
 }
 

@@ -1,15 +1,14 @@
 //! Which codes of a dictionary pass a test. Row groups with the same dictionary share an answer, and
 //! its table on the device.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
 
 use super::launch::Parameters;
+use crate::batch::Batch;
 use crate::codegen::{CodeTest, EntryTest};
-use crate::engine::Group;
 use crate::error::{Error, Result};
 
 /// What a test says of the codes of each group.
@@ -17,7 +16,7 @@ pub(super) struct Answers {
     /// One for each dictionary.
     unique: Vec<Answer>,
     /// Which of them is a group's.
-    of_group: Vec<usize>,
+    of_group: Arc<[usize]>,
 }
 
 /// Which codes pass.
@@ -36,32 +35,24 @@ enum Passing {
 
 impl Answers {
     /// What `test` says of the codes of these groups.
-    pub fn of(test: &CodeTest, groups: &[&Group]) -> Result<Self> {
-        let mut known = HashMap::new();
-        let mut answers = Self {
-            unique: vec![],
-            of_group: Vec::with_capacity(groups.len()),
-        };
-        for group in groups {
-            let column = &group.columns[test.column];
-            let (entries, codes) = (column.entries(), column.codes());
-            let key = (entries.map(|array| Arc::as_ptr(array).addr()), codes);
-            let index = match known.get(&key) {
-                Some(index) => *index,
-                None => {
-                    let passing = match entries {
-                        Some(entries) => Passing::of(&passed(test, entries)?),
-                        None => Passing::Range(1, 0),
-                    };
-                    answers.unique.push(Answer { codes, passing });
-                    let index = answers.unique.len() - 1;
-                    known.insert(key, index);
-                    index
-                }
-            };
-            answers.of_group.push(index);
-        }
-        Ok(answers)
+    pub fn of(test: &CodeTest, batch: &Batch) -> Result<Self> {
+        let stack = &batch.columns()[test.column];
+        let unique = stack.dictionaries.iter().map(|dictionary| {
+            Ok(match dictionary {
+                Some(dictionary) => Answer {
+                    codes: dictionary.codes,
+                    passing: Passing::of(&passed(test, &dictionary.entries)?),
+                },
+                None => Answer {
+                    codes: 0,
+                    passing: Passing::Range(1, 0),
+                },
+            })
+        });
+        Ok(Self {
+            unique: unique.collect::<Result<_>>()?,
+            of_group: Arc::clone(&stack.dictionary_of),
+        })
     }
 
     /// Whether all of them are ranges.

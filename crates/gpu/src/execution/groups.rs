@@ -10,9 +10,10 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use super::launch::{Outputs, Wanted};
 use super::rows::{arrow_type, width_of};
 use super::totals::{Part, float_of};
-use super::{Execution, Prepared, ROWS_AT_ONCE, VECTORS_PER_WARP, parts, present};
+use super::{Execution, Prepared, ROWS_AT_ONCE, VECTORS_PER_WARP, parts};
+use crate::batch::Batch;
 use crate::codegen::{Digit, Fold, GroupFold, Grouping, Spot, Task};
-use crate::engine::{Group, Lane};
+use crate::engine::Lane;
 use crate::error::{Error, Result};
 use crate::ir::{GroupKey, GroupTotals, Groups, Number, Numbers, Output, Total, Type};
 use crate::memory::Piece;
@@ -32,12 +33,11 @@ impl Execution {
     ///
     /// [`Error::Unsupported`] with a reason, if there is no kernel for this pipeline over these chunks,
     /// or if there are more groups than memory for them; those of the driver.
-    pub fn group(&mut self, groups: &[Group]) -> Result<Vec<Groups>> {
-        let groups = present(groups);
-        if groups.is_empty() {
+    pub fn group(&mut self, batch: &Batch) -> Result<Vec<Groups>> {
+        if batch.is_empty() {
             return Ok(vec![]);
         }
-        let mut prepared = self.prepare(&groups, Task::Groups)?;
+        let mut prepared = self.prepare(batch, Task::Groups)?;
         let grouping = prepared.generated.grouping.clone();
         let grouping = grouping.ok_or_else(|| Error::Unsupported("no groups".into()))?;
         if grouping.spot == Spot::Hashed {
@@ -50,12 +50,10 @@ impl Execution {
             vectors = vectors.min(prepared.warps() * VECTORS_PER_WARP);
         }
         let mut results = vec![];
-        for part in parts(&groups, vectors) {
+        for part in parts(batch.rows(), vectors) {
             results.push(match grouping.spot {
-                Spot::Registers => {
-                    self.few_groups(&prepared, &grouping, &groups, part, &mut lane)?
-                }
-                _ => self.group_part(&mut prepared, &grouping, &groups, part, &mut lane)?,
+                Spot::Registers => self.few_groups(&prepared, &grouping, batch, part, &mut lane)?,
+                _ => self.group_part(&mut prepared, &grouping, batch, part, &mut lane)?,
             });
         }
         self.engine.give_back(lane);
@@ -67,11 +65,11 @@ impl Execution {
         &mut self,
         prepared: &Prepared,
         grouping: &Grouping,
-        groups: &[&Group],
+        batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<Groups> {
-        let folded = self.folded(prepared, groups, part, lane)?;
+        let folded = self.folded(prepared, batch, part, lane)?;
         let results = &prepared.generated.results;
         let each = results.len() / grouping.groups.max(1) as usize;
         let mut numbers = vec![];
@@ -118,7 +116,7 @@ impl Execution {
         &mut self,
         prepared: &mut Prepared,
         grouping: &Grouping,
-        groups: &[&Group],
+        batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<Groups> {
@@ -139,7 +137,7 @@ impl Execution {
             let memory = self.engine.pool().take(bytes)?;
             let address = memory.address();
             let (own, wanted) = (part.clone(), Wanted::default());
-            let back = self.run(prepared, groups, own, lane, wanted, |_| Outputs {
+            let back = self.run(prepared, batch, own, lane, wanted, |_| Outputs {
                 out: address + FLAG_BYTES as u64 + numbers * 8,
                 masks: address + FLAG_BYTES as u64,
                 counts: address,

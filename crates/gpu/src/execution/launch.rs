@@ -9,11 +9,11 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::alp_integers;
 
 use super::{Execution, Prepared};
+use crate::batch::Batch;
 use crate::codegen::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS, TABLE_WORDS};
 use crate::driver::{Launch, Mark, Stream};
-use crate::engine::{Group, Lane};
+use crate::engine::Lane;
 use crate::error::Result;
-use crate::ir::Pipeline;
 use crate::memory::Piece;
 use crate::shape::{SCALES, Shape};
 
@@ -83,7 +83,7 @@ impl Execution {
     pub(super) fn run(
         &mut self,
         prepared: &Prepared,
-        groups: &[&Group],
+        batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
         wanted: Wanted,
@@ -102,8 +102,9 @@ impl Execution {
             match argument {
                 Argument::Scales { column, low, high } => {
                     sent_at.push(parameters.place());
-                    let pipeline = &self.pipeline;
-                    scales(&mut parameters, pipeline, groups, *column, *low, *high)?;
+                    let data_type = &self.pipeline.columns[*column];
+                    let used = &batch.columns()[*column].shape;
+                    scales(&mut parameters, data_type, used, *low, *high)?;
                 }
                 Argument::Values(values) => {
                     sent_at.push(parameters.place());
@@ -141,20 +142,21 @@ impl Execution {
         let (mut first, mut first_row) = (0u64, 0u64);
         let mut words = Vec::with_capacity(part.len() * slots);
         for index in part.clone() {
-            let group = groups[index];
-            words.extend([first, group.rows as u64, first_row]);
-            for column in &group.columns {
-                words.push(column.address());
-                self.statistics.bytes_scanned += column.bytes() as u64;
-            }
+            let rows = batch.rows()[index];
+            words.extend([first, rows as u64, first_row]);
+            words.extend(batch.columns().iter().map(|stack| stack.addresses[index]));
             for (table, places) in prepared.tables.iter().zip(&looked_up_at) {
                 words.extend(table.words(index, places, scratch));
             }
             for (answers, places) in prepared.answers.iter().zip(&tables_at) {
                 words.push(answers.word(index, places, scratch));
             }
-            first += group.rows.div_ceil(unit) as u64;
-            first_row += group.rows as u64;
+            first += rows.div_ceil(unit) as u64;
+            first_row += rows as u64;
+        }
+        for stack in batch.columns() {
+            let bytes: usize = stack.bytes[part.clone()].iter().sum();
+            self.statistics.bytes_scanned += bytes as u64;
         }
         let table = parameters.bytes.as_chunks_mut::<8>().0.iter_mut();
         table
@@ -199,11 +201,10 @@ impl Execution {
         let staging = lane.staging(&self.engine, sent)?;
         staging[..sent].copy_from_slice(&parameters.bytes);
         let pinned = staging.as_ptr();
-        let chunks = groups[part].iter().flat_map(|group| &group.columns);
         let enqueue = |stream: &mut dyn Stream| -> Result<(Mark, Mark)> {
-            self.engine.wait_for(stream, chunks)?;
+            self.engine.wait_for(stream, batch)?;
             // SAFETY: scratch, staging and the piece are as long as asked for; they, what `outputs`
-            // names and the chunks in `groups` live until the stream is done, which is waited for
+            // names and the chunks of `batch` live until the stream is done, which is waited for
             // below. The kernel was generated for these arguments: columns of these shapes, tables
             // and outputs of these sizes.
             unsafe {
@@ -231,23 +232,17 @@ impl Execution {
     }
 }
 
-/// Appends the range of integers for each scale.
+/// Appends the range of integers for each scale in use.
 fn scales(
     parameters: &mut Parameters,
-    pipeline: &Pipeline,
-    groups: &[&Group],
-    column: usize,
+    data_type: &DataType,
+    used: &Shape,
     low: i64,
     high: i64,
 ) -> Result<()> {
-    let single = pipeline.columns[column] == DataType::Float32;
-    let mut used = Shape::default();
-    for group in groups {
-        let scales = &group.columns[column].shape().scales;
-        scales.iter().for_each(|scale| used.scale(*scale));
-    }
+    let single = data_type == &DataType::Float32;
     let mut table = vec![(1i64, 0i64); SCALES];
-    for scale in used.scales {
+    for scale in used.scales.iter().copied() {
         let (exponent, factor) = ((scale / 19) as u8, (scale % 19) as u8);
         if let Some(range) = alp_integers(single, exponent, factor, low, high)? {
             table[usize::from(scale)] = range;

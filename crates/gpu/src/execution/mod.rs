@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 
 use vectile_encodings::VECTOR_LEN;
 
+use crate::batch::Batch;
 use crate::codegen::{Facts, Generated, SLOT_VECTORS, Task, generate};
 use crate::driver::Kernel;
-use crate::engine::{Engine, Group};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::ir::{GroupKey, Lookup, Output, Pipeline};
 use crate::shape::Shape;
@@ -36,9 +37,6 @@ const VECTORS_PER_WARP: usize = 1 << 15;
 const ROWS_AT_ONCE: u64 = 1 << 31;
 /// A table of groups takes at most this share of the memory for chunks.
 const TABLE_SHARE: u64 = 8;
-
-/// Row groups whose samples are looked at.
-const SAMPLED_GROUPS: usize = 64;
 
 /// Where the time of an execution went, and what it moved.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,14 +103,14 @@ impl Execution {
     }
 
     /// Makes a kernel for these groups.
-    fn prepare(&mut self, groups: &[&Group], task: Task) -> Result<Prepared> {
+    fn prepare(&mut self, batch: &Batch, task: Task) -> Result<Prepared> {
         let start = Instant::now();
-        let shapes = shapes_of(&self.pipeline, groups)?;
-        let (mut facts, entries) = self.facts(groups, task)?;
+        let shapes = shapes_of(&self.pipeline, batch)?;
+        let (mut facts, entries) = self.facts(batch, task)?;
         let mut generated = generate(&self.pipeline, &shapes, &facts, task)?;
         let mut answers = vec![];
         for test in &generated.code_tests {
-            answers.push(Answers::of(test, groups)?);
+            answers.push(Answers::of(test, batch)?);
         }
         facts.ranges = answers.iter().map(Answers::are_ranges).collect();
         if facts.ranges.contains(&false) {
@@ -122,7 +120,7 @@ impl Execution {
         }
         let tables = generated.tables.iter();
         let tables = tables
-            .map(|of| Tables::of(of, &self.pipeline, &entries, groups, &self.engine))
+            .map(|of| Tables::of(of, &self.pipeline, &entries, batch, &self.engine))
             .collect::<Result<_>>()?;
         let (kernel, compiled) = self.engine.kernel(&generated)?;
         self.statistics.compile += start.elapsed();
@@ -133,8 +131,8 @@ impl Execution {
             .max(1);
         // no more blocks than vectors keep busy: each block's results have to be combined
         let work = match generated.by_slot {
-            true => slots_of(groups),
-            false => vectors_of(groups),
+            true => slots_of(batch.rows()),
+            false => vectors_of(batch.rows()),
         };
         let busy = work.div_ceil(generated.threads as usize / 32).max(1);
         let grid =
@@ -151,18 +149,18 @@ impl Execution {
     }
 
     /// What there is to know of lookups and keys, but for code tests.
-    fn facts(&self, groups: &[&Group], task: Task) -> Result<(Facts, Vec<Entries>)> {
+    fn facts(&self, batch: &Batch, task: Task) -> Result<(Facts, Vec<Entries>)> {
         let lookups = self.pipeline.lookups.iter();
-        let shares = lookups.clone().map(|lookup| share_of(lookup, groups));
+        let shares = lookups.clone().map(|lookup| share_of(lookup, batch));
         let mut entries = vec![];
         if let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, task) {
             for key in keys {
                 if let GroupKey::Entry(column) = key {
-                    entries.push(Entries::of(*column, groups)?);
+                    entries.push(Entries::of(*column, batch)?);
                 }
             }
         }
-        let rows: usize = groups.iter().map(|group| group.rows).sum();
+        let rows = batch.num_rows();
         let facts = Facts {
             ranges: vec![],
             shares: shares.collect::<Result<_>>()?,
@@ -178,21 +176,14 @@ impl Execution {
 }
 
 /// The share of rows whose key is there, by the samples of some row groups.
-fn share_of(lookup: &Lookup, groups: &[&Group]) -> Result<f64> {
-    let (mut rows, mut found) = (0usize, 0usize);
-    for group in groups.iter().step_by(groups.len().div_ceil(SAMPLED_GROUPS)) {
-        let column = group.columns.get(lookup.column);
-        if let Some(sample) = column.and_then(|column| column.sample()) {
-            let codes = lookup.codes.of(sample)?;
-            found += codes.iter().flatten().count();
-            rows += codes.len();
-        }
-    }
-    Ok(if rows == 0 {
-        1.0
-    } else {
-        found as f64 / rows as f64
-    })
+fn share_of(lookup: &Lookup, batch: &Batch) -> Result<f64> {
+    let stack = batch.columns().get(lookup.column);
+    let Some(sample) = stack.and_then(|stack| stack.sample()) else {
+        return Ok(1.0);
+    };
+    let codes = lookup.codes.of(sample)?;
+    let found = codes.iter().flatten().count();
+    Ok(found as f64 / codes.len().max(1) as f64)
 }
 
 impl Prepared {
@@ -201,57 +192,41 @@ impl Prepared {
     }
 }
 
-/// Row groups with rows.
-fn present(groups: &[Group]) -> Vec<&Group> {
-    groups.iter().filter(|group| group.rows > 0).collect()
-}
-
 /// Slots of row groups, whose vectors are summed by themselves.
-fn slots_of(groups: &[&Group]) -> usize {
-    let slots = |group: &&Group| group.rows.div_ceil(VECTOR_LEN * SLOT_VECTORS);
-    groups.iter().map(slots).sum()
+fn slots_of(rows: &[usize]) -> usize {
+    let slots = rows.iter();
+    slots
+        .map(|rows| rows.div_ceil(VECTOR_LEN * SLOT_VECTORS))
+        .sum()
 }
 
-fn vectors_of(groups: &[&Group]) -> usize {
-    groups.iter().map(|g| g.rows.div_ceil(VECTOR_LEN)).sum()
+fn vectors_of(rows: &[usize]) -> usize {
+    rows.iter().map(|rows| rows.div_ceil(VECTOR_LEN)).sum()
 }
 
-/// Runs of groups of at most `most` vectors together.
-fn parts(groups: &[&Group], most: usize) -> Vec<Range<usize>> {
+/// Runs of row groups of at most `most` vectors together.
+fn parts(rows: &[usize], most: usize) -> Vec<Range<usize>> {
     let (mut parts, mut start, mut vectors) = (vec![], 0, 0);
-    for (index, group) in groups.iter().enumerate() {
-        let own = group.rows.div_ceil(VECTOR_LEN);
+    for (index, rows) in rows.iter().enumerate() {
+        let own = rows.div_ceil(VECTOR_LEN);
         if vectors + own > most && index > start {
             parts.push(start..index);
             (start, vectors) = (index, 0);
         }
         vectors += own;
     }
-    if start < groups.len() {
-        parts.push(start..groups.len());
+    if start < rows.len() {
+        parts.push(start..rows.len());
     }
     parts
 }
 
 /// What occurs in each column.
-fn shapes_of(pipeline: &Pipeline, groups: &[&Group]) -> Result<Vec<Shape>> {
-    let mut shapes: Vec<Shape> = vec![Shape::default(); pipeline.columns.len()];
-    for group in groups {
-        if group.columns.len() != shapes.len() {
-            let reason = format!(
-                "{} columns where {} belong",
-                group.columns.len(),
-                shapes.len()
-            );
-            return Err(Error::Unsupported(reason));
-        }
-        for (shape, column) in shapes.iter_mut().zip(&group.columns) {
-            if column.rows() != group.rows {
-                let reason = format!("a column of {} rows, of {}", column.rows(), group.rows);
-                return Err(Error::Unsupported(reason));
-            }
-            shape.merge(column.shape());
-        }
+fn shapes_of(pipeline: &Pipeline, batch: &Batch) -> Result<Vec<Shape>> {
+    let (columns, wanted) = (batch.columns(), pipeline.columns.len());
+    if columns.len() != wanted {
+        let reason = format!("{} columns where {wanted} belong", columns.len());
+        return Err(Error::Unsupported(reason));
     }
-    Ok(shapes)
+    Ok(columns.iter().map(|stack| stack.shape.clone()).collect())
 }

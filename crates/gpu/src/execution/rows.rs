@@ -12,7 +12,8 @@ use arrow::datatypes::DataType;
 use vectile_encodings::{Selection, VECTOR_LEN};
 
 use super::launch::{Got, Outputs, Wanted};
-use super::{Execution, Prepared, VECTORS_PER_WARP, parts, present, vectors_of};
+use super::{Execution, Prepared, VECTORS_PER_WARP, parts, vectors_of};
+use crate::batch::Batch;
 use crate::codegen::Task;
 use crate::engine::{Group, Lane};
 use crate::error::Result;
@@ -49,13 +50,13 @@ impl Execution {
     ///
     /// As [`Execution::aggregate`].
     pub fn select(&mut self, groups: &[Group]) -> Result<Vec<Selection>> {
-        let nonempty = present(groups);
+        let batch = Batch::of(groups)?;
         let mut masks: Vec<u8> = vec![];
-        if !nonempty.is_empty() {
-            let prepared = self.prepare(&nonempty, Task::Masks)?;
+        if !batch.is_empty() {
+            let prepared = self.prepare(&batch, Task::Masks)?;
             let mut lane = self.engine.lane()?;
-            for part in parts(&nonempty, prepared.warps() * VECTORS_PER_WARP) {
-                let vectors = vectors_of(&nonempty[part.clone()]);
+            for part in parts(batch.rows(), prepared.warps() * VECTORS_PER_WARP) {
+                let vectors = vectors_of(&batch.rows()[part.clone()]);
                 let (bytes, all) = (vectors * MASK_BYTES, vectors * (MASK_BYTES + 8));
                 let wanted = Wanted {
                     bytes: all,
@@ -68,7 +69,7 @@ impl Execution {
                     back: (got.bytes, bytes),
                     ..Outputs::default()
                 };
-                let back = self.run(&prepared, &nonempty, part, &mut lane, wanted, outputs)?;
+                let back = self.run(&prepared, &batch, part, &mut lane, wanted, outputs)?;
                 masks.extend(&back.as_slice()[..bytes]);
             }
             self.engine.give_back(lane);
@@ -95,22 +96,22 @@ impl Execution {
     ///
     /// As [`Execution::aggregate`].
     pub fn rows(&mut self, groups: &[Group]) -> Result<Vec<Rows>> {
-        let nonempty = present(groups);
+        let batch = Batch::of(groups)?;
         let mut found = vec![];
-        if !nonempty.is_empty() {
+        if !batch.is_empty() {
             let (select, gather) = match self.pipeline.filter {
-                Filter::Constant(true) => (None, self.prepare(&nonempty, Task::AllValues)?),
+                Filter::Constant(true) => (None, self.prepare(&batch, Task::AllValues)?),
                 _ => (
-                    Some(self.prepare(&nonempty, Task::Masks)?),
-                    self.prepare(&nonempty, Task::Values)?,
+                    Some(self.prepare(&batch, Task::Masks)?),
+                    self.prepare(&batch, Task::Values)?,
                 ),
             };
             let warps = select.as_ref().map_or(usize::MAX, Prepared::warps);
             let warps = warps.min(gather.warps());
             let mut lane = self.engine.lane()?;
-            for part in parts(&nonempty, warps * VECTORS_PER_WARP) {
+            for part in parts(batch.rows(), warps * VECTORS_PER_WARP) {
                 let select = select.as_ref();
-                found.extend(self.rows_of(select, &gather, &nonempty, part, &mut lane)?);
+                found.extend(self.rows_of(select, &gather, &batch, part, &mut lane)?);
             }
             self.engine.give_back(lane);
         }
@@ -127,20 +128,17 @@ impl Execution {
         &mut self,
         select: Option<&Prepared>,
         gather: &Prepared,
-        groups: &[&Group],
+        batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<Vec<Rows>> {
         let selected = match select {
-            Some(select) => Some(self.selected(select, groups, part.clone(), lane)?),
+            Some(select) => Some(self.selected(select, batch, part.clone(), lane)?),
             None => None,
         };
         let counts: Vec<usize> = match &selected {
             Some(selected) => selected.counts.clone(),
-            None => groups[part.clone()]
-                .iter()
-                .map(|group| group.rows)
-                .collect(),
+            None => batch.rows()[part.clone()].to_vec(),
         };
         let rows: usize = counts.iter().sum();
         let outputs = &gather.generated.outputs;
@@ -162,7 +160,7 @@ impl Execution {
                 let masks = selected.as_ref().map_or(0, |s| s.masks.address());
                 words.extend(selected.iter().flat_map(|selected| &selected.places));
                 let wanted = Wanted { words, bytes: 0 };
-                let back = self.run(gather, groups, part, lane, wanted, |got| Outputs {
+                let back = self.run(gather, batch, part, lane, wanted, |got| Outputs {
                     out: got.words,
                     masks,
                     counts: got.words + table_bytes,
@@ -189,16 +187,16 @@ impl Execution {
     fn selected(
         &mut self,
         select: &Prepared,
-        groups: &[&Group],
+        batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<Selected> {
-        let vectors = vectors_of(&groups[part.clone()]);
+        let vectors = vectors_of(&batch.rows()[part.clone()]);
         let (mask_bytes, all) = (vectors * MASK_BYTES, vectors * (MASK_BYTES + 8));
         let masks = self.engine.pool().take(all)?;
         let counts_at = masks.address() + mask_bytes as u64;
         let own = part.clone();
-        let back = self.run(select, groups, part, lane, Wanted::default(), |_| Outputs {
+        let back = self.run(select, batch, part, lane, Wanted::default(), |_| Outputs {
             masks: masks.address(),
             counts: counts_at,
             clear: Some((masks.address(), all)),
@@ -208,9 +206,9 @@ impl Execution {
         let mut passing = back.as_slice().as_chunks::<8>().0.iter();
         let mut rows = 0;
         let mut places = Vec::with_capacity(vectors);
-        let counts = groups[own].iter().map(|group| {
+        let counts = batch.rows()[own].iter().map(|of_group| {
             let before = rows;
-            for count in passing.by_ref().take(group.rows.div_ceil(VECTOR_LEN)) {
+            for count in passing.by_ref().take(of_group.div_ceil(VECTOR_LEN)) {
                 places.push(rows);
                 rows += u64::from_le_bytes(*count);
             }

@@ -8,19 +8,19 @@ use arrow::array::{Array, ArrayRef, new_empty_array};
 use arrow::compute::interleave;
 
 use super::launch::Parameters;
+use crate::batch::{Batch, Stack};
 use crate::codegen::{TableSource, TableUse};
 use crate::codes::{CodeTable, Codes, DeviceTable, for_bytes};
-use crate::engine::{Engine, Group};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::ir::Pipeline;
-use crate::shape::Form;
 
 /// A table as each row group has it.
 pub(super) struct Tables {
     /// One for each dictionary, and one for what is in none.
     unique: Vec<Table>,
     /// Which of them is a row group's.
-    of_group: Vec<usize>,
+    of_group: Arc<[usize]>,
 }
 
 enum Table {
@@ -49,46 +49,43 @@ pub(super) struct Entries {
     /// The number of each entry of a dictionary.
     numbers: Vec<Vec<Option<u32>>>,
     /// The dictionary of each row group.
-    of_group: Vec<usize>,
+    of_group: Arc<[usize]>,
 }
 
 impl Entries {
     /// Those of a column of these groups.
-    pub fn of(column: usize, groups: &[&Group]) -> Result<Self> {
+    pub fn of(column: usize, batch: &Batch) -> Result<Self> {
+        let stack = &batch.columns()[column];
         let mut known: HashMap<Box<[u8]>, u32> = HashMap::new();
-        let mut dictionaries = HashMap::new();
-        let mut all = Self::default();
-        for group in groups {
-            let entries = group.columns[column].entries();
-            let entries = entries.ok_or_else(|| {
-                Error::Unsupported("grouping by a column that is not in dictionaries".into())
-            })?;
+        let mut all = Self {
+            of_group: Arc::clone(&stack.dictionary_of),
+            ..Self::default()
+        };
+        for (index, dictionary) in stack.dictionaries.iter().enumerate() {
+            let Some(dictionary) = dictionary else {
+                let reason = "grouping by a column that is not in dictionaries";
+                return Err(Error::Unsupported(reason.into()));
+            };
+            let entries = &dictionary.entries;
             if entries.null_count() > 0 {
                 let reason = "grouping by a dictionary with nulls in it";
                 return Err(Error::Unsupported(reason.into()));
             }
-            let next = dictionaries.len();
-            let index = *dictionaries
-                .entry(Arc::as_ptr(entries).addr())
-                .or_insert(next);
-            if index == next {
-                let mut numbers = vec![None; entries.len()];
-                for_bytes(entries, |row, bytes| {
-                    numbers[row] = Some(match known.get(bytes) {
-                        Some(number) => *number,
-                        None => {
-                            let number = known.len() as u32;
-                            known.insert(bytes.into(), number);
-                            all.places.push((index, row));
-                            number
-                        }
-                    });
-                    Ok(())
-                })?;
-                all.dictionaries.push(Arc::clone(entries));
-                all.numbers.push(numbers);
-            }
-            all.of_group.push(index);
+            let mut numbers = vec![None; entries.len()];
+            for_bytes(entries, |row, bytes| {
+                numbers[row] = Some(match known.get(bytes) {
+                    Some(number) => *number,
+                    None => {
+                        let number = known.len() as u32;
+                        known.insert(bytes.into(), number);
+                        all.places.push((index, row));
+                        number
+                    }
+                });
+                Ok(())
+            })?;
+            all.dictionaries.push(Arc::clone(entries));
+            all.numbers.push(numbers);
         }
         Ok(all)
     }
@@ -126,12 +123,13 @@ impl Tables {
         of: &TableUse,
         pipeline: &Pipeline,
         entries: &[Entries],
-        groups: &[&Group],
+        batch: &Batch,
         engine: &Engine,
     ) -> Result<Self> {
         match of.source {
             TableSource::Lookup(lookup) => {
-                Self::of_lookup(of.column, &pipeline.lookups[lookup].codes, groups, engine)
+                let stack = &batch.columns()[of.column];
+                Self::of_lookup(stack, &pipeline.lookups[lookup].codes, engine)
             }
             TableSource::Entries(index) => {
                 let entries = &entries[index];
@@ -139,35 +137,24 @@ impl Tables {
                 let tables = tables.map(|numbers| Table::of_places(numbers, entries.count()));
                 Ok(Self {
                     unique: tables.collect::<Result<_>>()?,
-                    of_group: entries.of_group.clone(),
+                    of_group: Arc::clone(&entries.of_group),
                 })
             }
         }
     }
 
-    fn of_lookup(column: usize, codes: &Codes, groups: &[&Group], engine: &Engine) -> Result<Self> {
-        let mut known = HashMap::new();
-        let mut unique = vec![];
-        let mut of_group = Vec::with_capacity(groups.len());
-        for group in groups {
-            let column = &group.columns[column];
-            let is_dictionary = column.shape().form == Form::Dict;
-            let entries = column.entries().filter(|_| is_dictionary);
-            let key = entries.map(|entries| Arc::as_ptr(entries).addr());
-            let index = match known.get(&key) {
-                Some(index) => *index,
-                None => {
-                    unique.push(match entries {
-                        Some(entries) => Table::of_places(&codes.of(entries)?, codes.count())?,
-                        None => Table::Device(codes.on_device(engine)?),
-                    });
-                    known.insert(key, unique.len() - 1);
-                    unique.len() - 1
-                }
-            };
-            of_group.push(index);
-        }
-        Ok(Self { unique, of_group })
+    fn of_lookup(stack: &Stack, codes: &Codes, engine: &Engine) -> Result<Self> {
+        let unique = stack.dictionaries.iter().map(|dictionary| {
+            let coded = dictionary.as_ref().filter(|dictionary| dictionary.is_coded);
+            match coded {
+                Some(coded) => Table::of_places(&codes.of(&coded.entries)?, codes.count()),
+                None => Ok(Table::Device(codes.on_device(engine)?)),
+            }
+        });
+        Ok(Self {
+            unique: unique.collect::<Result<_>>()?,
+            of_group: Arc::clone(&stack.dictionary_of),
+        })
     }
 
     /// Adds the tables that some groups need, each once. Gives the place of each.

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::launch::{Outputs, Wanted};
-use super::{Execution, Prepared, VECTORS_PER_WARP, parts, present, slots_of};
+use super::{Execution, Prepared, VECTORS_PER_WARP, parts, slots_of};
+use crate::batch::Batch;
 use crate::codegen::{Fold, Outcome, Task};
-use crate::engine::{Group, Lane};
+use crate::engine::Lane;
 use crate::error::Result;
 use crate::exact::ExactSum;
 use crate::ir::{Number, Total, Type};
@@ -43,15 +44,14 @@ impl Execution {
     ///
     /// [`Error::Unsupported`](crate::Error::Unsupported) with a reason, if there is no kernel for this
     /// pipeline over these chunks; those of the driver.
-    pub fn aggregate(&mut self, groups: &[Group]) -> Result<()> {
-        let groups = present(groups);
-        if groups.is_empty() {
+    pub fn aggregate(&mut self, batch: &Batch) -> Result<()> {
+        if batch.is_empty() {
             return Ok(());
         }
-        let prepared = self.prepare(&groups, Task::Totals)?;
+        let prepared = self.prepare(batch, Task::Totals)?;
         let mut lane = self.engine.lane()?;
-        for part in parts(&groups, prepared.warps() * VECTORS_PER_WARP) {
-            self.totals_of(&prepared, &groups, part, &mut lane)?;
+        for part in parts(batch.rows(), prepared.warps() * VECTORS_PER_WARP) {
+            self.totals_of(&prepared, batch, part, &mut lane)?;
         }
         self.engine.give_back(lane);
         Ok(())
@@ -61,13 +61,13 @@ impl Execution {
     pub(super) fn folded(
         &mut self,
         prepared: &Prepared,
-        groups: &[&Group],
+        batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<Vec<Folded>> {
         let accumulators = &prepared.generated.accumulators;
         let results = match prepared.generated.by_slot {
-            true => slots_of(&groups[part.clone()]),
+            true => slots_of(&batch.rows()[part.clone()]),
             false => prepared.warps(),
         };
         let out_bytes = results * accumulators.len() * 16;
@@ -75,7 +75,7 @@ impl Execution {
             bytes: out_bytes,
             ..Wanted::default()
         };
-        let back = self.run(prepared, groups, part, lane, wanted, |got| Outputs {
+        let back = self.run(prepared, batch, part, lane, wanted, |got| Outputs {
             out: got.bytes,
             back: (got.bytes, out_bytes),
             ..Outputs::default()
@@ -92,12 +92,12 @@ impl Execution {
     fn totals_of(
         &mut self,
         prepared: &Prepared,
-        groups: &[&Group],
+        batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<()> {
         let accumulators = &prepared.generated.accumulators;
-        let folded = self.folded(prepared, groups, part, lane)?;
+        let folded = self.folded(prepared, batch, part, lane)?;
         for (index, result) in prepared.generated.results.iter().enumerate() {
             let new = Part::of(result, &folded);
             let fold = result.value.and_then(|at| accumulators.get(at)).copied();

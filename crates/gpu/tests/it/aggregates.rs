@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array};
 use vectile_encodings::{Encoding, Predicate};
+use vectile_gpu::Batch;
 use vectile_gpu::ir::{Aggregate, Expr, Filter, Number, Output};
 
 use crate::support::{engine, input, start, table};
@@ -43,7 +44,7 @@ fn counts_and_sums() {
             Aggregate::Max(column()),
         ]);
         let mut execution = start(&engine, &inputs, filter, output);
-        execution.aggregate(&table).unwrap();
+        execution.aggregate(&Batch::of(&table).unwrap()).unwrap();
         let kept: Vec<i64> = values
             .iter()
             .flatten()
@@ -85,7 +86,7 @@ fn rising_beyond_32_bits_where_rows_end() {
         };
         let output = Output::Aggregates(vec![Aggregate::CountRows]);
         let mut execution = start(&engine, &inputs, Filter::Column(0, range), output);
-        execution.aggregate(&table).unwrap();
+        execution.aggregate(&Batch::of(&table).unwrap()).unwrap();
         let expected = values.iter().filter(|value| *value >= low).count();
         assert_eq!(execution.totals()[0].count, expected as u64, "from {low}");
     }

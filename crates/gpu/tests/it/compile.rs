@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex};
 use vectile_cpu_device::CpuDevice;
 use vectile_gpu::ir::Output;
 use vectile_gpu::{
-    Compiled, DeviceInfo, Driver, Engine, Kernel, Resources, Result, Stream, compile_cubin, nvrtc,
+    Batch, Compiled, DeviceInfo, Driver, Engine, Kernel, Resources, Result, Stream, compile_cubin,
+    nvrtc,
 };
 
 use crate::catalog::{Case, Query, catalog};
@@ -132,8 +133,8 @@ fn ask(engine: &Arc<Engine>, case: &Case, query: &Query, groups: &[vectile_gpu::
     let result = match query.output {
         Output::Selection => execution.select(groups).map(|_| ()),
         Output::Rows(_) => execution.rows(groups).map(|_| ()),
-        Output::Aggregates(_) => execution.aggregate(groups),
-        Output::Groups(..) => execution.group(groups).map(|_| ()),
+        Output::Aggregates(_) => execution.aggregate(&Batch::of(groups).unwrap()),
+        Output::Groups(..) => execution.group(&Batch::of(groups).unwrap()).map(|_| ()),
     };
     assert!(
         result.is_err(),

@@ -7,7 +7,7 @@ use arrow::datatypes::UInt32Type;
 
 use vectile_encodings::Encoding;
 use vectile_gpu::ir::{Aggregate, Expr, GroupKey, Number, Numbers, Output, Pipeline, Total};
-use vectile_gpu::{Driver, Engine, Group};
+use vectile_gpu::{Batch, Driver, Engine, Group};
 
 use crate::catalog::{Case, Query, catalog};
 use crate::reference::{self, Data, Expected, Value};
@@ -80,7 +80,8 @@ impl<'a> Loaded<'a> {
     ) {
         let mut expected = reference::grouped(keys, aggregates, pipeline, &self.arrays);
         let mut execution = self.engine.start(Arc::clone(pipeline));
-        for groups in execution.group(&self.groups).expect(context) {
+        let batch = Batch::of(&self.groups).expect(context);
+        for groups in execution.group(&batch).expect(context) {
             assert_eq!(groups.keys.len(), keys.len(), "{context}");
             let texts: Vec<Vec<String>> = keys
                 .iter()
@@ -126,7 +127,8 @@ impl<'a> Loaded<'a> {
 
     fn totals(&self, pipeline: &Arc<Pipeline>, context: &str) -> Vec<Total> {
         let mut execution = self.engine.start(Arc::clone(pipeline));
-        execution.aggregate(&self.groups).expect(context);
+        let batch = Batch::of(&self.groups).expect(context);
+        execution.aggregate(&batch).expect(context);
         execution.totals()
     }
 

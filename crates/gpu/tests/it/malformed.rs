@@ -8,7 +8,7 @@ use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::datatypes::DataType;
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
 use vectile_gpu::ir::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline, Type, ValueTest};
-use vectile_gpu::{Engine, Group, Image};
+use vectile_gpu::{Batch, Engine, Group, Image};
 
 use crate::reference;
 use crate::samples::{Nulls, Random, Style, sample, strings};
@@ -184,7 +184,8 @@ fn numbers(engine: &Arc<Engine>, data_type: &DataType, middle: &ArrayRef, groups
         Filter::Column(0, Predicate::IsNull),
     ]);
     let pipeline = pipeline(data_type, filter, totals);
-    engine.start(pipeline).aggregate(groups).unwrap();
+    let batch = Batch::of(groups).unwrap();
+    engine.start(pipeline).aggregate(&batch).unwrap();
 }
 
 /// A test with scattered answers: codes are looked up in a table of bits.

@@ -8,7 +8,9 @@ use arrow::datatypes::Int64Type;
 use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::ir::{Aggregate, Expr, Filter, Number, Output, Pipeline};
-use vectile_gpu::{ChunkKey, Driver, Engine, Error, Group, Image, Resident, Result};
+use vectile_gpu::{
+    Batch, ChunkKey, ChunkRun, Driver, Engine, Error, Group, Image, Resident, Result,
+};
 
 use crate::support::{device, image, input};
 
@@ -76,7 +78,7 @@ fn check(engine: &Arc<Engine>, chunks: &[usize], groups: &[Group]) -> Result<()>
     let mut execution = engine.start(pipeline(Output::Aggregates(vec![Aggregate::Sum(
         Expr::Column(0),
     )])));
-    execution.aggregate(groups)?;
+    execution.aggregate(&Batch::of(groups)?)?;
     let sum = i128::from(expected.iter().sum::<i64>());
     assert_eq!(execution.totals()[0].value, Some(Number::Int(sum)));
     let selections = engine.start(pipeline(Output::Selection)).select(groups)?;
@@ -104,6 +106,55 @@ fn engine_on(device: &Arc<CpuDevice>) -> Arc<Engine> {
 fn assert_nothing_left(device: &CpuDevice, context: &str) {
     let left = (device.allocated_bytes(), device.allocated_host_bytes());
     assert_eq!(left, (0, 0), "bytes of device and host left: {context}");
+}
+
+#[test]
+fn batches_are_kept_until_their_memory_is_wanted() {
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    engine.set_host_memory_limit(0);
+    let bytes = chunk(0).bytes().len() as u64;
+    engine.set_memory_limit(3 * bytes);
+    let columns = |numbers: &[usize]| {
+        let run = |&number: &usize| ChunkRun {
+            file: key(number).file,
+            column: 0,
+            row_groups: number..number + 1,
+        };
+        vec![numbers.iter().map(run).collect::<Vec<_>>()]
+    };
+    let keep = |numbers: &[usize]| {
+        let groups = numbers
+            .iter()
+            .map(|&number| group(load(&engine, number).unwrap()));
+        let groups: Vec<Group> = groups.collect();
+        let batch = Batch::of(&groups).unwrap();
+        engine.keep(columns(numbers), &batch);
+        groups.iter().map(|group| group.rows).collect::<Vec<_>>()
+    };
+    let both = keep(&[0, 1]);
+    let third = keep(&[2]);
+    assert!(engine.batch(third.clone(), &columns(&[0, 1])).is_none());
+    assert!(engine.batch(both.clone(), &columns(&[1, 0])).is_none());
+    let batch = engine.batch(both.clone(), &columns(&[0, 1])).unwrap();
+    assert_eq!(batch.num_rows(), both.iter().sum());
+    let totals = pipeline(Output::Aggregates(vec![Aggregate::CountRows]));
+    let mut execution = engine.start(totals);
+    execution.aggregate(&batch).unwrap();
+    assert_eq!(execution.totals()[0].count, kept(&[0, 1]).len() as u64);
+    // in use: what no query uses goes, however lately it was used
+    assert!(engine.batch(third.clone(), &columns(&[2])).is_some());
+    load(&engine, 3).unwrap();
+    assert!(engine.lookup(&key(2)).is_none());
+    drop(batch);
+    // no longer in use, and used before chunk 3
+    load(&engine, 4).unwrap();
+    load(&engine, 5).unwrap();
+    let there = [0, 1, 3].map(|number| engine.lookup(&key(number)).is_some());
+    assert_eq!(there, [false, false, true]);
+    assert!(engine.batch(both, &columns(&[0, 1])).is_none());
+    drop((execution, engine));
+    assert_nothing_left(&device, "batches");
 }
 
 #[test]
