@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""The 22 queries of TPC-H on the CPU and with the GPU, which must agree: whole queries, kernels beside their
+floor, and why what was not fused was not.
+
+    benches/gpu/tpch.py [--vectile target/release/vectile] [--scale 10] [--data DIR] [--queries 1,6]
+                        [--min-rows N] [--json FILE]
+
+Tables are generated in DIR if they are not there yet. Every query runs RUNS times in one process in each of
+the modes `off` and `auto`, of which the median of all but the first counts; in `auto` then once with EXPLAIN
+ANALYZE VERBOSE, which tells kernel times, bytes and reasons. Bytes are those of columns that aggregates and
+scans on the GPU read, the floor is the time in which the device reads that many. Aggregates, the joins fused
+with them, and scans are those that the plan has on the GPU; `back` counts what was left to the CPU after all.
+A scan that is not on the GPU, but joined with an aggregate that is, is marked as joined. Exits with 1 if
+answers differ, byte by byte.
+"""
+
+import argparse
+import csv
+import io
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+RUNS = 4
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "sql-tests" / "tpch"
+TABLES = {"l": "lineitem", "o": "orders", "c": "customer", "p": "part", "ps": "partsupp", "s": "supplier"}
+TABLES |= {"n": "nation", "r": "region"}
+METRICS = ["kernel_time", "bytes_cached", "bytes_sent", "gpu_rows", "launches", "copy_time", "compile_time"]
+METRICS += ["build_time", "build_rows", "lookups_cached", "fallbacks"]
+PLANS = ["Plan with Metrics", "Plan with Full Metrics"]
+UNITS = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}
+AMOUNTS = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
+def vectile(options, arguments):
+    done = subprocess.run([options.vectile, *arguments], capture_output=True)
+    if done.returncode != 0:
+        sys.exit(f"vectile {' '.join(arguments)[:300]}: {done.stderr.decode()}")
+    return done.stdout.decode(), done.stderr.decode()
+
+
+def sql(options, files, settings, statements):
+    """What is printed, and the milliseconds of each of `statements`."""
+    tables = [word for name, file in files.items() for word in ("-t", f"{name}={file}")]
+    script = "; ".join([*settings, *statements])
+    out, log = vectile(options, ["sql", "--timing", "--format", "csv", *tables, script])
+    times = [float(t) for t in re.findall(r"^statement \d+: ([0-9.]+) ms", log, re.M)]
+    return out, times[len(settings) :]
+
+
+def run(options, files, settings, number, mode):
+    """Answers and milliseconds of a query's runs, and with `auto` the two plans of EXPLAIN ANALYZE VERBOSE:
+    with metrics added up over partitions, and with those of each, which have reasons."""
+    query = (FOLDER / f"q{number}.sql").read_text().strip().rstrip(";")
+    statements = [query] * RUNS + [f"explain analyze verbose {query}"] * (mode == "auto")
+    out, times = sql(options, files, [f"set vectile.gpu = '{mode}'", *settings], statements)
+    answers, _, plans = out.partition("plan_type,plan\n")
+    rows = dict(csv.reader(io.StringIO(plans)))
+    plans = [rows[kind] for kind in PLANS] if plans else []
+    return {"answers": answers, "times": times[:RUNS], "plans": plans}
+
+
+def nodes(plan):
+    """The plan's nodes, each with whether it is below a GpuAggregateExec."""
+    below = None
+    for node in re.split(r"\n(?= *\w+Exec\b)", plan.rstrip()):
+        depth = len(node) - len(node.lstrip())
+        if below is not None and depth <= below:
+            below = None
+        yield node.strip(), below is not None
+        if below is None and node.lstrip().startswith("GpuAggregateExec"):
+            below = depth
+
+
+def metric(node, name):
+    """The metric of a node, in milliseconds or ones; 0 if it has none."""
+    found = re.search(rf"\b{name}=([0-9.]+) ?([a-zA-Zµ]*)", node[node.rfind(", metrics=[") :])
+    return float(found[1]) * (UNITS.get(found[2]) or AMOUNTS[found[2]]) if found else 0
+
+
+def table_of(node):
+    """The table that a scan, or an aggregate on the GPU, is over."""
+    file = re.search(r"file_groups=\{.*?([^/\[\]:,]+)\.vectile\b", node)
+    column = re.search(r", columns=\[([a-z]+)_", node)
+    return file[1] if file else TABLES.get(column[1], "?") if column else "?"
+
+
+def joins_of(node):
+    found = re.search(r", joins=\[(.*?)\], (?:filter|columns)=", node)
+    return re.split(r"(?<=\)), (?=\w+ = )", found[1]) if found else []
+
+
+def on_gpu(plan):
+    """The aggregates and the scans that are on the GPU."""
+    aggregates, scans = [], []
+    for node, _ in nodes(plan):
+        facts = {"table": table_of(node), "metrics": {name: metric(node, name) for name in METRICS}}
+        if node.startswith("GpuAggregateExec"):
+            aggregates.append(facts | {"joins": joins_of(node)})
+        elif node.startswith("DataSourceExec") and re.search(r", gpu=filter\b", node):
+            scans.append(facts)
+    return aggregates, scans
+
+
+def reasons_of(plan):
+    """Why something is not on the GPU: the tables of each reason. Numbers of rows are left out, so that small
+    tables have the same reason."""
+    reasons = {}
+    for node, joined in nodes(plan):
+        table = table_of(node)
+        own = re.search(r", not_on_gpu=(.*?)(?:, metrics=\[.*\])?$", node, re.S)
+        why = [(own[1], f"{table} (joined)" if joined else table)] if own else []
+        fell_back = re.findall(r"\bfallbacks\{partition=\d+, reason=(.*?)\}=\d+(?=, \w+\{|\]$)", node, re.S)
+        why += [(f"left to the CPU at run time: {reason}", table) for reason in fell_back]
+        for reason, where in why:
+            reason = re.sub(r"\b\d+ (rows are fewer)", r"\1", " ".join(reason.split()))
+            if where not in reasons.setdefault(reason, []):
+                reasons[reason].append(where)
+    return reasons
+
+
+def facts_of(number, off, auto, reads):
+    line = {"query": number, "off_ms": median(off["times"][1:]), "auto_ms": median(auto["times"][1:])}
+    line["ratio"] = line["off_ms"] / line["auto_ms"]
+    line |= {"off_all_ms": off["times"], "auto_all_ms": auto["times"]}
+    line["agrees"] = off["answers"] == auto["answers"]
+    aggregates, scans = on_gpu(auto["plans"][0])
+    metrics = [node["metrics"] for node in aggregates + scans]
+    line["kernel_ms"] = sum(each["kernel_time"] for each in metrics)
+    line["bytes"] = sum(each["bytes_cached"] + each["bytes_sent"] for each in metrics)
+    line["floor_ms"] = line["bytes"] / reads * 1e3 if reads else None
+    line["fallbacks"] = int(sum(each["fallbacks"] for each in metrics))
+    line |= {"aggregates": aggregates, "scans": scans, "reasons": reasons_of(auto["plans"][1])}
+    return line
+
+
+def text_of(line):
+    kernel, floor = line["kernel_ms"], line["floor_ms"]
+    text = f"{line['query']:>5}{line['off_ms']:>9.1f}{line['auto_ms']:>9.1f}{line['ratio']:>8.2f}"
+    text += f"{kernel:>9.3f}" if kernel else f"{'-':>9}"
+    text += f"{line['bytes'] / 1e6:>8.1f}" if line["bytes"] else f"{'-':>8}"
+    text += f"{floor:>8.3f}" if floor else f"{'-':>8}"
+    text += f"{kernel / floor:>8.2f}" if kernel and floor else f"{'-':>8}"
+    joins = sum(len(node["joins"]) for node in line["aggregates"])
+    counts = [len(line["aggregates"]), joins, len(line["scans"]), line["fallbacks"]]
+    return text + "".join(f"{count or '-':>{width}}" for count, width in zip(counts, [6, 7, 7, 6]))
+
+
+def main():
+    csv.field_size_limit(1 << 30)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--vectile", default="target/release/vectile")
+    parser.add_argument("--scale", type=float, default=10)
+    parser.add_argument("--data")
+    parser.add_argument("--queries", default=",".join(map(str, range(1, 23))))
+    parser.add_argument("--min-rows", type=int)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    options.vectile = str(pathlib.Path(options.vectile).resolve())
+    queries = [int(number) for number in options.queries.split(",")]
+    data = pathlib.Path(options.data or f"target/tpch-{options.scale:g}")
+    files = {name: data / f"{name}.vectile" for name in TABLES.values()}
+    if not all(file.exists() for file in files.values()):
+        vectile(options, ["gen", "tpch", "--scale", f"{options.scale:g}", "--out", str(data), "-q"])
+    settings = [] if options.min_rows is None else [f"set vectile.gpu.min_rows = {options.min_rows}"]
+
+    device = vectile(options, ["device"])[0]
+    name = re.search(r"^ *\d+  (.+?)  ", device, re.M)
+    rate = re.search(r"([0-9.]+) ([TG])B/s", device)
+    reads = float(rate[1]) * {"T": 1e12, "G": 1e9}[rate[2]] if rate else None
+    shown, _ = sql(options, {}, settings, ["show vectile.gpu.min_rows"])
+    min_rows = int(shown.rpartition(",")[2])
+    facts = {"scale": options.scale, "cores": os.cpu_count(), "device": name[1] if name else None}
+    facts |= {"reads_bytes_per_s": reads, "version": vectile(options, ["--version"])[0].strip()}
+    facts |= {"runs": RUNS, "min_rows": min_rows, "queries": []}
+    head = f"TPC-H, scale {options.scale:g}, {facts['cores']} cores, {facts['device'] or 'no GPU'}"
+    head += f" ({rate[0]})" if rate else ""
+    print(f"{head}, {facts['version']}, {RUNS} runs, min_rows {min_rows}\n")
+
+    print("query  cpu, ms  gpu, ms   ratio   kernel      MB   floor  /floor  aggr  joins  scans  back")
+    different = []
+    for number in queries:
+        off, auto = (run(options, files, settings, number, mode) for mode in ["off", "auto"])
+        line = facts_of(number, off, auto, reads)
+        if not line["agrees"]:
+            different.append(number)
+        print(text_of(line) + ("" if line["agrees"] else "  answers differ"), flush=True)
+        facts["queries"].append(line)
+    lines = facts["queries"]
+    cpu, gpu = (sum(line[mode] for line in lines) for mode in ["off_ms", "auto_ms"])
+    mean = math.exp(sum(math.log(line["ratio"]) for line in lines) / len(lines))
+    print(f"  all{cpu:>9.1f}{gpu:>9.1f}{cpu / gpu:>8.2f}   (geometric mean of ratios: {mean:.2f})\n")
+    for line in lines:
+        for reason, tables in line["reasons"].items():
+            print(f"{line['query']:>5}  {', '.join(tables)}: {reason}")
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(facts, indent=1))
+    if different:
+        sys.exit(f"answers differ: queries {', '.join(map(str, different))}")
+
+
+if __name__ == "__main__":
+    main()
