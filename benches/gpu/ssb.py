@@ -58,13 +58,14 @@ def tables_of(files):
 
 
 def run(options, files, mode, runs, analyze):
-    """For each query: digest of the answer, milliseconds of each run, plans of EXPLAIN ANALYZE."""
+    """For each query: digest of the answer, milliseconds of each run and of planning it, plans of EXPLAIN ANALYZE."""
     script, counts = f"set vectile.gpu = '{mode}';", 1
     for name in QUERIES:
         script += f"select 'query {name}' as mark;" + f"{TEXT[name]};" * runs
         script += f"explain analyze {TEXT[name]};" * (runs if analyze else 0)
     done = vectile(options, ["sql", "--timing", "--format", "csv", *tables_of(files), script])
-    times = [float(t) for t in re.findall(r"^statement \d+: ([0-9.]+) ms", done.stderr, re.M)]
+    times = re.findall(r"^statement \d+: ([0-9.]+) ms, of which planning ([0-9.]+)", done.stderr, re.M)
+    times = [(float(whole), float(planning)) for whole, planning in times]
     each = 1 + runs + (runs if analyze else 0)
     parts = re.split(r"^mark\nquery [0-9.]+\n", done.stdout, flags=re.M)[1:]
     results = {}
@@ -73,7 +74,8 @@ def run(options, files, mode, runs, analyze):
         plans = part.split("plan_type,plan")
         answer = list(csv.reader(io.StringIO(plans[0])))
         rows = answer[1 : len(answer) // runs]
-        results[name] = {"digest": digest(rows), "times": own, "plans": plans[1:]}
+        times_of = {"times": [whole for whole, _ in own], "planning": [planning for _, planning in own]}
+        results[name] = {"digest": digest(rows), "plans": plans[1:]} | times_of
     return results
 
 
@@ -114,6 +116,8 @@ def main():
         parser.add_argument(f"--{name}", action="store_true")
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())
+    if options.duckdb:
+        import duckdb  # noqa: F401, to fail before anything is measured
     data = pathlib.Path(options.data or f"target/ssb-{options.scale}")
     files = {name: data / f"{name}.vectile" for name in TABLES}
     if not files["lineorder"].exists():
@@ -148,7 +152,7 @@ def main():
     others = [way for way in ways if way not in ("encoded", "plain")]
     head = f"{'query':<6}{'MB':>7}{'floor':>8}{'kernel':>8}{'/floor':>7}"
     head += f"{'plain':>8}{'ratio':>6}" if options.plain else ""
-    head += f"{'whole':>8}{'first':>8}" + "".join(f"{way:>10}" for way in others)
+    head += f"{'whole':>8}{'planning':>9}{'first':>8}" + "".join(f"{way:>10}" for way in others)
     print(head + ("   best/whole" if others else "") + "   (milliseconds)")
     lines, sums, ratios = [], {}, []
     for name in QUERIES:
@@ -160,12 +164,14 @@ def main():
             line[way] = {"whole_ms": median(result["times"][min(2, len(result["times"]) // 2) :])}
             line[way]["first_ms"] = result["times"][0]
             line[way]["all_ms"] = result["times"]
+            if "planning" in result:
+                line[way]["planning_ms"] = median(result["planning"][min(2, len(result["planning"]) // 2) :])
             plans = [plan for plan in result.get("plans", []) if "GpuAggregateExec" in plan]
             if plans:
                 line[way]["kernel_ms"] = median([metric(plan, "kernel_time") for plan in plans])
                 line[way]["bytes"] = metric(plans[-1], "bytes_cached")
-                for part in ["build_time", "compile_time", "open_time"]:
-                    line[way][part] = median([metric(plan, part) or 0 for plan in plans])
+                for part in ["build", "compile"]:
+                    line[way][f"{part}_ms"] = median([metric(plan, f"{part}_time") or 0 for plan in plans])
         own = line["encoded"]
         own["floor_ms"] = own["bytes"] / reads * 1e3
         text = f"{name:<6}{own['bytes'] / 1e6:>7.0f}{own['floor_ms']:>8.3f}{own['kernel_ms']:>8.3f}"
@@ -173,7 +179,7 @@ def main():
         if options.plain:
             other = line["plain"]
             text += f"{other['kernel_ms']:>8.3f}{other['kernel_ms'] / own['kernel_ms']:>6.2f}"
-        text += f"{own['whole_ms']:>8.2f}{own['first_ms']:>8.0f}"
+        text += f"{own['whole_ms']:>8.2f}{own['planning_ms']:>9.2f}{own['first_ms']:>8.0f}"
         text += "".join(f"{line[way]['whole_ms']:>10.1f}" for way in others)
         if others:
             ratios.append(min(line[way]["whole_ms"] for way in others) / own["whole_ms"])
@@ -181,7 +187,7 @@ def main():
         print(text, flush=True)
         lines.append(line)
         for way in ways:
-            for part in ["kernel_ms", "whole_ms"]:
+            for part in ["whole_ms", "planning_ms", "build_ms", "compile_ms", "kernel_ms"]:
                 sums[way, part] = sums.get((way, part), 0) + (line[way].get(part) or 0)
     for (way, part), value in sums.items():
         if value:

@@ -111,12 +111,12 @@ def on_gpu(plan):
 
 
 def reasons_of(plan):
-    """Why something is not on the GPU: the tables of each reason. Numbers of rows are left out, so that small
+    """Why something is not on the GPU, or not in the kernel of a scan: the tables of each reason. Numbers of rows are left out, so that small
     tables have the same reason."""
     reasons = {}
     for node, joined in nodes(plan):
         table = table_of(node)
-        own = re.search(r", not_on_gpu=(.*?)(?:, metrics=\[.*\])?$", node, re.S)
+        own = re.search(r", (?:not_on_gpu|not_fused)=(.*?)(?:, metrics=\[.*\])?$", node, re.S)
         why = [(own[1], f"{table} (joined)" if joined else table)] if own else []
         fell_back = re.findall(r"\bfallbacks\{partition=\d+, reason=(.*?)\}=\d+(?=, \w+\{|\]$)", node, re.S)
         why += [(f"left to the CPU at run time: {reason}", table) for reason in fell_back]

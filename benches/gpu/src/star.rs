@@ -19,6 +19,8 @@ const ROWS: usize = 120_000_000;
 const CUSTOMERS: i32 = 600_000;
 const SUPPLIERS: i32 = 40_000;
 const PARTS: i32 = 1_000_000;
+/// Rows of an order, at most.
+const LINES: i64 = 7;
 /// The days from 1992 to 1998, months of 30 days.
 const DAYS: i32 = 7 * 360;
 
@@ -34,16 +36,20 @@ const DISCOUNT: usize = 7;
 const QUANTITY: usize = 8;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
-    println!("\nStar joins, {} M rows", ROWS / 1_000_000);
+    table(bench, "star", "random rows", &columns(1))?;
+    table(bench, "star runs", "orders of 1 to 7 rows", &columns(LINES))
+}
+
+/// Every query over some columns.
+fn table(bench: &mut Bench, name: &str, what: &str, arrays: &[ArrayRef]) -> Result<()> {
+    println!("\nStar joins, {} M rows, {what}", ROWS / 1_000_000);
     println!(
         "{:<6} {:>8} {:>8} {:>7} {:>9} {:>8} {:>8} {:>7}",
         "query", "MB", "ms", "floor", "floor/ms", "plain MB", "plain ms", "plain/ms"
     );
-    let arrays = columns();
     for query in queries()? {
-        let (bytes, ms, result) = measure(bench, &query, &arrays, None)?;
-        let (plain_bytes, plain, expected) =
-            measure(bench, &query, &arrays, Some(Encoding::Plain))?;
+        let (bytes, ms, result) = measure(bench, &query, arrays, None)?;
+        let (plain_bytes, plain, expected) = measure(bench, &query, arrays, Some(Encoding::Plain))?;
         if result != expected {
             return Err(format!("{}: plain columns give another answer", query.name).into());
         }
@@ -60,7 +66,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             "case": query.name, "rows": ROWS, "bytes": bytes, "ms": ms, "floor_ms": floor,
             "plain_bytes": plain_bytes, "plain_ms": plain,
         });
-        bench.record("star", facts)?;
+        bench.record(name, facts)?;
     }
     Ok(())
 }
@@ -77,15 +83,26 @@ fn date_of(day: i32) -> i32 {
     (1992 + day / 360) * 10_000 + (day / 30 % 12 + 1) * 100 + day % 30 + 1
 }
 
-fn columns() -> Vec<ArrayRef> {
+/// Columns of orders of up to `lines` rows: customer and day are those of the order.
+fn columns(lines: i64) -> Vec<ArrayRef> {
     let mut random = Random(11);
+    let mut orders: Vec<usize> = vec![];
+    for order in 0.. {
+        let left = GROUP_ROWS - orders.len();
+        if left == 0 {
+            break;
+        }
+        let own = random.within(1, lines) as usize;
+        orders.resize(orders.len() + own.min(left), order);
+    }
+    let of_orders = |values: Vec<i64>| orders.iter().map(|order| values[*order]).collect();
     let mut numbers = |low: i64, high: i64| -> Vec<i64> {
         (0..GROUP_ROWS).map(|_| random.within(low, high)).collect()
     };
     let narrow = |values: Vec<i64>| i32s(values.into_iter().map(|x| x as i32).collect());
-    let days = numbers(0, i64::from(DAYS) - 1);
+    let days: Vec<i64> = of_orders(numbers(0, i64::from(DAYS) - 1));
     vec![
-        narrow(numbers(1, CUSTOMERS.into())),
+        narrow(of_orders(numbers(1, CUSTOMERS.into()))),
         narrow(numbers(1, SUPPLIERS.into())),
         narrow(numbers(1, PARTS.into())),
         i32s(days.into_iter().map(|day| date_of(day as i32)).collect()),

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Read};
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrow::datatypes::SchemaRef;
 use clap::Args;
 use datafusion::common::TableReference;
 use datafusion::dataframe::DataFrame;
@@ -46,7 +47,8 @@ pub struct SqlArgs {
     /// How to print results
     #[arg(long, value_enum, default_value_t = PrintFormat::Table)]
     format: PrintFormat,
-    /// Say on standard error how long each statement took, from its text to the last row
+    /// Say on standard error how long each statement took, from its text to the last row, and how much of
+    /// that went into planning it
     #[arg(long)]
     timing: bool,
     /// Write the last statement's result to a file (.vectile, .parquet, .arrow, .csv, .json)
@@ -97,17 +99,19 @@ pub async fn run(args: SqlArgs, interrupt: &Interrupt) -> Result<()> {
     let last = statements.len().saturating_sub(1);
     for (index, statement) in statements.into_iter().enumerate() {
         let started = Instant::now();
-        let frame = interrupt.or(execute(&context, statement)).await?;
+        let answer = interrupt.or(answer(&context, statement)).await?;
+        let planned = started.elapsed();
         match &output {
             Some((destination, kind)) if index == last => {
-                write_result(frame, destination.clone(), *kind, interrupt).await?;
+                write_result(answer, destination.clone(), *kind, interrupt).await?;
             }
-            Some(_) => drop(interrupt.or(async { Ok(frame.collect().await?) }).await?),
-            None => interrupt.or(print_result(frame, args.format)).await?,
+            Some(_) => interrupt.or(answer.drain()).await?,
+            None => interrupt.or(print_result(answer, args.format)).await?,
         }
         if args.timing {
-            let milliseconds = started.elapsed().as_secs_f64() * 1e3;
-            eprintln!("statement {}: {milliseconds:.3} ms", index + 1);
+            let [all, planned] = [started.elapsed(), planned].map(|time| time.as_secs_f64() * 1e3);
+            let number = index + 1;
+            eprintln!("statement {number}: {all:.3} ms, of which planning {planned:.3}");
         }
     }
     Ok(())
@@ -168,8 +172,7 @@ pub async fn register_table(context: &SessionContext, name: &str, path: &str) ->
 /// Runs SQL and prints what each statement returns.
 pub async fn run_and_print(context: &SessionContext, sql: &str, format: PrintFormat) -> Result<()> {
     for statement in parse(context, sql)? {
-        let frame = execute(context, statement).await?;
-        print_result(frame, format).await?;
+        print_result(answer(context, statement).await?, format).await?;
     }
     Ok(())
 }
@@ -210,28 +213,42 @@ async fn connect_stores(context: &SessionContext, plan: &LogicalPlan) -> Result<
     Ok(())
 }
 
-async fn batches(frame: DataFrame) -> Result<Batches> {
-    let stream = frame.execute_stream().await?;
-    Ok(stream.map_err(CliError::from).boxed())
+/// What a statement returns. It is planned, and runs as rows are asked for.
+struct Answer {
+    schema: SchemaRef,
+    batches: Batches,
 }
 
-async fn print_result(frame: DataFrame, format: PrintFormat) -> Result<()> {
+async fn answer(context: &SessionContext, statement: Statement) -> Result<Answer> {
+    let frame = execute(context, statement).await?;
     let schema = Arc::clone(frame.schema().inner());
-    let batches = batches(frame).await?;
-    if schema.fields().is_empty() {
-        // DDL and settings have no result to show; they still have to run to their end.
-        return batches.try_for_each(|_| async { Ok(()) }).await;
+    let stream = frame.execute_stream().await?;
+    let batches = stream.map_err(CliError::from).boxed();
+    Ok(Answer { schema, batches })
+}
+
+impl Answer {
+    /// Runs it to its end.
+    async fn drain(self) -> Result<()> {
+        self.batches.try_for_each(|_| async { Ok(()) }).await
     }
-    print(format, schema, batches).await.map(drop)
+}
+
+async fn print_result(answer: Answer, format: PrintFormat) -> Result<()> {
+    if answer.schema.fields().is_empty() {
+        // DDL and settings have no result to show; they still have to run to their end.
+        return answer.drain().await;
+    }
+    print(format, answer.schema, answer.batches).await.map(drop)
 }
 
 async fn write_result(
-    frame: DataFrame,
+    answer: Answer,
     destination: Destination,
     kind: FileKind,
     interrupt: &Interrupt,
 ) -> Result<()> {
-    let schema = Arc::clone(frame.schema().inner());
+    let Answer { schema, batches } = answer;
     if schema.fields().is_empty() {
         return Err(
             CliError::failed("the last statement has no result to write")
@@ -244,7 +261,6 @@ async fn write_result(
         kind,
         pins: HashMap::new(),
     };
-    let batches = batches(frame).await?;
     copy(&schema, batches, output, interrupt, &progress)
         .await
         .map(drop)

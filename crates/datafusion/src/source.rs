@@ -184,7 +184,8 @@ impl VectileSource {
         self
     }
 
-    /// Notes, for `EXPLAIN`, why the scan does not run on the GPU.
+    /// Notes, for `EXPLAIN`, why the scan does not run on the GPU; or, if it does, why what reads it was not
+    /// fused with it.
     pub(crate) fn with_gpu_note(mut self, note: impl Into<Arc<str>>) -> Self {
         self.gpu_note = Some(note.into());
         self
@@ -275,7 +276,8 @@ impl FileSource for VectileSource {
                 }
                 self.fmt_order(f)?;
                 match (&self.gpu, &self.gpu_note) {
-                    (Some(gpu), _) => write!(f, ", gpu={gpu}"),
+                    (Some(gpu), None) => write!(f, ", gpu={gpu}"),
+                    (Some(gpu), Some(note)) => write!(f, ", gpu={gpu}, not_fused={note}"),
                     (None, Some(note)) => write!(f, ", not_on_gpu={note}"),
                     (None, None) => Ok(()),
                 }

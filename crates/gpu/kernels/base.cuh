@@ -33,6 +33,13 @@ const u32 ALL = ~0u;
 
 DEVICE u32 lane_id() { return threadIdx.x & 31; }
 
+// Has memory brought to the cache that all multiprocessors share.
+DEVICE void fetch(const void* p) {
+#ifndef CUCPU
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
 // Data that one query reads once: leave the caches to what is read again.
 DEVICE u32 stream(const u32* p) { return __ldcs(p); }
 

@@ -1,6 +1,16 @@
 // Tables that are looked up by the values of a column: by their distance from the first key, or by the
 // codes of a dictionary.
 
+// Has the words of a vector fetched that are read a little later; of runs, as many as there are as a rule.
+template <class S> DEVICE void fetch(const Cursor& c) {
+    const u32 lane = lane_id();
+    if constexpr (S::SEQUENCES == 1 << SEQUENCE_RLE) {
+        if (lane < 1 + 2 * min((u32)c.width, 4u)) fetch(c.at(c.line) + lane * 128);
+    } else {
+        if (lane < c.width) fetch(c.image + ((u64)c.line + lane) * 128);
+    }
+}
+
 // As the entries of one row group find their way in it.
 struct Table {
     const u32* bits;    // one for each place: whether its key is there
@@ -9,7 +19,7 @@ struct Table {
     u32 places;
 };
 
-// `words` are of the row group; `bits`, if not null, is a copy in shared memory.
+// `words` are of the row group.
 template <class S> DEVICE Table table_of(const Chunk& c, const u64* words) {
     Table t;
     t.bits = (const u32*)words[0];
@@ -44,14 +54,15 @@ DEVICE void places_8(const Cursor& c, u32 eighth, const void* tile, const Table&
     for (u32 k = 0; k < 8; k++) out[k] = place_in(t, (i64)entry[k]);
 }
 
-// The place of row r of a lane, of columns without patches. All lanes must ask at the same time.
-template <class S>
-DEVICE u32 place_at(const Cursor& c, u32 r, u32 lane, const void* tile, const Table& t) {
+// The place of row r of a lane, of columns without patches; of FOUND rows it is known to be one.
+template <class S, bool FOUND>
+DEVICE u32 place_at(const Cursor& c, u32 r, u32 lane, u32 run, const void* tile, const Table& t) {
     const u8 form = form_of<S>(c);
     if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
-        return place_in(t, (i64)value_at<S>(c, r, lane, tile));
+        return place_in(t, (i64)value_at<S>(c, r, lane, run, tile));
     }
-    return place_in(t, (i64)entry_at<S>(c, r, lane, tile));
+    const typename S::Entry entry = entry_at<S>(c, r, lane, run, tile);
+    return FOUND ? (u32)entry + (u32)t.origin : place_in(t, (i64)entry);
 }
 
 DEVICE bool is_there(const Table& t, u32 place) {
@@ -63,6 +74,11 @@ template <class T> DEVICE u32 code_at(const Table& t, u32 place) {
     if (place == ALL) return ALL;
     const T code = __ldg((const T*)t.codes + place);
     return code == (T)~(T)0 ? ALL : code;
+}
+
+// The same of a place where there is one.
+template <class T> DEVICE u32 found_code(const Table& t, u32 place) {
+    return __ldg((const T*)t.codes + place);
 }
 
 // Bits that lie in shared memory cannot be loaded the same way.

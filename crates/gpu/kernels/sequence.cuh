@@ -153,14 +153,14 @@ struct Runs {
     const u8* values;
     u32 value_bytes;
     u64 base;
-    DEVICE u64 value(u32 run) const {
-        switch (value_bytes) {
-            case 0: return base;
-            case 1: return base + __ldg(values + run);
-            case 2: return base + __ldg((const u16*)values + run);
-            case 4: return base + __ldg((const u32*)values + run);
-            default: return base + __ldg((const u64*)values + run);
-        }
+    // Without a branch for how many bytes it takes: several are waited for together. A block goes on behind
+    // its last value.
+    template <class E> DEVICE E value(u32 run) const {
+        const u64 at = (u64)run * value_bytes;
+        const u32 skipped = (u32)at % sizeof(E) * 8, unused = (u32)(sizeof(E) - value_bytes) * 8;
+        const E word = __ldg((const E*)(values + at / sizeof(E) * sizeof(E)));
+        const E mask = value_bytes == 0 ? 0 : (E)~(E)0 >> unused;
+        return (E)base + (word >> skipped & mask);
     }
 };
 
@@ -202,7 +202,9 @@ template <class E, class T> DEVICE u32 runs_where(const Runs& runs, T test) {
         case 1: in = values_where<u8>(runs, count, test); break;
         case 2: in = values_where<u16>(runs, count, test); break;
         case 4: in = values_where<u32>(runs, count, test); break;
-        default: in = values_where<E>(runs, count, test);
+        default:
+            if constexpr (sizeof(E) == 8) in = values_where<u64>(runs, count, test);
+            else in = 0;
     }
     // which runs are not as the one before, and of these the ones that start in this lane's 32 rows
     const u32 previous = __shfl_up_sync(ALL, in, 1);
@@ -294,7 +296,7 @@ DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, typename S:
     } else if (S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence == SEQUENCE_RLE) {
         const Runs runs = runs_of(c);
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) out[k] = (E)runs.value(run_of(c, eighth * 8 + k, lane_id()));
+        for (u32 k = 0; k < 8; k++) out[k] = runs.value<E>(run_of(c, eighth * 8 + k, lane_id()));
     } else if (S::SEQUENCES >> SEQUENCE_DELTA & 1) {
         const E* own = (const E*)tile + (eighth * 8 * 33 + lane_id());
 #pragma unroll
@@ -302,13 +304,19 @@ DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, typename S:
     }
 }
 
-// The entry of row r of a lane, where there are no patches. All lanes must ask at the same time.
-template <class S> DEVICE typename S::Entry entry_at(const Cursor& c, u32 r, u32 lane, const void* tile) {
+// What the other lanes know of row r of a lane: its run, if there are any. All lanes must ask at the same time,
+// and before they load: nothing is loaded together on both sides of that.
+template <class S> DEVICE u32 run_at(const Cursor& c, u32 r, u32 lane) {
+    if (S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence_of<S>(c) == SEQUENCE_RLE) return run_of(c, r, lane);
+    return 0;
+}
+
+// The entry of row r of a lane, which is in this run, where there are no patches.
+template <class S>
+DEVICE typename S::Entry entry_at(const Cursor& c, u32 r, u32 lane, u32 run, const void* tile) {
     typedef typename S::Entry E;
     const u8 sequence = sequence_of<S>(c);
-    if (S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence == SEQUENCE_RLE) {
-        return (E)runs_of(c).value(run_of(c, r, lane));
-    }
+    if (S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence == SEQUENCE_RLE) return runs_of(c).value<E>(run);
     if (S::SEQUENCES >> SEQUENCE_DELTA & 1 && sequence == SEQUENCE_DELTA) return ((const E*)tile)[r * 33 + lane];
     return (E)(c.base<E>() + (E)wide_at<S::HIGH>(c.words_of(lane), c.width, r));
 }

@@ -198,14 +198,15 @@ DEVICE void copy_values(const Cursor& c, u32 rows, const void* tile, typename S:
 
 // The value of row r of a lane, of columns without patches and exceptions. Each lane may ask for another row,
 // all at the same time.
-template <class S> DEVICE typename S::Value value_at(const Cursor& c, u32 r, u32 lane, const void* tile) {
+template <class S>
+DEVICE typename S::Value value_at(const Cursor& c, u32 r, u32 lane, u32 run, const void* tile) {
     typedef typename S::Value V;
     typedef typename S::Stored T;
     const u8 form = form_of<S>(c);
     if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
         return (V)((const T*)c.values())[(u64)c.vector * 1024 + r * 32 + lane];
     }
-    typename S::Entry entry = entry_at<S>(c, r, lane, tile);
+    typename S::Entry entry = entry_at<S>(c, r, lane, run, tile);
     if (S::FORMS >> FORM_DICT & 1 && form == FORM_DICT) {
         // codes of `delta` behind the end go on as the differences do
         if (S::SEQUENCES >> SEQUENCE_DELTA & 1 && entry >= __ldg(&c.header()->entries)) entry = 0;

@@ -104,7 +104,13 @@ impl Fusing<'_> {
             && let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>()
         {
             return Ok(match self.fuse_scan(config, source) {
-                Ok(fused) => Transformed::yes(scan_of(config, fused)),
+                Ok(fused) => {
+                    let fused = match reason {
+                        Some(above) => fused.with_gpu_note(above.to_string()),
+                        None => fused,
+                    };
+                    Transformed::yes(scan_of(config, fused))
+                }
                 Err(own) => match self.explain(source, reason.unwrap_or(own))? {
                     Some(noted) => Transformed::yes(scan_of(config, noted)),
                     None => Transformed::no(plan),
@@ -144,8 +150,8 @@ impl Fusing<'_> {
         self.grouped(fused, aggregate).map(Some)
     }
 
-    /// Whether `auto` leaves groups by `keys` to the CPU, because one of them has very many values. That
-    /// is looked at again when chunks are at hand.
+    /// Whether `auto` leaves groups by `keys` of all rows to the CPU, because one of them has very many
+    /// values. That is looked at again when chunks are at hand.
     fn check_groups(
         &self,
         config: &FileScanConfig,
@@ -191,7 +197,9 @@ impl Fusing<'_> {
             aggregates.push(lowered);
         }
         let Needs { columns, lookups } = lowering.finish();
-        self.check_groups(&relation.config, &group_keys, &columns)?;
+        if relation.joins.is_empty() && filters.of_table.is_empty() {
+            self.check_groups(&relation.config, &group_keys, &columns)?;
+        }
         let device = self.device()?;
         let schema = table.table_schema();
         let types = |column: usize| schema.field(column).data_type().clone();

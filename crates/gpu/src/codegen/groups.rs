@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Aggregate, Expr, GroupKey, Type};
 
 /// Bytes of a table of groups up to which each block has one in shared memory.
-const SHARED_TABLE: u64 = 24 << 10;
+pub(super) const SHARED_TABLE: u64 = 24 << 10;
 /// Bytes of a table up to which groups have the place of their number, however few there are.
 const SMALL_TABLE: u64 = 64 << 20;
 /// Groups for which each thread has accumulators of its own, at most.
@@ -83,9 +83,8 @@ pub(crate) struct Grouping {
 }
 
 impl Generator<'_> {
-    /// What comes before everything else.
+    /// The argument of the table of groups.
     pub fn begin_groups(&mut self) {
-        self.block_argument();
         // the table's place in shared memory is its start, before bits: its size is known at the end
         self.table_argument = self.argument(Argument::Word(0));
     }
@@ -388,7 +387,7 @@ impl Generator<'_> {
     }
 
     /// Whether rows that are accumulated have a key that is there.
-    fn is_found(&self, lookup: usize) -> bool {
+    pub fn is_found(&self, lookup: usize) -> bool {
         use crate::ir::Filter;
         let found = |filter: &Filter| matches!(filter, Filter::Found(other) if *other == lookup);
         match &self.pipeline.filter {
@@ -405,10 +404,7 @@ impl Generator<'_> {
             if grouping.spot == Spot::Registers {
                 self.store_accumulators();
             }
-            if self.block_shared > 0 {
-                self.block.push_str("    __syncthreads();\n");
-            }
-            self.set_block_shared();
+            self.end_block();
             return Ok(());
         }
         let words = grouping.words.clone();
@@ -450,6 +446,14 @@ impl Generator<'_> {
         end.push_str("    }\n");
         self.set_block_shared();
         Ok(())
+    }
+
+    /// What a block prepares is there before any of its warps goes on.
+    pub fn end_block(&mut self) {
+        if self.block_shared > 0 {
+            self.block.push_str("    __syncthreads();\n");
+        }
+        self.set_block_shared();
     }
 
     fn set_block_shared(&mut self) {

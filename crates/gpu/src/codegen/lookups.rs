@@ -8,6 +8,7 @@ use arrow::array::{Array, ArrayRef};
 use super::bounds::Bounds;
 use super::columns::push;
 use super::expressions::Value;
+use super::groups::SHARED_TABLE;
 use super::{
     Argument, EntryTest, FIXED_ARGUMENTS, GROUP_WORDS, Generator, TABLE_WORDS, Task, stored_name,
 };
@@ -32,6 +33,8 @@ pub(crate) struct Facts {
     pub rows: u64,
     /// Bytes that a table of groups may take.
     pub table_bytes: u64,
+    /// Bytes of shared memory that a block can have.
+    pub shared_bytes: usize,
 }
 
 /// A table that a kernel looks up.
@@ -88,8 +91,14 @@ pub(crate) fn code_bytes(count: u32) -> usize {
 const DEFERRED_SHARE: f64 = 0.5;
 /// What it takes to look rows up in the caches, beside shared memory.
 const GATHERED_COST: f64 = 6.0;
-/// Bytes of bits up to which each block has a copy in shared memory; and those of all lookups.
+/// Bytes of bits, of all lookups together, up to which blocks have copies in shared memory without being
+/// fewer for it.
 const SHARED_BITS: usize = 32 << 10;
+/// Bytes of shared memory that large blocks need for other things: a table of groups, and what the
+/// system takes.
+const OTHER_SHARED: usize = SHARED_TABLE as usize + (2 << 10);
+/// Rows of a launch from which on a byte of bits is worth copying for each multiprocessor.
+const ROWS_PER_BYTE: u64 = 16;
 
 impl Generator<'_> {
     /// The word of a row group where code tests begin.
@@ -113,11 +122,12 @@ impl Generator<'_> {
             TableSource::Lookup(lookup) => self.pipeline.lookups[lookup].codes.count(),
             TableSource::Entries(entries) => self.facts.entries.get(entries).copied().unwrap_or(2),
         };
-        let code = match code_bytes(count) {
-            0 => format!("is_there(b{table}, y{table}[k]) ? 0u : ALL"),
-            1 => format!("code_at<u8>(b{table}, y{table}[k])"),
-            2 => format!("code_at<u16>(b{table}, y{table}[k])"),
-            _ => format!("code_at<u32>(b{table}, y{table}[k])"),
+        let row = format!("(b{table}, y{table}[k])");
+        let code = match (code_bytes(count), self.is_known(table)) {
+            (0, true) => "0u".into(),
+            (0, false) => format!("is_there{row} ? 0u : ALL"),
+            (bytes, true) => format!("found_code<u{}>{row}", bytes * 8),
+            (bytes, false) => format!("code_at<u{}>{row}", bytes * 8),
         };
         let is_valid = match self.shapes[column].nullable() {
             true => format!("in && (n{column} >> k & 1)"),
@@ -129,6 +139,16 @@ impl Generator<'_> {
         );
     }
 
+    /// Whether the keys of all rows that are left by filters are in a table.
+    pub fn is_known(&self, table: usize) -> bool {
+        match self.tables[table].source {
+            TableSource::Lookup(lookup) => {
+                self.is_decided && self.is_found(lookup) && !self.deferred.contains(&lookup)
+            }
+            TableSource::Entries(_) => true,
+        }
+    }
+
     /// Conjuncts in the order in which they are tested: lookups last, those first that drop most
     /// rows for what they cost. Some are put off until rows are accumulated.
     pub fn in_order<'b>(&mut self, conjuncts: &'b [Filter]) -> Vec<&'b Filter> {
@@ -136,13 +156,10 @@ impl Generator<'_> {
             .iter()
             .partition(|conjunct| matches!(conjunct, Filter::Found(_) | Filter::Missing(_)));
         let facts = self.facts;
-        let cost = |lookup: usize| {
-            let bytes = facts.bits.get(lookup).copied().unwrap_or(0);
-            if bytes <= SHARED_BITS {
-                1.0
-            } else {
-                GATHERED_COST
-            }
+        let room = self.room_for_bits();
+        let cost = |lookup: usize| match facts.bits.get(lookup) {
+            Some(bytes) if *bytes > room => GATHERED_COST,
+            _ => 1.0,
         };
         let share = |lookup: usize| facts.shares.get(lookup).copied().unwrap_or(0.5);
         let mut lookups: Vec<(f64, &Filter)> = lookups
@@ -200,10 +217,8 @@ impl Generator<'_> {
         let table = self.table(lookup);
         let tile = self.tile(column);
         let bytes = self.facts.bits.get(lookup).copied().unwrap_or(usize::MAX);
-        let room = SHARED_BITS.saturating_sub(self.shared_bits);
-        // tiles and bits together could be more than some devices have
-        let is_free = self.task == Task::Groups && self.shared == 0;
-        let fits = is_free && !self.shapes[column].has(Form::Dict) && bytes <= room;
+        let room = self.room_for_bits().saturating_sub(self.shared_bits);
+        let fits = !self.shapes[column].has(Form::Dict) && bytes <= room;
         let bits = match fits {
             false => "(const u32*)0".into(),
             true => {
@@ -215,6 +230,26 @@ impl Generator<'_> {
         let mask =
             format!("found_in<C{column}, {fits}, {every}>(c{column}, m, {table}, {bits}, {tile})");
         Ok(self.of_valid(column, mask, false))
+    }
+
+    /// Bytes of shared memory for bits of lookups: a few, of which several blocks of a multiprocessor can
+    /// have a copy each, or all there is, for one large block.
+    fn room_for_bits(&self) -> usize {
+        // tiles and bits together could be more than some devices have
+        if !self.has_block() || self.shared > 0 {
+            return 0;
+        }
+        let worth = usize::try_from(self.facts.rows / ROWS_PER_BYTE).unwrap_or(usize::MAX);
+        let most = self.facts.shared_bytes.saturating_sub(OTHER_SHARED);
+        match self.is_sparse && self.may_be_large {
+            true => most.min(worth).max(SHARED_BITS),
+            false => SHARED_BITS,
+        }
+    }
+
+    /// Whether a multiprocessor has room for one block only, which then should be large.
+    pub fn is_large(&self) -> bool {
+        self.shared_bits > SHARED_BITS
     }
 
     /// Has each block copy the bits of a lookup.

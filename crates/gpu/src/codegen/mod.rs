@@ -31,16 +31,20 @@ use arrow::array::ArrayRef;
 use vectile_encodings::Predicate;
 
 use self::bounds::Bounds;
-use self::columns::{columns_by_row, columns_of_expr, columns_of_filter, lookups_of_expr, push};
+use self::columns::{
+    argument_of, columns_by_row, columns_of_expr, columns_of_filter, lookups_of_expr, push,
+};
 use self::expressions::Value;
 pub(crate) use self::groups::{Digit, GroupFold, Grouping, Spot};
 pub(crate) use self::lookups::{Facts, TableSource, TableUse, code_bytes};
 use crate::error::{Error, Result};
-use crate::ir::{Expr, Filter, Output, Pipeline, Type};
+use crate::ir::{Aggregate, Expr, Filter, GroupKey, Output, Pipeline, Type};
 use crate::shape::{Form, SequenceKind, Shape};
 
 /// Warps of a block, where shared memory allows it.
 const WARPS: u32 = 8;
+/// Warps of a block that has a multiprocessor for itself, as many as registers allow.
+const LARGE_WARPS: u32 = 28;
 /// Vectors that are summed by themselves, where the order of additions matters.
 pub(crate) const SLOT_VECTORS: usize = 32;
 /// Bytes of shared memory that a block takes at most: every device has more.
@@ -179,6 +183,12 @@ pub(crate) fn generate(
 ) -> Result<Generated> {
     let mut generator = Generator::new(pipeline, shapes, facts, task)?;
     generator.body(task)?;
+    if generator.is_large() && generator.is_wide() {
+        // with the registers that takes, large blocks have too few warps
+        generator = Generator::new(pipeline, shapes, facts, task)?;
+        generator.may_be_large = false;
+        generator.body(task)?;
+    }
     Ok(generator.finish())
 }
 
@@ -230,8 +240,12 @@ struct Generator<'a> {
     block_shared: u32,
     /// Bytes of bits of lookups among them.
     shared_bits: usize,
+    /// Whether these may take all there is, for one large block.
+    may_be_large: bool,
     /// Whether some conjunct may have dropped rows.
     is_filtered: bool,
+    /// Whether all conjuncts have.
+    is_decided: bool,
     /// Whether selected rows are counted, lane by lane.
     is_counted: bool,
     /// Whether there is no code to decode all rows.
@@ -274,8 +288,10 @@ impl<'a> Generator<'a> {
             deferred: vec![],
             block_shared: 0,
             shared_bits: 0,
+            may_be_large: true,
             is_counted: false,
             is_filtered: false,
+            is_decided: false,
             is_sparse: false,
             table_argument: 0,
             grouping: None,
@@ -307,7 +323,7 @@ impl<'a> Generator<'a> {
     fn finish(self) -> Generated {
         let mut source = String::new();
         HEADERS.iter().for_each(|header| source.push_str(header));
-        let has_block = self.task == Task::Groups;
+        let has_block = self.has_block();
         if has_block || !self.tables.is_empty() {
             let headers = LOOKUP_HEADERS.iter();
             headers.for_each(|header| source.push_str(header));
@@ -324,11 +340,11 @@ impl<'a> Generator<'a> {
         while warps * shared > SHARED_BYTES {
             warps /= 2;
         }
+        if self.is_large() {
+            warps = LARGE_WARPS;
+        }
         let threads = warps * 32;
-        // sums of 128 bits take more registers than the narrower bounds leave
-        let words = self.grouping.iter().flat_map(|grouping| &grouping.words);
-        let is_wide = words.into_iter().any(|word| *word == GroupFold::WideSum);
-        let bounds = match self.is_sparse && !is_wide {
+        let bounds = match self.is_sparse && !self.is_wide() && !self.is_large() {
             true => format!("SPARSE_BOUNDS({threads})"),
             false => format!("BOUNDS({threads})"),
         };
@@ -458,6 +474,50 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         }
     }
 
+    /// Whether there are sums of 128 bits: they take more registers than the narrower bounds leave.
+    fn is_wide(&self) -> bool {
+        let words = self.grouping.iter().flat_map(|grouping| &grouping.words);
+        words.into_iter().any(|word| *word == GroupFold::WideSum)
+    }
+
+    /// Whether blocks have shared memory of their own.
+    fn has_block(&self) -> bool {
+        match self.task {
+            Task::Groups => true,
+            Task::Totals => !self.tables.is_empty(),
+            Task::Masks | Task::Values | Task::AllValues => false,
+        }
+    }
+
+    /// Whether so few rows are expected to be left by lookups that each is read by itself.
+    fn expects_few_rows(&self) -> bool {
+        let (keys, aggregates): (&[GroupKey], &[Aggregate]) = match &self.pipeline.output {
+            Output::Groups(keys, aggregates) => (keys, aggregates),
+            Output::Aggregates(aggregates) => (&[], aggregates),
+            Output::Selection | Output::Rows(_) => return false,
+        };
+        let (mut columns, mut lookups) = (vec![], vec![]);
+        let mut exprs: Vec<&Expr> = aggregates.iter().filter_map(argument_of).collect();
+        for key in keys {
+            match key {
+                GroupKey::Value(expr) => exprs.push(expr),
+                GroupKey::Code(lookup) => lookups.push(*lookup),
+                GroupKey::Entry(column) => columns.push(*column),
+            }
+        }
+        for expr in exprs {
+            columns_of_expr(expr, &mut columns);
+            lookups_of_expr(expr, &mut lookups);
+        }
+        let of_lookups = lookups.iter();
+        columns.extend(of_lookups.map(|lookup| self.pipeline.lookups[*lookup].column));
+        self.walk_of(aggregates.iter()) == Walk::Any
+            && columns
+                .iter()
+                .all(|column| self.shapes[*column].is_direct())
+            && self.expected_share() <= SPARSE_SHARE
+    }
+
     // ---- the steps of a vector ----
 
     fn body(&mut self, task: Task) -> Result<()> {
@@ -475,10 +535,31 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
                 self.line(2, "const u64 place = ((const u64*)a.word[5])[at] + sum_before((u32)__popc(selected));");
             }
             _ => {
-                let mut columns = vec![];
-                columns_of_filter(&self.pipeline.filter, &mut columns);
+                if self.has_block() {
+                    self.block_argument();
+                }
                 if task == Task::Groups {
                     self.begin_groups();
+                }
+                self.is_sparse = self.expects_few_rows();
+                let filter = &self.pipeline.filter;
+                let conjuncts: &[Filter] = match filter {
+                    Filter::And(parts) => parts,
+                    Filter::Constant(true) => &[],
+                    other => std::slice::from_ref(other),
+                };
+                let conjuncts = self.in_order(conjuncts);
+                let mut columns = vec![];
+                for conjunct in &conjuncts {
+                    columns_of_filter(conjunct, &mut columns);
+                    if let Filter::Found(lookup) | Filter::Missing(lookup) = conjunct {
+                        push(self.pipeline.lookups[*lookup].column, &mut columns);
+                    }
+                }
+                let filtering = columns.clone();
+                if !self.tables.is_empty() {
+                    let by_row = columns_by_row(self.pipeline, task).into_iter();
+                    by_row.for_each(|column| push(column, &mut columns));
                 }
                 // a few descriptors ahead: their latencies overlap
                 let mut ahead = columns.into_iter();
@@ -486,13 +567,10 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
                     .by_ref()
                     .take(OPEN_AHEAD)
                     .for_each(|column| self.open(column, 2));
-                let filter = &self.pipeline.filter;
-                let conjuncts: &[Filter] = match filter {
-                    Filter::And(parts) => parts,
-                    Filter::Constant(true) => &[],
-                    other => std::slice::from_ref(other),
-                };
-                for conjunct in self.in_order(conjuncts) {
+                if !self.tables.is_empty() {
+                    self.fetch(filtering.iter().skip(1));
+                }
+                for conjunct in conjuncts {
                     if let Some(column) = ahead.next() {
                         self.open(column, 2);
                     }
@@ -501,6 +579,7 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
                     self.line(2, format!("m &= {mask};"));
                     self.line(2, "if (!__any_sync(ALL, m)) continue;");
                 }
+                self.is_decided = true;
             }
         }
         match (&self.pipeline.output, task) {
@@ -521,6 +600,18 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
             _ => Err(Error::Unsupported(
                 "a task that the pipeline does not have".into(),
             )),
+        }
+    }
+
+    /// Has what later conjuncts read of a vector fetched before the first is decided: what is read one after
+    /// the other is waited for together. Vectors of plain values are too large for that.
+    fn fetch<'b>(&mut self, columns: impl Iterator<Item = &'b usize>) {
+        for column in columns {
+            if self.shapes[*column].has(Form::Plain) {
+                continue;
+            }
+            self.open(*column, 2);
+            self.line(2, format!("fetch<C{column}>(c{column});"));
         }
     }
 
@@ -588,26 +679,13 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
                 format!("const Picked w{k} = picked(m, before, {index});"),
             );
         }
-        for column in columns {
-            let (_, value, _) = self.types(*column);
-            let tile = self.tile(*column);
-            let value_at =
-                |k| format!("value_at<C{column}>(c{column}, w{k}.row, w{k}.lane, {tile})");
-            self.line(
-                5,
-                format!("const {value} x{column}[] = {{{}}};", each(&value_at)),
-            );
-        }
+        let mut read = columns.to_vec();
         for table in tables {
-            let column = self.tables[*table].column;
-            let tile = self.tile(column);
-            let place_at = |k| {
-                format!("place_at<C{column}>(c{column}, w{k}.row, w{k}.lane, {tile}, b{table})")
-            };
-            self.line(
-                5,
-                format!("const u32 y{table}[] = {{{}}};", each(&place_at)),
-            );
+            push(self.tables[*table].column, &mut read);
+        }
+        for column in read {
+            let run_at = |k| format!("run_at<C{column}>(c{column}, w{k}.row, w{k}.lane)");
+            self.line(5, format!("const u32 r{column}[] = {{{}}};", each(&run_at)));
         }
         for column in nullable {
             // each at its own place, as if eight rows were decoded
@@ -615,6 +693,30 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
                 |k| format!("(__shfl_sync(ALL, v{column}, w{k}.lane) >> w{k}.row & 1) << {k}");
             let bits = (0..count).map(bit).collect::<Vec<_>>().join(" | ");
             self.line(5, format!("const u32 n{column} = {bits};"));
+        }
+        for column in columns {
+            let (_, value, _) = self.types(*column);
+            let tile = self.tile(*column);
+            let value_at = |k| {
+                let row = format!("w{k}.row, w{k}.lane, r{column}[{k}]");
+                format!("value_at<C{column}>(c{column}, {row}, {tile})")
+            };
+            self.line(
+                5,
+                format!("const {value} x{column}[] = {{{}}};", each(&value_at)),
+            );
+        }
+        for table in tables {
+            let column = self.tables[*table].column;
+            let (tile, known) = (self.tile(column), self.is_known(*table));
+            let place_at = |k| {
+                let row = format!("w{k}.row, w{k}.lane, r{column}[{k}]");
+                format!("place_at<C{column}, {known}>(c{column}, {row}, {tile}, b{table})")
+            };
+            self.line(
+                5,
+                format!("const u32 y{table}[] = {{{}}};", each(&place_at)),
+            );
         }
         self.line(0, "#pragma unroll");
         self.line(5, format!("for (u32 k = 0; k < {count}; k++) {{"));
@@ -646,13 +748,15 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         self.line(4, "const bool in = true;");
         for column in columns {
             let (_, value, _) = self.types(*column);
-            let value_at = format!("value_at<C{column}>(c{column}, r, lane_id(), (void*)0)");
+            let value_at = format!("value_at<C{column}>(c{column}, r, lane_id(), 0, (void*)0)");
             self.line(4, format!("const {value} x{column}[] = {{{value_at}}};"));
         }
         for (table, _) in tables {
             let column = self.tables[*table].column;
-            let place_at =
-                format!("place_at<C{column}>(c{column}, r, lane_id(), (void*)0, b{table})");
+            let known = self.is_known(*table);
+            let place_at = format!(
+                "place_at<C{column}, {known}>(c{column}, r, lane_id(), 0, (void*)0, b{table})"
+            );
             self.line(4, format!("const u32 y{table}[] = {{{place_at}}};"));
         }
         for column in nullable {
@@ -712,7 +816,6 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         let keys_of_tables: Vec<usize> = keys.copied().collect();
         let mut read = columns.iter().chain(&keys_of_tables);
         let is_direct = read.all(|column| self.shapes[*column].is_direct());
-        self.is_sparse = walk == Walk::Any && is_direct && self.expected_share() <= SPARSE_SHARE;
         if walk == Walk::Any && is_direct {
             if !std::mem::replace(&mut self.is_counted, true) {
                 self.line(2, "const u32 before = sum_before((u32)__popc(m));");

@@ -130,6 +130,9 @@ impl Generator<'_> {
         }
         self.results = results.into_iter().flatten().collect();
         self.store_accumulators();
+        if self.has_block() {
+            self.end_block();
+        }
         Ok(())
     }
 

@@ -170,6 +170,7 @@ impl Execution {
                 .min((rows as u64).next_power_of_two())
                 .max(1 << 20),
             table_bytes: self.engine.memory_limit() / TABLE_SHARE,
+            shared_bytes: self.engine.device().shared_memory as usize,
         };
         Ok((facts, entries))
     }

@@ -146,13 +146,19 @@ fn codes(
 }
 
 /// Of the keys: some in one of 5 codes, most in one of 300, some in one of 70,000, some that are just
-/// there, none at all; of the text, some.
+/// there, none at all; of the text, some; of the keys again, few that lie so far apart that only a large
+/// block has room for their bits.
 fn lookups(groups: &[Vec<Input>]) -> Vec<Lookup> {
     let data_type = groups[0][0].array.data_type();
     let few: Vec<i128> = (0..900).filter(|key| key % 5 == 2).collect();
     let most: Vec<i128> = (0..1200).filter(|key| key % 11 != 3).collect();
     // more bits than a warp copies at once
     let many: Vec<i128> = (0..30_000).filter(|key| key % 5 == 2).collect();
+    let last = match data_type {
+        DataType::Int16 => 30_000,
+        _ => 290_000,
+    };
+    let apart: Vec<i128> = (0..900).filter(|key| key % 9 == 2).chain([last]).collect();
     let there = Codes::of_keys(&array_of(data_type, &many)).unwrap();
     let none = Codes::new(&array_of(data_type, &[]), &[], 4).unwrap();
     let texts = groups[0][2].array.slice(0, 40);
@@ -175,6 +181,7 @@ fn lookups(groups: &[Vec<Input>]) -> Vec<Lookup> {
         lookup(0, Arc::new(there)),
         lookup(0, Arc::new(none)),
         lookup(2, Arc::new(texts)),
+        lookup(0, codes(data_type, &apart, |key| key as u32 % 4, 4)),
     ]
 }
 
@@ -236,6 +243,16 @@ fn queries(key: &DataType) -> Vec<Query> {
             "shared",
             Filter::And(vec![Found(0), Found(1)]),
             Output::Groups(vec![Code(0), Entry(2)], all()),
+        ),
+        query(
+            "large block",
+            Filter::And(vec![Found(6), Found(0)]),
+            Output::Groups(vec![Code(6), Code(0)], sum()),
+        ),
+        query(
+            "bits for a large block, wide sums",
+            Found(6),
+            Output::Groups(vec![Code(6), Code(1)], vec![square.clone()]),
         ),
         query(
             "numbered",
