@@ -137,7 +137,7 @@ fn batches_are_kept_until_their_memory_is_wanted() {
     assert!(engine.batch(third.clone(), &columns(&[0, 1])).is_none());
     assert!(engine.batch(both.clone(), &columns(&[1, 0])).is_none());
     let batch = engine.batch(both.clone(), &columns(&[0, 1])).unwrap();
-    assert_eq!(batch.num_rows(), both.iter().sum());
+    assert_eq!(batch.num_rows(), both.iter().sum::<usize>());
     let totals = pipeline(Output::Aggregates(vec![Aggregate::CountRows]));
     let mut execution = engine.start(totals);
     execution.aggregate(&batch).unwrap();
