@@ -3,12 +3,14 @@
 
 // Has the words of a vector fetched that are read a little later; of runs, as many as there are as a rule.
 template <class S> DEVICE void fetch(const Cursor& c) {
-    const u32 lane = lane_id();
-    if constexpr (S::SEQUENCES == 1 << SEQUENCE_RLE) {
-        if (lane < 1 + 2 * min((u32)c.width, 4u)) fetch(c.at(c.line) + lane * 128);
-    } else {
-        if (lane < c.width) fetch(c.image + ((u64)c.line + lane) * 128);
-    }
+    const bool runs = S::SEQUENCES >> SEQUENCE_RLE & 1 && sequence_of<S>(c) == SEQUENCE_RLE;
+    const u8* from = runs ? c.at(c.line) : c.image + (u64)c.line * 128;
+    const u32 lines = runs ? 1 + 2 * min((u32)c.width, 4u) : c.width;
+    if (lane_id() >= lines) return;
+    fetch(from + lane_id() * 128);
+#ifdef CUCPU
+    (void)*(const volatile u8*)(from + lane_id() * 128);  // not outside of the chunk
+#endif
 }
 
 // As the entries of one row group find their way in it.
