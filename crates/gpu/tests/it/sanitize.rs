@@ -81,6 +81,16 @@ fn expressions() {
 }
 
 #[test]
+fn lookups_and_groups() {
+    under_sanitizers("sanitize::lookups_and_groups", || {
+        let Some(device) = device() else { return };
+        let names = ["stars rle", "stars mixed"];
+        let count = differential::run(device, false, |case| names.contains(&case.name.as_str()));
+        assert!(count >= names.len());
+    });
+}
+
+#[test]
 fn damaged_chunks() {
     under_sanitizers("sanitize::damaged_chunks", || malformed::run(25));
 }
