@@ -84,9 +84,8 @@ fn expressions() {
 fn lookups_and_groups() {
     under_sanitizers("sanitize::lookups_and_groups", || {
         let Some(device) = device() else { return };
-        let names = ["stars rle", "stars mixed"];
-        let count = differential::run(device, false, |case| names.contains(&case.name.as_str()));
-        assert!(count >= names.len());
+        let count = differential::run(device, false, |case| case.name == "stars rle");
+        assert!(count > 0);
     });
 }
 
