@@ -41,6 +41,11 @@ def median(values):
     return sorted(values)[len(values) // 2]
 
 
+def warm(times):
+    """The median of all but the first two, where there are enough."""
+    return median(times[min(2, len(times) // 2) :])
+
+
 def digest(rows):
     text = "\n".join("|".join(str(value) for value in row) for row in rows)
     return hashlib.md5(text.encode()).hexdigest()[:12]
@@ -161,11 +166,11 @@ def main():
             sys.exit(f"{name}: answers differ: {[(w, r['digest']) for w, r in results.items()]}")
         line = {"query": name, "digest": results["encoded"]["digest"]}
         for way, result in results.items():
-            line[way] = {"whole_ms": median(result["times"][min(2, len(result["times"]) // 2) :])}
+            line[way] = {"whole_ms": warm(result["times"])}
             line[way]["first_ms"] = result["times"][0]
             line[way]["all_ms"] = result["times"]
             if "planning" in result:
-                line[way]["planning_ms"] = median(result["planning"][min(2, len(result["planning"]) // 2) :])
+                line[way]["planning_ms"] = warm(result["planning"])
             plans = [plan for plan in result.get("plans", []) if "GpuAggregateExec" in plan]
             if plans:
                 line[way]["kernel_ms"] = median([metric(plan, "kernel_time") for plan in plans])

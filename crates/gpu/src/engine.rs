@@ -198,7 +198,7 @@ const COPIERS: usize = 2;
 const RUN_BYTES: usize = 4 << 20;
 /// Bytes that a copier takes on before it is another one's turn.
 const COPIER_BYTES: usize = 64 << 20;
-/// Chunks that all stacks together may have, each counted in each: 100 bytes of host memory a chunk.
+/// Chunks that all stacks together may have, each counted in each: 40 bytes of host memory a chunk.
 const STACKED_CHUNKS: usize = 1 << 20;
 
 impl Engine {

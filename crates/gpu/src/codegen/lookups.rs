@@ -10,7 +10,8 @@ use super::columns::push;
 use super::expressions::Value;
 use super::groups::SHARED_TABLE;
 use super::{
-    Argument, EntryTest, FIXED_ARGUMENTS, GROUP_WORDS, Generator, TABLE_WORDS, Task, stored_name,
+    Argument, EntryTest, FIXED_ARGUMENTS, GROUP_WORDS, Generator, SPARSE_SHARE, TABLE_WORDS, Task,
+    stored_name,
 };
 use crate::error::{Error, Result};
 use crate::ir::{Filter, GroupKey, Output, Pipeline, Type};
@@ -97,7 +98,7 @@ const SHARED_BITS: usize = 32 << 10;
 /// Bytes of shared memory that large blocks need for other things: a table of groups, and what the
 /// system takes.
 const OTHER_SHARED: usize = SHARED_TABLE as usize + (2 << 10);
-/// Rows of a launch from which on a byte of bits is worth copying for each multiprocessor.
+/// Rows of a launch from which on a byte of bits should be worth copying for each multiprocessor: an estimate.
 const ROWS_PER_BYTE: u64 = 16;
 
 impl Generator<'_> {
@@ -241,7 +242,7 @@ impl Generator<'_> {
         }
         let worth = usize::try_from(self.facts.rows / ROWS_PER_BYTE).unwrap_or(usize::MAX);
         let most = self.facts.shared_bytes.saturating_sub(OTHER_SHARED);
-        match self.is_sparse && self.may_be_large {
+        match self.may_be_large && self.expected_share() <= SPARSE_SHARE {
             true => most.min(worth).max(SHARED_BITS),
             false => SHARED_BITS,
         }

@@ -102,6 +102,15 @@ fn engine_on(device: &Arc<CpuDevice>) -> Arc<Engine> {
     Engine::new(Arc::clone(device) as Arc<dyn Driver>)
 }
 
+/// An engine with room for three chunks, of so many bytes each, and none in host memory.
+fn engine_for_three(device: &Arc<CpuDevice>) -> (Arc<Engine>, u64) {
+    let engine = engine_on(device);
+    engine.set_host_memory_limit(0);
+    let bytes = chunk(0).bytes().len() as u64;
+    engine.set_memory_limit(3 * bytes);
+    (engine, bytes)
+}
+
 /// Nothing is left allocated once engine and results are gone.
 fn assert_nothing_left(device: &CpuDevice, context: &str) {
     let left = (device.allocated_bytes(), device.allocated_host_bytes());
@@ -111,10 +120,7 @@ fn assert_nothing_left(device: &CpuDevice, context: &str) {
 #[test]
 fn batches_are_kept_until_their_memory_is_wanted() {
     let Some(device) = device() else { return };
-    let engine = engine_on(&device);
-    engine.set_host_memory_limit(0);
-    let bytes = chunk(0).bytes().len() as u64;
-    engine.set_memory_limit(3 * bytes);
+    let (engine, _) = engine_for_three(&device);
     let columns = |numbers: &[usize]| {
         let run = |&number: &usize| ChunkRun {
             file: key(number).file,
@@ -160,10 +166,7 @@ fn batches_are_kept_until_their_memory_is_wanted() {
 #[test]
 fn chunks_unused_for_longest_go_first() {
     let Some(device) = device() else { return };
-    let engine = engine_on(&device);
-    engine.set_host_memory_limit(0);
-    let bytes = chunk(0).bytes().len() as u64;
-    engine.set_memory_limit(3 * bytes);
+    let (engine, bytes) = engine_for_three(&device);
     assert_eq!(engine.memory_limit(), 3 * bytes);
     for number in 0..3 {
         load(&engine, number).unwrap();
