@@ -17,7 +17,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{DataFrame, SessionContext};
 
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
-use crate::gpu::{Gpu, insert_rule};
+use crate::gpu::{Gpu, insert_rules};
 use crate::options::VectileOptions;
 
 /// The key of the table factory, and the word after `STORED AS`.
@@ -41,7 +41,7 @@ pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     let state = ctx.state_ref();
     let mut state = state.write();
     let mut rules = state.physical_optimizers().to_vec();
-    insert_rule(&mut rules, gpu);
+    insert_rules(&mut rules, gpu);
     let before = state.clone();
     *state = SessionStateBuilder::new_from_existing(state.clone())
         .with_physical_optimizer_rules(rules)
@@ -133,7 +133,7 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
         let optimizer = self
             .physical_optimizers()
             .get_or_insert_with(PhysicalOptimizer::new);
-        insert_rule(&mut optimizer.rules, Gpu::of_machine());
+        insert_rules(&mut optimizer.rules, Gpu::of_machine());
         self.with_table_factory(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()))
     }
 }

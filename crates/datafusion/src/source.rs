@@ -191,6 +191,11 @@ impl VectileSource {
         self
     }
 
+    /// What [`Self::with_gpu_note`] noted.
+    pub(crate) fn gpu_note(&self) -> Option<&str> {
+        self.gpu_note.as_deref()
+    }
+
     fn with_order(&self, order: Option<LexOrdering>, reversed: bool) -> Self {
         Self {
             order: order.map(|order| RowGroupOrder { order, reversed }),

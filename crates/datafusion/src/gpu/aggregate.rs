@@ -3,18 +3,20 @@
 //! ```text
 //!  open files ─▶ worth it? ─▶ dimensions ─▶ row groups in memory, others ─▶ kernel, a batch at a time
 //!       │            │            │                 │                          │            │
-//!       │            │            │                 │                          │          states
+//!       │            │            │                 │                          │     states ─▶ results
 //!       └────────────┴────────────┴── an error, or too little ─▶ the plan for the CPU
 //!                                                               (or, required, the error)
 //! ```
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Constraints, Result, internal_err};
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::FileSource;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -27,11 +29,13 @@ use datafusion::physical_plan::execution_plan::{
     Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions, SchedulingType,
     reset_plan_states,
 };
+use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-    SendableRecordBatchStream,
+    SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
 };
 use futures::stream::{StreamExt, TryStreamExt};
 use vectile_gpu::ir::{Groups, Total};
@@ -43,6 +47,7 @@ use super::grouping::{self, Keys};
 use super::load::{Input, Loads, decline, interrupted, look_up, windows};
 use super::metrics::GpuMetrics;
 use super::reason::Reason;
+use super::rule::Rule;
 use super::star::{Star, Tables};
 use crate::error;
 use crate::options::{GpuMode, VectileOptions};
@@ -58,9 +63,10 @@ pub(crate) struct GpuAggregateExec {
     filter: Option<Arc<dyn PhysicalExpr>>,
     options: VectileOptions,
     /// What it is in the place of.
-    aggregate: Arc<AggregateExec>,
-    /// Does the same on the CPU.
-    cpu: Arc<dyn ExecutionPlan>,
+    aggregates: Aggregates,
+    cpu: CpuPlan,
+    /// Once somebody has asked.
+    statistics: Arc<OnceLock<Arc<Statistics>>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -74,6 +80,40 @@ pub(crate) struct Fused {
     pub(crate) keys: Keys,
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
 }
+
+/// An aggregate as it is planned at first.
+#[derive(Clone, Debug)]
+pub(crate) struct Aggregates {
+    /// That of a part of the rows, which has states of groups.
+    pub(crate) partial: Arc<AggregateExec>,
+    /// That of those states.
+    pub(crate) last: Arc<AggregateExec>,
+}
+
+/// Does the same on the CPU. It is seldom needed, so that it is left as it was when the node took its place.
+#[derive(Clone, Debug)]
+pub(crate) struct CpuPlan {
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    /// Those that are still to be applied to it.
+    pub(crate) rules: Arc<[Rule]>,
+}
+
+impl CpuPlan {
+    /// The plan as it is to run, in one partition.
+    fn optimized(&self, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        // Dimensions that were read share operators with it.
+        let plan = reset_plan_states(Arc::clone(&self.plan))?;
+        let mut rules = self.rules.iter();
+        let plan = rules.try_fold(plan, |plan, rule| rule.optimize(plan, config))?;
+        Ok(match plan.properties().partitioning.partition_count() {
+            0 | 1 => plan,
+            _ => Arc::new(CoalescePartitionsExec::new(plan)),
+        })
+    }
+}
+
+/// Groups up to which one core turns their states into results.
+const FEW_GROUPS: usize = 1 << 16;
 
 /// Groups beyond which `auto` leaves a query to all cores of the CPU, which read results faster than one.
 pub(crate) const MOST_GROUPS: u64 = 1 << 22;
@@ -131,7 +171,7 @@ impl Grouped {
         let GpuAggregateExec {
             keys, functions, ..
         } = &self.node;
-        let schema = self.node.schema();
+        let schema = self.node.aggregates.partial.schema();
         let batch = grouping::batch_of(groups, keys, &self.tables, functions, &schema)?;
         self.memory.try_grow(batch.get_array_memory_size())?;
         self.batches.push(batch);
@@ -139,32 +179,37 @@ impl Grouped {
     }
 }
 
-/// The rows that the node puts out.
+/// What the kernel gives.
 struct Answer {
+    /// Without grouping, the row that the node puts out; else states of groups, which may come more than
+    /// once, as each run of a kernel has its own.
     batches: Vec<RecordBatch>,
     /// Covers them.
     memory: Option<MemoryReservation>,
 }
 
 impl GpuAggregateExec {
-    /// Puts `fused` in the place of `aggregate`, which `cpu` does on the CPU. With groups, it is a
-    /// partial one.
+    /// Puts `fused` in the place of `aggregates`, which `cpu` does on the CPU.
     pub(crate) fn new(
         fused: Fused,
-        aggregate: AggregateExec,
-        cpu: Arc<dyn ExecutionPlan>,
+        aggregates: Aggregates,
+        cpu: CpuPlan,
         options: VectileOptions,
     ) -> Self {
-        let equivalence = aggregate.properties().equivalence_properties().clone();
+        let mut equivalence = aggregates
+            .last
+            .properties()
+            .equivalence_properties()
+            .clone();
+        equivalence.clear_orderings();
         let properties = PlanProperties::new(
-            // A group may come more than once, which constraints would rule out.
-            equivalence.with_constraints(Constraints::default()),
+            equivalence,
             Partitioning::UnknownPartitioning(1),
             EmissionType::Final,
             Boundedness::Bounded,
         );
         let functions = fused.functions.into_iter();
-        let functions = functions.zip(aggregate.aggr_expr().iter().cloned());
+        let functions = functions.zip(aggregates.partial.aggr_expr().iter().cloned());
         Self {
             input: fused.input,
             star: fused.star,
@@ -173,11 +218,9 @@ impl GpuAggregateExec {
             keys: fused.keys,
             filter: fused.filter,
             options,
-            aggregate: Arc::new(aggregate),
-            cpu: match cpu.properties().partitioning.partition_count() {
-                0 | 1 => cpu,
-                _ => Arc::new(CoalescePartitionsExec::new(cpu)),
-            },
+            aggregates,
+            cpu,
+            statistics: Arc::default(),
             // What takes time does so on other threads; then the batches are there.
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
             metrics: ExecutionPlanMetricsSet::new(),
@@ -267,15 +310,9 @@ impl GpuAggregateExec {
         }
         let mut columns = Vec::new();
         for ((function, aggregate), total) in self.functions.iter().zip(totals) {
-            let state = function.state(*total, aggregate)?;
-            match self.aggregate.mode() {
-                AggregateMode::Partial => columns.extend(state),
-                _ => {
-                    let mut accumulator = aggregate.create_accumulator()?;
-                    accumulator.merge_batch(&state)?;
-                    columns.push(accumulator.evaluate()?.to_array()?);
-                }
-            }
+            let mut accumulator = aggregate.create_accumulator()?;
+            accumulator.merge_batch(&function.state(*total, aggregate)?)?;
+            columns.push(accumulator.evaluate()?.to_array()?);
         }
         Ok(Answer {
             batches: vec![RecordBatch::try_new(self.schema(), columns)?],
@@ -283,36 +320,56 @@ impl GpuAggregateExec {
         })
     }
 
+    /// The results of groups that have these states.
+    fn results(
+        &self,
+        states: Vec<RecordBatch>,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let rows: usize = states.iter().map(RecordBatch::num_rows).sum();
+        let config = context.session_config();
+        let (most, partitions) = (config.batch_size().max(1), config.target_partitions());
+        let states = states.into_iter().flat_map(move |batch| {
+            let starts = (0..batch.num_rows()).step_by(most);
+            let slice = move |start| batch.slice(start, most.min(batch.num_rows() - start));
+            starts.map(slice).collect::<Vec<_>>()
+        });
+        let Aggregates { partial, last } = &self.aggregates;
+        let states: Vec<RecordBatch> = states.collect();
+        let states = MemorySourceConfig::try_new_exec(&[states], partial.schema(), None)?;
+        if rows <= FEW_GROUPS || partitions < 2 {
+            return of_mode(last, AggregateMode::Final, states)?.execute(0, context);
+        }
+        let by = Partitioning::Hash(partial.output_group_expr(), partitions);
+        let states = Arc::new(RepartitionExec::try_new(states, by)?);
+        let results = of_mode(last, AggregateMode::FinalPartitioned, states)?;
+        CoalescePartitionsExec::new(Arc::new(results)).execute(0, context)
+    }
+
     /// The rows, or the stream of what does the same on the CPU.
     async fn run(self, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let metrics = GpuMetrics::new(&self.metrics, 0);
         let required = self.options.gpu == GpuMode::Require;
         let reason = match self.answer(&metrics, &context).await {
-            Ok(Ok(answer)) => {
+            Ok(Ok(Answer { batches, memory })) => {
+                let rows = match self.keys.is_empty() || batches.is_empty() {
+                    true => Box::pin(MemoryStream::try_new(batches, self.schema(), None)?),
+                    false => self.results(batches, context)?,
+                };
                 let baseline = BaselineMetrics::new(&self.metrics, 0);
-                let most = context.session_config().batch_size().max(1);
-                let slices = answer.batches.into_iter().flat_map(move |batch| {
-                    let starts = (0..batch.num_rows()).step_by(most);
-                    let slice = move |start| batch.slice(start, most.min(batch.num_rows() - start));
-                    starts.map(slice).collect::<Vec<_>>()
-                });
-                let memory = answer.memory;
-                let slices = slices.map(move |batch| {
+                let rows = rows.inspect_ok(move |batch| {
                     let _covered = &memory;
                     baseline.record_output(batch.num_rows());
-                    Ok(batch)
                 });
-                return Ok(Box::pin(RecordBatchStreamAdapter::new(
-                    self.schema(),
-                    futures::stream::iter(slices),
-                )));
+                return Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)));
             }
             Err(error) if required => return Err(error::required(error)),
             Ok(Err(reason)) => reason,
             Err(error) => error.into(),
         };
         metrics.add_fallback(reason);
-        self.cpu.execute(0, context)
+        let config = Arc::clone(context.session_config().options());
+        self.cpu.optimized(&config)?.execute(0, context)
     }
 
     /// The joins, for `EXPLAIN`.
@@ -331,7 +388,7 @@ impl GpuAggregateExec {
 
     /// What groups are by, for `EXPLAIN`.
     fn group_by(&self) -> String {
-        let keys = self.aggregate.group_expr().expr().iter();
+        let keys = self.aggregates.partial.group_expr().expr().iter();
         let keys = keys.map(|(key, name)| match key.to_string() {
             key if &key == name => key,
             key => format!("{key} as {name}"),
@@ -347,11 +404,11 @@ impl DisplayAs for GpuAggregateExec {
         let device = &self.input.engine.device().name;
         match t {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, "GpuAggregateExec: mode={:?}", self.aggregate.mode())?;
+                write!(f, "GpuAggregateExec: ")?;
                 if !self.keys.is_empty() {
-                    write!(f, ", gby=[{}]", self.group_by())?;
+                    write!(f, "gby=[{}], ", self.group_by())?;
                 }
-                write!(f, ", aggr=[{names}]")?;
+                write!(f, "aggr=[{names}]")?;
                 if !self.star.dimensions.is_empty() {
                     write!(f, ", joins=[{}]", self.joins())?;
                 }
@@ -383,7 +440,22 @@ impl ExecutionPlan for GpuAggregateExec {
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        // A scan that can be divided is, without that.
         vec![false; self.star.dimensions.len()]
+    }
+
+    /// Those of what it is in the place of.
+    fn statistics_from_inputs(
+        &self,
+        _: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        if let Some(known) = self.statistics.get() {
+            return Ok(Arc::clone(known));
+        }
+        let last = self.aggregates.last.as_ref();
+        let statistics = StatisticsContext::new().compute(last, &StatisticsArgs::new())?;
+        Ok(Arc::clone(self.statistics.get_or_init(|| statistics)))
     }
 
     fn replace_children(
@@ -422,7 +494,6 @@ impl ExecutionPlan for GpuAggregateExec {
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(Arc::new(Self {
-            cpu: reset_plan_states(Arc::clone(&self.cpu))?,
             metrics: ExecutionPlanMetricsSet::new(),
             ..Self::clone(&self)
         }))
@@ -447,4 +518,20 @@ impl ExecutionPlan for GpuAggregateExec {
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
+}
+
+/// The aggregate in another mode, over what that reads.
+fn of_mode(
+    aggregate: &AggregateExec,
+    mode: AggregateMode,
+    input: Arc<dyn ExecutionPlan>,
+) -> Result<AggregateExec> {
+    AggregateExec::try_new(
+        mode,
+        aggregate.group_expr().clone(),
+        aggregate.aggr_expr().to_vec(),
+        aggregate.filter_expr().to_vec(),
+        input,
+        aggregate.input_schema(),
+    )
 }

@@ -40,7 +40,7 @@ use vectile_gpu::{Cuda, Engine};
 use dimension_cache::DimensionCache;
 
 pub(crate) use metrics::GpuMetrics;
-pub(crate) use rule::insert_rule;
+pub(crate) use rule::insert_rules;
 pub(crate) use scan::{GpuPartition, GpuScan, SelectedRows, Selector};
 
 /// Where queries find a GPU: by default the first device of the machine.

@@ -17,10 +17,6 @@ pub(crate) enum Reason {
     GroupKey(String),
     /// Some groups are asked for, whichever: the CPU stops when it has found them.
     AnyGroups,
-    /// Groups are expected in an order.
-    OrderedGroups,
-    /// Groups are expected in partitions that cannot be restored.
-    PartitionedGroups,
     /// The scan is joined in a way that is no lookup.
     Join(String),
     /// There is no kernel for this aggregate.
@@ -72,8 +68,6 @@ impl fmt::Display for Reason {
             Self::GroupingSets => f.write_str("grouping sets are not fused"),
             Self::GroupKey(key) => write!(f, "no kernel for grouping by {key}"),
             Self::AnyGroups => f.write_str("some groups are enough"),
-            Self::OrderedGroups => f.write_str("groups are expected in order"),
-            Self::PartitionedGroups => f.write_str("groups are expected in partitions"),
             Self::Join(reason) => write!(f, "join: {reason}"),
             Self::Aggregate(name) => write!(f, "no kernel for {name}"),
             Self::Expr(expr) => write!(f, "no kernel for {expr}"),

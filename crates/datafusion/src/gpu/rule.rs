@@ -1,4 +1,4 @@
-//! The optimizer rule: puts on the GPU what can be, and where it is expected to pay.
+//! The optimizer rules: they put on the GPU what can be, and where it is expected to pay.
 
 use std::sync::Arc;
 
@@ -10,16 +10,13 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::physical_plan::{FileScanConfigBuilder, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::conjunction;
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use datafusion::physical_plan::execution_plan::reset_plan_states;
-use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use vectile_gpu::ir::{Expr, Filter, GroupKey, Literal, Output, Pipeline};
 
-use super::aggregate::{Fused, GpuAggregateExec, MOST_GROUPS};
+use super::aggregate::{Aggregates, CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS};
 use super::grouping::Keys;
 use super::load::Input;
 use super::lower::{Lowering, Needs};
@@ -32,45 +29,63 @@ use super::{Device, Gpu, dimension, function};
 use crate::options::{GpuMode, VectileOptions};
 use crate::source::VectileSource;
 
-type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+pub(crate) type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// Puts scans and aggregates on the GPU.
-#[derive(Clone, Debug)]
-pub(crate) struct FuseGpu {
+/// Puts aggregates on the GPU, with the scans and joins below them.
+///
+/// It comes before the rules that take most of the time of planning: those about joins, filters,
+/// distribution and order. Of what is fused they see the dimensions only. If the CPU has to take over, they
+/// and all after them are applied to what was there before.
+#[derive(Debug)]
+struct FuseGpuAggregates {
+    gpu: Gpu,
+    /// The rules behind it.
+    later: Arc<[Rule]>,
+}
+
+/// Puts what scans filter and project on the GPU, once it is known what that is.
+#[derive(Debug)]
+struct FuseGpuScans {
     gpu: Gpu,
 }
 
-/// Before the rule of this name, plans are as they will be but for what runs them.
-const BEFORE: &str = "EnsureCooperative";
+/// The names of the rules, and of those that they come before.
+const AGGREGATES: [&str; 2] = ["FuseGpuAggregates", "join_selection"];
+const SCANS: [&str; 2] = ["FuseGpuScans", "EnsureCooperative"];
 
-/// Adds the rule, or puts it in the place of one for another GPU.
-pub(crate) fn insert_rule(rules: &mut Vec<Rule>, gpu: Gpu) {
-    let rule = FuseGpu { gpu };
-    rules.retain(|other| other.name() != rule.name());
-    let place = rules.iter().position(|other| other.name() == BEFORE);
-    rules.insert(place.unwrap_or(rules.len()), Arc::new(rule));
+/// Adds the rules, or puts them in the place of those for another GPU.
+pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
+    rules.retain(|rule| ![AGGREGATES[0], SCANS[0]].contains(&rule.name()));
+    let place_of = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name);
+    let scans = Arc::new(FuseGpuScans { gpu: gpu.clone() });
+    rules.insert(place_of(rules, SCANS[1]).unwrap_or(rules.len()), scans);
+    // Where others have other rules, nothing may give operators above the partitions that they need.
+    if let Some(place) = place_of(rules, AGGREGATES[1]) {
+        let later = rules[place..].into();
+        rules.insert(place, Arc::new(FuseGpuAggregates { gpu, later }));
+    }
 }
 
-impl PhysicalOptimizerRule for FuseGpu {
+impl PhysicalOptimizerRule for FuseGpuAggregates {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = VectileOptions::of(config);
-        if options.gpu == GpuMode::Off {
-            return Ok(plan);
-        }
         let fusing = Fusing {
             gpu: &self.gpu,
-            config,
-            options,
+            options: VectileOptions::of(config),
         };
-        Ok(fusing.rewrite(plan, None)?.data)
+        if fusing.options.gpu == GpuMode::Off {
+            return Ok(plan);
+        }
+        // It tells which groups are asked for, and depends on nothing that comes before it otherwise.
+        let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
+        Ok(fusing.aggregates(plan, None, &self.later)?.data)
     }
 
     fn name(&self) -> &str {
-        "FuseGpu"
+        AGGREGATES[0]
     }
 
     fn schema_check(&self) -> bool {
@@ -78,23 +93,66 @@ impl PhysicalOptimizerRule for FuseGpu {
     }
 }
 
-/// The rule at work.
+impl PhysicalOptimizerRule for FuseGpuScans {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let fusing = Fusing {
+            gpu: &self.gpu,
+            options: VectileOptions::of(config),
+        };
+        match fusing.options.gpu {
+            GpuMode::Off => Ok(plan),
+            _ => Ok(fusing.scans(plan)?.data),
+        }
+    }
+
+    fn name(&self) -> &str {
+        SCANS[0]
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// A rule at work.
 struct Fusing<'a> {
     gpu: &'a Gpu,
-    config: &'a ConfigOptions,
     options: VectileOptions,
 }
 
+/// An aggregate as it is planned at first: by partition, then of all.
+struct Pair<'a> {
+    partial: &'a AggregateExec,
+    last: &'a AggregateExec,
+}
+
+impl<'a> Pair<'a> {
+    /// `None` if `plan` is no such aggregate.
+    fn of(plan: &'a Arc<dyn ExecutionPlan>) -> Option<Self> {
+        use AggregateMode::{Final, FinalPartitioned, Partial};
+        let last = plan.downcast_ref::<AggregateExec>()?;
+        let partial = last.input().downcast_ref::<AggregateExec>()?;
+        let is_pair = matches!(last.mode(), Final | FinalPartitioned) && *partial.mode() == Partial;
+        is_pair.then_some(Self { partial, last })
+    }
+}
+
 impl Fusing<'_> {
-    /// `above` is why the operator that reads `plan` was not fused with it.
-    fn rewrite(
+    /// `plan` with what can be of its aggregates on the GPU. `above` is why the operator that reads it was
+    /// not fused with it.
+    fn aggregates(
         &self,
         plan: Arc<dyn ExecutionPlan>,
         above: Option<&Reason>,
+        later: &Arc<[Rule]>,
     ) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
         let mut reason = above.cloned();
-        if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
-            match self.fuse(aggregate) {
+        if let Some(pair) = Pair::of(&plan) {
+            match self.fuse(&plan, &pair, later) {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => reason = None,
                 Err(why) => reason = Some(why),
@@ -102,52 +160,97 @@ impl Fusing<'_> {
         }
         if let Some(scan) = plan.downcast_ref::<DataSourceExec>()
             && let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>()
+            && let Some(reason) = reason
         {
-            return Ok(match self.fuse_scan(config, source) {
-                Ok(fused) => {
-                    let fused = match reason {
-                        Some(above) => fused.with_gpu_note(above.to_string()),
-                        None => fused,
-                    };
-                    Transformed::yes(scan_of(config, fused))
-                }
-                Err(own) => match self.explain(source, reason.unwrap_or(own))? {
-                    Some(noted) => Transformed::yes(scan_of(config, noted)),
-                    None => Transformed::no(plan),
-                },
+            return Ok(match self.noted(source, &reason) {
+                Some(noted) => Transformed::yes(scan_of(config, noted)),
+                None => Transformed::no(plan),
             });
         }
-        plan.map_children(|child| self.rewrite(child, reason.as_ref()))
+        plan.map_children(|child| self.aggregates(child, reason.as_ref(), later))
+    }
+
+    /// `plan` with what can be of its scans on the GPU.
+    fn scans(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+        if plan.is::<GpuAggregateExec>() {
+            // The scan that the query is about is that of the kernel.
+            let lenient = self.lenient();
+            return plan.map_children(|child| lenient.scans(child));
+        }
+        let Some(scan) = plan.downcast_ref::<DataSourceExec>() else {
+            return plan.map_children(|child| self.scans(child));
+        };
+        let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>() else {
+            return Ok(Transformed::no(plan));
+        };
+        let own = match self.fuse_scan(config, source) {
+            Ok(fused) => return Ok(Transformed::yes(scan_of(config, fused))),
+            Err(own) => own,
+        };
+        if self.options.gpu == GpuMode::Require {
+            let above = source.gpu_note().map(str::to_owned);
+            let reason = above.unwrap_or_else(|| own.to_string());
+            return plan_err!("vectile.gpu = require: {reason}");
+        }
+        let noted = match source.gpu_note() {
+            Some(_) => None,
+            None => self.noted(source, &own),
+        };
+        Ok(match noted {
+            Some(noted) => Transformed::yes(scan_of(config, noted)),
+            None => Transformed::no(plan),
+        })
+    }
+
+    /// The scan with the reason why it, or what reads it, is not fused; `None` where nobody asks.
+    fn noted(&self, source: &VectileSource, reason: &Reason) -> Option<VectileSource> {
+        let asked = self.gpu.is_open();
+        asked.then(|| source.clone().with_gpu_note(reason.to_string()))
     }
 
     /// The aggregate on the GPU; `None` if it is not over a scan of a Vectile table.
-    fn fuse(&self, aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
-        if !matches!(
-            aggregate.mode(),
-            AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned
-        ) {
-            return Ok(None);
-        }
-        let Some(relation) = Relation::of(aggregate.input())? else {
+    fn fuse(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        Pair { partial, last }: &Pair<'_>,
+        later: &Arc<[Rule]>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
+        let Some(relation) = Relation::of(partial.input())? else {
             return Ok(None);
         };
-        if !aggregate.group_expr().is_single() {
+        if !partial.group_expr().is_single() {
             return Err(Reason::GroupingSets);
         }
         self.check_rows(&relation.config)?;
-        let limit = aggregate.limit_options();
+        let limit = partial.limit_options();
         let any = limit.is_some_and(|limit| limit.descending().is_none());
         if any && self.options.gpu == GpuMode::Auto {
             return Err(Reason::AnyGroups);
         }
-        let fused = self.fused(aggregate, relation)?;
-        if aggregate.group_expr().is_empty() {
-            return Ok(Some(self.node(fused, aggregate.clone())?));
-        }
-        if aggregate.properties().output_ordering().is_some() {
-            return Err(Reason::OrderedGroups);
-        }
-        self.grouped(fused, aggregate).map(Some)
+        let fused = self.fused(partial, relation, later)?;
+        // A join may turn out to be no lookup: then what is below it is on the GPU, each for itself.
+        let lenient = self.lenient();
+        let cpu = match fused.star.dimensions.is_empty() {
+            true => Arc::clone(plan),
+            false => {
+                Arc::clone(plan)
+                    .map_children(|partial| {
+                        partial.map_children(|input| lenient.aggregates(input, None, later))
+                    })?
+                    .data
+            }
+        };
+        let cpu = CpuPlan {
+            plan: cpu,
+            rules: Arc::clone(later),
+        };
+        let aggregates = Aggregates {
+            partial: Arc::new((*partial).clone()),
+            last: Arc::new((*last).clone()),
+        };
+        let options = self.options.clone();
+        let node = GpuAggregateExec::new(fused, aggregates, cpu, options);
+        Ok(Some(Arc::new(node)))
     }
 
     /// Whether `auto` leaves groups by `keys` of all rows to the CPU, because one of them has very many
@@ -178,7 +281,12 @@ impl Fusing<'_> {
     }
 
     /// What is to be computed on the device for an aggregate of `relation`.
-    fn fused(&self, aggregate: &AggregateExec, relation: Relation) -> Result<Fused, Reason> {
+    fn fused(
+        &self,
+        aggregate: &AggregateExec,
+        relation: Relation,
+        later: &Arc<[Rule]>,
+    ) -> Result<Fused, Reason> {
         let table = relation.source.table_schema().clone();
         let filters = relation.filters();
         let mut lowering = Lowering::over(&relation);
@@ -206,7 +314,9 @@ impl Fusing<'_> {
         let most_rows = self.options.gpu_max_build_rows;
         let mut dimensions = dimension::dimensions(&relation.joins, &lookups, types, most_rows)?;
         for dimension in &mut dimensions {
-            dimension.plan = self.dimension_plan(&dimension.plan)?;
+            // What cannot be on the GPU is no failure: the scan that the query is about is the table's.
+            let plan = Arc::clone(&dimension.plan);
+            dimension.plan = self.lenient().aggregates(plan, None, later)?.data;
         }
         let template = Pipeline {
             columns: types_of(schema, &columns),
@@ -239,17 +349,6 @@ impl Fusing<'_> {
         })
     }
 
-    /// The plan of a dimension, with what can be of it on the GPU. What cannot is no failure: the
-    /// scan that the query is about is that of the fact table.
-    fn dimension_plan(
-        &self,
-        plan: &Arc<dyn ExecutionPlan>,
-    ) -> Result<Arc<dyn ExecutionPlan>, Reason> {
-        // Apart from the plan for the CPU, which runs if something fails here.
-        let plan = reset_plan_states(Arc::clone(plan))?;
-        Ok(self.lenient().rewrite(plan, None)?.data)
-    }
-
     /// The same, for plans whose scans need not be on the GPU.
     fn lenient(&self) -> Self {
         let mut options = self.options.clone();
@@ -257,49 +356,6 @@ impl Fusing<'_> {
             options.gpu = GpuMode::Auto;
         }
         Self { options, ..*self }
-    }
-
-    fn node(
-        &self,
-        fused: Fused,
-        aggregate: AggregateExec,
-    ) -> Result<Arc<dyn ExecutionPlan>, Reason> {
-        let mut cpu: Arc<dyn ExecutionPlan> = Arc::new(aggregate.clone());
-        if !fused.star.dimensions.is_empty() {
-            // A join may turn out to be no lookup: then its scans are on the GPU, each for itself.
-            let lenient = self.lenient();
-            cpu = cpu.map_children(|input| lenient.rewrite(input, None))?.data;
-            // It is no part of the plan that later rules see.
-            cpu = FilterPushdown::new_post_optimization().optimize(cpu, self.config)?;
-        }
-        let options = self.options.clone();
-        Ok(Arc::new(GpuAggregateExec::new(
-            fused, aggregate, cpu, options,
-        )))
-    }
-
-    /// An aggregate with groups. What comes from the GPU is partial, as a group may come more than
-    /// once, and in partitions of its own.
-    fn grouped(
-        &self,
-        fused: Fused,
-        aggregate: &AggregateExec,
-    ) -> Result<Arc<dyn ExecutionPlan>, Reason> {
-        let is_partial = *aggregate.mode() == AggregateMode::Partial;
-        let partial = match is_partial {
-            true => aggregate.clone(),
-            false => of_mode(aggregate, AggregateMode::Partial, aggregate.input())?,
-        };
-        let mut plan = self.node(fused, partial)?;
-        let mut mode = AggregateMode::Final;
-        if let Some(partitioning) = partitioning_of_groups(aggregate)? {
-            plan = Arc::new(RepartitionExec::try_new(plan, partitioning)?);
-            mode = AggregateMode::FinalPartitioned;
-        }
-        Ok(match is_partial {
-            true => plan,
-            false => Arc::new(of_mode(aggregate, mode, &plan)?),
-        })
     }
 
     /// The device, told how much memory it may take.
@@ -371,15 +427,6 @@ impl Fusing<'_> {
             store: config.object_store_url.clone(),
         }))
     }
-
-    /// The scan with the reason why it is not fused; `None` where nobody asks.
-    fn explain(&self, source: &VectileSource, reason: Reason) -> Result<Option<VectileSource>> {
-        if self.options.gpu == GpuMode::Require {
-            return plan_err!("vectile.gpu = require: {reason}");
-        }
-        let asked = self.gpu.is_open();
-        Ok(asked.then(|| source.clone().with_gpu_note(reason.to_string())))
-    }
 }
 
 /// A scan with another source.
@@ -401,48 +448,6 @@ fn num_bytes(config: &FileScanConfig) -> u64 {
         None => file.object_meta.size,
     });
     bytes.sum()
-}
-
-/// The partitions that groups have to be in for who reads them, and for finishing them; `None` if one
-/// will do.
-fn partitioning_of_groups(aggregate: &AggregateExec) -> Result<Option<Partitioning>, Reason> {
-    let planned = aggregate.properties().output_partitioning();
-    let partitions = planned.partition_count();
-    if partitions <= 1 {
-        return Ok(None);
-    }
-    match planned {
-        Partitioning::Hash(by, _) if by.iter().all(|by| by.is::<Column>()) => {
-            Ok(Some(planned.clone()))
-        }
-        Partitioning::Range(_) => Err(Reason::PartitionedGroups),
-        // Nobody can tell which group is in which partition.
-        _ if *aggregate.mode() == AggregateMode::Partial => Ok(None),
-        _ => Ok(Some(Partitioning::Hash(
-            aggregate.output_group_expr(),
-            partitions,
-        ))),
-    }
-}
-
-/// The aggregate in another mode, over what that reads.
-fn of_mode(
-    aggregate: &AggregateExec,
-    mode: AggregateMode,
-    input: &Arc<dyn ExecutionPlan>,
-) -> Result<AggregateExec> {
-    let group_by = match mode {
-        AggregateMode::Partial => aggregate.group_expr().clone(),
-        _ => aggregate.group_expr().as_final(),
-    };
-    AggregateExec::try_new(
-        mode,
-        group_by,
-        aggregate.aggr_expr().to_vec(),
-        aggregate.filter_expr().to_vec(),
-        Arc::clone(input),
-        aggregate.input_schema(),
-    )
 }
 
 /// Integers from the smallest to the largest of a column of a scan, if all files say.

@@ -182,44 +182,64 @@ async fn joins_have_the_same_answers() {
     }
 }
 
+/// The least and most groups that are made into results in one partition, and in several.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_come_in_the_partitions_that_were_planned() {
+async fn groups_are_finished_in_as_many_partitions_as_they_need() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    let path = fixture.path("many.vectile");
+    let path = path.display();
+    let rows = "SELECT value % 70000 AS id, value AS x FROM generate_series(1, 150000)";
+    for sql in [
+        format!("CREATE TABLE many_plain AS {rows}"),
+        format!("COPY many_plain TO '{path}' STORED AS VECTILE OPTIONS (row_group_rows 65536)"),
+        format!("CREATE EXTERNAL TABLE many_packed STORED AS VECTILE LOCATION '{path}'"),
+    ] {
+        fixture.run(&sql).await.unwrap();
+    }
+    for partitions in ["1", "3"] {
+        let setting = "datafusion.execution.target_partitions";
+        fixture.set(setting, partitions).await;
+        for filter in ["true", "x < 40000", "x < 0"] {
+            // What reads groups needs them by another key, in order, or not at all.
+            for sql in [
+                "SELECT id, count(*), avg(x) FROM many_{t} WHERE {f} GROUP BY id ORDER BY id",
+                "SELECT id % 10, sum(n), max(a) FROM (SELECT id, count(*) AS n, avg(x) AS a \
+                 FROM many_{t} WHERE {f} GROUP BY id) GROUP BY 1 ORDER BY 1",
+                "SELECT count(*) FROM (SELECT id FROM many_{t} WHERE {f} GROUP BY id HAVING sum(x) > 90000)",
+            ] {
+                fixture.same(&sql.replace("{f}", filter)).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_come_to_joins_by_their_keys() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
     for key in ["", "_rows"] {
         let key = format!("datafusion.optimizer.hash_join_single_partition_threshold{key}");
         fixture.set(&key, "0").await;
     }
-    // The first join is by a column that groups are by, the second by what it is cast to.
-    let by = |key: &str| {
-        format!(
-            "SELECT f.{key}, count(*), avg(f.price) FROM {{t}} f JOIN {{t}} d ON f.{key} = d.id \
-             GROUP BY f.{key} ORDER BY f.{key}"
-        )
-    };
-    for (key, partitions, without, expected) in [
-        (
-            "big",
-            "2",
-            "mode=SinglePartitioned",
-            "mode=FinalPartitioned",
-        ),
-        ("byte", "2", "mode=Partial", "mode=FinalPartitioned"),
-        ("big", "1", "mode=Single,", "mode=Final,"),
-    ] {
+    for partitions in ["1", "2"] {
         let setting = "datafusion.execution.target_partitions";
         fixture.set(setting, partitions).await;
-        let sql = by(key);
-        let plan = fixture.plan(&sql.replace("{t}", "plain")).await;
-        assert!(plan.contains(without), "{plan}");
-        let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
-        let lines: Vec<&str> = plan.lines().map(str::trim).collect();
-        let fused = lines
-            .iter()
-            .position(|line| line.starts_with("GpuAggregateExec"));
-        let above = &lines[..fused.unwrap_or_else(|| panic!("{plan}"))];
-        assert!(above.iter().any(|line| line.contains(expected)), "{plan}");
-        fixture.same(&sql).await;
+        // The first join is by a column that groups are by, the second by what it is cast to.
+        for key in ["big", "byte"] {
+            let groups =
+                format!("SELECT {key}, count(*) AS n, avg(price) FROM {{t}} GROUP BY {key}");
+            for sql in [
+                format!("SELECT * FROM ({groups}) g JOIN plain d ON g.{key} = d.id ORDER BY d.id"),
+                format!(
+                    "SELECT * FROM ({groups}) g JOIN ({groups}) h ON g.n = h.{key} ORDER BY g.{key}"
+                ),
+            ] {
+                let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
+                assert!(plan.contains("GpuAggregateExec"), "{plan}");
+                fixture.same(&sql).await;
+            }
+        }
     }
 }
 
@@ -277,17 +297,17 @@ async fn plans_say_what_is_fused_and_what_is_not() {
     for (sql, expected) in [
         (
             "SELECT sum(int) FROM packed WHERE byte > 3 AND name = 'apple'",
-            "GpuAggregateExec: mode=Partial, aggr=[sum(packed.int)], filter=byte@3 > 3 AND name@9 = apple, \
+            "GpuAggregateExec: aggr=[sum(packed.int)], filter=byte@3 > 3 AND name@9 = apple, \
              columns=[byte, name, int], device=CPU shim",
         ),
         (
             "SELECT name, date AS day, flag, count(*) FROM packed WHERE int > 3 GROUP BY name, day, flag",
-            "GpuAggregateExec: mode=Partial, gby=[name@2 as name, date@1 as date, flag@0 as flag], \
+            "GpuAggregateExec: gby=[name@2 as name, date@1 as date, flag@0 as flag], \
              aggr=[count(Int64(1))], filter=int@1 > 3, columns=[int, name, date, flag], device=CPU shim",
         ),
         (
             "SELECT count(DISTINCT int) FROM packed",
-            "GpuAggregateExec: mode=Partial, gby=[int@0 as alias1], aggr=[], columns=[int]",
+            "GpuAggregateExec: gby=[int@0 as alias1], aggr=[], columns=[int]",
         ),
         (
             "SELECT count(*), sum(d.int) FROM packed f JOIN plain d ON f.id = d.id AND f.byte > d.byte",
