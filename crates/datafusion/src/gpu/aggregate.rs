@@ -44,7 +44,7 @@ use vectile_gpu::{Batch, Execution};
 use super::dimension_cache::DimensionCache;
 use super::function::Function;
 use super::grouping::{self, Keys};
-use super::load::{Input, Loads, decline, interrupted, look_up, windows};
+use super::load::{Input, Loads, LookedUp, decline, interrupted, look_up, windows};
 use super::metrics::GpuMetrics;
 use super::reason::Reason;
 use super::rule::Rule;
@@ -136,14 +136,11 @@ struct Grouped {
 }
 
 impl Run {
-    /// Has a thread that may block do `work`.
-    async fn with<T: Send + 'static>(
-        mut self,
-        work: impl FnOnce(&mut Self) -> Result<T> + Send + 'static,
-    ) -> Result<(Self, T)> {
+    /// Has a thread that may block add the rows of `batch`.
+    async fn with(mut self, batch: Batch) -> Result<Self> {
         let task = SpawnedTask::spawn_blocking(move || {
-            let done = work(&mut self)?;
-            Ok((self, done))
+            self.aggregate(&batch)?;
+            Ok(self)
         });
         task.join().await.map_err(interrupted).flatten()
     }
@@ -264,18 +261,20 @@ impl GpuAggregateExec {
         if self.options.gpu == GpuMode::Auto {
             run.execution.limit_groups(MOST_GROUPS);
         }
-        for window in windows(parts, engine.memory_limit()) {
-            let engine = Arc::clone(engine);
-            let looked_up = run.with(move |run| {
-                let looked_up = look_up(&engine, window, &run.metrics)?;
-                run.aggregate(&looked_up.batch)?;
-                Ok(looked_up.missing)
-            });
-            let missing;
-            (run, missing) = looked_up.await?;
+        // What the next window needs is on its way while the kernel is busy with this one.
+        let windows = windows(parts, engine.memory_limit()).into_iter();
+        let looked_up = windows.map(|window| {
+            let (engine, metrics) = (Arc::clone(engine), metrics.clone());
+            let look_up = move || look_up(&engine, window, &metrics);
+            async move { SpawnedTask::spawn_blocking(look_up).join().await }
+        });
+        let mut looked_up = futures::stream::iter(looked_up).buffered(2);
+        while let Some(window) = looked_up.next().await {
+            let LookedUp { batch, missing } = window.map_err(interrupted).flatten()?;
+            run = run.with(batch).await?;
             let mut loads = Loads::new(missing, metrics, context);
             while let Some(batch) = loads.next().await? {
-                (run, ()) = run.with(move |run| run.aggregate(&batch)).await?;
+                run = run.with(batch).await?;
             }
         }
         metrics.add(&run.execution.statistics());
