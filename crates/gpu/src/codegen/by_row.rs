@@ -229,8 +229,10 @@ impl Generator<'_> {
             let column = self.tables[*table].column;
             let tile = self.tile(column);
             self.line(3, format!("u32 y{table}[8];"));
-            let places =
-                format!("places_8<C{column}>(c{column}, eighth, {tile}, b{table}, y{table});");
+            let known = self.is_known(*table);
+            let places = format!(
+                "places_8<C{column}, {known}>(c{column}, eighth, {tile}, b{table}, y{table});"
+            );
             self.line(3, places);
         }
         partials
