@@ -49,14 +49,17 @@ DEVICE void count_shared(u64* to) { atomicAdd((u32*)to, 1u); }
 
 // ---- of a thread: words that several sums share, as fields of some bits; a negative one borrows from the next ----
 
+// Adds to the high half of a word.
+DEVICE void add_high(u64& word, u32 value) {
+    const u32 high = (u32)(word >> 32) + value;
+    word = (u64)high << 32 | (u32)word;
+}
+
 // Takes the lowest field out of a word.
-template <u32 BITS> DEVICE i64 take_unsigned(u64& word) {
-    if constexpr (BITS == 64) return (i64)word;
-    else {
-        const u64 field = word & ((1ull << BITS) - 1);
-        word >>= BITS;
-        return (i64)field;
-    }
+template <u32 BITS> DEVICE u64 take_unsigned(u64& word) {
+    const u64 field = word << (64 - BITS) >> (64 - BITS);
+    if constexpr (BITS < 64) word >>= BITS;
+    return field;
 }
 template <u32 BITS> DEVICE i64 take_signed(u64& word) {
     const i64 field = (i64)(word << (64 - BITS)) >> (64 - BITS);

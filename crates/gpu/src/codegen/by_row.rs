@@ -154,6 +154,7 @@ impl Generator<'_> {
         let made: Vec<(usize, String)> = made.collect();
         // what is computed for a row, whichever way rows are walked
         let before = std::mem::take(&mut self.out);
+        self.computed.clear();
         tables.iter().for_each(|table| self.code(*table));
         let values = exprs
             .iter()

@@ -204,3 +204,11 @@ mod tests {
         assert_eq!(loops(&chain), [vec![1], vec![0, 2, 3]]);
     }
 }
+
+/// What an expression has in common with others of the same value only; `None` if that is not known: of what is
+/// looked up, not all values have a name.
+pub(super) fn name_of(expr: &Expr) -> Option<String> {
+    let mut looked = vec![];
+    lookups_of_expr(expr, &mut looked);
+    looked.is_empty().then(|| format!("{expr:?}"))
+}

@@ -224,6 +224,8 @@ struct Generator<'a> {
     /// Sums of eight rows, and the sums that they belong to.
     partials: Vec<(String, String)>,
     temporaries: usize,
+    /// What was computed for a row so far, by name.
+    computed: Vec<(String, expressions::Value)>,
     arguments: Vec<Argument>,
     code_tests: Vec<CodeTest>,
     accumulators: Vec<Fold>,
@@ -314,6 +316,7 @@ impl<'a> Generator<'a> {
             chunks: vec![false; columns],
             end: String::new(),
             temporaries: 0,
+            computed: vec![],
             arguments: vec![],
             code_tests: vec![],
             accumulators: vec![],

@@ -13,8 +13,9 @@
 //! chosen so that there are few words, and the launch has as many blocks as that takes.
 
 use std::fmt::Write as _;
+use std::mem::Discriminant;
 
-use super::columns::argument_of;
+use super::columns::{argument_of, name_of};
 use super::expressions::Value;
 use super::{Fold, Generator, Grouping, Outcome, Per, SHARED_BYTES, Spot};
 use crate::error::{Error, Result};
@@ -103,20 +104,12 @@ enum Kept {
 }
 
 impl Accumulator {
-    /// The type that it has by itself.
-    fn name(&self) -> &'static str {
-        match self.kept {
-            Kept::Field(_) => "i64",
-            Kept::Own(_, name) => name,
-        }
-    }
-
     /// Code for what it starts with.
-    fn first(&self) -> String {
+    fn first(&self, name: &str) -> String {
         match self.fold {
-            Fold::Min => format!("greatest<{}>()", self.name()),
-            Fold::Max => format!("least<{}>()", self.name()),
-            Fold::Count | Fold::SumInt | Fold::SumFloat => format!("({})0", self.name()),
+            Fold::Min => format!("greatest<{name}>()"),
+            Fold::Max => format!("least<{name}>()"),
+            Fold::Count | Fold::SumInt | Fold::SumFloat => format!("({name})0"),
         }
     }
 
@@ -158,18 +151,20 @@ impl Layout {
         };
         this.results.push(of_rows);
         // what is asked twice, as sums and averages do, is accumulated once
-        let mut known: Vec<(String, Outcome)> = vec![];
+        let mut known: Vec<((Discriminant<Aggregate>, String), Outcome)> = vec![];
         let mut counts: Vec<(&String, usize)> = vec![];
         let mut values = values.iter();
         for aggregate in aggregates {
-            if argument_of(aggregate).is_none() {
+            let Some(expr) = argument_of(aggregate) else {
                 this.results.push(of_rows);
                 continue;
-            }
+            };
             let value = values.next();
             let value = value.ok_or_else(|| Error::Unsupported("no argument".into()))?;
-            let name = format!("{aggregate:?}");
-            if let Some((_, outcome)) = known.iter().find(|(known, _)| *known == name) {
+            let kind = std::mem::discriminant(aggregate);
+            let name = name_of(expr).map(|name| (kind, name));
+            let same = known.iter().find(|(known, _)| Some(known) == name.as_ref());
+            if let Some((_, outcome)) = same {
                 this.results.push(*outcome);
                 continue;
             }
@@ -186,7 +181,7 @@ impl Layout {
                 },
             };
             let outcome = this.accumulate(aggregate, value, count);
-            known.push((name, outcome));
+            known.extend(name.map(|name| (name, outcome)));
             this.results.push(outcome);
         }
         Ok(this)
@@ -248,7 +243,7 @@ impl Layout {
                 let (bits, signed) = (value.bounds.bits(), value.bounds.0 < 0);
                 match (Field { bits, signed }).bits(SLOT_GROWTH) {
                     ..=64 => {
-                        let code = format!("(u64)(i64){code}");
+                        let code = widened(value);
                         self.field(fold, bits, signed, code, value.valid.clone())
                     }
                     _ => self.own(fold, "u128", format!("(u128)(i128){code}"), value),
@@ -277,6 +272,15 @@ impl Layout {
     fn has_floats(&self) -> bool {
         let mut all = self.accumulators.iter();
         all.any(|accumulator| accumulator.fold == Fold::SumFloat)
+    }
+}
+
+/// Code for an integer of 64 bits.
+fn widened(value: &Value) -> String {
+    match (value.name(), value.bounds.0) {
+        // without bits of a sign
+        ("i32", 0..) => format!("(u64)(u32){}", value.code),
+        _ => format!("(u64)(i64){}", value.code),
     }
 }
 
@@ -388,7 +392,11 @@ impl Generator<'_> {
                         Some(valid) => format!("({valid} ? {value} : 0ull)"),
                         None => value.clone(),
                     };
-                    self.line(4, format!("w{word} += (u64){value} << {first};"));
+                    let add = match first {
+                        ..32 => format!("w{word} += (u64){value} << {first};"),
+                        _ => format!("add_high(w{word}, (u32){value} << {});", first - 32),
+                    };
+                    self.line(4, add);
                 }
                 Kept::Own(word, name) => {
                     let this = self.temporary();
@@ -420,7 +428,11 @@ impl Generator<'_> {
         let _ = writeln!(start, "        u64* const kept = {own} + g * {each};");
         for accumulator in &layout.accumulators {
             if let Kept::Own(word, name) = accumulator.kept {
-                let _ = writeln!(start, "        {}", store(name, word, &accumulator.first()));
+                let _ = writeln!(
+                    start,
+                    "        {}",
+                    store(name, word, &accumulator.first(name))
+                );
             }
         }
         for word in layout.own_words..layout.words {
@@ -445,7 +457,15 @@ impl Generator<'_> {
             ),
         };
         for (index, accumulator) in layout.accumulators.iter().enumerate() {
-            let (name, first) = (accumulator.name(), accumulator.first());
+            let name = match accumulator.kept {
+                Kept::Own(_, name) => name,
+                // over the warps of a block
+                Kept::Field(field) => match layout.fields[field].bits(layout.growth) {
+                    ..=58 => "i64",
+                    _ => "u128",
+                },
+            };
+            let first = accumulator.first(name);
             let _ = writeln!(end, "        {name} s{index} = {first};");
         }
         let _ = match by_slot {
@@ -506,5 +526,66 @@ impl Generator<'_> {
             let _ = writeln!(end, "        {store}(to + {}, s{index});", 2 * index);
         }
         end.push_str("    }\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(bits: &[(u32, bool)]) -> Vec<Field> {
+        let field = |(bits, signed): &(u32, bool)| Field {
+            bits: *bits,
+            signed: *signed,
+        };
+        bits.iter().map(field).collect()
+    }
+
+    /// No two fields have a bit in common, and none is beyond its word.
+    fn check(fields: &[Field], growth: u32) {
+        let (places, words) = pack(fields, growth);
+        let mut taken = vec![0u64; words];
+        for (field, place) in fields.iter().zip(places) {
+            let bits = field.bits(growth);
+            assert!(place.first + bits <= 64, "{fields:?} by {growth}");
+            let mask = u64::MAX >> (64 - bits) << place.first;
+            assert_eq!(taken[place.word] & mask, 0, "{fields:?} by {growth}");
+            taken[place.word] |= mask;
+        }
+    }
+
+    #[test]
+    fn fields_do_not_overlap() {
+        for first in 1..=54 {
+            for second in 1..=54 {
+                for signed in [false, true] {
+                    let fields = fields(&[(1, false), (first, false), (second, signed), (7, true)]);
+                    let growth = growth_of(&fields);
+                    assert!(GROWTH.contains(&growth));
+                    check(&fields, growth);
+                    check(&fields, *GROWTH.start());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fields_grow_as_far_as_words_allow() {
+        // rows, quantity, price, discounted, charged, discount of TPC-H Q1
+        let q1 = fields(&[
+            (1, false),
+            (13, false),
+            (25, false),
+            (32, true),
+            (40, true),
+            (4, false),
+        ]);
+        let growth = growth_of(&q1);
+        assert_eq!(pack(&q1, growth).1, 3);
+        assert!(growth >= 10);
+        // one word, to the last bit
+        let full = fields(&[(1, false), (20, false), (16, false)]);
+        assert_eq!((growth_of(&full), pack(&full, 9).1), (9, 1));
+        assert_eq!(growth_of(&fields(&[(1, false)])), *GROWTH.end());
     }
 }
