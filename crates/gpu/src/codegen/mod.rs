@@ -347,7 +347,7 @@ impl<'a> Generator<'a> {
         }
         let shared = self.shared;
         let mut warps = WARPS;
-        while warps * shared > SHARED_BYTES {
+        while warps > 1 && warps * shared > SHARED_BYTES.saturating_sub(self.block_shared) {
             warps /= 2;
         }
         if self.is_large() {

@@ -21,7 +21,7 @@ use super::{Fold, Generator, Grouping, Outcome, Per, SHARED_BYTES, Spot};
 use crate::error::{Error, Result};
 use crate::ir::Aggregate;
 
-/// Words of a thread, of all groups and the last one together.
+/// Words of a thread, of all groups and the last one together: 16 KiB of a warp, four warps of a block.
 const MOST_WORDS: u64 = 64;
 /// Bits that fields grow by, at least and at most: a warp then takes 16 vectors, or 2^15.
 const GROWTH: std::ops::RangeInclusive<u32> = 9..=20;
@@ -334,7 +334,8 @@ impl Generator<'_> {
             false => growth_of(&layout.fields),
         });
         let words = (groups + 1).saturating_mul(layout.words as u64);
-        if words > MOST_WORDS || u64::from(self.shared) + words * 256 > SHARED_BYTES.into() {
+        let before = u64::from(self.block_shared) + u64::from(self.shared);
+        if words > MOST_WORDS || before + words * 256 > SHARED_BYTES.into() {
             return Ok(None);
         }
         let at = self.shared;
