@@ -16,6 +16,7 @@
 //! | `real` | the numbers of the sample tables in `DIRECTORY`: filter, and full decompression |
 //! | `values` | full decompression; selected rows returned to the host |
 //! | `q6` | TPC-H Q6 over 600 million rows, on the device and from host memory |
+//! | `q1` | TPC-H Q1 over 60 million rows |
 //! | `first` | the first query of a process: no kernel cached, cached on disk, in memory |
 //!
 //! Every answer is checked. `FILE` gets a line of JSON for each case, for `plot.py`.
@@ -28,6 +29,7 @@ mod data;
 mod ffor;
 mod first;
 mod others;
+mod q1;
 mod q6;
 mod real;
 mod star;
@@ -41,7 +43,7 @@ use bench::{Bench, Result};
 
 type Part = (&'static str, fn(&mut Bench, &Options) -> Result<()>);
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     ("ffor", |bench, _| ffor::run(bench)),
     ("alp", |bench, _| alp::run(bench)),
     ("others", |bench, _| others::run(bench)),
@@ -49,6 +51,7 @@ const PARTS: [Part; 9] = [
     ("real", |bench, options| real::run(bench, &options.data)),
     ("values", |bench, _| values::run(bench)),
     ("q6", |bench, _| q6::run(bench)),
+    ("q1", |bench, _| q1::run(bench)),
     ("star", |bench, _| star::run(bench)),
     ("first", |bench, _| first::run(bench)),
 ];

@@ -47,6 +47,26 @@ DEVICE void add_shared(u64* to, u64 distance, u128 value) {
 // A count, of less than 2^32.
 DEVICE void count_shared(u64* to) { atomicAdd((u32*)to, 1u); }
 
+// ---- of a thread: words that several sums share, as fields of some bits; a negative one borrows from the next ----
+
+// Adds to the high half of a word.
+DEVICE void add_high(u64& word, u32 value) {
+    const u32 high = (u32)(word >> 32) + value;
+    word = (u64)high << 32 | (u32)word;
+}
+
+// Takes the lowest field out of a word.
+template <u32 BITS> DEVICE u64 take_unsigned(u64& word) {
+    const u64 field = word << (64 - BITS) >> (64 - BITS);
+    if constexpr (BITS < 64) word >>= BITS;
+    return field;
+}
+template <u32 BITS> DEVICE i64 take_signed(u64& word) {
+    const i64 field = (i64)(word << (64 - BITS)) >> (64 - BITS);
+    if constexpr (BITS < 64) word = (word - (u64)field) >> BITS;
+    return field;
+}
+
 // ---- groups found by hashing ----
 
 DEVICE u64 hash_of(u64 x) {

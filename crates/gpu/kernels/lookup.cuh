@@ -39,8 +39,9 @@ DEVICE u32 place_in(const Table& t, i64 x) {
     return place < t.places ? (u32)place : ALL;
 }
 
-// The places of rows 8 * eighth to 8 * eighth + 7 of this lane; arbitrary where null or beyond the end.
-template <class S>
+// The places of rows 8 * eighth to 8 * eighth + 7 of this lane; arbitrary where null or beyond the end. Of FOUND
+// rows they are known to be some.
+template <class S, bool FOUND>
 DEVICE void places_8(const Cursor& c, u32 eighth, const void* tile, const Table& t, u32 out[8]) {
     const u8 form = form_of<S>(c);
     if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
@@ -53,7 +54,7 @@ DEVICE void places_8(const Cursor& c, u32 eighth, const void* tile, const Table&
     typename S::Entry entry[8];
     entries_8<S>(c, eighth, tile, entry);
 #pragma unroll
-    for (u32 k = 0; k < 8; k++) out[k] = place_in(t, (i64)entry[k]);
+    for (u32 k = 0; k < 8; k++) out[k] = FOUND ? (u32)entry[k] + (u32)t.origin : place_in(t, (i64)entry[k]);
 }
 
 // The place of row r of a lane, of columns without patches; of FOUND rows it is known to be one.
@@ -148,7 +149,7 @@ DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* 
     for (u32 eighth = 0; eighth < 4; eighth++) {
         if (!__any_sync(ALL, rows >> eighth * 8 & 255)) continue;
         u32 place[8];
-        places_8<S>(c, eighth, tile, t, place);
+        places_8<S, false>(c, eighth, tile, t, place);
 #pragma unroll
         for (u32 k = 0; k < 8; k++) {
             const u32 in = place[k] == ALL ? 0

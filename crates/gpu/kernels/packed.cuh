@@ -74,7 +74,7 @@ template <u32 WIDTH> DEVICE void unpack_8(const u32* words, u32 eighth, u32 out[
     }
 }
 
-// Runs f<width>() for the width, one of WIDTHS.
+// Runs f<width>() for the width, one of WIDTHS; of 0, nothing.
 template <u64 WIDTHS, class F> DEVICE void with_width(u32 width, F f) {
     switch (width) {
 #define CASE(n)                                                                                    \
@@ -208,7 +208,11 @@ template <u64 WIDTHS> DEVICE u32 within_narrow(const u32* words, u32 width, u32 
     return mask;
 }
 
+// A width that is the only one is not looked at: several columns are then loaded together.
 template <u64 WIDTHS> DEVICE void narrow_8(const u32* words, u32 width, u32 eighth, u32 out[8]) {
+#define ONLY(n) if constexpr (WIDTHS == 1ull << n) return unpack_8<n>(words, eighth, out);
+    EACH_WIDTH(ONLY)
+#undef ONLY
 #pragma unroll
     for (u32 k = 0; k < 8; k++) out[k] = 0;
     with_width<WIDTHS>(width, Unpack8{words, eighth, out});

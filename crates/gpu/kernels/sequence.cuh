@@ -1,6 +1,6 @@
 // Sequences of unsigned integers: offsets from a column's smallest value, codes of a dictionary.
 //
-// A column's traits S say what its chunks have: LOW and HIGH (widths, see packed.cuh), SEQUENCES,
+// A column's traits S say what its chunks have: LOW and HIGH (widths, 0 among them, see packed.cuh), SEQUENCES,
 // FORMS and FLAGS (masks), Entry (u32, or u64 where some entry needs it).
 
 // ---- packed ----

@@ -124,8 +124,7 @@ impl Shape {
     /// The traits of a column in kernels: see `sequence.cuh` and `values.cuh`.
     pub fn traits(&self, name: &str, stored: &str, value: &str, word: &str) -> String {
         let mut out = String::new();
-        // width 0 has no body
-        let (low, high) = (self.low & !1, self.high);
+        let (low, high) = (self.low, self.high);
         let entry = if self.wide_entries { "u64" } else { "u32" };
         let scale = match self.scales.as_slice() {
             [one] => i32::from(*one),

@@ -17,6 +17,7 @@ impl Bounds {
         Self(low, if high > 0 { up(high) } else { 0 })
     }
 
+    /// Those of constants of about this size, with the same sign: constants are arguments.
     pub fn literal(value: i128) -> Self {
         let bits = 128 - value.unsigned_abs().leading_zeros();
         let bits = [7, 15, 31, 63]
@@ -28,7 +29,10 @@ impl Bounds {
         } else {
             (1i128 << bits) - 1
         };
-        Self(-top, top)
+        match value {
+            ..0 => Self(-top, 0),
+            _ => Self(0, top),
+        }
     }
 
     pub fn of(of: Type) -> Self {

@@ -154,6 +154,7 @@ impl Generator<'_> {
         let made: Vec<(usize, String)> = made.collect();
         // what is computed for a row, whichever way rows are walked
         let before = std::mem::take(&mut self.out);
+        self.computed.clear();
         tables.iter().for_each(|table| self.code(*table));
         let values = exprs
             .iter()
@@ -229,8 +230,10 @@ impl Generator<'_> {
             let column = self.tables[*table].column;
             let tile = self.tile(column);
             self.line(3, format!("u32 y{table}[8];"));
-            let places =
-                format!("places_8<C{column}>(c{column}, eighth, {tile}, b{table}, y{table});");
+            let known = self.is_known(*table);
+            let places = format!(
+                "places_8<C{column}, {known}>(c{column}, eighth, {tile}, b{table}, y{table});"
+            );
             self.line(3, places);
         }
         partials

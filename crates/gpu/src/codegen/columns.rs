@@ -185,6 +185,14 @@ pub(super) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
     columns
 }
 
+/// What an expression has in common with others of the same value only; `None` if that is not known: of what is
+/// looked up, not all values have a name.
+pub(super) fn name_of(expr: &Expr) -> Option<String> {
+    let mut looked = vec![];
+    lookups_of_expr(expr, &mut looked);
+    looked.is_empty().then(|| format!("{expr:?}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

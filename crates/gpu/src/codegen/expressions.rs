@@ -1,6 +1,7 @@
 //! Values of expressions in a row.
 
 use super::bounds::{Bounds, add, product, sub};
+use super::columns::name_of;
 use super::{Argument, Generator};
 use crate::error::{Error, Result};
 use crate::ir::{Arithmetic, Comparison, DatePart, Expr, Literal, Type};
@@ -113,8 +114,18 @@ impl Generator<'_> {
                     Expr::Literal(Literal::Int(value, _)) => Some(*value),
                     _ => None,
                 };
+                let name = name_of(expr);
+                let same = self
+                    .computed
+                    .iter()
+                    .find(|(known, _)| Some(known) == name.as_ref());
+                if let Some((_, value)) = same {
+                    return Ok(value.clone());
+                }
                 let (a, b) = (self.expr(a)?, self.expr(b)?);
-                self.arithmetic(*operation, a, b, constant)?
+                let value = self.arithmetic(*operation, a, b, constant)?;
+                self.computed.extend(name.map(|name| (name, value.clone())));
+                value
             }
             Expr::Negate(part) => {
                 let part = self.expr(part)?;
@@ -363,7 +374,16 @@ impl Generator<'_> {
                 Arithmetic::Divide | Arithmetic::Remainder => wide.to_string(),
                 _ => wide.replace('i', "u"),
             };
-            format!("({wide})(({inner}){} {symbol} ({inner}){})", a.code, b.code)
+            // what is not negative has no sign to be taken along, but two of 32 bits take the same multiplication
+            let is_narrow = |value: &Value| value.name() == "i32";
+            let is_signed = |value: &Value| value.bounds.0 < 0;
+            let one_is_signed = is_narrow(&a) && is_narrow(&b) && (is_signed(&a) || is_signed(&b));
+            let unsigned = wide == "i64" && inner == "u64" && !one_is_signed;
+            let operand = |value: &Value| match unsigned && is_narrow(value) && !is_signed(value) {
+                true => format!("({inner})(u32){}", value.code),
+                false => format!("({inner}){}", value.code),
+            };
+            format!("({wide})({} {symbol} {})", operand(&a), operand(&b))
         };
         Ok(self.named(Value {
             code,

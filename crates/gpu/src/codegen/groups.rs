@@ -1,7 +1,7 @@
 //! Grouped aggregates: the number of a row's group, and accumulators in a table.
 //!
 //! The keys of a row are the digits of its group's number, each as far as it reaches: the distance of
-//! an integer from the smallest, a code, one more for null. Few groups have accumulators in registers.
+//! an integer from the smallest, a code, one more for null. Of few groups each thread has accumulators.
 //! Of more, the number is the place in a table, as long as that is small enough; else a place is found by
 //! hashing the number.
 
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use super::bounds::Bounds;
 use super::columns::argument_of;
 use super::expressions::Value;
-use super::{Argument, Fold, Generator, Outcome, SPARSE_SHARE, TableSource};
+use super::{Argument, Generator, Outcome, SPARSE_SHARE, TableSource};
 use crate::error::{Error, Result};
 use crate::ir::{Aggregate, Expr, GroupKey, Type};
 
@@ -18,18 +18,14 @@ use crate::ir::{Aggregate, Expr, GroupKey, Type};
 pub(super) const SHARED_TABLE: u64 = 24 << 10;
 /// Bytes of a table up to which groups have the place of their number, however few there are.
 const SMALL_TABLE: u64 = 64 << 20;
-/// Groups for which each thread has accumulators of its own, at most.
-const REGISTER_GROUPS: u64 = 8;
-/// Accumulators of a thread, at most.
-const REGISTER_ACCUMULATORS: u64 = 72;
 /// Groups that a table by number has for each row, at most.
 const GROUPS_PER_ROW: u64 = 2;
 
 /// Where groups are accumulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
-    /// Each thread has accumulators for every group, in registers.
-    Registers,
+    /// Each thread has accumulators of every group, in shared memory.
+    Threads,
     /// By number, in shared memory, then in global memory.
     Shared,
     /// By number, in global memory.
@@ -146,10 +142,12 @@ impl Generator<'_> {
             .try_fold(1u64, |product, digit| product.checked_mul(digit.count))
             .filter(|groups| *groups < 1 << 62)
             .ok_or_else(|| Error::Unsupported("keys of more than 62 bits together".into()))?;
-        let most = groups.saturating_mul(1 + arguments.len() as u64);
-        let has_many_rows = self.expected_share() > SPARSE_SHARE;
-        if groups <= REGISTER_GROUPS && most <= REGISTER_ACCUMULATORS && has_many_rows {
-            return self.group_in_registers(digits, groups, &codes, arguments, aggregates);
+        if self.expected_share() > SPARSE_SHARE {
+            self.grouping =
+                self.group_in_threads(&digits, groups, &codes, arguments, aggregates)?;
+            if self.grouping.is_some() {
+                return Ok(());
+            }
         }
         let (words, results, folds) = accumulators(arguments, aggregates, self.facts.rows)?;
         let bytes = groups.saturating_mul(words.len() as u64 * 8);
@@ -234,7 +232,7 @@ impl Generator<'_> {
     }
 
     /// Code for the number of a row's group, `g`.
-    fn number(&mut self, digits: &[Digit], groups: u64, codes: &[String]) {
+    pub fn number(&mut self, digits: &[Digit], groups: u64, codes: &[String]) {
         let of = if groups <= u32::MAX.into() {
             "u32"
         } else {
@@ -251,73 +249,12 @@ impl Generator<'_> {
     }
 
     /// Code for whether the row counts.
-    fn condition(&self) -> String {
+    pub fn condition(&self) -> String {
         let mut condition = String::from("in");
         for lookup in &self.deferred {
             let _ = write!(condition, " && q{lookup} != ALL");
         }
         condition
-    }
-
-    /// Code for a row where there are few groups: what it adds, for each group that may be its own.
-    fn group_in_registers(
-        &mut self,
-        digits: Vec<Digit>,
-        groups: u64,
-        codes: &[String],
-        arguments: &[Value],
-        aggregates: &[Aggregate],
-    ) -> Result<()> {
-        self.number(&digits, groups, codes);
-        let condition = self.condition();
-        let named = arguments.iter().map(|value| self.named(value.clone()));
-        let named: Vec<Value> = named.collect();
-        for group in 0..groups {
-            let taken = format!("in{group}");
-            self.line(
-                4,
-                format!("const bool {taken} = {condition} && g == {group}u;"),
-            );
-            let (rows, name) = self.accumulator(Fold::Count, "u32", "0");
-            self.line(4, format!("{name} += {taken};"));
-            let of_rows = Outcome {
-                count: rows,
-                value: None,
-                key: None,
-            };
-            self.results.push(of_rows);
-            // what is asked twice, as sums and averages do, is accumulated once
-            let mut known: Vec<(String, Outcome)> = vec![];
-            let mut values = named.iter();
-            for aggregate in aggregates {
-                let outcome = match argument_of(aggregate) {
-                    None => of_rows,
-                    Some(expr) => {
-                        let value = values.next();
-                        let value =
-                            value.ok_or_else(|| Error::Unsupported("no argument".into()))?;
-                        let name = format!("{:?} {expr:?}", std::mem::discriminant(aggregate));
-                        match known.iter().find(|(other, _)| *other == name) {
-                            Some((_, outcome)) => *outcome,
-                            None => {
-                                let outcome = self.accumulate(aggregate, value, &taken, rows)?;
-                                known.push((name, outcome));
-                                outcome
-                            }
-                        }
-                    }
-                };
-                self.results.push(outcome);
-            }
-        }
-        self.grouping = Some(Grouping {
-            spot: Spot::Registers,
-            digits,
-            groups,
-            words: vec![],
-            results: vec![],
-        });
-        Ok(())
     }
 
     fn value_digit(&mut self, expr: &Expr, value: &Value) -> Result<(Digit, String)> {
@@ -401,9 +338,6 @@ impl Generator<'_> {
         let grouping = self.grouping.as_ref();
         let grouping = grouping.ok_or_else(|| Error::Unsupported("no groups".into()))?;
         if grouping.spot != Spot::Shared {
-            if grouping.spot == Spot::Registers {
-                self.store_accumulators();
-            }
             self.end_block();
             return Ok(());
         }

@@ -30,6 +30,8 @@ pub(crate) struct Facts {
     pub bits: Vec<usize>,
     /// Of each key that is an entry of a dictionary, how many there are.
     pub entries: Vec<u32>,
+    /// Of each of those, whether the number of an entry is its code in every row group.
+    pub coded: Vec<bool>,
     /// Rows of a launch, at most.
     pub rows: u64,
     /// Bytes that a table of groups may take.
@@ -123,14 +125,19 @@ impl Generator<'_> {
             TableSource::Lookup(lookup) => self.pipeline.lookups[lookup].codes.count(),
             TableSource::Entries(entries) => self.facts.entries.get(entries).copied().unwrap_or(2),
         };
+        let is_nullable = self.shapes[column].nullable();
+        if self.is_coded(table) && !is_nullable {
+            return self.line(4, format!("const u32 q{table} = y{table}[k];"));
+        }
         let row = format!("(b{table}, y{table}[k])");
         let code = match (code_bytes(count), self.is_known(table)) {
+            _ if self.is_coded(table) => format!("y{table}[k]"),
             (0, true) => "0u".into(),
             (0, false) => format!("is_there{row} ? 0u : ALL"),
             (bytes, true) => format!("found_code<u{}>{row}", bytes * 8),
             (bytes, false) => format!("code_at<u{}>{row}", bytes * 8),
         };
-        let is_valid = match self.shapes[column].nullable() {
+        let is_valid = match is_nullable {
             true => format!("in && (n{column} >> k & 1)"),
             false => "in".into(),
         };
@@ -138,6 +145,14 @@ impl Generator<'_> {
             4,
             format!("const u32 q{table} = {is_valid} ? {code} : ALL;"),
         );
+    }
+
+    /// Whether what a table would say of a row is known without it: the code that the row has.
+    fn is_coded(&self, table: usize) -> bool {
+        match self.tables[table].source {
+            TableSource::Lookup(_) => false,
+            TableSource::Entries(entries) => self.facts.coded.get(entries) == Some(&true),
+        }
     }
 
     /// Whether the keys of all rows that are left by filters are in a table.

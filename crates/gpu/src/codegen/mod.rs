@@ -25,6 +25,7 @@ mod filters;
 mod groups;
 mod lookups;
 mod outputs;
+mod threads;
 
 use std::fmt::Write as _;
 
@@ -126,6 +127,17 @@ pub(crate) enum Fold {
     Max,
 }
 
+/// What there is a result of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Per {
+    /// Each warp.
+    Warp,
+    /// Each block. A warp may take so many vectors.
+    Block { vectors_per_warp: usize },
+    /// Each slot of [`SLOT_VECTORS`] vectors of a row group: then it does not depend on who computes it.
+    Slot,
+}
+
 /// What an aggregate's result is made of: accumulators.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
@@ -149,9 +161,8 @@ pub(crate) struct Generated {
     pub outputs: Vec<(Type, bool)>,
     /// Threads of a block.
     pub threads: u32,
-    /// Whether there is a result for each slot of [`SLOT_VECTORS`] vectors of a row group, instead of
-    /// for each warp: then it does not depend on who computes it.
-    pub by_slot: bool,
+    /// What accumulators are of.
+    pub per: Per,
     /// Bytes of dynamic shared memory of a block.
     pub shared: u32,
     /// The tables that are looked up, for each a few words of a row group.
@@ -213,6 +224,8 @@ struct Generator<'a> {
     /// Sums of eight rows, and the sums that they belong to.
     partials: Vec<(String, String)>,
     temporaries: usize,
+    /// What was computed for a row so far, by name.
+    computed: Vec<(String, expressions::Value)>,
     arguments: Vec<Argument>,
     code_tests: Vec<CodeTest>,
     accumulators: Vec<Fold>,
@@ -247,6 +260,7 @@ struct Generator<'a> {
     /// The argument that says where in it the table of groups is.
     table_argument: usize,
     grouping: Option<Grouping>,
+    per: Per,
 }
 
 impl<'a> Generator<'a> {
@@ -289,6 +303,7 @@ impl<'a> Generator<'a> {
             is_sparse: false,
             table_argument: 0,
             grouping: None,
+            per: Per::Warp,
             pipeline,
             shapes,
             facts,
@@ -301,6 +316,7 @@ impl<'a> Generator<'a> {
             chunks: vec![false; columns],
             end: String::new(),
             temporaries: 0,
+            computed: vec![],
             arguments: vec![],
             code_tests: vec![],
             accumulators: vec![],
@@ -331,7 +347,7 @@ impl<'a> Generator<'a> {
         }
         let shared = self.shared;
         let mut warps = WARPS;
-        while warps * shared > SHARED_BYTES {
+        while warps > 1 && warps * shared > SHARED_BYTES.saturating_sub(self.block_shared) {
             warps /= 2;
         }
         if self.is_large() {
@@ -342,7 +358,10 @@ impl<'a> Generator<'a> {
             true => format!("SPARSE_BOUNDS({threads})"),
             false => format!("BOUNDS({threads})"),
         };
-        let by_slot = self.accumulators.contains(&Fold::SumFloat);
+        let per = match self.accumulators.contains(&Fold::SumFloat) {
+            true => Per::Slot,
+            false => self.per,
+        };
         let _ = write!(
             source,
             r#"
@@ -367,10 +386,14 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         }
         let (block, start) = (&self.block, &self.start);
         let (group, body, end) = (&self.group, &self.out, &self.end);
+        let result = match per {
+            Per::Block { .. } => "blockIdx.x",
+            _ => "warp",
+        };
         let vector = format!(
             "            u32 m = rows - v * 1024 >= 1024 ? ALL : existing(rows - v * 1024);\n{body}"
         );
-        let _ = if by_slot {
+        let _ = if per == Per::Slot {
             write!(
                 source,
                 r#"{block}    // a slot is always summed in the same order, whoever does it
@@ -400,7 +423,7 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
         group += {slots};
         v -= vectors;
     }}
-    const u64 result = warp;
+    const u64 result = {result};
 {end}}}
 "#
             )
@@ -413,7 +436,7 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
             results: self.results,
             outputs: self.outputs,
             threads,
-            by_slot,
+            per,
             shared: self.block_shared + shared * warps,
             tables: self.tables,
             grouping: self.grouping,

@@ -85,7 +85,7 @@ impl Generator<'_> {
         name
     }
 
-    pub fn accumulator(&mut self, fold: Fold, of: &str, first: &str) -> (usize, String) {
+    fn accumulator(&mut self, fold: Fold, of: &str, first: &str) -> (usize, String) {
         let index = self.accumulators.len();
         let name = format!("s{index}");
         let _ = writeln!(self.start, "    {of} {name} = {first};");
@@ -118,7 +118,7 @@ impl Generator<'_> {
             self.by_row(&values, &[], walk, |this, values| {
                 for (expr, value) in together.iter().zip(values) {
                     let place = places[*expr];
-                    results[place] = Some(this.accumulate(&aggregates[place], value, "in", 0)?);
+                    results[place] = Some(this.accumulate(&aggregates[place], value));
                 }
                 Ok(())
             })?;
@@ -137,7 +137,7 @@ impl Generator<'_> {
     }
 
     /// What warps leave behind, two words for each accumulator.
-    pub fn store_accumulators(&mut self) {
+    fn store_accumulators(&mut self) {
         let accumulators = self.accumulators.clone();
         let words = 2 * accumulators.len();
         let _ = writeln!(
@@ -191,21 +191,15 @@ impl Generator<'_> {
         })
     }
 
-    /// Code that accumulates the rows that are `taken`, of which `rows` is the count.
-    pub fn accumulate(
-        &mut self,
-        aggregate: &Aggregate,
-        value: &Value,
-        taken: &str,
-        rows: usize,
-    ) -> Result<Outcome> {
+    /// Code that accumulates a row, if it is selected. The first accumulator counts the rows.
+    fn accumulate(&mut self, aggregate: &Aggregate, value: &Value) -> Outcome {
         let value = self.named(value.clone());
         let taken = match &value.valid {
-            Some(valid) => format!("{taken} && {valid}"),
-            None => taken.into(),
+            Some(valid) => format!("in && {valid}"),
+            None => "in".into(),
         };
         let count = match &value.valid {
-            None => rows,
+            None => 0,
             Some(_) => {
                 let (index, name) = self.accumulator(Fold::Count, "u32", "0");
                 self.line(4, format!("{name} += {taken};"));
@@ -233,11 +227,11 @@ impl Generator<'_> {
                     let partial = format!("p{index}");
                     self.line(4, format!("if ({taken}) {partial} += (i32){code};"));
                     self.partials.push((partial, name));
-                    return Ok(Outcome {
+                    return Outcome {
                         count,
                         value: Some(index),
                         key,
-                    });
+                    };
                 }
                 let wide = if of == "u128" {
                     "(u128)(i128)"
@@ -267,17 +261,17 @@ impl Generator<'_> {
                 index
             }
             _ => {
-                return Ok(Outcome {
+                return Outcome {
                     count,
                     value: None,
                     key: None,
-                });
+                };
             }
         };
-        Ok(Outcome {
+        Outcome {
             count,
             value: Some(index),
             key,
-        })
+        }
     }
 }

@@ -10,7 +10,7 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use super::launch::{Outputs, Wanted};
 use super::rows::{arrow_type, width_of};
 use super::totals::{Part, float_of};
-use super::{Execution, Prepared, ROWS_AT_ONCE, VECTORS_PER_WARP, parts};
+use super::{Execution, Prepared, ROWS_AT_ONCE, parts};
 use crate::batch::Batch;
 use crate::codegen::{Digit, Fold, GroupFold, Grouping, Spot, Task};
 use crate::engine::Lane;
@@ -46,13 +46,13 @@ impl Execution {
         self.check_groups(&prepared)?;
         let mut lane = self.engine.lane()?;
         let mut vectors = ROWS_AT_ONCE as usize / vectile_encodings::VECTOR_LEN;
-        if grouping.spot == Spot::Registers {
-            vectors = vectors.min(prepared.warps() * VECTORS_PER_WARP);
+        if grouping.spot == Spot::Threads {
+            vectors = vectors.min(prepared.warps() * prepared.vectors_per_warp());
         }
         let mut results = vec![];
         for part in parts(batch.rows(), vectors) {
             results.push(match grouping.spot {
-                Spot::Registers => self.few_groups(&prepared, &grouping, batch, part, &mut lane)?,
+                Spot::Threads => self.few_groups(&prepared, &grouping, batch, part, &mut lane)?,
                 _ => self.group_part(&mut prepared, &grouping, batch, part, &mut lane)?,
             });
         }
@@ -60,7 +60,7 @@ impl Execution {
         Ok(results)
     }
 
-    /// Groups that were accumulated in registers.
+    /// Groups of which each thread had accumulators.
     fn few_groups(
         &mut self,
         prepared: &Prepared,

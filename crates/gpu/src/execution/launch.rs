@@ -10,7 +10,7 @@ use vectile_encodings::layout::alp_integers;
 
 use super::{Execution, Prepared};
 use crate::batch::Batch;
-use crate::codegen::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS, TABLE_WORDS};
+use crate::codegen::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, Per, SLOT_VECTORS, TABLE_WORDS};
 use crate::driver::{Launch, Mark, Stream};
 use crate::engine::Lane;
 use crate::error::Result;
@@ -135,9 +135,9 @@ impl Execution {
             bytes: scratch + bytes_at,
         });
 
-        let unit = match prepared.generated.by_slot {
-            true => VECTOR_LEN * SLOT_VECTORS,
-            false => VECTOR_LEN,
+        let unit = match prepared.generated.per {
+            Per::Slot => VECTOR_LEN * SLOT_VECTORS,
+            Per::Warp | Per::Block { .. } => VECTOR_LEN,
         };
         let (mut first, mut first_row) = (0u64, 0u64);
         let mut words = Vec::with_capacity(part.len() * slots);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use vectile_encodings::VECTOR_LEN;
 
 use crate::batch::Batch;
-use crate::codegen::{Facts, Generated, SLOT_VECTORS, Task, generate};
+use crate::codegen::{Facts, Generated, Per, SLOT_VECTORS, Task, generate};
 use crate::driver::Kernel;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -129,14 +129,22 @@ impl Execution {
         let resident = kernel
             .resident_blocks(generated.threads, generated.shared)
             .max(1);
-        // no more blocks than vectors keep busy: each block's results have to be combined
-        let work = match generated.by_slot {
-            true => slots_of(batch.rows()),
-            false => vectors_of(batch.rows()),
+        let work = match generated.per {
+            Per::Slot => slots_of(batch.rows()),
+            Per::Warp | Per::Block { .. } => vectors_of(batch.rows()),
         };
-        let busy = work.div_ceil(generated.threads as usize / 32).max(1);
-        let grid =
-            (device.multiprocessors.max(1) * resident).min(busy.try_into().unwrap_or(u32::MAX));
+        let warps = generated.threads as usize / 32;
+        let resident = device.multiprocessors.max(1) as usize * resident as usize;
+        // no more blocks than vectors keep busy: each block's results have to be combined
+        let mut grid = resident.min(work.div_ceil(warps).max(1));
+        if let Per::Block { vectors_per_warp } = generated.per {
+            // all that are needed, in whole waves
+            let needed = work.div_ceil(warps * vectors_per_warp);
+            if needed > grid {
+                grid = needed.next_multiple_of(resident);
+            }
+        }
+        let grid = grid.try_into().unwrap_or(u32::MAX);
         Ok(Prepared {
             table_entries: generated.grouping.as_ref().map_or(0, |g| g.groups),
             generated,
@@ -166,6 +174,7 @@ impl Execution {
             shares: shares.collect::<Result<_>>()?,
             bits: lookups.map(|lookup| lookup.codes.bits_bytes()).collect(),
             entries: entries.iter().map(Entries::count).collect(),
+            coded: entries.iter().map(Entries::are_codes).collect(),
             rows: ROWS_AT_ONCE
                 .min((rows as u64).next_power_of_two())
                 .max(1 << 20),
@@ -188,6 +197,14 @@ fn share_of(lookup: &Lookup, batch: &Batch) -> Result<f64> {
 }
 
 impl Prepared {
+    /// Vectors that a warp may take in a launch.
+    fn vectors_per_warp(&self) -> usize {
+        match self.generated.per {
+            Per::Block { vectors_per_warp } => vectors_per_warp,
+            Per::Warp | Per::Slot => VECTORS_PER_WARP,
+        }
+    }
+
     fn warps(&self) -> usize {
         self.grid as usize * self.generated.threads as usize / 32
     }

@@ -95,6 +95,13 @@ impl Entries {
         self.places.len() as u32
     }
 
+    /// Whether an entry's number is its code, whichever the dictionary.
+    pub fn are_codes(&self) -> bool {
+        let is_code = |(code, number): (usize, &Option<u32>)| *number == u32::try_from(code).ok();
+        let mut dictionaries = self.numbers.iter();
+        dictionaries.all(|numbers| numbers.iter().enumerate().all(is_code))
+    }
+
     /// Some of them, by number.
     pub fn take(&self, numbers: &[Option<u32>]) -> Result<ArrayRef> {
         let Some(first) = self.dictionaries.first() else {

@@ -1,11 +1,11 @@
-//! Aggregates: accumulators come back, one for each warp or slot, and are combined here.
+//! Aggregates: accumulators come back, one for each warp, block or slot, and are combined here.
 
 use std::ops::Range;
 
 use super::launch::{Outputs, Wanted};
-use super::{Execution, Prepared, VECTORS_PER_WARP, parts, slots_of};
+use super::{Execution, Prepared, parts, slots_of};
 use crate::batch::Batch;
-use crate::codegen::{Fold, Outcome, Task};
+use crate::codegen::{Fold, Outcome, Per, Task};
 use crate::engine::Lane;
 use crate::error::Result;
 use crate::exact::ExactSum;
@@ -50,7 +50,7 @@ impl Execution {
         }
         let prepared = self.prepare(batch, Task::Totals)?;
         let mut lane = self.engine.lane()?;
-        for part in parts(batch.rows(), prepared.warps() * VECTORS_PER_WARP) {
+        for part in parts(batch.rows(), prepared.warps() * prepared.vectors_per_warp()) {
             self.totals_of(&prepared, batch, part, &mut lane)?;
         }
         self.engine.give_back(lane);
@@ -66,9 +66,10 @@ impl Execution {
         lane: &mut Lane,
     ) -> Result<Vec<Folded>> {
         let accumulators = &prepared.generated.accumulators;
-        let results = match prepared.generated.by_slot {
-            true => slots_of(&batch.rows()[part.clone()]),
-            false => prepared.warps(),
+        let results = match prepared.generated.per {
+            Per::Slot => slots_of(&batch.rows()[part.clone()]),
+            Per::Block { .. } => prepared.grid as usize,
+            Per::Warp => prepared.warps(),
         };
         let out_bytes = results * accumulators.len() * 16;
         let wanted = Wanted {

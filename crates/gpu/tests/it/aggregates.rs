@@ -3,10 +3,11 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::datatypes::Int64Type;
 use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::Batch;
-use vectile_gpu::ir::{Aggregate, Expr, Filter, Number, Output};
+use vectile_gpu::ir::{Aggregate, Expr, Filter, GroupKey, Number, Numbers, Output};
 
 use crate::support::{engine, input, start, table};
 
@@ -89,5 +90,55 @@ fn rising_beyond_32_bits_where_rows_end() {
         execution.aggregate(&Batch::of(&table).unwrap()).unwrap();
         let expected = values.iter().filter(|value| *value >= low).count();
         assert_eq!(execution.totals()[0].count, expected as u64, "from {low}");
+    }
+}
+
+/// Each thread has as many rows as sums that share a word leave room for, all with the value of the largest
+/// magnitude.
+#[test]
+fn sums_of_groups_fill_their_fields() {
+    let Some(engine) = engine() else { return };
+    // 16 vectors for each of 16 warps: 2^9 rows a thread. With a count, that comes to 64 bits or 65.
+    let rows = 16 * 16 * 1024;
+    for (first, second) in [
+        ((1i64 << 20) - 1, (1i64 << 16) - 1),
+        (1 - (1 << 19), (1 << 16) - 1),
+        (-(1 << 18), 1 - (1 << 15)),
+        ((1 << 54) - 1, -1),
+        (1 - (1 << 54), -1),
+        (-(1 << 54), 0),
+        (i64::MIN, i64::MAX),
+    ] {
+        let column = |value| Arc::new(Int64Array::from(vec![value; rows])) as ArrayRef;
+        let keys = Int64Array::from_iter_values((0..rows as i64).map(|row| row / 1024 % 64 / 63));
+        let inputs = [
+            input(keys, Some(Encoding::Ffor)),
+            input(column(first), None),
+            input(column(second), None),
+        ];
+        let table = table(&engine, &inputs, rows);
+        let sum = |at| Aggregate::Sum(Expr::Column(at));
+        let keys = vec![GroupKey::Value(Expr::Column(0))];
+        let output = Output::Groups(keys, vec![sum(1), sum(2), Aggregate::CountRows]);
+        let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
+        let (mut counts, mut sums) = ([0; 2], [[0; 2]; 2]);
+        for groups in execution.group(&Batch::of(&table).unwrap()).unwrap() {
+            let keys = groups.keys[0].as_primitive::<Int64Type>();
+            for group in 0..groups.count {
+                let key = keys.value(group) as usize;
+                counts[key] += i128::from(groups.totals[2].counts[group]);
+                for (sum, total) in sums[key].iter_mut().zip(&groups.totals) {
+                    let Numbers::Int(values) = &total.values else {
+                        panic!("floats");
+                    };
+                    *sum += values[group];
+                }
+            }
+        }
+        let of_key = [rows as i128 / 64 * 63, rows as i128 / 64];
+        assert_eq!(counts, of_key);
+        let all = [i128::from(first), i128::from(second)];
+        let expected = of_key.map(|rows| all.map(|value| value * rows));
+        assert_eq!(sums, expected, "{first} and {second}");
     }
 }

@@ -291,6 +291,7 @@ parts! {
     dates: "dates",
     decimals: "decimals",
     stars: "stars",
+    few_groups: "few",
 }
 
 #[test]

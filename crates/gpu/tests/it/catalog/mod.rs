@@ -6,6 +6,7 @@
 
 mod encodings;
 mod expressions;
+mod few;
 mod stars;
 
 use std::ops::Bound;
@@ -24,6 +25,7 @@ use crate::samples::{Nulls, Random, Style, VECTOR, array_of, sample, strings, wi
 use crate::support::Input;
 use encodings::*;
 use expressions::*;
+use few::few;
 use stars::stars;
 
 /// Pipelines over the same data.
@@ -75,6 +77,7 @@ fn all() -> Vec<Case> {
     cases.push(dates());
     cases.push(decimals());
     cases.extend(stars());
+    cases.extend(few());
     cases
 }
 
