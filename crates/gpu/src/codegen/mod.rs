@@ -69,6 +69,9 @@ const LOOKUP_HEADERS: [&str; 2] = [
     include_str!("../../kernels/groups.cuh"),
 ];
 
+/// What only kernels need that look keys up in a hash table.
+const HASHED_HEADER: &str = include_str!("../../kernels/hashed.cuh");
+
 /// What a kernel leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -165,7 +168,8 @@ pub(crate) struct Generated {
 pub(crate) const FIXED_ARGUMENTS: usize = 6;
 /// Words of a row group before its columns: first vector, rows, first row.
 pub(crate) const GROUP_WORDS: usize = 3;
-/// Words of a row group for a table: bits, codes, first key, places.
+/// Words of a row group for a table: bits, codes, first key, places; of a hash table keys, codes, the empty
+/// slot, its size.
 pub(crate) const TABLE_WORDS: usize = 4;
 
 /// Generates the kernel for `task` over columns of these shapes.
@@ -321,6 +325,9 @@ impl<'a> Generator<'a> {
         if has_block || !self.tables.is_empty() {
             let headers = LOOKUP_HEADERS.iter();
             headers.for_each(|header| source.push_str(header));
+        }
+        if (0..self.tables.len()).any(|table| self.is_hashed(table)) {
+            source.push_str(HASHED_HEADER);
         }
         let words = FIXED_ARGUMENTS + self.arguments.len();
         let slots = self.first_test() + self.code_tests.len();
