@@ -3,6 +3,13 @@
 // slot: rows whose key is not there do not touch them. Chunks that are dictionaries have bits and codes for
 // the dictionary's codes instead.
 
+// Four blocks of 256 threads, or three, are too many for the registers that buckets take.
+#ifdef MOST_REGISTERS
+#define HASHED_BOUNDS(threads) __launch_bounds__(threads, 1)
+#else
+#define HASHED_BOUNDS(threads) __launch_bounds__(threads, 2)
+#endif
+
 // As the entries of one row group find their way in it.
 struct HashTable {
     const u8* keys;     // buckets; of a dictionary, a bit for each of its codes

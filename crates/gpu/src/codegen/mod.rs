@@ -181,8 +181,9 @@ pub(crate) fn generate(
 ) -> Result<Generated> {
     let mut generator = Generator::new(pipeline, shapes, facts, task)?;
     generator.body(task)?;
-    if generator.is_large() && (generator.is_wide() || !generator.is_sparse) {
-        // with the registers that either takes, large blocks have too few warps
+    let takes_registers = generator.is_wide() || !generator.is_sparse || generator.has_hashed();
+    if generator.is_large() && takes_registers {
+        // with the registers that any of it takes, large blocks have too few warps
         generator = Generator::new(pipeline, shapes, facts, task)?;
         generator.may_be_large = false;
         generator.body(task)?;
@@ -326,7 +327,7 @@ impl<'a> Generator<'a> {
             let headers = LOOKUP_HEADERS.iter();
             headers.for_each(|header| source.push_str(header));
         }
-        if (0..self.tables.len()).any(|table| self.is_hashed(table)) {
+        if self.has_hashed() {
             source.push_str(HASHED_HEADER);
         }
         let words = FIXED_ARGUMENTS + self.arguments.len();
@@ -346,6 +347,7 @@ impl<'a> Generator<'a> {
         }
         let threads = warps * 32;
         let bounds = match self.is_sparse && !self.is_wide() && !self.is_large() {
+            true if self.has_hashed() => format!("HASHED_BOUNDS({threads})"),
             true => format!("SPARSE_BOUNDS({threads})"),
             false => format!("BOUNDS({threads})"),
         };
@@ -479,6 +481,11 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
     fn is_wide(&self) -> bool {
         let words = self.grouping.iter().flat_map(|grouping| &grouping.words);
         words.into_iter().any(|word| *word == GroupFold::WideSum)
+    }
+
+    /// Whether some keys are looked up in a hash table.
+    fn has_hashed(&self) -> bool {
+        (0..self.tables.len()).any(|table| self.is_hashed(table))
     }
 
     /// Whether blocks have shared memory of their own.
