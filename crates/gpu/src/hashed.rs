@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn duplicates_take_one_slot() {
-        let keys: Vec<i64> = (0..10_000).map(|i| i % 3 << 40).collect();
+        let keys: Vec<i64> = (0..10_000).map(|i| (i % 3) << 40).collect();
         let table = table(&keys, 0);
         assert_eq!((table.len(), table.slots().len()), (3, 8));
     }
