@@ -28,14 +28,16 @@ template <class S> DEVICE Table table_of(const Chunk& c, const u64* words) {
     t.codes = (const u8*)words[1];
     t.places = (u32)words[3];
     const u8 form = form_of<S>(c);
-    t.origin = form == FORM_DICT ? 0 : -(i64)words[2];
-    if (S::FORMS >> FORM_INTEGER & 1 && form == FORM_INTEGER) t.origin += (i64)c.reference();
+    // modulo 2^64: what is beyond comes to no place
+    u64 origin = form == FORM_DICT ? 0 : 0 - words[2];
+    if (S::FORMS >> FORM_INTEGER & 1 && form == FORM_INTEGER) origin += c.reference();
+    t.origin = (i64)origin;
     return t;
 }
 
 // Where it is, or ALL if nowhere.
 DEVICE u32 place_in(const Table& t, i64 x) {
-    const u64 place = (u64)(x + t.origin);
+    const u64 place = (u64)x + (u64)t.origin;
     return place < t.places ? (u32)place : ALL;
 }
 
@@ -116,7 +118,7 @@ DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* 
     const u8 form = form_of<S>(c);
     u32 mask = 0;
     if (form != FORM_PLAIN && sequence_of<S>(c) == SEQUENCE_PACKED && c.width < 32) {
-        const i64 start = t.origin + (i64)c.base<E>();
+        const i64 start = (i64)((u64)t.origin + c.base<E>());
         // within these bounds, no sum of a residual and the start is taken for another
         if (start < (i64)t.places && start > -(1ll << 31)) {
             if (c.width == 0) {
@@ -138,9 +140,9 @@ DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* 
         }
     }
     if (S::SEQUENCES >> SEQUENCE_RLE & 1 && form != FORM_PLAIN && sequence_of<S>(c) == SEQUENCE_RLE) {
-        const i64 start = t.origin + (i64)c.base<E>();
+        const i64 start = (i64)((u64)t.origin + c.base<E>());
         return rows & runs_where<E>(runs_of(c), [=](E x) {
-            const u64 place = (u64)(start + (i64)x);
+            const u64 place = (u64)start + x;
             return place < t.places
                 && (word_of_bits<SHARED>(bits, (u32)place / 32) >> (u32)place % 32 & 1) != 0;
         });

@@ -7,18 +7,19 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 
-use crate::codegen::code_bytes;
+use crate::codegen::{TABLE_WORDS, code_bytes};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::hashed::HashedKeys;
 use crate::ir::Type;
 use crate::memory::{Piece, lock};
 
-/// Bits of a table of keys that are integers, for each key, up to which it is dense; more are fine if
-/// it has less than [`SMALL_RANGE`].
+/// Bits of a dense table for each key, at most: as many as a hash table has, of four slots for a key.
 const BITS_PER_KEY: u64 = 256;
-/// Keys, from the smallest to the largest, that a table may always have.
+/// Numbers, from the smallest key to the largest, of which a table is dense, however few are keys: their bits
+/// take 2 MiB, which caches hold.
 const SMALL_RANGE: u64 = 1 << 24;
-/// Keys, from the smallest to the largest, that kernels can tell apart.
+/// Numbers, from the smallest key to the largest, that kernels can tell apart in a dense table.
 const MOST_RANGE: u64 = 1 << 31;
 /// Bytes that a table of codes takes at most.
 const MOST_BYTES: u64 = 2 << 30;
@@ -27,7 +28,8 @@ const MOST_BYTES: u64 = 2 << 30;
 /// same code, as many customers have one nation.
 ///
 /// Kernels look integers up by their distance from the smallest: for each there is a bit, and a code
-/// where some are told apart. Make one `Codes` and keep it: the table stays on the device.
+/// where some are told apart. If they lie too far apart for that, they are looked up in a hash table.
+/// Make one `Codes` and keep it: the table stays on the device.
 pub struct Codes {
     keys: Keys,
     /// Codes are below it. With one, there is nothing to tell apart.
@@ -47,15 +49,19 @@ enum Keys {
         /// A code for each, if there is more than one; of those that are missing, all ones.
         codes: CodeTable,
     },
+    Hashed {
+        table: HashedKeys,
+        /// A code for each slot, if there is more than one.
+        codes: CodeTable,
+    },
     Bytes(HashMap<Box<[u8]>, u32>),
 }
 
-/// A table on the device: the addresses of its parts, and what keys they are for.
+/// A table on the device.
 pub(crate) struct DeviceTable {
-    pub bits: u64,
-    pub codes: u64,
-    pub first: i64,
-    pub places: u64,
+    /// What kernels get to know: bits, codes, first key, places; of a hash table keys, codes, the empty slot,
+    /// its size.
+    pub words: [u64; TABLE_WORDS],
     /// What keeps it there.
     _memory: Arc<Piece>,
 }
@@ -84,7 +90,7 @@ impl Codes {
     /// # Errors
     ///
     /// [`Error::Unsupported`] if a key is there twice, if keys are no integers (or dates, times,
-    /// decimals of up to 64 bits) nor text, or if they are too far apart for a table.
+    /// decimals of up to 64 bits) nor text, or if there are too many for a table.
     pub fn new(keys: &ArrayRef, codes: &[u32], count: u32) -> Result<Self> {
         if codes.len() != keys.len() || codes.iter().any(|code| *code >= count) {
             let reason = format!("{} codes below {count} for {}", codes.len(), keys.len());
@@ -105,31 +111,49 @@ impl Codes {
             });
             let (first, last) = bounds.unwrap_or((0, 0));
             let range = last.abs_diff(first).saturating_add(1);
-            let most = (values.len() as u64).saturating_mul(BITS_PER_KEY);
-            if range > most.clamp(SMALL_RANGE, MOST_RANGE) {
-                let reason = format!("{} keys from {first} to {last}", values.len());
-                return Err(Error::Unsupported(reason));
-            }
-            let mut table = CodeTable::new(count, range)?;
-            let mut bits = vec![0u32; (range as usize).div_ceil(32) + 1];
-            for row in present() {
-                let place = values[row].abs_diff(first) as usize;
-                let bit = 1 << (place % 32);
-                if bits[place / 32] & bit != 0 {
-                    match codes {
-                        Some(_) => return Err(twice()),
-                        None => continue,
+            if is_dense(range, values.len() as u64, count) {
+                let mut table = CodeTable::new(count, range)?;
+                let mut bits = vec![0u32; (range as usize).div_ceil(32) + 1];
+                for row in present() {
+                    let place = values[row].abs_diff(first) as usize;
+                    let bit = 1 << (place % 32);
+                    if bits[place / 32] & bit != 0 {
+                        match codes {
+                            Some(_) => return Err(twice()),
+                            None => continue,
+                        }
+                    }
+                    bits[place / 32] |= bit;
+                    table.set(place, code(row));
+                    found += 1;
+                }
+                Keys::Integers {
+                    first,
+                    range,
+                    bits,
+                    codes: table,
+                }
+            } else {
+                let rows = present().count();
+                // where keys may be there more than once, how many differ is not known
+                let expected = codes.map_or(0, |_| rows);
+                let table = HashedKeys::new(present().map(|row| values[row]), expected)?;
+                found = table.len();
+                if codes.is_some() && found < rows {
+                    return Err(twice());
+                }
+                let mut of_slots = CodeTable::new(count, table.slots().len() as u64)?;
+                if count > 1 {
+                    for row in present() {
+                        if let Some(place) = table.place(values[row]) {
+                            of_slots.set(place, code(row));
+                        }
                     }
                 }
-                bits[place / 32] |= bit;
-                table.set(place, code(row));
-                found += 1;
-            }
-            Keys::Integers {
-                first,
-                range,
-                bits,
-                codes: table,
+                Keys::Hashed {
+                    table,
+                    codes: of_slots,
+                }
             }
         } else {
             let mut known = HashMap::with_capacity(keys.len());
@@ -170,31 +194,35 @@ impl Codes {
     pub fn bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers { bits, codes, .. } => bits.len() * 4 + codes.bytes(),
+            Keys::Hashed { table, codes } => table.slots().len() * 8 + codes.bytes(),
             Keys::Bytes(known) => known.keys().map(|key| key.len() + 32).sum(),
         }
     }
 
-    /// Bytes of a bit for each place.
+    /// Bytes of a bit for each place, if there is one.
     pub(crate) fn bits_bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers { bits, .. } => bits.len() * 4,
-            Keys::Bytes(_) => usize::MAX,
+            Keys::Hashed { .. } | Keys::Bytes(_) => usize::MAX,
         }
+    }
+
+    /// Whether keys are looked up in a hash table, but for those of dictionaries.
+    pub(crate) fn is_hashed(&self) -> bool {
+        matches!(self.keys, Keys::Hashed { .. })
     }
 
     /// The table of keys that are integers, on the device: copied there at first.
     pub(crate) fn on_device(&self, engine: &Engine) -> Result<DeviceTable> {
-        let Keys::Integers {
-            first,
-            range,
-            bits,
-            codes,
-        } = &self.keys
-        else {
-            let reason = "text that is in no dictionary, looked up";
-            return Err(Error::Unsupported(reason.into()));
+        let (keys_bytes, codes) = match &self.keys {
+            Keys::Integers { bits, codes, .. } => (bits.len() * 4, codes),
+            Keys::Hashed { table, codes } => (table.slots().len() * 8, codes),
+            Keys::Bytes(_) => {
+                let reason = "text that is in no dictionary, looked up";
+                return Err(Error::Unsupported(reason.into()));
+            }
         };
-        let codes_at = (bits.len() * 4).next_multiple_of(256);
+        let codes_at = keys_bytes.next_multiple_of(256);
         let mut device = lock(&self.device);
         let piece = match device.as_ref().filter(|piece| piece.is_of(engine.pool())) {
             Some(piece) => Arc::clone(piece),
@@ -203,10 +231,7 @@ impl Codes {
                 let piece = Arc::new(engine.pool().take(bytes)?);
                 let mut host = engine.host_pool().take(bytes)?;
                 let to = host.as_mut_slice();
-                let words = to.as_chunks_mut::<4>().0.iter_mut();
-                words
-                    .zip(bits)
-                    .for_each(|(to, word)| *to = word.to_le_bytes());
+                self.keys.write(to);
                 codes.write(&mut to[codes_at..]);
                 let mut lane = engine.lane()?;
                 // SAFETY: both are as long, and live until the stream is done.
@@ -222,11 +247,14 @@ impl Codes {
                 piece
             }
         };
+        let [third, fourth] = match &self.keys {
+            Keys::Integers { first, range, .. } => [*first as u64, *range],
+            Keys::Hashed { table, .. } => [table.empty_slot() as u64, table.size_word()],
+            Keys::Bytes(_) => [0, 0],
+        };
+        let keys = piece.address();
         Ok(DeviceTable {
-            bits: piece.address(),
-            codes: piece.address() + codes_at as u64,
-            first: *first,
-            places: *range,
+            words: [keys, keys + codes_at as u64, third, fourth],
             _memory: piece,
         })
     }
@@ -258,6 +286,15 @@ impl Codes {
                 };
                 Ok((0..values.len()).map(code).collect())
             }
+            Keys::Hashed { table, codes } => {
+                let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+                let code = |row: usize| {
+                    let key = Some(integers[row]).filter(|_| values.is_valid(row));
+                    let place = key.and_then(|key| table.place(key));
+                    place.map(|place| codes.get(place))
+                };
+                Ok((0..values.len()).map(code).collect())
+            }
             Keys::Bytes(known) => {
                 let mut codes = vec![None; values.len()];
                 for_bytes(values, |row, bytes| {
@@ -275,6 +312,39 @@ impl fmt::Debug for Codes {
         let (keys, codes) = (self.found, self.count);
         write!(f, "Codes({keys} keys, {codes} codes)")
     }
+}
+
+impl Keys {
+    /// The bytes of bits, or slots, in the device's order.
+    fn write(&self, to: &mut [u8]) {
+        match self {
+            Self::Integers { bits, .. } => {
+                let words = to.as_chunks_mut::<4>().0.iter_mut();
+                words
+                    .zip(bits)
+                    .for_each(|(to, word)| *to = word.to_le_bytes());
+            }
+            Self::Hashed { table, .. } => {
+                let words = to.as_chunks_mut::<8>().0.iter_mut();
+                words
+                    .zip(table.slots())
+                    .for_each(|(to, slot)| *to = slot.to_le_bytes());
+            }
+            Self::Bytes(_) => {}
+        }
+    }
+}
+
+/// Whether integers are looked up by their distance from the smallest key, rather than in a hash table:
+/// a bit for each of `range` numbers takes no more memory than slots for `keys` do, or is little in any
+/// case. Its rows ask for one bit, where those of a hash table ask for 32 bytes, and more than once.
+fn is_dense(range: u64, keys: u64, count: u32) -> bool {
+    let width = code_bytes(count) as u64;
+    range
+        <= keys
+            .saturating_mul(BITS_PER_KEY)
+            .clamp(SMALL_RANGE, MOST_RANGE)
+        && range.saturating_mul(width) <= MOST_BYTES
 }
 
 impl CodeTable {
@@ -427,4 +497,123 @@ pub(crate) fn for_bytes(
         _ => return Err(other_keys(keys)),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{
+        Date32Array, Decimal64Array, Int32Array, Int64Array, StringArray, UInt32Array, UInt64Array,
+    };
+
+    use super::*;
+
+    fn array<A: Array + 'static>(array: A) -> ArrayRef {
+        Arc::new(array)
+    }
+
+    fn numbers(values: impl IntoIterator<Item = i64>) -> ArrayRef {
+        array(Int64Array::from_iter_values(values))
+    }
+
+    /// Numbers of 64 bits from anywhere, the same every time.
+    fn anywhere(number: i64) -> i64 {
+        number.wrapping_mul(0x1e37_79b9_7f4a_7c15)
+    }
+
+    #[test]
+    fn tables_are_dense_up_to_the_bytes_of_a_hash_table() {
+        let is_hashed = |last: i64, count: u32| {
+            let keys = numbers((0..99_999).chain([last - 1]));
+            let codes: Vec<u32> = (0..100_000).map(|row| row % count).collect();
+            Codes::new(&keys, &codes, count).unwrap().is_hashed()
+        };
+        assert!(!is_hashed(256 * 100_000, 1));
+        assert!(is_hashed(256 * 100_000 + 1, 1));
+        assert!(!is_hashed(256 * 100_000, 300));
+        let of_few = |last: i64| Codes::of_keys(&numbers([5, 5 + last])).unwrap().is_hashed();
+        assert!(!of_few((1 << 24) - 1));
+        assert!(of_few(1 << 24));
+        // what a table of codes may take counts, too
+        assert!(is_dense(MOST_RANGE, MOST_RANGE, 2));
+        assert!(!is_dense(MOST_RANGE, MOST_RANGE, 300));
+        assert!(!is_dense(MOST_RANGE + 1, MOST_RANGE + 1, 1));
+        assert!(!is_dense(u64::MAX, u64::MAX, u32::MAX));
+    }
+
+    #[test]
+    fn keys_from_anywhere_have_their_codes() {
+        let keys: Vec<i64> = (0..3000)
+            .map(anywhere)
+            .chain([i64::MIN, i64::MAX, -1])
+            .collect();
+        for count in [1, 2, 255, 256, 65_535, 65_536, u32::MAX] {
+            let code = |row: usize| (row as u64 * 0x9e37_79b9 % u64::from(count)) as u32;
+            let numbered: Vec<u32> = (0..keys.len()).map(code).collect();
+            let codes = Codes::new(&numbers(keys.clone()), &numbered, count).unwrap();
+            assert!(codes.is_hashed() && codes.len() == keys.len());
+            assert_eq!(codes.bits_bytes(), usize::MAX);
+            assert_eq!(codes.bytes(), 8192 * (8 + code_bytes(count)));
+            let all = codes.of(&numbers(keys.clone())).unwrap();
+            assert!((0..keys.len()).all(|row| all[row] == Some(code(row))));
+            let others = numbers((3000..6000).map(anywhere).chain([1, i64::MIN + 1]));
+            assert!(codes.of(&others).unwrap().iter().all(Option::is_none));
+        }
+    }
+
+    #[test]
+    fn nulls_are_left_out_and_not_found() {
+        let keys = Int64Array::from(vec![Some(i64::MAX), None, Some(i64::MIN), None]);
+        let codes = Codes::new(&array(keys.clone()), &[1, 2, 0, 1], 3).unwrap();
+        assert!(codes.is_hashed() && codes.len() == 2);
+        let found = codes.of(&array(keys)).unwrap();
+        assert_eq!(found, [Some(1), None, Some(0), None]);
+        let only_nulls = Int64Array::new_null(5);
+        let codes = Codes::of_keys(&array(only_nulls)).unwrap();
+        assert!(codes.is_empty());
+    }
+
+    #[test]
+    fn keys_are_there_twice_if_codes_do_not_matter() {
+        let keys = numbers((0..1000).map(|row| anywhere(row % 10)));
+        let codes = Codes::of_keys(&keys).unwrap();
+        assert_eq!((codes.len(), codes.bytes()), (10, 32 * 8));
+        let error = Codes::new(&keys, &[0; 1000], 1).unwrap_err();
+        assert!(error.to_string().contains("more than once"), "{error}");
+    }
+
+    #[test]
+    fn every_type_of_integers() {
+        let keys: [ArrayRef; 4] = [
+            array(UInt32Array::from(vec![0, u32::MAX, 1 << 31])),
+            array(Int32Array::from(vec![i32::MIN, i32::MAX, -1])),
+            array(Date32Array::from(vec![i32::MIN, 0, i32::MAX])),
+            array(Decimal64Array::from(vec![-(1 << 59), 7, 1 << 59])),
+        ];
+        for keys in keys {
+            // of a slice, what it has
+            let codes = Codes::new(&keys.slice(1, 2), &[4, 3], 5).unwrap();
+            assert!(codes.is_hashed());
+            assert_eq!(codes.of(&keys).unwrap(), [None, Some(4), Some(3)]);
+        }
+        let codes = Codes::of_keys(&numbers([0, 1 << 40])).unwrap();
+        for other in [
+            array(UInt64Array::from(vec![0])),
+            array(StringArray::from(vec!["0"])),
+        ] {
+            assert!(matches!(codes.of(&other), Err(Error::Unsupported(_))));
+        }
+    }
+
+    #[test]
+    fn dense_keys_and_text_have_their_codes() {
+        let codes = Codes::new(&numbers([7, -2, 9]), &[0, 2, 1], 3).unwrap();
+        assert!(!codes.is_hashed());
+        let found = codes.of(&numbers([i64::MIN, -2, -1, 7, 9, 10, i64::MAX]));
+        let expected = [None, Some(2), None, Some(0), Some(1), None, None];
+        assert_eq!(found.unwrap(), expected);
+        let texts = array(StringArray::from(vec![Some("a"), None, Some("b")]));
+        let codes = Codes::new(&texts, &[1, 0, 0], 2).unwrap();
+        assert!(!codes.is_hashed() && codes.len() == 2);
+        assert_eq!(codes.of(&texts).unwrap(), [Some(1), None, Some(0)]);
+    }
 }

@@ -12,6 +12,7 @@ mod engine;
 mod error;
 mod exact;
 mod execution;
+mod hashed;
 mod image;
 pub mod ir;
 mod memory;

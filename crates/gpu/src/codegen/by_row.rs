@@ -59,6 +59,19 @@ impl Generator<'_> {
         for table in tables {
             let column = self.tables[*table].column;
             let (tile, known) = (self.tile(column), self.is_known(*table));
+            if self.is_hashed(*table) {
+                let key_at = |k| {
+                    let row = format!("w{k}.row, w{k}.lane, r{column}[{k}]");
+                    format!("key_at<C{column}>(c{column}, {row}, {tile}, b{table})")
+                };
+                self.line(5, format!("const u64 z{table}[] = {{{}}};", each(&key_at)));
+                let rows = match self.shapes[column].nullable() {
+                    true => format!("n{column}"),
+                    false => "ALL".into(),
+                };
+                self.line(5, Self::places(*table, count, &rows));
+                continue;
+            }
             let place_at = |k| {
                 let row = format!("w{k}.row, w{k}.lane, r{column}[{k}]");
                 format!("place_at<C{column}, {known}>(c{column}, {row}, {tile}, b{table})")
@@ -76,6 +89,11 @@ impl Generator<'_> {
         self.line(5, format!("done += {};", 32 * count));
     }
 
+    /// Code that finds the places, `y`, of `count` keys, `z`: those of `rows`, a bit each.
+    fn places(table: usize, count: u32, rows: &str) -> String {
+        format!("u32 y{table}[{count}]; places_of<{count}>(b{table}, {rows}, z{table}, y{table});")
+    }
+
     /// Where few rows of any lane are selected, each lane looks up its own, in their order.
     fn own_rows(
         &mut self,
@@ -88,7 +106,8 @@ impl Generator<'_> {
         let most = "__reduce_max_sync(ALL, (u32)__popc(m))";
         self.line(2, format!("if ({most} <= {SPARSE_OWN_ROWS}) {{"));
         for (table, code) in tables {
-            self.line(3, format!("const Table b{table} = {code};"));
+            let of = self.table_type(*table);
+            self.line(3, format!("const {of} b{table} = {code};"));
         }
         for (partial, _) in partials {
             self.line(3, format!("i32 {partial} = 0;"));
@@ -104,6 +123,17 @@ impl Generator<'_> {
         for (table, _) in tables {
             let column = self.tables[*table].column;
             let known = self.is_known(*table);
+            if self.is_hashed(*table) {
+                let row = "r, lane_id(), 0, (void*)0";
+                let key_at = format!("key_at<C{column}>(c{column}, {row}, b{table})");
+                self.line(4, format!("const u64 z{table}[] = {{{key_at}}};"));
+                let rows = match self.shapes[column].nullable() {
+                    true => format!("v{column} >> r"),
+                    false => "1".into(),
+                };
+                self.line(4, Self::places(*table, 1, &rows));
+                continue;
+            }
             let place_at = format!(
                 "place_at<C{column}, {known}>(c{column}, r, lane_id(), 0, (void*)0, b{table})"
             );
@@ -179,7 +209,8 @@ impl Generator<'_> {
                 false => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
             }
             for (table, code) in &made {
-                self.line(3, format!("const Table b{table} = {code};"));
+                let of = self.table_type(*table);
+                self.line(3, format!("const {of} b{table} = {code};"));
             }
             // two rows a lane: while one is waited for, so is the other
             self.line(3, "for (u32 done = 0; done < total;) {");
@@ -212,7 +243,8 @@ impl Generator<'_> {
         self.line(3, "const u32 m8 = m >> eighth * 8;");
         self.line(3, "if (!__any_sync(ALL, m8 & 255)) continue;");
         for (table, code) in &made {
-            self.line(3, format!("const Table b{table} = {code};"));
+            let of = self.table_type(*table);
+            self.line(3, format!("const {of} b{table} = {code};"));
         }
         for column in &nullable {
             self.line(3, format!("const u32 n{column} = v{column} >> eighth * 8;"));
@@ -230,10 +262,12 @@ impl Generator<'_> {
             let column = self.tables[*table].column;
             let tile = self.tile(column);
             self.line(3, format!("u32 y{table}[8];"));
-            let known = self.is_known(*table);
-            let places = format!(
-                "places_8<C{column}, {known}>(c{column}, eighth, {tile}, b{table}, y{table});"
-            );
+            let places = match (self.is_hashed(*table), self.shapes[column].nullable()) {
+                (true, true) => format!("places_8<C{column}>(c{column}, m8 & n{column}, "),
+                (true, false) => format!("places_8<C{column}>(c{column}, m8, "),
+                (false, _) => format!("places_8<C{column}, {}>(c{column}, ", self.is_known(*table)),
+            };
+            let places = format!("{places}eighth, {tile}, b{table}, y{table});");
             self.line(3, places);
         }
         partials

@@ -28,6 +28,8 @@ pub(crate) struct Facts {
     pub shares: Vec<f64>,
     /// Of each lookup, bytes of the bits of its places.
     pub bits: Vec<usize>,
+    /// Of each lookup, whether its keys are in a hash table.
+    pub hashed: Vec<bool>,
     /// Of each key that is an entry of a dictionary, how many there are.
     pub entries: Vec<u32>,
     /// Of each of those, whether the number of an entry is its code in every row group.
@@ -94,6 +96,9 @@ pub(crate) fn code_bytes(count: u32) -> usize {
 const DEFERRED_SHARE: f64 = 0.5;
 /// What it takes to look rows up in the caches, beside shared memory.
 const GATHERED_COST: f64 = 6.0;
+/// What it takes to look rows up in a hash table: a guess, of a sector of memory for each of them and some
+/// of the next.
+const HASHED_COST: f64 = 12.0;
 /// Bytes of bits, of all lookups together, up to which blocks have copies in shared memory without being
 /// fewer for it.
 const SHARED_BITS: usize = 32 << 10;
@@ -115,7 +120,31 @@ impl Generator<'_> {
         let column = self.tables[table].column;
         self.chunk(column);
         let slot = GROUP_WORDS + self.shapes.len() + TABLE_WORDS * table;
-        format!("table_of<C{column}>(h{column}, group + {slot})")
+        let made = match self.is_hashed(table) {
+            true => "hash_table_of",
+            false => "table_of",
+        };
+        format!("{made}<C{column}>(h{column}, group + {slot})")
+    }
+
+    /// The type of a table.
+    pub fn table_type(&self, table: usize) -> &'static str {
+        match self.is_hashed(table) {
+            true => "HashTable",
+            false => "Table",
+        }
+    }
+
+    /// Whether some chunk's keys are looked up in a hash table. Dictionaries' codes never are.
+    pub fn is_hashed(&self, table: usize) -> bool {
+        let TableUse { column, source } = self.tables[table];
+        match source {
+            TableSource::Lookup(lookup) => {
+                let of_keys = self.facts.hashed.get(lookup).copied().unwrap_or(false);
+                of_keys && self.shapes[column].forms != 1 << Form::Dict as u8
+            }
+            TableSource::Entries(_) => false,
+        }
     }
 
     /// Code for the code that the row has in a table, ALL if none: `q` and the table.
@@ -155,8 +184,12 @@ impl Generator<'_> {
         }
     }
 
-    /// Whether the keys of all rows that are left by filters are in a table.
+    /// Whether the keys of all rows that are left by filters are in a table, and nothing has to be asked for
+    /// that.
     pub fn is_known(&self, table: usize) -> bool {
+        if self.is_hashed(table) {
+            return false;
+        }
         match self.tables[table].source {
             TableSource::Lookup(lookup) => {
                 self.is_decided && self.is_found(lookup) && !self.deferred.contains(&lookup)
@@ -173,7 +206,11 @@ impl Generator<'_> {
             .partition(|conjunct| matches!(conjunct, Filter::Found(_) | Filter::Missing(_)));
         let facts = self.facts;
         let room = self.room_for_bits();
+        let hashed: Vec<bool> = (0..facts.hashed.len())
+            .map(|lookup| self.is_hashed(lookup))
+            .collect();
         let cost = |lookup: usize| match facts.bits.get(lookup) {
+            _ if hashed.get(lookup) == Some(&true) => HASHED_COST,
             Some(bytes) if *bytes > room => GATHERED_COST,
             _ => 1.0,
         };
@@ -232,6 +269,16 @@ impl Generator<'_> {
         self.open(column, 2);
         let table = self.table(lookup);
         let tile = self.tile(column);
+        if self.is_hashed(lookup) {
+            self.is_filtered = true;
+            let rows = match self.valid_rows(column) {
+                Some(valid) => format!("m & {valid}"),
+                None => "m".into(),
+            };
+            return Ok(format!(
+                "found_in<C{column}>(c{column}, {rows}, {table}, {tile})"
+            ));
+        }
         let bytes = self.facts.bits.get(lookup).copied().unwrap_or(usize::MAX);
         let room = self.room_for_bits().saturating_sub(self.shared_bits);
         let fits = !self.shapes[column].has(Form::Dict) && bytes <= room;

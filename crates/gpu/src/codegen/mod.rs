@@ -70,6 +70,9 @@ const LOOKUP_HEADERS: [&str; 2] = [
     include_str!("../../kernels/groups.cuh"),
 ];
 
+/// What only kernels need that look keys up in a hash table.
+const HASHED_HEADER: &str = include_str!("../../kernels/hashed.cuh");
+
 /// What a kernel leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -176,7 +179,8 @@ pub(crate) struct Generated {
 pub(crate) const FIXED_ARGUMENTS: usize = 6;
 /// Words of a row group before its columns: first vector, rows, first row.
 pub(crate) const GROUP_WORDS: usize = 3;
-/// Words of a row group for a table: bits, codes, first key, places.
+/// Words of a row group for a table: bits, codes, first key, places; of a hash table keys, codes, the empty
+/// slot, its size.
 pub(crate) const TABLE_WORDS: usize = 4;
 
 /// Generates the kernel for `task` over columns of these shapes.
@@ -188,8 +192,9 @@ pub(crate) fn generate(
 ) -> Result<Generated> {
     let mut generator = Generator::new(pipeline, shapes, facts, task)?;
     generator.body(task)?;
-    if generator.is_large() && (generator.is_wide() || !generator.is_sparse) {
-        // with the registers that either takes, large blocks have too few warps
+    let takes_registers = generator.is_wide() || !generator.is_sparse || generator.has_hashed();
+    if generator.is_large() && takes_registers {
+        // with the registers that any of it takes, large blocks have too few warps
         generator = Generator::new(pipeline, shapes, facts, task)?;
         generator.may_be_large = false;
         generator.body(task)?;
@@ -338,6 +343,9 @@ impl<'a> Generator<'a> {
             let headers = LOOKUP_HEADERS.iter();
             headers.for_each(|header| source.push_str(header));
         }
+        if self.has_hashed() {
+            source.push_str(HASHED_HEADER);
+        }
         let words = FIXED_ARGUMENTS + self.arguments.len();
         let slots = self.first_test() + self.code_tests.len();
         let _ = writeln!(source, "\nstruct Args {{ u64 word[{words}]; }};");
@@ -355,6 +363,7 @@ impl<'a> Generator<'a> {
         }
         let threads = warps * 32;
         let bounds = match self.is_sparse && !self.is_wide() && !self.is_large() {
+            true if self.has_hashed() => format!("HASHED_BOUNDS({threads})"),
             true => format!("SPARSE_BOUNDS({threads})"),
             false => format!("BOUNDS({threads})"),
         };
@@ -495,6 +504,11 @@ extern "C" __global__ void {bounds} {NAME}(const Args a) {{
     fn is_wide(&self) -> bool {
         let words = self.grouping.iter().flat_map(|grouping| &grouping.words);
         words.into_iter().any(|word| *word == GroupFold::WideSum)
+    }
+
+    /// Whether some keys are looked up in a hash table.
+    fn has_hashed(&self) -> bool {
+        (0..self.tables.len()).any(|table| self.is_hashed(table))
     }
 
     /// Whether blocks have shared memory of their own.

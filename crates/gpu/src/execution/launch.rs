@@ -179,7 +179,7 @@ impl Execution {
                 Argument::Groups => prepared.table_entries,
                 Argument::Bits { lookup } => {
                     let codes = &self.pipeline.lookups[*lookup].codes;
-                    codes.on_device(&self.engine)?.bits
+                    codes.on_device(&self.engine)?.words[0]
                 }
                 Argument::Scales { .. } | Argument::Values(_) | Argument::Validity(_) => {
                     scratch + sent_at.next().unwrap_or(0)

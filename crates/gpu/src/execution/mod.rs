@@ -172,7 +172,11 @@ impl Execution {
         let facts = Facts {
             ranges: vec![],
             shares: shares.collect::<Result<_>>()?,
-            bits: lookups.map(|lookup| lookup.codes.bits_bytes()).collect(),
+            bits: lookups
+                .clone()
+                .map(|lookup| lookup.codes.bits_bytes())
+                .collect(),
+            hashed: lookups.map(|lookup| lookup.codes.is_hashed()).collect(),
             entries: entries.iter().map(Entries::count).collect(),
             coded: entries.iter().map(Entries::are_codes).collect(),
             rows: ROWS_AT_ONCE

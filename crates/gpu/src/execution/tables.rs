@@ -9,7 +9,7 @@ use arrow::compute::interleave;
 
 use super::launch::Parameters;
 use crate::batch::{Batch, Stack};
-use crate::codegen::{TableSource, TableUse};
+use crate::codegen::{TABLE_WORDS, TableSource, TableUse};
 use crate::codes::{CodeTable, Codes, DeviceTable, for_bytes};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -188,10 +188,10 @@ impl Tables {
     }
 
     /// The words of a group, with tables at `places` counted from `start`.
-    pub fn words(&self, group: usize, places: &[TablePlace], start: u64) -> [u64; 4] {
+    pub fn words(&self, group: usize, places: &[TablePlace], start: u64) -> [u64; TABLE_WORDS] {
         let index = self.of_group[group];
         match &self.unique[index] {
-            Table::Device(table) => [table.bits, table.codes, table.first as u64, table.places],
+            Table::Device(table) => table.words,
             Table::Sent { places: count, .. } => {
                 let TablePlace { bits, codes } = places[index];
                 [start + bits, start + codes, 0, *count as u64]

@@ -4,11 +4,13 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array};
 use arrow::datatypes::DataType;
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
-use vectile_gpu::ir::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline, Type, ValueTest};
-use vectile_gpu::{Batch, Engine, Group, Image};
+use vectile_gpu::ir::{
+    Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Output, Pipeline, Type, ValueTest,
+};
+use vectile_gpu::{Batch, Codes, Engine, Error, Group, Image};
 
 use crate::reference;
 use crate::samples::{Nulls, Random, Style, sample, strings};
@@ -156,6 +158,9 @@ pub fn run(tries: u64) {
             Utf8 => text(&engine, &groups),
             _ => numbers(&engine, &data_type, &middle, &groups),
         }
+        if data_type == Int32 {
+            lookups(&engine, &chunks(&data_type), &groups);
+        }
         if data_type != Utf8 {
             check_rows(&engine, &data_type, &survivors, &groups);
         }
@@ -186,6 +191,37 @@ fn numbers(engine: &Arc<Engine>, data_type: &DataType, middle: &ArrayRef, groups
     let pipeline = pipeline(data_type, filter, totals);
     let batch = Batch::of(groups).unwrap();
     engine.start(pipeline).aggregate(&batch).unwrap();
+}
+
+/// Keys that are dense, and that are not: each once as a filter, and once as a key of groups alone.
+fn lookups(engine: &Arc<Engine>, chunks: &[(ArrayRef, Vec<u8>)], groups: &[Group]) {
+    let dense: ArrayRef = Arc::new(Int32Array::from_iter_values((0..3000).map(|i| i * 3)));
+    // every other value of those that there are
+    let mut some: Vec<i32> = vec![i32::MIN, i32::MAX];
+    for (array, _) in chunks {
+        let values = array.as_primitive::<arrow::datatypes::Int32Type>();
+        some.extend(values.iter().flatten().step_by(2));
+    }
+    some.sort_unstable();
+    some.dedup();
+    let sparse: ArrayRef = Arc::new(Int32Array::from(some));
+    for keys in [dense, sparse] {
+        let codes: Vec<u32> = (0..keys.len() as u32).map(|row| row % 300).collect();
+        let codes = Arc::new(Codes::new(&keys, &codes, 300).unwrap());
+        for filter in [Filter::Found(0), Filter::Constant(true)] {
+            let pipeline = Arc::new(Pipeline {
+                columns: vec![DataType::Int32],
+                lookups: vec![Lookup {
+                    column: 0,
+                    codes: Arc::clone(&codes),
+                }],
+                filter,
+                output: Output::Groups(vec![GroupKey::Code(0)], vec![Aggregate::CountRows]),
+            });
+            let result = engine.start(pipeline).group(&Batch::of(groups).unwrap());
+            assert!(matches!(result, Ok(_) | Err(Error::Unsupported(_))));
+        }
+    }
 }
 
 /// A test with scattered answers: codes are looked up in a table of bits.

@@ -12,7 +12,10 @@ struct Keys {
     name: &'static str,
     pins: [Encoding; 3],
     nulls: [Nulls; 3],
+    /// The number of a row's key.
     shape: fn(u64, &mut Random) -> i128,
+    /// The key of a number.
+    key: fn(i128) -> i128,
     data_type: fn() -> DataType,
 }
 
@@ -52,6 +55,54 @@ fn rising(row: u64, _: &mut Random) -> i128 {
     i128::from(row / 3) + 20
 }
 
+/// Vectors of one key each.
+fn steps(row: u64, _: &mut Random) -> i128 {
+    40 + 2 * i128::from(row / VECTOR as u64)
+}
+
+// ---- keys too far apart for a bit each: few of a type's numbers, the extremes among them ----
+
+fn of_32(number: i128) -> i128 {
+    match number {
+        52 => i32::MAX.into(),
+        57 => i32::MIN.into(),
+        number => number * 143_165 + i128::from(i32::MIN) + 7,
+    }
+}
+
+fn of_u32(number: i128) -> i128 {
+    match number {
+        52 => u32::MAX.into(),
+        number => number * 143_165,
+    }
+}
+
+fn of_64(number: i128) -> i128 {
+    match number {
+        52 => i64::MAX.into(),
+        57 => i64::MIN.into(),
+        // neither in tables
+        58 => i128::from(i64::MIN) + 1,
+        113 => -1,
+        number => (number as i64).wrapping_mul(0x1e37_79b9_7f4a_7c15).into(),
+    }
+}
+
+fn far_rising(number: i128) -> i128 {
+    (number << 33) - (1 << 50)
+}
+
+fn far_outliers(number: i128) -> i128 {
+    match number {
+        ..540 => number,
+        _ => number << 40,
+    }
+}
+
+fn of_decimals(number: i128) -> i128 {
+    number * 33_333_333_333_333 - 500_000_000_000_000_000
+}
+
 /// Keys stored in every way.
 pub fn stars() -> Vec<Case> {
     use DataType::{Int16, Int32, Int64, UInt32};
@@ -61,6 +112,7 @@ pub fn stars() -> Vec<Case> {
         pins: [pin; 3],
         nulls,
         shape,
+        key: |number| number,
         data_type,
     };
     let mixed = Keys {
@@ -68,9 +120,20 @@ pub fn stars() -> Vec<Case> {
         pins: [Ffor, Dict, Plain],
         nulls: SOME_NULLS,
         shape: distinct,
+        key: |number| number,
         data_type: || Int32,
     };
-    [
+    let hashed = |name, keys: Keys, key, data_type| Keys {
+        name,
+        key,
+        data_type,
+        ..keys
+    };
+    let far = |name, pin, nulls, shape, key, data_type| {
+        hashed(name, all(name, pin, nulls, shape, || Int32), key, data_type)
+    };
+    let time = || DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, None);
+    let dense = [
         all("ffor", Ffor, NO_NULLS, anywhere, || Int32),
         all("ffor nulls", Ffor, SOME_NULLS, anywhere, || Int16),
         all("ffor wide", Ffor, NO_NULLS, far_off, || Int64),
@@ -81,10 +144,50 @@ pub fn stars() -> Vec<Case> {
         all("delta", Delta, NO_NULLS, rising, || Int32),
         all("rle", Rle, SOME_NULLS, in_runs, || Int32),
         mixed,
-    ]
-    .into_iter()
-    .map(star)
-    .collect()
+    ];
+    let hashed = [
+        far("hashed ffor", Ffor, NO_NULLS, anywhere, of_32, || Int32),
+        far(
+            "hashed ffor nulls",
+            Ffor,
+            SOME_NULLS,
+            anywhere,
+            of_u32,
+            || UInt32,
+        ),
+        far(
+            "hashed ffor wide",
+            Ffor,
+            SOME_NULLS,
+            anywhere,
+            of_decimals,
+            || DataType::Decimal64(18, 3),
+        ),
+        far(
+            "hashed ffor patches",
+            Ffor,
+            NO_NULLS,
+            outliers,
+            far_outliers,
+            || Int64,
+        ),
+        far(
+            "hashed ffor constants",
+            Ffor,
+            SOME_NULLS,
+            steps,
+            of_64,
+            || Int64,
+        ),
+        far("hashed dict", Dict, SOME_NULLS, distinct, of_32, || {
+            DataType::Date32
+        }),
+        far("hashed plain", Plain, SOME_NULLS, anywhere, of_64, || Int64),
+        far("hashed delta", Delta, NO_NULLS, rising, far_rising, time),
+        far("hashed rle", Rle, SOME_NULLS, in_runs, of_64, || Int64),
+        hashed("hashed mixed", mixed, of_64, || Int64),
+    ];
+    dense.into_iter().chain(hashed).map(star).collect()
 }
 
 /// A column of keys, a number with nulls, text, a double, another key of bytes.
@@ -94,7 +197,7 @@ fn star(keys: Keys) -> Case {
         .map(|group| {
             let (len, random) = (lens[group], &mut Random::new(31 + group as u64));
             let values: Vec<i128> = (0..len as u64)
-                .map(|row| (keys.shape)(row, random))
+                .map(|row| (keys.key)((keys.shape)(row, random)))
                 .collect();
             let key = array_of(&(keys.data_type)(), &values);
             let numbers = |limit: u64, random: &mut Random| -> Vec<i128> {
@@ -127,28 +230,50 @@ fn star(keys: Keys) -> Case {
             ]
         })
         .collect();
+    let mut queries = queries(&(keys.data_type)());
+    if keys.name.starts_with("hashed") {
+        // those that look keys up in another way each
+        let wanted = [
+            "shared",
+            "numbered",
+            "many codes",
+            "not there",
+            "anti",
+            "looked up",
+            "one group",
+            "semi",
+            "semi and anti",
+        ];
+        queries.retain(|query| wanted.contains(&query.name));
+    }
     Case {
         name: format!("stars {}", keys.name),
-        lookups: lookups(&groups),
-        queries: queries(&(keys.data_type)()),
+        lookups: lookups(&groups, keys.key),
+        queries,
         groups,
     }
 }
 
 fn codes(
     data_type: &DataType,
-    keys: &[i128],
+    key: fn(i128) -> i128,
+    numbers: &[i128],
     code: impl Fn(i128) -> u32,
     count: u32,
 ) -> Arc<Codes> {
-    let codes: Vec<u32> = keys.iter().map(|key| code(*key)).collect();
-    Arc::new(Codes::new(&array_of(data_type, keys), &codes, count).unwrap())
+    let codes: Vec<u32> = numbers.iter().map(|number| code(*number)).collect();
+    let keys = array_of(data_type, &keys_of(key, numbers));
+    Arc::new(Codes::new(&keys, &codes, count).unwrap())
+}
+
+fn keys_of(key: fn(i128) -> i128, numbers: &[i128]) -> Vec<i128> {
+    numbers.iter().map(|number| key(*number)).collect()
 }
 
 /// Of the keys: some in one of 5 codes, most in one of 300, some in one of 70,000, some that are just
 /// there, none at all; of the text, some; of the keys again, few that lie so far apart that only a large
 /// block has room for their bits.
-fn lookups(groups: &[Vec<Input>]) -> Vec<Lookup> {
+fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
     let data_type = groups[0][0].array.data_type();
     let few: Vec<i128> = (0..900).filter(|key| key % 5 == 2).collect();
     let most: Vec<i128> = (0..1200).filter(|key| key % 11 != 3).collect();
@@ -156,10 +281,13 @@ fn lookups(groups: &[Vec<Input>]) -> Vec<Lookup> {
     let many: Vec<i128> = (0..30_000).filter(|key| key % 5 == 2).collect();
     let last = match data_type {
         DataType::Int16 => 30_000,
+        _ if key(1) != 1 => 30_000,
         _ => 290_000,
     };
     let apart: Vec<i128> = (0..900).filter(|key| key % 9 == 2).chain([last]).collect();
-    let there = Codes::of_keys(&array_of(data_type, &many)).unwrap();
+    // some of them twice
+    let twice: Vec<i128> = many.iter().chain(&many[..50]).copied().collect();
+    let there = Codes::of_keys(&array_of(data_type, &keys_of(key, &twice))).unwrap();
     let none = Codes::new(&array_of(data_type, &[]), &[], 4).unwrap();
     let texts = groups[0][2].array.slice(0, 40);
     let texts = arrow::compute::cast(&texts, &DataType::Utf8).unwrap();
@@ -172,16 +300,16 @@ fn lookups(groups: &[Vec<Input>]) -> Vec<Lookup> {
     let texts = Codes::new(&texts, &numbers, distinct.len() as u32).unwrap();
     let lookup = |column, codes| Lookup { column, codes };
     vec![
-        lookup(0, codes(data_type, &few, |key| key as u32 % 5, 5)),
-        lookup(0, codes(data_type, &most, |key| key as u32 % 300, 300)),
+        lookup(0, codes(data_type, key, &few, |n| n as u32 % 5, 5)),
+        lookup(0, codes(data_type, key, &most, |n| n as u32 % 300, 300)),
         lookup(
             0,
-            codes(data_type, &few, |key| key as u32 * 71 % 70_000, 70_000),
+            codes(data_type, key, &few, |n| n as u32 * 71 % 70_000, 70_000),
         ),
         lookup(0, Arc::new(there)),
         lookup(0, Arc::new(none)),
         lookup(2, Arc::new(texts)),
-        lookup(0, codes(data_type, &apart, |key| key as u32 % 4, 4)),
+        lookup(0, codes(data_type, key, &apart, |n| n as u32 % 4, 4)),
     ]
 }
 
