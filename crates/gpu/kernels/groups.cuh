@@ -47,6 +47,13 @@ DEVICE void add_shared(u64* to, u64 distance, u128 value) {
 // A count, of less than 2^32.
 DEVICE void count_shared(u64* to) { atomicAdd((u32*)to, 1u); }
 
+// Five blocks of 128 threads have registers for what Q1 of TPC-H adds up; more are waited for.
+#ifdef MOST_REGISTERS
+#define THREAD_BOUNDS(threads) __launch_bounds__(threads, 1)
+#else
+#define THREAD_BOUNDS(threads) __launch_bounds__(threads, 5)
+#endif
+
 // ---- of a thread: words that several sums share, as fields of some bits; a negative one borrows from the next ----
 
 // Adds to the high half of a word.

@@ -196,8 +196,8 @@ DEVICE void copy_values(const Cursor& c, u32 rows, const void* tile, typename S:
     }
 }
 
-// The value of row r of a lane, of columns without patches and exceptions. Each lane may ask for another row,
-// all at the same time.
+// The value of row r of a lane, which is in this run, of columns without patches and exceptions. Each lane may
+// ask for another row.
 template <class S>
 DEVICE typename S::Value value_at(const Cursor& c, u32 r, u32 lane, u32 run, const void* tile) {
     typedef typename S::Value V;

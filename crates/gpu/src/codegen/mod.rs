@@ -42,6 +42,8 @@ use crate::shape::{Form, SequenceKind, Shape};
 
 /// Warps of a block, where shared memory allows it.
 const WARPS: u32 = 8;
+/// Warps of a block whose threads have accumulators in shared memory: small blocks fill it better.
+const THREAD_WARPS: u32 = 4;
 /// Warps of a block that has a multiprocessor for itself, as many as registers allow.
 const LARGE_WARPS: u32 = 28;
 /// Vectors that are summed by themselves, where the order of additions matters.
@@ -354,7 +356,10 @@ impl<'a> Generator<'a> {
             source.push_str(&shape.traits(&format!("C{column}"), stored, value, word));
         }
         let shared = self.shared;
-        let mut warps = WARPS;
+        let mut warps = match self.per {
+            Per::Block { .. } => THREAD_WARPS,
+            Per::Warp | Per::Slot => WARPS,
+        };
         while warps > 1 && warps * shared > SHARED_BYTES.saturating_sub(self.block_shared) {
             warps /= 2;
         }
@@ -365,6 +370,7 @@ impl<'a> Generator<'a> {
         let bounds = match self.is_sparse && !self.is_wide() && !self.is_large() {
             true if self.has_hashed() => format!("HASHED_BOUNDS({threads})"),
             true => format!("SPARSE_BOUNDS({threads})"),
+            false if matches!(self.per, Per::Block { .. }) => format!("THREAD_BOUNDS({threads})"),
             false => format!("BOUNDS({threads})"),
         };
         let per = match self.accumulators.contains(&Fold::SumFloat) {

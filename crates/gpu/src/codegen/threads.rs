@@ -382,7 +382,7 @@ impl Generator<'_> {
     /// What a row adds, word by word.
     fn accumulate_row(&mut self, layout: &Layout) {
         for word in layout.own_words..layout.words {
-            self.line(4, format!("u64 w{word} = kept[{}];", 32 * word));
+            self.line(4, format!("u64 sum{word} = kept[{}];", 32 * word));
         }
         for accumulator in &layout.accumulators {
             let Accumulator { value, valid, .. } = accumulator;
@@ -394,8 +394,8 @@ impl Generator<'_> {
                         None => value.clone(),
                     };
                     let add = match first {
-                        ..32 => format!("w{word} += (u64){value} << {first};"),
-                        _ => format!("add_high(w{word}, (u32){value} << {});", first - 32),
+                        ..32 => format!("sum{word} += (u64){value} << {first};"),
+                        _ => format!("add_high(sum{word}, (u32){value} << {});", first - 32),
                     };
                     self.line(4, add);
                 }
@@ -417,7 +417,7 @@ impl Generator<'_> {
             }
         }
         for word in layout.own_words..layout.words {
-            self.line(4, format!("kept[{}] = w{word};", 32 * word));
+            self.line(4, format!("kept[{}] = sum{word};", 32 * word));
         }
     }
 
@@ -482,7 +482,7 @@ impl Generator<'_> {
             "            const u64* const kept = (const u64*)(from + {at}) + lane_id() + g * {each};"
         );
         for word in layout.own_words..layout.words {
-            let _ = writeln!(end, "            u64 w{word} = kept[{}];", 32 * word);
+            let _ = writeln!(end, "            u64 sum{word} = kept[{}];", 32 * word);
         }
         // the fields of a word from the lowest on, as they are taken out
         let mut fields: Vec<(Place, usize)> = layout.places.iter().copied().zip(0..).collect();
@@ -498,7 +498,7 @@ impl Generator<'_> {
                 false => "take_unsigned",
             };
             if let Some(index) = of(field) {
-                let _ = writeln!(end, "            s{index} += {take}<{bits}>(w{word});");
+                let _ = writeln!(end, "            s{index} += {take}<{bits}>(sum{word});");
             }
         }
         for (index, accumulator) in layout.accumulators.iter().enumerate() {
