@@ -23,7 +23,9 @@ use crate::options::VectileOptions;
 /// The key of the table factory, and the word after `STORED AS`.
 const FILE_TYPE: &str = "VECTILE";
 
-/// Registers everything in a session: `STORED AS VECTILE`, `COPY ... TO`, `SET vectile.*`.
+/// Registers everything in a session: `STORED AS VECTILE`, `COPY ... TO`, `SET vectile.*`, and the rules that
+/// put work on a GPU. That for aggregates goes before DataFusion's `join_selection`; it is left out where a
+/// session has no rule of that name.
 ///
 /// # Errors
 ///

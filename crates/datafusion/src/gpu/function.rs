@@ -127,10 +127,14 @@ impl Function {
         match (self, types.as_slice()) {
             (Self::Count, [of]) => Ok(vec![scalar::counts(counts, of)?]),
             (Self::Value, [of]) => Ok(vec![scalar::numbers(values, counts, of)?]),
-            (Self::Average, [of_count, of_sum]) => Ok(vec![
-                scalar::counts(counts, of_count)?,
-                scalar::numbers(values, counts, of_sum)?,
-            ]),
+            (Self::Average, [of_count, of_sum]) => {
+                // An accumulator of groups takes a count of zero for one of values whose sum is null.
+                let numbers = Numbers::Int(counts.iter().map(|&count| count.into()).collect());
+                Ok(vec![
+                    scalar::numbers(&numbers, counts, of_count)?,
+                    scalar::numbers(values, counts, of_sum)?,
+                ])
+            }
             _ => internal_err!("{} has another state than expected", aggregate.name()),
         }
     }
