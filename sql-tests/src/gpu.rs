@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datafusion::common::Result;
+use datafusion::common::{Result, exec_err};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use vectile_cpu_device::CpuDevice;
 use vectile_datafusion::{Gpu, VectileOptions, register_with_gpu};
 
-/// The environment variable that has all tests over Vectile files use the machine's GPU.
+/// The environment variable that has all tests over Vectile files use the machine's GPU; or, if it is `cpu`, a
+/// CPU in the place of one.
 pub const GPU_VARIABLE: &str = "VECTILE_TEST_GPU";
 
 /// How the reason starts why there is no kernel for what a file turned out to hold. Only for such
@@ -39,10 +40,20 @@ impl GpuRun {
         Self { gpu, tally }
     }
 
-    /// On the machine's GPU, if [`GPU_VARIABLE`] says so.
-    pub fn from_env() -> Option<Self> {
-        let asked_for = std::env::var_os(GPU_VARIABLE).is_some_and(|value| !value.is_empty());
-        asked_for.then(|| Self::new(Gpu::of_machine()))
+    /// On what [`GPU_VARIABLE`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`GpuRun::on_cpu`].
+    pub fn from_env() -> Result<Option<Self>> {
+        match std::env::var(GPU_VARIABLE).as_deref() {
+            Err(_) | Ok("") => Ok(None),
+            Ok("cpu") => match Self::on_cpu() {
+                Ok(run) => Ok(Some(run)),
+                Err(error) => exec_err!("{GPU_VARIABLE}: {error}"),
+            },
+            Ok(_) => Ok(Some(Self::new(Gpu::of_machine()))),
+        }
     }
 
     /// On a CPU in the place of a GPU.

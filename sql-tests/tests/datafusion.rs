@@ -74,7 +74,7 @@ async fn run_all(words: &[String], threads: usize) -> Result<Report> {
     data::generate(&sandbox, &files)?;
     std::panic::set_hook(Box::new(|_| {})); // panics are outcomes of records, reported with them
 
-    let gpu = GpuRun::from_env();
+    let gpu = GpuRun::from_env()?;
     let permits = Arc::new(Semaphore::new(threads));
     let tasks = files.into_iter().map(|relative| {
         let (permits, gpu) = (Arc::clone(&permits), gpu.clone());

@@ -40,7 +40,7 @@ async fn compare() -> Result<()> {
     for table in Table::ALL {
         write(table, folder.path()).await?;
     }
-    let gpu = GpuRun::from_env();
+    let gpu = GpuRun::from_env()?;
     let names = Table::ALL.map(Table::name);
     let session = session_over(folder.path(), "vectile", &names, gpu.as_ref()).await?;
     for query in QUERIES {

@@ -27,13 +27,21 @@ fn plain() {
 
 #[test]
 fn compressed() {
-    run_suites(suites(), Some(Layout::from_env()), GpuRun::from_env());
+    run_suites(
+        suites(),
+        Some(Layout::from_env()),
+        GpuRun::from_env().expect("a device"),
+    );
 }
 
 #[test]
 fn compressed_in_small_row_groups() {
     let layout = Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP);
-    run_suites(suites(), Some(layout), GpuRun::from_env());
+    run_suites(
+        suites(),
+        Some(layout),
+        GpuRun::from_env().expect("a device"),
+    );
 }
 
 #[test]

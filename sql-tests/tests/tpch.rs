@@ -57,7 +57,7 @@ async fn compare() -> Result<()> {
     write_tables(folder.path(), &copies).await?;
 
     let mut sessions = vec![];
-    let gpu = GpuRun::from_env();
+    let gpu = GpuRun::from_env()?;
     for (number, (format, _)) in copies.iter().enumerate() {
         let folder = folder.path().join(number.to_string());
         sessions.push(session_over(&folder, format, &TABLES, gpu.as_ref()).await?);
