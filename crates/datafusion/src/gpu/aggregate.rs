@@ -90,6 +90,20 @@ pub(crate) struct Aggregates {
     pub(crate) last: Arc<AggregateExec>,
 }
 
+impl Aggregates {
+    /// `None` if `plan` is no such aggregate.
+    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+        use AggregateMode::{Final, FinalPartitioned, Partial};
+        let last = plan.downcast_ref::<AggregateExec>()?;
+        let partial = last.input().downcast_ref::<AggregateExec>()?;
+        let are = matches!(last.mode(), Final | FinalPartitioned) && *partial.mode() == Partial;
+        are.then(|| Self {
+            partial: Arc::new(partial.clone()),
+            last: Arc::new(last.clone()),
+        })
+    }
+}
+
 /// Does the same on the CPU. It is seldom needed, so that it is left as it was when the node took its place.
 #[derive(Clone, Debug)]
 pub(crate) struct CpuPlan {
@@ -261,16 +275,12 @@ impl GpuAggregateExec {
         if self.options.gpu == GpuMode::Auto {
             run.execution.limit_groups(MOST_GROUPS);
         }
-        // What the next window needs is on its way while the kernel is busy with this one.
-        let windows = windows(parts, engine.memory_limit()).into_iter();
-        let looked_up = windows.map(|window| {
-            let (engine, metrics) = (Arc::clone(engine), metrics.clone());
-            let look_up = move || look_up(&engine, window, &metrics);
-            async move { SpawnedTask::spawn_blocking(look_up).join().await }
-        });
-        let mut looked_up = futures::stream::iter(looked_up).buffered(2);
-        while let Some(window) = looked_up.next().await {
-            let LookedUp { batch, missing } = window.map_err(interrupted).flatten()?;
+        // One window after the other: chunks of the next one would take the room that loads need.
+        for window in windows(parts, engine.memory_limit()) {
+            let (engine, metrics_of_window) = (Arc::clone(engine), metrics.clone());
+            let look_up = move || look_up(&engine, window, &metrics_of_window);
+            let looked_up = SpawnedTask::spawn_blocking(look_up).join().await;
+            let LookedUp { batch, missing } = looked_up.map_err(interrupted).flatten()?;
             run = run.with(batch).await?;
             let mut loads = Loads::new(missing, metrics, context);
             while let Some(batch) = loads.next().await? {

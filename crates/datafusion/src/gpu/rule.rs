@@ -13,7 +13,7 @@ use datafusion::physical_expr::conjunction;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::aggregates::AggregateExec;
 use vectile_gpu::ir::{Expr, Filter, GroupKey, Literal, Output, Pipeline};
 
 use super::aggregate::{Aggregates, CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS};
@@ -33,9 +33,8 @@ pub(crate) type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// Puts aggregates on the GPU, with the scans and joins below them.
 ///
-/// It comes before the rules that take most of the time of planning: those about joins, filters,
-/// distribution and order. Of what is fused they see the dimensions only. If the CPU has to take over, they
-/// and all after them are applied to what was there before.
+/// It comes before the rules about joins, filters, distribution and order. Of what is fused they see the
+/// dimensions only. If the CPU has to take over, they and all after them are applied to what was there before.
 #[derive(Debug)]
 struct FuseGpuAggregates {
     gpu: Gpu,
@@ -72,13 +71,9 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let fusing = Fusing {
-            gpu: &self.gpu,
-            options: VectileOptions::of(config),
-        };
-        if fusing.options.gpu == GpuMode::Off {
+        let Some(fusing) = Fusing::new(&self.gpu, config) else {
             return Ok(plan);
-        }
+        };
         // It tells which groups are asked for, and depends on nothing that comes before it otherwise.
         let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
         Ok(fusing.aggregates(plan, None, &self.later)?.data)
@@ -99,13 +94,9 @@ impl PhysicalOptimizerRule for FuseGpuScans {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let fusing = Fusing {
-            gpu: &self.gpu,
-            options: VectileOptions::of(config),
-        };
-        match fusing.options.gpu {
-            GpuMode::Off => Ok(plan),
-            _ => Ok(fusing.scans(plan)?.data),
+        match Fusing::new(&self.gpu, config) {
+            Some(fusing) => Ok(fusing.scans(plan)?.data),
+            None => Ok(plan),
         }
     }
 
@@ -124,24 +115,13 @@ struct Fusing<'a> {
     options: VectileOptions,
 }
 
-/// An aggregate as it is planned at first: by partition, then of all.
-struct Pair<'a> {
-    partial: &'a AggregateExec,
-    last: &'a AggregateExec,
-}
-
-impl<'a> Pair<'a> {
-    /// `None` if `plan` is no such aggregate.
-    fn of(plan: &'a Arc<dyn ExecutionPlan>) -> Option<Self> {
-        use AggregateMode::{Final, FinalPartitioned, Partial};
-        let last = plan.downcast_ref::<AggregateExec>()?;
-        let partial = last.input().downcast_ref::<AggregateExec>()?;
-        let is_pair = matches!(last.mode(), Final | FinalPartitioned) && *partial.mode() == Partial;
-        is_pair.then_some(Self { partial, last })
+impl<'a> Fusing<'a> {
+    /// `None` if nothing is to be put on a GPU.
+    fn new(gpu: &'a Gpu, config: &ConfigOptions) -> Option<Self> {
+        let options = VectileOptions::of(config);
+        (options.gpu != GpuMode::Off).then_some(Self { gpu, options })
     }
-}
 
-impl Fusing<'_> {
     /// `plan` with what can be of its aggregates on the GPU. `above` is why the operator that reads it was
     /// not fused with it.
     fn aggregates(
@@ -151,8 +131,8 @@ impl Fusing<'_> {
         later: &Arc<[Rule]>,
     ) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
         let mut reason = above.cloned();
-        if let Some(pair) = Pair::of(&plan) {
-            match self.fuse(&plan, &pair, later) {
+        if let Some(aggregates) = Aggregates::of(&plan) {
+            match self.fuse(&plan, aggregates, later) {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => reason = None,
                 Err(why) => reason = Some(why),
@@ -212,9 +192,10 @@ impl Fusing<'_> {
     fn fuse(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
-        Pair { partial, last }: &Pair<'_>,
+        aggregates: Aggregates,
         later: &Arc<[Rule]>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
+        let partial = aggregates.partial.as_ref();
         let Some(relation) = Relation::of(partial.input())? else {
             return Ok(None);
         };
@@ -222,9 +203,7 @@ impl Fusing<'_> {
             return Err(Reason::GroupingSets);
         }
         self.check_rows(&relation.config)?;
-        let limit = partial.limit_options();
-        let any = limit.is_some_and(|limit| limit.descending().is_none());
-        if any && self.options.gpu == GpuMode::Auto {
+        if partial.limit_options().is_some() && self.options.gpu == GpuMode::Auto {
             return Err(Reason::AnyGroups);
         }
         let fused = self.fused(partial, relation, later)?;
@@ -243,10 +222,6 @@ impl Fusing<'_> {
         let cpu = CpuPlan {
             plan: cpu,
             rules: Arc::clone(later),
-        };
-        let aggregates = Aggregates {
-            partial: Arc::new((*partial).clone()),
-            last: Arc::new((*last).clone()),
         };
         let options = self.options.clone();
         let node = GpuAggregateExec::new(fused, aggregates, cpu, options);
