@@ -12,7 +12,8 @@ struct Header {
     u32 entries, right_width;
     u64 reference, reference_high;
     u64 lefts[8];
-    u64 spare[2];
+    i64 step;  // of a dictionary of evenly spaced numbers, of which `reference` is the first
+    u64 spare;
 };
 
 // A vector. `line` is where its packed words are, in units of 128 bytes from the start of the chunk; of
@@ -83,8 +84,9 @@ template <class S> DEVICE Cursor open(const Chunk& chunk, u32 vector) {
     c.width = (u8)v.y;
     c.flags = (u8)(v.y >> 8);
     c.scale = (u16)(v.y >> 16);
-    c.base_low = v.z;
-    c.base_high = v.w;
+    // known to be 0 when the kernel is compiled, it takes no register, and nothing to be added
+    c.base_low = S::BASED ? v.z : 0;
+    c.base_high = S::BASED ? v.w : 0;
     c.starts = c.before = 0;
     c.smallest = 0;
     if constexpr (S::SEQUENCES >> SEQUENCE_DELTA & 1) {

@@ -108,9 +108,41 @@ template <bool SHARED, bool EVERY> struct Found32 {
     }
 };
 
+// Whether the key of a run is there. A sum that is no place is more than the last one; the bit behind it is not set.
+template <class E, bool SHARED> struct FoundRun {
+    E start;
+    u32 places;
+    const u32* bits;
+    template <class V> DEVICE bool operator()(V x) const {
+        const u32 place = (u32)min((E)(start + x), (E)places);
+        return word_of_bits<SHARED>(bits, place / 32) >> place % 32 & 1;
+    }
+};
+
+// Rows of any lane up to which each lane looks up its own one after the other, instead of going through all.
+const u32 FEW_ROWS = 4;
+
+// The same of packed residuals for few `rows`: two at a time, so that both are waited for together.
+template <class S, bool SHARED>
+DEVICE u32 few_found(const Cursor& c, u32 rows, u32 start, u32 places, const u32* bits) {
+    u32 mask = 0;
+    while (rows) {
+        const u32 below = rows & (rows - 1), r[] = {(u32)__ffs((int)rows) - 1, (u32)__ffs((int)below) - 1};
+        u32 x[2];
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) x[k] = narrow_at(c.words(), c.width, r[k] & 31);
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) {
+            const u32 place = min(start + x[k], places);
+            mask |= (word_of_bits<SHARED>(bits, place / 32) >> place % 32 & 1) << (r[k] & 31);
+        }
+        rows = below & (below - 1);
+    }
+    return mask;
+}
+
 // Which of these rows have a key that is there; arbitrary where null. `copy` is one in shared memory of the
-// table's bits. With EVERY, all
-// rows are looked up: it takes no longer than looking which.
+// table's bits. With EVERY, all rows are looked up: it takes no longer than looking which.
 template <class S, bool SHARED, bool EVERY>
 DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* tile) {
     typedef typename S::Entry E;
@@ -124,6 +156,8 @@ DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* 
             if (c.width == 0) {
                 const bool in = start >= 0 && word_of_bits<SHARED>(bits, (u32)start / 32) >> (u32)start % 32 & 1;
                 mask = in ? rows : 0;
+            } else if (!EVERY && __reduce_max_sync(ALL, (u32)__popc(rows)) <= FEW_ROWS) {
+                mask = few_found<S, SHARED>(c, rows, (u32)start, t.places, bits);
             } else {
                 with_width<S::LOW & 0xffffffffull>(
                     c.width, Found32<SHARED, EVERY>{c.words(), rows, (u32)start, t.places, bits, mask});
@@ -141,11 +175,9 @@ DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* 
     }
     if (S::SEQUENCES >> SEQUENCE_RLE & 1 && form != FORM_PLAIN && sequence_of<S>(c) == SEQUENCE_RLE) {
         const i64 start = (i64)((u64)t.origin + c.base<E>());
-        return rows & runs_where<E>(runs_of(c), [=](E x) {
-            const u64 place = (u64)start + x;
-            return place < t.places
-                && (word_of_bits<SHARED>(bits, (u32)place / 32) >> (u32)place % 32 & 1) != 0;
-        });
+        // entries of 32 bits are below 2^31 in a block: within these bounds no sum is taken for another
+        if (sizeof(E) == 4 && (start >= (i64)t.places || start <= -(1ll << 31))) return 0;
+        return rows & runs_where<E>(runs_of(c), FoundRun<E, SHARED>{(E)start, t.places, bits});
     }
     prepare<S>(c, tile);
     for (u32 eighth = 0; eighth < 4; eighth++) {

@@ -1,15 +1,18 @@
 // What a generated kernel needs around its expressions: where a warp starts, parts of dates, and how
 // the accumulators of a warp become one.
 
-// The row group of vector `at`: groups are `stride` words apart and start with their first vector.
+// The row group of vector `at`: groups are `stride` words apart and start with their first vector. The lanes look at
+// 32 of them at a time: a kernel has nothing to do before it knows.
 DEVICE const u64* group_of(const u64* groups, u32 count, u32 stride, u64 at) {
-    u32 low = 0, high = count;
-    while (high - low > 1) {
-        const u32 middle = low + (high - low) / 2;
-        if (__ldg(groups + (u64)middle * stride) <= at) low = middle;
-        else high = middle;
+    u32 first = 0;
+    while (count > 1) {
+        const u32 step = (count + 31) / 32, own = lane_id() * step;
+        const bool starts = own < count && __ldg(groups + (u64)(first + own) * stride) <= at;
+        const u32 before = (__popc(__ballot_sync(ALL, starts)) - 1) * step;
+        first += before;
+        count = min(step, count - before);
     }
-    return groups + (u64)low * stride;
+    return groups + (u64)first * stride;
 }
 
 // The other sign, of a NaN too, whose bits arithmetic does not keep.
@@ -85,6 +88,11 @@ DEVICE void store_sum(u64* to, u128 value) {
     store(to, (i128)value);
 }
 DEVICE void store_sum(u64* to, i64 value) { store_sum(to, (u128)(i128)value); }
+// Of values whose sum is known to fit.
+DEVICE void store_short_sum(u64* to, i64 value) {
+    for (u32 distance = 16; distance; distance /= 2) value += from_lane(value, distance);
+    store(to, (i128)value);
+}
 
 template <class T> DEVICE void store_min(u64* to, T value) {
     for (u32 distance = 16; distance; distance /= 2) {

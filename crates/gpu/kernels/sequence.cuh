@@ -1,7 +1,7 @@
 // Sequences of unsigned integers: offsets from a column's smallest value, codes of a dictionary.
 //
 // A column's traits S say what its chunks have: LOW and HIGH (widths, 0 among them, see packed.cuh), SEQUENCES,
-// FORMS and FLAGS (masks), Entry (u32, or u64 where some entry needs it).
+// FORMS and FLAGS (masks), Entry (u32, or u64 where some entry needs it), BASED (whether some vector's base is not 0).
 
 // ---- packed ----
 

@@ -298,6 +298,14 @@ impl Engine {
         let touch = |a: &Wanted, b: &Wanted| {
             a.2.memory.address() + a.2.memory.bytes() as u64 == b.2.memory.address()
         };
+        // for all at once; if there is none, each copy looks for its own
+        let wanted: u64 = hosted
+            .iter()
+            .map(|(_, _, chunk)| chunk.memory.bytes() as u64)
+            .sum();
+        if wanted > 0 {
+            let _ = self.make_room(wanted);
+        }
         for together in hosted.chunk_by(touch) {
             let mut run: Vec<(ChunkName, Arc<Hosted>)> = vec![];
             let mut places = vec![];

@@ -5,7 +5,7 @@
 //! vector reads 16 bytes, and then the words:
 //!
 //! ```text
-//! header    128 bytes: form, sequence, rows, places of the parts, reference
+//! header    128 bytes: form, sequence, rows, places of the parts, reference, step
 //! vectors   16 bytes each: line of the packed words, width, flags, scale, base
 //! extras    32 bytes each, if some vector has patches, nulls or differences
 //! values    dictionary entries, or plain values
@@ -100,6 +100,7 @@ struct Builder {
     codes: usize,
     right_width: u32,
     lefts: [u64; 8],
+    step: i64,
 }
 
 impl Image {
@@ -116,6 +117,7 @@ impl Image {
         let mut entries = None;
         builder.values(column, layout.values, &mut entries)?;
         builder.validity(&layout.validity);
+        builder.shape.based = builder.vectors.iter().any(|vector| vector.base != 0);
         let (shape, codes) = (builder.shape.clone(), builder.codes);
         let is_number = Type::of(column.data_type()).is_some();
         let sample = match is_number || entries.is_some() {
@@ -196,6 +198,7 @@ impl Builder {
             codes: 0,
             right_width: 0,
             lefts: [0; 8],
+            step: 0,
         }
     }
 
@@ -342,13 +345,19 @@ impl Builder {
                 self.codes = self.codes.max(filling as usize + 1);
             }
         }
+        let numbers = integers(values);
+        match numbers.as_ref().and_then(|numbers| numbers.spacing) {
+            Some((first, step)) => (self.reference, self.step) = (first, step),
+            None => self.shape.uneven = true,
+        }
         if let Some(of) = Type::of(values.data_type()).filter(|of| *of != Type::Bool) {
             let width = values.data_type().primitive_width().unwrap_or(0);
             self.values = value_bytes(values, width);
             self.values.resize(self.codes * width, 0);
             if let Some((low, high)) = of.range() {
-                let words = integers(values).unwrap_or((low, high));
-                self.shape.include(words.0, words.1);
+                let known = numbers.as_ref().map(|numbers| numbers.bounds);
+                let (low, high) = known.unwrap_or((low, high));
+                self.shape.include(low, high);
             }
         } else if *values.data_type() == DataType::Boolean && values.len() == 1 {
             return self.boolean(values);
@@ -571,9 +580,11 @@ impl Builder {
             0 => 0,
             1..=0xFF => 1,
             0x100..=0xFFFF => 2,
-            0x1_0000..=0xFFFF_FFFF => 4,
+            0x1_0000..=0x7FFF_FFFF => 4,
+            // lookups count on four bytes having a bit to spare
             _ => 8,
         };
+        self.shape.wide_entries |= width == 8;
         let mut starts = [0u8; VECTOR_LEN / 8];
         for (row, _) in runs {
             starts[usize::from(*row) / 8] |= 1 << (row % 8);
@@ -656,6 +667,7 @@ impl Builder {
         self.lefts
             .iter()
             .for_each(|left| out.extend(left.to_le_bytes()));
+        out.extend(self.step.to_le_bytes());
         out.resize(HEADER_BYTES, 0);
         for v in &self.vectors {
             out.extend(v.line.to_le_bytes());
@@ -697,24 +709,50 @@ fn top_of(width: usize) -> u64 {
     }
 }
 
-/// The smallest and the largest of an array of integers.
-fn integers(values: &ArrayRef) -> Option<(i128, i128)> {
+/// What is known of an array of integers.
+struct Integers {
+    /// The smallest and the largest.
+    bounds: (i128, i128),
+    /// The first, and what each is greater than the one before, if that is always the same.
+    spacing: Option<(i128, i64)>,
+}
+
+impl Integers {
+    /// `None` without values.
+    fn of<T: Copy + Into<i128>>(values: &[T]) -> Option<Self> {
+        let numbers = || values.iter().map(|value| (*value).into());
+        let first: i128 = numbers().next()?;
+        let bounds = numbers().fold((first, first), |(low, high), n| (low.min(n), high.max(n)));
+        let step = match numbers().nth(1) {
+            Some(second) => second.checked_sub(first).map(i64::try_from),
+            None => Some(Ok(0)),
+        };
+        let spacing = step.and_then(Result::ok).filter(|step| {
+            let mut pairs = numbers().zip(numbers().skip(1));
+            pairs.all(|(a, b)| a.checked_add(i128::from(*step)) == Some(b))
+        });
+        Some(Self {
+            bounds,
+            spacing: spacing.map(|step| (first, step)),
+        })
+    }
+}
+
+/// What is known of an array, if it is one of integers.
+fn integers(values: &ArrayRef) -> Option<Integers> {
     use arrow::array::AsArray;
     use arrow::datatypes::*;
-    macro_rules! bounds {
+    macro_rules! of_type {
         ($($of:ident),*) => {
             match values.data_type().primitive_width()? {
                 $(_ if values.as_any().is::<arrow::array::PrimitiveArray<$of>>() => {
-                    let values = values.as_primitive::<$of>().values();
-                    let low = values.iter().copied().min()?;
-                    let high = values.iter().copied().max()?;
-                    Some((i128::from(low), i128::from(high)))
+                    Integers::of(values.as_primitive::<$of>().values())
                 })*
                 _ => None,
             }
         };
     }
-    bounds!(
+    of_type!(
         Int8Type,
         Int16Type,
         Int32Type,
@@ -741,4 +779,41 @@ fn integers(values: &ArrayRef) -> Option<(i128, i128)> {
         DurationMicrosecondType,
         DurationNanosecondType
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Decimal128Array, Int64Array, StringArray};
+    use vectile_encodings::{EncodeOptions, Encoding, encode};
+
+    use super::*;
+
+    fn is_even(array: ArrayRef) -> bool {
+        let pin = Some(Encoding::Dict);
+        let bytes = encode(&array, &EncodeOptions { pin }).unwrap();
+        let column = Column::parse(bytes.into(), array.data_type(), array.len()).unwrap();
+        let image = Image::build(&column).unwrap();
+        assert_eq!(image.chunk().shape.form, Form::Dict);
+        !image.chunk().shape.uneven
+    }
+
+    #[test]
+    fn dictionaries_of_evenly_spaced_numbers() {
+        let integers = |values: &[i64]| Arc::new(Int64Array::from(values.to_vec())) as ArrayRef;
+        let quantities = (0..3000i128).map(|row| Some(row * 7 % 50 * 100 + 100));
+        assert!(is_even(Arc::new(Decimal128Array::from_iter(quantities))));
+        assert!(is_even(integers(&[3, 3, 3, -8, -8, 3])));
+        assert!(is_even(integers(&[i64::MIN, -1, i64::MIN, -1])));
+        assert!(!is_even(integers(&[1, 2, 3, 3, 5, 1])));
+        // further from each other than 64 bits hold
+        assert!(!is_even(integers(&[
+            i64::MIN,
+            i64::MAX,
+            i64::MIN,
+            i64::MAX
+        ])));
+        assert!(!is_even(Arc::new(StringArray::from(vec!["a", "b", "a"]))));
+    }
 }

@@ -53,6 +53,10 @@ pub(crate) struct Shape {
     pub bounds: Option<(i128, i128)>,
     /// Scales of ALP, ascending.
     pub scales: Vec<u16>,
+    /// Whether some vector's base is not 0.
+    pub based: bool,
+    /// Whether some dictionary is not of evenly spaced numbers.
+    pub uneven: bool,
 }
 
 impl Shape {
@@ -91,6 +95,8 @@ impl Shape {
         self.high |= other.high;
         self.flags |= other.flags;
         self.wide_entries |= other.wide_entries;
+        self.based |= other.based;
+        self.uneven |= other.uneven;
         if let Some((low, high)) = other.bounds {
             self.include(low, high);
         }
@@ -130,13 +136,15 @@ impl Shape {
             [one] => i32::from(*one),
             _ => -1,
         };
+        let even = self.has(Form::Dict) && !self.uneven;
         let _ = write!(
             out,
             "struct {name} {{\n    static const u64 LOW = {low:#x}ull, HIGH = {high:#x}ull;\n    \
              static const u32 FORMS = {}, SEQUENCES = {}, FLAGS = {};\n    \
-             static const i32 ONE_SCALE = {scale};\n    typedef {entry} Entry;\n    \
+             static const i32 ONE_SCALE = {scale};\n    static const bool BASED = {}, EVEN = {even};\n    \
+             typedef {entry} Entry;\n    \
              typedef {stored} Stored;\n    typedef {value} Value;\n    typedef {word} Word;\n}};\n",
-            self.forms, self.sequences, self.flags
+            self.forms, self.sequences, self.flags, self.based
         );
         out
     }

@@ -275,17 +275,28 @@ impl GpuAggregateExec {
         if self.options.gpu == GpuMode::Auto {
             run.execution.limit_groups(MOST_GROUPS);
         }
-        // One window after the other: chunks of the next one would take the room that loads need.
-        for window in windows(parts, engine.memory_limit()) {
-            let (engine, metrics_of_window) = (Arc::clone(engine), metrics.clone());
-            let look_up = move || look_up(&engine, window, &metrics_of_window);
-            let looked_up = SpawnedTask::spawn_blocking(look_up).join().await;
+        let mut windows = windows(parts, engine.memory_limit()).into_iter();
+        let mut look_up_next = || {
+            let window = windows.next()?;
+            let (engine, metrics) = (Arc::clone(engine), metrics.clone());
+            let look_up = move || look_up(&engine, window, &metrics);
+            Some(SpawnedTask::spawn_blocking(look_up))
+        };
+        let mut next = look_up_next();
+        while let Some(looking_up) = next.take() {
+            let looked_up = looking_up.join().await;
             let LookedUp { batch, missing } = looked_up.map_err(interrupted).flatten()?;
+            if missing.is_empty() {
+                // The next window is copied while the kernel is busy with this one. If this one has to be
+                // loaded, chunks of the next one would take the room that loads need.
+                next = look_up_next();
+            }
             run = run.with(batch).await?;
             let mut loads = Loads::new(missing, metrics, context);
             while let Some(batch) = loads.next().await? {
                 run = run.with(batch).await?;
             }
+            next = next.or_else(&mut look_up_next);
         }
         metrics.add(&run.execution.statistics());
         match run.grouped {

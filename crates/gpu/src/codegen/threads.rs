@@ -27,6 +27,8 @@ const MOST_WORDS: u64 = 64;
 const GROWTH: std::ops::RangeInclusive<u32> = 9..=20;
 /// The same where results are of slots: a thread has 2^10 rows of one.
 const SLOT_GROWTH: u32 = 10;
+/// Bits of a field up to which the sum over all threads of a block, 2^8 at most, fits 64 bits with a sign.
+const SHORT_BITS: u32 = 54;
 
 /// A field, as wide as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -519,9 +521,14 @@ impl Generator<'_> {
             2 * all
         );
         for (index, accumulator) in layout.accumulators.iter().enumerate() {
+            let is_short = match accumulator.kept {
+                Kept::Field(field) => layout.fields[field].bits(layout.growth) <= SHORT_BITS,
+                Kept::Own(..) => false,
+            };
             let store = match accumulator.fold {
                 Fold::Min => "store_min",
                 Fold::Max => "store_max",
+                Fold::Count | Fold::SumInt if is_short => "store_short_sum",
                 Fold::Count | Fold::SumInt | Fold::SumFloat => "store_sum",
             };
             let _ = writeln!(end, "        {store}(to + {}, s{index});", 2 * index);

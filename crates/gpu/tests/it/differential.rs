@@ -282,6 +282,7 @@ parts! {
     widths: "widths",
     patches: "patches",
     dictionaries: "dictionaries",
+    evenly_spaced: "evenly spaced",
     lists: "lists",
     arithmetic: "arithmetic",
     floats: "floats",

@@ -59,6 +59,7 @@ fn mixtures() {
             "mixed Int64",
             "mixed Float64",
             "mixed Decimal128",
+            "evenly spaced Decimal128(15",
             "dictionaries",
         ],
     );

@@ -203,9 +203,11 @@ pub fn widths() -> Vec<Case> {
             let random = &mut Random::new(bits.into());
             let codes = 1u64 << bits;
             let rows = (codes as usize * 10).max(2 * VECTOR);
+            // far from each other by turns, so that entries have to be looked up
+            let entry = |code: u64| i128::from(code) * 77 - i128::from(code % 2) - 1000;
             values.extend((0..rows as u64).map(|row| match row < codes {
-                true => i128::from(row) * 77 - 1000,
-                false => i128::from(random.below(codes)) * 77 - 1000,
+                true => entry(row),
+                false => entry(random.below(codes)),
             }));
             vec![Input {
                 array: array_of(&Int64, &values),
@@ -220,6 +222,57 @@ pub fn widths() -> Vec<Case> {
         groups,
     });
     cases
+}
+
+/// Dictionaries of evenly spaced numbers, others in each row group: of one entry, of two as far apart as may be, and
+/// of numbers beyond 64 bits.
+pub fn evenly_spaced() -> Vec<Case> {
+    use DataType::*;
+    let of = |first: i128, step: i128, entries: i128| (first, step, entries);
+    let (far, wide) = (10i128.pow(20), 10i128.pow(15));
+    let cases = [
+        (Int8, vec![of(-128, 85, 4), of(5, 1, 1), of(-1, 1, 3)]),
+        (
+            Int64,
+            vec![of(i64::MIN.into(), i64::MAX.into(), 3), of(-9, 4, 700)],
+        ),
+        (UInt64, vec![of(0, i64::MAX.into(), 3), of(1 << 63, 3, 90)]),
+        (Date32, vec![of(-3, 7, 300), of(20_000, 1, 1)]),
+        (
+            Decimal128(15, 2),
+            vec![of(100, 100, 50), of(-50, 25, 8), of(7, 9, 2)],
+        ),
+        (
+            Decimal128(38, 4),
+            vec![of(far, wide, 40), of(-far, far / 20, 2)],
+        ),
+    ];
+    let case = |(data_type, chunks): (DataType, Vec<(i128, i128, i128)>)| {
+        let chunk = |(index, (first, step, entries)): (usize, &(i128, i128, i128))| {
+            let random = &mut Random::new(index as u64 + 5);
+            let rows = 2 * VECTOR + 100 * index;
+            let entry = |code: i128| first + step * code;
+            let values: Vec<i128> = (0..rows as i128)
+                .map(|row| match row < *entries {
+                    true => entry(row),
+                    false => entry(random.below(*entries as u64).into()),
+                })
+                .collect();
+            let nulls = [Nulls::None, Nulls::Some][index % 2];
+            vec![Input {
+                array: with_nulls(&array_of(&data_type, &values), nulls, random),
+                pin: Some(Encoding::Dict),
+            }]
+        };
+        let groups: Vec<Vec<Input>> = chunks.iter().enumerate().map(chunk).collect();
+        Case {
+            lookups: vec![],
+            name: format!("evenly spaced {data_type}"),
+            queries: questions(&groups, 0),
+            groups,
+        }
+    };
+    cases.into_iter().map(case).collect()
 }
 
 /// Patches and exceptions: none, few, many, in the same column.

@@ -67,6 +67,7 @@ fn all() -> Vec<Case> {
     cases.extend(singles());
     cases.extend(widths());
     cases.extend(patches());
+    cases.extend(evenly_spaced());
     cases.push(dictionaries());
     cases.push(lists());
     cases.extend(arithmetic());

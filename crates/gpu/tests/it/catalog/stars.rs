@@ -51,6 +51,15 @@ fn in_runs(row: u64, _: &mut Random) -> i128 {
     40 + i128::from(row / 7 * 31 % 900)
 }
 
+/// Some so far from the others that, in 32 bits, they come to places of keys.
+fn in_far_runs(row: u64, random: &mut Random) -> i128 {
+    match row / 7 % 13 {
+        5 => (1 << 32) + 10,
+        6 => (1 << 31) + 40,
+        _ => in_runs(row, random),
+    }
+}
+
 fn rising(row: u64, _: &mut Random) -> i128 {
     i128::from(row / 3) + 20
 }
@@ -143,6 +152,7 @@ pub fn stars() -> Vec<Case> {
         all("plain", Plain, SOME_NULLS, anywhere, || Int16),
         all("delta", Delta, NO_NULLS, rising, || Int32),
         all("rle", Rle, SOME_NULLS, in_runs, || Int32),
+        all("rle far", Rle, SOME_NULLS, in_far_runs, || Int64),
         mixed,
     ];
     let hashed = [
