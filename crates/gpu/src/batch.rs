@@ -97,6 +97,14 @@ impl Batch {
         &self.columns
     }
 
+    /// For each copier, the last copy that brings one of its chunks.
+    pub(crate) fn copies(&self) -> Copies {
+        let mut copies = Copies::default();
+        let stacks = self.columns().iter();
+        stacks.for_each(|stack| copies.join(&stack.copies));
+        copies
+    }
+
     /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

@@ -122,6 +122,12 @@ impl Copies {
         let last = &mut self.0[chunk.copier];
         *last = chunk.copy.max(*last);
     }
+
+    /// Adds those that others need.
+    pub fn join(&mut self, others: &Self) {
+        let each = self.0.iter_mut().zip(others.0);
+        each.for_each(|(last, other)| *last = other.max(*last));
+    }
 }
 
 /// A row group with the columns of a pipeline, in the pipeline's order.
@@ -484,7 +490,10 @@ impl Engine {
         copier
             .held
             .extend(held.map(|((_, hosted), r)| (Arc::clone(hosted), Arc::clone(r))));
-        copier.held_bytes += bytes;
+        copier.held_bytes += run
+            .iter()
+            .map(|(_, hosted)| hosted.chunk.bytes)
+            .sum::<usize>();
         copied?;
         if copier.held_bytes > COPIER_BYTES {
             self.copier.fetch_add(1, Ordering::Relaxed);
@@ -510,12 +519,7 @@ impl Engine {
 
     /// Makes a stream wait until the chunks of a batch have arrived.
     pub(crate) fn wait_for(&self, stream: &mut dyn Stream, batch: &Batch) -> Result<()> {
-        let mut needed = [0; COPIERS];
-        for stack in batch.columns() {
-            let copies = needed.iter_mut().zip(stack.copies.0);
-            copies.for_each(|(needed, copy)| *needed = copy.max(*needed));
-        }
-        for (needed, copier) in needed.into_iter().zip(&self.copiers) {
+        for (needed, copier) in batch.copies().0.into_iter().zip(&self.copiers) {
             if let Some(copier) = lock(copier).as_mut()
                 && copier.done < needed
             {
@@ -524,6 +528,23 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Notes that a stream is done that waited for a batch: what brought its chunks is not held any more,
+    /// so that they can go.
+    pub(crate) fn arrived(&self, batch: &Batch) {
+        for (needed, copier) in batch.copies().0.into_iter().zip(&self.copiers) {
+            if let Some(copier) = lock(copier).as_mut()
+                && copier.done < needed
+            {
+                copier.done = needed;
+                let arrived = copier
+                    .held
+                    .partition_point(|(_, chunk)| chunk.copy <= needed);
+                let bytes = copier.held.drain(..arrived).map(|(_, chunk)| chunk.bytes());
+                copier.held_bytes = copier.held_bytes.saturating_sub(bytes.sum());
+            }
+        }
     }
 
     /// Waits until all copies are done that have begun.

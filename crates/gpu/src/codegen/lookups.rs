@@ -283,7 +283,10 @@ impl Generator<'_> {
         let room = self.room_for_bits().saturating_sub(self.shared_bits);
         let fits = !self.shapes[column].has(Form::Dict) && bytes <= room;
         let bits = match fits {
-            false => "(const u32*)0".into(),
+            false => {
+                self.has_bits_outside = true;
+                "(const u32*)0".into()
+            }
             true => {
                 self.shared_bits += bytes;
                 self.bits_in_shared(lookup, bytes)
@@ -302,17 +305,27 @@ impl Generator<'_> {
         if !self.has_block() || self.shared > 0 {
             return 0;
         }
-        let worth = usize::try_from(self.facts.rows / ROWS_PER_BYTE).unwrap_or(usize::MAX);
         let most = self.facts.shared_bytes.saturating_sub(OTHER_SHARED);
         match self.may_be_large && self.expected_share() <= SPARSE_SHARE {
-            true => most.min(worth).max(SHARED_BITS),
+            true => most.min(self.worth_copying()).max(SHARED_BITS),
             false => SHARED_BITS,
         }
     }
 
-    /// Whether a multiprocessor has room for one block only, which then should be large.
+    /// Bytes for which the rows are enough to have each block copy them.
+    fn worth_copying(&self) -> usize {
+        usize::try_from(self.facts.rows / ROWS_PER_BYTE).unwrap_or(usize::MAX)
+    }
+
+    /// Whether a multiprocessor should have one block only, which then is large: there is no room for more
+    /// copies of bits, or they are better used as a first level cache, for bits that are not copied.
     pub fn is_large(&self) -> bool {
-        self.shared_bits > SHARED_BITS
+        let caches = self.has_bits_outside
+            && self.shared_bits > 0
+            && self.may_be_large
+            && self.expected_share() <= SPARSE_SHARE
+            && self.worth_copying() > SHARED_BITS;
+        self.shared_bits > SHARED_BITS || caches
     }
 
     /// Has each block copy the bits of a lookup.

@@ -254,6 +254,8 @@ struct Generator<'a> {
     block_shared: u32,
     /// Bytes of bits of lookups among them.
     shared_bits: usize,
+    /// Whether those of some lookup are not.
+    has_bits_outside: bool,
     /// Whether these may take all there is, for one large block.
     may_be_large: bool,
     /// Whether some conjunct may have dropped rows.
@@ -303,6 +305,7 @@ impl<'a> Generator<'a> {
             deferred: vec![],
             block_shared: 0,
             shared_bits: 0,
+            has_bits_outside: false,
             may_be_large: true,
             is_counted: false,
             is_filtered: false,

@@ -224,6 +224,7 @@ impl Execution {
         let done = lane.stream.synchronize();
         let (start, end) = enqueued?;
         done?;
+        self.engine.arrived(batch);
         let time = lane.stream.elapsed(&start, &end)?;
         self.statistics.kernel += Duration::from_secs_f64((time / 1e3).max(0.0));
         self.statistics.launches += 1;
