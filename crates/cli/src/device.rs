@@ -6,7 +6,7 @@ use clap::Args;
 use vectile_gpu::{Bandwidth, Cuda, DeviceInfo, Driver, Error, Survey, measure};
 
 use crate::error::{CliError, Result};
-use crate::text::{Align, TextTable, bytes};
+use crate::text::{Align, TextTable, bytes, rate};
 
 /// Show the GPUs, how fast they are, and whether queries can use them
 ///
@@ -160,8 +160,8 @@ fn write_devices(devices: &[Device], out: &mut dyn Write) -> Result<()> {
 
 fn device_row(device: &Device) -> Vec<String> {
     let info = &device.info;
-    let rate = |rate: fn(&Bandwidth) -> f64| match &device.bandwidth {
-        Some(bandwidth) => format!("{}/s", bytes(rate(bandwidth) as u64)),
+    let measured = |of: fn(&Bandwidth) -> f64| match &device.bandwidth {
+        Some(bandwidth) => rate(of(bandwidth)),
         None => "-".to_string(),
     };
     vec![
@@ -171,9 +171,9 @@ fn device_row(device: &Device) -> Vec<String> {
         info.multiprocessors.to_string(),
         bytes(info.memory),
         device.free.map_or_else(|| "-".to_string(), bytes),
-        rate(|it| it.read_bytes_per_s),
-        rate(|it| it.host_to_device_bytes_per_s),
-        rate(|it| it.device_to_host_bytes_per_s),
+        measured(|it| it.read_bytes_per_s),
+        measured(|it| it.host_to_device_bytes_per_s),
+        measured(|it| it.device_to_host_bytes_per_s),
     ]
 }
 
@@ -233,10 +233,10 @@ driver   for CUDA 13.0, release 580.95.05
 NVRTC    13.0, /cuda/lib64/libnvrtc.so.13
 kernels  /caches/kernels
 
-device  name         capability  multiprocessors    memory      free      read  from host    to host
-------  -----------  ----------  ---------------  --------  --------  --------  ---------  ---------
-     0  NVIDIA H200         9.0              132  150.0 GB  149.0 GB  4.2 TB/s  55.4 GB/s  54.1 GB/s
-     0  NVIDIA H200         9.0              132  150.0 GB         -         -          -          -
+device  name         capability  multiprocessors    memory      free       read  from host    to host
+------  -----------  ----------  ---------------  --------  --------  ---------  ---------  ---------
+     0  NVIDIA H200         9.0              132  150.0 GB  149.0 GB  4.20 TB/s  55.4 GB/s  54.1 GB/s
+     0  NVIDIA H200         9.0              132  150.0 GB         -          -          -          -
 
 ";
         assert_eq!(String::from_utf8(out).unwrap(), expected);

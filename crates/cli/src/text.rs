@@ -75,11 +75,28 @@ impl TextTable {
 
 /// Bytes with a decimal unit: `12.3 MB`.
 pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
     if count < 1000 {
         return format!("{count} B");
     }
-    let mut value = count as f64 / 1000.0;
+    let (value, unit) = scaled(count as f64);
+    format!("{value:.1} {unit}")
+}
+
+/// Bytes a second, three digits.
+pub fn rate(bytes_per_s: f64) -> String {
+    let (value, unit) = scaled(bytes_per_s);
+    let decimals = match value {
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {unit}/s")
+}
+
+/// Bytes in the unit that leaves less than a thousand.
+fn scaled(bytes: f64) -> (f64, &'static str) {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    let mut value = bytes / 1000.0;
     let mut unit = UNITS[0];
     for next in &UNITS[1..] {
         if value < 999.95 {
@@ -88,7 +105,7 @@ pub fn bytes(count: u64) -> String {
         value /= 1000.0;
         unit = next;
     }
-    format!("{value:.1} {unit}")
+    (value, unit)
 }
 
 /// A count with a comma between thousands: `336,776`.
@@ -128,6 +145,10 @@ mod tests {
         assert_eq!(bytes(1_000), "1.0 kB");
         assert_eq!(bytes(999_960), "1.0 MB");
         assert_eq!(bytes(234_200_000), "234.2 MB");
+        assert_eq!(rate(4.438e12), "4.44 TB/s");
+        assert_eq!(rate(9.996e9), "10.0 GB/s");
+        assert_eq!(rate(55.44e9), "55.4 GB/s");
+        assert_eq!(rate(999.96e9), "1.00 TB/s");
         assert_eq!(count(7), "7");
         assert_eq!(count(336_776), "336,776");
         assert_eq!(count(1_000_000), "1,000,000");
