@@ -6,7 +6,7 @@ use clap::Args;
 use vectile_gpu::{Bandwidth, Cuda, DeviceInfo, Driver, Error, Survey, measure};
 
 use crate::error::{CliError, Result};
-use crate::text::{Align, TextTable, bytes, rate};
+use crate::text::{self, Align, TextTable, bytes};
 
 /// Show the GPUs, how fast they are, and whether queries can use them
 ///
@@ -161,7 +161,7 @@ fn write_devices(devices: &[Device], out: &mut dyn Write) -> Result<()> {
 fn device_row(device: &Device) -> Vec<String> {
     let info = &device.info;
     let measured = |of: fn(&Bandwidth) -> f64| match &device.bandwidth {
-        Some(bandwidth) => rate(of(bandwidth)),
+        Some(bandwidth) => text::bandwidth(of(bandwidth)),
         None => "-".to_string(),
     };
     vec![

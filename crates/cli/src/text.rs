@@ -82,8 +82,8 @@ pub fn bytes(count: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
-/// Bytes a second, three digits.
-pub fn rate(bytes_per_s: f64) -> String {
+/// Bytes a second, with three digits: `4.44 TB/s`.
+pub fn bandwidth(bytes_per_s: f64) -> String {
     let (value, unit) = scaled(bytes_per_s);
     let decimals = match value {
         ..9.995 => 2,
@@ -145,10 +145,10 @@ mod tests {
         assert_eq!(bytes(1_000), "1.0 kB");
         assert_eq!(bytes(999_960), "1.0 MB");
         assert_eq!(bytes(234_200_000), "234.2 MB");
-        assert_eq!(rate(4.438e12), "4.44 TB/s");
-        assert_eq!(rate(9.996e9), "10.0 GB/s");
-        assert_eq!(rate(55.44e9), "55.4 GB/s");
-        assert_eq!(rate(999.96e9), "1.00 TB/s");
+        assert_eq!(bandwidth(4.438e12), "4.44 TB/s");
+        assert_eq!(bandwidth(9.996e9), "10.0 GB/s");
+        assert_eq!(bandwidth(55.44e9), "55.4 GB/s");
+        assert_eq!(bandwidth(999.96e9), "1.00 TB/s");
         assert_eq!(count(7), "7");
         assert_eq!(count(336_776), "336,776");
         assert_eq!(count(1_000_000), "1,000,000");
