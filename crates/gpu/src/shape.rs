@@ -137,14 +137,16 @@ impl Shape {
             _ => -1,
         };
         let even = self.has(Form::Dict) && !self.uneven;
+        // where there is code for several forms, bases are not what takes registers
+        let based = self.based || self.forms.count_ones() > 1;
         let _ = write!(
             out,
             "struct {name} {{\n    static const u64 LOW = {low:#x}ull, HIGH = {high:#x}ull;\n    \
              static const u32 FORMS = {}, SEQUENCES = {}, FLAGS = {};\n    \
-             static const i32 ONE_SCALE = {scale};\n    static const bool BASED = {}, EVEN = {even};\n    \
+             static const i32 ONE_SCALE = {scale};\n    static const bool BASED = {based}, EVEN = {even};\n    \
              typedef {entry} Entry;\n    \
              typedef {stored} Stored;\n    typedef {value} Value;\n    typedef {word} Word;\n}};\n",
-            self.forms, self.sequences, self.flags, self.based
+            self.forms, self.sequences, self.flags
         );
         out
     }
