@@ -1,7 +1,7 @@
 //! A device with what is cached on it: column chunks and kernels.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use arrow::array::{Array, ArrayRef};
 
 use crate::batch::{Batch, Stack};
 use crate::codegen::{Generated, NAME};
-use crate::driver::{DeviceInfo, Driver, Kernel, Stream};
+use crate::driver::{DeviceInfo, Driver, Kernel, Mark, Stream};
 use crate::error::{Error, Result};
 use crate::execution::Execution;
 use crate::image::{Chunk, Image};
@@ -70,6 +70,8 @@ struct Copier {
     /// Copies begun, and those known to be done.
     begun: u64,
     done: u64,
+    /// Points behind what was asked for together, by the last copy before them.
+    marks: VecDeque<(u64, Mark)>,
     /// What must not be freed before they are done.
     held: Vec<(Arc<Hosted>, Arc<Resident>)>,
     held_bytes: usize,
@@ -334,6 +336,9 @@ impl Engine {
             }
             send(&mut run, &mut places);
         }
+        if wanted > 0 {
+            self.mark_copies();
+        }
         found
     }
 
@@ -458,6 +463,7 @@ impl Engine {
                 done: 0,
                 held: vec![],
                 held_bytes: 0,
+                marks: VecDeque::new(),
             },
         };
         if copier.held_bytes > COPIER_BYTES {
@@ -517,14 +523,34 @@ impl Engine {
         Ok(result)
     }
 
+    /// Marks where the copies so far end, so that who needs them does not wait for later ones. Without a
+    /// mark it waits for these, too.
+    fn mark_copies(&self) {
+        for slot in &self.copiers {
+            let mut slot = lock(slot);
+            let Some(copier) = slot.as_mut() else {
+                continue;
+            };
+            let marked = copier.marks.back().map_or(copier.done, |(copy, _)| *copy);
+            if marked < copier.begun
+                && let Ok(mark) = copier.stream.mark()
+            {
+                copier.marks.push_back((copier.begun, mark));
+            }
+        }
+    }
+
     /// Makes a stream wait until the chunks of a batch have arrived.
     pub(crate) fn wait_for(&self, stream: &mut dyn Stream, batch: &Batch) -> Result<()> {
         for (needed, copier) in batch.copies().0.into_iter().zip(&self.copiers) {
             if let Some(copier) = lock(copier).as_mut()
                 && copier.done < needed
             {
-                // one mark for all copies so far: a mark for each takes as long as a small copy
-                stream.wait(&copier.stream.mark()?)?;
+                match copier.marks.iter().find(|(copy, _)| *copy >= needed) {
+                    Some((_, mark)) => stream.wait(mark)?,
+                    // for all copies so far: a mark for each takes as long as a small copy
+                    None => stream.wait(&copier.stream.mark()?)?,
+                }
             }
         }
         Ok(())
@@ -538,6 +564,7 @@ impl Engine {
                 && copier.done < needed
             {
                 copier.done = needed;
+                copier.marks.retain(|(copy, _)| *copy > needed);
                 let arrived = copier
                     .held
                     .partition_point(|(_, chunk)| chunk.copy <= needed);
@@ -754,6 +781,7 @@ impl Copier {
     fn finish(&mut self) -> Result<()> {
         self.stream.synchronize()?;
         self.done = self.begun;
+        self.marks.clear();
         self.held.clear();
         self.held_bytes = 0;
         Ok(())

@@ -44,7 +44,7 @@ use vectile_gpu::{Batch, Execution};
 use super::dimension_cache::DimensionCache;
 use super::function::Function;
 use super::grouping::{self, Keys};
-use super::load::{Input, Loads, LookedUp, decline, interrupted, look_up, windows};
+use super::load::{Input, Loads, LookedUp, Part, decline, interrupted, look_up, windows};
 use super::metrics::GpuMetrics;
 use super::reason::Reason;
 use super::rule::Rule;
@@ -275,28 +275,36 @@ impl GpuAggregateExec {
         if self.options.gpu == GpuMode::Auto {
             run.execution.limit_groups(MOST_GROUPS);
         }
-        let mut windows = windows(parts, engine.memory_limit()).into_iter();
-        let mut look_up_next = || {
-            let window = windows.next()?;
-            let (engine, metrics) = (Arc::clone(engine), metrics.clone());
-            let look_up = move || look_up(&engine, window, &metrics);
-            Some(SpawnedTask::spawn_blocking(look_up))
+        let start = |window: &Vec<Part>| {
+            let (engine, window) = (Arc::clone(engine), window.clone());
+            SpawnedTask::spawn_blocking(move || look_up(&engine, window))
         };
-        let mut next = look_up_next();
-        while let Some(looking_up) = next.take() {
-            let looked_up = looking_up.join().await;
-            let LookedUp { batch, missing } = looked_up.map_err(interrupted).flatten()?;
+        let mut windows = windows(parts, engine.memory_limit()).into_iter().peekable();
+        let mut ahead = None;
+        while let Some(window) = windows.next() {
+            let is_ahead = ahead.is_some();
+            let looking_up = ahead.take().unwrap_or_else(|| start(&window));
+            let mut looked_up = looking_up.join().await.map_err(interrupted).flatten()?;
+            if is_ahead && !looked_up.missing.is_empty() {
+                // There may have been no room beside the window before.
+                looked_up = start(&window).join().await.map_err(interrupted).flatten()?;
+            }
+            let LookedUp {
+                batch,
+                bytes,
+                missing,
+            } = looked_up;
+            metrics.bytes_cached.add(bytes);
             if missing.is_empty() {
                 // The next window is copied while the kernel is busy with this one. If this one has to be
                 // loaded, chunks of the next one would take the room that loads need.
-                next = look_up_next();
+                ahead = windows.peek().map(start);
             }
             run = run.with(batch).await?;
             let mut loads = Loads::new(missing, metrics, context);
             while let Some(batch) = loads.next().await? {
                 run = run.with(batch).await?;
             }
-            next = next.or_else(&mut look_up_next);
         }
         metrics.add(&run.execution.statistics());
         match run.grouped {

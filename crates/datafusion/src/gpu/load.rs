@@ -255,25 +255,29 @@ pub(crate) fn windows(parts: Vec<Part>, memory: u64) -> Vec<Vec<Part>> {
 pub(crate) struct LookedUp {
     /// Row groups on the device, or on their way there.
     pub(crate) batch: Batch,
+    /// Bytes of them in the file.
+    pub(crate) bytes: usize,
     /// The others, to be loaded.
     pub(crate) missing: Vec<Found>,
 }
 
 /// Looks all of `parts` up at once. Blocks: what is in host memory is copied to the device.
-pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>, metrics: &GpuMetrics) -> Result<LookedUp> {
+pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>) -> Result<LookedUp> {
     let runs = runs_of(&parts);
     let rows = parts.iter().map(|part| part.rows).collect();
     if let Some(batch) = engine.batch(rows, &runs) {
         let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
-        metrics.bytes_cached.add(bytes as usize);
-        let missing = Vec::new();
-        return Ok(LookedUp { batch, missing });
+        return Ok(LookedUp {
+            batch,
+            bytes: bytes as usize,
+            missing: Vec::new(),
+        });
     }
-    let (mut groups, mut missing) = (Vec::new(), Vec::new());
+    let (mut groups, mut missing, mut bytes) = (Vec::new(), Vec::new(), 0);
     for found in find(engine, parts) {
         match found.group() {
             Some(group) => {
-                metrics.bytes_cached.add(found.bytes());
+                bytes += found.bytes();
                 groups.push(group);
             }
             None => missing.push(found),
@@ -283,7 +287,11 @@ pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>, metrics: &GpuMetrics) -
     if missing.is_empty() {
         engine.keep(runs, &batch);
     }
-    Ok(LookedUp { batch, missing })
+    Ok(LookedUp {
+        batch,
+        bytes,
+        missing,
+    })
 }
 
 /// The chunks of each column of the pipeline.

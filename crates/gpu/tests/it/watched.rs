@@ -7,10 +7,13 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, StringArray};
 use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::ir::{Expr, Filter, Output, ValueTest};
-use vectile_gpu::{Compiled, DeviceInfo, Driver, Engine, Kernel, Launch, Mark, Result, Stream};
+use vectile_gpu::ir::{Aggregate, Expr, Filter, Output, ValueTest};
+use vectile_gpu::{
+    Batch, ChunkKey, Compiled, DeviceInfo, Driver, Engine, Group, Kernel, Launch, Mark, Result,
+    Stream,
+};
 
-use crate::support::{Input, device, input, start, table};
+use crate::support::{Input, device, image, input, new_key, start, table};
 
 /// A driver that notes what its streams do.
 #[derive(Debug)]
@@ -25,12 +28,27 @@ struct Seen {
     busy: AtomicUsize,
     /// Bytes of each copy to the device.
     copies: Mutex<Vec<usize>>,
+    /// Of each point that a stream waited for, the copies of the other one before it.
+    waits: Mutex<Vec<usize>>,
+}
+
+/// A point of a stream, and how many copies are before it.
+struct WatchedMark {
+    mark: Mark,
+    copies: usize,
+}
+
+impl WatchedMark {
+    fn of(mark: &Mark) -> &Self {
+        mark.0.downcast_ref().unwrap()
+    }
 }
 
 struct WatchedStream {
     stream: Box<dyn Stream>,
     seen: Arc<Seen>,
     busy: bool,
+    copies: usize,
 }
 
 impl WatchedStream {
@@ -48,6 +66,7 @@ impl Stream for WatchedStream {
     unsafe fn copy_in(&mut self, to: u64, from: *const u8, bytes: usize) -> Result<()> {
         self.set_busy(true);
         self.seen.copies.lock().unwrap().push(bytes);
+        self.copies += 1;
         // SAFETY: as the caller promises.
         unsafe { self.stream.copy_in(to, from, bytes) }
     }
@@ -71,10 +90,13 @@ impl Stream for WatchedStream {
     }
 
     fn mark(&mut self) -> Result<Mark> {
-        self.stream.mark()
+        let (mark, copies) = (self.stream.mark()?, self.copies);
+        Ok(Mark(Box::new(WatchedMark { mark, copies })))
     }
 
     fn wait(&mut self, mark: &Mark) -> Result<()> {
+        let WatchedMark { mark, copies } = WatchedMark::of(mark);
+        self.seen.waits.lock().unwrap().push(*copies);
         self.stream.wait(mark)
     }
 
@@ -84,6 +106,7 @@ impl Stream for WatchedStream {
     }
 
     fn elapsed(&mut self, from: &Mark, to: &Mark) -> Result<f64> {
+        let [from, to] = [from, to].map(|mark| &WatchedMark::of(mark).mark);
         self.stream.elapsed(from, to)
     }
 }
@@ -124,6 +147,7 @@ impl Driver for Watched {
             stream: self.device.stream()?,
             seen: Arc::clone(&self.seen),
             busy: false,
+            copies: 0,
         }))
     }
 }
@@ -173,6 +197,38 @@ fn errors_leave_nothing_under_way() {
         }
     }
     assert!(failures > 8, "{failures} failures");
+}
+
+/// A kernel waits for its own chunks, and not for those that were asked for after them.
+#[test]
+fn kernels_wait_for_what_they_need() {
+    let Some((_, seen, engine)) = watched() else {
+        return;
+    };
+    let inputs = [input(
+        Int64Array::from_iter_values(0..2000),
+        Some(Encoding::Ffor),
+    )];
+    let keys = [new_key(), new_key()];
+    for key in &keys {
+        engine.load(key.clone(), &image(&inputs[0])).unwrap();
+    }
+    engine.clear_device();
+    let ask = |key: &ChunkKey| {
+        let mut found = engine.lookup_all(std::slice::from_ref(key));
+        found.pop().flatten().unwrap()
+    };
+    let (first, _second) = (ask(&keys[0]), ask(&keys[1]));
+    assert_eq!(seen.copies.lock().unwrap().len(), 4);
+    let groups = [Group {
+        rows: first.rows(),
+        columns: vec![first],
+    }];
+    let output = Output::Aggregates(vec![Aggregate::CountRows]);
+    let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
+    execution.aggregate(&Batch::of(&groups).unwrap()).unwrap();
+    assert_eq!(execution.totals()[0].count, 2000);
+    assert_eq!(*seen.waits.lock().unwrap(), [3]);
 }
 
 /// Row groups with the same dictionary have one table of passing codes between them.
