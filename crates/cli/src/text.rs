@@ -132,7 +132,7 @@ pub fn ratio(before: u64, after: u64) -> String {
 /// Bytes per second.
 pub fn rate(count: u64, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-9);
-    format!("{}/s", bytes((count as f64 / seconds) as u64))
+    bandwidth(count as f64 / seconds)
 }
 
 #[cfg(test)]
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(count(1_000_000), "1,000,000");
         assert_eq!(ratio(100, 40), "2.5x");
         assert_eq!(ratio(0, 0), "-");
-        assert_eq!(rate(1_000_000, Duration::from_millis(500)), "2.0 MB/s");
+        assert_eq!(rate(1_000_000, Duration::from_millis(500)), "2.00 MB/s");
     }
 
     #[test]

@@ -148,8 +148,6 @@ DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* 
     typedef typename S::Entry E;
     const u32* bits = SHARED ? copy : t.bits;
     const u8 form = form_of<S>(c);
-    // beside code for other ways to store keys, this takes too many registers
-    const bool may_be_few = !EVERY && S::FORMS == 1 << FORM_INTEGER && S::SEQUENCES == 1 << SEQUENCE_PACKED;
     u32 mask = 0;
     if (form != FORM_PLAIN && sequence_of<S>(c) == SEQUENCE_PACKED && c.width < 32) {
         const i64 start = (i64)((u64)t.origin + c.base<E>());
@@ -158,7 +156,7 @@ DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* 
             if (c.width == 0) {
                 const bool in = start >= 0 && word_of_bits<SHARED>(bits, (u32)start / 32) >> (u32)start % 32 & 1;
                 mask = in ? rows : 0;
-            } else if (may_be_few && __reduce_max_sync(ALL, (u32)__popc(rows)) <= FEW_ROWS) {
+            } else if (!EVERY && __reduce_max_sync(ALL, (u32)__popc(rows)) <= FEW_ROWS) {
                 mask = few_found<S, SHARED>(c, rows, (u32)start, t.places, bits);
             } else {
                 with_width<S::LOW & 0xffffffffull>(

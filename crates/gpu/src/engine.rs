@@ -1,7 +1,7 @@
 //! A device with what is cached on it: column chunks and kernels.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -67,11 +67,12 @@ struct Hosted {
 /// A stream that brings chunks to the device while kernels run on others.
 struct Copier {
     stream: Box<dyn Stream>,
-    /// Copies begun, and those known to be done.
+    /// The last copy begun, and the last that is known to be done. They are numbered by the engine's clock, so
+    /// that those of a copier in the place of a broken one are later.
     begun: u64,
     done: u64,
     /// Points behind what was asked for together, by the last copy before them.
-    marks: VecDeque<(u64, Mark)>,
+    marks: Vec<(u64, Mark)>,
     /// What must not be freed before they are done.
     held: Vec<(Arc<Hosted>, Arc<Resident>)>,
     held_bytes: usize,
@@ -232,7 +233,8 @@ impl Engine {
             }),
             kernels: Mutex::default(),
             lanes: Mutex::default(),
-            clock: AtomicU64::new(0),
+            // no copy is the 0th, which is done from the start
+            clock: AtomicU64::new(1),
         })
     }
 
@@ -463,14 +465,15 @@ impl Engine {
                 done: 0,
                 held: vec![],
                 held_bytes: 0,
-                marks: VecDeque::new(),
+                marks: vec![],
             },
         };
         if copier.held_bytes > COPIER_BYTES {
             // it has had its share; by the time it is its turn again that is done, or nearly
             copier.finish()?;
         }
-        copier.begun += 1;
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        copier.begun = now;
         // SAFETY: both have that many bytes: the chunks touch. The copier holds both until the copy is
         // done; if that fails, it is dropped below, which waits for its stream, before they are.
         let copied = unsafe {
@@ -478,7 +481,6 @@ impl Engine {
                 .stream
                 .copy_in(memory.address(), start as *const u8, bytes)
         };
-        let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let residents: Vec<Arc<Resident>> = run
             .iter()
             .map(|(_, hosted)| {
@@ -488,7 +490,7 @@ impl Engine {
                     chunk: Arc::clone(&hosted.chunk),
                     used: AtomicU64::new(now),
                     copier: index,
-                    copy: copier.begun,
+                    copy: now,
                 })
             })
             .collect();
@@ -531,11 +533,11 @@ impl Engine {
             let Some(copier) = slot.as_mut() else {
                 continue;
             };
-            let marked = copier.marks.back().map_or(copier.done, |(copy, _)| *copy);
+            let marked = copier.marks.last().map_or(copier.done, |(copy, _)| *copy);
             if marked < copier.begun
                 && let Ok(mark) = copier.stream.mark()
             {
-                copier.marks.push_back((copier.begun, mark));
+                copier.marks.push((copier.begun, mark));
             }
         }
     }

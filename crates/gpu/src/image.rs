@@ -723,17 +723,17 @@ impl Integers {
         let numbers = || values.iter().map(|value| (*value).into());
         let first: i128 = numbers().next()?;
         let bounds = numbers().fold((first, first), |(low, high), n| (low.min(n), high.max(n)));
-        let step = match numbers().nth(1) {
-            Some(second) => second.checked_sub(first).map(i64::try_from),
-            None => Some(Ok(0)),
-        };
-        let spacing = step.and_then(Result::ok).filter(|step| {
+        let second = numbers().nth(1).unwrap_or(first);
+        let step = second
+            .checked_sub(first)
+            .and_then(|step| i64::try_from(step).ok());
+        let is_even = |step: &i64| {
             let mut pairs = numbers().zip(numbers().skip(1));
             pairs.all(|(a, b)| a.checked_add(i128::from(*step)) == Some(b))
-        });
+        };
         Some(Self {
             bounds,
-            spacing: spacing.map(|step| (first, step)),
+            spacing: step.filter(is_even).map(|step| (first, step)),
         })
     }
 }

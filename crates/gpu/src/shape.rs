@@ -137,7 +137,7 @@ impl Shape {
             _ => -1,
         };
         let even = self.has(Form::Dict) && !self.uneven;
-        // where there is code for several forms, bases are not what takes registers
+        // a constant saves nothing beside code for several forms; with one, such a kernel spilled on sm_120
         let based = self.based || self.forms.count_ones() > 1;
         let _ = write!(
             out,

@@ -275,30 +275,32 @@ impl GpuAggregateExec {
         if self.options.gpu == GpuMode::Auto {
             run.execution.limit_groups(MOST_GROUPS);
         }
-        let start = |window: &Vec<Part>| {
-            let (engine, window) = (Arc::clone(engine), window.clone());
-            SpawnedTask::spawn_blocking(move || look_up(&engine, window))
+        let start = |window: Vec<Part>| {
+            let engine = Arc::clone(engine);
+            let task = SpawnedTask::spawn_blocking(move || look_up(&engine, window));
+            async { task.join().await.map_err(interrupted).flatten() }
         };
         let mut windows = windows(parts, engine.memory_limit()).into_iter().peekable();
         let mut ahead = None;
         while let Some(window) = windows.next() {
-            let is_ahead = ahead.is_some();
-            let looking_up = ahead.take().unwrap_or_else(|| start(&window));
-            let mut looked_up = looking_up.join().await.map_err(interrupted).flatten()?;
-            if is_ahead && !looked_up.missing.is_empty() {
-                // There may have been no room beside the window before.
-                looked_up = start(&window).join().await.map_err(interrupted).flatten()?;
-            }
+            let found = match ahead.take() {
+                Some(looked_up) => Some(looked_up.await?),
+                None => None,
+            };
             let LookedUp {
                 batch,
                 bytes,
                 missing,
-            } = looked_up;
+            } = match found.filter(|found: &LookedUp| found.missing.is_empty()) {
+                Some(found) => found,
+                // nothing was looked up ahead, or there may have been no room beside the window before
+                None => start(window).await?,
+            };
             metrics.bytes_cached.add(bytes);
             if missing.is_empty() {
                 // The next window is copied while the kernel is busy with this one. If this one has to be
                 // loaded, chunks of the next one would take the room that loads need.
-                ahead = windows.peek().map(start);
+                ahead = windows.peek().cloned().map(start);
             }
             run = run.with(batch).await?;
             let mut loads = Loads::new(missing, metrics, context);

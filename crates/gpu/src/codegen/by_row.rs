@@ -2,7 +2,7 @@
 
 use super::columns::{columns_of_expr, lookups_of_expr, push};
 use super::expressions::Value;
-use super::{Generator, Per, SPARSE_SHARE, Walk};
+use super::{Generator, SPARSE_SHARE, Walk};
 use crate::error::Result;
 use crate::ir::Expr;
 use crate::shape::SequenceKind;
@@ -197,10 +197,8 @@ impl Generator<'_> {
         let keys_of_tables: Vec<usize> = keys.copied().collect();
         let mut read = columns.iter().chain(&keys_of_tables);
         let is_direct = read.all(|column| self.shapes[*column].is_direct());
-        // where threads have accumulators, many rows are expected: code for few of them would take registers
-        let picks = walk == Walk::Any && is_direct && !matches!(self.per, Per::Block { .. });
-        self.is_sparse = picks && self.expected_share() <= SPARSE_SHARE;
-        if picks {
+        self.is_sparse = walk == Walk::Any && is_direct && self.expected_share() <= SPARSE_SHARE;
+        if walk == Walk::Any && is_direct {
             if !std::mem::replace(&mut self.is_counted, true) {
                 self.line(2, "const u32 before = sum_before((u32)__popc(m));");
                 let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";

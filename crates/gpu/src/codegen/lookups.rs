@@ -306,7 +306,7 @@ impl Generator<'_> {
             return 0;
         }
         let most = self.facts.shared_bytes.saturating_sub(OTHER_SHARED);
-        match self.may_be_large && self.expected_share() <= SPARSE_SHARE {
+        match self.leaves_few() {
             true => most.min(self.worth_copying()).max(SHARED_BITS),
             false => SHARED_BITS,
         }
@@ -320,12 +320,13 @@ impl Generator<'_> {
     /// Whether a multiprocessor should have one block only, which then is large: there is no room for more
     /// copies of bits, or they are better used as a first level cache, for bits that are not copied.
     pub fn is_large(&self) -> bool {
-        let caches = self.has_bits_outside
-            && self.shared_bits > 0
-            && self.may_be_large
-            && self.expected_share() <= SPARSE_SHARE
-            && self.worth_copying() > SHARED_BITS;
-        self.shared_bits > SHARED_BITS || caches
+        let is_cache_wanted = self.has_bits_outside && self.shared_bits > 0 && self.leaves_few();
+        self.shared_bits > SHARED_BITS || is_cache_wanted && self.worth_copying() > SHARED_BITS
+    }
+
+    /// Whether lookups leave so few rows that a large block may pay.
+    fn leaves_few(&self) -> bool {
+        self.may_be_large && self.expected_share() <= SPARSE_SHARE
     }
 
     /// Has each block copy the bits of a lookup.

@@ -1,7 +1,7 @@
 //! What the engine asks of a driver, seen by one that watches.
 
 use std::ops::Bound;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, StringArray};
@@ -9,8 +9,8 @@ use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::ir::{Aggregate, Expr, Filter, Output, ValueTest};
 use vectile_gpu::{
-    Batch, ChunkKey, Compiled, DeviceInfo, Driver, Engine, Group, Kernel, Launch, Mark, Result,
-    Stream,
+    Batch, ChunkKey, Compiled, DeviceInfo, Driver, Engine, Error, Group, Kernel, Launch, Mark,
+    Resident, Result, Stream,
 };
 
 use crate::support::{Input, device, image, input, new_key, start, table};
@@ -30,6 +30,8 @@ struct Seen {
     copies: Mutex<Vec<usize>>,
     /// Of each point that a stream waited for, the copies of the other one before it.
     waits: Mutex<Vec<usize>>,
+    /// Whether copies to the device fail.
+    is_broken: AtomicBool,
 }
 
 /// A point of a stream, and how many copies are before it.
@@ -64,6 +66,10 @@ impl WatchedStream {
 
 impl Stream for WatchedStream {
     unsafe fn copy_in(&mut self, to: u64, from: *const u8, bytes: usize) -> Result<()> {
+        if self.seen.is_broken.load(Ordering::Relaxed) {
+            let (call, reason) = ("copy_in", "broken".into());
+            return Err(Error::Driver { call, reason });
+        }
         self.set_busy(true);
         self.seen.copies.lock().unwrap().push(bytes);
         self.copies += 1;
@@ -220,15 +226,44 @@ fn kernels_wait_for_what_they_need() {
     };
     let (first, _second) = (ask(&keys[0]), ask(&keys[1]));
     assert_eq!(seen.copies.lock().unwrap().len(), 4);
+    count(&engine, &inputs, first);
+    assert_eq!(*seen.waits.lock().unwrap(), [3]);
+}
+
+/// When a copy has failed and others come after it, kernels wait for these, whatever was waited for before.
+#[test]
+fn kernels_wait_for_copies_after_a_broken_one() {
+    let Some((_, seen, engine)) = watched() else {
+        return;
+    };
+    let inputs = [input(
+        Int64Array::from_iter_values(0..2000),
+        Some(Encoding::Ffor),
+    )];
+    let load = || engine.load(new_key(), &image(&inputs[0]));
+    let before: Vec<_> = (0..4).map(|_| load().unwrap()).collect();
+    seen.is_broken.store(true, Ordering::Relaxed);
+    load().unwrap_err();
+    seen.is_broken.store(false, Ordering::Relaxed);
+    let first = load().unwrap();
+    count(&engine, &inputs, Arc::clone(&before[3]));
+    let second = load().unwrap();
+    seen.waits.lock().unwrap().clear();
+    count(&engine, &inputs, second);
+    assert_eq!(*seen.waits.lock().unwrap(), [2]);
+    count(&engine, &inputs, first);
+}
+
+/// Runs a kernel over a chunk of 2000 rows.
+fn count(engine: &Arc<Engine>, inputs: &[Input], chunk: Arc<Resident>) {
     let groups = [Group {
-        rows: first.rows(),
-        columns: vec![first],
+        rows: chunk.rows(),
+        columns: vec![chunk],
     }];
     let output = Output::Aggregates(vec![Aggregate::CountRows]);
-    let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
+    let mut execution = start(engine, inputs, Filter::Constant(true), output);
     execution.aggregate(&Batch::of(&groups).unwrap()).unwrap();
     assert_eq!(execution.totals()[0].count, 2000);
-    assert_eq!(*seen.waits.lock().unwrap(), [3]);
 }
 
 /// Row groups with the same dictionary have one table of passing codes between them.
