@@ -319,7 +319,7 @@ impl Extremes {
 }
 
 fn first_value(values: &dyn Array) -> Result<Option<String>> {
-    if values.is_empty() || values.is_null(0) {
+    if values.is_empty() || values.logical_null_count() > 0 {
         return Ok(None);
     }
     let options = FormatOptions::default();

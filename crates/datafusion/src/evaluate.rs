@@ -14,6 +14,9 @@ use crate::error;
 use crate::expression::Test;
 use crate::node::Node;
 
+/// Decoded rows that are in memory together take about this much at most, unless it is a single row.
+pub(crate) const BATCH_BYTES: u64 = 16 << 20;
+
 /// The columns of a row group that were read.
 pub(crate) struct Columns {
     metadata: Arc<Metadata>,
@@ -57,6 +60,15 @@ impl Columns {
     pub(crate) fn decode(&self, index: usize, rows: Range<usize>) -> Result<ArrayRef> {
         let decoded = self.get(index)?.decode(rows);
         decoded.map_err(|error| self.error(index, error))
+    }
+
+    /// About how many bytes the selected rows of some columns take when they are decoded.
+    pub(crate) fn decoded_bytes(&self, indices: &[usize], selection: &Selection) -> Result<u64> {
+        indices.iter().try_fold(0u64, |bytes, &index| {
+            let column = self.get(index)?.decoded_bytes(selection);
+            let column = column.map_err(|error| self.error(index, error))?;
+            Ok(bytes.saturating_add(column))
+        })
     }
 
     fn get(&self, index: usize) -> Result<&Column> {
@@ -137,14 +149,22 @@ fn narrow_per_value(test: &Test, columns: &Columns, selection: &mut Selection) -
     }
 }
 
-/// Decodes the selected rows of the test's columns.
+/// Decodes the selected rows of the test's columns, as many at once as fit [`BATCH_BYTES`].
 fn narrow_rows(test: &Test, columns: &Columns, selection: &mut Selection) -> Result<()> {
-    let values = test
-        .columns
-        .iter()
-        .map(|&index| columns.select(index, selection));
-    let values: Vec<ArrayRef> = values.collect::<Result<_>>()?;
-    let passed = test.evaluate(values, selection.count())?;
-    selection.and_boolean(&passed);
+    let mut rest = selection.clone();
+    while !rest.is_empty() {
+        let size = |rows: &Selection| columns.decoded_bytes(&test.columns, rows);
+        let (count, _) = rest.fitting(BATCH_BYTES, size)?;
+        let part = rest.take_selected(count);
+        let values = test
+            .columns
+            .iter()
+            .map(|&index| columns.select(index, &part));
+        let values: Vec<ArrayRef> = values.collect::<Result<_>>()?;
+        let mut passed = part.clone();
+        passed.and_boolean(&test.evaluate(values, count)?);
+        selection.and_not(&part);
+        selection.or(&passed);
+    }
     Ok(())
 }

@@ -84,6 +84,8 @@ pub(crate) struct Group {
     /// The most rows that can come of it.
     pub(crate) candidates: usize,
     next_vector: usize,
+    /// Rows that have passed the filters and are still to be decoded.
+    pub(crate) survivors: Option<Selection>,
     /// Whether a row has survived the filters so far.
     pub(crate) has_survivors: bool,
     /// Covers the encoded bytes in `columns`.
@@ -129,6 +131,7 @@ impl Group {
             batch: None,
             candidates: rows,
             next_vector: 0,
+            survivors: None,
             has_survivors: false,
             reservation,
             selected_memory: None,
@@ -237,7 +240,7 @@ impl Group {
 
     /// Whether rows of the group have been handed out in full.
     pub(crate) fn is_last_window(&self) -> bool {
-        self.next_vector >= self.rows.div_ceil(VECTOR_LEN)
+        self.next_vector >= self.rows.div_ceil(VECTOR_LEN) && self.survivors.is_none()
     }
 }
 

@@ -7,12 +7,19 @@ use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 
+use crate::evaluate::BATCH_BYTES;
+
+/// Rows of so many bytes are a batch, however few they are.
+const WIDE_BYTES: u64 = BATCH_BYTES / 2;
+
 /// Batches on their way out. Large ones pass through; small ones are copied together, so that the
 /// operators above see well filled batches.
 pub(crate) struct Output {
     batch_size: usize,
     ready: VecDeque<RecordBatch>,
     small: BatchCoalescer,
+    /// Bytes in `small`, about.
+    small_bytes: u64,
     /// Rows that may still be put out.
     remaining: Option<usize>,
 }
@@ -23,6 +30,7 @@ impl Output {
             batch_size,
             ready: VecDeque::new(),
             small: BatchCoalescer::new(schema, batch_size),
+            small_bytes: 0,
             remaining: limit,
         }
     }
@@ -37,8 +45,8 @@ impl Output {
         self.remaining
     }
 
-    /// Adds rows, of which there must not be more than [`Self::remaining`].
-    pub(crate) fn push(&mut self, mut batch: RecordBatch) -> Result<()> {
+    /// Adds rows of about `bytes`, of which there must not be more than [`Self::remaining`].
+    pub(crate) fn push(&mut self, mut batch: RecordBatch, bytes: u64) -> Result<()> {
         if let Some(remaining) = &mut self.remaining {
             *remaining = remaining.saturating_sub(batch.num_rows());
         }
@@ -46,7 +54,12 @@ impl Output {
             self.ready.push_back(batch);
             return Ok(());
         }
-        while self.small.is_empty() && batch.num_rows() * 2 >= self.batch_size {
+        // few rows that are wide are not held back: a batch size of them might not fit in memory
+        let is_wide = bytes >= WIDE_BYTES;
+        if is_wide {
+            self.flush()?;
+        }
+        while self.small.is_empty() && (is_wide || batch.num_rows() * 2 >= self.batch_size) {
             let rows = batch.num_rows().min(self.batch_size);
             self.ready.push_back(batch.slice(0, rows));
             batch = batch.slice(rows, batch.num_rows() - rows);
@@ -54,7 +67,11 @@ impl Output {
                 return Ok(());
             }
         }
+        self.small_bytes = self.small_bytes.saturating_add(bytes);
         self.small.push_batch(batch)?;
+        if self.small_bytes >= WIDE_BYTES {
+            return self.flush();
+        }
         self.take_completed();
         Ok(())
     }
@@ -69,6 +86,7 @@ impl Output {
     fn take_completed(&mut self) {
         while let Some(batch) = self.small.next_completed_batch() {
             self.ready.push_back(batch);
+            self.small_bytes = 0;
         }
     }
 }
@@ -92,7 +110,7 @@ mod tests {
     fn keeps_order_and_fills_batches() {
         let mut output = Output::new(batch(0..0).schema(), 10, None);
         for rows in [0..3, 3..5, 5..25, 25..40, 40..41] {
-            output.push(batch(rows)).unwrap();
+            output.push(batch(rows), 40).unwrap();
         }
         output.flush().unwrap();
         let batches: Vec<RecordBatch> = std::iter::from_fn(|| output.pop()).collect();
@@ -107,9 +125,9 @@ mod tests {
     #[test]
     fn counts_down_to_the_limit() {
         let mut output = Output::new(batch(0..0).schema(), 4, Some(6));
-        output.push(batch(0..4)).unwrap();
+        output.push(batch(0..4), 16).unwrap();
         assert_eq!(output.remaining(), Some(2));
-        output.push(batch(4..6)).unwrap();
+        output.push(batch(4..6), 8).unwrap();
         assert_eq!(output.remaining(), Some(0));
     }
 }

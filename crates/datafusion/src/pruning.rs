@@ -41,15 +41,19 @@ impl RowGroups<'_> {
         let index = self.0.schema().index_of(column.name()).ok()?;
         Some(self.0.row_group_statistics(index))
     }
+
+    fn bounds(&self, column: &Column) -> Option<&ZoneMap> {
+        self.zones(column).filter(|zones| zones.has_bounds())
+    }
 }
 
 impl PruningStatistics for RowGroups<'_> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.zones(column).map(|zones| Arc::clone(&zones.min))
+        self.bounds(column).map(|zones| Arc::clone(&zones.min))
     }
 
     fn max_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.zones(column).map(|zones| Arc::clone(&zones.max))
+        self.bounds(column).map(|zones| Arc::clone(&zones.max))
     }
 
     fn num_containers(&self) -> usize {
@@ -77,8 +81,9 @@ pub(crate) fn sort_by_minimum(
     column: usize,
     metadata: &Metadata,
 ) -> Result<()> {
-    let minima = &metadata.row_group_statistics(column).min;
-    if minima.len() != metadata.num_row_groups() {
+    let zones = metadata.row_group_statistics(column);
+    let minima = &zones.min;
+    if minima.len() != metadata.num_row_groups() || !zones.has_bounds() {
         return Ok(());
     }
     let order = arrow::array::make_comparator(

@@ -37,7 +37,8 @@ fn column_statistics(metadata: &Metadata, index: usize, field: &Field) -> Result
     let statistics = ColumnStatistics::new_unknown()
         .with_null_count(null_count(zones))
         .with_byte_size(byte_size(metadata, index, field.data_type()));
-    if metadata.schema().field(index).data_type() != field.data_type() {
+    let same_type = metadata.schema().field(index).data_type() == field.data_type();
+    if !same_type || !zones.has_bounds() {
         return Ok(statistics);
     }
     Ok(statistics

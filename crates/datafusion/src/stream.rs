@@ -25,9 +25,10 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{BoxStream, StreamExt, try_unfold};
-use vectile_encodings::VECTOR_LEN;
+use vectile_encodings::{Selection, VECTOR_LEN};
 
 use crate::conjunct::Role;
+use crate::evaluate::BATCH_BYTES;
 use crate::fetch::{Group, Request, ScanFile, columns_of};
 use crate::filters::Filters;
 use crate::gpu::Selector;
@@ -256,7 +257,8 @@ impl Scan {
         if let Some(remaining) = self.output.remaining() {
             batch = batch.slice(0, remaining.min(batch.num_rows()));
         }
-        self.output.push(batch)?;
+        let bytes = batch.get_array_memory_size() as u64;
+        self.output.push(batch, bytes)?;
         if self.filters.can_change() {
             self.output.flush()?;
         }
@@ -276,47 +278,40 @@ impl Scan {
             self.decoded.free();
             return self.put_out(batch).await;
         }
-        self.relower(&mut group)?;
-        group.conjuncts.retain(|conjunct| conjunct.pays());
-        let Some(mut selection) = group.next_window(self.window.vectors) else {
+        let selection = match group.survivors.take() {
+            Some(survivors) => Some(survivors),
+            None => self.filter_window(&mut group)?,
+        };
+        let Some(mut selection) = selection else {
             return Ok(());
         };
-        let metrics = &self.file.metrics;
-        let candidates = selection.count();
-        if !group.conjuncts.is_empty() {
-            let _timer = metrics.time_filtering.timer();
-            for conjunct in &group.conjuncts {
-                if selection.is_empty() {
-                    break;
-                }
-                conjunct.narrow(&group.columns, &mut selection)?;
-            }
-        }
         let mut survivors = selection.count();
-        metrics.rows_filtered.add(candidates - survivors);
-        self.window.adapt(selection.rows(), survivors);
         if let Some(remaining) = self.output.remaining().filter(|&limit| limit < survivors) {
             selection.truncate_selected(remaining);
             survivors = remaining;
         }
         if survivors > 0 {
             group.has_survivors = true;
+            let metrics = &self.file.metrics;
             let timer = metrics.time_fetching.timer();
             group
                 .load_payload(&self.file, &self.projection.columns)
                 .await?;
             drop(timer);
             let _timer = metrics.time_decoding.timer();
-            let start = selection.first_vector() * VECTOR_LEN;
-            let rows = match survivors == selection.rows() {
-                true => Rows::Range(start..start + survivors),
-                false => Rows::Selected(&selection),
+            let (count, bytes) = self.reserve_batch(&group, &selection)?;
+            let part = selection.take_selected(count);
+            let start = part.first_vector() * VECTOR_LEN;
+            let rows = match count == part.rows() {
+                true => Rows::Range(start..start + count),
+                false => Rows::Selected(&part),
             };
-            let batch = self.projection.batch(&group.columns, &rows, survivors)?;
-            metrics.rows_decoded.add(survivors);
+            let batch = self.projection.batch(&group.columns, &rows, count)?;
+            metrics.rows_decoded.add(count);
             self.decoded.try_resize(batch.get_array_memory_size())?;
             self.selected_memory = None;
-            self.output.push(batch)?;
+            self.output.push(batch, bytes)?;
+            group.survivors = (count < survivors).then_some(selection);
         } else {
             // Nothing to return, so let others run and a cancellation through.
             tokio::task::yield_now().await;
@@ -331,6 +326,47 @@ impl Scan {
             self.group = Some(group);
         }
         Ok(())
+    }
+
+    /// The rows of the next window that pass the filters; `None` at the end of the group.
+    fn filter_window(&mut self, group: &mut Group) -> Result<Option<Selection>> {
+        self.relower(group)?;
+        group.conjuncts.retain(|conjunct| conjunct.pays());
+        let Some(mut selection) = group.next_window(self.window.vectors) else {
+            return Ok(None);
+        };
+        let metrics = &self.file.metrics;
+        let candidates = selection.count();
+        if !group.conjuncts.is_empty() {
+            let _timer = metrics.time_filtering.timer();
+            for conjunct in &group.conjuncts {
+                if selection.is_empty() {
+                    break;
+                }
+                conjunct.narrow(&group.columns, &mut selection)?;
+            }
+        }
+        let survivors = selection.count();
+        metrics.rows_filtered.add(candidates - survivors);
+        self.window.adapt(selection.rows(), survivors);
+        Ok(Some(selection))
+    }
+
+    /// Reserves memory for the first of the selected rows, before they are decoded: how many, and
+    /// their bytes. Few wide rows are a batch; a single one for which there is no memory is an error.
+    fn reserve_batch(&self, group: &Group, selection: &Selection) -> Result<(usize, u64)> {
+        let columns = &self.projection.columns;
+        let size = |rows: &Selection| group.columns.decoded_bytes(columns, rows);
+        let mut limit = BATCH_BYTES;
+        loop {
+            let (count, bytes) = selection.fitting(limit, size)?;
+            let reserved = usize::try_from(bytes).unwrap_or(usize::MAX);
+            match self.decoded.try_resize(reserved) {
+                Ok(()) => return Ok((count, bytes)),
+                Err(error) if count == 1 => return Err(error),
+                Err(_) => limit = bytes / 2,
+            }
+        }
     }
 }
 

@@ -128,6 +128,9 @@ impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Containers<'a, Z> {
                 may: !&nulls.all,
                 all: nulls.none,
             },
+            Predicate::Range { .. } | Predicate::In { .. } if !zone.has_bounds() => {
+                Verdict::unknown(containers)
+            }
             Predicate::Range { low, high, negated } => {
                 Position::of_range(zone, low, high)?.verdict(&nulls, *negated)
             }

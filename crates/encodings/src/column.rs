@@ -32,6 +32,7 @@ use crate::nested::{self, Nested};
 use crate::plain::{self, Plain};
 use crate::predicate::{self, Predicate};
 use crate::selection::Selection;
+use crate::size;
 use crate::strings::{self, Strings};
 use crate::validity::{self, Validity};
 use crate::wire::{ChunkReader, ChunkWriter};
@@ -40,6 +41,8 @@ use crate::{MAX_ROWS, VECTOR_LEN};
 const PART: &str = "column";
 /// Vectors that the choice of an encoding looks at.
 const SAMPLE_VECTORS: usize = 10;
+/// Rows that a filter has to decode are decoded in parts of about this many bytes.
+const FILTER_BYTES: u64 = 16 << 20;
 /// A dictionary of more distinct values than one for this many rows is not tried.
 const ROWS_PER_ENTRY: usize = 2;
 
@@ -404,6 +407,8 @@ fn estimate_dict(sample: &Source, rows: usize) -> Result<Option<u64>> {
 pub struct Column {
     data_type: DataType,
     len: usize,
+    /// The most bytes to decode at once.
+    limit: u64,
     body: Arc<Body>,
 }
 
@@ -429,7 +434,8 @@ enum Values {
 impl Column {
     /// Parses the bytes that [`encode`] made of `len` values of `data_type`. The bytes need no
     /// alignment. Nothing in them is trusted: whatever they hold, parsing and decoding return an
-    /// error or values, use memory in proportion to the bytes and rows, and do not panic.
+    /// error or values, and do not panic. Parsing uses memory in proportion to the bytes and rows,
+    /// decoding as much as [`Column::decoded_bytes`] says.
     ///
     /// # Errors
     ///
@@ -446,16 +452,41 @@ impl Column {
         data_type: &DataType,
         len: usize,
     ) -> Result<Self> {
+        let tag = reader.u8()?;
+        Self::parse_tagged(reader, tag, data_type, len)
+    }
+
+    /// Parses what constants and dictionaries are made of: numbers or strings that are stored as
+    /// neither.
+    pub(crate) fn parse_values(
+        reader: &mut ChunkReader,
+        data_type: &DataType,
+        len: usize,
+    ) -> Result<Self> {
+        let tag = reader.u8()?;
+        let is_flat = class_of(data_type).is_some() || bytes::is_bytes(data_type);
+        ensure(is_flat && tag != CONSTANT && tag != DICT, PART, || {
+            format!("tag {tag} for distinct values of type {data_type}")
+        })?;
+        Self::parse_tagged(reader, tag, data_type, len)
+    }
+
+    fn parse_tagged(
+        reader: &mut ChunkReader,
+        tag: u8,
+        data_type: &DataType,
+        len: usize,
+    ) -> Result<Self> {
         ensure(len <= MAX_ROWS, PART, || {
             format!("{len} rows, at most {MAX_ROWS}")
         })?;
-        let tag = reader.u8()?;
         let validity = Validity::parse(reader, len)?;
         let values =
             reader.nested(|reader| Values::parse(reader, tag, &validity, data_type, len))?;
         Ok(Self {
             data_type: data_type.clone(),
             len,
+            limit: size::limit(reader.total_bytes()),
             body: Arc::new(Body { validity, values }),
         })
     }
@@ -529,7 +560,8 @@ impl Column {
     /// # Errors
     ///
     /// [`Error::Corrupt`] for what only decoding shows; [`Error::Unsupported`] if the range ends
-    /// beyond the chunk or holds more bytes than the type can address.
+    /// beyond the chunk or holds more bytes than the type can address; [`Error::TooLarge`] if the
+    /// values take more than a gigabyte and the bytes of the chunk do not account for that.
     pub fn decode(&self, rows: Range<usize>) -> Result<ArrayRef> {
         self.select(&Selection::of_range(rows))
     }
@@ -541,8 +573,64 @@ impl Column {
     /// As [`Column::decode`].
     pub fn select(&self, selection: &Selection) -> Result<ArrayRef> {
         self.check_bounds(selection)?;
+        self.check_size(selection)?;
         let nulls = self.body.validity.select(selection);
         self.body.values.select(&self.data_type, selection, nulls)
+    }
+
+    /// About how many bytes [`Column::select`] would return. Nothing is decoded but the lengths of
+    /// strings and lists, and these only if there may be more than a megabyte of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Column::decode`].
+    pub fn decoded_bytes(&self, selection: &Selection) -> Result<u64> {
+        self.check_bounds(selection)?;
+        let rows = selection.count();
+        let most = self.most_bytes(rows);
+        if most <= size::EXACT_ABOVE {
+            return Ok(most);
+        }
+        let strings = match &self.body.values {
+            Values::Dict(dict) => dict.string_bytes(selection)?,
+            Values::Strings(strings) => strings.string_bytes(&self.data_type, selection)?,
+            Values::Nested(nested) => return nested.decoded_bytes(&self.data_type, selection),
+            _ => return Ok(most),
+        };
+        Ok(size::fixed_bytes(&self.data_type, rows as u64).saturating_add(strings))
+    }
+
+    /// Whether the chunk says no more than that every row is null.
+    pub(crate) fn is_all_null(&self) -> bool {
+        matches!(self.body.values, Values::AllNull)
+    }
+
+    /// A bound on the bytes of any `rows` rows, found without decoding anything.
+    pub(crate) fn most_bytes(&self, rows: usize) -> u64 {
+        let of_each = |bytes: u64| bytes.saturating_mul(rows as u64);
+        let strings = match &self.body.values {
+            Values::Constant(value) => of_each(size::longest_string(value)),
+            Values::Dict(dict) => of_each(dict.longest_string()),
+            Values::Strings(strings) => strings.most_bytes(),
+            Values::Nested(nested) => return nested.most_bytes(&self.data_type, rows),
+            _ => 0,
+        };
+        size::fixed_bytes(&self.data_type, rows as u64).saturating_add(strings)
+    }
+
+    fn check_size(&self, selection: &Selection) -> Result<()> {
+        match self.most_bytes(selection.count()) {
+            most if most <= self.limit => Ok(()),
+            _ => self.check_limit(self.decoded_bytes(selection)?),
+        }
+    }
+
+    fn check_limit(&self, bytes: u64) -> Result<()> {
+        let limit = self.limit;
+        match bytes <= limit {
+            true => Ok(()),
+            false => Err(Error::TooLarge { bytes, limit }),
+        }
     }
 
     fn check_bounds(&self, selection: &Selection) -> Result<()> {
@@ -619,9 +707,7 @@ impl Column {
         self.check_bounds(selection)?;
         if self.body.validity.may_have_nulls() && !self.is_false_for_null(test)? {
             // nulls may pass (IS NULL, coalesce, ...): no value stands for them in the encoding
-            let rows = self.select(selection)?;
-            selection.and_boolean(&test(&rows)?);
-            return Ok(());
+            return self.filter_rows(test, selection);
         }
         self.filter_nulls(true, selection)?;
         self.filter_values(test, selection)
@@ -631,6 +717,7 @@ impl Column {
         &self,
         test: &mut dyn FnMut(&ArrayRef) -> Result<BooleanArray>,
     ) -> Result<bool> {
+        self.check_limit(size::fixed_bytes(&self.data_type, 1))?;
         let result = test(&constant::nulls(&self.data_type, 1))?;
         Ok(result.is_empty() || result.is_null(0) || !result.value(0))
     }
@@ -638,13 +725,32 @@ impl Column {
     fn filter_nulls(&self, valid: bool, selection: &mut Selection) -> Result<()> {
         if let Values::Nested(_) = self.body.values {
             // dictionaries and runs keep their nulls with their values, unions have none
-            let rows = self.select(selection)?;
-            let nulls = rows.logical_nulls();
-            let kept = (0..rows.len())
-                .map(|row| Some(nulls.as_ref().is_none_or(|n| n.is_valid(row)) == valid));
-            selection.and_boolean(&kept.collect());
-        } else {
-            self.body.validity.filter(valid, selection);
+            let mut is_kept = |rows: &ArrayRef| {
+                let nulls = rows.logical_nulls();
+                let kept = (0..rows.len())
+                    .map(|row| Some(nulls.as_ref().is_none_or(|n| n.is_valid(row)) == valid));
+                Ok(kept.collect())
+            };
+            return self.filter_rows(&mut is_kept, selection);
+        }
+        self.body.validity.filter(valid, selection);
+        Ok(())
+    }
+
+    /// Tests decoded rows, as many at once as fit [`FILTER_BYTES`].
+    fn filter_rows(
+        &self,
+        test: &mut dyn FnMut(&ArrayRef) -> Result<BooleanArray>,
+        selection: &mut Selection,
+    ) -> Result<()> {
+        let mut rest = selection.clone();
+        while !rest.is_empty() {
+            let (rows, _) = rest.fitting(FILTER_BYTES, |part| self.decoded_bytes(part))?;
+            let part = rest.take_selected(rows);
+            let mut kept = part.clone();
+            kept.and_boolean(&test(&self.select(&part)?)?);
+            selection.and_not(&part);
+            selection.or(&kept);
         }
         Ok(())
     }
@@ -667,10 +773,7 @@ impl Column {
                     *selection = Selection::none(selection.first_vector(), selection.rows());
                 }
             }
-            _ => {
-                let rows = self.select(selection)?;
-                selection.and_boolean(&test(&rows)?);
-            }
+            _ => self.filter_rows(test, selection)?,
         }
         Ok(())
     }
@@ -734,8 +837,11 @@ impl Values {
         let mismatch = || corrupt(PART, format!("tag {tag} for type {data_type}"));
         Ok(match tag {
             CONSTANT if matches!(validity, Validity::AllNull) => Self::AllNull,
+            _ if matches!(validity, Validity::AllNull) => {
+                return Err(corrupt(PART, format!("tag {tag} for nulls only")));
+            }
             CONSTANT => {
-                let value = Column::parse_node(reader, data_type, 1)?.decode(0..1)?;
+                let value = Column::parse_values(reader, data_type, 1)?.decode(0..1)?;
                 ensure(value.is_valid(0), PART, || "a constant that is null".into())?;
                 Self::Constant(value)
             }

@@ -25,6 +25,7 @@ use crate::ints::{self, Ints, Scratch};
 use crate::layout;
 use crate::selection::Selection;
 use crate::simd::dispatched;
+use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
 
 const PART: &str = "dict";
@@ -189,6 +190,7 @@ pub(crate) fn encode(
 pub(crate) struct Dict {
     entries: ArrayRef,
     entries_encoding: String,
+    longest_string: u64,
     codes: Ints,
 }
 
@@ -199,11 +201,14 @@ impl Dict {
         len: usize,
     ) -> Result<Self> {
         let count = reader.count(MAX_ENTRIES.min(len), PART)?;
-        let entries = reader.nested(|reader| Column::parse_node(reader, data_type, count))?;
+        let entries = reader.nested(|reader| Column::parse_values(reader, data_type, count))?;
         let codes = Ints::parse(reader, len)?;
+        let entries_encoding = entries.describe();
+        let entries = entries.decode(0..count)?;
         Ok(Self {
-            entries_encoding: entries.describe(),
-            entries: entries.decode(0..count)?,
+            longest_string: size::longest_string(&entries),
+            entries_encoding,
+            entries,
             codes,
         })
     }
@@ -217,6 +222,21 @@ impl Dict {
             entries: &self.entries,
             codes: layout::Sequence::new(&self.codes),
         }
+    }
+
+    /// Bytes of the longest entry, if rows have copies of it.
+    pub fn longest_string(&self) -> u64 {
+        self.longest_string
+    }
+
+    /// Bytes of the selected rows' copies of their entries.
+    pub fn string_bytes(&self, selection: &Selection) -> Result<u64> {
+        if self.longest_string == 0 {
+            return Ok(0);
+        }
+        let codes = self.select_codes(selection)?;
+        let entries = codes.iter().map(|code| *code as usize);
+        Ok(size::string_bytes(&self.entries, entries))
     }
 
     pub fn entries(&self) -> &ArrayRef {

@@ -17,6 +17,14 @@ pub enum Error {
     /// The request cannot be met by this version. Choose another encoding or type.
     #[error("unsupported: {0}")]
     Unsupported(String),
+    /// The rows take more memory than their bytes account for. Decode fewer at once.
+    #[error("{bytes} bytes of decoded rows, at most {limit} at once")]
+    TooLarge {
+        /// Bytes that the decoded rows would take.
+        bytes: u64,
+        /// The most that is decoded at once.
+        limit: u64,
+    },
     /// An Arrow kernel refused.
     #[error(transparent)]
     Arrow(#[from] ArrowError),

@@ -23,7 +23,8 @@ use crate::wire::{ChunkReader, ChunkWriter};
 const PART: &str = "integers";
 /// Vectors that the choice looks at, evenly spread.
 const SAMPLE_VECTORS: usize = 12;
-/// Nested choices (the run values of run values ...) end here.
+/// Nested choices (the run values of run values ...) end here: no run is stored in more runs. A
+/// vector of runs may take two vectors of the next level to decode, so each level doubles the time.
 const MAX_NESTING: usize = 2;
 
 /// A machine integer that values decode into.
@@ -147,11 +148,20 @@ pub(crate) fn sample(values: &[u64]) -> Vec<u64> {
 
 impl Ints {
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+        Self::parse_nested(reader, len, 0)
+    }
+
+    /// Parses a sequence that is `nesting` runs deep.
+    pub fn parse_nested(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
         reader.nested(|reader| match reader.u8()? {
             0 => Ok(Self::Constant(reader.u64()?)),
             1 => Ok(Self::Ffor(Ffor::parse(reader, len)?)),
             2 => Ok(Self::Delta(Delta::parse(reader, len)?)),
-            3 => Ok(Self::Rle(Box::new(Rle::parse(reader, len)?))),
+            3 if nesting == MAX_NESTING => Err(corrupt(
+                PART,
+                format!("runs nested deeper than {MAX_NESTING}"),
+            )),
+            3 => Ok(Self::Rle(Box::new(Rle::parse(reader, len, nesting + 1)?))),
             tag => Err(corrupt(
                 PART,
                 format!("an encoding tag of {tag}, at most 3"),

@@ -57,6 +57,7 @@ mod residuals;
 mod rle;
 mod selection;
 mod simd;
+mod size;
 mod strings;
 mod symbols;
 mod validity;
@@ -73,6 +74,9 @@ pub use zone::ZoneMap;
 
 /// Values of a vector.
 pub const VECTOR_LEN: usize = 1024;
+
+/// The most levels of a type: an integer has one, a list of integers two.
+pub const MAX_TYPE_DEPTH: usize = 24;
 
 /// The most rows of a column chunk. What a damaged file can make a reader allocate depends on it.
 pub const MAX_ROWS: usize = 1 << 28;

@@ -29,6 +29,7 @@ use crate::column::{self, Column};
 use crate::error::{Error, Result, corrupt, ensure};
 use crate::ints::{self, Ints};
 use crate::selection::Selection;
+use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
 
 const PART: &str = "nested";
@@ -215,6 +216,54 @@ impl Nested {
         }
     }
 
+    /// As [`Column::most_bytes`].
+    pub fn most_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
+        let all = |column: &Column| column.most_bytes(column.len());
+        let children = match self {
+            Self::Stored(column) => column.most_bytes(rows),
+            Self::Struct(children) => sum(children.iter().map(|child| child.most_bytes(rows))),
+            Self::List(list) => all(&list.child),
+            Self::Union { children, .. } => sum(children.iter().map(all)),
+        };
+        self.own_bytes(data_type, rows).saturating_add(children)
+    }
+
+    /// As [`Column::decoded_bytes`].
+    pub fn decoded_bytes(&self, data_type: &DataType, selection: &Selection) -> Result<u64> {
+        let children = match self {
+            Self::Stored(column) => column.decoded_bytes(selection)?,
+            Self::Struct(children) => {
+                let sizes = children.iter().map(|child| child.decoded_bytes(selection));
+                sum(sizes.collect::<Result<Vec<_>>>()?.into_iter())
+            }
+            Self::List(list) => list.child.decoded_bytes(&list.rows_of(selection)?.1)?,
+            Self::Union { children, .. } => {
+                let whole = |child: &Column| child.decoded_bytes(&Selection::all(0, child.len()));
+                sum(children
+                    .iter()
+                    .map(whole)
+                    .collect::<Result<Vec<_>>>()?
+                    .into_iter())
+            }
+        };
+        let own = self.own_bytes(data_type, selection.count());
+        Ok(own.saturating_add(children))
+    }
+
+    /// Bytes of `rows` rows without their children.
+    fn own_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
+        let rows = match self {
+            // of which any part is decoded by decoding all
+            Self::Union { ids, .. } => ids.len(),
+            _ => rows,
+        } as u64;
+        match data_type {
+            DataType::Struct(_) | DataType::FixedSizeList(_, _) => rows.div_ceil(8),
+            DataType::Union(_, _) => rows.saturating_mul(5),
+            other => size::fixed_bytes(other, rows),
+        }
+    }
+
     pub fn select(
         &self,
         data_type: &DataType,
@@ -250,6 +299,10 @@ impl Nested {
             } => select_union(data_type, ids, offsets.as_ref(), children, selection),
         }
     }
+}
+
+fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
 }
 
 /// A dictionary of nulls only gets a value that no key refers to: kernels of arrow-rs panic on
@@ -333,6 +386,12 @@ impl List {
         selection: &Selection,
         nulls: Option<NullBuffer>,
     ) -> Result<ArrayRef> {
+        let (lengths, rows) = self.rows_of(selection)?;
+        build_list(data_type, self.child.select(&rows)?, lengths, nulls)
+    }
+
+    /// The lengths of the selected lists, and their rows of the child.
+    fn rows_of(&self, selection: &Selection) -> Result<(Vec<usize>, Selection)> {
         let mut lengths = Vec::with_capacity(selection.count());
         let mut ranges: Vec<Range<usize>> = vec![];
         let mut values = [0u64; VECTOR_LEN];
@@ -352,8 +411,7 @@ impl List {
                 row = wanted + 1;
             });
         }
-        let child = self.child.select(&selection_of(&ranges))?;
-        build_list(data_type, child, lengths, nulls)
+        Ok((lengths, selection_of(&ranges)))
     }
 }
 

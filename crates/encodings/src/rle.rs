@@ -50,7 +50,8 @@ pub(crate) struct Rle {
 }
 
 impl Rle {
-    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+    /// Parses a sequence whose runs are `nesting` deep.
+    pub fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
         let runs = reader.count(len, PART)?;
         let vectors = len.div_ceil(VECTOR_LEN);
         let counts = reader.buffer_of(vectors.saturating_mul(2), PART)?;
@@ -71,8 +72,8 @@ impl Rle {
         Ok(Self {
             len,
             starts,
-            values: Ints::parse(reader, runs)?,
-            lengths: Ints::parse(reader, runs)?,
+            values: Ints::parse_nested(reader, runs, nesting)?,
+            lengths: Ints::parse_nested(reader, runs, nesting)?,
         })
     }
 

@@ -154,6 +154,33 @@ impl Selection {
         }
     }
 
+    /// Moves the first `count` selected rows to a selection of their own, over the same rows.
+    pub fn take_selected(&mut self, count: usize) -> Selection {
+        let mut first = self.clone();
+        first.truncate_selected(count);
+        self.and_not(&first);
+        first
+    }
+
+    /// How many of the selected rows, from the first on and at least one, are within `limit`, and
+    /// their own measure. `measure` grows with the rows that are selected.
+    pub fn fitting<E>(
+        &self,
+        limit: u64,
+        measure: impl Fn(&Selection) -> Result<u64, E>,
+    ) -> Result<(usize, u64), E> {
+        let mut rows = self.count();
+        let mut measured = measure(self)?;
+        while measured > limit && rows > 1 {
+            let share = rows as u128 * u128::from(limit) / u128::from(measured);
+            rows = (share as usize).clamp(1, rows / 2);
+            let mut first = self.clone();
+            first.truncate_selected(rows);
+            measured = measure(&first)?;
+        }
+        Ok((rows, measured))
+    }
+
     /// The bitmap over all covered rows.
     pub fn to_boolean_buffer(&self) -> BooleanBuffer {
         BooleanBuffer::new(self.words.as_flattened().to_vec().into(), 0, self.rows)

@@ -174,6 +174,29 @@ impl Strings {
         }
     }
 
+    /// The most bytes that all strings can have.
+    pub fn most_bytes(&self) -> u64 {
+        (self.data.len() as u64).saturating_mul(self.max_growth() as u64)
+    }
+
+    /// Bytes of the selected strings, besides what [`crate::size::fixed_bytes`] counts.
+    pub fn string_bytes(&self, data_type: &DataType, selection: &Selection) -> Result<u64> {
+        if let DataType::FixedSizeBinary(_) = data_type {
+            return Ok(0);
+        }
+        let mut lengths = [0; VECTOR_LEN];
+        let mut bytes = 0u64;
+        for selected in selection.vectors() {
+            self.lengths.decode(selected.vector, 0, &mut lengths)?;
+            selected.for_each(|row| bytes = bytes.saturating_add(lengths[row]));
+        }
+        Ok(bytes)
+    }
+
+    fn max_growth(&self) -> usize {
+        self.tables.as_ref().map_or(1, symbols::Tables::max_growth)
+    }
+
     pub fn select(
         &self,
         data_type: &DataType,
@@ -288,8 +311,7 @@ impl Strings {
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
         let codes = self.split(split);
-        let growth = self.tables.as_ref().map_or(1, symbols::Tables::max_growth);
-        let limit = codes.len().saturating_mul(growth);
+        let limit = codes.len().saturating_mul(self.max_growth());
         ensure(bytes <= limit, PART, || {
             let codes = codes.len();
             format!("split {split} of {codes} bytes holds {bytes}, at most {limit} possible")

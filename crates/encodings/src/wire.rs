@@ -11,11 +11,14 @@
 
 use arrow::buffer::Buffer;
 
+use crate::MAX_TYPE_DEPTH;
 use crate::error::{Result, corrupt, ensure};
 
 const ALIGNMENT: usize = 64;
-/// More nested encodings than any encoder writes; bounds recursion while parsing.
-const MAX_DEPTH: usize = 32;
+/// As many nested encodings as any encoder writes; bounds recursion while parsing. A level of a type
+/// takes two: the column and its children. The innermost column is at most a dictionary whose
+/// entries have lengths in runs of runs.
+const MAX_DEPTH: usize = 2 * MAX_TYPE_DEPTH + 4;
 const PART: &str = "column chunk";
 
 /// Collects a chunk while it is encoded.
@@ -76,6 +79,7 @@ pub(crate) struct ChunkReader {
     position: usize,
     buffers: std::vec::IntoIter<Buffer>,
     depth: usize,
+    total_bytes: usize,
 }
 
 impl ChunkReader {
@@ -106,6 +110,7 @@ impl ChunkReader {
             position: 0,
             buffers: buffers.into_iter(),
             depth: 0,
+            total_bytes: bytes.len(),
         })
     }
 
@@ -129,6 +134,11 @@ impl ChunkReader {
 
     pub fn i128(&mut self) -> Result<i128> {
         self.array().map(i128::from_le_bytes)
+    }
+
+    /// Bytes of the whole chunk.
+    pub fn total_bytes(&self) -> usize {
+        self.total_bytes
     }
 
     /// A `u64` that counts something of which `limit` is the most.

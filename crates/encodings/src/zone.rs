@@ -20,7 +20,7 @@ const MAX_BOUND_BYTES: usize = 32;
 #[derive(Clone, Debug)]
 pub struct ZoneMap {
     /// At most the smallest value of each zone, in the column's type; null if all rows are null,
-    /// no bound is known, or the type has no order.
+    /// no bound is known, or the type has no order. See [`ZoneMap::has_bounds`].
     pub min: ArrayRef,
     /// At least the largest value of each zone; null as `min`.
     pub max: ArrayRef,
@@ -29,6 +29,9 @@ pub struct ZoneMap {
     /// Whether `min` and `max` are themselves values of the zone (strings may be truncated).
     pub exact: BooleanArray,
 }
+
+/// Bounds that are null take at most this many bytes.
+const MAX_NULL_BYTES: u64 = 1 << 20;
 
 /// The rows of the smallest and the largest value of a zone.
 type Extremes = Option<(u32, u32)>;
@@ -124,6 +127,12 @@ impl ZoneMap {
         }
     }
 
+    /// Whether the bounds are of the column's type. Where none is known and the type is wide they
+    /// are of type `Null` instead: nulls of a wide type take as much memory as values.
+    pub fn has_bounds(&self) -> bool {
+        self.min.data_type() != &DataType::Null && self.max.data_type() != &DataType::Null
+    }
+
     /// Number of zones.
     pub fn len(&self) -> usize {
         self.null_count.len()
@@ -172,7 +181,11 @@ impl ZoneMap {
     pub fn parse(bytes: Buffer, data_type: &DataType, zones: usize) -> Result<Self> {
         let mut reader = ChunkReader::new(&bytes)?;
         let mut array = |data_type: &DataType| -> Result<ArrayRef> {
-            Column::parse_node(&mut reader, data_type, zones)?.decode(0..zones)
+            let column = Column::parse_node(&mut reader, data_type, zones)?;
+            match column.is_all_null() && column.most_bytes(zones) > MAX_NULL_BYTES {
+                true => Ok(new_null_array(&DataType::Null, zones)),
+                false => column.decode(0..zones),
+            }
         };
         let (min, max) = (array(data_type)?, array(data_type)?);
         let (null_count, exact) = (array(&DataType::UInt64)?, array(&DataType::Boolean)?);

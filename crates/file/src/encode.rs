@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::buffer::Buffer;
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, SchemaRef};
@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 use vectile_encodings::{Column, EncodeOptions, ZoneMap};
 
 use crate::error::{Error, Place, Result};
+use crate::memory::memory_bytes;
 
 /// Names of encodings are cut here: a deeply nested column would describe itself at length.
 const MAX_NAME_BYTES: usize = 255;
@@ -199,42 +200,11 @@ fn merges(batches: &[RecordBatch]) -> Result<(), ArrowError> {
     Ok(())
 }
 
-/// Bytes of memory that the rows of an array take, whatever larger buffers they are slices of.
-pub(crate) fn memory_bytes(array: &dyn Array) -> u64 {
-    let bytes = match array.data_type() {
-        // Arrow counts only the views of these.
-        DataType::Utf8View => {
-            let views = array.as_string_view();
-            views.views().len() * 16 + views.total_buffer_bytes_used()
-        }
-        DataType::BinaryView => {
-            let views = array.as_binary_view();
-            views.views().len() * 16 + views.total_buffer_bytes_used()
-        }
-        _ => array
-            .to_data()
-            .get_slice_memory_size()
-            .unwrap_or_else(|_| array.get_array_memory_size()),
-    };
-    bytes as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{DictionaryArray, Int8Array, Int32Array, StringArray, StringViewArray};
+    use arrow::array::{DictionaryArray, Int8Array, StringArray};
     use arrow::datatypes::{Field, Int8Type, Schema};
-
-    #[test]
-    fn slices_count_only_their_rows() {
-        let array: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1000));
-        assert_eq!(memory_bytes(&array), 4000);
-        assert_eq!(memory_bytes(&array.slice(10, 100)), 400);
-        let long = "x".repeat(100);
-        let views: ArrayRef = Arc::new(StringViewArray::from(vec![long.as_str(), "short"]));
-        assert_eq!(memory_bytes(&views), 132);
-        assert_eq!(memory_bytes(&views.slice(1, 1)), 16);
-    }
 
     #[test]
     fn dictionaries_that_overflow_their_keys_are_kept_apart() {

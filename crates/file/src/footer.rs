@@ -37,6 +37,10 @@ use crate::ipc::{ALIGNMENT, HEADER};
 use crate::metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
 use crate::{FORMAT_VERSION, schema};
 
+/// Parsed statistics are at most this large, unless they have a good part of that in the file.
+const MAX_STATISTICS_BYTES: usize = 1 << 30;
+const MAX_GROWTH: usize = 64;
+
 const ROW_GROUP_BYTES: usize = 3 * size_of::<u64>();
 const CHUNK_BYTES: usize = 5 * size_of::<u64>() + 3 * size_of::<u32>();
 
@@ -265,13 +269,23 @@ fn statistics(
     row_groups: usize,
     place: Place<'_>,
 ) -> Result<Vec<ZoneMap>> {
+    let limit = MAX_STATISTICS_BYTES.max(cursor.remaining().saturating_mul(MAX_GROWTH));
+    let mut total = 0;
     let mut of_column = |data_type: &DataType, column: Place<'_>| {
         if row_groups == 0 {
             let none = new_empty_array(data_type);
             return ZoneMap::of(&none).map_err(|error| column.encoding(error));
         }
         let bytes = Buffer::from(cursor.prefixed("statistics")?);
-        ZoneMap::parse(bytes, data_type, row_groups).map_err(|error| column.encoding(error))
+        let zones = ZoneMap::parse(bytes, data_type, row_groups)
+            .map_err(|error| column.encoding(error))?;
+        total += zones.memory_size();
+        match total <= limit {
+            true => Ok(zones),
+            false => Err(column.corrupt(format!(
+                "statistics of more than {limit} bytes up to this column"
+            ))),
+        }
     };
     schema
         .fields()
@@ -443,6 +457,20 @@ mod tests {
             let error = parse(&footer(names, row_groups), OFFSET, "t").unwrap_err();
             assert!(error.to_string().contains("room for at most"), "{error}");
         }
+    }
+
+    /// Nulls of a type so wide that a row of them is two gigabytes.
+    #[test]
+    fn statistics_of_wide_nulls_take_little_memory() {
+        let wide = Schema::new(vec![
+            Field::new("a", DataType::FixedSizeBinary(i32::MAX), true),
+            Field::new("b", DataType::FixedSizeBinary(i32::MAX), true),
+        ]);
+        let nulls = zone_map(&arrow::array::new_null_array(&DataType::Int32, 13));
+        let bytes = encode(&wide, &row_groups(), &[nulls.clone(), nulls]).unwrap();
+        let metadata = parse(&bytes, OFFSET, "t").unwrap();
+        assert!(!metadata.row_group_statistics(1).has_bounds());
+        assert!(metadata.memory_size() < 1 << 20);
     }
 
     #[test]

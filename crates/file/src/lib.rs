@@ -38,6 +38,7 @@ mod encode;
 mod error;
 mod footer;
 mod ipc;
+mod memory;
 mod metadata;
 mod output;
 mod reader;

@@ -12,13 +12,12 @@ use arrow::datatypes::{
     DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit,
 };
 
+use vectile_encodings::MAX_TYPE_DEPTH;
+
 use crate::error::{Error, Place, Result};
 
 /// The extension type of a container field.
 pub(crate) const EXTENSION_NAME: &str = "vectile.column";
-
-/// How deep a type may nest. JSON spends up to five of its 128 levels on each.
-const MAX_TYPE_DEPTH: usize = 24;
 
 /// The container's schema: one struct of encoded parts per logical column.
 pub(crate) fn container(schema: &Schema) -> Schema {
@@ -111,7 +110,8 @@ fn check(data_type: &DataType, depth: usize) -> Result<(), String> {
             for (_, field) in fields.iter() {
                 check(field.data_type(), depth)?;
             }
-            fields.iter().all(|(id, _)| id >= 0)
+            // arrow builds no array of a union without children
+            !fields.is_empty() && fields.iter().all(|(id, _)| id >= 0)
         }
         DataType::Dictionary(key, value) => {
             check(value, depth)?;
@@ -151,6 +151,8 @@ fn is_map_entries(entries: &Field) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::{UnionFields, UnionMode};
+
     use super::*;
 
     fn of(data_type: DataType) -> Schema {
@@ -206,6 +208,20 @@ mod tests {
             );
             let error = to_json(&of(data_type)).unwrap_err();
             assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+        }
+    }
+
+    /// Arrow panics when it makes an array of a dense union without children.
+    #[test]
+    fn unions_without_children_are_refused() {
+        for mode in [UnionMode::Dense, UnionMode::Sparse] {
+            let union = DataType::Union(UnionFields::empty(), mode);
+            let list = DataType::List(Arc::new(Field::new("item", union, true)));
+            let error = to_json(&of(list.clone())).unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+            let json = serde_json::to_vec(&of(list)).unwrap();
+            let error = parse(&json, Place::file("t")).unwrap_err();
+            assert!(matches!(error, Error::Corrupt { .. }), "{error}");
         }
     }
 

@@ -17,9 +17,10 @@ use object_store::path::Path;
 use tokio::task::JoinSet;
 use vectile_encodings::{EncodeOptions, Encoding, VECTOR_LEN, ZoneMap};
 
-use crate::encode::{EncodedColumn, EncodedRowGroup, Plan, encode_row_group, memory_bytes};
+use crate::encode::{EncodedColumn, EncodedRowGroup, Plan, encode_row_group};
 use crate::error::{Error, Result};
 use crate::ipc::{self, FooterPointer, Parts};
+use crate::memory::memory_bytes;
 use crate::metadata::{Chunk, MAX_ROW_GROUP_ROWS, RowGroup};
 use crate::output::Output;
 use crate::{FORMAT_VERSION, footer, schema};

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::*;
+use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::*;
 use common::*;
 use vectile_file::*;
@@ -392,4 +393,75 @@ async fn pinned_columns_are_encoded_as_asked() {
     let encodings: Vec<_> = summary.columns[0].encodings.keys().collect();
     assert!(encodings[0].starts_with("plain"), "{encodings:?}");
     assert_eq!(read(bytes).await.unwrap().1, [table]);
+}
+
+/// A type of `levels` levels, `leaf` in lists, structs and dictionaries in turn.
+fn nested(leaf: &ArrayRef, levels: usize) -> ArrayRef {
+    (1..levels).fold(Arc::clone(leaf), |inner, level| {
+        let field = Arc::new(Field::new("item", inner.data_type().clone(), true));
+        match level % 2 {
+            0 => Arc::new(StructArray::from(vec![(field, inner)])),
+            _ => {
+                let offsets = OffsetBuffer::from_lengths(vec![1; inner.len()]);
+                Arc::new(ListArray::new(field, offsets, inner, None))
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn types_nest_as_deep_as_is_documented() {
+    let leaves: [ArrayRef; 3] = [
+        Arc::new(Int64Array::from_iter_values((0..5000).map(|i| i / 40 % 7))),
+        // few strings, whose lengths come in runs
+        Arc::new(StringArray::from_iter_values(
+            (0..5000).map(|i| "x".repeat(i % 1200 / 40)),
+        )),
+        Arc::new(Float64Array::from_iter_values(
+            (0..5000).map(|i| f64::from(i % 1000) / 8.0),
+        )),
+    ];
+    for leaf in leaves {
+        let deepest = nested(&leaf, 24);
+        let batch = RecordBatch::try_from_iter([("a", Arc::clone(&deepest))]).unwrap();
+        let pieces = std::slice::from_ref(&batch);
+        let (bytes, _) = write(batch.schema(), pieces, rows_per_group(5000))
+            .await
+            .unwrap();
+        let (_, batches) = read(bytes).await.unwrap();
+        assert!(batches[0].column(0).to_data() == deepest.to_data());
+
+        let deeper = nested(&leaf, 25);
+        let batch = RecordBatch::try_from_iter([("a", deeper)]).unwrap();
+        let error = write(batch.schema(), &[batch], rows_per_group(5000))
+            .await
+            .unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+    }
+}
+
+/// Slices of one large array, as operators hand them out.
+async fn row_groups_of(array: ArrayRef) -> usize {
+    let table = RecordBatch::try_from_iter([("a", array)]).unwrap();
+    let slices: Vec<_> = (0..table.num_rows())
+        .step_by(8192)
+        .map(|start| table.slice(start, 8192.min(table.num_rows() - start)))
+        .collect();
+    let written = write(table.schema(), &slices, WriterOptions::default()).await;
+    written.unwrap().1.row_groups
+}
+
+#[tokio::test]
+async fn row_groups_are_sized_by_the_rows_of_slices() {
+    let rows = 400_000;
+    let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..3 * rows as i64));
+    let item = Arc::new(Field::new("item", DataType::Int64, true));
+    let offsets = OffsetBuffer::from_lengths(vec![3; rows]);
+    let lists = ListArray::new(item, offsets, values, None);
+    assert_eq!(row_groups_of(Arc::new(lists)).await, 2);
+
+    let names = StringArray::from_iter_values((0..80_000).map(|i| format!("{i:0120}")));
+    let keys = Int32Array::from_iter_values((0..rows as i32).map(|row| row % 10));
+    let dictionary = DictionaryArray::new(keys, Arc::new(names));
+    assert_eq!(row_groups_of(Arc::new(dictionary)).await, 2);
 }

@@ -1,0 +1,76 @@
+//! Bytes that decoded values take as Arrow arrays. They are known before anything is decoded, so
+//! that memory is refused or reserved first. They are about right: allocators round up.
+
+use arrow::array::{Array, AsArray, GenericByteArray};
+use arrow::datatypes::{ArrowNativeType, ByteArrayType, DataType, UnionMode};
+
+/// Up to this, a bound is as good as the exact size, which takes time to find out.
+pub(crate) const EXACT_ABOVE: u64 = 1 << 20;
+
+/// Arrays of one call are at most this large, unless their chunk accounts for more.
+const MAX_AT_ONCE: u64 = 1 << 30;
+
+/// How many times larger than its bytes a string can get.
+const MAX_GROWTH: u64 = 64;
+
+/// The most bytes to decode at once of a chunk of `stored` bytes: a damaged or hostile file names
+/// any width and number of rows in a few bytes.
+pub(crate) fn limit(stored: usize) -> u64 {
+    (stored as u64).saturating_mul(MAX_GROWTH).max(MAX_AT_ONCE)
+}
+
+/// Bytes of `rows` rows, except those of strings and of the items of lists: what nulls take.
+pub(crate) fn fixed_bytes(data_type: &DataType, rows: u64) -> u64 {
+    use DataType::*;
+    let of = |data_type: &DataType| fixed_bytes(data_type, rows);
+    let all = |children: &mut dyn Iterator<Item = u64>| children.fold(0, u64::saturating_add);
+    let width = |bytes: u64| rows.saturating_mul(bytes);
+    let values = match data_type {
+        Null => return 0,
+        Boolean => rows.div_ceil(8),
+        Utf8 | Binary | List(_) | Map(_, _) => width(4),
+        LargeUtf8 | LargeBinary | LargeList(_) | ListView(_) => width(8),
+        Utf8View | BinaryView | LargeListView(_) => width(16),
+        FixedSizeBinary(bytes) => width((*bytes).max(0) as u64),
+        FixedSizeList(item, len) => fixed_bytes(item.data_type(), width((*len).max(0) as u64)),
+        Struct(fields) => all(&mut fields.iter().map(|field| of(field.data_type()))),
+        Union(fields, mode) => {
+            // the rows of a dense union of nulls are all in its first child
+            let children = match mode {
+                UnionMode::Sparse => fields.len(),
+                UnionMode::Dense => 1,
+            };
+            let children = fields.iter().take(children);
+            width(5).saturating_add(all(&mut children.map(|(_, field)| of(field.data_type()))))
+        }
+        // of which there is one at least
+        Dictionary(keys, values) => of(keys).saturating_add(fixed_bytes(values, 1)),
+        RunEndEncoded(_, values) => fixed_bytes(values.data_type(), 1),
+        other => width(other.primitive_width().unwrap_or(0) as u64),
+    };
+    values.saturating_add(rows.div_ceil(8))
+}
+
+/// Bytes of the strings in `rows` of an array, where each row has a copy of its own: views share.
+pub(crate) fn string_bytes(array: &dyn Array, rows: impl Iterator<Item = usize>) -> u64 {
+    fn sum<T: ByteArrayType>(
+        array: &GenericByteArray<T>,
+        rows: impl Iterator<Item = usize>,
+    ) -> u64 {
+        rows.map(|row| array.value_length(row).as_usize() as u64)
+            .sum()
+    }
+    match array.data_type() {
+        DataType::Utf8 => sum(array.as_string::<i32>(), rows),
+        DataType::LargeUtf8 => sum(array.as_string::<i64>(), rows),
+        DataType::Binary => sum(array.as_binary::<i32>(), rows),
+        DataType::LargeBinary => sum(array.as_binary::<i64>(), rows),
+        _ => 0,
+    }
+}
+
+/// The longest of an array's strings, as [`string_bytes`] counts.
+pub(crate) fn longest_string(array: &dyn Array) -> u64 {
+    let of_row = |row| string_bytes(array, std::iter::once(row));
+    (0..array.len()).map(of_row).max().unwrap_or(0)
+}

@@ -1,0 +1,253 @@
+//! Chunks that no encoder writes: small, and of endless time or memory if they were believed.
+
+mod samples;
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, Int64Array, LargeStringArray, UInt32Array};
+use arrow::compute::take;
+use arrow::datatypes::{DataType, Field};
+use samples::{NullPattern, Shape, all_types, array_of};
+use vectile_encodings::{
+    Column, EncodeOptions, Error, Predicate, Result, Selection, VECTOR_LEN, ZoneMap, encode,
+};
+
+const GIB: u64 = 1 << 30;
+
+/// A chunk of this header and these buffers.
+fn chunk(header: Vec<u8>, buffers: Vec<Vec<u8>>) -> Vec<u8> {
+    let mut out = (header.len() as u32).to_le_bytes().to_vec();
+    out.extend((buffers.len() as u32).to_le_bytes());
+    out.extend(buffers.iter().flat_map(|b| (b.len() as u64).to_le_bytes()));
+    out.extend(header);
+    for buffer in buffers {
+        out.resize(out.len().next_multiple_of(64), 0);
+        out.extend(buffer);
+    }
+    out
+}
+
+fn parse(header: Vec<u8>, buffers: Vec<Vec<u8>>, data_type: &DataType, rows: usize) -> Result<Column> {
+    Column::parse(chunk(header, buffers).into(), data_type, rows)
+}
+
+/// Header fields of an integer sequence of one value.
+fn constant_ints(value: u64) -> Vec<u8> {
+    [vec![0], value.to_le_bytes().to_vec()].concat()
+}
+
+/// Header fields and buffers of `rows` values, whose runs are in `levels` of `rle`. The first vector
+/// of each level has 512 runs of two, so that the next level is only slightly shorter, and a vector
+/// of it is in two vectors of the one before.
+fn runs(rows: usize, levels: usize, buffers: &mut Vec<Vec<u8>>) -> Vec<u8> {
+    if levels == 0 {
+        return constant_ints(7);
+    }
+    let runs = rows - 512;
+    let lengths = (0..rows).step_by(VECTOR_LEN).map(|start| match start {
+        0 => 512,
+        _ => (rows - start).min(VECTOR_LEN) as u16,
+    });
+    buffers.push(lengths.flat_map(u16::to_le_bytes).collect());
+    let mut header = vec![3];
+    header.extend((runs as u64).to_le_bytes());
+    header.extend(self::runs(runs, levels - 1, buffers));
+    // the lengths less one as ffor: 512 ones in vector 0, and zeros
+    let vectors = runs.div_ceil(VECTOR_LEN);
+    header.extend([1, 0]);
+    buffers.push(vec![0; 8 * vectors]);
+    let mut widths = vec![0; vectors];
+    widths[0] = 1;
+    buffers.push(widths);
+    buffers.push([0xff, 0xff, 0, 0].repeat(32));
+    header
+}
+
+fn column_of_runs(levels: usize) -> Result<Column> {
+    let rows = 34 * VECTOR_LEN;
+    let mut buffers = vec![];
+    let mut header = vec![2, 0];
+    header.extend(0i128.to_le_bytes());
+    header.extend(runs(rows, levels, &mut buffers));
+    parse(header, buffers, &DataType::Int64, rows)
+}
+
+fn is_corrupt<T: std::fmt::Debug>(result: Result<T>, reason: &str) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    assert!(error.to_string().contains(reason), "{error}");
+}
+
+fn is_too_large(result: Result<ArrayRef>) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+}
+
+/// Each level of runs doubles the time: 30 of them would take for ever.
+#[test]
+fn runs_nest_as_deep_as_they_are_written() {
+    for levels in [1, 2] {
+        let column = column_of_runs(levels).unwrap();
+        let values = column.decode(0..column.len()).unwrap();
+        assert_eq!(&values, &(Arc::new(Int64Array::from(vec![7; column.len()])) as ArrayRef));
+    }
+    for levels in [3, 18, 30] {
+        is_corrupt(column_of_runs(levels), "runs nested deeper than 2");
+    }
+}
+
+#[test]
+fn wide_nulls_are_refused_before_they_are_made() {
+    let item = Arc::new(Field::new("item", DataType::Float64, true));
+    let lists = DataType::FixedSizeList(item, i32::MAX);
+    let list = Arc::new(Field::new("list", lists.clone(), true));
+    let types = [
+        DataType::FixedSizeBinary(i32::MAX),
+        lists,
+        DataType::FixedSizeList(Arc::clone(&list), i32::MAX),
+        DataType::Struct(vec![list].into()),
+        DataType::Dictionary(
+            Box::new(DataType::Int8),
+            Box::new(DataType::FixedSizeBinary(i32::MAX)),
+        ),
+    ];
+    for data_type in types {
+        let column = parse(vec![0, 1], vec![], &data_type, 8192).unwrap();
+        is_too_large(column.decode(0..8192));
+        is_too_large(column.decode(0..1));
+        let mut selection = Selection::all(0, 8192);
+        let size = column.decoded_bytes(&selection).unwrap();
+        assert!(size >= i32::MAX as u64, "{data_type}: {size}");
+        let mut any = |rows: &ArrayRef| Ok(BooleanArray::from(vec![true; rows.len()]));
+        assert!(column.filter_with(&mut any, &mut selection).is_err());
+        column.filter(&Predicate::IsNull, &mut selection).unwrap();
+        assert_eq!(selection.count(), 8192);
+    }
+    let narrow = parse(vec![0, 1], vec![], &DataType::FixedSizeBinary(16), 8192).unwrap();
+    assert_eq!(narrow.decode(0..8192).unwrap().null_count(), 8192);
+}
+
+#[test]
+fn bounds_of_wide_nulls_take_little_memory() {
+    let zones = |data_type: &DataType| {
+        let nulls = [0, 1];
+        let counts = [&[0, 0, 2, 0][..], &[0; 16], &constant_ints(0)].concat();
+        let header = [&nulls[..], &nulls, &counts, &counts].concat();
+        ZoneMap::parse(chunk(header, vec![]).into(), data_type, 3).unwrap()
+    };
+    let wide = zones(&DataType::FixedSizeBinary(i32::MAX));
+    assert!(!wide.has_bounds() && wide.len() == 3);
+    assert!(wide.memory_size() < 4096);
+    assert!(zones(&DataType::FixedSizeBinary(16)).has_bounds());
+}
+
+/// A column of `rows` rows of the same `bytes` bytes.
+fn constant_column(bytes: usize, rows: usize) -> Column {
+    let length = constant_ints(bytes as u64);
+    let header = [&[0, 0, 6, 0, 0][..], &length, &length].concat();
+    parse(header, vec![vec![b'x'; bytes]], &DataType::LargeUtf8, rows).unwrap()
+}
+
+#[test]
+fn long_constants_are_decoded_a_part_at_a_time() {
+    let column = constant_column(1 << 20, 1 << 24);
+    is_too_large(column.decode(0..1 << 24));
+    is_too_large(column.decode(0..8192));
+    let rows = Selection::of_range(5000..13_192);
+    let size = column.decoded_bytes(&rows).unwrap();
+    assert!((8 * GIB..9 * GIB).contains(&size), "{size}");
+    let few = column.decode(9999..10_002).unwrap();
+    assert_eq!((few.len(), few.null_count()), (3, 0));
+    let mut selection = Selection::all(0, 1 << 24);
+    let value: ArrayRef = Arc::new(LargeStringArray::from(vec!["x".repeat(1 << 20)]));
+    column.filter(&Predicate::equal(value), &mut selection).unwrap();
+    assert_eq!(selection.count(), 1 << 24);
+}
+
+/// Where nulls may pass, rows are tested, and there may be too many of them for one array.
+#[test]
+fn filters_decode_a_part_at_a_time() {
+    let rows = 3000;
+    let long = "x".repeat(1 << 16);
+    let values = (0..rows).map(|row| (row % 3 > 0).then_some(long.as_str()));
+    let array: ArrayRef = Arc::new(LargeStringArray::from_iter(values));
+    let bytes = encode(&array, &EncodeOptions::default()).unwrap();
+    let column = Column::parse(bytes.into(), array.data_type(), rows).unwrap();
+    let mut selection = Selection::all(0, rows);
+    let mut largest = 0;
+    let mut is_null = |rows: &ArrayRef| {
+        largest = largest.max(rows.get_array_memory_size());
+        Ok((0..rows.len()).map(|row| Some(rows.is_null(row))).collect())
+    };
+    column.filter_with(&mut is_null, &mut selection).unwrap();
+    assert_eq!(selection.count(), rows / 3);
+    assert!(largest < 64 << 20, "{largest} bytes at once");
+}
+
+/// Constants and dictionaries are made of numbers or strings, stored as neither.
+#[test]
+fn constants_and_dictionaries_do_not_nest() {
+    let number = [&[2, 0][..], &[0; 16], &constant_ints(7)].concat();
+    let constant = |value: &[u8]| [&[0, 0][..], value].concat();
+    let dictionary =
+        |entries: &[u8]| [&[3, 0, 1, 0, 0, 0, 0, 0, 0, 0][..], entries, &constant_ints(0)].concat();
+    let parse = |header| parse(header, vec![], &DataType::Int64, 10);
+    assert!(parse(constant(&number)).is_ok());
+    assert!(parse(dictionary(&number)).is_ok());
+    for header in [
+        constant(&constant(&number)),
+        constant(&dictionary(&number)),
+        dictionary(&constant(&number)),
+        dictionary(&dictionary(&number)),
+        // nulls only, and values
+        [&[2, 1][..], &number[2..]].concat(),
+    ] {
+        is_corrupt(parse(header), "tag");
+    }
+}
+
+/// A list of ten rows over 2^28 times the same number.
+#[test]
+fn lists_are_as_large_as_their_items() {
+    let rows = 1u64 << 28;
+    let lengths = constant_ints(rows);
+    let number = [&[0, 0, 2, 0][..], &[0; 16], &constant_ints(7)].concat();
+    let header = [&[7, 0][..], &rows.to_le_bytes(), &lengths, &number].concat();
+    let item = Arc::new(Field::new("item", DataType::Int64, true));
+    let column = parse(header, vec![], &DataType::List(item), 1).unwrap();
+    assert!(column.decoded_bytes(&Selection::all(0, 1)).unwrap() >= 2 * GIB);
+    is_too_large(column.decode(0..1));
+}
+
+/// What is said before decoding is about what decoding takes.
+#[test]
+fn sizes_are_known_before_decoding() {
+    for data_type in all_types() {
+        for shape in Shape::ALL {
+            let some = array_of(&data_type, shape, NullPattern::ALL[0], 3000, 3);
+            // so many that sizes are exact
+            let rows = UInt32Array::from_iter_values((0..60_000).map(|row| row % 3000));
+            let array = take(&some, &rows, None).unwrap();
+            let bytes = encode(&array, &EncodeOptions::default()).unwrap();
+            let column = Column::parse(bytes.into(), &data_type, array.len()).unwrap();
+            let selection = Selection::of_range(100..50_000);
+            let known = column.decoded_bytes(&selection).unwrap();
+            let decoded = column.select(&selection).unwrap();
+            let actual = match decoded.data_type() {
+                // whose entries are in memory once, with the column
+                DataType::Utf8View | DataType::BinaryView => decoded.len() * 16,
+                // stored as another type, which is what is decoded
+                DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _) => 0,
+                _ => decoded.to_data().get_slice_memory_size().unwrap(),
+            } as u64;
+            let context = format!("{data_type} {shape:?}: {known} of {actual} bytes");
+            assert!(known + known / 8 + 4096 >= actual, "{context}");
+            let bound = (actual + actual / 2).max(2 << 20);
+            assert!(actual == 0 || known <= bound || is_view(&data_type), "{context}");
+        }
+    }
+}
+
+fn is_view(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8View | DataType::BinaryView)
+}
