@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, Decimal128Array, Float32Array, Float64Array, Int64Array, StringArray, StringViewArray,
+    Array, ArrayRef, BooleanArray, Decimal128Array, Float32Array, Float64Array, Int64Array, StringArray, StringViewArray,
 };
 use arrow::datatypes::{DataType, Field, TimeUnit};
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, Selection, ZoneMap, encode};
@@ -33,19 +33,36 @@ fn types() -> Vec<DataType> {
         DataType::List(Arc::clone(&item)),
         DataType::FixedSizeList(Arc::clone(&item), 2),
         DataType::Struct(vec![Field::new("a", DataType::Int32, true), Field::new("b", DataType::Utf8, true)].into()),
+        DataType::FixedSizeBinary(i32::MAX),
+        DataType::FixedSizeList(item, i32::MAX),
     ]
 }
+
+/// The most bytes that are decoded here.
+const MAX_BYTES: u64 = 1 << 26;
+/// What takes more must be refused, unless its chunk is large: none here is.
+const TOO_LARGE: u64 = 1 << 30;
 
 /// Reads `bytes` as a column chunk of `rows` rows, decodes and filters it.
 pub fn read_column(bytes: &[u8], data_type: &DataType, rows: usize) {
     let _ = ZoneMap::parse(bytes.to_vec().into(), data_type, rows.min(100));
     let Ok(column) = Column::parse(bytes.to_vec().into(), data_type, rows) else { return };
+    let Ok(size) = column.decoded_bytes(&Selection::all(0, rows)) else { return };
+    if (MAX_BYTES..=TOO_LARGE).contains(&size) {
+        // allowed, and too slow here
+        return;
+    }
     let Ok(array) = column.decode(0..rows) else { return };
+    assert!(size < MAX_BYTES, "{size} bytes are decoded");
     assert_eq!(array.len(), rows);
+    if let Ok(actual) = array.to_data().get_slice_memory_size() {
+        // what is decoded is known before, up to what is rounded and shared
+        assert!(actual as u64 <= 4 * size + (1 << 20), "{actual} bytes, {size} were announced");
+    }
     let _ = column.decode(rows / 3..rows / 2);
     let mut selection = Selection::all(0, rows);
     let _ = column.filter(&Predicate::IsNotNull, &mut selection);
-    if rows > 0 && arrow::array::Array::is_valid(&array, rows / 2) {
+    if rows > 0 && array.is_valid(rows / 2) {
         let _ = column.filter(&Predicate::equal(array.slice(rows / 2, 1)), &mut selection);
     }
     let _ = column.select(&selection);
@@ -166,7 +183,10 @@ fn small_file() -> Vec<u8> {
         ("s", Arc::new(StringArray::from_iter_values((0..3000).map(|i| format!("value {}", i % 13))))),
         ("f", Arc::new((0..3000).map(|i| (i % 5 > 0).then_some(f64::from(i) / 4.0)).collect::<Float64Array>())),
     ];
-    let batch = arrow::array::RecordBatch::try_from_iter(columns).expect("columns of one length");
+    file_of(arrow::array::RecordBatch::try_from_iter(columns).expect("columns of one length"))
+}
+
+fn file_of(batch: arrow::array::RecordBatch) -> Vec<u8> {
     let store: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
     let options = vectile_file::WriterOptions { row_group_rows: 1024, ..Default::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -229,5 +249,264 @@ fn mend_checksum(bytes: &mut [u8]) {
     let checksum = format!("{:08x}", crc32fast::hash(footer));
     if checksum.len() == digits.len() {
         bytes[digits].copy_from_slice(checksum.as_bytes());
+    }
+}
+
+/// A file of nulls only, whose column is said to be of another type: nulls are of any type, and
+/// those of a wide one are large.
+pub fn any_type(data: &[u8]) {
+    static FILE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(file_of_nulls);
+    let data_type = type_of(&mut Choices(data), 26);
+    let schema = arrow::datatypes::Schema::new(vec![Field::new("n", data_type, true)]);
+    let Ok(json) = serde_json::to_string(&schema) else { return };
+    let mut bytes = FILE.clone();
+    let Some((offset, _, _)) = footer_of(&bytes) else { panic!("a fresh file has no footer") };
+    // u32 version, u32 length of the schema, the schema
+    let start = offset + 8;
+    let length = u32::from_le_bytes(bytes[offset + 4..start].try_into().expect("four bytes")) as usize;
+    if json.len() > length {
+        return;
+    }
+    bytes[start..start + length].fill(b' ');
+    bytes[start..start + json.len()].copy_from_slice(json.as_bytes());
+    mend_checksum(&mut bytes);
+    futures::executor::block_on(read_file(bytes));
+}
+
+/// With room for the schema of any other type.
+fn file_of_nulls() -> Vec<u8> {
+    let room = HashMap::from([("room".to_owned(), "x".repeat(8000))]);
+    let field = Field::new("n", DataType::Int32, true).with_metadata(room);
+    let nulls = arrow::array::new_null_array(&DataType::Int32, 3000);
+    let schema = Arc::new(arrow::datatypes::Schema::new(vec![field]));
+    file_of(arrow::array::RecordBatch::try_new(schema, vec![nulls]).expect("columns of one length"))
+}
+
+/// Bytes that decide, one at a time; zeros at the end.
+struct Choices<'a>(&'a [u8]);
+
+impl Choices<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    fn below(&mut self, limit: u8) -> u8 {
+        self.byte() % limit
+    }
+
+    /// A number that breaks things.
+    fn number(&mut self) -> u64 {
+        let byte = u64::from(self.byte());
+        match byte {
+            0..128 => byte,
+            128..144 => 1 << (4 * (byte - 128)),
+            144..160 => i32::MAX as u64 - (byte - 144),
+            160..176 => u64::MAX - (byte - 160),
+            176..192 => 1 << 20 | byte,
+            _ => byte << 8 | u64::from(self.byte()),
+        }
+    }
+}
+
+/// A type of at most `levels` levels, impossible ones included.
+fn type_of(choices: &mut Choices, levels: usize) -> DataType {
+    use arrow::datatypes::{UnionFields, UnionMode};
+    let simple = types();
+    if levels == 1 {
+        return simple[usize::from(choices.byte()) % 12].clone();
+    }
+    let child = |choices: &mut Choices| Arc::new(Field::new("item", type_of(choices, levels - 1), true));
+    match choices.below(16) {
+        0 => DataType::List(child(choices)),
+        1 => DataType::LargeList(child(choices)),
+        2 => DataType::ListView(child(choices)),
+        3 => {
+            let len = choices.number() as i32;
+            DataType::FixedSizeList(child(choices), len)
+        }
+        4 => DataType::FixedSizeBinary(choices.number() as i32),
+        5 => DataType::Struct((0..choices.below(4)).map(|_| child(choices)).collect()),
+        6 => {
+            let entries = DataType::Struct(vec![child(choices), child(choices)].into());
+            DataType::Map(Arc::new(Field::new("entries", entries, false)), false)
+        }
+        7 => {
+            let keys = simple[usize::from(choices.below(6))].clone();
+            DataType::Dictionary(Box::new(keys), Box::new(type_of(choices, levels - 1)))
+        }
+        8 => {
+            let ends = Arc::new(Field::new("run_ends", DataType::Int32, false));
+            DataType::RunEndEncoded(ends, child(choices))
+        }
+        9 | 10 => {
+            let mode = if choices.below(2) == 0 { UnionMode::Dense } else { UnionMode::Sparse };
+            let fields: Vec<_> = (0..choices.below(3)).map(|id| (id as i8, child(choices))).collect();
+            let Ok(fields) = UnionFields::try_new(fields.iter().map(|f| f.0), fields.iter().map(|f| f.1.clone())) else {
+                return DataType::Null;
+            };
+            DataType::Union(fields, mode)
+        }
+        11 => DataType::Decimal128(choices.byte(), choices.byte() as i8),
+        _ => simple[usize::from(choices.byte()) % simple.len()].clone(),
+    }
+}
+
+/// A chunk that is put together tag by tag, so that nesting, counts and widths are hostile while
+/// most buffers fit: what damage to a written chunk hardly ever makes.
+pub fn built_column(data: &[u8]) {
+    let mut choices = Choices(data);
+    let data_type = type_of(&mut choices, 26);
+    let rows = match choices.byte() {
+        255 => 1 << 24,
+        other => usize::from(other) * 128,
+    };
+    let mut chunk = Chunk::default();
+    chunk.column(&mut choices, &data_type, rows as u64, 64);
+    read_column(&chunk.finish(), &data_type, rows);
+}
+
+#[derive(Default)]
+struct Chunk {
+    header: Vec<u8>,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Chunk {
+    const MAX_BUFFER: u64 = 1 << 20;
+
+    fn u64(&mut self, value: u64) {
+        self.header.extend(value.to_le_bytes());
+    }
+
+    fn buffer(&mut self, bytes: u64, byte: u8) {
+        self.buffers.push(vec![byte; bytes.min(Self::MAX_BUFFER) as usize]);
+    }
+
+    fn column(&mut self, choices: &mut Choices, data_type: &DataType, rows: u64, levels: usize) {
+        if levels == 0 || self.header.len() > 4096 {
+            return;
+        }
+        let tag = match (choices.below(8), data_type) {
+            (0, _) => choices.below(9),
+            (1, _) => 0,
+            (2, _) => 3,
+            (_, DataType::Utf8 | DataType::Utf8View | DataType::LargeBinary | DataType::FixedSizeBinary(_)) => 6,
+            (_, other) if other.is_nested() || matches!(other, DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _)) => 7,
+            (_, other) if other.is_primitive() || *other == DataType::Boolean => 2,
+            _ => 0,
+        };
+        self.header.push(tag);
+        let validity = match choices.below(8) {
+            0 => 1,
+            1 => 2,
+            2 => choices.byte(),
+            // a column of type Null is of nulls
+            _ => u8::from(*data_type == DataType::Null),
+        };
+        self.header.push(validity);
+        if validity == 2 {
+            let kind = choices.below(3);
+            self.buffer(rows.div_ceil(1024), kind);
+            self.buffer(if kind == 2 { rows.div_ceil(1024) * 128 } else { 0 }, choices.byte());
+        }
+        match tag {
+            0 if validity != 1 => self.column(choices, data_type, 1, levels - 1),
+            1 => self.buffer(rows.saturating_mul(data_type.primitive_width().unwrap_or(0) as u64), choices.byte()),
+            2 => {
+                self.header.extend(i128::from(choices.number()).to_le_bytes());
+                self.integers(choices, rows, 32);
+            }
+            3 => {
+                let entries = choices.number().min(rows);
+                self.u64(entries);
+                self.column(choices, data_type, entries, levels - 1);
+                self.integers(choices, rows, 32);
+            }
+            6 => {
+                self.header.push(0);
+                let length = match data_type {
+                    DataType::FixedSizeBinary(width) => *width as u64,
+                    _ => choices.number(),
+                };
+                self.constant(length);
+                let split = length.saturating_mul(rows.min(32));
+                self.constant(split);
+                self.buffer(split.saturating_mul(rows.div_ceil(32)), b'x');
+            }
+            7 => self.children(choices, data_type, rows, levels),
+            _ => {}
+        }
+    }
+
+    fn children(&mut self, choices: &mut Choices, data_type: &DataType, rows: u64, levels: usize) {
+        match data_type {
+            DataType::Struct(fields) => {
+                fields.iter().for_each(|field| self.column(choices, field.data_type(), rows, levels - 1));
+            }
+            DataType::Dictionary(_, values) => self.column(choices, values, rows, levels - 1),
+            DataType::RunEndEncoded(_, values) => self.column(choices, values.data_type(), rows, levels - 1),
+            DataType::Union(fields, mode) => {
+                self.column(choices, &DataType::Int8, rows, levels - 1);
+                if *mode == arrow::datatypes::UnionMode::Dense {
+                    self.column(choices, &DataType::Int32, rows, levels - 1);
+                }
+                for (_, field) in fields.iter() {
+                    let rows = if choices.below(4) > 0 { rows } else { choices.number() };
+                    self.u64(rows);
+                    self.column(choices, field.data_type(), rows, levels - 1);
+                }
+            }
+            DataType::List(item) | DataType::LargeList(item) | DataType::ListView(item) | DataType::Map(item, _) => {
+                let length = choices.number();
+                self.list(choices, item.data_type(), rows, length, levels);
+            }
+            DataType::FixedSizeList(item, length) => self.list(choices, item.data_type(), rows, *length as u64, levels),
+            _ => {}
+        }
+    }
+
+    fn list(&mut self, choices: &mut Choices, item: &DataType, rows: u64, length: u64, levels: usize) {
+        let items = rows.saturating_mul(length);
+        self.u64(items);
+        self.constant(length);
+        self.column(choices, item, items, levels - 1);
+    }
+
+    fn constant(&mut self, value: u64) {
+        self.header.push(0);
+        self.u64(value);
+    }
+
+    /// Constants, or runs of one value or of a whole vector, which are runs in turn.
+    fn integers(&mut self, choices: &mut Choices, rows: u64, levels: usize) {
+        if levels == 0 || self.header.len() > 4096 || choices.below(3) == 0 {
+            return self.constant(choices.number());
+        }
+        let whole = choices.below(4) == 0;
+        let runs = if whole { rows.div_ceil(1024) } else { rows };
+        self.header.push(3);
+        self.u64(runs);
+        let vectors = rows.div_ceil(1024).min(Self::MAX_BUFFER / 2);
+        let runs_of = |vector: u64| if whole { 1 } else { (rows - vector * 1024).min(1024) as u16 };
+        self.buffers.push((0..vectors).flat_map(|vector| runs_of(vector).to_le_bytes()).collect());
+        self.integers(choices, runs, levels - 1);
+        match choices.below(4) {
+            0 => self.integers(choices, runs, levels - 1),
+            _ => self.constant(if whole { 1023 } else { 0 }),
+        }
+    }
+
+    fn finish(self) -> Vec<u8> {
+        let mut out = (self.header.len() as u32).to_le_bytes().to_vec();
+        out.extend((self.buffers.len() as u32).to_le_bytes());
+        out.extend(self.buffers.iter().flat_map(|buffer| (buffer.len() as u64).to_le_bytes()));
+        out.extend(self.header);
+        for buffer in self.buffers {
+            out.resize(out.len().next_multiple_of(64), 0);
+            out.extend(buffer);
+        }
+        out
     }
 }

@@ -27,7 +27,12 @@ fn chunk(header: Vec<u8>, buffers: Vec<Vec<u8>>) -> Vec<u8> {
     out
 }
 
-fn parse(header: Vec<u8>, buffers: Vec<Vec<u8>>, data_type: &DataType, rows: usize) -> Result<Column> {
+fn parse(
+    header: Vec<u8>,
+    buffers: Vec<Vec<u8>>,
+    data_type: &DataType,
+    rows: usize,
+) -> Result<Column> {
     Column::parse(chunk(header, buffers).into(), data_type, rows)
 }
 
@@ -89,7 +94,10 @@ fn runs_nest_as_deep_as_they_are_written() {
     for levels in [1, 2] {
         let column = column_of_runs(levels).unwrap();
         let values = column.decode(0..column.len()).unwrap();
-        assert_eq!(&values, &(Arc::new(Int64Array::from(vec![7; column.len()])) as ArrayRef));
+        assert_eq!(
+            &values,
+            &(Arc::new(Int64Array::from(vec![7; column.len()])) as ArrayRef)
+        );
     }
     for levels in [3, 18, 30] {
         is_corrupt(column_of_runs(levels), "runs nested deeper than 2");
@@ -160,7 +168,9 @@ fn long_constants_are_decoded_a_part_at_a_time() {
     assert_eq!((few.len(), few.null_count()), (3, 0));
     let mut selection = Selection::all(0, 1 << 24);
     let value: ArrayRef = Arc::new(LargeStringArray::from(vec!["x".repeat(1 << 20)]));
-    column.filter(&Predicate::equal(value), &mut selection).unwrap();
+    column
+        .filter(&Predicate::equal(value), &mut selection)
+        .unwrap();
     assert_eq!(selection.count(), 1 << 24);
 }
 
@@ -189,8 +199,14 @@ fn filters_decode_a_part_at_a_time() {
 fn constants_and_dictionaries_do_not_nest() {
     let number = [&[2, 0][..], &[0; 16], &constant_ints(7)].concat();
     let constant = |value: &[u8]| [&[0, 0][..], value].concat();
-    let dictionary =
-        |entries: &[u8]| [&[3, 0, 1, 0, 0, 0, 0, 0, 0, 0][..], entries, &constant_ints(0)].concat();
+    let dictionary = |entries: &[u8]| {
+        [
+            &[3, 0, 1, 0, 0, 0, 0, 0, 0, 0][..],
+            entries,
+            &constant_ints(0),
+        ]
+        .concat()
+    };
     let parse = |header| parse(header, vec![], &DataType::Int64, 10);
     assert!(parse(constant(&number)).is_ok());
     assert!(parse(dictionary(&number)).is_ok());
@@ -243,7 +259,10 @@ fn sizes_are_known_before_decoding() {
             let context = format!("{data_type} {shape:?}: {known} of {actual} bytes");
             assert!(known + known / 8 + 4096 >= actual, "{context}");
             let bound = (actual + actual / 2).max(2 << 20);
-            assert!(actual == 0 || known <= bound || is_view(&data_type), "{context}");
+            assert!(
+                actual == 0 || known <= bound || is_view(&data_type),
+                "{context}"
+            );
         }
     }
 }

@@ -277,8 +277,8 @@ fn statistics(
             return ZoneMap::of(&none).map_err(|error| column.encoding(error));
         }
         let bytes = Buffer::from(cursor.prefixed("statistics")?);
-        let zones = ZoneMap::parse(bytes, data_type, row_groups)
-            .map_err(|error| column.encoding(error))?;
+        let zones =
+            ZoneMap::parse(bytes, data_type, row_groups).map_err(|error| column.encoding(error))?;
         total += zones.memory_size();
         match total <= limit {
             true => Ok(zones),

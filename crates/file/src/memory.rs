@@ -84,7 +84,10 @@ fn of_lists<O: OffsetSizeTrait>(items: &ArrayRef, offsets: &OffsetBuffer<O>) -> 
 fn of_runs<R: RunEndIndexType>(array: &dyn Array) -> u64 {
     match array.as_any().downcast_ref::<RunArray<R>>() {
         Some(runs) if !runs.is_empty() => {
-            let (first, last) = (runs.get_start_physical_index(), runs.get_end_physical_index());
+            let (first, last) = (
+                runs.get_start_physical_index(),
+                runs.get_end_physical_index(),
+            );
             let count = last - first + 1;
             (count * size_of::<R::Native>()) as u64
                 + memory_bytes(&runs.values().slice(first, count))

@@ -4,6 +4,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use datafusion::arrow::array::{
+    ArrayRef, DictionaryArray, Int32Array, LargeStringArray, RecordBatch,
+};
 use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -123,6 +126,69 @@ async fn memory_comes_from_the_pool() {
     let error = tight.run("SELECT id, text FROM packed").await.unwrap_err();
     let error = error.find_root().to_string();
     assert!(error.contains("VectileScan"), "{error}");
+}
+
+/// 600 rows of the same megabyte, which are small in a file.
+async fn wide_rows(fixture: &Fixture) -> std::path::PathBuf {
+    let value = LargeStringArray::from(vec!["x".repeat(1 << 20)]);
+    let keys = Int32Array::from(vec![0; 600]);
+    let wide: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(value)));
+    let ids: ArrayRef = Arc::new(Int32Array::from_iter_values(0..600));
+    let batch = RecordBatch::try_from_iter([("id", ids), ("wide", wide)]).unwrap();
+    fixture.ctx.register_batch("wide_rows", batch).unwrap();
+    let path = fixture.path("wide.vectile");
+    let copy = format!("COPY wide_rows TO '{}' STORED AS VECTILE", path.display());
+    fixture.run(&copy).await.unwrap();
+    path
+}
+
+async fn with_memory(bytes: usize, path: &std::path::Path) -> Fixture {
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_limit(bytes, 1.0)
+        .build_arc()
+        .unwrap();
+    let config = SessionConfig::new().with_target_partitions(1);
+    let ctx = SessionContext::new_with_config_rt(config, runtime);
+    vectile_datafusion::register(&ctx).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = Fixture { ctx, dir };
+    fixture.register("wide", path).await;
+    fixture
+}
+
+#[tokio::test]
+async fn wide_rows_are_decoded_a_few_at_a_time() {
+    let fixture = Fixture::empty();
+    let path = wide_rows(&fixture).await;
+    let tight = with_memory(64 << 20, &path).await;
+    for (filter, expected) in [("true", 600), ("id % 2 = 0", 300), ("wide <> 'x'", 600)] {
+        let sql = format!("SELECT wide, id FROM wide WHERE {filter}");
+        let frame = tight.ctx.sql(&sql).await.unwrap();
+        let mut stream = frame.execute_stream().await.unwrap();
+        let mut rows = 0;
+        while let Some(batch) = stream.next().await {
+            let batch = batch.unwrap();
+            assert!(batch.num_rows() <= 64, "{} rows at once", batch.num_rows());
+            rows += batch.num_rows();
+        }
+        assert_eq!(rows, expected, "{filter}");
+    }
+    let limited = tight.run("SELECT wide FROM wide LIMIT 21").await.unwrap();
+    assert_eq!(limited.iter().map(RecordBatch::num_rows).sum::<usize>(), 21);
+}
+
+/// There is memory for the megabyte in the file, and not for another one.
+#[tokio::test]
+async fn a_row_without_memory_for_it_is_an_error() {
+    let fixture = Fixture::empty();
+    let path = wide_rows(&fixture).await;
+    let tight = with_memory(3 << 19, &path).await;
+    let error = tight.run("SELECT wide FROM wide").await.unwrap_err();
+    let error = error.find_root();
+    assert!(
+        matches!(error, DataFusionError::ResourcesExhausted(_)),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
