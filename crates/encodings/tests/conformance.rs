@@ -418,3 +418,39 @@ fn the_choice_is_near_the_best_alternative() {
         }
     }
 }
+
+/// What is said before decoding is about what decoding takes.
+#[test]
+fn sizes_are_known_before_decoding() {
+    for data_type in all_types() {
+        for shape in Shape::ALL {
+            let some = array_of(&data_type, shape, NullPattern::ALL[0], 3000, 3);
+            // so many that sizes are exact
+            let rows = UInt32Array::from_iter_values((0..60_000).map(|row| row % 3000));
+            let array = take(&some, &rows, None).unwrap();
+            let bytes = encode(&array, &EncodeOptions::default()).unwrap();
+            let column = Column::parse(bytes.into(), &data_type, array.len()).unwrap();
+            let selection = Selection::of_range(100..50_000);
+            let known = column.decoded_bytes(&selection).unwrap();
+            let decoded = column.select(&selection).unwrap();
+            let actual = match decoded.data_type() {
+                // whose entries are in memory once, with the column
+                DataType::Utf8View | DataType::BinaryView => decoded.len() * 16,
+                // stored as another type, which is what is decoded
+                DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _) => 0,
+                _ => decoded.to_data().get_slice_memory_size().unwrap(),
+            } as u64;
+            let context = format!("{data_type} {shape:?}: {known} of {actual} bytes");
+            assert!(known + known / 8 + 4096 >= actual, "{context}");
+            let bound = (actual + actual / 2).max(2 << 20);
+            assert!(
+                actual == 0 || known <= bound || is_view(&data_type),
+                "{context}"
+            );
+        }
+    }
+}
+
+fn is_view(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8View | DataType::BinaryView)
+}
