@@ -407,4 +407,28 @@ mod tests {
             selection.count()
         );
     }
+
+    /// However rows differ: parts are within the limit or a single row, and together they are all.
+    #[test]
+    fn parts_fit_and_are_all_rows() {
+        let of_row = |row: usize| [1u64, 5, 1000, 0][row % 4 * (row / 1500)];
+        let bytes = |part: &Selection| {
+            let mut bytes = 0;
+            for selected in part.vectors() {
+                selected.for_each(|row| bytes += of_row(selected.vector * VECTOR_LEN + row));
+            }
+            Ok::<_, ()>(bytes)
+        };
+        let mut rest = Selection::of_range(700..2500);
+        let mut seen = Selection::none(rest.first_vector(), rest.rows());
+        let all = rest.clone();
+        while !rest.is_empty() {
+            let (rows, size) = rest.fitting(900, bytes).unwrap();
+            let part = rest.take_selected(rows);
+            assert_eq!((part.count(), bytes(&part)), (rows, Ok(size)));
+            assert!(size <= 900 || rows == 1, "{size} of {rows} rows");
+            seen.or(&part);
+        }
+        assert_eq!(seen, all);
+    }
 }
