@@ -233,17 +233,12 @@ impl Nested {
         let children = match self {
             Self::Stored(column) => column.decoded_bytes(selection)?,
             Self::Struct(children) => {
-                let sizes = children.iter().map(|child| child.decoded_bytes(selection));
-                sum(sizes.collect::<Result<Vec<_>>>()?.into_iter())
+                try_sum(children.iter().map(|child| child.decoded_bytes(selection)))?
             }
             Self::List(list) => list.child.decoded_bytes(&list.rows_of(selection)?.1)?,
             Self::Union { children, .. } => {
-                let whole = |child: &Column| child.decoded_bytes(&Selection::all(0, child.len()));
-                sum(children
-                    .iter()
-                    .map(whole)
-                    .collect::<Result<Vec<_>>>()?
-                    .into_iter())
+                let all = |child: &Column| child.decoded_bytes(&Selection::all(0, child.len()));
+                try_sum(children.iter().map(all))?
             }
         };
         let own = self.own_bytes(data_type, selection.count());
@@ -303,6 +298,10 @@ impl Nested {
 
 fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0, u64::saturating_add)
+}
+
+fn try_sum(mut bytes: impl Iterator<Item = Result<u64>>) -> Result<u64> {
+    bytes.try_fold(0, |sum: u64, bytes| Ok(sum.saturating_add(bytes?)))
 }
 
 /// A dictionary of nulls only gets a value that no key refers to: kernels of arrow-rs panic on
