@@ -7,6 +7,8 @@ mod filters;
 mod gpu;
 mod gpu_plans;
 mod projection;
+mod pushdown;
+mod requests;
 mod ssb;
 mod statistics;
 mod support;
