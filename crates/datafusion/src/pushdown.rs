@@ -140,9 +140,8 @@ impl ProvenFilterPushdown {
         let mut self_filters = Vec::new();
         let mut children = Vec::new();
         let inputs = node.children().into_iter();
-        for ((child, of_parent), own) in inputs
-            .zip(asked.parent_filters())
-            .zip(asked.self_filters())
+        for ((child, of_parent), own) in
+            inputs.zip(asked.parent_filters()).zip(asked.self_filters())
         {
             let own: Vec<(Filter, bool)> = own
                 .into_iter()

@@ -302,7 +302,10 @@ impl FileSource for VectileSource {
         config: &FileScanConfig,
     ) -> Result<Option<FileScanConfig>> {
         // Every range would read a row group for rows that the first range has.
-        if config.limit.is_some_and(|limit| limit <= DEFAULT_ROW_GROUP_ROWS) {
+        if config
+            .limit
+            .is_some_and(|limit| limit <= DEFAULT_ROW_GROUP_ROWS)
+        {
             return Ok(None);
         }
         let ordered = output_ordering.is_some();

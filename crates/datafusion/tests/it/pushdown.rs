@@ -16,10 +16,7 @@ async fn number(fixture: &Fixture, sql: &str) -> String {
 /// Writes the rows of `query` to a file, and registers it.
 async fn add(fixture: &Fixture, table: &str, query: &str) {
     let path = fixture.path(&format!("{table}.vectile"));
-    let copy = format!(
-        "COPY ({query}) TO '{}' STORED AS VECTILE",
-        path.display()
-    );
+    let copy = format!("COPY ({query}) TO '{}' STORED AS VECTILE", path.display());
     fixture.run(&copy).await.unwrap();
     fixture.register(table, &path).await;
 }

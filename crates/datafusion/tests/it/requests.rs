@@ -127,10 +127,7 @@ async fn a_limit_reads_the_columns_it_needs_of_one_row_group() {
         .unwrap();
     store.take();
 
-    fixture
-        .run("SELECT sum(c0 + c1) FROM wide")
-        .await
-        .unwrap();
+    fixture.run("SELECT sum(c0 + c1) FROM wide").await.unwrap();
     let (_, gets) = store.take();
     let two_columns = bytes(&gets);
     for (sql, most) in [
