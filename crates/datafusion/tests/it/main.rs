@@ -11,6 +11,7 @@ mod pushdown;
 mod requests;
 mod ssb;
 mod statistics;
+mod sums;
 mod support;
 mod tables;
 mod write;
