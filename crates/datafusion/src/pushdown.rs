@@ -19,6 +19,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter_pushdown::{
     ChildFilterPushdownResult, ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation,
     PushedDown,
@@ -223,6 +224,13 @@ fn keeps_meaning(node: &dyn ExecutionPlan, column: &Column) -> bool {
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         return inputs.iter().all(|input| occurs(input) <= 1)
             && semi_join_keeps_meaning(join, column);
+    }
+    // It goes by the name of a key, which may be another expression than the column of that name.
+    if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+        let key = aggregate.group_expr().expr().get(column.index());
+        let key = key.and_then(|(key, _)| key.downcast_ref::<Column>());
+        return key.is_some_and(|key| key.name() == column.name())
+            && inputs.iter().all(|input| occurs(input) == 1);
     }
     // Its inputs have the same columns, but names of their own.
     if node.downcast_ref::<UnionExec>().is_some() {

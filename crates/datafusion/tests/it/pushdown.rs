@@ -1,7 +1,7 @@
 //! Filters that DataFusion pushes through joins and aggregates.
 
 use datafusion::physical_plan::displayable;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::{JoinType, SessionConfig, SessionContext, col, lit};
 use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt};
 
 use crate::support::Fixture;
@@ -113,6 +113,30 @@ async fn a_semi_join_filters_the_side_that_the_name_is_of() {
     let sql = "SELECT count(*) FROM e JOIN (SELECT * FROM f WHERE EXISTS \
                (SELECT 1 FROM d WHERE d.j = f.k AND d.k > f.j)) s ON e.k = s.k";
     assert_eq!(number(&fixture, sql).await, "100");
+}
+
+#[tokio::test]
+async fn an_aggregate_filters_a_column_only_if_it_is_the_key() {
+    let fixture = Fixture::empty();
+    add(
+        &fixture,
+        "t",
+        "SELECT value AS a FROM generate_series(0, 9999)",
+    )
+    .await;
+    add(
+        &fixture,
+        "e",
+        "SELECT value AS k FROM generate_series(100000, 100099)",
+    )
+    .await;
+    // named as the column of which it is made
+    let key = (col("a") + lit(100_000_i64)).alias("a");
+    let groups = fixture.ctx.table("t").await.unwrap();
+    let groups = groups.aggregate(vec![key], Vec::new()).unwrap();
+    let wanted = fixture.ctx.table("e").await.unwrap();
+    let joined = wanted.join(groups, JoinType::Inner, &["k"], &["a"], None);
+    assert_eq!(joined.unwrap().count().await.unwrap(), 100);
 }
 
 #[tokio::test]
