@@ -26,6 +26,7 @@ mod options;
 mod output;
 mod projection;
 mod pruning;
+mod pushdown;
 mod register;
 mod sink;
 mod source;

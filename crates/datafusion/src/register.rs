@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Result, TableReference};
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
@@ -19,6 +20,7 @@ use datafusion::prelude::{DataFrame, SessionContext};
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
 use crate::gpu::{Gpu, insert_rules};
 use crate::options::VectileOptions;
+use crate::pushdown;
 
 /// The key of the table factory, and the word after `STORED AS`.
 const FILE_TYPE: &str = "VECTILE";
@@ -26,6 +28,10 @@ const FILE_TYPE: &str = "VECTILE";
 /// Registers everything in a session: `STORED AS VECTILE`, `COPY ... TO`, `SET vectile.*`, and the rules that
 /// put work on a GPU. That for aggregates goes before DataFusion's `join_selection`; it is left out where a
 /// session has no rule of that name.
+///
+/// It replaces DataFusion's two `FilterPushdown` rules: those of 55.2 may take a column for another one of the
+/// same name, and push down dynamic filters of aggregates that drop rows. Both give wrong answers, over tables
+/// of any format.
 ///
 /// # Errors
 ///
@@ -43,6 +49,7 @@ pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     let state = ctx.state_ref();
     let mut state = state.write();
     let mut rules = state.physical_optimizers().to_vec();
+    pushdown::replace_rules(&mut rules);
     insert_rules(&mut rules, gpu);
     let before = state.clone();
     *state = SessionStateBuilder::new_from_existing(state.clone())
@@ -53,11 +60,16 @@ pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     state
         .table_factories_mut()
         .insert(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()));
-    let extensions = &mut state.config_mut().options_mut().extensions;
-    if extensions.get::<VectileOptions>().is_none() {
-        extensions.insert(VectileOptions::default());
-    }
+    configure(state.config_mut().options_mut());
     Ok(())
+}
+
+/// Adds the settings of Vectile, and shows that no dynamic filter of an aggregate is pushed down.
+fn configure(config: &mut ConfigOptions) {
+    if config.extensions.get::<VectileOptions>().is_none() {
+        config.extensions.insert(VectileOptions::default());
+    }
+    config.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
 }
 
 /// Makes names mean the functions that they mean in `before`. Building a state registers functions
@@ -124,17 +136,11 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
     fn with_vectile(mut self) -> Self {
         let formats = self.file_formats().get_or_insert_with(Vec::new);
         formats.push(Arc::new(VectileFormatFactory));
-        let extensions = &mut self
-            .config()
-            .get_or_insert_default()
-            .options_mut()
-            .extensions;
-        if extensions.get::<VectileOptions>().is_none() {
-            extensions.insert(VectileOptions::default());
-        }
+        configure(self.config().get_or_insert_default().options_mut());
         let optimizer = self
             .physical_optimizers()
             .get_or_insert_with(PhysicalOptimizer::new);
+        pushdown::replace_rules(&mut optimizer.rules);
         insert_rules(&mut optimizer.rules, Gpu::of_machine());
         self.with_table_factory(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()))
     }
@@ -160,7 +166,8 @@ impl VectileReadOptions {
     }
 }
 
-/// Tables of Vectile files in a session. They need no [`register`].
+/// Tables of Vectile files in a session. They need no [`register`], but without it their scans take
+/// over no filters.
 #[async_trait]
 pub trait VectileSessionContextExt {
     /// Registers a file, directory, glob or URL as the table `name`.

@@ -32,13 +32,14 @@ use datafusion::physical_plan::{
     DisplayFormatType, SortOrderPushdownResult, apply_expression_roots,
 };
 use object_store::ObjectStore;
-use vectile_file::ReadOptions;
+use vectile_file::{DEFAULT_ROW_GROUP_ROWS, ReadOptions};
 
 use crate::filters;
 use crate::gpu::{GpuMetrics, GpuPartition, GpuScan};
 use crate::metrics::ScanMetrics;
 use crate::opener::VectileOpener;
 use crate::options::VectileOptions;
+use crate::pushdown;
 
 /// Byte ranges per partition that a scan is split into. Partitions take ranges from a common queue
 /// as they get ready, so that none is left with the row groups that were not pruned.
@@ -47,7 +48,9 @@ const RANGES_PER_PARTITION: usize = 4;
 /// Scans Vectile files: a [`FileSource`] for [`FileScanConfig`].
 ///
 /// It takes over filters (exactly, unless they are volatile), projections, limits and, as far as
-/// the order of files and row groups goes, sort orders.
+/// the order of files and row groups goes, sort orders. It takes filters only in a session that
+/// knows Vectile (see [`register`](crate::register)): DataFusion's own rule for pushing filters down
+/// may take a column for another one of the same name.
 #[derive(Clone, Debug)]
 pub struct VectileSource {
     table: TableSchema,
@@ -298,6 +301,13 @@ impl FileSource for VectileSource {
         output_ordering: Option<LexOrdering>,
         config: &FileScanConfig,
     ) -> Result<Option<FileScanConfig>> {
+        // Every range would read a row group for rows that the first range has.
+        if config
+            .limit
+            .is_some_and(|limit| limit <= DEFAULT_ROW_GROUP_ROWS)
+        {
+            return Ok(None);
+        }
         let ordered = output_ordering.is_some();
         let ranges = match ordered {
             true => target_partitions,
@@ -318,13 +328,17 @@ impl FileSource for VectileSource {
         }))
     }
 
-    /// Accepts every filter that is not volatile.
+    /// Accepts every filter that is not volatile, if its columns are proven to be those of the table.
     fn try_pushdown_filters(
         &self,
         filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
-        let accepted: Vec<bool> = filters.iter().map(|filter| self.takes(filter)).collect();
+        let is_proven = pushdown::is_proven(config);
+        let accepted: Vec<bool> = filters
+            .iter()
+            .map(|filter| is_proven && self.takes(filter))
+            .collect();
         let pushdown_filters = VectileOptions::of(config).pushdown_filters;
         let answers = accepted
             .iter()

@@ -65,12 +65,36 @@ impl GpuMetrics {
         self.kernel_time.add_duration(statistics.kernel);
     }
 
-    /// Counts work that was left to the CPU after all.
+    /// Counts work that was left to the CPU after all. The reason is in the metric's name too:
+    /// `EXPLAIN ANALYZE` shows labels only with `VERBOSE`.
     pub(crate) fn add_fallback(&self, reason: impl ToString) {
-        MetricBuilder::new(&self.set)
-            .with_type(MetricType::Summary)
-            .with_new_label("reason", reason.to_string())
+        let reason = reason.to_string();
+        let summary = || MetricBuilder::new(&self.set).with_type(MetricType::Summary);
+        summary()
+            .counter(format!("fallbacks ({reason})"), self.partition)
+            .add(1);
+        summary()
+            .with_new_label("reason", reason)
             .counter("fallbacks", self.partition)
             .add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fallbacks_are_shown_with_their_reasons() {
+        let set = ExecutionPlanMetricsSet::new();
+        for (partition, reason) in [(0, "no kernel"), (1, "no memory"), (2, "no memory")] {
+            GpuMetrics::new(&set, partition).add_fallback(reason);
+        }
+        // As EXPLAIN ANALYZE prints them.
+        let metrics = set.clone_inner().aggregate_by_name().sorted_for_display();
+        let text = metrics.to_string();
+        assert!(text.contains("fallbacks=3"), "{text}");
+        assert!(text.contains("fallbacks (no kernel)=1"), "{text}");
+        assert!(text.contains("fallbacks (no memory)=2"), "{text}");
     }
 }

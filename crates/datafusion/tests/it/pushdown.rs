@@ -1,0 +1,190 @@
+//! Filters that DataFusion pushes through joins and aggregates.
+
+use datafusion::physical_plan::displayable;
+use datafusion::prelude::{JoinType, SessionConfig, SessionContext, col, lit};
+use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt};
+
+use crate::support::Fixture;
+
+/// A number, as `count(*)` prints it.
+async fn number(fixture: &Fixture, sql: &str) -> String {
+    let answer = fixture.answer(sql).await;
+    let row = answer.lines().nth(3).unwrap();
+    row.trim_matches(['|', ' ']).to_owned()
+}
+
+/// Writes the rows of `query` to a file, and registers it.
+async fn add(fixture: &Fixture, table: &str, query: &str) {
+    let path = fixture.path(&format!("{table}.vectile"));
+    let copy = format!("COPY ({query}) TO '{}' STORED AS VECTILE", path.display());
+    fixture.run(&copy).await.unwrap();
+    fixture.register(table, &path).await;
+}
+
+#[tokio::test]
+async fn a_filter_above_an_outer_join_means_the_columns_it_names() {
+    let fixture = Fixture::empty();
+    add(
+        &fixture,
+        "f",
+        "SELECT 1000 + value % 5000 AS fk1, value % 150 AS fk0 FROM generate_series(0, 19999)",
+    )
+    .await;
+    add(
+        &fixture,
+        "d1",
+        "SELECT value AS k FROM generate_series(1000, 5999)",
+    )
+    .await;
+    add(
+        &fixture,
+        "d0",
+        "SELECT value AS k, 5 AS a FROM generate_series(0, 149)",
+    )
+    .await;
+    let sql = "SELECT count(*) FROM f JOIN d1 ON f.fk1 = d1.k RIGHT JOIN d0 ON f.fk0 = d0.k \
+               WHERE d1.k + d0.a >= 500 OR d0.a > 100";
+    assert_eq!(number(&fixture, sql).await, "20000");
+}
+
+#[tokio::test]
+async fn least_and_greatest_values_are_of_all_rows() {
+    let config = SessionConfig::new().with_target_partitions(2);
+    for (rows, sql, expected) in [
+        (
+            ["(1, NULL)", "(2, 7)"],
+            "SELECT min(a), max(b) FROM t",
+            "| 1        | 7        |",
+        ),
+        (
+            ["(8, 1)", "(194, 2)"],
+            "SELECT max(a + 10), min(b) FROM t",
+            "| 204                | 1        |",
+        ),
+    ] {
+        for enabled in [None, Some(true)] {
+            let mut config = config.clone();
+            if let Some(enabled) = enabled {
+                config
+                    .options_mut()
+                    .optimizer
+                    .enable_aggregate_dynamic_filter_pushdown = enabled;
+            }
+            let fixture = Fixture::with_config(config);
+            let dir = fixture.path("t");
+            std::fs::create_dir(&dir).unwrap();
+            for (file, row) in rows.iter().enumerate() {
+                let copy = format!(
+                    "COPY (SELECT arrow_cast(column1, 'Int32') AS a, arrow_cast(column2, 'Int32') AS b \
+                     FROM (VALUES {row})) TO '{}/{file}.vectile' STORED AS VECTILE",
+                    dir.display()
+                );
+                fixture.run(&copy).await.unwrap();
+            }
+            fixture.register("t", &dir).await;
+            let answer = fixture.answer(sql).await;
+            assert!(answer.contains(expected), "{sql}\n{answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_semi_join_filters_the_side_that_the_name_is_of() {
+    let fixture = Fixture::empty();
+    // d.k is another column than f.k, which is compared with d.j
+    add(
+        &fixture,
+        "f",
+        "SELECT value AS k, value % 10 AS j FROM generate_series(0, 9999)",
+    )
+    .await;
+    add(
+        &fixture,
+        "d",
+        "SELECT value AS j, value + 100000 AS k FROM generate_series(0, 9999)",
+    )
+    .await;
+    add(
+        &fixture,
+        "e",
+        "SELECT value AS k FROM generate_series(0, 99)",
+    )
+    .await;
+    let sql = "SELECT count(*) FROM e JOIN (SELECT * FROM f WHERE EXISTS \
+               (SELECT 1 FROM d WHERE d.j = f.k AND d.k > f.j)) s ON e.k = s.k";
+    assert_eq!(number(&fixture, sql).await, "100");
+}
+
+#[tokio::test]
+async fn an_aggregate_filters_a_column_only_if_it_is_the_key() {
+    let fixture = Fixture::empty();
+    add(
+        &fixture,
+        "t",
+        "SELECT value AS a FROM generate_series(0, 9999)",
+    )
+    .await;
+    add(
+        &fixture,
+        "e",
+        "SELECT value AS k FROM generate_series(100000, 100099)",
+    )
+    .await;
+    // named as the column of which it is made
+    let key = (col("a") + lit(100_000_i64)).alias("a");
+    let groups = fixture.ctx.table("t").await.unwrap();
+    let groups = groups.aggregate(vec![key], Vec::new()).unwrap();
+    let wanted = fixture.ctx.table("e").await.unwrap();
+    let joined = wanted.join(groups, JoinType::Inner, &["k"], &["a"], None);
+    assert_eq!(joined.unwrap().count().await.unwrap(), 100);
+}
+
+#[tokio::test]
+async fn a_union_filters_columns_by_their_place() {
+    let fixture = Fixture::empty();
+    add(
+        &fixture,
+        "t",
+        "SELECT value AS a, value + 100000 AS b FROM generate_series(0, 9999)",
+    )
+    .await;
+    add(
+        &fixture,
+        "e",
+        "SELECT value AS k FROM generate_series(0, 99)",
+    )
+    .await;
+    let sql = "SELECT count(*) FROM e JOIN (SELECT a, b FROM t UNION ALL SELECT b, a FROM t) u \
+               ON e.k = u.a";
+    assert_eq!(number(&fixture, sql).await, "100");
+}
+
+#[tokio::test]
+async fn a_session_without_our_rules_keeps_filters_above_the_scan() {
+    let fixture = Fixture::new().await;
+    let ctx = SessionContext::new();
+    let path = fixture.path("packed.vectile");
+    let options = VectileReadOptions::default();
+    ctx.register_vectile("packed", path.to_str().unwrap(), options)
+        .await
+        .unwrap();
+    let frame = ctx.sql("SELECT id FROM packed WHERE id < 7").await.unwrap();
+    let plan = frame.clone().create_physical_plan().await.unwrap();
+    let plan = displayable(plan.as_ref()).indent(true).to_string();
+    assert!(plan.contains("FilterExec"), "{plan}");
+    assert!(!plan.contains("predicate="), "{plan}");
+    assert_eq!(frame.count().await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn filters_go_through_inner_joins() {
+    let fixture = Fixture::new().await;
+    let plan = fixture
+        .plan(
+            "SELECT a.id FROM packed a JOIN packed b ON a.id = b.int \
+             WHERE a.byte > 5 AND b.byte > 7",
+        )
+        .await;
+    assert!(!plan.contains("FilterExec"), "{plan}");
+    assert!(plan.contains("DynamicFilter"), "{plan}");
+}

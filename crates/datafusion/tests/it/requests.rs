@@ -1,0 +1,178 @@
+//! What is asked of an object store.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt};
+
+use crate::support::Fixture;
+
+/// A store in memory that notes what is read of it.
+#[derive(Debug, Default)]
+struct Noting {
+    store: InMemory,
+    heads: Mutex<Vec<String>>,
+    gets: Mutex<Vec<(String, Range<u64>)>>,
+}
+
+impl Noting {
+    /// What was read since the last time: the files asked for their size, and the ranges of files.
+    fn take(&self) -> (Vec<String>, Vec<(String, Range<u64>)>) {
+        let heads = std::mem::take(&mut *self.heads.lock().unwrap());
+        let gets = std::mem::take(&mut *self.gets.lock().unwrap());
+        (heads, gets)
+    }
+}
+
+impl fmt::Display for Noting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Noting {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.store.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.store.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let is_head = options.head;
+        let result = self.store.get_opts(location, options).await?;
+        match is_head {
+            true => self.heads.lock().unwrap().push(location.to_string()),
+            false => {
+                let get = (location.to_string(), result.range.clone());
+                self.gets.lock().unwrap().push(get);
+            }
+        }
+        Ok(result)
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.store.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.store.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.store.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.store.copy_opts(from, to, options).await
+    }
+}
+
+/// A session with such a store behind `mem://test/`.
+fn fixture() -> (Fixture, Arc<Noting>) {
+    let fixture = Fixture::empty();
+    let store = Arc::new(Noting::default());
+    let url = datafusion::datasource::object_store::ObjectStoreUrl::parse("mem://test").unwrap();
+    fixture
+        .ctx
+        .register_object_store(url.as_ref(), Arc::clone(&store) as Arc<dyn ObjectStore>);
+    (fixture, store)
+}
+
+fn bytes(gets: &[(String, Range<u64>)]) -> u64 {
+    gets.iter().map(|(_, range)| range.end - range.start).sum()
+}
+
+#[tokio::test]
+async fn a_limit_reads_the_columns_it_needs_of_one_row_group() {
+    let (fixture, store) = fixture();
+    let columns: Vec<String> = (0..20)
+        .map(|i| format!("random() * {} AS c{i}", i + 1))
+        .collect();
+    let copy = format!(
+        "COPY (SELECT {} FROM generate_series(1, 40960)) TO 'mem://test/wide.vectile' \
+         STORED AS VECTILE OPTIONS (row_group_rows 4096)",
+        columns.join(", ")
+    );
+    fixture.run(&copy).await.unwrap();
+    let options = VectileReadOptions::default();
+    let url = "mem://test/wide.vectile";
+    fixture
+        .ctx
+        .register_vectile("wide", url, options)
+        .await
+        .unwrap();
+    store.take();
+
+    fixture.run("SELECT sum(c0 + c1) FROM wide").await.unwrap();
+    let (_, gets) = store.take();
+    let two_columns = bytes(&gets);
+    for (sql, most) in [
+        ("SELECT c0, c1 FROM wide LIMIT 10", two_columns / 9),
+        ("SELECT * FROM wide LIMIT 10", two_columns * 10 / 9),
+        ("SELECT c0, c1 FROM wide LIMIT 5000", two_columns * 2 / 9),
+        // It is not known when files are split that the first rows will do.
+        (
+            "SELECT c0, c1 FROM wide WHERE c0 >= 0 LIMIT 10",
+            two_columns * 2 / 9,
+        ),
+    ] {
+        fixture.run(sql).await.unwrap();
+        let (heads, gets) = store.take();
+        assert!(
+            bytes(&gets) <= most,
+            "{sql}: {} of {most} bytes, {gets:?}",
+            bytes(&gets)
+        );
+        assert_eq!(heads.len(), 1, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_of_a_partition_opens_its_files_only() {
+    let (fixture, store) = fixture();
+    let copy = "COPY (SELECT value AS v, concat('k', value % 10) AS k FROM generate_series(1, 1000)) \
+                TO 'mem://test/tree/' STORED AS VECTILE PARTITIONED BY (k)";
+    fixture.run(copy).await.unwrap();
+    fixture
+        .run(
+            "CREATE EXTERNAL TABLE tree (v BIGINT, k VARCHAR) STORED AS VECTILE \
+             PARTITIONED BY (k) LOCATION 'mem://test/tree/'",
+        )
+        .await
+        .unwrap();
+    store.take();
+    let answer = fixture
+        .answer("SELECT count(*), sum(v) FROM tree WHERE k = 'k3'")
+        .await;
+    assert!(answer.contains("| 100      | 49800"), "{answer}");
+    let (_, gets) = store.take();
+    assert!(!gets.is_empty());
+    assert!(
+        gets.iter().all(|(file, _)| file.contains("k=k3")),
+        "{gets:?}"
+    );
+}
