@@ -25,8 +25,8 @@ mod stream;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use vectile_gpu::{Compiled, DeviceInfo, Driver, Error, Result, Stream};
 

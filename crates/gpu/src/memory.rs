@@ -135,7 +135,9 @@ impl Pool {
             let usual = held.clamp(*SLAB_BYTES.start(), *SLAB_BYTES.end());
             let mut slab = match self.slab(bytes, usual) {
                 // what is free may be too small, and in the way
-                Err(Error::OutOfMemory { .. }) if self.trim(&mut slabs) => self.slab(bytes, bytes)?,
+                Err(Error::OutOfMemory { .. }) if self.trim(&mut slabs) => {
+                    self.slab(bytes, bytes)?
+                }
                 made => made?,
             };
             address = slab.take(bytes);

@@ -72,14 +72,8 @@ impl Execution {
                 continue;
             }
             let mut more = |bytes: usize| reserve(bytes.saturating_add(held));
-            let table = self.table_of(
-                &mut prepared,
-                &grouping,
-                batch,
-                part,
-                &mut lane,
-                &mut more,
-            )?;
+            let table =
+                self.table_of(&mut prepared, &grouping, batch, part, &mut lane, &mut more)?;
             let groups = self.read(&prepared, &grouping, &table, &mut more)?;
             held += groups.count * bytes_of_group(&grouping);
             results.push(groups);

@@ -124,7 +124,8 @@ fn sums_of_groups_fill_their_fields() {
         let (mut counts, mut sums) = ([0; 2], [[0; 2]; 2]);
         for groups in execution
             .group(&Batch::of(&table).unwrap(), |_| Ok(()))
-            .unwrap() {
+            .unwrap()
+        {
             let keys = groups.keys[0].as_primitive::<Int64Type>();
             for group in 0..groups.count {
                 let key = keys.value(group) as usize;
