@@ -127,8 +127,8 @@ fn write_software(survey: &Survey, out: &mut dyn Write) -> Result<()> {
         Err(_) => "not found".to_string(),
     };
     let cache = match &survey.cache {
-        Some(directory) => directory.display().to_string(),
-        None => "not kept".to_string(),
+        Ok(directory) => directory.display().to_string(),
+        Err(why) => format!("not kept: {why}"),
     };
     writeln!(out, "driver   {driver}")?;
     writeln!(out, "NVRTC    {nvrtc}")?;
@@ -211,7 +211,7 @@ mod tests {
                 release: Some("580.95.05".to_string()),
             }),
             nvrtc,
-            cache: Some("/caches/kernels".into()),
+            cache: Ok("/caches/kernels".into()),
             devices: Ok(vec![Ok(h200(None).info)]),
         }
     }

@@ -23,9 +23,10 @@ mod memory;
 mod sanitize;
 mod stream;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use vectile_gpu::{Compiled, DeviceInfo, Driver, Error, Result, Stream};
 
@@ -60,6 +61,17 @@ struct Shared {
     seed: AtomicU64,
     /// Calls until the one that fails, counting it; 0: none does.
     calls_to_fault: AtomicU64,
+    is_lost: AtomicBool,
+    calls: AtomicU64,
+    before_launch: OnceLock<Hook>,
+}
+
+struct Hook(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hook")
+    }
 }
 
 impl CpuDevice {
@@ -90,6 +102,9 @@ impl CpuDevice {
                 host: Memory::new(u64::MAX),
                 seed: AtomicU64::new(0),
                 calls_to_fault: AtomicU64::new(0),
+                is_lost: AtomicBool::new(false),
+                calls: AtomicU64::new(0),
+                before_launch: OnceLock::new(),
             }),
         })
     }
@@ -143,6 +158,23 @@ impl CpuDevice {
         self.shared.calls_to_fault.load(Ordering::Relaxed) > 0
     }
 
+    /// Makes every following call of that kind fail, with [`Error::Lost`].
+    pub fn lose(&self) {
+        self.shared.is_lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Calls of that kind so far.
+    pub fn calls(&self) -> u64 {
+        self.shared.calls.load(Ordering::Relaxed)
+    }
+
+    /// With something to do before each launch, on its thread.
+    #[must_use]
+    pub fn before_launch(self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        let _ = self.shared.before_launch.set(Hook(Box::new(hook)));
+        self
+    }
+
     /// Bytes of device memory that are allocated now: 0 once everything was given back.
     pub fn allocated_bytes(&self) -> u64 {
         self.shared.device.allocated_bytes()
@@ -155,8 +187,12 @@ impl CpuDevice {
 }
 
 impl Shared {
-    /// Fails where [`CpuDevice::fail_after`] wants that.
+    /// Fails where [`CpuDevice::fail_after`] or [`CpuDevice::lose`] want that.
     fn enter(&self, call: &'static str) -> Result<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if self.is_lost.load(Ordering::Relaxed) {
+            return Err(Error::Lost(format!("{call} failed, as it should")));
+        }
         let count = &self.calls_to_fault;
         let step = |calls: u64| calls.checked_sub(1);
         if count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step) == Ok(1) {

@@ -57,6 +57,9 @@ impl Stream for CpuStream {
     }
 
     unsafe fn launch(&mut self, kernel: &dyn Kernel, launch: Launch<'_>) -> Result<()> {
+        if let Some(hook) = self.shared.before_launch.get() {
+            (hook.0)();
+        }
         self.shared.enter("launch")?;
         let Launch {
             grid,

@@ -13,7 +13,7 @@
 //!
 //! What is not whole, or of another key, counts as absent. Entries are written under another name
 //! and renamed, so several processes may share a directory. Nothing here fails a query: without a
-//! directory that can be written, every kernel is compiled.
+//! directory that can be written, and by nobody else, every kernel is compiled.
 
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -85,6 +85,7 @@ fn fnv1a(bytes: &[u8]) -> u128 {
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     directory: PathBuf,
+    owner: Owner,
     limits: Limits,
 }
 
@@ -111,10 +112,11 @@ impl Cache {
         Cache::open(cache_directory()?)
     }
 
-    /// That of a directory, which is made if it is not there.
+    /// That of a directory, which is made if it is not there; `None` if somebody else may write to it.
     pub(crate) fn open(directory: PathBuf) -> Option<Cache> {
         make_directory(&directory).ok()?;
         Some(Cache {
+            owner: Owner::of_private(&directory)?,
             directory,
             limits: LIMITS,
         })
@@ -138,6 +140,9 @@ impl Cache {
     /// What is kept for a key, if it is whole.
     fn get(&self, key: &Key) -> Option<Vec<u8>> {
         let mut file = File::open(self.directory.join(key.file_name())).ok()?;
+        if !self.owner.owns(&file.metadata().ok()?) {
+            return None;
+        }
         // No more than is ever kept, should something else be by that name.
         let mut bytes = Vec::new();
         (&mut file)
@@ -251,6 +256,48 @@ fn write_new(path: &Path, header: &[u8], content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(header)?;
     file.write_all(content)
+}
+
+/// Whose directory it is. What is in it is run, so that it and its files are to be the user's own.
+#[derive(Clone, Copy, Debug)]
+struct Owner(#[cfg_attr(not(unix), allow(dead_code))] u32);
+
+#[cfg(unix)]
+impl Owner {
+    /// That of a directory, if it is the user's and nobody else may write to it.
+    fn of_private(directory: &Path) -> Option<Owner> {
+        use std::os::unix::fs::PermissionsExt;
+        static TRIED: AtomicU64 = AtomicU64::new(0);
+        // whoever owns a new file is the user
+        let number = TRIED.fetch_add(1, Ordering::Relaxed);
+        let probe = directory.join(format!(".probe-{}-{number}", process::id()));
+        let file = File::create_new(&probe).ok()?;
+        let of_user = file.metadata();
+        let _ = fs::remove_file(&probe);
+        let found = fs::metadata(directory).ok()?;
+        let is_private = found.permissions().mode() & 0o022 == 0;
+        let owner = Owner::of(&of_user.ok()?);
+        (is_private && owner.owns(&found)).then_some(owner)
+    }
+
+    fn of(metadata: &fs::Metadata) -> Owner {
+        Owner(std::os::unix::fs::MetadataExt::uid(metadata))
+    }
+
+    fn owns(self, metadata: &fs::Metadata) -> bool {
+        self.0 == Owner::of(metadata).0
+    }
+}
+
+#[cfg(not(unix))]
+impl Owner {
+    fn of_private(_: &Path) -> Option<Owner> {
+        Some(Owner(0))
+    }
+
+    fn owns(self, _: &fs::Metadata) -> bool {
+        true
+    }
 }
 
 /// Only the user's own: what is in it is run.
@@ -404,6 +451,28 @@ mod tests {
         let (_directory, cache) = cache();
         let mode = fs::metadata(&cache.directory).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn directories_that_others_write_to_are_not_used() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let (_directory, cache) = cache();
+        let open = || Cache::open(cache.directory.clone());
+        let set = |mode| fs::set_permissions(&cache.directory, PermissionsExt::from_mode(mode));
+        for (mode, is_used) in [(0o755, true), (0o775, false), (0o757, false), (0o700, true)] {
+            set(mode).unwrap();
+            assert_eq!(open().is_some(), is_used, "{mode:o}");
+        }
+        assert!(names(&cache).is_empty());
+        ask(&cache, &key("a"), b"A");
+        // giving files away takes rights that tests seldom have
+        let file = cache.directory.join(key("a").file_name());
+        if chown(&file, Some(65534), None).is_ok() {
+            assert_eq!(ask(&cache, &key("a"), b"B"), (b"B".to_vec(), false));
+            chown(&cache.directory, Some(65534), None).unwrap();
+            assert!(open().is_none());
+        }
     }
 
     #[test]

@@ -228,7 +228,7 @@ impl Codes {
             Some(piece) => Arc::clone(piece),
             None => {
                 let bytes = codes_at + codes.bytes();
-                let piece = Arc::new(engine.pool().take(bytes)?);
+                let piece = Arc::new(engine.take(bytes)?);
                 let mut host = engine.host_pool().take(bytes)?;
                 let to = host.as_mut_slice();
                 self.keys.write(to);

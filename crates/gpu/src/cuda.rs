@@ -16,6 +16,7 @@ use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute, CUresult};
 use crate::cache::{Cache, Key};
 use crate::driver::{Compiled, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
 use crate::error::{Error, Result};
+use crate::health::Process;
 use crate::nvrtc::{self, Nvrtc};
 
 /// The oldest CUDA version a driver may have: its library lacks functions that are called here.
@@ -179,11 +180,39 @@ fn check_memory(call: &'static str, wanted: u64, result: CUresult) -> Result<()>
             wanted,
             reason: format!("{call} found none"),
         }),
+        result if is_sticky(result) => {
+            let reason = format!("{call} failed: {}", describe(result));
+            Err(Error::Lost(reason))
+        }
         result => Err(Error::Driver {
             call,
             reason: describe(result),
         }),
     }
+}
+
+/// Whether every later call of the process fails, too: CUDA's documentation says of these that the
+/// process has to end.
+fn is_sticky(result: CUresult) -> bool {
+    use CUresult::*;
+    matches!(
+        result,
+        CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUDA_ERROR_CONTAINED
+            | CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUDA_ERROR_ASSERT
+            | CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUDA_ERROR_INVALID_PC
+            | CUDA_ERROR_LAUNCH_FAILED
+            | CUDA_ERROR_TENSOR_MEMORY_LEAK
+            | CUDA_ERROR_EXTERNAL_DEVICE
+    )
 }
 
 /// The error's name and what it means, such as `CUDA_ERROR_NO_DEVICE: no CUDA-capable device is
@@ -219,6 +248,7 @@ pub(crate) fn reason(error: &Error) -> String {
 struct Context {
     device: sys::CUdevice,
     context: sys::CUcontext,
+    process: Process,
 }
 
 // SAFETY: a context may be used from any thread, and from several at once (CUDA's documentation
@@ -234,11 +264,16 @@ impl Context {
         check("cuDevicePrimaryCtxRetain", unsafe {
             sys::cuDevicePrimaryCtxRetain(&mut context, device)
         })?;
-        Ok(Context { device, context })
+        Ok(Context {
+            device,
+            context,
+            process: Process::this(),
+        })
     }
 
     /// Makes it the calling thread's: what is called next is meant for this device.
     fn bind(&self) -> Result<()> {
+        self.process.check()?;
         // SAFETY: the context is retained until `self` is dropped.
         check("cuCtxSetCurrent", unsafe {
             sys::cuCtxSetCurrent(self.context)
@@ -257,6 +292,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if self.process.check().is_err() {
+            return;
+        }
         // SAFETY: it was retained once, in `retain`; nothing made in it is left, as all that is
         // holds an `Arc` of it.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };

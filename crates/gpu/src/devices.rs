@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::cache::cache_directory;
+use crate::cache::{Cache, cache_directory};
 use crate::cuda::{self, reason};
 use crate::driver::DeviceInfo;
 use crate::error::Result;
@@ -16,8 +16,8 @@ pub struct Survey {
     pub driver: Result<DriverInfo>,
     /// The run-time compiler.
     pub nvrtc: Result<NvrtcInfo>,
-    /// Where compiled kernels are kept; `None` if nowhere.
-    pub cache: Option<PathBuf>,
+    /// Where compiled kernels are kept, or why they are not.
+    pub cache: Result<PathBuf, String>,
     /// What each device is, in order; or why there is none.
     pub devices: Result<Vec<Result<DeviceInfo>>>,
 }
@@ -46,7 +46,7 @@ impl Survey {
         Survey {
             driver: driver(),
             nvrtc: compiler(),
-            cache: cache_directory(),
+            cache: kept_kernels(),
             devices: cuda::infos(),
         }
     }
@@ -66,6 +66,17 @@ impl Survey {
         obstacles.extend(self.nvrtc.as_ref().err().map(reason));
         obstacles
     }
+}
+
+fn kept_kernels() -> Result<PathBuf, String> {
+    let directory = cache_directory().ok_or("there is no directory for them")?;
+    if directory.exists() && Cache::open(directory.clone()).is_none() {
+        let shown = directory.display();
+        return Err(format!(
+            "{shown} is no directory that this user alone writes to"
+        ));
+    }
+    Ok(directory)
 }
 
 fn driver() -> Result<DriverInfo> {
@@ -98,7 +109,7 @@ mod tests {
                 release: None,
             }),
             nvrtc,
-            cache: None,
+            cache: Err(String::new()),
             devices,
         }
     }

@@ -5,7 +5,8 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef};
 
@@ -14,8 +15,10 @@ use crate::codegen::{Generated, NAME};
 use crate::driver::{DeviceInfo, Driver, Kernel, Mark, Stream};
 use crate::error::{Error, Result};
 use crate::execution::Execution;
+use crate::health::Health;
 use crate::image::{Chunk, Image};
 use crate::ir::Pipeline;
+use crate::kernels::Kernels;
 use crate::memory::{Piece, Pinned, Place, Pool, lock};
 use crate::shape::Shape;
 
@@ -150,13 +153,13 @@ pub struct Engine {
     chunks: Mutex<Chunks>,
     copiers: [Mutex<Option<Copier>>; COPIERS],
     copier: AtomicUsize,
-    kernels: Mutex<HashMap<String, KernelSlot>>,
+    kernels: Kernels,
     lanes: Mutex<Vec<Lane>>,
     clock: AtomicU64,
+    health: Health,
+    /// Bytes of the device's memory that are free or the engine's, and when that was looked at.
+    usable: Mutex<Option<(Instant, u64)>>,
 }
-
-/// A kernel, compiled by the first who needs it.
-type KernelSlot = Arc<OnceLock<std::result::Result<Arc<dyn Kernel>, String>>>;
 
 /// A [`ChunkKey`] with a number for the file: thousands are looked up for a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -180,7 +183,8 @@ struct Chunks {
     /// Dictionaries of chunks, each once: row groups often have the same.
     dictionaries: HashMap<u64, Vec<ArrayRef>>,
     bytes: u64,
-    limit: u64,
+    /// Unless it is to be a share of the memory that is free or the engine's.
+    limit: Option<u64>,
 }
 
 /// A stream and its buffers. Executions borrow them: making one takes longer than a query.
@@ -196,9 +200,11 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Share of a device's memory for chunks, unless told otherwise: the rest is for results, scratch and
-/// other programs.
+/// Share for chunks of the memory that other programs leave, unless told otherwise: the rest is for
+/// results, scratch and what they take later.
 const DEFAULT_SHARE: f64 = 0.8;
+/// How long to believe what the driver said of free memory: asking takes as long as a small launch.
+const FREE_MEMORY_AGE: Duration = Duration::from_millis(100);
 /// Bytes of chunks to keep in host memory, unless told otherwise.
 const DEFAULT_HOST_BYTES: u64 = 4 << 30;
 /// Streams that copy to the device: while one is waited for, another has work.
@@ -211,9 +217,9 @@ const COPIER_BYTES: usize = 64 << 20;
 const STACKED_CHUNKS: usize = 1 << 20;
 
 impl Engine {
-    /// An engine on a device. Keeps up to 80% of its memory filled with chunks.
+    /// An engine on a device. Keeps up to 80% of the memory that other programs leave filled with
+    /// chunks.
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
-        let limit = (driver.info().memory as f64 * DEFAULT_SHARE) as u64;
         Arc::new(Self {
             pool: Pool::new(Arc::clone(&driver), Place::Device),
             host_pool: Pool::new(Arc::clone(&driver), Place::Host),
@@ -229,13 +235,29 @@ impl Engine {
                 host_limit: DEFAULT_HOST_BYTES,
                 dictionaries: HashMap::new(),
                 bytes: 0,
-                limit,
+                limit: None,
             }),
-            kernels: Mutex::default(),
+            kernels: Kernels::default(),
             lanes: Mutex::default(),
             // no copy is the 0th, which is done from the start
             clock: AtomicU64::new(1),
+            health: Health::new(),
+            usable: Mutex::default(),
         })
+    }
+
+    /// Whether queries can use the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] after an error that the device does not recover from, and in a process that was
+    /// forked from the one that made the engine.
+    pub fn check(&self) -> Result<()> {
+        self.health.check()
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
     }
 
     /// The device.
@@ -258,12 +280,31 @@ impl Engine {
     /// The most bytes of column chunks to keep on the device. Those beyond it go when the next one
     /// comes.
     pub fn set_memory_limit(&self, bytes: u64) {
-        lock(&self.chunks).limit = bytes;
+        lock(&self.chunks).limit = Some(bytes);
     }
 
-    /// The most bytes of column chunks that are kept on the device.
+    /// The most bytes of column chunks that are kept on the device: no more than other programs leave.
     pub fn memory_limit(&self) -> u64 {
-        lock(&self.chunks).limit
+        let usable = self.usable_bytes();
+        match lock(&self.chunks).limit {
+            Some(limit) => limit.min(usable),
+            None => (usable as f64 * DEFAULT_SHARE) as u64,
+        }
+    }
+
+    /// Bytes of the device's memory that are free or the engine's.
+    fn usable_bytes(&self) -> u64 {
+        let mut usable = lock(&self.usable);
+        match *usable {
+            Some((at, bytes)) if at.elapsed() < FREE_MEMORY_AGE => bytes,
+            known => {
+                let known = known.map_or(self.device().memory, |(_, bytes)| bytes);
+                let free = self.driver.free_memory();
+                let bytes = free.map_or(known, |free| free.saturating_add(self.pool.held()));
+                *usable = Some((Instant::now(), bytes));
+                bytes
+            }
+        }
     }
 
     /// Bytes of column chunks on the device.
@@ -286,6 +327,9 @@ impl Engine {
     /// then they are on their way there, and kernels that need them wait. Ask for all chunks of a
     /// query at once: what lies together in host memory is copied together.
     pub fn lookup_all(&self, keys: &[ChunkKey]) -> Vec<Option<Arc<Resident>>> {
+        if self.check().is_err() {
+            return vec![None; keys.len()];
+        }
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let mut found = Vec::with_capacity(keys.len());
         let mut hosted = vec![];
@@ -321,7 +365,7 @@ impl Engine {
             let mut places = vec![];
             let mut bytes = 0;
             let mut send = |run: &mut Vec<(ChunkName, Arc<Hosted>)>, places: &mut Vec<usize>| {
-                let sent = self.send(run).unwrap_or_default();
+                let sent = self.health.watch(|| self.send(run)).unwrap_or_default();
                 for (place, resident) in places.drain(..).zip(sent) {
                     found[place] = Some(resident);
                 }
@@ -347,6 +391,7 @@ impl Engine {
     /// The row groups of `rows` rows each whose columns these are, if [`Engine::keep`] was given them
     /// and they are still on the device.
     pub fn batch(&self, rows: Vec<usize>, columns: &[Vec<ChunkRun>]) -> Option<Batch> {
+        self.check().ok()?;
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let chunks = lock(&self.chunks);
         let stacks = columns.iter().map(|runs| chunks.stacks.get(runs).cloned());
@@ -383,6 +428,10 @@ impl Engine {
     ///
     /// [`Error::OutOfMemory`] if chunks in use leave no room; those of the driver.
     pub fn load(&self, key: ChunkKey, image: &Image) -> Result<Arc<Resident>> {
+        self.health.watch(|| self.load_watched(key, image))
+    }
+
+    fn load_watched(&self, key: ChunkKey, image: &Image) -> Result<Arc<Resident>> {
         if let Some(found) = self.lookup(&key) {
             return Ok(found);
         }
@@ -446,15 +495,7 @@ impl Engine {
         let start = first.memory.address();
         let bytes = (last.memory.address() - start) as usize + last.chunk.bytes;
         self.make_room(bytes as u64)?;
-        let memory = match self.pool.take(bytes) {
-            Err(Error::OutOfMemory { .. }) => {
-                // the driver has less than the budget says
-                self.evict(bytes as u64);
-                self.pool.take(bytes)?
-            }
-            other => other?,
-        };
-        let memory = Arc::new(memory);
+        let memory = Arc::new(self.take(bytes)?);
         let index = self.copier.load(Ordering::Relaxed) % COPIERS;
         let mut slot = lock(&self.copiers[index]);
         let mut copier = match slot.take() {
@@ -582,6 +623,10 @@ impl Engine {
     ///
     /// Those of the driver.
     pub fn settle(&self) -> Result<()> {
+        self.health.watch(|| self.finish_copies())
+    }
+
+    fn finish_copies(&self) -> Result<()> {
         for slot in &self.copiers {
             let mut slot = lock(slot);
             if let Some(mut copier) = slot.take() {
@@ -592,22 +637,24 @@ impl Engine {
         Ok(())
     }
 
+    /// Memory of the device. Where there is none left, chunks that no query uses make room.
+    pub(crate) fn take(&self, bytes: usize) -> Result<Piece> {
+        let mut wanted = bytes as u64;
+        loop {
+            let taken = self.pool.take(bytes);
+            if !matches!(taken, Err(Error::OutOfMemory { .. })) || self.drop_idle(wanted)? == 0 {
+                return taken;
+            }
+            // what was dropped may lie scattered: more may lie together
+            wanted = wanted.saturating_mul(2);
+        }
+    }
+
     /// Makes room in the budget.
     fn make_room(&self, bytes: u64) -> Result<()> {
-        let (used, limit) = {
-            let chunks = lock(&self.chunks);
-            (chunks.bytes, chunks.limit)
-        };
-        if used + bytes <= limit {
-            return Ok(());
-        }
-        let mut freed = self.evict(used + bytes - limit);
-        if used + bytes > limit + freed {
-            // copies under way hold what they bring
-            self.settle()?;
-            freed += self.evict(used + bytes - limit - freed);
-        }
-        if used + bytes > limit + freed {
+        let (used, limit) = (self.cached_bytes(), self.memory_limit());
+        let excess = used.saturating_add(bytes).saturating_sub(limit);
+        if excess > 0 && self.drop_idle(excess)? < excess {
             return Err(Error::OutOfMemory {
                 wanted: bytes,
                 reason: format!("{used} of {limit} bytes are in use"),
@@ -616,7 +663,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Drops chunks that no query uses, those used least recently first, until `bytes` are free.
+    /// As [`Engine::evict`], of chunks that copies under way bring, too: it waits for them if need be.
+    fn drop_idle(&self, bytes: u64) -> Result<u64> {
+        let freed = self.evict(bytes);
+        if freed >= bytes {
+            return Ok(freed);
+        }
+        self.settle()?;
+        Ok(freed + self.evict(bytes - freed))
+    }
+
+    /// Drops chunks that no query uses, those used least recently first, until `bytes` are free. Chunks
+    /// that came together share memory, so that they go together, when none of them is in use.
     fn evict(&self, bytes: u64) -> u64 {
         let mut dropped = vec![];
         let mut freed = 0;
@@ -626,20 +684,31 @@ impl Engine {
             .stacks
             .drain()
             .for_each(|(_, stack)| stack.date_chunks());
-        let mut idle: Vec<(u64, ChunkName)> = chunks
-            .resident
-            .iter()
-            .filter(|(_, resident)| Arc::strong_count(resident) == 1)
-            .map(|(key, resident)| (resident.used.load(Ordering::Relaxed), *key))
+        let idle = chunks.resident.iter();
+        let idle = idle.filter(|(_, resident)| Arc::strong_count(resident) == 1);
+        let mut idle: Vec<(u64, u64, ChunkName)> = idle
+            .map(|(key, of)| (of.memory.address(), of.used.load(Ordering::Relaxed), *key))
             .collect();
-        idle.sort_unstable_by_key(|(used, _)| *used);
-        for (_, key) in idle {
+        idle.sort_unstable_by_key(|(address, ..)| *address);
+        let together = idle.chunk_by(|(a, ..), (b, ..)| a == b);
+        let mut pieces: Vec<(u64, &[(u64, u64, ChunkName)])> = together
+            .filter(|piece| {
+                let first = piece.first().and_then(|(.., key)| chunks.resident.get(key));
+                first.is_some_and(|first| Arc::strong_count(&first.memory) == piece.len())
+            })
+            .map(|piece| (piece.iter().map(|(_, used, _)| *used).max(), piece))
+            .map(|(used, piece)| (used.unwrap_or(0), piece))
+            .collect();
+        pieces.sort_unstable_by_key(|(used, _)| *used);
+        for (_, piece) in pieces {
             if freed >= bytes {
                 break;
             }
-            if let Some(resident) = chunks.resident.remove(&key) {
-                freed += resident.bytes() as u64;
-                dropped.push(resident);
+            for (.., key) in piece {
+                if let Some(resident) = chunks.resident.remove(key) {
+                    freed += resident.bytes() as u64;
+                    dropped.push(resident);
+                }
             }
         }
         chunks.bytes = chunks.bytes.saturating_sub(freed);
@@ -706,35 +775,9 @@ impl Engine {
 
     /// The kernel for generated code, and whether the compiler had to make it.
     pub(crate) fn kernel(&self, generated: &Generated) -> Result<(Arc<dyn Kernel>, bool)> {
-        let slot = {
-            let mut kernels = lock(&self.kernels);
-            match kernels.get(&generated.source) {
-                Some(slot) => Arc::clone(slot),
-                None => {
-                    let slot = KernelSlot::default();
-                    kernels.insert(generated.source.clone(), Arc::clone(&slot));
-                    slot
-                }
-            }
-        };
-        let mut compiled = false;
-        let kernel = slot.get_or_init(|| match self.driver.compile(&generated.source, NAME) {
-            Ok(made) => {
-                compiled = !made.from_disk;
-                Ok(made.kernel)
-            }
-            Err(error) => Err(error.to_string()),
-        });
-        match kernel {
-            Ok(kernel) => Ok((Arc::clone(kernel), compiled)),
-            Err(reason) => {
-                // another attempt may do: memory may have been short
-                lock(&self.kernels).remove(&generated.source);
-                Err(Error::Compile {
-                    log: reason.clone(),
-                })
-            }
-        }
+        let source = &generated.source;
+        self.kernels
+            .get(source, || self.driver.compile(source, NAME))
     }
 
     /// Starts to execute a pipeline.
@@ -811,7 +854,7 @@ impl Lane {
             return Ok(piece.address());
         }
         self.scratch = None;
-        let piece = engine.pool().take(bytes.next_power_of_two().max(1 << 16))?;
+        let piece = engine.take(bytes.next_power_of_two().max(1 << 16))?;
         let address = piece.address();
         self.scratch = Some(piece);
         Ok(address)

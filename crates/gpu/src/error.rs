@@ -15,6 +15,20 @@ pub enum Error {
         /// What the driver said.
         reason: String,
     },
+    /// The device does not work any more in this process, whatever is tried. Other processes may use it.
+    #[error("the GPU is lost for this process: {0}")]
+    Lost(String),
+    /// Whoever wanted the result does not want it any more.
+    #[error("cancelled")]
+    Cancelled,
+    /// Memory of the host that a result needs was refused.
+    #[error("{wanted} bytes of host memory for results were refused: {reason}")]
+    Refused {
+        /// Bytes asked for.
+        wanted: usize,
+        /// Why not.
+        reason: String,
+    },
     /// Memory of the device, or its budget, does not suffice.
     #[error("{wanted} bytes of device memory do not fit: {reason}")]
     OutOfMemory {

@@ -132,7 +132,14 @@ impl Pool {
         let mut address = slabs.iter_mut().find_map(|slab| slab.take(bytes));
         if address.is_none() {
             let held: u64 = slabs.iter().map(|slab| slab.bytes).sum();
-            let mut slab = self.slab(bytes, held.clamp(*SLAB_BYTES.start(), *SLAB_BYTES.end()))?;
+            let usual = held.clamp(*SLAB_BYTES.start(), *SLAB_BYTES.end());
+            let mut slab = match self.slab(bytes, usual) {
+                // what is free may be too small, and in the way
+                Err(Error::OutOfMemory { .. }) if self.trim(&mut slabs) => {
+                    self.slab(bytes, bytes)?
+                }
+                made => made?,
+            };
             address = slab.take(bytes);
             slabs.push(slab);
         }
@@ -160,6 +167,21 @@ impl Pool {
             bytes,
             free: BTreeMap::from([(0, bytes)]),
         })
+    }
+
+    /// Gives slabs back that are free; whether there were any.
+    fn trim(&self, slabs: &mut Vec<Slab>) -> bool {
+        let free: Vec<Slab> = slabs.extract_if(.., |slab| slab.is_free()).collect();
+        for slab in &free {
+            // SAFETY: as in `give`.
+            unsafe { self.free(slab.address) };
+        }
+        !free.is_empty()
+    }
+
+    /// Bytes taken from the driver.
+    pub fn held(&self) -> u64 {
+        lock(&self.slabs).iter().map(|slab| slab.bytes).sum()
     }
 
     fn give(&self, address: u64, bytes: u64) {

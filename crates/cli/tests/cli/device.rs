@@ -65,5 +65,5 @@ fn the_cache_is_where_the_environment_says() {
     let directory = w.path("kernels");
     let line = format!("kernels  {}\n", directory.display());
     assert!(shown(directory.to_str().unwrap()).contains(&line));
-    assert!(shown("").contains("kernels  not kept\n"));
+    assert!(shown("").contains("kernels  not kept: there is no directory for them\n"));
 }

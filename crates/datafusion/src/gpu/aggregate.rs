@@ -18,6 +18,7 @@ use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::FileSource;
+use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
@@ -39,7 +40,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream::{StreamExt, TryStreamExt};
 use vectile_gpu::ir::{Groups, Total};
-use vectile_gpu::{Batch, Execution};
+use vectile_gpu::{Batch, Error, Execution};
 
 use super::dimension_cache::DimensionCache;
 use super::function::Function;
@@ -167,7 +168,17 @@ impl Run {
         let Some(grouped) = &mut self.grouped else {
             return self.execution.aggregate(batch).map_err(error::gpu);
         };
-        for groups in self.execution.group(batch).map_err(error::gpu)? {
+        // tables and groups, until they are rows
+        let room = grouped.memory.new_empty();
+        let reserve = |bytes| {
+            let refused = |error: DataFusionError| Error::Refused {
+                wanted: bytes,
+                reason: error.strip_backtrace(),
+            };
+            room.try_resize(bytes).map_err(refused)
+        };
+        let groups = self.execution.group(batch, reserve);
+        for groups in groups.map_err(error::gpu)? {
             grouped.add(&groups)?;
         }
         Ok(())
@@ -245,6 +256,7 @@ impl GpuAggregateExec {
         context: &Arc<TaskContext>,
     ) -> Result<Result<Answer, Reason>> {
         let engine = &self.input.engine;
+        engine.check().map_err(error::gpu)?;
         let parts = self.input.open(context, &self.metrics).await?;
         if parts.is_empty() {
             return self.nothing().map(Ok);
@@ -275,6 +287,8 @@ impl GpuAggregateExec {
         if self.options.gpu == GpuMode::Auto {
             run.execution.limit_groups(MOST_GROUPS);
         }
+        // a task that has begun does not end with this future by itself
+        let _cancel = run.execution.cancel_on_drop();
         let start = |window: Vec<Part>| {
             let engine = Arc::clone(engine);
             let task = SpawnedTask::spawn_blocking(move || look_up(&engine, window));

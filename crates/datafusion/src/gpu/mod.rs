@@ -94,12 +94,15 @@ impl Gpu {
         Self(Source::Given(Err(reason.into())))
     }
 
-    /// The device, or why there is none.
+    /// The device, or why there is none that works.
     pub(crate) fn device(&self) -> Opened {
-        match &self.0 {
-            Source::Machine => MACHINE.get_or_init(open).clone(),
-            Source::Given(device) => device.clone(),
-        }
+        let device = match &self.0 {
+            Source::Machine => MACHINE.get_or_init(open).clone()?,
+            Source::Given(device) => device.clone()?,
+        };
+        let usable = device.engine.check();
+        usable.map_err(|error| Arc::from(error.to_string()))?;
+        Ok(device)
     }
 }
 

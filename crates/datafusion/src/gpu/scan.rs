@@ -107,7 +107,8 @@ impl GpuPartition {
             table,
             columns: &scan.columns,
         };
-        match reads.of_file(file, object) {
+        let usable = scan.engine.check().map_err(error::gpu);
+        match usable.and_then(|()| reads.of_file(file, object)) {
             Ok(file) => Ok(Some(Arc::new(Selector {
                 file: Arc::new(file),
                 scan: scan.clone(),
@@ -298,6 +299,8 @@ impl Selector {
         let (row_groups, groups): (Vec<usize>, Vec<Group>) = groups.into_iter().unzip();
         let looked_at = groups.iter().map(|group| group.rows).sum();
         let mut execution = self.scan.engine.start(Arc::clone(&self.scan.pipeline));
+        // the task does not end with this future by itself
+        let _cancel = execution.cancel_on_drop();
         let (projects, schema) = (self.projects(), Arc::clone(&self.schema));
         let run = SpawnedTask::spawn_blocking(move || {
             let selected: Vec<SelectedRows> = match projects {

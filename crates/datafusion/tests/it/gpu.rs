@@ -1,8 +1,10 @@
 //! Queries on the GPU: a CPU in its place runs the same kernels.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use vectile_cpu_device::CpuDevice;
@@ -773,6 +775,100 @@ async fn rows_that_wait_are_accounted_for() {
     assert!(
         short > free,
         "{short} launches with little memory, {free} else"
+    );
+    assert_eq!(fixture.ctx.runtime_env().memory_pool.reserved(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_device_is_said_and_left_alone() {
+    let Some(device) = device() else { return };
+    let engine = Engine::new(Arc::clone(&device) as _);
+    let fixture = fixture(Gpu::new(engine), "auto").await;
+    let queries = [
+        "SELECT sum(int), count(*) FROM packed WHERE byte > 3",
+        "SELECT big FROM packed WHERE int = 3",
+    ];
+    let plan = async |sql: &str| {
+        let plan = fixture.ctx.sql(sql).await.unwrap();
+        plan.create_physical_plan().await.unwrap()
+    };
+    let (planned, expected) = (plan(queries[1]).await, fixture.answer(queries[0]).await);
+    device.lose();
+    assert_eq!(fixture.answer(queries[0]).await, expected);
+    let calls = device.calls();
+    for sql in queries {
+        let explained = fixture.answer(&format!("EXPLAIN {sql}")).await;
+        let on_gpu = explained.contains(", gpu=") || explained.contains("GpuAggregateExec");
+        assert!(!on_gpu, "{explained}");
+        assert_eq!(
+            explained.matches("the GPU is lost").count(),
+            1,
+            "{explained}"
+        );
+        fixture.same(&sql.replace("packed", "{t}")).await;
+    }
+    // what was planned before does not try either
+    let batches = collect(Arc::clone(&planned), fixture.ctx.task_ctx()).await;
+    assert!(batches.is_ok());
+    assert!(metric(&planned, "fallbacks") > 0);
+    assert_eq!(device.calls(), calls);
+    fixture.set("vectile.gpu", "require").await;
+    let error = fixture.error(queries[0]).await;
+    assert!(
+        error.contains("vectile.gpu = require: the GPU is lost"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_query_launches_no_more() {
+    let launches = Arc::new(AtomicUsize::new(0));
+    let is_held = Arc::new(AtomicBool::new(false));
+    let (counter, held) = (Arc::clone(&launches), Arc::clone(&is_held));
+    let device = match CpuDevice::new() {
+        Ok(device) => device.before_launch(move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+            while held.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }),
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let fixture = fixture(Gpu::new(Engine::new(Arc::new(device))), "require").await;
+    fixture.repack(512).await;
+    // two launches for each window: which rows, and their values
+    let sql = "SELECT big FROM packed WHERE int <> 3";
+    fixture.answer(sql).await;
+    launches.store(0, Ordering::SeqCst);
+    is_held.store(true, Ordering::SeqCst);
+    let frame = fixture.ctx.sql(sql).await.unwrap();
+    let query = tokio::spawn(async move { frame.collect().await });
+    while launches.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    query.abort();
+    assert!(query.await.unwrap_err().is_cancelled());
+    is_held.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(launches.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_groups_are_accounted_for() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    let sql = "SELECT id, sum(int) FROM {t} GROUP BY id ORDER BY id";
+    fixture.same(sql).await;
+    assert_eq!(fixture.ctx.runtime_env().memory_pool.reserved(), 0);
+    // Tables of 10,000 groups are larger.
+    fixture
+        .run("SET datafusion.runtime.memory_limit = '32K'")
+        .await
+        .unwrap();
+    let error = fixture.error(&sql.replace("{t}", "packed")).await;
+    assert!(
+        error.contains("host memory for results were refused"),
+        "{error}"
     );
     assert_eq!(fixture.ctx.runtime_env().memory_pool.reserved(), 0);
 }

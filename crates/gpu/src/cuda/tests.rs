@@ -370,3 +370,41 @@ fn bandwidth_is_measured() {
         assert!((1e8..1e14).contains(&rate), "{bandwidth:?}");
     }
 }
+
+/// In a process of its own: after it, no call of the process succeeds.
+#[test]
+fn an_illegal_address_loses_the_device() {
+    if device(None).is_none() {
+        return;
+    }
+    let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+    alone.args(["--ignored", "--exact", "cuda::tests::the_device_is_lost"]);
+    let run = alone.output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn the_device_is_lost() {
+    let cuda = device(None).unwrap();
+    let engine = crate::Engine::new(Arc::clone(&cuda) as _);
+    let kernel = cuda.compile(SCALE, "scale").unwrap().kernel;
+    let mut stream = cuda.stream().unwrap();
+    let launch = Launch {
+        grid: 1,
+        block: 32,
+        shared: 32 * 8,
+        args: &[8, 8, 1, 32 * 8],
+    };
+    // SAFETY: it is not: the device finds that nothing is mapped there, and this process has no
+    // other work on it.
+    let launched = unsafe { stream.launch(&*kernel, launch) };
+    let lost = engine
+        .health()
+        .watch(|| launched.and_then(|()| stream.synchronize()));
+    assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
+    assert!(matches!(cuda.allocate(256), Err(Error::Lost(_))));
+    let error = engine.check().unwrap_err().to_string();
+    assert!(error.contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{error}");
+}

@@ -29,14 +29,29 @@ impl Execution {
     /// Aggregates row groups by keys, for [`Output::Groups`](crate::ir::Output::Groups). A group may
     /// come back more than once, with parts of its rows: combine them.
     ///
+    /// `reserve` is told of the memory of the host that tables and groups take, before they do: each
+    /// time of all bytes of this call, those included that are gone by then.
+    ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] with a reason, if there is no kernel for this pipeline over these chunks,
-    /// or if there are more groups than memory for them; those of the driver.
-    pub fn group(&mut self, batch: &Batch) -> Result<Vec<Groups>> {
-        if batch.is_empty() {
-            return Ok(vec![]);
+    /// or if there are more groups than memory for them; those of `reserve` and of the driver.
+    pub fn group(
+        &mut self,
+        batch: &Batch,
+        mut reserve: impl FnMut(usize) -> Result<()>,
+    ) -> Result<Vec<Groups>> {
+        match batch.is_empty() {
+            true => Ok(vec![]),
+            false => self.watch(|this| this.group_parts(batch, &mut reserve)),
         }
+    }
+
+    fn group_parts(
+        &mut self,
+        batch: &Batch,
+        reserve: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Vec<Groups>> {
         let mut prepared = self.prepare(batch, Task::Groups)?;
         let grouping = prepared.generated.grouping.clone();
         let grouping = grouping.ok_or_else(|| Error::Unsupported("no groups".into()))?;
@@ -50,11 +65,18 @@ impl Execution {
             vectors = vectors.min(prepared.warps() * prepared.vectors_per_warp());
         }
         let mut results = vec![];
+        let mut held = 0;
         for part in parts(batch.rows(), vectors) {
-            results.push(match grouping.spot {
-                Spot::Threads => self.few_groups(&prepared, &grouping, batch, part, &mut lane)?,
-                _ => self.group_part(&mut prepared, &grouping, batch, part, &mut lane)?,
-            });
+            if grouping.spot == Spot::Threads {
+                results.push(self.few_groups(&prepared, &grouping, batch, part, &mut lane)?);
+                continue;
+            }
+            let mut more = |bytes: usize| reserve(bytes.saturating_add(held));
+            let table =
+                self.table_of(&mut prepared, &grouping, batch, part, &mut lane, &mut more)?;
+            let groups = self.read(&prepared, &grouping, &table, &mut more)?;
+            held += groups.count * bytes_of_group(&grouping);
+            results.push(groups);
         }
         self.engine.give_back(lane);
         Ok(results)
@@ -112,14 +134,16 @@ impl Execution {
         })
     }
 
-    fn group_part(
+    /// The table of some row groups.
+    fn table_of(
         &mut self,
         prepared: &mut Prepared,
         grouping: &Grouping,
         batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
-    ) -> Result<Groups> {
+        reserve: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Table> {
         let hashed = grouping.spot == Spot::Hashed;
         let words = grouping.words.len() as u64;
         loop {
@@ -134,7 +158,8 @@ impl Execution {
                 let reason = format!("more groups than {bytes} bytes of device memory hold");
                 return Err(Error::Unsupported(reason));
             }
-            let memory = self.engine.pool().take(bytes)?;
+            reserve(bytes)?;
+            let memory = self.engine.take(bytes)?;
             let address = memory.address();
             let (own, wanted) = (part.clone(), Wanted::default());
             let back = self.run(prepared, batch, own, lane, wanted, |_| Outputs {
@@ -150,7 +175,7 @@ impl Execution {
                 numbers: numbers as usize,
             };
             if table.word(0) == 0 {
-                return self.read(prepared, grouping, &table);
+                return Ok(table);
             }
             if !hashed {
                 return Err(Error::Unsupported("a key out of its chunk's bounds".into()));
@@ -172,11 +197,19 @@ impl Execution {
     }
 
     /// The groups of a table.
-    fn read(&self, prepared: &Prepared, grouping: &Grouping, table: &Table) -> Result<Groups> {
+    fn read(
+        &self,
+        prepared: &Prepared,
+        grouping: &Grouping,
+        table: &Table,
+        reserve: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Groups> {
         let counts = table.column(0);
         let found: Vec<usize> = (0..counts.len())
             .filter(|at| counts[*at] != [0; 8])
             .collect();
+        let groups_bytes = found.len().saturating_mul(bytes_of_group(grouping));
+        reserve(table.back.bytes().saturating_add(groups_bytes))?;
         let numbers: Vec<u64> = match table.numbers {
             0 => found.iter().map(|at| *at as u64).collect(),
             _ => found.iter().map(|at| table.number(*at)).collect(),
@@ -239,6 +272,12 @@ impl Execution {
         }
         Ok(keys)
     }
+}
+
+/// Bytes that a group takes at most while it is read, but for text: its place and number, for each
+/// result a count, a value and the words of that, for each key a digit, a code and a value.
+fn bytes_of_group(grouping: &Grouping) -> usize {
+    16 + 40 * grouping.results.len() + 40 * grouping.digits.len()
 }
 
 /// What came back.

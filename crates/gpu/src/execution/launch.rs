@@ -89,6 +89,7 @@ impl Execution {
         wanted: Wanted,
         outputs: impl FnOnce(Got) -> Outputs,
     ) -> Result<Piece> {
+        self.check_wanted()?;
         // places first: addresses follow from the memory that they need
         let slots = GROUP_WORDS
             + self.pipeline.columns.len()

@@ -12,6 +12,7 @@ mod totals;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use vectile_encodings::VECTOR_LEN;
@@ -63,6 +64,17 @@ pub struct Execution {
     results: Vec<Part>,
     statistics: Statistics,
     most_groups: u64,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// Keeps an execution going: when it is dropped, no launch comes any more.
+#[derive(Debug)]
+pub struct CancelGuard(Arc<AtomicBool>);
+
+impl Drop for CancelGuard {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// What a launch needs beside its groups.
@@ -88,7 +100,27 @@ impl Execution {
             results: vec![],
             statistics: Statistics::default(),
             most_groups: u64::MAX,
+            cancelled: Arc::default(),
         }
+    }
+
+    /// Ends the execution when what is returned is dropped: the next launch, on whichever thread, is
+    /// [`Error::Cancelled`] instead.
+    pub fn cancel_on_drop(&self) -> CancelGuard {
+        CancelGuard(Arc::clone(&self.cancelled))
+    }
+
+    fn check_wanted(&self) -> Result<()> {
+        match self.cancelled.load(Ordering::Relaxed) {
+            true => Err(Error::Cancelled),
+            false => Ok(()),
+        }
+    }
+
+    /// Does work on the device, unless that is lost.
+    fn watch<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let engine = Arc::clone(&self.engine);
+        engine.health().watch(|| work(self))
     }
 
     /// Has [`Execution::group`] give up where its table would have more entries: results of many groups
@@ -104,6 +136,7 @@ impl Execution {
 
     /// Makes a kernel for these groups.
     fn prepare(&mut self, batch: &Batch, task: Task) -> Result<Prepared> {
+        self.check_wanted()?;
         let start = Instant::now();
         let shapes = shapes_of(&self.pipeline, batch)?;
         let (mut facts, entries) = self.facts(batch, task)?;

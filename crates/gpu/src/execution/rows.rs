@@ -50,6 +50,10 @@ impl Execution {
     ///
     /// As [`Execution::aggregate`].
     pub fn select(&mut self, groups: &[Group]) -> Result<Vec<Selection>> {
+        self.watch(|this| this.selections(groups))
+    }
+
+    fn selections(&mut self, groups: &[Group]) -> Result<Vec<Selection>> {
         let batch = Batch::of(groups)?;
         let mut masks: Vec<u8> = vec![];
         if !batch.is_empty() {
@@ -96,6 +100,10 @@ impl Execution {
     ///
     /// As [`Execution::aggregate`].
     pub fn rows(&mut self, groups: &[Group]) -> Result<Vec<Rows>> {
+        self.watch(|this| this.all_rows(groups))
+    }
+
+    fn all_rows(&mut self, groups: &[Group]) -> Result<Vec<Rows>> {
         let batch = Batch::of(groups)?;
         let mut found = vec![];
         if !batch.is_empty() {
@@ -153,7 +161,7 @@ impl Execution {
         let back = match rows {
             0 => None,
             _ => {
-                let result = self.engine.pool().take(bytes)?;
+                let result = self.engine.take(bytes)?;
                 let starts = places.iter().flat_map(|(values, nulls)| [*values, *nulls]);
                 let mut words: Vec<u64> = starts.map(|at| result.address() + at as u64).collect();
                 let table_bytes = words.len() as u64 * 8;
@@ -193,7 +201,7 @@ impl Execution {
     ) -> Result<Selected> {
         let vectors = vectors_of(&batch.rows()[part.clone()]);
         let (mask_bytes, all) = (vectors * MASK_BYTES, vectors * (MASK_BYTES + 8));
-        let masks = self.engine.pool().take(all)?;
+        let masks = self.engine.take(all)?;
         let counts_at = masks.address() + mask_bytes as u64;
         let own = part.clone();
         let back = self.run(select, batch, part, lane, Wanted::default(), |_| Outputs {

@@ -48,13 +48,15 @@ impl Execution {
         if batch.is_empty() {
             return Ok(());
         }
-        let prepared = self.prepare(batch, Task::Totals)?;
-        let mut lane = self.engine.lane()?;
-        for part in parts(batch.rows(), prepared.warps() * prepared.vectors_per_warp()) {
-            self.totals_of(&prepared, batch, part, &mut lane)?;
-        }
-        self.engine.give_back(lane);
-        Ok(())
+        self.watch(|this| {
+            let prepared = this.prepare(batch, Task::Totals)?;
+            let mut lane = this.engine.lane()?;
+            for part in parts(batch.rows(), prepared.warps() * prepared.vectors_per_warp()) {
+                this.totals_of(&prepared, batch, part, &mut lane)?;
+            }
+            this.engine.give_back(lane);
+            Ok(())
+        })
     }
 
     /// What the accumulators of some groups come to.

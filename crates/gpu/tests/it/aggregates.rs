@@ -122,7 +122,10 @@ fn sums_of_groups_fill_their_fields() {
         let output = Output::Groups(keys, vec![sum(1), sum(2), Aggregate::CountRows]);
         let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
         let (mut counts, mut sums) = ([0; 2], [[0; 2]; 2]);
-        for groups in execution.group(&Batch::of(&table).unwrap()).unwrap() {
+        for groups in execution
+            .group(&Batch::of(&table).unwrap(), |_| Ok(()))
+            .unwrap()
+        {
             let keys = groups.keys[0].as_primitive::<Int64Type>();
             for group in 0..groups.count {
                 let key = keys.value(group) as usize;

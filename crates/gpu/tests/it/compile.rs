@@ -134,7 +134,9 @@ fn ask(engine: &Arc<Engine>, case: &Case, query: &Query, groups: &[vectile_gpu::
         Output::Selection => execution.select(groups).map(|_| ()),
         Output::Rows(_) => execution.rows(groups).map(|_| ()),
         Output::Aggregates(_) => execution.aggregate(&Batch::of(groups).unwrap()),
-        Output::Groups(..) => execution.group(&Batch::of(groups).unwrap()).map(|_| ()),
+        Output::Groups(..) => execution
+            .group(&Batch::of(groups).unwrap(), |_| Ok(()))
+            .map(|_| ()),
     };
     assert!(
         result.is_err(),

@@ -81,7 +81,7 @@ impl<'a> Loaded<'a> {
         let mut expected = reference::grouped(keys, aggregates, pipeline, &self.arrays);
         let mut execution = self.engine.start(Arc::clone(pipeline));
         let batch = Batch::of(&self.groups).expect(context);
-        for groups in execution.group(&batch).expect(context) {
+        for groups in execution.group(&batch, |_| Ok(())).expect(context) {
             assert_eq!(groups.keys.len(), keys.len(), "{context}");
             let texts: Vec<Vec<String>> = keys
                 .iter()

@@ -218,7 +218,9 @@ fn lookups(engine: &Arc<Engine>, chunks: &[(ArrayRef, Vec<u8>)], groups: &[Group
                 filter,
                 output: Output::Groups(vec![GroupKey::Code(0)], vec![Aggregate::CountRows]),
             });
-            let result = engine.start(pipeline).group(&Batch::of(groups).unwrap());
+            let result = engine
+                .start(pipeline)
+                .group(&Batch::of(groups).unwrap(), |_| Ok(()));
             assert!(matches!(result, Ok(_) | Err(Error::Unsupported(_))));
         }
     }

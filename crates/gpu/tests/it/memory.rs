@@ -1,13 +1,15 @@
 //! Memory that is short, and drivers that fail.
 
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
 use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::ir::{Aggregate, Expr, Filter, Number, Output, Pipeline};
+use vectile_gpu::ir::{Aggregate, Expr, Filter, GroupKey, Number, Output, Pipeline};
 use vectile_gpu::{
     Batch, ChunkKey, ChunkRun, Driver, Engine, Error, Group, Image, Resident, Result,
 };
@@ -317,4 +319,211 @@ fn rows_outlive_their_engine() {
     }
     assert!(rows.is_empty());
     assert_nothing_left(&device, "after results");
+}
+
+/// A device with so much memory; `None`, and said so, where there is no C++ compiler.
+fn device_with(bytes: u64) -> Option<Arc<CpuDevice>> {
+    match CpuDevice::new() {
+        Ok(device) => Some(Arc::new(device.with_memory(bytes))),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// A device that counts launches, and does something before each.
+fn counting(hook: impl Fn() + Send + Sync + 'static) -> Option<(Arc<CpuDevice>, Arc<AtomicUsize>)> {
+    let launches = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&launches);
+    let device = CpuDevice::new().inspect_err(|error| eprintln!("skipped: {error}"));
+    let device = device.ok()?.before_launch(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        hook();
+    });
+    Some((Arc::new(device), launches))
+}
+
+/// Queries need scratch memory and memory for results: chunks that none uses do not keep it.
+#[test]
+fn idle_chunks_make_room_for_results() {
+    let Some(device) = device_with(600 << 10) else {
+        return;
+    };
+    let engine = engine_on(&device);
+    engine.set_memory_limit(u64::MAX);
+    for number in 0..200 {
+        load(&engine, number).unwrap();
+    }
+    assert!(device.free_memory().unwrap() < 64 << 10);
+    let groups = [0, 1].map(|number| group(load(&engine, number).unwrap()));
+    check(&engine, &[0, 1], &groups).unwrap();
+    drop((groups, engine));
+    assert_nothing_left(&device, "after making room");
+}
+
+/// Chunks that came together share memory: none of it is free while a query uses one of them.
+#[test]
+fn chunks_that_came_together_go_together() {
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    for number in 0..3 {
+        load(&engine, number).unwrap();
+    }
+    let bytes = chunk(0).bytes().len() as u64;
+    engine.clear_device();
+    engine.set_memory_limit(3 * bytes);
+    let mut together = engine.lookup_all(&[0, 1, 2].map(key));
+    assert!(together.iter().all(Option::is_some));
+    engine.settle().unwrap();
+    let used = group(together.swap_remove(1).unwrap());
+    drop(together);
+    match load(&engine, 3) {
+        Err(Error::OutOfMemory { wanted, .. }) => assert_eq!(wanted, bytes),
+        other => panic!("{other:?}"),
+    }
+    check(&engine, &[1], std::slice::from_ref(&used)).unwrap();
+    drop(used);
+    load(&engine, 3).unwrap();
+    assert_eq!(engine.cached_bytes(), bytes);
+    drop(engine);
+    assert_nothing_left(&device, "of chunks that came together");
+}
+
+#[test]
+fn the_limit_follows_what_others_leave() {
+    let Some(device) = device_with(1 << 20) else {
+        return;
+    };
+    let engine = engine_on(&device);
+    // the engine does not ask at once again
+    let limit = || {
+        std::thread::sleep(Duration::from_millis(150));
+        engine.memory_limit()
+    };
+    assert_eq!(limit(), (1 << 20) * 4 / 5);
+    let of_another = device.allocate(512 << 10).unwrap();
+    assert_eq!(limit(), (512 << 10) * 4 / 5);
+    load(&engine, 0).unwrap();
+    assert_eq!(limit(), (512 << 10) * 4 / 5, "what it has itself counts");
+    engine.set_memory_limit(u64::MAX);
+    assert_eq!(limit(), 512 << 10);
+    engine.set_memory_limit(1000);
+    assert_eq!(limit(), 1000);
+    // SAFETY: from `allocate`, and nothing uses it.
+    unsafe { device.free(of_another) };
+}
+
+#[test]
+fn a_lost_device_is_left_alone() {
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    let groups = [group(load(&engine, 0).unwrap())];
+    check(&engine, &[0], &groups).unwrap();
+    engine.check().unwrap();
+    device.lose();
+    let lost = |result: Result<()>| matches!(result, Err(Error::Lost(_)));
+    assert!(lost(check(&engine, &[0], &groups)));
+    let calls = device.calls();
+    assert!(lost(engine.check()));
+    assert!(lost(check(&engine, &[0], &groups)));
+    assert!(lost(load(&engine, 1).map(|_| ())));
+    assert!(lost(engine.settle()));
+    assert!(engine.lookup(&key(0)).is_none());
+    assert_eq!(device.calls(), calls);
+    drop((groups, engine));
+    assert_nothing_left(&device, "of a lost device");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn forks_are_refused() {
+    unsafe extern "C" {
+        fn fork() -> i32;
+        fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+        fn _exit(status: i32) -> !;
+    }
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    let (image, groups) = (chunk(1), [group(load(&engine, 0).unwrap())]);
+    let batch = Batch::of(&groups).unwrap();
+    let pipeline = pipeline(Output::Aggregates(vec![Aggregate::CountRows]));
+    let calls = device.calls();
+    // SAFETY: the child has this thread alone, allocates, which the C library allows, and exits.
+    let child = unsafe { fork() };
+    if child == 0 {
+        let lost = |result: Result<()>| matches!(result, Err(Error::Lost(_)));
+        let refused = lost(engine.check())
+            && lost(engine.load(key(1), &image).map(|_| ()))
+            && lost(engine.start(pipeline).aggregate(&batch))
+            && engine.lookup(&key(0)).is_none()
+            && device.calls() == calls;
+        // SAFETY: nothing of the parent's is touched.
+        unsafe { _exit(i32::from(!refused)) };
+    }
+    let mut status = -1;
+    // SAFETY: the pointer is to a live integer.
+    assert_eq!(unsafe { waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    engine.check().unwrap();
+}
+
+#[test]
+fn a_cancelled_execution_launches_no_more() {
+    let guard = Arc::new(Mutex::new(None));
+    let dropped = Arc::clone(&guard);
+    let drop_guard = move || drop(dropped.lock().unwrap().take());
+    let Some((device, launches)) = counting(drop_guard) else {
+        return;
+    };
+    let engine = engine_on(&device);
+    let groups = [0, 1].map(|number| group(load(&engine, number).unwrap()));
+    let pipeline = pipeline(Output::Rows(vec![Expr::Column(0)]));
+    let mut execution = engine.start(Arc::clone(&pipeline));
+    *guard.lock().unwrap() = Some(execution.cancel_on_drop());
+    let result = execution.rows(&groups);
+    assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
+    assert_eq!(launches.load(Ordering::Relaxed), 1);
+    // others go on
+    engine.start(pipeline).rows(&groups).unwrap();
+    assert_eq!(launches.load(Ordering::Relaxed), 3);
+}
+
+/// Memory of the host for groups is asked for before it is taken.
+#[test]
+fn groups_ask_for_memory() {
+    let Some((device, launches)) = counting(|| ()) else {
+        return;
+    };
+    let engine = engine_on(&device);
+    let groups = [group(load(&engine, 0).unwrap())];
+    let batch = Batch::of(&groups).unwrap();
+    let output = Output::Groups(
+        vec![GroupKey::Value(Expr::Column(0))],
+        vec![Aggregate::Sum(Expr::Column(0))],
+    );
+    let pipeline = pipeline(output);
+    let group = |most: usize| {
+        let mut asked = vec![];
+        let result = engine.start(Arc::clone(&pipeline)).group(&batch, |wanted| {
+            asked.push(wanted);
+            let reason = "no".to_string();
+            match wanted > most {
+                true => Err(Error::Refused { wanted, reason }),
+                false => Ok(()),
+            }
+        });
+        (result, asked)
+    };
+    let (result, asked) = group(usize::MAX);
+    assert_eq!(result.unwrap()[0].count, kept(&[0]).len());
+    let [table, all] = asked[..] else {
+        panic!("{asked:?}")
+    };
+    assert!(all > table + kept(&[0]).len() * 40);
+    assert_eq!(launches.load(Ordering::Relaxed), 1);
+    let refused = |most| matches!(group(most).0, Err(Error::Refused { .. }));
+    assert!(refused(table - 1));
+    assert_eq!(launches.load(Ordering::Relaxed), 1, "none without room");
+    assert!(refused(all - 1));
 }
