@@ -256,7 +256,8 @@ fn mend_checksum(bytes: &mut [u8]) {
 /// those of a wide one are large.
 pub fn any_type(data: &[u8]) {
     static FILE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(file_of_nulls);
-    let data_type = type_of(&mut Choices(data), 26);
+    let mut choices = Choices { bytes: data, impossible: true };
+    let data_type = type_of(&mut choices, 26);
     let schema = arrow::datatypes::Schema::new(vec![Field::new("n", data_type, true)]);
     let Ok(json) = serde_json::to_string(&schema) else { return };
     let mut bytes = FILE.clone();
@@ -283,13 +284,23 @@ fn file_of_nulls() -> Vec<u8> {
 }
 
 /// Bytes that decide, one at a time; zeros at the end.
-struct Choices<'a>(&'a [u8]);
+struct Choices<'a> {
+    bytes: &'a [u8],
+    /// Whether types may be such that no array can have them, which a file's reader refuses.
+    impossible: bool,
+}
 
 impl Choices<'_> {
     fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
+        let Some((first, rest)) = self.bytes.split_first() else { return 0 };
+        self.bytes = rest;
         *first
+    }
+
+    /// A width or length.
+    fn size(&mut self) -> i32 {
+        let size = self.number() as i32;
+        if self.impossible { size } else { size & i32::MAX }
     }
 
     fn below(&mut self, limit: u8) -> u8 {
@@ -310,7 +321,7 @@ impl Choices<'_> {
     }
 }
 
-/// A type of at most `levels` levels, impossible ones included.
+/// A type of at most `levels` levels.
 fn type_of(choices: &mut Choices, levels: usize) -> DataType {
     use arrow::datatypes::{UnionFields, UnionMode};
     let simple = types();
@@ -323,17 +334,21 @@ fn type_of(choices: &mut Choices, levels: usize) -> DataType {
         1 => DataType::LargeList(child(choices)),
         2 => DataType::ListView(child(choices)),
         3 => {
-            let len = choices.number() as i32;
+            let len = choices.size();
             DataType::FixedSizeList(child(choices), len)
         }
-        4 => DataType::FixedSizeBinary(choices.number() as i32),
+        4 => DataType::FixedSizeBinary(choices.size()),
         5 => DataType::Struct((0..choices.below(4)).map(|_| child(choices)).collect()),
         6 => {
-            let entries = DataType::Struct(vec![child(choices), child(choices)].into());
+            let key = Field::new("key", type_of(choices, levels - 1), choices.impossible);
+            let entries = DataType::Struct(vec![Arc::new(key), child(choices)].into());
             DataType::Map(Arc::new(Field::new("entries", entries, false)), false)
         }
         7 => {
-            let keys = simple[usize::from(choices.below(6))].clone();
+            let keys = match choices.impossible {
+                true => simple[usize::from(choices.below(6))].clone(),
+                false => DataType::Int8,
+            };
             DataType::Dictionary(Box::new(keys), Box::new(type_of(choices, levels - 1)))
         }
         8 => {
@@ -342,13 +357,14 @@ fn type_of(choices: &mut Choices, levels: usize) -> DataType {
         }
         9 | 10 => {
             let mode = if choices.below(2) == 0 { UnionMode::Dense } else { UnionMode::Sparse };
-            let fields: Vec<_> = (0..choices.below(3)).map(|id| (id as i8, child(choices))).collect();
+            let children = choices.below(3).max(u8::from(!choices.impossible));
+            let fields: Vec<_> = (0..children).map(|id| (id as i8, child(choices))).collect();
             let Ok(fields) = UnionFields::try_new(fields.iter().map(|f| f.0), fields.iter().map(|f| f.1.clone())) else {
                 return DataType::Null;
             };
             DataType::Union(fields, mode)
         }
-        11 => DataType::Decimal128(choices.byte(), choices.byte() as i8),
+        11 if choices.impossible => DataType::Decimal128(choices.byte(), choices.byte() as i8),
         _ => simple[usize::from(choices.byte()) % simple.len()].clone(),
     }
 }
@@ -356,7 +372,7 @@ fn type_of(choices: &mut Choices, levels: usize) -> DataType {
 /// A chunk that is put together tag by tag, so that nesting, counts and widths are hostile while
 /// most buffers fit: what damage to a written chunk hardly ever makes.
 pub fn built_column(data: &[u8]) {
-    let mut choices = Choices(data);
+    let mut choices = Choices { bytes: data, impossible: false };
     let data_type = type_of(&mut choices, 26);
     let rows = match choices.byte() {
         255 => 1 << 24,

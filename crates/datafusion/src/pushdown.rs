@@ -234,7 +234,10 @@ fn keeps_meaning(node: &dyn ExecutionPlan, column: &Column) -> bool {
     }
     // Its inputs have the same columns, but names of their own.
     if node.downcast_ref::<UnionExec>().is_some() {
-        let is_there = |input: &Schema| input.index_of(column.name()) == Ok(column.index());
+        let is_there = |input: &Schema| {
+            let found = input.index_of(column.name());
+            found.is_ok_and(|index| index == column.index())
+        };
         return inputs
             .iter()
             .all(|input| occurs(input) == 1 && is_there(input));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{AsArray, Float64Array, Int64Array, RecordBatch};
+use datafusion::arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
 use datafusion::arrow::datatypes::Float64Type;
 use datafusion::datasource::MemTable;
 use datafusion::prelude::SessionConfig;
@@ -20,9 +20,9 @@ async fn fixture() -> Fixture {
     let group = Int64Array::from_iter_values((0..ROWS).map(|i| (hash(i) % 7) as i64));
     let value = Float64Array::from_iter_values((0..ROWS).map(|i| hash(i) as f64 / 999.0));
     let table = RecordBatch::try_from_iter([
-        ("id", Arc::new(id) as _),
-        ("g", Arc::new(group) as _),
-        ("v", Arc::new(value) as _),
+        ("id", Arc::new(id) as ArrayRef),
+        ("g", Arc::new(group) as ArrayRef),
+        ("v", Arc::new(value) as ArrayRef),
     ])
     .unwrap();
     let starts = (0..ROWS).step_by(BATCH_ROWS);
