@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -17,6 +18,10 @@ use object_store::{ClientOptions, ObjectStore};
 use url::Url;
 
 use crate::error::{CliError, Result};
+
+/// Listings of directories are kept for so long: a query lists each once, and sees the files that others have
+/// written by then. DataFusion would keep them for ever.
+const LISTINGS_LAST: Duration = Duration::from_secs(2);
 
 /// A session for SQL: all cores, paths usable as table names, directories read recursively.
 pub fn for_sql() -> Result<SessionContext> {
@@ -56,6 +61,7 @@ fn with_registry(
 ) -> Result<(SessionContext, Arc<InstrumentedObjectStoreRegistry>)> {
     let runtime = RuntimeEnvBuilder::new()
         .with_object_store_registry(Arc::clone(&registry) as _)
+        .with_object_list_cache_ttl(Some(LISTINGS_LAST))
         .build_arc()?;
     let context = SessionContext::new_with_config_rt(config, runtime);
     vectile_datafusion::register(&context)?;

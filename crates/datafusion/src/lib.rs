@@ -18,6 +18,7 @@ mod filters;
 mod footer;
 mod format;
 mod gpu;
+mod listing;
 mod lower;
 mod metrics;
 mod node;
