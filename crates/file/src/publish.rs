@@ -71,9 +71,11 @@ pub async fn publish(files: Vec<Staged>) -> Result<Vec<WriteSummary>> {
         }
     }
     let directories = directories_of(&visible);
-    let synced = match visible.first() {
-        Some(file) if !directories.is_empty() => {
-            let name = file.output.location().to_string();
+    let name = visible
+        .first()
+        .map(|file| file.output.location().to_string());
+    let synced = match name {
+        Some(name) if !directories.is_empty() => {
             let mut directories = directories.into_iter();
             sync::blocking(name, move || {
                 directories.try_for_each(|directory| sync::sync_directory(&directory))
