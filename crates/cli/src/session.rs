@@ -137,3 +137,16 @@ fn options_of_store(options: &HashMap<String, String>) -> HashMap<String, String
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_see_what_others_write() {
+        for context in [for_sql().unwrap(), for_copying().unwrap()] {
+            let caches = &context.runtime_env().cache_manager;
+            assert_eq!(caches.get_list_files_cache_ttl(), Some(LISTINGS_LAST));
+        }
+    }
+}
