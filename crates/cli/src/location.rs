@@ -112,6 +112,26 @@ impl Destination {
         }
     }
 
+    /// What locations in the store are relative to, if it is the file system of this machine.
+    pub fn local_root(&self) -> Option<PathBuf> {
+        self.local.as_ref().map(|_| PathBuf::from("/"))
+    }
+
+    /// Waits until a local file and its name are on disk.
+    pub fn sync(&self) -> std::io::Result<()> {
+        let Some(file) = &self.local else {
+            return Ok(());
+        };
+        for path in [Some(file.as_path()), file.parent()].into_iter().flatten() {
+            match std::fs::File::open(path)?.sync_all() {
+                // What cannot be synced says so.
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => (),
+                synced => synced?,
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses to replace a file unless told to, and to replace anything but a file.
     pub async fn check_writable(&self, force: bool) -> Result<()> {
         let metadata = self.local.as_ref().and_then(|local| local.metadata().ok());

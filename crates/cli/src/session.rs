@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -17,6 +18,10 @@ use object_store::{ClientOptions, ObjectStore};
 use url::Url;
 
 use crate::error::{CliError, Result};
+
+/// Listings of directories are kept for so long: a query lists each once, and sees the files that others have
+/// written by then. DataFusion would keep them for ever.
+const LISTINGS_LAST: Duration = Duration::from_secs(2);
 
 /// A session for SQL: all cores, paths usable as table names, directories read recursively.
 pub fn for_sql() -> Result<SessionContext> {
@@ -56,6 +61,7 @@ fn with_registry(
 ) -> Result<(SessionContext, Arc<InstrumentedObjectStoreRegistry>)> {
     let runtime = RuntimeEnvBuilder::new()
         .with_object_store_registry(Arc::clone(&registry) as _)
+        .with_object_list_cache_ttl(Some(LISTINGS_LAST))
         .build_arc()?;
     let context = SessionContext::new_with_config_rt(config, runtime);
     vectile_datafusion::register(&context)?;
@@ -130,4 +136,17 @@ fn options_of_store(options: &HashMap<String, String>) -> HashMap<String, String
         .filter(|(key, _)| key.starts_with("aws.") || key.starts_with("gcp."))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_see_what_others_write() {
+        for context in [for_sql().unwrap(), for_copying().unwrap()] {
+            let caches = &context.runtime_env().cache_manager;
+            assert_eq!(caches.get_list_files_cache_ttl(), Some(LISTINGS_LAST));
+        }
+    }
 }

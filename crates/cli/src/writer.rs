@@ -171,6 +171,7 @@ fn vectile_writer(
 ) -> Result<VectileWriter> {
     let options = WriterOptions {
         pins: pins.clone(),
+        local_root: destination.local_root(),
         ..WriterOptions::default()
     };
     let store = Arc::clone(&destination.store);
@@ -222,7 +223,8 @@ impl BytesWriter {
         let done = async {
             tokio::task::block_in_place(|| encoder.finish())?;
             upload.put(encoded.take()).await?;
-            upload.finish().await
+            upload.finish().await?;
+            Ok(tokio::task::block_in_place(|| destination.sync())?)
         };
         if let Err(error) = done.await {
             upload.abort().await;

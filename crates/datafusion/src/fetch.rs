@@ -13,15 +13,16 @@ use vectile_encodings::{Selection, VECTOR_LEN, ZoneMap};
 use vectile_file::{Fetch, Metadata, ReadOptions, RowGroupData, read_row_group};
 
 use crate::conjunct::{Conjunct, Role};
-use crate::error;
 use crate::evaluate::Columns;
 use crate::gpu::{SelectedRows, Selector};
+use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
 use crate::zones::Containers;
 
 /// A file and how to read it.
 pub(crate) struct ScanFile {
     pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) listings: Listings,
     pub(crate) location: Path,
     pub(crate) metadata: Arc<Metadata>,
     pub(crate) options: ReadOptions,
@@ -49,7 +50,7 @@ impl ScanFile {
             &self.options,
         )
         .await;
-        let read = read.map_err(error::file)?;
+        let read = read.map_err(|error| self.listings.error(&self.location, error))?;
         self.metrics.bytes_scanned.add(read.bytes_read as usize);
         Ok(read)
     }

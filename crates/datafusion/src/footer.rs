@@ -10,7 +10,7 @@ use datafusion::execution::cache::cache_manager::{
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_file::{Metadata, read_metadata};
 
-use crate::error;
+use crate::listing::Listings;
 
 /// A footer in the cache.
 struct CachedFooter(Arc<Metadata>);
@@ -35,14 +35,17 @@ pub(crate) async fn footer(
     store: &Arc<dyn ObjectStore>,
     object: &ObjectMeta,
     cache: Option<&FileMetadataCache>,
+    listings: &Listings,
 ) -> Result<Arc<Metadata>> {
     if let Some(entry) = cache.and_then(|cache| cache.get(&object.location))
         && entry.is_valid_for(object)
+        && entry.meta.e_tag == object.e_tag
         && let Some(footer) = entry.file_metadata.as_any().downcast_ref::<CachedFooter>()
     {
         return Ok(Arc::clone(&footer.0));
     }
-    let metadata = Arc::new(read_metadata(store, object).await.map_err(error::file)?);
+    let read = read_metadata(store, object).await;
+    let metadata = Arc::new(read.map_err(|error| listings.error(&object.location, error))?);
     if let Some(cache) = cache {
         let footer = Arc::new(CachedFooter(Arc::clone(&metadata)));
         cache.put(

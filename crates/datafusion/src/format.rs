@@ -25,6 +25,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 
 use crate::footer::footer;
+use crate::listing::Listings;
 use crate::options::{TableOptions, VectileOptions};
 use crate::sink::VectileSink;
 use crate::source::VectileSource;
@@ -102,6 +103,7 @@ impl FileFormat for VectileFormat {
         objects: &[ObjectMeta],
     ) -> Result<SchemaRef> {
         let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+        let listings = Listings::of(state.runtime_env());
         let concurrency = state
             .config_options()
             .execution
@@ -109,9 +111,10 @@ impl FileFormat for VectileFormat {
             .get();
         let footers = futures::stream::iter(objects)
             .map(|object| {
-                let cache = Arc::clone(&cache);
+                let (cache, listings) = (Arc::clone(&cache), listings.clone());
                 async move {
-                    let metadata = footer(store, object, Some(cache.as_ref())).await?;
+                    let cache = Some(cache.as_ref());
+                    let metadata = footer(store, object, cache, &listings).await?;
                     Ok::<_, datafusion::error::DataFusionError>((object, metadata))
                 }
             })
@@ -134,7 +137,8 @@ impl FileFormat for VectileFormat {
         object: &ObjectMeta,
     ) -> Result<Statistics> {
         let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
-        let metadata = footer(store, object, Some(cache.as_ref())).await?;
+        let listings = Listings::of(state.runtime_env());
+        let metadata = footer(store, object, Some(cache.as_ref()), &listings).await?;
         file_statistics(&metadata, &table_schema)
     }
 

@@ -6,6 +6,9 @@
 //! adds a table without SQL. Tables are DataFusion's listing tables, so files, directories, globs,
 //! partitioned trees and object stores work as they do for Parquet.
 //!
+//! DataFusion keeps listings of directories for ever, and what a session writes to Vectile files is seen at once. For
+//! files of others, set `datafusion.runtime.list_files_cache_ttl` to a few seconds.
+//!
 //! A scan evaluates the query's filters on the encoded columns and decodes survivors only:
 //! [`VectileSource`] says what it takes over, `EXPLAIN` how each conjunct is evaluated.
 
@@ -18,6 +21,7 @@ mod filters;
 mod footer;
 mod format;
 mod gpu;
+mod listing;
 mod lower;
 mod metrics;
 mod node;

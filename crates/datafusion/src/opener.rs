@@ -28,6 +28,7 @@ use crate::fetch::ScanFile;
 use crate::filters::Filters;
 use crate::footer::footer;
 use crate::gpu::GpuPartition;
+use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
 use crate::projection::Projection;
 use crate::pruning;
@@ -39,6 +40,7 @@ use crate::stream::{Scan, ScanParts};
 pub(crate) struct VectileOpener {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) footers: Option<Arc<FileMetadataCache>>,
+    pub(crate) listings: Listings,
     pub(crate) memory: Arc<dyn MemoryPool>,
     pub(crate) table: TableSchema,
     /// Over the table's schema, partition columns included.
@@ -88,7 +90,8 @@ impl VectileOpener {
             return Ok(None);
         }
         self.metrics.files.add_matched(1);
-        let metadata = footer(&self.store, &file.object_meta, self.footers.as_deref()).await?;
+        let (object, footers) = (&file.object_meta, self.footers.as_deref());
+        let metadata = footer(&self.store, object, footers, &self.listings).await?;
         let exprs = self.adapted_to(exprs, metadata.schema())?;
         let role = match self.pushdown_filters {
             true => Role::Exact,
@@ -102,6 +105,7 @@ impl VectileOpener {
         let object = file.object_meta;
         let file = Arc::new(ScanFile {
             store: Arc::clone(&self.store),
+            listings: self.listings.clone(),
             location: object.location.clone(),
             metadata,
             options: self.read_options.clone(),

@@ -228,6 +228,8 @@ pub struct TableOptions {
     pub row_group_rows: Option<usize>,
     /// Encoding of a column by its name, instead of the smallest one.
     pub encodings: HashMap<String, Encoding>,
+    /// Whether `COPY` may replace the file it writes to; otherwise that is an error.
+    pub replace: bool,
 }
 
 /// Before the column's name in `'encoding.<column>'`.
@@ -258,9 +260,13 @@ impl TableOptions {
                         "option 'row_group_rows' must be a positive integer, not '{value}'"
                     )
                 })?);
+            } else if key == "replace" {
+                parsed.replace = value.parse().map_err(|_| {
+                    config_datafusion_err!("option 'replace' must be true or false, not '{value}'")
+                })?;
             } else if own {
                 return config_err!(
-                    "there is no option '{key}' of VECTILE; there are 'row_group_rows' and 'encoding.<column>'"
+                    "there is no option '{key}' of VECTILE; there are 'row_group_rows', 'encoding.<column>' and 'replace'"
                 );
             }
         }
@@ -282,6 +288,7 @@ impl TableOptions {
             row_group_rows: self.row_group_rows.unwrap_or(session.row_group_rows),
             pins: pins.collect::<Result<_>>()?,
             parallelism,
+            local_root: None,
         })
     }
 }
@@ -355,8 +362,10 @@ mod tests {
             ("format.row_group_rows", "4096"),
             ("encoding.a", "fsst"),
             ("aws.region", "eu-central-1"),
+            ("format.replace", "true"),
         ])
         .unwrap();
+        assert!(options.replace);
         assert_eq!(options.row_group_rows, Some(4096));
         assert_eq!(options.encodings.get("a"), Some(&Encoding::Fsst));
     }
@@ -367,6 +376,7 @@ mod tests {
             ([("format.compression", "zstd")], "no option 'compression'"),
             ([("format.row_group_rows", "0")], "positive integer"),
             ([("encoding.a", "zip")], "encoding.a"),
+            ([("format.replace", "maybe")], "true or false"),
         ] {
             let error = table_options(&options).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");

@@ -1,36 +1,51 @@
 //! Writes query results: `COPY ... TO` and `INSERT INTO`.
+//!
+//! ```text
+//! batches ── demultiplexer ──▶ a writer per file ── encode, send ──▶ staged files
+//!                                                                        │ all of them are complete
+//!                                                                        ▼
+//!                                                           published together
+//! ```
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::common::runtime::{JoinSet, SpawnedTask};
-use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
 use datafusion::datasource::file_format::write::get_writer_schema;
 use datafusion::datasource::physical_plan::{FileSink, FileSinkConfig};
 use datafusion::datasource::sink::DataSink;
 use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricsSet,
 };
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
-use object_store::ObjectStore;
 use object_store::path::Path;
-use vectile_file::{Writer, WriterOptions};
+use object_store::{ObjectStore, ObjectStoreExt};
+use tokio::sync::mpsc::Receiver;
+use vectile_file::{Staged, WriteSummary, Writer, WriterOptions, publish};
 
 use crate::error;
+use crate::listing::Listings;
 use crate::options::{TableOptions, VectileOptions};
+
+/// Where DataFusion has the file system, whose root locations are relative to.
+const LOCAL_FILES: &str = "file:///";
 
 /// Writes Vectile files, one for each that DataFusion's demultiplexer asks for.
 ///
-/// A file comes into being when all input has been written: a query that fails leaves none.
+/// Files come into being when all input has been written, encoded and sent: a query that fails leaves none.
 pub struct VectileSink {
     config: FileSinkConfig,
     schema: SchemaRef,
     options: WriterOptions,
+    replace: bool,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -47,49 +62,89 @@ impl VectileSink {
     ) -> Result<Self> {
         let schema = get_writer_schema(&config);
         let parallelism = std::thread::available_parallelism().map_or(1, usize::from);
+        let is_local = config.object_store_url.as_str() == LOCAL_FILES;
         Ok(Self {
-            options: options.writer_options(session, &schema, parallelism)?,
+            options: WriterOptions {
+                local_root: is_local.then(|| "/".into()),
+                ..options.writer_options(session, &schema, parallelism)?
+            },
+            replace: options.replace,
             schema,
             config,
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
 
-    /// Writes what comes for each file, and hands back the writers, not finished.
+    /// Writes what comes for each file.
     async fn write_files(
         &self,
         files: &mut DemuxedStreamReceiver,
         store: &Arc<dyn ObjectStore>,
-    ) -> Result<Vec<Writer>> {
-        let mut tasks: JoinSet<Result<Writer>> = JoinSet::new();
-        while let Some((path, mut batches)) = files.recv().await {
-            let mut writer = self.writer(store, path)?;
-            tasks.spawn(async move {
-                while let Some(batch) = batches.recv().await {
-                    if let Err(error) = writer.write(&batch).await {
-                        // The first error is the one to report.
-                        let _ = writer.abort().await;
-                        return Err(error::file(error));
-                    }
-                }
-                Ok(writer)
-            });
+        memory: &MemoryReservation,
+    ) -> Result<Vec<(Path, Staged)>> {
+        let mut tasks: JoinSet<Result<(Path, Staged)>> = JoinSet::new();
+        while let Some((path, batches)) = files.recv().await {
+            self.check_absent(store, &path).await?;
+            let writer = self.writer(store, path.clone())?;
+            let memory = memory.new_empty();
+            tasks.spawn(async move { Ok((path, write_file(writer, batches, memory).await?)) });
         }
-        let mut writers = Vec::new();
+        let mut staged = Vec::new();
         let mut failed = None;
         while let Some(joined) = tasks.join_next().await {
             match joined.map_err(interrupted).flatten() {
-                Ok(writer) => writers.push(writer),
+                Ok(file) => staged.push(file),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         match failed {
-            None => Ok(writers),
+            None => Ok(staged),
             Some(error) => {
-                abort(writers).await;
+                abort(staged).await;
                 Err(error)
             }
         }
+    }
+
+    /// Only the one file that a `COPY` names may be there already; names in directories are made up.
+    async fn check_absent(&self, store: &Arc<dyn ObjectStore>, path: &Path) -> Result<()> {
+        let named = self
+            .config
+            .table_paths
+            .iter()
+            .any(|url| url.prefix() == path);
+        if !named || self.replace {
+            return Ok(());
+        }
+        match store.head(path).await {
+            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(_) => exec_err!(
+                "{} exists; it is replaced with OPTIONS (replace true)",
+                self.config.original_url
+            ),
+        }
+    }
+
+    /// Gives all files their names.
+    async fn publish(
+        &self,
+        files: Vec<(Path, Staged)>,
+        store: &Arc<dyn ObjectStore>,
+        listings: Listings,
+    ) -> Result<Vec<WriteSummary>> {
+        let (paths, staged): (Vec<Path>, Vec<Staged>) = files.into_iter().unzip();
+        for path in &paths {
+            self.check_absent(store, path).await?;
+        }
+        // A query that is dropped now must not leave some of them: the task goes on.
+        let published = tokio::spawn(async move {
+            let published = publish(staged).await;
+            paths.iter().for_each(|path| listings.forget(path));
+            published
+        });
+        let published = published.await.map_err(interrupted)?;
+        published.map_err(error::file)
     }
 
     fn writer(&self, store: &Arc<dyn ObjectStore>, path: Path) -> Result<Writer> {
@@ -104,10 +159,40 @@ impl VectileSink {
     }
 }
 
-async fn abort(writers: Vec<Writer>) {
-    for writer in writers {
+/// Writes what comes for one file, and leaves it to be published.
+async fn write_file(
+    mut writer: Writer,
+    mut batches: Receiver<RecordBatch>,
+    memory: MemoryReservation,
+) -> Result<Staged> {
+    while let Some(batch) = batches.recv().await {
+        if let Err(error) = write_batch(&mut writer, &batch, &memory).await {
+            // The first error is the one to report.
+            let _ = writer.abort().await;
+            return Err(error);
+        }
+    }
+    writer.stage().await.map_err(error::file)
+}
+
+/// Row groups end early where memory is short.
+async fn write_batch(
+    writer: &mut Writer,
+    batch: &RecordBatch,
+    memory: &MemoryReservation,
+) -> Result<()> {
+    writer.write(batch).await.map_err(error::file)?;
+    if memory.try_resize(writer.memory_bytes()).is_err() {
+        writer.relieve().await.map_err(error::file)?;
+        memory.try_resize(writer.memory_bytes())?;
+    }
+    Ok(())
+}
+
+async fn abort(files: Vec<(Path, Staged)>) {
+    for (_, file) in files {
         // An error has happened already; a staged upload that stays behind is no file.
-        let _ = writer.abort().await;
+        let _ = file.abort().await;
     }
 }
 
@@ -123,13 +208,16 @@ impl FileSink for VectileSink {
 
     async fn spawn_writer_tasks_and_join(
         &self,
-        _context: &Arc<TaskContext>,
+        context: &Arc<TaskContext>,
         demux_task: SpawnedTask<Result<()>>,
         mut file_stream_rx: DemuxedStreamReceiver,
         object_store: Arc<dyn ObjectStore>,
     ) -> Result<u64> {
-        let writers = self.write_files(&mut file_stream_rx, &object_store).await;
-        if writers.is_err() {
+        let memory = MemoryConsumer::new("VectileSink").register(context.memory_pool());
+        let files = self
+            .write_files(&mut file_stream_rx, &object_store, &memory)
+            .await;
+        if files.is_err() {
             drop(file_stream_rx);
         }
         // The query's own error comes out of the demultiplexer; a writer's makes that one fail as
@@ -139,16 +227,16 @@ impl FileSink for VectileSink {
             .await
             .map_err(interrupted)
             .flatten();
-        let writers = writers?;
+        let files = files?;
         if let Err(error) = demuxed {
-            abort(writers).await;
+            abort(files).await;
             return Err(error);
         }
+        let listings = Listings::of(&context.runtime_env());
         let rows_written = self.counter("rows_written", MetricCategory::Rows);
         let bytes_written = self.counter("bytes_written", MetricCategory::Bytes);
         let mut rows = 0;
-        for writer in writers {
-            let summary = writer.finish().await.map_err(error::file)?;
+        for summary in self.publish(files, &object_store, listings).await? {
             rows_written.add(summary.rows as usize);
             bytes_written.add(summary.bytes as usize);
             rows += summary.rows;

@@ -36,6 +36,7 @@ use vectile_file::{DEFAULT_ROW_GROUP_ROWS, ReadOptions};
 
 use crate::filters;
 use crate::gpu::{GpuMetrics, GpuPartition, GpuScan};
+use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
 use crate::opener::VectileOpener;
 use crate::options::VectileOptions;
@@ -60,6 +61,7 @@ pub struct VectileSource {
     order: Option<RowGroupOrder>,
     options: VectileOptions,
     footers: Option<Arc<FileMetadataCache>>,
+    listings: Listings,
     memory: Arc<dyn MemoryPool>,
     batch_size: Option<usize>,
     metrics: ExecutionPlanMetricsSet,
@@ -115,6 +117,7 @@ impl VectileSource {
             order: None,
             options: VectileOptions::default(),
             footers: None,
+            listings: Listings::default(),
             memory: Arc::new(UnboundedMemoryPool::default()),
             batch_size: None,
             metrics: ExecutionPlanMetricsSet::new(),
@@ -123,9 +126,10 @@ impl VectileSource {
         }
     }
 
-    /// Uses the runtime's cache of footers, and its memory pool for the row groups in memory.
+    /// Uses the runtime's caches of footers and listings, and its memory pool for the row groups in memory.
     pub fn with_runtime(mut self, runtime: &RuntimeEnv) -> Self {
         self.footers = Some(runtime.cache_manager.get_file_metadata_cache());
+        self.listings = Listings::of(runtime);
         self.memory = Arc::clone(&runtime.memory_pool);
         self
     }
@@ -148,6 +152,7 @@ impl VectileSource {
         VectileOpener {
             store,
             footers: self.footers.clone(),
+            listings: self.listings.clone(),
             memory: Arc::clone(&self.memory),
             table: self.table.clone(),
             predicate: self.predicate.clone(),

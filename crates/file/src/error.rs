@@ -56,6 +56,28 @@ pub enum Error {
     /// The arguments do not fit each other: a batch of another schema, an unknown column.
     #[error("{0}")]
     InvalidArgument(String),
+    /// The file is not the one any more that was listed. List it again to read the new one.
+    #[error("{file} was changed while it was read; run the query again")]
+    Changed {
+        /// Location of the file in its object store.
+        file: String,
+    },
+    /// A local file could not be read, or synced to disk.
+    #[error("{file}: {source}")]
+    File {
+        /// Location of the file in its object store.
+        file: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Not all files could be made visible, and some that are could not be removed. Remove them.
+    #[error("{source}; these files could not be removed again: {}", .files.join(", "))]
+    LeftBehind {
+        /// Locations of the files in their object store.
+        files: Vec<String>,
+        /// What failed first.
+        source: Box<Error>,
+    },
     /// The object store failed.
     #[error(transparent)]
     ObjectStore(#[from] object_store::Error),

@@ -148,6 +148,8 @@ pub(crate) fn parse(bytes: &[u8], offset: u64, file: &str) -> Result<Metadata> {
         row_groups,
         statistics,
         footer_bytes: 0,
+        checksum: 0,
+        e_tag: None,
     })
 }
 

@@ -41,12 +41,16 @@ mod ipc;
 mod memory;
 mod metadata;
 mod output;
+mod publish;
+mod ranges;
 mod reader;
 mod schema;
+mod sync;
 mod writer;
 
 pub use error::{Error, Place, Result};
 pub use metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
+pub use publish::{Staged, publish};
 pub use reader::{Fetch, ReadOptions, RowGroupData, read_metadata, read_row_group};
 pub use writer::{ColumnSummary, DEFAULT_ROW_GROUP_ROWS, WriteSummary, Writer, WriterOptions};
 

@@ -22,6 +22,8 @@ pub struct Metadata {
     pub(crate) row_groups: Vec<RowGroup>,
     pub(crate) statistics: Vec<ZoneMap>,
     pub(crate) footer_bytes: u64,
+    pub(crate) checksum: u32,
+    pub(crate) e_tag: Option<String>,
 }
 
 /// Where one row group is.
@@ -99,6 +101,11 @@ impl Metadata {
     /// Bytes of the file that the footer takes, Arrow's own included.
     pub fn footer_bytes(&self) -> u64 {
         self.footer_bytes
+    }
+
+    /// CRC-32 of the footer, which has those of all chunks in it: a file of other contents has another one.
+    pub fn checksum(&self) -> u32 {
+        self.checksum
     }
 
     /// Bytes of memory that this takes, about.

@@ -1,12 +1,16 @@
 //! The object that a writer fills: a multipart upload, which the store shows when it is complete.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayloadMut};
+use tokio::task::JoinSet;
 
 use crate::error::{Error, Result};
+use crate::sync;
 
 /// Bytes of one part of an upload: object stores take at least 5 MiB and at most 10,000 parts.
 const PART_BYTES: usize = 16 << 20;
@@ -14,78 +18,170 @@ const PART_BYTES: usize = 16 << 20;
 /// Parts of an upload under way at the same time.
 const PARALLEL_PARTS: usize = 4;
 
-/// The object as it grows.
+/// The object as it grows. Dropping it discards it, unless it is complete.
 #[derive(Debug)]
 pub(crate) struct Output {
     store: Arc<dyn ObjectStore>,
     location: Path,
+    /// The same place in the file system, if that is where it is.
+    path: Option<PathBuf>,
+    /// To be synced when the object is complete.
+    directories: BTreeSet<PathBuf>,
     /// The start of the file, until the upload is open.
     header: Option<Bytes>,
-    upload: Option<WriteMultipart>,
+    upload: Option<Box<dyn MultipartUpload>>,
+    /// The part that is not yet full.
+    part: PutPayloadMut,
+    /// Parts under way.
+    parts: JoinSet<object_store::Result<()>>,
     /// Bytes so far.
     pub(crate) offset: u64,
 }
 
 impl Output {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, location: Path, header: Vec<u8>) -> Self {
+    /// `local_root` is what the store's locations are relative to, where they are files of this machine.
+    pub(crate) fn new(
+        store: Arc<dyn ObjectStore>,
+        location: Path,
+        local_root: Option<&std::path::Path>,
+        header: Vec<u8>,
+    ) -> Self {
         Self {
+            path: local_root.map(|root| root.join(location.as_ref())),
+            directories: BTreeSet::new(),
             store,
             location,
             header: Some(header.into()),
             upload: None,
+            part: PutPayloadMut::new(),
+            parts: JoinSet::new(),
             offset: 0,
         }
     }
 
     /// Starts the upload, the first time.
     pub(crate) async fn open(&mut self) -> Result<()> {
-        if self.header.is_some() {
-            let upload = self.store.put_multipart(&self.location).await?;
-            self.upload = Some(WriteMultipart::new_with_chunk_size(upload, PART_BYTES));
+        let Some(header) = self.header.take() else {
+            return Ok(());
+        };
+        if let Some(path) = &self.path {
+            self.directories = sync::directories_of(path);
         }
-        match self.header.take() {
-            Some(header) => self.put(header),
-            None => Ok(()),
-        }
+        self.upload = Some(self.store.put_multipart(&self.location).await?);
+        self.put(header)
     }
 
-    pub(crate) fn put(&mut self, bytes: Bytes) -> Result<()> {
+    pub(crate) fn put(&mut self, mut bytes: Bytes) -> Result<()> {
+        self.offset += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let room = PART_BYTES - self.part.content_length();
+            self.part.push(bytes.split_to(room.min(bytes.len())));
+            if self.part.content_length() == PART_BYTES {
+                self.send_part()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_part(&mut self) -> Result<()> {
         let Some(upload) = &mut self.upload else {
             return Err(Error::Internal("the output is not open".into()));
         };
-        self.offset += bytes.len() as u64;
-        upload.put(bytes);
+        let part = std::mem::take(&mut self.part);
+        self.parts.spawn(upload.put_part(part.freeze()));
         Ok(())
     }
 
     /// Waits until few parts are under way.
     pub(crate) async fn wait(&mut self) -> Result<()> {
-        if let Some(upload) = &mut self.upload {
-            upload.wait_for_capacity(PARALLEL_PARTS).await?;
+        self.wait_for(PARALLEL_PARTS).await
+    }
+
+    /// Waits until fewer than `most` parts are under way.
+    async fn wait_for(&mut self, most: usize) -> Result<()> {
+        while self.parts.len() >= most {
+            let Some(part) = self.parts.join_next().await else {
+                break;
+            };
+            part.map_err(|error| Error::Internal(format!("an upload ended early: {error}")))??;
         }
         Ok(())
     }
 
+    /// Holds as little as the store allows: files take parts of any size.
+    pub(crate) async fn relieve(&mut self) -> Result<()> {
+        if self.path.is_some() && !self.part.is_empty() {
+            self.send_part()?;
+        }
+        self.wait_for(1).await
+    }
+
+    /// Bytes that are in memory until they are sent.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.part.content_length() + self.parts.len() * PART_BYTES
+    }
+
+    /// Sends what is left, so that nothing is missing but the name.
+    pub(crate) async fn flush(&mut self) -> Result<()> {
+        if !self.part.is_empty() {
+            self.send_part()?;
+        }
+        self.wait_for(1).await?;
+        match self.path.clone() {
+            Some(path) => {
+                let file = self.location.to_string();
+                sync::blocking(file, move || sync::sync_uploads(&path).map(drop)).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the object visible.
     pub(crate) async fn complete(&mut self) -> Result<()> {
-        if let Some(upload) = self.upload.take() {
-            upload.finish().await?;
+        if let Some(mut upload) = self.upload.take()
+            && let Err(error) = upload.complete().await
+        {
+            // The first error says more than one of cleaning up.
+            let _ = upload.abort().await;
+            return Err(error.into());
         }
         Ok(())
+    }
+
+    /// Removes an object that is complete.
+    pub(crate) async fn delete(&mut self) -> Result<()> {
+        Ok(self.store.delete(&self.location).await?)
+    }
+
+    pub(crate) fn location(&self) -> &Path {
+        &self.location
+    }
+
+    /// Directories to be synced when the object is complete.
+    pub(crate) fn directories(&self) -> &BTreeSet<PathBuf> {
+        &self.directories
     }
 
     pub(crate) async fn abort(&mut self) -> Result<()> {
-        if let Some(upload) = self.upload.take() {
+        self.parts.shutdown().await;
+        if let Some(mut upload) = self.upload.take() {
             upload.abort().await?;
         }
         Ok(())
     }
+}
 
-    /// Stores do not all clean up when an upload is dropped; without a runtime, that has to do.
-    pub(crate) fn abort_in_background(&mut self) {
-        if let (Some(upload), Ok(runtime)) =
+/// Stores do not all clean up when an upload is dropped; without a runtime, that has to do.
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let (Some(mut upload), Ok(runtime)) =
             (self.upload.take(), tokio::runtime::Handle::try_current())
         {
-            runtime.spawn(upload.abort());
+            let mut parts = std::mem::take(&mut self.parts);
+            runtime.spawn(async move {
+                parts.shutdown().await;
+                upload.abort().await
+            });
         }
     }
 }

@@ -7,13 +7,14 @@ use arrow::buffer::Buffer;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{Column, VECTOR_LEN, ZoneMap};
 
 use crate::error::{Error, Place, Result};
 use crate::footer;
 use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
 use crate::metadata::{Metadata, RowGroup};
+use crate::ranges::Version;
 
 /// Bytes of the end of a file that are read in the hope that the footer is in them.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -21,6 +22,9 @@ const TAIL_BYTES: u64 = 64 << 10;
 /// A footer beyond this is refused rather than read into memory: it would be of some ten million
 /// column chunks.
 const MAX_FOOTER_BYTES: u64 = 1 << 30;
+
+/// Ranges nearer to each other are one request to an object store, and the gap is read too.
+const GAP_BYTES: u64 = 1 << 20;
 
 /// Requests for one row group are of about this many bytes, so that several are under way at the
 /// same time.
@@ -72,8 +76,8 @@ pub struct RowGroupData {
 ///
 /// # Errors
 ///
-/// [`Error::NotVectile`], [`Error::UnsupportedVersion`], [`Error::Corrupt`], and those of the
-/// object store.
+/// [`Error::NotVectile`], [`Error::UnsupportedVersion`], [`Error::Corrupt`], [`Error::Changed`] where the store
+/// has another version by now than `object`, and those of the object store.
 pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Metadata> {
     let file = object.location.to_string();
     let place = Place::file(&file);
@@ -81,7 +85,12 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     if size < HEADER.len() as u64 + TRAILER_BYTES {
         return Err(place.not_vectile(format!("it has only {size} bytes")));
     }
-    let mut tail = Tail::read(store, &object.location, size, place).await?;
+    let version = Version {
+        store,
+        location: &object.location,
+        e_tag: object.e_tag.as_deref(),
+    };
+    let mut tail = Tail::read(version, size, place).await?;
     let trailer = tail.bytes(size - TRAILER_BYTES..size)?;
     let arrow_footer = ipc::arrow_footer_range(&trailer, size, place)?;
     tail.extend_to(arrow_footer.start).await?;
@@ -94,6 +103,8 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     }
     let mut metadata = footer::parse(&footer, range.start, &file)?;
     metadata.footer_bytes = size - range.start;
+    metadata.checksum = pointer.crc32;
+    metadata.e_tag = object.e_tag.clone();
     Ok(metadata)
 }
 
@@ -111,8 +122,7 @@ fn footer_range(pointer: FooterPointer, end: u64, place: Place<'_>) -> Result<Ra
 
 /// The end of a file, from some offset on.
 struct Tail<'a> {
-    store: &'a Arc<dyn ObjectStore>,
-    location: &'a Path,
+    version: Version<'a>,
     place: Place<'a>,
     size: u64,
     start: u64,
@@ -120,16 +130,10 @@ struct Tail<'a> {
 }
 
 impl<'a> Tail<'a> {
-    async fn read(
-        store: &'a Arc<dyn ObjectStore>,
-        location: &'a Path,
-        size: u64,
-        place: Place<'a>,
-    ) -> Result<Self> {
+    async fn read(version: Version<'a>, size: u64, place: Place<'a>) -> Result<Self> {
         let start = size.saturating_sub(TAIL_BYTES);
         let mut tail = Self {
-            store,
-            location,
+            version,
             place,
             size,
             start: size,
@@ -153,10 +157,7 @@ impl<'a> Tail<'a> {
             true => start,
             false => start.saturating_sub(4 * (self.size - start).min(MAX_FOOTER_BYTES / 64)),
         };
-        let missing = self
-            .store
-            .get_range(self.location, start..self.start)
-            .await?;
+        let missing = self.version.read(start..self.start).await?;
         check_len(&missing, self.start - start, self.place)?;
         self.bytes = if self.bytes.is_empty() {
             missing
@@ -204,7 +205,8 @@ fn check_len(bytes: &Bytes, expected: u64, place: Place<'_>) -> Result<()> {
 /// # Errors
 ///
 /// [`Error::InvalidArgument`] when the row group or a column does not exist, [`Error::Corrupt`]
-/// with row group and column, and those of the object store.
+/// with row group and column, [`Error::Changed`] where the store has another version by now than `metadata` is of, and
+/// those of the object store.
 pub async fn read_row_group(
     store: &Arc<dyn ObjectStore>,
     location: &Path,
@@ -215,7 +217,12 @@ pub async fn read_row_group(
     let row_group = metadata.try_row_group(fetch.row_group)?;
     let parts = wanted(row_group, fetch)?;
     let ranges: Vec<Range<u64>> = parts.iter().map(|part| part.range.clone()).collect();
-    let fetched = fetch_ranges(store, location, &ranges).await?;
+    let version = Version {
+        store,
+        location,
+        e_tag: metadata.e_tag.as_deref(),
+    };
+    let fetched = fetch_ranges(version, &ranges).await?;
 
     let columns = row_group.columns.len();
     let mut data = RowGroupData {
@@ -300,15 +307,11 @@ fn wanted(row_group: &RowGroup, fetch: &Fetch) -> Result<Vec<Part>> {
 }
 
 /// The bytes of ascending ranges, in the same order.
-async fn fetch_ranges(
-    store: &Arc<dyn ObjectStore>,
-    location: &Path,
-    ranges: &[Range<u64>],
-) -> Result<Vec<Bytes>> {
+async fn fetch_ranges(version: Version<'_>, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
     let requests = requests(ranges);
     let gets: Vec<_> = requests
         .iter()
-        .map(|request| store.get_ranges(location, request))
+        .map(|request| version.read_all(request))
         .collect();
     let fetched: Vec<Vec<Bytes>> = stream::iter(gets)
         .buffered(PARALLEL_REQUESTS)
@@ -327,19 +330,22 @@ async fn fetch_ranges(
         .collect()
 }
 
-/// The ranges that hold anything, in requests of about [`REQUEST_BYTES`]. Within a request it is
-/// the store that merges ranges over small gaps, as suits it.
+/// The ranges that hold anything, in requests of about [`REQUEST_BYTES`] without large gaps.
 fn requests(ranges: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
     let mut requests: Vec<Vec<Range<u64>>> = Vec::new();
-    let mut bytes = REQUEST_BYTES;
     for range in ranges.iter().filter(|range| !range.is_empty()) {
-        if bytes >= REQUEST_BYTES {
-            requests.push(Vec::new());
-            bytes = 0;
-        }
-        bytes += range.end - range.start;
-        if let Some(request) = requests.last_mut() {
-            request.push(range.clone());
+        let joins = |request: &&mut Vec<Range<u64>>| {
+            request
+                .first()
+                .zip(request.last())
+                .is_some_and(|(first, last)| {
+                    (last.end..=last.end.saturating_add(GAP_BYTES)).contains(&range.start)
+                        && last.end - first.start < REQUEST_BYTES
+                })
+        };
+        match requests.last_mut().filter(joins) {
+            Some(request) => request.push(range.clone()),
+            None => requests.push(vec![range.clone()]),
         }
     }
     requests
@@ -355,6 +361,12 @@ mod tests {
         let ranges: Vec<_> = (0..5).map(|i| i * step..(i + 1) * step).collect();
         let sizes: Vec<_> = requests(&ranges).iter().map(Vec::len).collect();
         assert_eq!(sizes, [2, 2, 1]);
+        let far = GAP_BYTES + 1;
+        let ranges = [0..1, 1..2, GAP_BYTES..far, 2 * far..3 * far];
+        let sizes: Vec<_> = requests(&ranges).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [3, 1]);
+        // A file may say anything: ranges that overlap are read apart.
+        assert_eq!(requests(&[5..9, 3..4, 8..9]).len(), 2);
         assert!(requests(&[5..5, 9..9]).is_empty());
     }
 }

@@ -1,9 +1,11 @@
 //! Writes a table, row group by row group.
 //!
 //! While one row group is being encoded in the background the next one fills, so at most two are
-//! in memory. The object appears in its store only when [`Writer::finish`] has returned.
+//! in memory. The object appears in its store only when [`Writer::finish`] has returned, or when
+//! [`publish`] gives a staged one its name.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
@@ -23,6 +25,7 @@ use crate::ipc::{self, FooterPointer, Parts};
 use crate::memory::memory_bytes;
 use crate::metadata::{Chunk, MAX_ROW_GROUP_ROWS, RowGroup};
 use crate::output::Output;
+use crate::publish::{Staged, publish};
 use crate::{FORMAT_VERSION, footer, schema};
 
 /// A row group ends when its rows take this many bytes as Arrow arrays, however few they are.
@@ -42,6 +45,9 @@ pub struct WriterOptions {
     pub pins: HashMap<String, Encoding>,
     /// Columns encoded at the same time, each on a thread.
     pub parallelism: usize,
+    /// The directory that locations are relative to, where the store is a file system of this machine: then a
+    /// file is on disk before it is visible, and its name when it is finished.
+    pub local_root: Option<PathBuf>,
 }
 
 impl Default for WriterOptions {
@@ -50,6 +56,7 @@ impl Default for WriterOptions {
             row_group_rows: DEFAULT_ROW_GROUP_ROWS,
             pins: HashMap::new(),
             parallelism: available_parallelism().map_or(1, usize::from),
+            local_root: None,
         }
     }
 }
@@ -92,6 +99,8 @@ pub struct Writer {
     filling: Filling,
     /// The row group being encoded, if any; aborted with the writer.
     encoding: JoinSet<Result<Vec<EncodedRowGroup>>>,
+    /// Bytes of its Arrow arrays.
+    encoding_bytes: u64,
     written: Written,
     output: Output,
     failed: bool,
@@ -130,6 +139,8 @@ impl Writer {
         check_options(&schema, &options)?;
         schema::to_json(&schema)?;
         let header = ipc::file_header(&schema::container(&schema))?;
+        let root = options.local_root.as_deref();
+        let output = Output::new(store, location.clone(), root, header);
         let plan = Plan {
             file: location.to_string(),
             options: encode_options(&schema, &options),
@@ -142,11 +153,12 @@ impl Writer {
             row_group_rows: options.row_group_rows,
             filling: Filling::default(),
             encoding: JoinSet::new(),
+            encoding_bytes: 0,
             written: Written {
                 statistics,
                 ..Written::default()
             },
-            output: Output::new(store, location, header),
+            output,
             failed: false,
         })
     }
@@ -170,9 +182,41 @@ impl Writer {
     /// # Errors
     ///
     /// Those of encoding and of the object store; there is no object then.
-    pub async fn finish(mut self) -> Result<WriteSummary> {
+    pub async fn finish(self) -> Result<WriteSummary> {
+        let staged = self.stage().await?;
+        let mut written = publish(vec![staged]).await?;
+        let none = || Error::Internal("a file was published without a summary".into());
+        written.pop().ok_or_else(none)
+    }
+
+    /// Writes what is left and the footer, and leaves it to [`publish`] to make the object visible.
+    ///
+    /// # Errors
+    ///
+    /// As [`finish`](Self::finish).
+    pub async fn stage(mut self) -> Result<Staged> {
         self.check_sound()?;
         let outcome = self.close().await;
+        let summary = self.note(outcome).await?;
+        Ok(Staged::new(self.output, summary))
+    }
+
+    /// Bytes of memory that are held for rows on their way to the store, about.
+    pub fn memory_bytes(&self) -> usize {
+        // Encoding a row group takes as much again at most.
+        let rows = 2 * (self.filling.arrow_bytes + self.encoding_bytes);
+        rows as usize + self.output.memory_bytes()
+    }
+
+    /// Frees memory: ends the row group that is being filled, if that is a vector at least, and sends what is
+    /// encoded as far as the store takes it.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub async fn relieve(&mut self) -> Result<()> {
+        self.check_sound()?;
+        let outcome = self.encode_and_send().await;
         self.note(outcome).await
     }
 
@@ -253,10 +297,19 @@ impl Writer {
         self.write_encoded().await?;
         let filled = std::mem::take(&mut self.filling);
         if filled.rows > 0 {
+            self.encoding_bytes = filled.arrow_bytes;
             let plan = Arc::clone(&self.plan);
             self.encoding.spawn(encode_row_group(plan, filled.batches));
         }
         Ok(())
+    }
+
+    async fn encode_and_send(&mut self) -> Result<()> {
+        if self.filling.rows >= VECTOR_LEN {
+            self.encode_filling().await?;
+        }
+        self.write_encoded().await?;
+        self.output.relieve().await
     }
 
     async fn write_encoded(&mut self) -> Result<()> {
@@ -267,6 +320,7 @@ impl Writer {
             for row_group in row_groups {
                 self.written.put(row_group, &mut self.output)?;
             }
+            self.encoding_bytes = 0;
             self.output.wait().await?;
         }
         Ok(())
@@ -291,14 +345,8 @@ impl Writer {
         let trailer = ipc::file_trailer(&container, &self.written.blocks, pointer)?;
         self.output.put(trailer.into())?;
         let bytes = self.output.offset;
-        self.output.complete().await?;
+        self.output.flush().await?;
         Ok(self.written.summary(schema, bytes))
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.output.abort_in_background();
     }
 }
 

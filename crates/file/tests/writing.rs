@@ -128,3 +128,50 @@ async fn a_failing_store_fails_the_writer_for_good() {
     assert!(!error.to_string().is_empty());
     assert!(folder.dir.path().join("t.vectile/x").is_dir());
 }
+
+#[tokio::test]
+async fn staged_files_appear_when_they_are_published() {
+    let folder = Folder::new();
+    let table = small(5000);
+    let mut staged = Vec::new();
+    for i in 0..3 {
+        let mut options = rows_per_group(1000);
+        options.local_root = Some(folder.dir.path().to_owned());
+        let location = Path::from(format!("p={i}/t.vectile"));
+        let store = folder.store.clone();
+        let mut writer = Writer::try_new(store, location, table.schema(), options).unwrap();
+        writer.write(&table).await.unwrap();
+        staged.push(writer.stage().await.unwrap());
+    }
+    let visible = |i: usize| folder.dir.path().join(format!("p={i}/t.vectile")).exists();
+    assert!(!(0..3).any(visible));
+    let aborted = staged.pop().unwrap();
+    aborted.abort().await.unwrap();
+    let written = publish(staged).await.unwrap();
+    assert!(written.iter().all(|file| file.rows == 5000));
+    assert_eq!((0..3).filter(|&i| visible(i)).count(), 2);
+}
+
+#[tokio::test]
+async fn files_are_removed_when_another_cannot_be_published() {
+    let folder = Folder::new();
+    let table = small(5000);
+    let mut staged = Vec::new();
+    // More than are published at the same time.
+    for i in 0..40 {
+        let location = Path::from(format!("{i}.vectile"));
+        let options = rows_per_group(1000);
+        let store = folder.store.clone();
+        let mut writer = Writer::try_new(store, location, table.schema(), options).unwrap();
+        writer.write(&table).await.unwrap();
+        staged.push(writer.stage().await.unwrap());
+    }
+    // A directory is in the way of one.
+    fs::create_dir_all(folder.dir.path().join("20.vectile/x")).unwrap();
+    publish(staged).await.unwrap_err();
+    let visible = folder
+        .files()
+        .into_iter()
+        .filter(|name| !name.contains('#'));
+    assert_eq!(visible.collect::<Vec<_>>(), ["20.vectile"]);
+}

@@ -145,8 +145,10 @@ impl Reads<'_> {
                 }
             }
         }
+        // A rewrite may have the size and time of what it replaces.
+        let checksum = scan.metadata.checksum();
         Ok(GpuFile {
-            key: key(self.store, object),
+            key: format!("{} {checksum:08x}", key(self.store, object)).into(),
             engine: Arc::clone(self.engine),
             columns,
             scan,

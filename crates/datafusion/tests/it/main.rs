@@ -3,6 +3,7 @@
 mod dynamic;
 mod errors;
 mod explain;
+mod faults;
 mod filters;
 mod gpu;
 mod gpu_plans;

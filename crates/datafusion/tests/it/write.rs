@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::support::{Fixture, ROWS};
 
-fn files_in(dir: &Path) -> Vec<String> {
+pub fn files_in(dir: &Path) -> Vec<String> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();
@@ -161,4 +161,59 @@ async fn a_query_that_fails_leaves_no_file() {
     let error = fixture.run(&sql).await.unwrap_err();
     assert!(error.to_string().contains("Divide by zero"), "{error}");
     assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_session_sees_what_it_writes() {
+    let fixture = Fixture::empty();
+    let dir = fixture.path("t");
+    fs::create_dir(&dir).unwrap();
+    let copy = |name: &str, rows: usize, options: &str| {
+        format!(
+            "COPY (SELECT value AS a FROM generate_series(1, {rows})) TO '{}' STORED AS VECTILE {options}",
+            dir.join(name).display()
+        )
+    };
+    fixture.run(&copy("1.vectile", 10, "")).await.unwrap();
+    fixture.register("t", &dir).await;
+    let count = async || {
+        fixture
+            .answer("SELECT count(*) AS n, sum(a) AS s FROM t")
+            .await
+    };
+    assert!(count().await.contains("| 10 | 55 |"));
+    fixture.run(&copy("2.vectile", 1, "")).await.unwrap();
+    assert!(count().await.contains("| 11 | 56 |"));
+    let sql = copy("1.vectile", 3, "OPTIONS (replace true)");
+    fixture.run(&sql).await.unwrap();
+    assert!(count().await.contains("| 4 | 7 |"));
+}
+
+#[tokio::test]
+async fn copies_replace_a_file_only_when_told() {
+    let fixture = Fixture::empty();
+    let path = fixture.path("t.vectile");
+    let copy = |rows: &str, options: &str| {
+        let path = path.display();
+        format!("COPY ({rows}) TO '{path}' STORED AS VECTILE {options}")
+    };
+    fixture.run(&copy("SELECT 1 AS a", "")).await.unwrap();
+    let before = fs::read(&path).unwrap();
+    let error = fixture.run(&copy("SELECT 2 AS a", "")).await.unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.contains("exists") && message.contains("replace"),
+        "{message}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), before);
+    let sql = copy("SELECT 2 AS a", "OPTIONS (replace true)");
+    fixture.run(&sql).await.unwrap();
+    fixture.register("t", &path).await;
+    let text = fixture.answer("SELECT a FROM t").await;
+    assert!(text.contains("| 2 |"), "{text}");
+    // A file may be replaced by a query over itself.
+    let sql = copy("SELECT a + 1 AS a FROM t", "OPTIONS (replace true)");
+    fixture.run(&sql).await.unwrap();
+    let text = fixture.answer("SELECT a FROM t").await;
+    assert!(text.contains("| 3 |"), "{text}");
 }
