@@ -40,12 +40,14 @@ mod footer;
 mod ipc;
 mod metadata;
 mod output;
+mod parts;
 mod reader;
 mod schema;
 mod writer;
 
 pub use error::{Error, Place, Result};
 pub use metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
+pub use parts::GrowingParts;
 pub use reader::{Fetch, ReadOptions, RowGroupData, read_metadata, read_row_group};
 pub use writer::{ColumnSummary, DEFAULT_ROW_GROUP_ROWS, WriteSummary, Writer, WriterOptions};
 

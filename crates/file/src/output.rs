@@ -7,8 +7,9 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
 
 use crate::error::{Error, Result};
+use crate::parts::GrowingParts;
 
-/// Bytes of one part of an upload: object stores take at least 5 MiB and at most 10,000 parts.
+/// Bytes of the first parts of an upload: object stores take at least 5 MiB.
 const PART_BYTES: usize = 16 << 20;
 
 /// Parts of an upload under way at the same time.
@@ -41,6 +42,7 @@ impl Output {
     pub(crate) async fn open(&mut self) -> Result<()> {
         if self.header.is_some() {
             let upload = self.store.put_multipart(&self.location).await?;
+            let upload = Box::new(GrowingParts::new(upload));
             self.upload = Some(WriteMultipart::new_with_chunk_size(upload, PART_BYTES));
         }
         match self.header.take() {
