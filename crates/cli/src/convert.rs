@@ -39,7 +39,7 @@ pub struct ConvertArgs {
     #[arg(value_name = "OUT")]
     output: String,
     /// Use this encoding for a column of a Vectile OUT instead of choosing; may be repeated
-    #[arg(long = "encoding", value_name = "COLUMN=NAME", value_parser = parse_pin)]
+    #[arg(long = "encoding", value_name = "COLUMN=NAME", value_parser = parse_pin, allow_hyphen_values = true)]
     encodings: Vec<(String, Encoding)>,
     /// Format of the inputs, whatever their names
     #[arg(long, value_name = "FORMAT")]

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
@@ -56,6 +58,20 @@ impl CliError {
         self
     }
 
+    /// Puts the file's name in front of the message, unless the message has it.
+    pub fn of_file(self, file: &str) -> Self {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        match &self {
+            CliError::Failed { message, .. } if !message.contains(name) => self.context(file),
+            _ => self,
+        }
+    }
+
+    /// A fault of this program.
+    pub fn internal(error: &dyn std::error::Error) -> Self {
+        CliError::failed(format!("internal error: {error}"))
+    }
+
     /// The process exit code of this error.
     pub fn exit_code(&self) -> ExitCode {
         match self {
@@ -74,7 +90,7 @@ impl fmt::Display for CliError {
                 write!(f, "error: {message}\n\nFor more information, try '--help'.")
             }
             CliError::Failed { message, hint } => {
-                write!(f, "error: {message}")?;
+                write!(f, "error: {}", rooted(message))?;
                 hint.iter().try_for_each(|hint| write!(f, "\nhint: {hint}"))
             }
             CliError::Interrupted => write!(f, "interrupted"),
@@ -103,7 +119,10 @@ impl From<ArrowError> for CliError {
             ArrowError::IoError(_, source) => source.into(),
             // The CSV writer keeps only the text of what went wrong below it.
             ArrowError::CsvError(text) if text.contains(BROKEN_PIPE) => CliError::BrokenPipe,
-            ArrowError::ExternalError(source) => CliError::failed(source.to_string()),
+            ArrowError::ExternalError(source) => match source.downcast::<DataFusionError>() {
+                Ok(error) => (*error).into(),
+                Err(source) => CliError::failed(external(source.as_ref())),
+            },
             other => CliError::failed(other.to_string()).with_known_hint(),
         }
     }
@@ -139,8 +158,51 @@ impl From<DataFusionError> for CliError {
             DataFusionError::IoError(source) => source.into(),
             DataFusionError::ArrowError(source, _) => (*source).into(),
             DataFusionError::ObjectStore(source) => (*source).into(),
-            other => CliError::failed(other.strip_backtrace()).with_known_hint(),
+            DataFusionError::Diagnostic(_, inner) => (*inner).into(),
+            // Which rule of the planner met the error is of no use to whoever wrote the query.
+            DataFusionError::Context(text, inner) if text.starts_with("Optimizer rule") => {
+                (*inner).into()
+            }
+            DataFusionError::Context(text, inner) => CliError::from(*inner).context(text),
+            DataFusionError::Shared(inner) => match Arc::try_unwrap(inner) {
+                Ok(inner) => inner.into(),
+                Err(shared) => CliError::failed(message(&shared)).with_known_hint(),
+            },
+            DataFusionError::External(source) => match source.downcast::<CliError>() {
+                Ok(ours) => *ours,
+                Err(source) => CliError::failed(external(source.as_ref())).with_known_hint(),
+            },
+            other => CliError::failed(message(&other)).with_known_hint(),
         }
+    }
+}
+
+/// What went wrong, without the layers that it came through.
+fn message(error: &DataFusionError) -> String {
+    match error {
+        DataFusionError::Plan(text) => text.replace(DEFAULT_SCHEMA, "'"),
+        DataFusionError::Execution(text) => text.clone(),
+        DataFusionError::Context(text, inner) if text.starts_with("Optimizer rule") => {
+            message(inner)
+        }
+        DataFusionError::Context(text, inner) => format!("{text}: {}", message(inner)),
+        DataFusionError::Diagnostic(_, inner) => message(inner),
+        DataFusionError::Shared(inner) => message(inner),
+        DataFusionError::External(source) => external(source.as_ref()),
+        DataFusionError::ArrowError(source, _) => source.to_string(),
+        DataFusionError::ParquetError(source) => source.to_string(),
+        DataFusionError::ObjectStore(source) => with_sources(source.as_ref()),
+        other => other.strip_backtrace(),
+    }
+}
+
+/// Where tables are that have no other place; nobody wrote that.
+const DEFAULT_SCHEMA: &str = "'datafusion.public.";
+
+fn external(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+    match error.downcast_ref::<DataFusionError>() {
+        Some(error) => message(error),
+        None => with_sources(error),
     }
 }
 
@@ -154,6 +216,27 @@ impl CliError {
             None => self,
         }
     }
+}
+
+/// Object stores name the files of this machine without the `/` that paths start with. A path in a message
+/// that is there only with one gets it back.
+fn rooted(message: &str) -> String {
+    let ends = |c: char| c.is_whitespace() || matches!(c, '\'' | '"' | ',' | ')' | '(' | '`');
+    let fix = |word: &str| {
+        let path = word.trim_end_matches([':', '.']);
+        let is_relative = path.contains('/') && !path.starts_with('/') && !path.contains("://");
+        let lacks_root = is_relative
+            && !Path::new(path).exists()
+            && Path::new("/").join(path).symlink_metadata().is_ok();
+        if lacks_root { "/" } else { "" }
+    };
+    let mut text = String::with_capacity(message.len() + 8);
+    for piece in message.split_inclusive(ends) {
+        let word = piece.trim_end_matches(ends);
+        text.push_str(fix(word));
+        text.push_str(piece);
+    }
+    text
 }
 
 /// What to do next about errors whose text comes from below.
@@ -197,7 +280,7 @@ fn known_hint(message: &str) -> Option<&'static str> {
 }
 
 /// An error and its sources on one line, without the repetition that many error types bring.
-fn with_sources(error: &dyn std::error::Error) -> String {
+pub fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -208,4 +291,32 @@ fn with_sources(error: &dyn std::error::Error) -> String {
         source = inner.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_paths_start_at_the_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.csv");
+        std::fs::write(&path, "").unwrap();
+        let path = path.to_str().unwrap();
+        let stored = path.trim_start_matches('/');
+        assert_eq!(
+            rooted(&format!("cannot read {stored}: line 3 of '{stored}', n/a")),
+            format!("cannot read {path}: line 3 of '{path}', n/a")
+        );
+        assert_eq!(rooted(path), path);
+    }
+
+    #[test]
+    fn layers_are_left_out() {
+        let inner = DataFusionError::Execution("it is late".into());
+        let error = DataFusionError::External(Box::new(inner));
+        let error = DataFusionError::Context("Optimizer rule 'x' failed".into(), Box::new(error));
+        let error = DataFusionError::Shared(Arc::new(error));
+        assert_eq!(CliError::from(error).to_string(), "error: it is late");
+    }
 }

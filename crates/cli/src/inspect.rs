@@ -46,7 +46,7 @@ pub async fn run(args: InspectArgs) -> Result<()> {
     let file = single_file(&args.path, input)?;
     let report = Report::of(&file)
         .await
-        .map_err(|error| error.context(format!("cannot inspect {}", args.path)))?;
+        .map_err(|error| error.of_file(&args.path).context("cannot inspect"))?;
     let mut out = std::io::stdout().lock();
     match args.format {
         InspectFormat::Table => report.write(&mut out)?,

@@ -87,6 +87,14 @@ pub struct Destination {
 impl Destination {
     /// Connects to the store of `text`, a local path or a URL; neither need exist yet.
     pub async fn parse(context: &SessionContext, text: &str) -> Result<Self> {
+        if text == "-" || text.starts_with("/dev/") {
+            let message =
+                format!("cannot write to {text}: files are written as a whole, or not at all");
+            return Err(CliError::Usage(
+                message
+                    + "; vectile sql prints to standard output with --format csv, json or jsonl",
+            ));
+        }
         let url = destination_url(text)?;
         let store = crate::session::object_store(context, &url, &HashMap::new()).await?;
         let path = Path::from_url_path(url.path())

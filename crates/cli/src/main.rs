@@ -13,9 +13,12 @@ mod format;
 mod generate;
 mod inspect;
 mod interrupt;
+mod interruptible;
 mod location;
 mod merge;
+mod parquet_schema;
 mod parts;
+mod paths;
 mod print;
 mod progress;
 mod report;
@@ -24,6 +27,7 @@ mod shell;
 mod source;
 mod sql;
 mod ssb;
+mod store;
 mod text;
 mod tpch;
 mod upload;
@@ -34,6 +38,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use tokio::runtime::Runtime;
 
 use crate::error::{CliError, Result};
 use crate::interrupt::Interrupt;
@@ -58,33 +63,31 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => return report(&CliError::from(error)),
+    let result = match cli.command {
+        // The shell has its own idea of Ctrl-C.
+        Command::Sql(args) if args.is_interactive() => sql::converse(&args),
+        command => start(command),
     };
-    let result = runtime.block_on(start(cli.command));
-    // What a cancelled query was still doing is cleaned up, or else left behind.
-    runtime.shutdown_timeout(Duration::from_secs(1));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report(&error),
     }
 }
 
-async fn start(command: Command) -> Result<()> {
-    match command {
-        // The shell has its own idea of Ctrl-C, and stays on this thread.
-        Command::Sql(args) if args.is_interactive() => sql::converse(&args).await,
-        // The others run on a worker thread, where work that blocks may block in place.
-        command => {
-            let interrupt = Interrupt::listen()?;
-            let done = tokio::spawn(run(command, interrupt)).await;
-            done.unwrap_or_else(|error| Err(CliError::failed(format!("internal error: {error}"))))
-        }
-    }
+fn start(command: Command) -> Result<()> {
+    let runtime = workers()?;
+    let interrupt = Interrupt::listen()?;
+    // On a worker thread, where work that blocks may block in place.
+    let done = runtime.block_on(runtime.spawn(run(command, interrupt)));
+    // What a cancelled query was still doing is cleaned up, or else left behind.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    done.unwrap_or_else(|error| Err(CliError::internal(&error)))
+}
+
+/// Threads for queries, one for each processor.
+pub fn workers() -> Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.enable_all().build()?)
 }
 
 async fn run(command: Command, interrupt: Interrupt) -> Result<()> {
@@ -98,10 +101,12 @@ async fn run(command: Command, interrupt: Interrupt) -> Result<()> {
     }
 }
 
-fn report(error: &CliError) -> ExitCode {
+/// Says what went wrong; returns the exit code of it.
+pub fn report(error: &CliError) -> ExitCode {
     if !matches!(error, CliError::BrokenPipe) {
         // If even standard error is gone, the exit code is all there is to say.
-        let written = writeln!(std::io::stderr(), "{error}");
+        let error = error.to_string();
+        let written = writeln!(std::io::stderr(), "{}", text::printable(&error));
         drop(written);
     }
     error.exit_code()

@@ -11,6 +11,7 @@ use futures::TryStreamExt;
 
 use crate::copy::Batches;
 use crate::error::Result;
+use crate::text::{Align, Padded, printable};
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -170,7 +171,7 @@ impl TablePrinter {
             .schema
             .fields()
             .iter()
-            .map(|f| f.name().clone())
+            .map(|f| printable(f.name()).into_owned())
             .collect();
         let mut widths: Vec<usize> = titles.iter().map(|title| width(title)).collect();
         for row in rows {
@@ -196,10 +197,11 @@ impl TablePrinter {
             let fields = self.schema.fields();
             for ((cell, width), field) in row.iter().zip(widths).zip(fields) {
                 let text = cell.lines().nth(line).unwrap_or("");
-                match field.data_type().is_numeric() {
-                    true => write!(self.out, "| {text:>width$} ")?,
-                    false => write!(self.out, "| {text:<width$} ")?,
-                }
+                let align = match field.data_type().is_numeric() {
+                    true => Align::Right,
+                    false => Align::Left,
+                };
+                write!(self.out, "| {} ", Padded(text, *width, align))?;
             }
             writeln!(self.out, "|")?;
         }
@@ -230,7 +232,7 @@ fn cells(batch: &RecordBatch) -> Result<Vec<Vec<String>>> {
     let row = |index: usize| {
         let cells = formatters
             .iter()
-            .map(|f| Ok(f.value(index).try_to_string()?));
+            .map(|f| Ok(printable(&f.value(index).try_to_string()?).into_owned()));
         cells.collect::<Result<Vec<String>>>()
     };
     (0..batch.num_rows()).map(row).collect()

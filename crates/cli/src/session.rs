@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion_cli::catalog::DynamicObjectStoreCatalog;
 use datafusion_cli::cli_context::CliSessionContext;
-use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
 use datafusion_cli::object_storage::{
     AwsOptions, GcpOptions, get_cos_object_store_builder, get_gcs_object_store_builder,
     get_oss_object_store_builder, get_s3_object_store_builder,
@@ -16,8 +15,11 @@ use datafusion_cli::object_storage::{
 use object_store::http::HttpBuilder;
 use object_store::{ClientOptions, ObjectStore};
 use url::Url;
+use vectile_datafusion::VectileSessionStateBuilderExt;
 
 use crate::error::{CliError, Result};
+use crate::interruptible::{Cancel, InterruptibleJoins};
+use crate::{paths, store};
 
 /// Listings of directories are kept for so long: a query lists each once, and sees the files that others have
 /// written by then. DataFusion would keep them for ever.
@@ -25,12 +27,12 @@ const LISTINGS_LAST: Duration = Duration::from_secs(2);
 
 /// A session for SQL: all cores, paths usable as table names, directories read recursively.
 pub fn for_sql() -> Result<SessionContext> {
-    Ok(with_registry(config()?, Arc::default())?.0)
+    session(config()?, None)
 }
 
-/// A session for the interactive shell, with the store registry its `\` commands want.
-pub fn for_shell() -> Result<(SessionContext, Arc<InstrumentedObjectStoreRegistry>)> {
-    with_registry(config()?, Arc::default())
+/// A session for the interactive shell: as for SQL, with joins that `cancel` ends.
+pub fn for_shell(cancel: Cancel) -> Result<SessionContext> {
+    session(config()?, Some(cancel))
 }
 
 /// A session that copies tables as they are: rows in file order, types and metadata unchanged.
@@ -42,7 +44,7 @@ pub fn for_copying() -> Result<SessionContext> {
             false,
         )
         .set_bool("datafusion.execution.parquet.skip_metadata", false);
-    Ok(with_registry(config, Arc::default())?.0)
+    session(config, None)
 }
 
 fn config() -> Result<SessionConfig> {
@@ -55,22 +57,24 @@ fn config() -> Result<SessionConfig> {
     Ok(config)
 }
 
-fn with_registry(
-    config: SessionConfig,
-    registry: Arc<InstrumentedObjectStoreRegistry>,
-) -> Result<(SessionContext, Arc<InstrumentedObjectStoreRegistry>)> {
+fn session(config: SessionConfig, cancel: Option<Cancel>) -> Result<SessionContext> {
     let runtime = RuntimeEnvBuilder::new()
-        .with_object_store_registry(Arc::clone(&registry) as _)
         .with_object_list_cache_ttl(Some(LISTINGS_LAST))
         .build_arc()?;
-    let context = SessionContext::new_with_config_rt(config, runtime);
-    vectile_datafusion::register(&context)?;
-    let context = context.enable_url_table();
-    context.register_catalog_list(Arc::new(DynamicObjectStoreCatalog::new(
-        Arc::clone(context.state().catalog_list()),
-        context.state_weak_ref(),
-    )));
-    Ok((context, registry))
+    let mut builder = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_default_features()
+        .with_vectile();
+    if let Some(cancel) = cancel {
+        builder = builder.with_physical_optimizer_rule(Arc::new(InterruptibleJoins(cancel)));
+    }
+    let context = SessionContext::new_with_state(builder.build());
+    if let Ok(files) = Url::parse("file:///") {
+        context.register_object_store(&files, store::local());
+    }
+    paths::enable(&context);
+    Ok(context)
 }
 
 /// The object store behind `url`, registered on first use. `options` are those of a
@@ -86,6 +90,7 @@ pub async fn object_store(
         Ok(store) if store_options.is_empty() => Ok(store),
         known => match connect(context, url, &store_options).await? {
             Some(store) => {
+                let store = store::remote(store, url);
                 context.register_object_store(url, Arc::clone(&store));
                 Ok(store)
             }

@@ -1,32 +1,305 @@
-//! The interactive shell: DataFusion's own, over our session.
+//! The interactive shell: statements from a terminal, one after the other, in one session.
 
-use std::io::IsTerminal;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use datafusion::prelude::SessionContext;
-use datafusion_cli::exec::exec_from_repl;
-use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
-use datafusion_cli::print_format::PrintFormat;
-use datafusion_cli::print_options::{MaxRows, PrintOptions};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
+use rustyline::completion::{Completer, FilenameCompleter, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Editor, Helper};
+use tokio::runtime::Runtime;
 
 use crate::error::{CliError, Result};
+use crate::interruptible::Cancel;
+use crate::print::PrintFormat;
+use crate::sql::{Answer, answer, parse, print_result, register_tables};
+use crate::{report, session, workers};
 
-/// Rows shown of a result; `\maxrows` is not a command, but LIMIT is.
+/// Rows shown of a query's result.
 const MAX_ROWS: usize = 100;
 
-/// Reads statements until `\q` or the end of input.
-pub async fn run(
-    context: &SessionContext,
-    registry: Arc<InstrumentedObjectStoreRegistry>,
-) -> Result<()> {
-    let mut options = PrintOptions {
-        format: PrintFormat::Automatic,
-        quiet: false,
-        maxrows: MaxRows::Limited(MAX_ROWS),
-        color: std::io::stdout().is_terminal(),
-        instrumented_registry: registry,
-    };
-    exec_from_repl(context, &mut options)
-        .await
-        .map_err(|error| CliError::failed(format!("the shell ended: {error}")))
+/// Where statements are kept for the next time.
+const HISTORY: &str = ".history";
+
+/// Time for a cancelled statement to remove the files that it was writing.
+const CLEANUP_TIME: Duration = Duration::from_millis(200);
+
+/// Time for its threads to end. One that does not is left behind, and ends when it next waits.
+const END_TIME: Duration = Duration::from_millis(500);
+
+const HELP: &str = "\
+\\q              leave (also Ctrl-D)
+\\d              list tables
+\\d NAME         columns of a table
+\\h              list functions
+\\i FILE         run the statements of a file
+\\format FORMAT  how to print results: table, csv, json, jsonl
+\\?              this list
+Statements end with a semicolon. Ctrl-C ends the one that runs.";
+
+/// A conversation.
+pub struct Shell {
+    context: SessionContext,
+    /// Where statements run: on Ctrl-C its threads are replaced.
+    workers: Runtime,
+    /// On the thread that reads, so that busy workers do not keep Ctrl-C from being seen.
+    signals: Runtime,
+    cancel: Cancel,
+    format: PrintFormat,
+}
+
+/// Whether the conversation goes on.
+enum Next {
+    Read,
+    Leave,
+}
+
+impl Shell {
+    /// A shell that knows `tables`.
+    pub fn new(format: PrintFormat, tables: &[(String, String)]) -> Result<Self> {
+        let cancel = Cancel::default();
+        let context = session::for_shell(cancel.clone())?;
+        let workers = workers()?;
+        workers.block_on(register_tables(&context, tables))?;
+        let signals = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        Ok(Shell {
+            context,
+            workers,
+            signals,
+            cancel,
+            format,
+        })
+    }
+
+    /// Reads statements until `\q` or the end of input.
+    pub fn converse(mut self) -> Result<()> {
+        let mut editor = Editor::<Input, DefaultHistory>::new().map_err(ended)?;
+        editor.set_helper(Some(Input::default()));
+        // There is none the first time.
+        drop(editor.load_history(HISTORY));
+        println!("\\? lists commands, \\q leaves");
+        loop {
+            match editor.readline("> ") {
+                Ok(line) => {
+                    let line = line.trim();
+                    editor.add_history_entry(line).map_err(ended)?;
+                    match self.line(line) {
+                        Ok(Next::Read) => (),
+                        Ok(Next::Leave) => break,
+                        Err(error) => drop(report(&error)),
+                    }
+                }
+                Err(ReadlineError::Interrupted) => println!("^C"),
+                Err(ReadlineError::Eof) => break,
+                Err(error) => return Err(ended(error)),
+            }
+        }
+        self.workers.shutdown_timeout(END_TIME);
+        // Elsewhere nothing depends on it: a directory may be one that cannot be written.
+        drop(editor.save_history(HISTORY));
+        Ok(())
+    }
+
+    fn line(&mut self, line: &str) -> Result<Next> {
+        let Some(command) = line.strip_prefix('\\') else {
+            return self.run(line.to_string()).map(|()| Next::Read);
+        };
+        let (name, argument) = match command.split_once(char::is_whitespace) {
+            Some((name, argument)) => (name, Some(argument.trim())),
+            None => (command, None),
+        };
+        match (name, argument) {
+            ("q", None) => return Ok(Next::Leave),
+            ("?", None) => println!("{HELP}"),
+            ("d", None) => self.run("SHOW TABLES".into())?,
+            ("d", Some(table)) => self.run(format!("SHOW COLUMNS FROM {table}"))?,
+            ("h", None) => self.run("SHOW FUNCTIONS".into())?,
+            ("i", Some(file)) => {
+                let script = std::fs::read_to_string(Path::new(file)).map_err(|error| {
+                    CliError::from(error).context(format!("cannot read {file}"))
+                })?;
+                self.run(script)?;
+            }
+            ("format", Some(format)) => {
+                self.format = PrintFormat::from_str(format, true).map_err(CliError::failed)?;
+            }
+            _ => {
+                return Err(
+                    CliError::failed(format!("there is no command {line}")).hint("\\? lists them")
+                );
+            }
+        }
+        Ok(Next::Read)
+    }
+
+    /// Runs statements until they end, or the user ends them.
+    fn run(&mut self, sql: String) -> Result<()> {
+        self.run_until(sql, async { drop(tokio::signal::ctrl_c().await) })
+    }
+
+    fn run_until(&mut self, sql: String, stop: impl Future<Output = ()>) -> Result<()> {
+        let statements = statements(self.context.clone(), sql, self.format);
+        let mut running = self.workers.spawn(statements);
+        let done = self.signals.block_on(async {
+            tokio::select! {
+                done = &mut running => Some(done),
+                () = stop => None,
+            }
+        });
+        match done {
+            Some(done) => done.unwrap_or_else(|error| Err(CliError::internal(&error))),
+            None => {
+                self.cancel.cancel();
+                running.abort();
+                std::thread::sleep(CLEANUP_TIME);
+                let stopped = std::mem::replace(&mut self.workers, workers()?);
+                stopped.shutdown_timeout(END_TIME);
+                Err(CliError::Interrupted)
+            }
+        }
+    }
+}
+
+/// Runs statements; says of each how many rows it returned and how long it took.
+async fn statements(context: SessionContext, sql: String, format: PrintFormat) -> Result<()> {
+    for statement in parse(&context, &sql)? {
+        let started = Instant::now();
+        let is_query = matches!(&statement,
+            Statement::Statement(inner) if matches!(**inner, ast::Statement::Query(_)));
+        let limit = if is_query { MAX_ROWS } else { usize::MAX };
+        let rows = Arc::new(AtomicUsize::new(0));
+        print_result(
+            first_rows(answer(&context, statement).await?, limit, &rows),
+            format,
+        )
+        .await?;
+        let rows = rows.load(Ordering::Relaxed);
+        let shown = match rows > limit {
+            true => format!(", of which {limit} are shown"),
+            false => String::new(),
+        };
+        println!(
+            "{rows} rows{shown}, {:.3} s",
+            started.elapsed().as_secs_f64()
+        );
+    }
+    Ok(())
+}
+
+/// The first `limit` rows of an answer; counts all of them.
+fn first_rows(answer: Answer, limit: usize, rows: &Arc<AtomicUsize>) -> Answer {
+    let rows = Arc::clone(rows);
+    let batches = answer.batches.map(move |batch| {
+        let batch = batch?;
+        let before = rows.fetch_add(batch.num_rows(), Ordering::Relaxed);
+        Ok(batch.slice(0, batch.num_rows().min(limit.saturating_sub(before))))
+    });
+    Answer {
+        batches: batches.boxed(),
+        ..answer
+    }
+}
+
+fn ended(error: ReadlineError) -> CliError {
+    CliError::failed(format!("the shell ended: {error}"))
+}
+
+/// What the line editor knows of SQL: statements end with a semicolon, and quotes may hold paths.
+#[derive(Default)]
+struct Input(FilenameCompleter);
+
+impl Validator for Input {
+    fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
+        let input = context.input().trim();
+        Ok(
+            match input.is_empty() || input.starts_with('\\') || input.ends_with(';') {
+                true => ValidationResult::Valid(None),
+                false => ValidationResult::Incomplete,
+            },
+        )
+    }
+}
+
+impl Completer for Input {
+    type Candidate = Pair;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        context: &rustyline::Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let before = line.get(..position).unwrap_or_default();
+        match before.matches('\'').count() % 2 {
+            1 => self.0.complete(line, position, context),
+            _ => Ok((position, Vec::new())),
+        }
+    }
+}
+
+impl Hinter for Input {
+    type Hint = String;
+}
+
+impl Highlighter for Input {}
+
+impl Helper for Input {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a query that takes minutes; it is to end soon after it is told to.
+    fn ends_soon(sql: &str) {
+        let mut shell = Shell::new(PrintFormat::Csv, &[]).unwrap();
+        let set = "SET datafusion.execution.target_partitions = 2".to_string();
+        shell.run_until(set, std::future::pending()).unwrap();
+        let started = Instant::now();
+        let stop = async { tokio::time::sleep(Duration::from_secs(2)).await };
+        let ended = shell.run_until(sql.to_string(), stop);
+        assert!(matches!(ended, Err(CliError::Interrupted)), "{ended:?}");
+        assert!(started.elapsed() < Duration::from_secs(4), "{sql}");
+        // Threads that are left behind would still hold memory of the query.
+        let reserved = shell.context.runtime_env().memory_pool.reserved();
+        assert_eq!(reserved, 0, "{sql}");
+        shell
+            .run_until("SELECT 1".to_string(), std::future::pending())
+            .unwrap();
+    }
+
+    #[test]
+    fn joins_end_when_told_to() {
+        let numbers = "SELECT value AS v, 1 AS k FROM range(60000)";
+        // many rows for an aggregate; none at all; none, in nested loops
+        for on in [
+            "a.k = b.k",
+            "a.k = b.k AND a.v * b.v = -1",
+            "a.v * b.v = -1",
+        ] {
+            ends_soon(&format!(
+                "SELECT count(*), max(a.v + b.v) FROM ({numbers}) a JOIN ({numbers}) b ON {on}"
+            ));
+        }
+    }
+
+    #[test]
+    fn rows_beyond_the_first_are_counted() {
+        let mut shell = Shell::new(PrintFormat::Csv, &[]).unwrap();
+        let sql = "SELECT value FROM range(100000)".to_string();
+        shell.run_until(sql, std::future::pending()).unwrap();
+        assert!(shell.line("\\nothing").is_err());
+        assert!(matches!(shell.line("\\q"), Ok(Next::Leave)));
+    }
 }

@@ -57,7 +57,7 @@ impl Input {
         let store = crate::session::object_store(context, url.get_url(), &HashMap::new()).await?;
         let found = list(context, &url, &store)
             .await
-            .map_err(|error| error.context(format!("cannot read {text}")))?;
+            .map_err(|error| error.of_file(text).context("cannot read"))?;
         let mut files = Vec::with_capacity(found.len());
         for meta in &found {
             if let Some(file) = input_file(&url, &store, meta, format)? {
@@ -138,7 +138,7 @@ impl InputFile {
         let config = config
             .infer_schema(&context.state())
             .await
-            .map_err(|error| CliError::from(error).context(self.display()))?;
+            .map_err(|error| CliError::from(error).of_file(&self.display()))?;
         Ok(ListingTable::try_new(config)?)
     }
 

@@ -21,10 +21,11 @@ use crate::error::{CliError, Result};
 use crate::format::{FileKind, all_extensions};
 use crate::interrupt::Interrupt;
 use crate::location::Destination;
+use crate::parquet_schema;
 use crate::print::{PrintFormat, print};
 use crate::progress::Progress;
 use crate::session;
-use crate::shell;
+use crate::shell::Shell;
 use crate::source::Input;
 
 /// Answer SQL over tables
@@ -77,15 +78,13 @@ impl SqlArgs {
 }
 
 /// Runs `vectile sql` as an interactive shell.
-pub async fn converse(args: &SqlArgs) -> Result<()> {
+pub fn converse(args: &SqlArgs) -> Result<()> {
     if args.output.is_some() {
         return Err(CliError::Usage(
             "-o needs a statement or a script to run".into(),
         ));
     }
-    let (context, registry) = session::for_shell()?;
-    register_tables(&context, &args.tables).await?;
-    shell::run(&context, registry).await
+    Shell::new(args.format, &args.tables)?.converse()
 }
 
 /// Runs the statements of `vectile sql`.
@@ -138,18 +137,19 @@ async fn output(
     let Some(path) = &args.output else {
         return Ok(None);
     };
+    let destination = Destination::parse(context, path).await?;
     let kind = FileKind::of_path(path).ok_or_else(|| {
         CliError::Usage(format!(
             "cannot tell the format of -o '{path}': known are {}",
             all_extensions()
         ))
     })?;
-    let destination = Destination::parse(context, path).await?;
     destination.check_writable(args.force).await?;
     Ok(Some((destination, kind)))
 }
 
-async fn register_tables(context: &SessionContext, tables: &[(String, String)]) -> Result<()> {
+/// Makes all of `-t` known.
+pub async fn register_tables(context: &SessionContext, tables: &[(String, String)]) -> Result<()> {
     for (name, path) in tables {
         register_table(context, name, path).await?;
     }
@@ -159,10 +159,11 @@ async fn register_tables(context: &SessionContext, tables: &[(String, String)]) 
 /// Makes the files at `path` known as a table.
 pub async fn register_table(context: &SessionContext, name: &str, path: &str) -> Result<()> {
     let input = Input::find(context, path, None).await?;
-    let table = input
-        .table(context, name)
-        .await
-        .map_err(|error| error.context(format!("cannot open table {name} at {path}")))?;
+    let table = input.table(context, name).await.map_err(|error| {
+        error
+            .of_file(path)
+            .context(format!("cannot open table {name}"))
+    })?;
     // As SQL reads it: `flights`, `Flights` and FLIGHTS are one name unless quoted.
     let reference = TableReference::bare(name.to_lowercase());
     context.register_table(reference, Arc::new(table))?;
@@ -177,7 +178,8 @@ pub async fn run_and_print(context: &SessionContext, sql: &str, format: PrintFor
     Ok(())
 }
 
-fn parse(context: &SessionContext, script: &str) -> Result<Vec<Statement>> {
+/// The statements of a script.
+pub fn parse(context: &SessionContext, script: &str) -> Result<Vec<Statement>> {
     let state = context.state();
     let name = &state.config().options().sql_parser.dialect;
     let dialect = dialect_from_str(name)
@@ -192,6 +194,11 @@ fn parse(context: &SessionContext, script: &str) -> Result<Vec<Statement>> {
 /// Runs what has to run before rows come: DDL and settings take effect here.
 async fn execute(context: &SessionContext, statement: Statement) -> Result<DataFrame> {
     let plan = context.state().statement_to_plan(statement).await?;
+    if let LogicalPlan::Copy(copy) = &plan
+        && copy.file_type.get_ext() == "parquet"
+    {
+        parquet_schema::check(copy.input.schema().as_arrow())?;
+    }
     connect_stores(context, &plan).await?;
     Ok(context.execute_logical_plan(plan).await?)
 }
@@ -214,12 +221,15 @@ async fn connect_stores(context: &SessionContext, plan: &LogicalPlan) -> Result<
 }
 
 /// What a statement returns. It is planned, and runs as rows are asked for.
-struct Answer {
-    schema: SchemaRef,
-    batches: Batches,
+pub struct Answer {
+    /// Its columns; none of a statement that has no result.
+    pub schema: SchemaRef,
+    /// Its rows.
+    pub batches: Batches,
 }
 
-async fn answer(context: &SessionContext, statement: Statement) -> Result<Answer> {
+/// Plans a statement; DDL and settings take effect here.
+pub async fn answer(context: &SessionContext, statement: Statement) -> Result<Answer> {
     let frame = execute(context, statement).await?;
     let schema = Arc::clone(frame.schema().inner());
     let stream = frame.execute_stream().await?;
@@ -229,12 +239,13 @@ async fn answer(context: &SessionContext, statement: Statement) -> Result<Answer
 
 impl Answer {
     /// Runs it to its end.
-    async fn drain(self) -> Result<()> {
+    pub async fn drain(self) -> Result<()> {
         self.batches.try_for_each(|_| async { Ok(()) }).await
     }
 }
 
-async fn print_result(answer: Answer, format: PrintFormat) -> Result<()> {
+/// Prints what a statement returns.
+pub async fn print_result(answer: Answer, format: PrintFormat) -> Result<()> {
     if answer.schema.fields().is_empty() {
         // DDL and settings have no result to show; they still have to run to their end.
         return answer.drain().await;

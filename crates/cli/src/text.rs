@@ -1,6 +1,7 @@
 //! Plain text for people: tables, sizes, rates.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ impl TextTable {
 
     /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        let on_one_line = |cell: &String| printable(cell).replace('\n', "\\n");
+        self.rows.push(cells.iter().map(on_one_line).collect());
     }
 
     /// Writes the table, two spaces between columns.
@@ -63,14 +65,41 @@ impl TextTable {
     fn line(&self, cells: &[String], widths: &[usize]) -> String {
         let mut line = String::new();
         for ((cell, (_, align)), width) in cells.iter().zip(&self.headers).zip(widths) {
-            let written = match align {
-                Align::Left => write!(line, "{cell:<width$}  "),
-                Align::Right => write!(line, "{cell:>width$}  "),
-            };
-            debug_assert!(written.is_ok(), "writing to a string cannot fail");
+            line.push_str(&format!("{}  ", Padded(cell, *width, *align)));
         }
         line
     }
+}
+
+/// Text filled up with spaces to a width. What `format!` fills up ends at 65,535 characters.
+pub struct Padded<'a>(pub &'a str, pub usize, pub Align);
+
+impl fmt::Display for Padded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Padded(text, width, align) = self;
+        let spaces = " ".repeat(width.saturating_sub(text.chars().count()));
+        match align {
+            Align::Left => write!(f, "{text}{spaces}"),
+            Align::Right => write!(f, "{spaces}{text}"),
+        }
+    }
+}
+
+/// Text from elsewhere, as it may go to a terminal: control characters, which could move the cursor
+/// or worse, are written as escapes. Line ends stay.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let acts = |c: char| c.is_control() && c != '\n';
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match acts(c) {
+            true => escaped.extend(c.escape_default()),
+            false => escaped.push(c),
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 /// Bytes with a decimal unit: `12.3 MB`.
@@ -155,6 +184,21 @@ mod tests {
         assert_eq!(ratio(100, 40), "2.5x");
         assert_eq!(ratio(0, 0), "-");
         assert_eq!(rate(1_000_000, Duration::from_millis(500)), "2.00 MB/s");
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("plain ü\nline"), "plain ü\nline");
+        assert_eq!(
+            printable("\u{1b}[31mred\t\r\u{9b}"),
+            "\\u{1b}[31mred\\t\\r\\u{9b}"
+        );
+    }
+
+    #[test]
+    fn widths_have_no_limit() {
+        let padded = Padded("x", 70_000, Align::Right).to_string();
+        assert!(padded.len() == 70_000 && padded.ends_with(" x"));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use crate::error::Result;
 use crate::location::Destination;
 
-/// Bytes gathered before a part is sent: object stores want parts of at least 5 MiB.
+/// Bytes gathered before a part is sent: object stores want parts of at least 5 MiB. Those of large objects
+/// are merged on their way.
 const PART_BYTES: usize = 8 << 20;
 
 /// An upload in progress.

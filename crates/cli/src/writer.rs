@@ -251,6 +251,7 @@ impl Encoder {
     fn try_new(format: Format, schema: &SchemaRef, out: SharedBuffer) -> Result<Self> {
         Ok(match format {
             Format::Parquet => {
+                crate::parquet_schema::check(schema)?;
                 let level = ZstdLevel::try_new(PARQUET_ZSTD_LEVEL)?;
                 let properties = WriterProperties::builder()
                     .set_compression(Compression::ZSTD(level))

@@ -27,7 +27,8 @@ const FILE_TYPE: &str = "VECTILE";
 
 /// Registers everything in a session: `STORED AS VECTILE`, `COPY ... TO`, `SET vectile.*`, and the rules that
 /// put work on a GPU. That for aggregates goes before DataFusion's `join_selection`; it is left out where a
-/// session has no rule of that name.
+/// session has no rule of that name. Call it before statements are prepared: DataFusion builds a new state to
+/// change its rules, and gives no access to the prepared statements of the old one.
 ///
 /// It replaces DataFusion's two `FilterPushdown` rules: those of 55.2 may take a column for another one of the
 /// same name, and push down dynamic filters of aggregates that drop rows. Both give wrong answers, over tables
@@ -53,6 +54,7 @@ pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     insert_rules(&mut rules, gpu);
     let before = state.clone();
     *state = SessionStateBuilder::new_from_existing(state.clone())
+        .with_session_id(before.session_id().to_owned())
         .with_physical_optimizer_rules(rules)
         .build();
     restore_functions(&mut state, &before)?;
@@ -234,6 +236,15 @@ mod tests {
     use datafusion::functions_window::{rank::rank_udwf, row_number::row_number_udwf};
 
     use super::*;
+
+    #[test]
+    fn the_session_stays_the_same() {
+        let ctx = SessionContext::new();
+        let before = ctx.state().session_id().to_owned();
+        register_with_gpu(&ctx, Gpu::none("there is none")).unwrap();
+        assert_eq!(ctx.state().session_id(), before);
+        assert_eq!(ctx.task_ctx().session_id(), before);
+    }
 
     #[test]
     fn names_go_on_to_mean_the_same_functions() {

@@ -85,15 +85,32 @@ pub fn encode(array: &dyn Array, options: &EncodeOptions) -> Result<Vec<u8>> {
 /// The estimated size in bytes of `array` in each encoding that applies, from a sample.
 pub fn alternatives(array: &dyn Array) -> Result<Vec<(Encoding, u64)>> {
     let source = Source::of(array);
-    estimates(&source, candidates(&source))
+    // Without a value there is nothing to encode, and so no choice.
+    if array.is_empty() || array.data_type() == &DataType::Null {
+        return Ok(vec![]);
+    }
+    let candidates = candidates(&source);
+    if let [only] = candidates[..] {
+        // one encoding is not a choice to make from a sample, which not all nested types can be put into
+        let mut out = ChunkWriter::default();
+        let applies = encode_as(only, &source, &mut out)?;
+        return Ok(applies
+            .then_some((only, out.len() as u64))
+            .into_iter()
+            .collect());
+    }
+    estimates(&source, candidates)
 }
 
-fn smallest(estimates: Vec<(Encoding, u64)>) -> Encoding {
-    Encoding::smallest(
-        estimates
-            .into_iter()
-            .map(|(encoding, bytes)| (encoding, bytes as usize)),
-    )
+/// The one of `candidates` that takes the fewest bytes.
+fn choose(source: &Source, candidates: Vec<Encoding>) -> Result<Encoding> {
+    if let [only] = candidates[..] {
+        return Ok(only);
+    }
+    let estimates = estimates(source, candidates)?.into_iter();
+    Ok(Encoding::smallest(
+        estimates.map(|(encoding, bytes)| (encoding, bytes as usize)),
+    ))
 }
 
 /// Appends `array` by the pinned or the best encoding.
@@ -113,7 +130,7 @@ pub(crate) fn encode_node(
             ));
         }
         Some(pinned) => pinned,
-        None => smallest(estimates(&source, candidates(&source))?),
+        None => choose(&source, candidates(&source))?,
     };
     match encode_as(encoding, &source, out)? {
         true => Ok(()),
@@ -147,7 +164,7 @@ pub(crate) fn encode_entries(entries: &ArrayRef, out: &mut ChunkWriter) -> Resul
     let source = Source::of(entries);
     let mut candidates = candidates(&source);
     candidates.retain(|encoding| *encoding != Encoding::Dict);
-    let encoding = smallest(estimates(&source, candidates)?);
+    let encoding = choose(&source, candidates)?;
     match encode_as(encoding, &source, out)? {
         true => Ok(()),
         false => encode_as(Encoding::Plain, &source, out).map(|_| ()),
@@ -324,6 +341,8 @@ fn candidates(source: &Source) -> Vec<Encoding> {
     use Encoding::*;
     match source.array.data_type() {
         DataType::Boolean => vec![Ffor, Rle],
+        // all values are alike
+        DataType::FixedSizeBinary(0) => vec![Plain],
         DataType::Float32 | DataType::Float64 => vec![Plain, Ffor, Rle, Dict, Alp, Delta, AlpRd],
         _ if source.offsets.is_some() => vec![Plain, Ffor, Rle, Dict, Delta],
         _ if source.bytes.is_some() => vec![Plain, Dict, Fsst],
@@ -331,17 +350,11 @@ fn candidates(source: &Source) -> Vec<Encoding> {
     }
 }
 
-/// The size of the source in each of `candidates` that applies, from a sample.
+/// The size of the source, which has rows, in each of `candidates` that applies, from a sample.
 fn estimates(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding, u64)>> {
     let rows = source.array.len();
     let ranges: Vec<Range<usize>> = sample_ranges(rows, SAMPLE_VECTORS).collect();
     let sampled: usize = ranges.iter().map(Range::len).sum();
-    if candidates.len() == 1 || sampled == 0 {
-        return Ok(candidates
-            .into_iter()
-            .map(|encoding| (encoding, 0))
-            .collect());
-    }
     let slices: Vec<ArrayRef> = ranges
         .into_iter()
         .map(|range| source.array.slice(range.start, range.len()))

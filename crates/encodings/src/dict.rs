@@ -41,7 +41,8 @@ pub(crate) struct Distinct {
 }
 
 impl Distinct {
-    /// `None` if there are more than `limit` values. Null rows repeat the code before them.
+    /// `None` if there are more than `limit` values, or none: all rows are null. Null rows repeat the
+    /// code before them.
     pub fn of_ints(values: &[u64], nulls: Option<&NullBuffer>, limit: usize) -> Option<Self> {
         let max = values.iter().copied().max()?;
         if max < 2 * values.len() as u64 {
@@ -107,7 +108,7 @@ impl Distinct {
             }
             codes.push(code);
         }
-        Some(Self { codes, firsts })
+        (!firsts.is_empty()).then_some(Self { codes, firsts })
     }
 
     /// Number of distinct values in the first `rows` rows. Only before [`Distinct::sort`].

@@ -400,7 +400,8 @@ fn the_choice_is_near_the_best_alternative() {
         for shape in Shape::ALL {
             let array = array_of(&data_type, shape, NullPattern::Some, 20_000, 21);
             let chosen = encode(&array, &EncodeOptions::default()).unwrap().len();
-            for (encoding, _) in alternatives(&array).unwrap() {
+            for (encoding, bytes) in alternatives(&array).unwrap() {
+                assert!(bytes > 0, "{data_type} {shape:?}: {encoding}");
                 if let Ok(other) = encode(
                     &array,
                     &EncodeOptions {
@@ -453,4 +454,14 @@ fn sizes_are_known_before_decoding() {
 
 fn is_view(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8View | DataType::BinaryView)
+}
+
+#[test]
+fn nulls_alone_have_alternatives_without_a_dictionary() {
+    for data_type in [DataType::Utf8, DataType::BinaryView, DataType::Int64] {
+        let array = arrow::array::new_null_array(&data_type, 3000);
+        let found = alternatives(&array).unwrap();
+        let has = |wanted| found.iter().any(|(encoding, _)| *encoding == wanted);
+        assert!(has(Encoding::Plain) && !has(Encoding::Dict), "{found:?}");
+    }
 }

@@ -41,6 +41,7 @@ mod ipc;
 mod memory;
 mod metadata;
 mod output;
+mod parts;
 mod publish;
 mod ranges;
 mod reader;
@@ -50,6 +51,7 @@ mod writer;
 
 pub use error::{Error, Place, Result};
 pub use metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
+pub use parts::GrowingParts;
 pub use publish::{Staged, publish};
 pub use reader::{Fetch, ReadOptions, RowGroupData, read_metadata, read_row_group};
 pub use writer::{ColumnSummary, DEFAULT_ROW_GROUP_ROWS, WriteSummary, Writer, WriterOptions};

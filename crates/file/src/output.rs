@@ -10,9 +10,10 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayloadMut};
 use tokio::task::JoinSet;
 
 use crate::error::{Error, Result};
+use crate::parts::GrowingParts;
 use crate::sync;
 
-/// Bytes of one part of an upload: object stores take at least 5 MiB and at most 10,000 parts.
+/// Bytes of the first parts of an upload: object stores take at least 5 MiB.
 const PART_BYTES: usize = 16 << 20;
 
 /// Parts of an upload under way at the same time.
@@ -67,7 +68,12 @@ impl Output {
         if let Some(path) = &self.path {
             self.directories = sync::directories_of(path);
         }
-        self.upload = Some(self.store.put_multipart(&self.location).await?);
+        let upload = self.store.put_multipart(&self.location).await?;
+        self.upload = Some(match self.path {
+            // files take any number of parts
+            Some(_) => upload,
+            None => Box::new(GrowingParts::new(upload)),
+        });
         self.put(header)
     }
 

@@ -381,3 +381,11 @@ fn bad_usage_is_exit_code_2() {
     assert_eq!(w.run(&["--help"]).code, 0);
     assert!(w.ok(&["--version"]).starts_with("vectile "));
 }
+
+#[test]
+fn columns_may_be_named_as_numbers() {
+    let w = Workspace::new();
+    w.write("t.csv", "-97.1\n0.5\n1.25\n");
+    let report = w.ok(&["convert", "t.csv", "t.vectile", "--encoding", "-97.1=alp"]);
+    assert!(report.contains("alp"), "{report}");
+}

@@ -1,8 +1,13 @@
 //! `vectile inspect`.
 
+use std::sync::Arc;
+
+use arrow::array::{FixedSizeBinaryArray, ListArray, StringArray, StructArray};
+use arrow::buffer::Buffer;
+use arrow::datatypes::{Field, Int32Type};
 use serde_json::Value;
 
-use crate::{Workspace, sample};
+use crate::{Workspace, sample, write_arrow};
 
 fn inspect(w: &Workspace, path: &str) -> Value {
     serde_json::from_str(&w.ok(&["inspect", path, "--format", "json"])).unwrap()
@@ -146,4 +151,63 @@ fn other_files_are_refused() {
             .contains("a.vectile")
     );
     w.fails(2, &["inspect"]);
+}
+
+#[test]
+fn columns_without_values_are_fine() {
+    let w = Workspace::new();
+    let sql = "SELECT cast(NULL AS varchar) AS note, arrow_cast(NULL, 'Binary') AS raw, value FROM range(3000)";
+    w.ok(&["sql", sql, "-o", "nulls.vectile"]);
+    let note = inspect(&w, "nulls.vectile")["columns"][0].clone();
+    assert_eq!((&note["nulls"], &note["min"]), (&3000.into(), &Value::Null));
+    w.ok(&["inspect", "nulls.vectile"]);
+    // values of no bytes, with nulls and without
+    let nulls = (0..1500).map(|row| row % 3 > 0).collect::<Vec<_>>().into();
+    for (name, nulls) in [("some", Some(nulls)), ("none", None)] {
+        let column = FixedSizeBinaryArray::try_new_with_len(0, Buffer::default(), nulls, 1500);
+        let (arrow, vectile) = (format!("{name}.arrow"), format!("{name}.vectile"));
+        write_arrow(&w, &arrow, Arc::new(column.unwrap()));
+        w.ok(&["convert", &arrow, &vectile]);
+        assert_eq!(inspect(&w, &vectile)["rows"], 1500);
+        let sql = "SELECT count(*) AS n, count(a) AS v FROM t";
+        assert_eq!(w.query(&vectile, sql), w.query(&arrow, sql));
+        let error = w.fails(1, &["convert", &arrow, "x.parquet"]);
+        assert!(
+            error.contains("column a") && error.contains("Parquet"),
+            "{error}"
+        );
+    }
+}
+
+/// One encoding is no choice, but it takes bytes.
+#[test]
+fn every_alternative_takes_bytes() {
+    let w = Workspace::new();
+    let lists = (0..2000).map(|row| Some(vec![Some(row), None]));
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
+    write_arrow(&w, "lists.arrow", Arc::new(lists));
+    w.ok(&["convert", "lists.arrow", "lists.vectile", "-q"]);
+    let column = inspect(&w, "lists.vectile")["columns"][0].clone();
+    let alternatives = column["alternatives"].as_array().unwrap();
+    assert_eq!(alternatives.len(), 1);
+    let [estimated, stored] = [&alternatives[0]["bytes"], &column["sampled_bytes"]];
+    assert!((1..=stored.as_u64().unwrap()).contains(&estimated.as_u64().unwrap()));
+}
+
+/// The name of its type is longer than a format string can fill up.
+#[test]
+fn types_may_be_long() {
+    let w = Workspace::new();
+    let field = |i: usize| {
+        let name = format!("field_with_a_long_name_{i}");
+        (
+            Arc::new(Field::new(name, arrow::datatypes::DataType::Utf8, true)),
+            Arc::new(StringArray::from(vec!["x"])) as arrow::array::ArrayRef,
+        )
+    };
+    let wide = StructArray::from((0..3000).map(field).collect::<Vec<_>>());
+    write_arrow(&w, "wide.arrow", Arc::new(wide));
+    let report = w.ok(&["convert", "wide.arrow", "wide.vectile"]);
+    assert!(report.lines().next().unwrap().len() > u16::MAX.into());
+    w.ok(&["inspect", "wide.vectile"]);
 }

@@ -108,6 +108,32 @@ impl Run {
     }
 }
 
+/// Writes an Arrow IPC file with one column, `a`.
+fn write_arrow(w: &Workspace, name: &str, column: arrow::array::ArrayRef) {
+    let batch = arrow::array::RecordBatch::try_from_iter_with_nullable([("a", column, true)]);
+    let batch = batch.unwrap();
+    let file = std::fs::File::create(w.path(name)).unwrap();
+    let mut writer = arrow::ipc::writer::FileWriter::try_new(file, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+}
+
+/// A union of whole numbers and text, as no column of Parquet can be.
+fn union() -> arrow::array::ArrayRef {
+    use arrow::array::{Int64Array, StringArray, UnionArray};
+    use arrow::datatypes::{DataType, Field, UnionFields};
+    let fields = [
+        (0, Field::new("i", DataType::Int64, true).into()),
+        (1, Field::new("s", DataType::Utf8, true).into()),
+    ];
+    let children: Vec<arrow::array::ArrayRef> = vec![
+        std::sync::Arc::new(Int64Array::from(vec![1, 0])),
+        std::sync::Arc::new(StringArray::from(vec!["", "b"])),
+    ];
+    let fields: UnionFields = fields.into_iter().collect();
+    std::sync::Arc::new(UnionArray::try_new(fields, vec![0, 1].into(), None, children).unwrap())
+}
+
 /// A table of the sample data, as it is shipped.
 fn sample(name: &str) -> String {
     format!(

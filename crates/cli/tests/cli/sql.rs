@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::{Run, Workspace, sample};
+use crate::{Run, Workspace, sample, union, write_arrow};
 
 const TWO_ROWS: &str = "SELECT * FROM (VALUES (1, 'a,b', NULL), (2, NULL, 2.5)) t(n, s, f)";
 
@@ -366,4 +366,165 @@ fn answers_are_those_of_the_parquet_files() {
         assert_eq!(rows, w.query(&parquet, sql), "{sql}");
         assert_ne!(rows, Value::Array(vec![]), "{sql}");
     }
+}
+
+#[test]
+fn cells_may_be_wide() {
+    let w = Workspace::new();
+    let table = w.ok(&["sql", "SELECT 1 AS n, repeat('x', 70000) AS wide"]);
+    let widths: Vec<usize> = table.lines().map(str::len).collect();
+    assert!(widths[0] > 70_000 && widths.iter().all(|width| *width == widths[0]));
+}
+
+/// What a file holds does not act on the terminal.
+#[test]
+fn control_characters_are_escaped_in_tables() {
+    let w = Workspace::new();
+    let sql = "SELECT chr(27) || '[31mred' AS \"a\tb\", 'two' || chr(10) || 'lines' AS l";
+    let table = w.ok(&["sql", sql]);
+    assert!(
+        !table.contains(|c: char| c.is_control() && c != '\n'),
+        "{table:?}"
+    );
+    assert!(
+        table.contains("\\u{1b}[31mred") && table.contains("a\\tb"),
+        "{table}"
+    );
+    assert!(table.contains("| two "), "{table}");
+    let csv = w.ok(&["sql", "--format", "csv", sql]);
+    assert!(csv.contains("\u{1b}[31mred"), "as it is: {csv:?}");
+    let error = w.fails(1, &["sql", "SELECT \"\u{1b}[31mred\""]);
+    assert!(!error.contains('\u{1b}'), "{error:?}");
+}
+
+#[test]
+fn unions_are_refused_by_parquet() {
+    let w = Workspace::new();
+    write_arrow(&w, "u.arrow", union());
+    let copy = "COPY t TO 'u.parquet' STORED AS PARQUET";
+    for args in [
+        &["convert", "u.arrow", "u.parquet"][..],
+        &[
+            "sql",
+            "-t",
+            "t=u.arrow",
+            "-o",
+            "u.parquet",
+            "SELECT [a] AS a FROM t",
+        ],
+        &["sql", "-t", "t=u.arrow", copy],
+    ] {
+        let error = w.fails(1, args);
+        assert!(
+            error.contains("column a") && error.contains("Parquet"),
+            "{error}"
+        );
+        assert!(!error.contains("panicked"), "{error}");
+    }
+    assert_eq!(w.files(), ["u.arrow"]);
+}
+
+#[test]
+fn messages_name_files_once_and_whole() {
+    let w = Workspace::new();
+    w.write("bad.vectile", "no table");
+    w.write("bad.parquet", "no table");
+    w.write("ragged.csv", "x,y\n1,2\n3\n");
+    for file in ["bad.vectile", "bad.parquet", "ragged.csv"] {
+        let whole = w.path(file);
+        let whole = whole.to_str().unwrap();
+        let table = format!("t={file}");
+        let from = format!("SELECT * FROM '{file}'");
+        for args in [
+            &["inspect", file][..],
+            &["convert", file, "out.arrow"],
+            &["sql", "-t", &table, "SELECT 1"],
+            &["sql", &from],
+        ] {
+            let error = w.fails(1, args);
+            assert_eq!(error.matches(file).count(), 1, "{args:?}: {error}");
+            assert!(!error.contains("External error"), "{args:?}: {error}");
+            let rootless = error.contains(&whole[1..]) && !error.contains(whole);
+            assert!(!rootless, "{args:?}: {error}");
+        }
+    }
+    let error = w.fails(1, &["sql", "SELECT cast('x' AS int)"]);
+    assert!(!error.contains("rule") && error.contains("'x'"), "{error}");
+}
+
+#[test]
+fn missing_files_and_refused_urls_are_told_as_such() {
+    let w = Workspace::new();
+    let error = w.fails(1, &["sql", "SELECT * FROM 'none.vectile'"]);
+    assert!(error.contains("none.vectile: no such file"), "{error}");
+    let error = w.fails(1, &["sql", "SELECT * FROM 'dir/none'"]);
+    assert!(error.contains("dir/none: no such file"), "{error}");
+    let error = w.fails(1, &["sql", "SELECT * FROM 's4://bucket/x.parquet'"]);
+    assert!(error.contains("no object store for s4://"), "{error}");
+    let error = w.fails(1, &["sql", "SELECT * FROM nowhere"]);
+    assert!(error.contains("table 'nowhere' not found"), "{error}");
+}
+
+#[test]
+fn standard_output_is_no_file() {
+    let w = Workspace::new();
+    w.write("t.csv", "x\n1\n");
+    for out in ["-", "/dev/stdout"] {
+        for args in [
+            &["sql", "-o", out, "SELECT 1"][..],
+            &["convert", "t.csv", out],
+            &["convert", "t.csv", out, "--to", "csv"],
+        ] {
+            let error = w.fails(2, args);
+            assert!(error.contains("--format csv"), "{args:?}: {error}");
+        }
+    }
+    assert_eq!(w.files(), ["t.csv"]);
+}
+
+/// Other files of a directory are still a table.
+#[cfg(unix)]
+#[test]
+fn unusable_names_are_passed_over() {
+    use std::os::unix::ffi::OsStrExt;
+    let w = Workspace::new();
+    w.write("t/a.csv", "x\n1\n");
+    w.write("t/sub/b.csv", "x\n2\n");
+    std::os::unix::fs::symlink("..", w.path("t/sub/up")).unwrap();
+    std::os::unix::fs::symlink("self.csv", w.path("t/self.csv")).unwrap();
+    let name = w.path("t").join(std::ffi::OsStr::from_bytes(b"c\xff.csv"));
+    std::fs::write(name, "x\n3\n").unwrap();
+    w.write("t/line\nend.csv", "x\n4\n");
+    let run = w.run(&[
+        "sql",
+        "-t",
+        "t=t",
+        "--format",
+        "csv",
+        "SELECT sum(x) AS s FROM t",
+    ]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "s\n3\n"), "{run:?}");
+    assert_eq!(run.stderr.matches("passed over").count(), 4, "{run:?}");
+}
+
+/// A server that takes the connection and says nothing.
+#[test]
+fn a_silent_server_is_named() {
+    let w = Workspace::new();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/x.vectile", server.local_addr().unwrap());
+    let mut command = w.command();
+    let mut child = command
+        .args(["inspect", &url])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = std::time::Instant::now();
+    let mut line = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    stderr.read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(line, "waiting for 127.0.0.1 ...\n");
+    assert!(started.elapsed() < std::time::Duration::from_secs(20));
 }

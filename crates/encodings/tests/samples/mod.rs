@@ -120,6 +120,7 @@ pub fn all_types() -> Vec<DataType> {
         LargeBinary,
         BinaryView,
         FixedSizeBinary(5),
+        FixedSizeBinary(0),
         Dictionary(Box::new(Int16), Box::new(Utf8)),
         Dictionary(Box::new(UInt32), Box::new(Int64)),
         RunEndEncoded(
@@ -355,7 +356,7 @@ pub fn array_of(
         FixedSizeBinary(size) => {
             let values = numbers(shape, len, 40, random)
                 .into_iter()
-                .map(|n| n.to_be_bytes()[3..].to_vec());
+                .map(|n| n.to_be_bytes()[8 - *size as usize..].to_vec());
             let values: Vec<Vec<u8>> = values.collect();
             let flat: Vec<u8> = values.concat();
             Arc::new(FixedSizeBinaryArray::try_new_with_len(*size, flat.into(), None, len).unwrap())

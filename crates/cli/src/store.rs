@@ -1,0 +1,205 @@
+//! Object stores that say what a user would otherwise have to guess: that a server does not answer, that a
+//! file has a name that cannot be used.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::executor::block_on_stream;
+use futures::stream::BoxStream;
+use futures::{StreamExt, future};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+};
+use tokio::sync::mpsc;
+use url::Url;
+use vectile_file::GrowingParts;
+
+use crate::error::with_sources;
+use crate::text::printable;
+
+/// How long a server may take before the user is told. Stores try again for minutes.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The files of this machine. Listing passes over those whose names or links cannot be used.
+pub fn local() -> Arc<dyn ObjectStore> {
+    Arc::new(Telling {
+        inner: Arc::new(LocalFileSystem::new()),
+        host: None,
+        told: Told::default(),
+    })
+}
+
+/// A store behind a server.
+pub fn remote(inner: Arc<dyn ObjectStore>, url: &Url) -> Arc<dyn ObjectStore> {
+    Arc::new(Telling {
+        inner,
+        host: Some(url.host_str().unwrap_or(url.as_str()).to_string()),
+        told: Told::default(),
+    })
+}
+
+#[derive(Clone, Debug)]
+struct Telling {
+    inner: Arc<dyn ObjectStore>,
+    /// `None`: there is no server to wait for.
+    host: Option<String>,
+    told: Told,
+}
+
+/// What was said already: tables are listed more than once.
+#[derive(Clone, Debug, Default)]
+struct Told(Arc<Mutex<BTreeSet<String>>>);
+
+impl Told {
+    fn tell(&self, line: String) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !told.contains(&line) {
+            eprintln!("{}", printable(&line));
+            told.insert(line);
+        }
+    }
+}
+
+impl Telling {
+    /// Does `work`; says so when it takes long.
+    async fn patiently<T>(&self, work: impl Future<Output = T>) -> T {
+        let Some(host) = &self.host else {
+            return work.await;
+        };
+        let mut work = std::pin::pin!(work);
+        match tokio::time::timeout(PATIENCE, &mut work).await {
+            Ok(done) => done,
+            Err(_) => {
+                self.told.tell(format!("waiting for {host} ..."));
+                work.await
+            }
+        }
+    }
+}
+
+type Listing = BoxStream<'static, Result<ObjectMeta>>;
+
+/// Files listed ahead of whoever asks for them.
+const LISTED_AHEAD: usize = 1024;
+
+/// The files of this machine but for those that cannot be used. On a thread of its own: on one of the
+/// runtime, the store's listing ends at the first error.
+fn list_files(store: Arc<dyn ObjectStore>, prefix: Option<Path>, told: Told) -> Listing {
+    let (sender, mut receiver) = mpsc::channel(LISTED_AHEAD);
+    let list = move || {
+        for listed in block_on_stream(store.list(prefix.as_ref())) {
+            let usable = match listed {
+                Err(error) if is_unusable(&error) => {
+                    let reason = with_sources(&error);
+                    told.tell(format!("warning: passed over a file: {reason}"));
+                    continue;
+                }
+                usable => usable,
+            };
+            if sender.blocking_send(usable).is_err() {
+                return;
+            }
+        }
+    };
+    match std::thread::Builder::new().name("list".into()).spawn(list) {
+        Ok(_) => futures::stream::poll_fn(move |context| receiver.poll_recv(context)).boxed(),
+        Err(error) => {
+            let source = Box::new(error);
+            let store = "LocalFileSystem";
+            futures::stream::once(future::ready(Err(Error::Generic { store, source }))).boxed()
+        }
+    }
+}
+
+/// Names that are no text and links that lead back to themselves: other files do not depend on them.
+fn is_unusable(error: &Error) -> bool {
+    let reason = with_sources(error);
+    matches!(error, Error::InvalidPath { .. })
+        || reason.contains("File system loop found")
+        || reason.contains("Too many levels of symbolic links")
+}
+
+#[async_trait]
+impl ObjectStore for Telling {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.patiently(self.inner.put_opts(location, payload, options))
+            .await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let upload = self.patiently(self.inner.put_multipart_opts(location, options));
+        let upload = upload.await?;
+        Ok(match self.host {
+            Some(_) => Box::new(GrowingParts::new(upload)),
+            None => upload,
+        })
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.patiently(self.inner.get_opts(location, options)).await
+    }
+
+    async fn get_ranges(
+        &self,
+        location: &Path,
+        ranges: &[std::ops::Range<u64>],
+    ) -> Result<Vec<Bytes>> {
+        self.patiently(self.inner.get_ranges(location, ranges))
+            .await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        if self.host.is_none() {
+            return list_files(Arc::clone(&self.inner), prefix.cloned(), self.told.clone());
+        }
+        let listing = self.inner.list(prefix);
+        let next = |(mut listing, telling): (Listing, Telling)| async move {
+            let listed = telling.patiently(listing.next()).await?;
+            Some((listed, (listing, telling)))
+        };
+        futures::stream::unfold((listing, self.clone()), next).boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.patiently(self.inner.list_with_delimiter(prefix)).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.patiently(self.inner.copy_opts(from, to, options))
+            .await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        self.patiently(self.inner.rename_opts(from, to, options))
+            .await
+    }
+}
+
+impl fmt::Display for Telling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
