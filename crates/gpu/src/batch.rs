@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
+use arrow::datatypes::DataType;
 
-use crate::engine::{Copies, Group, Resident};
+use crate::engine::{Copies, Engine, Group, Resident};
 use crate::error::{Error, Result};
 use crate::shape::{Form, Shape};
 
@@ -58,22 +59,22 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if they differ in how many columns they have, or a column has other rows
-    /// than its row group.
+    /// [`Error::Mismatch`] if they differ in how many columns they have, of which type, or on which
+    /// engine's device, or if a column has other rows than its row group.
     pub fn of(groups: &[Group]) -> Result<Self> {
         let groups: Vec<&Group> = groups.iter().filter(|group| group.rows > 0).collect();
         let width = groups.first().map_or(0, |group| group.columns.len());
         if let Some(other) = groups.iter().find(|group| group.columns.len() != width) {
             let other = other.columns.len();
-            return Err(unsupported(format!("{other} columns beside {width}")));
+            return Err(mismatch(format!("{other} columns beside {width}")));
         }
         let columns = (0..width).map(|column| {
             let chunks = groups.iter().map(|group| &group.columns[column]);
-            Arc::new(Stack::of(chunks.cloned().collect()))
+            Ok(Arc::new(Stack::of(chunks.cloned().collect())?))
         });
         Self::new(
             groups.iter().map(|group| group.rows).collect(),
-            columns.collect(),
+            columns.collect::<Result<_>>()?,
         )
     }
 
@@ -82,7 +83,7 @@ impl Batch {
         for stack in &columns {
             if stack.rows[..] != rows[..] {
                 let reason = "a column has other rows than its row group";
-                return Err(unsupported(reason.into()));
+                return Err(mismatch(reason.into()));
             }
         }
         Ok(Self { rows, columns })
@@ -95,6 +96,33 @@ impl Batch {
 
     pub(crate) fn columns(&self) -> &[Arc<Stack>] {
         &self.columns
+    }
+
+    /// Whether a pipeline over columns of these types can read it on an engine.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] if not: a kernel would take its bytes for what they are not.
+    pub(crate) fn check(&self, types: &[DataType], engine: &Engine) -> Result<()> {
+        if self.columns.len() != types.len() {
+            let (found, wanted) = (self.columns.len(), types.len());
+            return Err(mismatch(format!("{found} columns where {wanted} belong")));
+        }
+        for (column, (stack, wanted)) in self.columns.iter().zip(types).enumerate() {
+            // As for the others, see `Stack::of`.
+            let Some(chunk) = stack.chunks.first() else {
+                continue;
+            };
+            if chunk.data_type() != wanted {
+                let found = chunk.data_type();
+                let reason = format!("column {column} is {found} where {wanted} belongs");
+                return Err(mismatch(reason));
+            }
+            if !chunk.is_of(engine) {
+                return Err(mismatch(format!("column {column} is of another engine")));
+            }
+        }
+        Ok(())
     }
 
     /// For each copier, the last copy that brings one of its chunks.
@@ -116,12 +144,23 @@ impl Batch {
     }
 }
 
-fn unsupported(reason: String) -> Error {
-    Error::Unsupported(reason)
+fn mismatch(reason: String) -> Error {
+    Error::Mismatch(reason)
 }
 
 impl Stack {
-    pub fn of(chunks: Vec<Arc<Resident>>) -> Self {
+    /// Chunks of one type, on one engine's device.
+    pub fn of(chunks: Vec<Arc<Resident>>) -> Result<Self> {
+        if let [first, others @ ..] = &chunks[..]
+            && let Some(other) = others.iter().find(|other| !other.goes_with(first))
+        {
+            let (one, other) = (first.data_type(), other.data_type());
+            let reason = match one == other {
+                true => "chunks of several engines in a column".into(),
+                false => format!("{other} beside {one} in a column"),
+            };
+            return Err(mismatch(reason));
+        }
         let mut shape = Shape::default();
         let mut copies = Copies::default();
         let mut dictionaries: Vec<Option<Dictionary>> = vec![];
@@ -145,7 +184,7 @@ impl Stack {
             }
             dictionary_of.push(index);
         }
-        Self {
+        Ok(Self {
             rows: chunks.iter().map(|chunk| chunk.rows()).collect(),
             addresses: chunks.iter().map(|chunk| chunk.address()).collect(),
             bytes: chunks.iter().map(|chunk| chunk.bytes()).collect(),
@@ -156,7 +195,7 @@ impl Stack {
             sample: OnceLock::new(),
             used: AtomicU64::new(0),
             chunks,
-        }
+        })
     }
 
     /// How many chunks there are.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef};
+use arrow::datatypes::DataType;
 
 use crate::batch::{Batch, Stack};
 use crate::codegen::{Generated, NAME};
@@ -100,6 +101,20 @@ impl Resident {
 
     pub(crate) fn codes(&self) -> usize {
         self.chunk.codes
+    }
+
+    pub(crate) fn data_type(&self) -> &DataType {
+        &self.chunk.data_type
+    }
+
+    /// Whether it is on the device of this engine, in memory of its.
+    pub(crate) fn is_of(&self, engine: &Engine) -> bool {
+        self.memory.is_of(&engine.pool)
+    }
+
+    /// Whether it can be in one column with another: of one type, and of one engine.
+    pub(crate) fn goes_with(&self, other: &Self) -> bool {
+        self.data_type() == other.data_type() && self.memory.is_beside(&other.memory)
     }
 
     /// Notes that it was used at a time, unless it was used since.

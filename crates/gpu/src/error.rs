@@ -46,6 +46,9 @@ pub enum Error {
     /// What was asked for has no kernel; the text says why.
     #[error("not for the GPU: {0}")]
     Unsupported(String),
+    /// Row groups are not what the pipeline, or the engine, can take; the text says why.
+    #[error("row groups that do not belong: {0}")]
+    Mismatch(String),
     /// An encoded column cannot be decoded.
     #[error(transparent)]
     Encoding(#[from] vectile_encodings::Error),

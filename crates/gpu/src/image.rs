@@ -53,6 +53,8 @@ pub(crate) struct Chunk {
     /// Bytes of the image.
     pub bytes: usize,
     pub rows: usize,
+    /// Of the column.
+    pub data_type: DataType,
     pub shape: Shape,
     /// The distinct values, if that is how they are stored.
     pub entries: Option<ArrayRef>,
@@ -128,6 +130,7 @@ impl Image {
         let chunk = Chunk {
             bytes: bytes.len(),
             rows,
+            data_type: column.data_type().clone(),
             shape,
             entries,
             codes,

@@ -147,7 +147,8 @@ pub enum Arithmetic {
     Remainder,
 }
 
-/// A part of a date, from days since 1970-01-01 (proleptic Gregorian calendar); an `I32`.
+/// A part of a date, from days since 1970-01-01 (proleptic Gregorian calendar); an `I32`. Null beyond the
+/// years that arrow-rs knows, -262143 to 262142.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatePart {
     /// The year.

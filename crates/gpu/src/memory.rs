@@ -216,6 +216,11 @@ impl Piece {
         Arc::ptr_eq(&self.pool, pool)
     }
 
+    /// Whether it is a piece of the same memory as another.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.is_of(&other.pool)
+    }
+
     pub fn address(&self) -> u64 {
         self.address
     }

@@ -31,7 +31,8 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 use vectile_gpu::{Codes, Error};
 
-use super::dimension_cache::{DimensionCache, Identity, TableKey, is_fixed};
+use super::dimension_cache::{DimensionCache, TableKey};
+use super::identity::{Identity, is_fixed};
 use super::join::{Join, JoinKind};
 use super::load::interrupted;
 use super::lookups::{Wanted, missing_value};

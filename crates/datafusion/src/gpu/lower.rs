@@ -1,7 +1,7 @@
 //! Physical expressions as the IR of the kernels.
 //!
 //! What Arrow's types mean beyond the machine's is made explicit here: the scales of decimals, that
-//! zeros of either sign are equal, that decimals do not wrap around. Nothing is lowered that could
+//! operators take zeros of either sign for equal, that decimals do not wrap around. Nothing is lowered that could
 //! fail on a row: what DataFusion answers with an error, the CPU does.
 
 use std::sync::Arc;
@@ -343,6 +343,19 @@ impl<'a> Lowering<'a> {
         self.compare(expr, comparison, left, right)
     }
 
+    /// Values of one type, to be compared.
+    fn operands(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        left: &Arc<dyn PhysicalExpr>,
+        right: &Arc<dyn PhysicalExpr>,
+    ) -> Result<(Expr, Expr)> {
+        match self.type_of(left)? == self.type_of(right)? {
+            true => Ok((self.value(left)?, self.value(right)?)),
+            false => Err(unsupported(expr)),
+        }
+    }
+
     fn compare(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -351,10 +364,7 @@ impl<'a> Lowering<'a> {
         right: &Arc<dyn PhysicalExpr>,
     ) -> Result<Expr> {
         let data_type = self.type_of(left)?;
-        if data_type != self.type_of(right)? {
-            return Err(unsupported(expr));
-        }
-        let (left, right) = (self.value(left)?, self.value(right)?);
+        let (left, right) = self.operands(expr, left, right)?;
         // Between other numbers and zero, the sign of zero makes no difference.
         let zeros = !is_nonzero(&left) && !is_nonzero(&right);
         let (left, right) = match (Type::of(&data_type), zeros) {
@@ -421,7 +431,11 @@ impl<'a> Lowering<'a> {
         let mut branches = Vec::with_capacity(case.when_then_expr().len());
         for (when, then) in case.when_then_expr() {
             let condition = match case.expr() {
-                Some(base) => self.compare(expr, Comparison::Equal, base, when)?,
+                // By the order of floats: unlike for `=`, zeros of either sign are not equal.
+                Some(base) => {
+                    let (base, when) = self.operands(expr, base, when)?;
+                    Expr::Compare(Comparison::Equal, Box::new(base), Box::new(when))
+                }
                 None => self.value(when)?,
             };
             branches.push((condition, self.branch(then, &data_type)?));
@@ -812,6 +826,14 @@ mod tests {
         assert_eq!(
             lowered("f < 1.0"),
             "Compare(Less, Column(0), Literal(F64(1.0)))"
+        );
+    }
+
+    #[test]
+    fn a_case_with_a_base_tells_zeros_apart() {
+        assert_eq!(
+            lowered("CASE f WHEN 0.0 THEN i END"),
+            "Case([(Compare(Equal, Column(0), Literal(F64(0.0))), Column(1))], None)"
         );
     }
 

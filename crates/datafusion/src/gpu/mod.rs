@@ -20,6 +20,7 @@ mod dimension;
 mod dimension_cache;
 mod function;
 mod grouping;
+mod identity;
 mod join;
 mod load;
 mod lookups;

@@ -80,6 +80,11 @@ const AGGREGATES: &[&str] = &[
     "sum(CASE WHEN int > 0 THEN price END), count(CASE WHEN byte < 9 THEN 1 END)",
     "sum(extract(year FROM date)), sum(extract(month FROM date)), sum(date_part('dow', date))",
     "min(date_part('doy', date)), max(date_part('quarter', date)), max(date_part('day', date))",
+    "sum(CASE float WHEN 0.0 THEN 1 WHEN 1.25 THEN 2 ELSE 0 END)",
+    "sum(CASE float WHEN -0.0 THEN id WHEN 0.0 THEN 2 WHEN float * 0.0 THEN 7 ELSE id + 1 END)",
+    "sum(CASE arrow_cast(float, 'Float64') WHEN CAST('NaN' AS DOUBLE) THEN 1 ELSE 3 END)",
+    "sum(CASE WHEN float = 0.0 THEN 1 WHEN float IS DISTINCT FROM -0.0 THEN 2 END)",
+    "sum(CASE int WHEN byte THEN 1 WHEN NULL THEN 5 END), count(CASE flag WHEN true THEN 1 END)",
     "sum(int) FILTER (WHERE byte > 100), count(*) FILTER (WHERE int > 0)",
     "sum(CAST(int AS BIGINT)), sum(CAST(byte AS DECIMAL(10, 3))), max(CAST(int AS DOUBLE))",
 ];
@@ -181,6 +186,93 @@ async fn joins_have_the_same_answers() {
         "SELECT d.one, count(*) FROM {t} f JOIN {t} d ON f.int = d.int GROUP BY 1",
     ] {
         fixture.same(sql).await;
+    }
+}
+
+/// Dimensions that differ only in which side a column of a join's condition is from have tables of their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn similar_dimensions_are_told_apart() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    for (name, rows) in [
+        (
+            "f",
+            "value % 100 AS k, value AS v FROM generate_series(1, 5000)",
+        ),
+        (
+            "a",
+            "value AS k, value % 7 AS j, value % 5 AS x FROM generate_series(0, 99)",
+        ),
+        ("b", "value AS j, value % 4 AS y FROM generate_series(0, 6)"),
+        (
+            "c",
+            "value AS k, value % 3 AS x FROM generate_series(0, 99)",
+        ),
+    ] {
+        let path = fixture.path(&format!("{name}.vectile"));
+        let copy = format!(
+            "COPY (SELECT {rows}) TO '{}' STORED AS VECTILE",
+            path.display()
+        );
+        fixture.run(&copy).await.unwrap();
+        fixture.register(name, &path).await;
+    }
+    let query = |x: &str| {
+        format!(
+            "SELECT d.ax, d.cx, sum(f.v) FROM f JOIN (SELECT a.k, a.x AS ax, c.x AS cx FROM a \
+             JOIN c ON a.k = c.k JOIN b ON a.j = b.j AND {x} < b.y) d ON f.k = d.k \
+             GROUP BY 1, 2 ORDER BY 1, 2"
+        )
+    };
+    let queries = [query("a.x"), query("c.x")];
+    fixture.set("vectile.gpu", "off").await;
+    let expected = [
+        fixture.answer(&queries[0]).await,
+        fixture.answer(&queries[1]).await,
+    ];
+    assert_ne!(expected[0], expected[1]);
+    fixture.set("vectile.gpu", "require").await;
+    for (query, expected) in queries.iter().zip(&expected) {
+        for kept in [0, 1] {
+            let (plan, _) = fixture.executed(query).await;
+            assert_eq!(metric(&plan, "lookups_cached"), kept, "{query}");
+            assert_eq!(&fixture.answer(query).await, expected, "{query}");
+        }
+    }
+}
+
+/// arrow-rs knows parts of the dates of years -262143 to 262142: of other dates they are null.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dates_beyond_known_years_have_no_parts() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    let path = fixture.path("dates.vectile");
+    let path = path.display();
+    let day = |day| format!("arrow_cast(arrow_cast({day}, 'Int32'), 'Date32')");
+    let rows = format!(
+        "SELECT {} AS d, value AS n FROM generate_series(-4500, 4500) UNION ALL \
+         SELECT {}, column1 FROM (VALUES (-96465293), (-96465292), (95026236), (95026237), (NULL))",
+        day("value * 477218"),
+        day("column1"),
+    );
+    for sql in [
+        format!("CREATE TABLE dates_plain AS {rows}"),
+        format!("COPY dates_plain TO '{path}' STORED AS VECTILE"),
+        format!("CREATE EXTERNAL TABLE dates_packed STORED AS VECTILE LOCATION '{path}'"),
+    ] {
+        fixture.run(&sql).await.unwrap();
+    }
+    for part in ["year", "quarter", "month", "day", "dow", "doy"] {
+        let part = format!("date_part('{part}', d)");
+        for sql in [
+            "SELECT sum({p}), count({p}), min({p}), max({p}), count(*) FROM dates_{t}",
+            "SELECT count(*), sum(n) FROM dates_{t} WHERE {p} > 3 OR {p} < -9",
+            "SELECT count(*), sum(n) FROM dates_{t} WHERE {p} IS NULL OR NOT {p} = 2",
+            "SELECT {p} % 5 AS p, count(*), sum(n) FROM dates_{t} GROUP BY 1 ORDER BY 1",
+            "SELECT {p} AS p, n FROM dates_{t} WHERE n > 100 OR n = -7 ORDER BY 2",
+        ] {
+            fixture.same(&sql.replace("{p}", &part)).await;
+        }
     }
 }
 

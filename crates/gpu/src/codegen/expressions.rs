@@ -6,6 +6,9 @@ use super::{Argument, Generator};
 use crate::error::{Error, Result};
 use crate::ir::{Arithmetic, Comparison, DatePart, Expr, Literal, Type};
 
+/// The dates that arrow-rs knows, which are those of chrono: -262143-01-01 to 262142-12-31.
+const KNOWN_DAYS: Bounds = Bounds(-96_465_292, 95_026_236);
+
 /// Code for a value.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
@@ -149,7 +152,14 @@ impl Generator<'_> {
             }
             Expr::Case(whens, otherwise) => self.case(whens, otherwise.as_deref())?,
             Expr::DatePart(part, date) => {
-                let date = self.expr(date)?;
+                let mut date = self.expr(date)?;
+                if !date.bounds.within(KNOWN_DAYS) {
+                    date = self.named(date);
+                    let Bounds(first, last) = KNOWN_DAYS;
+                    let code = &date.code;
+                    let known = format!("({code} >= {first} && {code} <= {last})");
+                    date.valid = both(&date.valid, &Some(known));
+                }
                 let function = match part {
                     DatePart::Year => "year",
                     DatePart::Quarter => "quarter",
@@ -477,7 +487,6 @@ fn same_type(a: &Value, b: &Value) -> Result<()> {
     Err(Error::Unsupported(reason))
 }
 
-/// Unsigned and own C++ type of an integer type.
 /// Unsigned and own C++ type of an integer type.
 pub(super) fn native_names(of: Type) -> (&'static str, &'static str) {
     match of {

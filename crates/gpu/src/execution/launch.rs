@@ -207,7 +207,8 @@ impl Execution {
             // SAFETY: scratch, staging and the piece are as long as asked for; they, what `outputs`
             // names and the chunks of `batch` live until the stream is done, which is waited for
             // below. The kernel was generated for these arguments: columns of these shapes, tables
-            // and outputs of these sizes.
+            // and outputs of these sizes. The columns are of the pipeline's types and on this
+            // engine's device, which `Batch::check` has made sure of.
             unsafe {
                 stream.copy_in(scratch, pinned, sent)?;
                 if let Some((address, bytes)) = outputs.clear {

@@ -21,7 +21,7 @@ use crate::batch::Batch;
 use crate::codegen::{Facts, Generated, Per, SLOT_VECTORS, Task, generate};
 use crate::driver::Kernel;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{GroupKey, Lookup, Output, Pipeline};
 use crate::shape::Shape;
 use answers::Answers;
@@ -138,7 +138,9 @@ impl Execution {
     fn prepare(&mut self, batch: &Batch, task: Task) -> Result<Prepared> {
         self.check_wanted()?;
         let start = Instant::now();
-        let shapes = shapes_of(&self.pipeline, batch)?;
+        batch.check(&self.pipeline.columns, &self.engine)?;
+        let shapes = batch.columns().iter().map(|stack| stack.shape.clone());
+        let shapes: Vec<Shape> = shapes.collect();
         let (mut facts, entries) = self.facts(batch, task)?;
         let mut generated = generate(&self.pipeline, &shapes, &facts, task)?;
         let mut answers = vec![];
@@ -274,14 +276,4 @@ fn parts(rows: &[usize], most: usize) -> Vec<Range<usize>> {
         parts.push(start..rows.len());
     }
     parts
-}
-
-/// What occurs in each column.
-fn shapes_of(pipeline: &Pipeline, batch: &Batch) -> Result<Vec<Shape>> {
-    let (columns, wanted) = (batch.columns(), pipeline.columns.len());
-    if columns.len() != wanted {
-        let reason = format!("{} columns where {wanted} belong", columns.len());
-        return Err(Error::Unsupported(reason));
-    }
-    Ok(columns.iter().map(|stack| stack.shape.clone()).collect())
 }

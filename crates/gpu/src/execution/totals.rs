@@ -43,7 +43,8 @@ impl Execution {
     /// # Errors
     ///
     /// [`Error::Unsupported`](crate::Error::Unsupported) with a reason, if there is no kernel for this
-    /// pipeline over these chunks; those of the driver.
+    /// pipeline over these chunks; [`Error::Mismatch`](crate::Error::Mismatch), if they are not of the
+    /// pipeline's types, or of another engine; those of the driver.
     pub fn aggregate(&mut self, batch: &Batch) -> Result<()> {
         if batch.is_empty() {
             return Ok(());

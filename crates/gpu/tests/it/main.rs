@@ -6,6 +6,7 @@ mod compile;
 mod differential;
 mod malformed;
 mod memory;
+mod mismatch;
 mod properties;
 mod reference;
 mod samples;

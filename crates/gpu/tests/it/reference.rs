@@ -242,7 +242,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             result
         }
         Expr::DatePart(part, date) => map(date, &|value| match value {
-            Value::Int(days) => Value::Int(part_of_date(*part, days as i32).into()),
+            Value::Int(days) => part_of_date(*part, days as i32),
             other => other,
         }),
         Expr::Looked(lookup, values) => {
@@ -337,17 +337,9 @@ fn cast(value: Value, to: Type) -> Value {
     }
 }
 
-/// Days of 400 years, after which the calendar repeats.
-const ERA: i32 = 146_097;
-
-/// As arrow-rs, where it knows the year; else of the same date some eras nearer.
-fn part_of_date(part: DatePart, days: i32) -> i32 {
-    let eras = if days.unsigned_abs() > 80_000_000 {
-        days / ERA
-    } else {
-        0
-    };
-    let date: ArrayRef = std::sync::Arc::new(Date32Array::from(vec![days - eras * ERA]));
+/// As arrow-rs, which does not know all years.
+fn part_of_date(part: DatePart, days: i32) -> Value {
+    let date: ArrayRef = std::sync::Arc::new(Date32Array::from(vec![days]));
     let arrow_part = match part {
         DatePart::Year => ArrowPart::Year,
         DatePart::Quarter => ArrowPart::Quarter,
@@ -356,15 +348,7 @@ fn part_of_date(part: DatePart, days: i32) -> i32 {
         DatePart::DayOfWeek => ArrowPart::DayOfWeekSunday0,
         DatePart::DayOfYear => ArrowPart::DayOfYear,
     };
-    let answer = date_part(&date, arrow_part).unwrap();
-    assert!(answer.is_valid(0), "arrow does not know day {days}");
-    let answer = answer
-        .as_primitive::<arrow::datatypes::Int32Type>()
-        .value(0);
-    match part {
-        DatePart::Year => answer + 400 * eras,
-        _ => answer,
-    }
+    values_of(&date_part(&date, arrow_part).unwrap())[0]
 }
 
 /// What an aggregate should come to.

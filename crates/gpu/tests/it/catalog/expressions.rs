@@ -344,7 +344,8 @@ pub fn comparisons() -> Case {
     }
 }
 
-/// Parts of dates: around every new year of three centuries, at leap days, over all days there are.
+/// Parts of dates: around every new year of three centuries, at leap days, over all days there are, most
+/// of which have none.
 pub fn dates() -> Case {
     let mut days: Vec<i128> = vec![];
     for year in -60..240 {
@@ -354,6 +355,8 @@ pub fn dates() -> Case {
     }
     days.extend((0..400).map(|i| i128::from(i32::MIN) + i * (1 << 32) / 399));
     days.extend([i32::MIN, i32::MIN + 1, i32::MAX, i32::MAX - 1, 0, -1].map(i128::from));
+    // the first and the last date that has parts, and the days beside them
+    days.extend([-96_465_293, -96_465_292, 95_026_236, 95_026_237]);
     // the era's last day, years 0 and 100 multiples
     days.extend(
         [

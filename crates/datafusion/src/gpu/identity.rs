@@ -1,0 +1,280 @@
+//! What a plan reads and computes, to be compared with that of another plan.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinType, NullEquality, Result, ScalarValue};
+use datafusion::datasource::listing::{FileRange, PartitionedFile};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::logical_expr::Volatility;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
+    Literal, NegativeExpr, NotExpr,
+};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::utils::ColumnIndex;
+use datafusion::physical_plan::projection::ProjectionExec;
+
+use super::join::without_exchange;
+use super::load::key;
+use crate::source::VectileSource;
+
+/// A plan as what decides on its rows: plans of equal identities have the same rows, in some order.
+///
+/// It is made of the plan's own parts, never of their text, in which some look alike that differ.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Identity {
+    operator: Operator,
+    inputs: Vec<Identity>,
+}
+
+/// An operator with all that its rows depend on, but for its inputs.
+#[derive(Debug, PartialEq)]
+enum Operator {
+    Scan {
+        table: SchemaRef,
+        files: Vec<File>,
+        predicate: Option<Arc<dyn PhysicalExpr>>,
+        /// Whether rows that the predicate is not true for are left out.
+        evaluates_filters: bool,
+        projection: Option<ProjectionExprs>,
+    },
+    Filter {
+        predicate: Arc<dyn PhysicalExpr>,
+        projection: Option<Arc<[usize]>>,
+    },
+    Projection(ProjectionExprs),
+    HashJoin {
+        join_type: JoinType,
+        /// On the left, and on the right.
+        keys: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
+        /// What pairs of rows must pass besides, and where the columns of it are from: equal expressions
+        /// over columns of other sides are another condition.
+        condition: Option<(Arc<dyn PhysicalExpr>, Vec<ColumnIndex>)>,
+        null_equality: NullEquality,
+        null_aware: bool,
+        projection: Option<Arc<[usize]>>,
+    },
+}
+
+/// A part of a file.
+#[derive(Debug, PartialEq)]
+struct File {
+    /// The file and its version.
+    key: Arc<str>,
+    range: Option<FileRange>,
+    /// The values of partition columns.
+    partition: Vec<ScalarValue>,
+}
+
+impl Identity {
+    /// That of a plan which reads nothing but Vectile files and has the same rows every time; `None` of
+    /// others, and of operators that are not known here.
+    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
+        let plan = without_exchange(plan);
+        if plan.fetch().is_some() || !has_fixed_expressions(plan)? {
+            return Ok(None);
+        }
+        let Some(operator) = Operator::of(plan) else {
+            return Ok(None);
+        };
+        let inputs = plan.children().into_iter().map(Self::of);
+        let inputs: Option<Vec<Self>> = inputs.collect::<Result<_>>()?;
+        Ok(inputs.map(|inputs| Self { operator, inputs }))
+    }
+}
+
+impl Operator {
+    fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+        if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
+            let (config, source) = scan.downcast_to_file_source::<VectileSource>()?;
+            return Self::of_scan(config, source);
+        }
+        if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+            return Some(Self::Filter {
+                predicate: Arc::clone(filter.predicate()),
+                projection: filter.projection().clone(),
+            });
+        }
+        if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+            return Some(Self::Projection(projection.projection_expr().clone()));
+        }
+        let join = plan.downcast_ref::<HashJoinExec>()?;
+        Some(Self::HashJoin {
+            join_type: *join.join_type(),
+            keys: join.on().to_vec(),
+            condition: join.filter().map(|condition| {
+                let columns = condition.column_indices().to_vec();
+                (Arc::clone(condition.expression()), columns)
+            }),
+            null_equality: join.null_equality(),
+            null_aware: join.null_aware,
+            projection: join.projection.clone(),
+        })
+    }
+
+    fn of_scan(config: &FileScanConfig, source: &VectileSource) -> Option<Self> {
+        // Adapters cannot be compared.
+        if config.expr_adapter_factory.is_some() {
+            return None;
+        }
+        let files = config.file_groups.iter().flat_map(|group| group.iter());
+        Some(Self::Scan {
+            table: Arc::clone(source.table_schema().table_schema()),
+            files: files
+                .map(|file| File::of(&config.object_store_url, file))
+                .collect(),
+            predicate: source.filter(),
+            evaluates_filters: source.evaluates_filters(),
+            projection: source.projection().cloned(),
+        })
+    }
+}
+
+impl File {
+    fn of(store: &ObjectStoreUrl, file: &PartitionedFile) -> Self {
+        Self {
+            key: key(store, &file.object_meta),
+            range: file.range.clone(),
+            partition: file.partition_values.clone(),
+        }
+    }
+}
+
+fn has_fixed_expressions(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let mut are_fixed = true;
+    plan.apply_expressions(&mut |expr| {
+        are_fixed &= is_fixed(expr)?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(are_fixed)
+}
+
+/// Whether the value of an expression depends on its input alone. That of a dynamic filter or of a
+/// subquery does not, however equal they look.
+pub(crate) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
+    let mut is_fixed = !is_volatile(expr);
+    expr.apply(|expr| {
+        is_fixed &= expr.is::<Column>()
+            || expr.is::<Literal>()
+            || expr.is::<BinaryExpr>()
+            || expr.is::<NotExpr>()
+            || expr.is::<IsNullExpr>()
+            || expr.is::<IsNotNullExpr>()
+            || expr.is::<NegativeExpr>()
+            || expr.is::<InListExpr>()
+            || expr.is::<LikeExpr>()
+            || expr.is::<CaseExpr>()
+            || expr.is::<CastExpr>()
+            || expr.downcast_ref().is_some_and(is_immutable);
+        Ok(match is_fixed {
+            true => TreeNodeRecursion::Continue,
+            false => TreeNodeRecursion::Stop,
+        })
+    })?;
+    Ok(is_fixed)
+}
+
+fn is_immutable(function: &ScalarFunctionExpr) -> bool {
+    function.fun().signature().volatility == Volatility::Immutable
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::common::JoinSide;
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::datasource::physical_plan::FileScanConfigBuilder;
+    use datafusion::logical_expr::Operator as Sign;
+    use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+    use datafusion::physical_plan::joins::PartitionMode;
+    use datafusion::physical_plan::joins::utils::JoinFilter;
+    use datafusion::physical_plan::limit::GlobalLimitExec;
+
+    use super::*;
+
+    fn identity(plan: Arc<dyn ExecutionPlan>) -> Option<Identity> {
+        Identity::of(&plan).unwrap()
+    }
+
+    fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
+        Arc::new(Column::new(name, index))
+    }
+
+    /// Of two columns.
+    fn scan(file: &str) -> Arc<dyn ExecutionPlan> {
+        let field = |name| Field::new(name, DataType::Int64, true);
+        let schema = Arc::new(Schema::new(vec![field("key"), field("value")]));
+        let store = ObjectStoreUrl::local_filesystem();
+        let source = Arc::new(VectileSource::new(schema));
+        let config =
+            FileScanConfigBuilder::new(store, source).with_file(PartitionedFile::new(file, 100));
+        DataSourceExec::from_data_source(config.build())
+    }
+
+    /// A join whose condition compares the value of one side with that of the left one.
+    fn join(side: JoinSide, null_equality: NullEquality) -> Arc<dyn ExecutionPlan> {
+        let (left, right) = (column("value", 0), column("value", 1));
+        let places = [side, JoinSide::Left].map(|side| ColumnIndex { index: 1, side });
+        let field = Field::new("value", DataType::Int64, true);
+        let condition = JoinFilter::new(
+            Arc::new(BinaryExpr::new(left, Sign::Lt, right)),
+            places.into(),
+            Arc::new(Schema::new(vec![field.clone(), field])),
+        );
+        let join = HashJoinExec::try_new(
+            scan("a"),
+            scan("b"),
+            vec![(column("key", 0), column("key", 0))],
+            Some(condition),
+            &JoinType::Inner,
+            None,
+            PartitionMode::CollectLeft,
+            null_equality,
+            false,
+        );
+        Arc::new(join.unwrap())
+    }
+
+    #[test]
+    fn conditions_over_other_sides_tell_joins_apart() {
+        let nulls = NullEquality::NullEqualsNothing;
+        let one = identity(join(JoinSide::Left, nulls));
+        assert!(one.is_some());
+        assert_eq!(one, identity(join(JoinSide::Left, nulls)));
+        assert_ne!(one, identity(join(JoinSide::Right, nulls)));
+        assert_ne!(
+            one,
+            identity(join(JoinSide::Left, NullEquality::NullEqualsNull))
+        );
+    }
+
+    #[test]
+    fn files_tell_scans_apart_and_exchanges_do_not() {
+        let one = identity(scan("a"));
+        assert!(one.is_some());
+        assert_ne!(one, identity(scan("b")));
+        assert_eq!(
+            one,
+            identity(Arc::new(CoalescePartitionsExec::new(scan("a"))))
+        );
+        let some = CoalescePartitionsExec::new(scan("a")).with_fetch(Some(3));
+        assert_eq!(identity(Arc::new(some)), None);
+    }
+
+    #[test]
+    fn what_is_not_known_has_no_identity() {
+        let memory = MemorySourceConfig::try_new_exec(&[vec![]], Arc::new(Schema::empty()), None);
+        assert_eq!(identity(memory.unwrap()), None);
+        let limit = GlobalLimitExec::new(scan("a"), 1, None);
+        assert_eq!(identity(Arc::new(limit)), None);
+    }
+}
