@@ -184,6 +184,9 @@ struct ChunkName {
     column: usize,
 }
 
+/// A chunk that no query uses: the address of its memory, when it was used last, its name.
+type Idle = (u64, u64, ChunkName);
+
 /// The chunks on the device, and how much they may take.
 #[derive(Debug)]
 struct Chunks {
@@ -701,12 +704,12 @@ impl Engine {
             .for_each(|(_, stack)| stack.date_chunks());
         let idle = chunks.resident.iter();
         let idle = idle.filter(|(_, resident)| Arc::strong_count(resident) == 1);
-        let mut idle: Vec<(u64, u64, ChunkName)> = idle
+        let mut idle: Vec<Idle> = idle
             .map(|(key, of)| (of.memory.address(), of.used.load(Ordering::Relaxed), *key))
             .collect();
         idle.sort_unstable_by_key(|(address, ..)| *address);
         let together = idle.chunk_by(|(a, ..), (b, ..)| a == b);
-        let mut pieces: Vec<(u64, &[(u64, u64, ChunkName)])> = together
+        let mut pieces: Vec<(u64, &[Idle])> = together
             .filter(|piece| {
                 let first = piece.first().and_then(|(.., key)| chunks.resident.get(key));
                 first.is_some_and(|first| Arc::strong_count(&first.memory) == piece.len())
