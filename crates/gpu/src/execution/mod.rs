@@ -21,7 +21,7 @@ use crate::batch::Batch;
 use crate::codegen::{Facts, Generated, Per, SLOT_VECTORS, Task, generate};
 use crate::driver::Kernel;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{GroupKey, Lookup, Output, Pipeline};
 use crate::shape::Shape;
 use answers::Answers;

@@ -37,7 +37,7 @@ fn ask(engine: &Arc<Engine>, columns: &[DataType], groups: &[Group]) -> Vec<Resu
     vec![
         batch().and_then(|batch| start(Output::Aggregates(aggregates())).aggregate(&batch)),
         batch().and_then(|batch| {
-            let grouped = start(Output::Groups(keys, aggregates())).group(&batch);
+            let grouped = start(Output::Groups(keys, aggregates())).group(&batch, |_| Ok(()));
             grouped.map(|_| ())
         }),
         start(Output::Selection).select(groups).map(|_| ()),
