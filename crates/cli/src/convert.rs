@@ -13,9 +13,11 @@ use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
 use vectile_encodings::Encoding;
 
+use crate::contain::{contain, contain_stream};
 use crate::copy::{Batches, Output, copy};
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format, all_extensions, known_extension};
+use crate::intact;
 use crate::interrupt::Interrupt;
 use crate::location::Destination;
 use crate::merge::{adapt, merge_schemas, with_partitions};
@@ -96,17 +98,23 @@ struct Conversion {
 async fn plan(
     context: &SessionContext,
     args: &ConvertArgs,
-    inputs: Vec<Input>,
+    mut inputs: Vec<Input>,
 ) -> Result<Vec<Conversion>> {
     let out = Destination::parse(context, &args.output).await?;
-    let conversions = match one_file_kind(args, &inputs)? {
+    for input in &mut inputs {
+        input.leave_out(&out);
+    }
+    if inputs.iter().all(|input| input.files.is_empty()) {
+        return Err(CliError::failed("there is no file to read but OUT itself"));
+    }
+    let mut conversions = match one_file_kind(args, &inputs)? {
         Some(kind) => vec![Conversion {
             files: inputs.into_iter().flat_map(|input| input.files).collect(),
             output: output(args, out, kind)?,
         }],
         None => file_by_file(args, &out, inputs)?,
     };
-    for conversion in &conversions {
+    for conversion in &mut conversions {
         conversion
             .output
             .destination
@@ -168,7 +176,7 @@ fn file_by_file(
             ))
             .hint("convert them into different directories"));
         }
-        let output = output(args, out.join(&name), FileKind::plain(format))?;
+        let output = output(args, out.join(&name)?, FileKind::plain(format))?;
         // A tree stays a tree: what its directories say is not repeated in the files.
         let file = InputFile {
             partitions: Vec::new(),
@@ -246,9 +254,8 @@ struct OpenFile {
 
 impl OpenFile {
     async fn open(context: &SessionContext, file: InputFile) -> Result<Self> {
-        let table = file.table(context).await?;
-        let frame = context.read_table(Arc::new(table))?;
-        let plan = frame.create_physical_plan().await?;
+        let opened = contain(OpenFile::plan(context, &file)).await;
+        let plan = opened.map_err(|error| cannot_read(&file, error))?;
         let rows = row_count(plan.as_ref());
         Ok(OpenFile {
             schema: plan.schema(),
@@ -257,6 +264,19 @@ impl OpenFile {
             plan,
         })
     }
+
+    async fn plan(context: &SessionContext, file: &InputFile) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(schema) = intact::check(file).await? {
+            merge_schemas(&[(file.display(), schema)])?;
+        }
+        let table = file.table(context).await?;
+        let frame = context.read_table(Arc::new(table))?;
+        Ok(frame.create_physical_plan().await?)
+    }
+}
+
+fn cannot_read(file: &InputFile, error: CliError) -> CliError {
+    error.context(format!("cannot read {}", file.display()))
 }
 
 /// The number of rows, where the file says it.
@@ -270,13 +290,91 @@ fn read_in_turn(context: SessionContext, files: Vec<OpenFile>, schema: SchemaRef
     futures::stream::iter(files)
         .map(move |open| {
             let batches = execute_stream(Arc::clone(&open.plan), context.task_ctx())?;
+            let batches = contain_stream(batches.map_err(CliError::from).boxed());
             let schema = Arc::clone(&schema);
-            Ok::<_, CliError>(batches.map_err(CliError::from).map(move |batch| {
+            Ok::<_, CliError>(batches.map(move |batch| {
                 let adapted = batch.and_then(|batch| adapt(&batch, &open.file, &schema));
-                adapted
-                    .map_err(|error| error.context(format!("cannot read {}", open.file.display())))
+                adapted.map_err(|error| cannot_read(&open.file, error))
             }))
         })
         .try_flatten()
         .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::writer::TableWriter;
+
+    /// A few kilobytes with what formats treat differently: numbers, texts, dictionaries, lists.
+    const TABLE: &str = "
+      SELECT value AS n, concat('text ', value) AS s, value % 2 = 0 AS b,
+        arrow_cast(concat('k', value % 3), 'Dictionary(Int32, Utf8)') AS d,
+        CASE WHEN value % 5 > 0 THEN make_array(value, 7) END AS l,
+        arrow_cast(concat('longer than twelve bytes ', value), 'Utf8View') AS v
+      FROM range(60)";
+
+    async fn write(context: &SessionContext, path: &Path) {
+        let table = context.sql(TABLE).await.unwrap();
+        let schema = Arc::clone(table.schema().inner());
+        let text = path.to_str().unwrap();
+        let destination = Destination::parse(context, text).await.unwrap();
+        let kind = FileKind::of_path(text).unwrap();
+        let mut writer = TableWriter::try_new(destination, kind, &schema, &HashMap::new()).unwrap();
+        for batch in table.collect().await.unwrap() {
+            writer.write(&batch).await.unwrap();
+        }
+        writer.finish().await.unwrap();
+    }
+
+    async fn read(context: &SessionContext, path: &Path) -> Result<usize> {
+        let found = Input::find(context, path.to_str().unwrap(), None).await?;
+        let mut opened = Vec::new();
+        for file in found.files {
+            opened.push(OpenFile::open(context, file).await?);
+        }
+        let schema = Arc::clone(&opened[0].schema);
+        let batches = read_in_turn(context.clone(), opened, schema);
+        let rows = batches.try_fold(0, |rows, batch| async move { Ok(rows + batch.num_rows()) });
+        rows.await
+    }
+
+    /// Whatever byte of a file is wrong: it is read, or the error names the file. Nothing panics,
+    /// and nothing takes the process down.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn damaged_files_are_errors() {
+        let context = session::for_copying().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        for extension in ["arrow", "arrows", "parquet"] {
+            let intact = dir.path().join("intact").with_extension(extension);
+            write(&context, &intact).await;
+            assert_eq!(read(&context, &intact).await.unwrap(), 60);
+            let bytes = std::fs::read(&intact).unwrap();
+            let mut errors = 0;
+            for (at, mask) in (0..bytes.len()).flat_map(|at| [(at, 0xff), (at, 0x40)]) {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= mask;
+                let name = format!("{at}-{mask}.{extension}");
+                let path = dir.path().join(&name);
+                std::fs::write(&path, damaged).unwrap();
+                if let Err(error) = read(&context, &path).await {
+                    errors += 1;
+                    assert!(error.to_string().contains(&name), "{name}: {error}");
+                }
+                std::fs::remove_file(&path).unwrap();
+            }
+            assert!(errors > bytes.len() / 10, "{extension}: {errors}");
+            for len in 0..bytes.len() {
+                let name = format!("{len}.{extension}");
+                let path = dir.path().join(&name);
+                std::fs::write(&path, &bytes[..len]).unwrap();
+                if let Err(error) = read(&context, &path).await {
+                    assert!(error.to_string().contains(&name), "{name}: {error}");
+                }
+                std::fs::remove_file(&path).unwrap();
+            }
+        }
+    }
 }

@@ -138,7 +138,7 @@ async fn import(
     let directory = Destination::parse(&context, dir).await?;
     let mut imported = Vec::with_capacity(SAMPLES.len());
     for sample in &SAMPLES {
-        let destination = directory.join(&format!("{}.vectile", sample.name));
+        let mut destination = directory.join(&format!("{}.vectile", sample.name))?;
         destination.check_writable(force).await?;
         let bytes = Bytes::from_static(sample.parquet);
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?;

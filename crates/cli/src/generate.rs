@@ -123,7 +123,7 @@ async fn outputs(tables: Vec<Table>, args: &OutputArgs) -> Result<Vec<(Table, De
     let mut outputs = Vec::with_capacity(tables.len());
     for table in tables {
         let name = format!("{}.{}", table.name, args.format.format().extension());
-        let destination = directory.join(&name);
+        let mut destination = directory.join(&name)?;
         destination.check_writable(args.force).await?;
         outputs.push((table, destination));
     }

@@ -10,6 +10,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use url::Url;
 
+use crate::create::CreateOnly;
 use crate::error::{CliError, Result};
 
 /// Where something is to be read: a file, a directory, or a glob over one.
@@ -80,6 +81,8 @@ pub struct Destination {
     pub path: Path,
     /// Its path, if it is on this machine.
     local: Option<PathBuf>,
+    /// What its store's URLs begin with.
+    url: String,
     /// Its name as the user knows it.
     pub display: String,
 }
@@ -99,24 +102,43 @@ impl Destination {
         let store = crate::session::object_store(context, &url, &HashMap::new()).await?;
         let path = Path::from_url_path(url.path())
             .map_err(|error| CliError::failed(format!("{text}: {error}")))?;
-        Ok(Destination {
+        let destination = Destination {
             store,
-            path,
             local: url.to_file_path().ok().filter(|_| url.scheme() == "file"),
+            url: url[..url::Position::BeforePath].to_string(),
+            path,
             display: text.to_string(),
+        };
+        destination.follow_link()
+    }
+
+    /// Where a symbolic link leads, if it is one: that file is replaced, not the link.
+    fn follow_link(self) -> Result<Self> {
+        let link = self.local.as_ref().filter(|local| local.is_symlink());
+        let Some(target) = link.and_then(|link| link.canonicalize().ok()) else {
+            return Ok(self);
+        };
+        let path = Path::from_absolute_path(&target)
+            .map_err(|error| CliError::failed(format!("{}: {error}", self.display)))?;
+        Ok(Destination {
+            path,
+            local: Some(target),
+            ..self
         })
     }
 
-    /// The file `relative` (with `/` between its parts) below this directory.
-    pub fn join(&self, relative: &str) -> Self {
-        let path = relative
-            .split('/')
-            .fold(self.path.clone(), |p, part| p.join(part));
-        Destination {
-            store: Arc::clone(&self.store),
-            path,
-            local: self.local.as_ref().map(|local| local.join(relative)),
-            display: format!("{}/{relative}", self.display.trim_end_matches('/')),
+    /// Whether `location` of the store of `url` is this, or is below this.
+    pub fn holds(&self, url: &ListingTableUrl, location: &Path) -> bool {
+        if url.get_url()[..url::Position::BeforePath] != self.url {
+            return false;
+        }
+        let real = self.local.as_ref().and_then(|local| {
+            let location = FsPath::new("/").join(location.as_ref());
+            Some((local.canonicalize().ok()?, location.canonicalize().ok()?))
+        });
+        match real {
+            Some((local, location)) => location.starts_with(local),
+            None => location.prefix_matches(&self.path),
         }
     }
 
@@ -140,14 +162,40 @@ impl Destination {
         Ok(())
     }
 
-    /// Refuses to replace a file unless told to, and to replace anything but a file.
-    pub async fn check_writable(&self, force: bool) -> Result<()> {
+    /// The file `relative` (with `/` between its parts) below this directory.
+    pub fn join(&self, relative: &str) -> Result<Self> {
+        let path = relative
+            .split('/')
+            .fold(self.path.clone(), |p, part| p.join(part));
+        let destination = Destination {
+            store: Arc::clone(&self.store),
+            path,
+            local: self.local.as_ref().map(|local| local.join(relative)),
+            url: self.url.clone(),
+            display: format!("{}/{relative}", self.display.trim_end_matches('/')),
+        };
+        destination.follow_link()
+    }
+
+    /// Refuses to replace a file unless told to, now and when it is written, and to replace anything
+    /// but a file.
+    pub async fn check_writable(&mut self, force: bool) -> Result<()> {
         let metadata = self.local.as_ref().and_then(|local| local.metadata().ok());
         if metadata.is_some_and(|metadata| !metadata.is_file()) {
             return Err(CliError::failed(format!("{} is not a file", self.display))
                 .hint("name a file to write, or end a directory's name with '/'"));
         }
+        if !force {
+            let store = Arc::clone(&self.store);
+            self.store = Arc::new(CreateOnly::new(store, self.local.clone()));
+        }
         if let Some(path) = &self.local {
+            if path.is_symlink() {
+                return Err(
+                    CliError::failed(format!("{} leads to no file", self.display))
+                        .hint("remove the symbolic link, or name another file"),
+                );
+            }
             check_directory(path).map_err(|error| {
                 CliError::from(error).context(format!("cannot write {}", self.display))
             })?;

@@ -3,19 +3,24 @@
 //! Exit codes: 0 done, 1 a query, its data or the machine failed, 2 the command line was wrong,
 //! 130 interrupted.
 
+mod contain;
 mod convert;
 mod copy;
+mod create;
 mod demo;
 mod device;
 mod dictionaries;
 mod error;
 mod format;
 mod generate;
+mod hidden;
 mod inspect;
+mod intact;
 mod interrupt;
 mod interruptible;
 mod location;
 mod merge;
+mod nearest;
 mod parquet_schema;
 mod parts;
 mod paths;

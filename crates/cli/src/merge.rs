@@ -2,70 +2,36 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::array::{
+    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray, new_null_array,
+};
+use arrow::compute::{CastOptions, cast};
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, Schema, SchemaRef, UInt64Type};
+use datafusion::common::nested_struct::cast_column;
+use vectile_datafusion::{MergeError, common_type};
 
 use crate::error::{CliError, Result};
 use crate::source::{InputFile, PARTITION_TYPE};
 
-/// Merges the schemas of several files by column name. Columns that a file lacks are null there;
-/// numbers of different widths meet in the wider type; anything else must agree.
+/// Merges the schemas of several files by the rule that tables have, and by one more: integers and
+/// floats, which JSON and CSV tell apart only by whether a fraction happens to occur, meet in the
+/// float. `adapt` refuses what that would round.
 pub fn merge_schemas(files: &[(String, SchemaRef)]) -> Result<SchemaRef> {
-    let Some((_, first)) = files.first() else {
-        return Ok(Arc::new(Schema::empty()));
+    let common = |a: &DataType, b: &DataType| match (a.is_integer(), b.is_integer()) {
+        (true, false) if b.is_floating() => Some(b.clone()),
+        (false, true) if a.is_floating() => Some(a.clone()),
+        _ => common_type(a, b),
     };
-    if files.iter().all(|(_, schema)| schema == first) {
-        return Ok(Arc::clone(first));
-    }
-    let mut merged: Vec<Field> = Vec::new();
-    for (name, schema) in files {
-        for field in schema.fields() {
-            match merged.iter_mut().find(|known| known.name() == field.name()) {
-                Some(known) => *known = merge_fields(known, field, name)?,
-                None => merged.push(field.as_ref().clone()),
-            }
+    vectile_datafusion::merge_schemas(files, common).map_err(|error| {
+        let failed = CliError::failed(error.to_string());
+        match error {
+            MergeError::Types { .. } => failed.hint(SEPARATELY),
+            MergeError::Duplicate { .. } => failed.hint("rename them where the file is made"),
         }
-    }
-    let merged = merged.into_iter().map(|field| {
-        let everywhere = files.iter().all(|(_, s)| s.index_of(field.name()).is_ok());
-        let nullable = field.is_nullable() || !everywhere;
-        field.with_nullable(nullable)
-    });
-    Ok(Arc::new(Schema::new(merged.collect::<Vec<_>>())))
+    })
 }
 
-fn merge_fields(known: &Field, field: &FieldRef, file: &str) -> Result<Field> {
-    let data_type = common_type(known.data_type(), field.data_type()).ok_or_else(|| {
-        CliError::failed(format!(
-            "column {} is {} in {file} and {} in the files before it",
-            field.name(),
-            field.data_type(),
-            known.data_type()
-        ))
-        .hint("convert the files separately: name a directory as OUT")
-    })?;
-    let nullable = known.is_nullable() || field.is_nullable();
-    Ok(known
-        .clone()
-        .with_data_type(data_type)
-        .with_nullable(nullable))
-}
-
-/// The type that holds every value of both, unchanged.
-fn common_type(a: &DataType, b: &DataType) -> Option<DataType> {
-    use DataType::{Float64, Int64, Null, UInt64};
-    match (a, b) {
-        (a, b) if a == b => Some(a.clone()),
-        (Null, other) | (other, Null) => Some(other.clone()),
-        (a, b) if a.is_signed_integer() && b.is_signed_integer() => Some(Int64),
-        (a, b) if a.is_unsigned_integer() && b.is_unsigned_integer() => Some(UInt64),
-        // What JSON and CSV tell apart only by whether a fraction happens to occur.
-        (Int64, Float64) | (Float64, Int64) => Some(Float64),
-        (a, b) if a.is_floating() && b.is_floating() => Some(Float64),
-        _ => None,
-    }
-}
+const SEPARATELY: &str = "convert the files separately: name a directory as OUT";
 
 /// A file's schema with its partition columns behind it.
 pub fn with_partitions(file: &InputFile, schema: &SchemaRef) -> SchemaRef {
@@ -101,11 +67,12 @@ pub fn adapt(batch: &RecordBatch, file: &InputFile, schema: &SchemaRef) -> Resul
 
 fn adapt_column(batch: &RecordBatch, file: &InputFile, field: &FieldRef) -> Result<ArrayRef> {
     if let Some(column) = batch.column_by_name(field.name()) {
+        check_exact(column, field)?;
         let options = CastOptions {
             safe: false,
             ..CastOptions::default()
         };
-        return Ok(cast_with_options(column, field.data_type(), &options)?);
+        return Ok(cast_column(column, field.data_type(), &options)?);
     }
     let partition = file
         .partitions
@@ -120,41 +87,94 @@ fn adapt_column(batch: &RecordBatch, file: &InputFile, field: &FieldRef) -> Resu
     }
 }
 
+/// Refuses integers that are to become floats and are beyond those that floats number one by one.
+fn check_exact(column: &ArrayRef, field: &Field) -> Result<()> {
+    let bits = match field.data_type() {
+        DataType::Float16 => 11,
+        DataType::Float32 => f32::MANTISSA_DIGITS,
+        DataType::Float64 => f64::MANTISSA_DIGITS,
+        _ => return Ok(()),
+    };
+    let inexact = match column.data_type() {
+        from if from.is_signed_integer() => {
+            let values = cast(column, &DataType::Int64)?;
+            let mut values = values.as_primitive::<Int64Type>().iter().flatten();
+            values
+                .find(|value| value.unsigned_abs() > 1 << bits)
+                .map(i128::from)
+        }
+        from if from.is_unsigned_integer() => {
+            let values = cast(column, &DataType::UInt64)?;
+            let mut values = values.as_primitive::<UInt64Type>().iter().flatten();
+            values.find(|value| *value > 1 << bits).map(i128::from)
+        }
+        _ => None,
+    };
+    match inexact {
+        None => Ok(()),
+        Some(value) => Err(CliError::failed(format!(
+            "column {} is {} here and {} in another file, which may not hold its value {value} exactly",
+            field.name(),
+            column.data_type(),
+            field.data_type(),
+        ))
+        .hint(SEPARATELY)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use arrow::array::{Int64Array, UInt64Array};
 
-    fn schema(fields: &[(&str, DataType)]) -> SchemaRef {
-        let fields = fields.iter().map(|(n, t)| Field::new(*n, t.clone(), false));
-        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    fn schema(data_type: DataType) -> SchemaRef {
+        Arc::new(Schema::new(vec![Field::new("x", data_type, false)]))
     }
 
     #[test]
-    fn schemas_merge_by_name() {
-        let a = schema(&[("x", DataType::Int64), ("y", DataType::Utf8)]);
-        let b = schema(&[
-            ("y", DataType::Utf8),
-            ("x", DataType::Float64),
-            ("z", DataType::Date32),
-        ]);
-        let merged = merge_schemas(&[("a".into(), a), ("b".into(), b)]).unwrap();
-        let expected = Schema::new(vec![
-            Field::new("x", DataType::Float64, false),
-            Field::new("y", DataType::Utf8, false),
-            Field::new("z", DataType::Date32, true),
-        ]);
-        assert_eq!(merged.as_ref(), &expected);
-    }
-
-    #[test]
-    fn types_that_would_change_values_do_not_merge() {
-        let a = schema(&[("x", DataType::Int64)]);
-        let b = schema(&[("x", DataType::Utf8)]);
-        let error = merge_schemas(&[("a.csv".into(), a), ("b.csv".into(), b)]).unwrap_err();
-        let text = error.to_string();
+    fn integers_meet_floats() {
+        for (a, b) in [
+            (DataType::Int64, DataType::Float64),
+            (DataType::Float32, DataType::UInt8),
+        ] {
+            let float = if a.is_floating() { &a } else { &b };
+            let files = [
+                ("a".into(), schema(a.clone())),
+                ("b".into(), schema(b.clone())),
+            ];
+            assert_eq!(merge_schemas(&files).unwrap(), schema(float.clone()));
+        }
+        let files = [
+            ("a.csv".into(), schema(DataType::Int64)),
+            ("b.csv".into(), schema(DataType::Utf8)),
+        ];
+        let text = merge_schemas(&files).unwrap_err().to_string();
         assert!(
             text.contains("column x is Utf8 in b.csv and Int64 in the files before it"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn integers_become_floats_only_exactly() {
+        let check = |column: ArrayRef, data_type: DataType| {
+            check_exact(&column, &Field::new("x", data_type, true)).is_ok()
+        };
+        let signed = |value: i64| Arc::new(Int64Array::from(vec![None, Some(value)])) as ArrayRef;
+        let unsigned = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
+        for (bits, float) in [
+            (11, DataType::Float16),
+            (24, DataType::Float32),
+            (53, DataType::Float64),
+        ] {
+            assert!(check(signed(-(1 << bits)), float.clone()), "{float}");
+            assert!(!check(signed(-(1 << bits) - 1), float.clone()), "{float}");
+            assert!(check(unsigned(1 << bits), float.clone()), "{float}");
+            assert!(!check(unsigned((1 << bits) + 1), float.clone()), "{float}");
+        }
+        assert!(!check(signed(i64::MIN), DataType::Float64));
+        assert!(check(signed(i64::MAX), DataType::Int64));
     }
 }

@@ -17,7 +17,7 @@ use url::Url;
 
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format, all_extensions, known_extension};
-use crate::location::parse_source;
+use crate::location::{Destination, parse_source};
 
 /// One file to read.
 #[derive(Clone, Debug)]
@@ -76,6 +76,14 @@ impl Input {
                     all_extensions()
                 )),
             ),
+        }
+    }
+
+    /// Leaves out what is or is below `out`, unless the user named it, or all of the input is below it.
+    pub fn leave_out(&mut self, out: &Destination) {
+        if self.is_collection() && !out.holds(&self.url, self.url.prefix()) {
+            self.files
+                .retain(|file| !out.holds(&file.url, &file.meta.location));
         }
     }
 
@@ -222,16 +230,8 @@ async fn list(
     let state = context.state();
     let listing = url.list_all_files(&state, store.as_ref(), "").await?;
     let mut files: Vec<ObjectMeta> = listing.try_collect().await?;
-    files.retain(|meta| !is_hidden(url, meta));
     files.sort_by(|a, b| a.location.cmp(&b.location));
     Ok(files)
-}
-
-/// Files that tools leave beside the data: `_SUCCESS`, `.part-0.crc`, uploads not yet complete.
-fn is_hidden(url: &ListingTableUrl, meta: &ObjectMeta) -> bool {
-    let relative = relative_path(url, meta);
-    let mut parts = relative.split('/');
-    parts.any(|part| part.starts_with('.') || (part.starts_with('_') && !part.contains('=')))
 }
 
 fn relative_path(url: &ListingTableUrl, meta: &ObjectMeta) -> String {

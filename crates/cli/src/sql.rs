@@ -137,7 +137,7 @@ async fn output(
     let Some(path) = &args.output else {
         return Ok(None);
     };
-    let destination = Destination::parse(context, path).await?;
+    let mut destination = Destination::parse(context, path).await?;
     let kind = FileKind::of_path(path).ok_or_else(|| {
         CliError::Usage(format!(
             "cannot tell the format of -o '{path}': known are {}",

@@ -20,6 +20,7 @@ use crate::dictionaries::GrowingDictionaries;
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format};
 use crate::location::Destination;
+use crate::nearest;
 use crate::upload::Upload;
 
 /// Zstandard level of the Parquet files we write: where its ratio curve flattens.
@@ -240,7 +241,7 @@ impl BytesWriter {
 
 /// Turns batches into the bytes of a format.
 enum Encoder {
-    Parquet(Box<ArrowWriter<SharedBuffer>>),
+    Parquet(Box<ArrowWriter<SharedBuffer>>, SchemaRef),
     Csv(Box<arrow::csv::Writer<SharedBuffer>>),
     Json(arrow::json::Writer<SharedBuffer, LineDelimited>),
     Arrow(Box<FileWriter<SharedBuffer>>, GrowingDictionaries),
@@ -256,9 +257,9 @@ impl Encoder {
                 let properties = WriterProperties::builder()
                     .set_compression(Compression::ZSTD(level))
                     .build();
-                let schema = Arc::clone(schema);
-                let writer = ArrowWriter::try_new(out, schema, Some(properties))?;
-                Encoder::Parquet(Box::new(writer))
+                let schema = nearest::parquet_schema(schema);
+                let writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties))?;
+                Encoder::Parquet(Box::new(writer), schema)
             }
             Format::Csv => {
                 let mut writer = arrow::csv::WriterBuilder::new()
@@ -288,7 +289,7 @@ impl Encoder {
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         match self {
-            Encoder::Parquet(writer) => writer.write(batch)?,
+            Encoder::Parquet(writer, schema) => writer.write(&nearest::fit(batch, schema)?)?,
             Encoder::Csv(writer) => writer.write(batch)?,
             Encoder::Json(writer) => writer.write(batch)?,
             Encoder::Arrow(writer, dictionaries) => writer.write(&dictionaries.grow(batch)?)?,
@@ -299,7 +300,7 @@ impl Encoder {
 
     fn finish(self) -> Result<()> {
         match self {
-            Encoder::Parquet(writer) => drop(writer.close()?),
+            Encoder::Parquet(writer, _) => drop(writer.close()?),
             Encoder::Csv(_) => (), // flushed with every batch
             Encoder::Json(mut writer) => writer.finish()?,
             Encoder::Arrow(mut writer, _) => writer.finish()?,

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
-use arrow::error::ArrowError;
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{
     GetExt, Result, Statistics, internal_datafusion_err, internal_err, not_impl_err,
+    plan_datafusion_err,
 };
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
@@ -26,6 +26,7 @@ use object_store::{ObjectMeta, ObjectStore};
 
 use crate::footer::footer;
 use crate::listing::Listings;
+use crate::merge::{common_type, merge_schemas};
 use crate::options::{TableOptions, VectileOptions};
 use crate::sink::VectileSink;
 use crate::source::VectileSource;
@@ -94,8 +95,8 @@ impl FileFormat for VectileFormat {
         None
     }
 
-    /// The schema as it was written. Of several files: all columns of any, in the order in which
-    /// they first come up, by file name.
+    /// The schema as it was written. Schemas of several files are merged in the order of their
+    /// names, see [`merge_schemas`].
     async fn infer_schema(
         &self,
         state: &dyn Session,
@@ -122,11 +123,11 @@ impl FileFormat for VectileFormat {
             .buffer_unordered(concurrency);
         let mut footers: Vec<_> = footers.try_collect().await?;
         footers.sort_by(|(a, _), (b, _)| a.location.cmp(&b.location));
-        let schemas: Vec<&SchemaRef> = footers
+        let schemas: Vec<(String, SchemaRef)> = footers
             .iter()
-            .map(|(_, metadata)| metadata.schema())
+            .map(|(object, metadata)| (object.location.to_string(), Arc::clone(metadata.schema())))
             .collect();
-        Ok(merge(&schemas)?)
+        merge_schemas(&schemas, common_type).map_err(|error| plan_datafusion_err!("{error}"))
     }
 
     async fn infer_stats(
@@ -181,39 +182,4 @@ impl FileFormat for VectileFormat {
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
         Arc::new(VectileSource::new(table_schema))
     }
-}
-
-/// The union of the columns; those that a file lacks are nullable. Metadata that differs between
-/// files is dropped.
-fn merge(schemas: &[&SchemaRef]) -> Result<SchemaRef, ArrowError> {
-    if let Some((first, rest)) = schemas.split_first()
-        && rest.iter().all(|schema| schema == first)
-    {
-        return Ok(Arc::clone(first));
-    }
-    let everywhere = |name: &str| {
-        schemas
-            .iter()
-            .all(|schema| schema.field_with_name(name).is_ok())
-    };
-    let prepared = |keep_metadata: bool| {
-        schemas.iter().map(move |schema| {
-            let fields = schema.fields().iter().map(|field| {
-                let nullable = field.is_nullable() || !everywhere(field.name());
-                let field = field.as_ref().clone().with_nullable(nullable);
-                match keep_metadata {
-                    true => field,
-                    false => field.with_metadata(HashMap::new()),
-                }
-            });
-            let fields: Vec<Field> = fields.collect();
-            match keep_metadata {
-                true => Schema::new_with_metadata(fields, schema.metadata().clone()),
-                false => Schema::new(fields),
-            }
-        })
-    };
-    Schema::try_merge(prepared(true))
-        .or_else(|_| Schema::try_merge(prepared(false)))
-        .map(Arc::new)
 }

@@ -23,6 +23,7 @@ mod format;
 mod gpu;
 mod listing;
 mod lower;
+mod merge;
 mod metrics;
 mod node;
 mod opener;
@@ -40,6 +41,7 @@ mod zones;
 
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
 pub use gpu::Gpu;
+pub use merge::{MergeError, common_type, merge_schemas};
 pub use options::{GpuMode, TableOptions, VectileOptions};
 pub use register::{
     VectileReadOptions, VectileSessionContextExt, VectileSessionStateBuilderExt, register,

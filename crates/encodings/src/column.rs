@@ -132,7 +132,12 @@ pub(crate) fn encode_node(
         Some(pinned) => pinned,
         None => choose(&source, candidates(&source))?,
     };
-    match encode_as(encoding, &source, out)? {
+    let encoded = match pin {
+        // who pins a dictionary wants it even where it does not pay
+        Some(Encoding::Dict) => encode_dict(&source, dict::MAX_ENTRIES, out)?,
+        _ => encode_as(encoding, &source, out)?,
+    };
+    match encoded {
         true => Ok(()),
         false if pin.is_none() => {
             // what the sample promised did not hold for all rows, e.g. too many distinct values
@@ -263,13 +268,7 @@ fn encode_constant(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
 /// Appends the source in one encoding; `false`, and nothing appended, if it does not apply.
 fn encode_as(encoding: Encoding, source: &Source, out: &mut ChunkWriter) -> Result<bool> {
     let array = source.array;
-    let start = |tag: u8, out: &mut ChunkWriter| {
-        out.u8(tag);
-        match array.data_type() {
-            DataType::Union(_, _) => out.u8(0),
-            _ => validity::encode(array, out),
-        }
-    };
+    let start = |tag, out: &mut ChunkWriter| start(tag, array, out);
     match (encoding, &source.offsets) {
         (Encoding::Ffor | Encoding::Delta | Encoding::Rle, Some(offsets)) => {
             start(INTEGERS, out);
@@ -277,12 +276,7 @@ fn encode_as(encoding: Encoding, source: &Source, out: &mut ChunkWriter) -> Resu
             out.append(ints::encode_as(encoding, &offsets.values, 0));
         }
         (Encoding::Dict, _) => {
-            let Some(mut distinct) = source.distinct(array.len() / ROWS_PER_ENTRY + 1) else {
-                return Ok(false);
-            };
-            source.sort(&mut distinct);
-            start(DICT, out);
-            dict::encode(array, &distinct, distinct.encode_codes(), out)?;
+            return encode_dict(source, array.len() / ROWS_PER_ENTRY + 1, out);
         }
         (Encoding::Alp | Encoding::AlpRd, Some(offsets)) => {
             let tag = if encoding == Encoding::Alp {
@@ -322,6 +316,26 @@ fn encode_as(encoding: Encoding, source: &Source, out: &mut ChunkWriter) -> Resu
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// Appends the source as a dictionary; `false` if it has more distinct values than `limit`.
+fn encode_dict(source: &Source, limit: usize, out: &mut ChunkWriter) -> Result<bool> {
+    let Some(mut distinct) = source.distinct(limit) else {
+        return Ok(false);
+    };
+    source.sort(&mut distinct);
+    start(DICT, source.array, out);
+    dict::encode(source.array, &distinct, distinct.encode_codes(), out)?;
+    Ok(true)
+}
+
+/// What comes before the values in every encoding: its tag, and which rows are null.
+fn start(tag: u8, array: &dyn Array, out: &mut ChunkWriter) {
+    out.u8(tag);
+    match array.data_type() {
+        DataType::Union(_, _) => out.u8(0),
+        _ => validity::encode(array, out),
+    }
 }
 
 fn encode_floats<F: Float>(encoding: Encoding, offsets: &Offsets, out: &mut ChunkWriter) {

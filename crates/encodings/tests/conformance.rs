@@ -394,6 +394,18 @@ fn pins_that_do_not_apply_say_what_does() {
     assert!(error.contains("constant"), "{error}");
 }
 
+/// Even where each row has a value of its own, as in a short last row group.
+#[test]
+fn a_pinned_dictionary_takes_any_values() {
+    let text = arrow::array::StringArray::from(vec!["c", "a", "b"]);
+    let numbers = arrow::array::Int64Array::from_iter_values((0..5000).rev());
+    for array in [Arc::new(text) as ArrayRef, Arc::new(numbers)] {
+        let column = encode_pinned(&array, Some(Encoding::Dict)).unwrap();
+        assert_eq!(column.encoding(), Encoding::Dict);
+        assert_same(&column.decode(0..array.len()).unwrap(), &array, "pinned");
+    }
+}
+
 #[test]
 fn the_choice_is_near_the_best_alternative() {
     for data_type in all_types() {

@@ -1,5 +1,11 @@
 //! `vectile convert`.
 
+use std::fs::File;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+
 use crate::{Workspace, sample};
 
 /// A table with a column of every kind of type, nulls among them, over several vectors.
@@ -388,4 +394,244 @@ fn columns_may_be_named_as_numbers() {
     w.write("t.csv", "-97.1\n0.5\n1.25\n");
     let report = w.ok(&["convert", "t.csv", "t.vectile", "--encoding", "-97.1=alp"]);
     assert!(report.contains("alp"), "{report}");
+}
+
+/// Two columns of one name and type, in formats that can hold that.
+#[test]
+fn columns_of_one_name_are_refused() {
+    let w = Workspace::new();
+    let field = Field::new("a", DataType::Int64, true);
+    let schema = Arc::new(Schema::new(vec![field.clone(), field]));
+    let column = |values: Vec<i64>| Arc::new(Int64Array::from(values)) as ArrayRef;
+    let columns = vec![column(vec![1, 2]), column(vec![3, 4])];
+    let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
+    let create = |name| File::create(w.path(name)).unwrap();
+
+    let parquet = parquet::arrow::ArrowWriter::try_new(create("t.parquet"), schema.clone(), None);
+    let mut parquet = parquet.unwrap();
+    parquet.write(&batch).unwrap();
+    parquet.close().unwrap();
+    let mut file = arrow::ipc::writer::FileWriter::try_new(create("t.arrow"), &schema).unwrap();
+    file.write(&batch).unwrap();
+    file.finish().unwrap();
+    let stream = arrow::ipc::writer::StreamWriter::try_new(create("t.arrows"), &schema);
+    let mut stream = stream.unwrap();
+    stream.write(&batch).unwrap();
+    stream.finish().unwrap();
+
+    for name in ["t.parquet", "t.arrow", "t.arrows"] {
+        let error = w.fails(1, &["convert", name, "t.vectile"]);
+        assert!(
+            error.contains(name) && error.contains("several columns of the name a"),
+            "{error}"
+        );
+    }
+    assert_eq!(w.files(), ["t.arrow", "t.arrows", "t.parquet"]);
+}
+
+#[test]
+fn integers_beside_floats_stay_exact() {
+    let w = Workspace::new();
+    w.write("float.csv", "x\n0.5\n");
+    w.write("fits.csv", "x\n-9007199254740992\n");
+    w.write("large.csv", "x\n1\n9007199254740993\n");
+    w.ok(&["convert", "fits.csv", "float.csv", "t.vectile"]);
+    assert_eq!(
+        w.query("t.vectile", "SELECT x FROM t"),
+        serde_json::json!([{"x": -9007199254740992.0}, {"x": 0.5}])
+    );
+    let error = w.fails(1, &["convert", "float.csv", "large.csv", "u.vectile"]);
+    for part in ["large.csv", "column x", "9007199254740993", "Float64"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    assert!(!w.files().contains(&"u.vectile".to_string()));
+}
+
+#[test]
+fn of_several_conversions_to_one_file_one_succeeds() {
+    let w = Workspace::new();
+    for (name, format) in [("a", "vectile"), ("b", "parquet")] {
+        let out = format!("{name}.{format}");
+        let flights = sample("weather");
+        let running: Vec<_> = (0..4)
+            .map(|_| {
+                let mut command = w.command();
+                command.args(["convert", "-q", &flights, &out]);
+                command
+                    .stderr(std::process::Stdio::piped())
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+        let mut successes = 0;
+        for child in running {
+            let output = child.wait_with_output().unwrap();
+            let error = String::from_utf8(output.stderr).unwrap();
+            match output.status.success() {
+                true => successes += 1,
+                false => assert!(error.contains("--force") && error.contains(&out), "{error}"),
+            }
+        }
+        assert_eq!(successes, 1, "{out}");
+        let count = w.query(&out, "SELECT count(*) AS n FROM t");
+        assert_eq!(count, serde_json::json!([{"n": 26115}]));
+    }
+    assert_eq!(w.files(), ["a.vectile", "b.parquet"]);
+}
+
+#[test]
+fn a_conversion_does_not_read_what_it_wrote_before() {
+    let w = Workspace::new();
+    w.write("in/a.csv", "x\n1\n");
+    w.write("in/deep/b.csv", "x\n2\n");
+    let sum = serde_json::json!([{"s": 3, "n": 2}]);
+    for _ in 0..2 {
+        w.ok(&["convert", "--force", "in", "in/all.vectile"]);
+        assert_eq!(
+            w.query("in/all.vectile", "SELECT sum(x) AS s, count(*) AS n FROM t"),
+            sum
+        );
+    }
+    std::fs::remove_file(w.path("in/all.vectile")).unwrap();
+    for _ in 0..2 {
+        w.ok(&["convert", "--force", "in", "in/out/"]);
+    }
+    w.ok(&["convert", "--force", "in/*.csv", "in/glob.csv"]);
+    w.ok(&["convert", "--force", "in/*.csv", "in/glob.csv"]);
+    assert_eq!(
+        w.files(),
+        [
+            "in/a.csv",
+            "in/deep/b.csv",
+            "in/glob.csv",
+            "in/out/a.vectile",
+            "in/out/deep/b.vectile"
+        ]
+    );
+    assert_eq!(
+        std::fs::read_to_string(w.path("in/glob.csv")).unwrap(),
+        "x\n1\n2\n"
+    );
+    // Named as an input, the output is one, and a directory may be converted in place.
+    w.ok(&[
+        "convert",
+        "--force",
+        "in/glob.csv",
+        "in/a.csv",
+        "in/glob.csv",
+    ]);
+    assert_eq!(
+        std::fs::read_to_string(w.path("in/glob.csv")).unwrap(),
+        "x\n1\n2\n1\n"
+    );
+    w.ok(&["convert", "--force", "--to", "vectile", "in/out", "in/out"]);
+    let error = w.fails(1, &["convert", "--force", "in/glo*.csv", "in/glob.csv"]);
+    assert!(error.contains("no file to read but OUT"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_leads_to_the_file_that_is_replaced() {
+    let w = Workspace::new();
+    w.write("in.csv", "x\n1\n");
+    w.write("real/data.vectile", "old");
+    std::os::unix::fs::symlink("real/data.vectile", w.path("link.vectile")).unwrap();
+    std::os::unix::fs::symlink("nothing.vectile", w.path("lost.vectile")).unwrap();
+    w.fails(1, &["convert", "in.csv", "link.vectile"]);
+    w.ok(&["convert", "--force", "in.csv", "link.vectile"]);
+    assert!(w.path("link.vectile").is_symlink());
+    let one = serde_json::json!([{"x": 1}]);
+    assert_eq!(w.query("real/data.vectile", "SELECT * FROM t"), one);
+    for force in ["--force", "--quiet"] {
+        let error = w.fails(1, &["convert", force, "in.csv", "lost.vectile"]);
+        assert!(error.contains("lost.vectile leads to no file"), "{error}");
+    }
+    assert!(w.path("lost.vectile").is_symlink());
+}
+
+#[test]
+fn damaged_inputs_are_errors_without_a_panic() {
+    let w = Workspace::new();
+    w.ok(&["sql", TYPES, "-o", "t.arrow"]);
+    let mut bytes = std::fs::read(w.path("t.arrow")).unwrap();
+    // Where the footer says how long the last batch is.
+    let end = bytes.len();
+    let footer_len = i32::from_le_bytes(bytes[end - 10..end - 6].try_into().unwrap()) as usize;
+    bytes[end - 10 - footer_len..end - 10].fill(0xff);
+    std::fs::write(w.path("t.arrow"), &bytes).unwrap();
+    let error = w.fails(1, &["convert", "t.arrow", "t.vectile"]);
+    assert!(
+        error.contains("t.arrow") && error.contains("damaged"),
+        "{error}"
+    );
+    assert!(!error.contains("panicked"), "{error}");
+    assert_eq!(w.files(), ["t.arrow"]);
+}
+
+#[test]
+fn parquet_gets_the_types_that_it_has() {
+    let w = Workspace::new();
+    let sql = "SELECT arrow_cast(value, 'Timestamp(Second, None)') AS at,
+        arrow_cast(arrow_cast(value, 'Int32'), 'Time32(Second)') AS t,
+        arrow_cast(arrow_cast(value * 86400000, 'Int64'), 'Date64') AS d FROM range(3)";
+    w.ok(&["sql", sql, "-o", "in.vectile"]);
+    w.ok(&["convert", "in.vectile", "there.parquet"]);
+    // As readers that do not know Arrow's schema see it.
+    let options = parquet::arrow::arrow_reader::ArrowReaderOptions::new();
+    let reader = parquet::arrow::arrow_reader::ArrowReaderMetadata::load(
+        &File::open(w.path("there.parquet")).unwrap(),
+        options.with_skip_arrow_metadata(true),
+    );
+    let reader = reader.unwrap();
+    let types: Vec<_> = reader
+        .schema()
+        .fields()
+        .iter()
+        .map(|f| f.data_type())
+        .collect();
+    let expected = ["Timestamp(ms)", "Time32(ms)", "Date32"];
+    assert_eq!(
+        types.iter().map(|t| t.to_string()).collect::<Vec<_>>(),
+        expected
+    );
+    w.ok(&["convert", "there.parquet", "back.vectile"]);
+    let all = |path| {
+        w.query(
+            path,
+            "SELECT at::text AS at, t::text AS t, d::date::text AS d FROM t",
+        )
+    };
+    assert_eq!(all("back.vectile"), all("in.vectile"));
+}
+
+#[test]
+fn files_of_conversions_and_of_queries_are_one_table() {
+    let w = Workspace::new();
+    w.write("in.csv", "x,s\n1,one\n");
+    w.ok(&["convert", "in.csv", "t/a.vectile"]);
+    let copy = "COPY (SELECT arrow_cast(2, 'Int32') AS x, arrow_cast('two', 'Utf8View') AS s) \
+                TO 't/b.vectile'";
+    w.ok(&["sql", copy]);
+    let rows = serde_json::json!([{"x": 1, "s": "one"}, {"x": 2, "s": "two"}]);
+    assert_eq!(w.query("t", "SELECT * FROM t ORDER BY x"), rows);
+    w.ok(&["convert", "t", "all.vectile"]);
+    assert_eq!(w.query("all.vectile", "SELECT * FROM t ORDER BY x"), rows);
+}
+
+#[test]
+fn tables_pass_over_the_names_that_conversions_do() {
+    let w = Workspace::new();
+    w.write("t/a.csv", "x\n1\n");
+    w.write("t/_old.csv", "x\n2\n");
+    w.write("t/.b.csv", "y\nword\n");
+    w.write("t/_temporary/c.csv", "x\n4\n");
+    for table in ["t", "t/"] {
+        let sum = w.query(table, "SELECT sum(x) AS s FROM t");
+        assert_eq!(sum, serde_json::json!([{"s": 1}]));
+    }
+    let named = w.query("t/_old.csv", "SELECT sum(x) AS s FROM t");
+    assert_eq!(named, serde_json::json!([{"s": 2}]));
+    w.ok(&["convert", "t", "all.vectile"]);
+    let sum = w.query("all.vectile", "SELECT sum(x) AS s FROM t");
+    assert_eq!(sum, serde_json::json!([{"s": 1}]));
 }

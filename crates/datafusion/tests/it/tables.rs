@@ -253,6 +253,57 @@ async fn files_whose_schemas_differ() {
 }
 
 #[tokio::test]
+async fn files_whose_types_differ() {
+    let fixture = Fixture::empty();
+    let dir = fixture.dir.path().display().to_string();
+    for (file, integer, text) in [
+        ("1", "Int32", "Utf8"),
+        ("2", "Int64", "Utf8View"),
+        ("3", "Int8", "LargeUtf8"),
+    ] {
+        let sql = format!(
+            "COPY (SELECT arrow_cast(value, '{integer}') AS a, arrow_cast('x' || value, '{text}') AS b
+             FROM range(100)) TO '{dir}/{file}.vectile' STORED AS VECTILE"
+        );
+        fixture.run(&sql).await.unwrap();
+    }
+    let sql = format!("CREATE EXTERNAL TABLE t STORED AS VECTILE LOCATION '{dir}/'");
+    fixture.run(&sql).await.unwrap();
+    let text = fixture
+        .answer("SELECT DISTINCT arrow_typeof(a) AS a, arrow_typeof(b) AS b FROM t")
+        .await;
+    assert!(text.contains("| Int64 | LargeUtf8 |"), "{text}");
+    for filter in [
+        "a BETWEEN 10 AND 19",
+        "b LIKE 'x1_'",
+        "a + 1 > 10 AND b < 'x2' AND a < 20",
+    ] {
+        let rows = fixture
+            .executed(&format!("SELECT a, b FROM t WHERE {filter}"))
+            .await
+            .1;
+        assert_eq!(rows, 30, "{filter}");
+    }
+    let text = fixture
+        .answer("SELECT min(a) AS l, max(b) AS h, sum(a) AS s, count(*) AS n FROM t")
+        .await;
+    assert!(text.contains("| 0 | x99 | 14850 | 300 |"), "{text}");
+    assert_eq!(
+        fixture.executed("SELECT a FROM t GROUP BY a, b").await.1,
+        100
+    );
+
+    let sql = format!("COPY (SELECT 1.5 AS a) TO '{dir}/4.vectile' STORED AS VECTILE;");
+    fixture.run(&sql).await.unwrap();
+    let sql = format!("CREATE EXTERNAL TABLE u STORED AS VECTILE LOCATION '{dir}/'");
+    let error = fixture.run(&sql).await.unwrap_err().to_string();
+    assert!(
+        error.contains("column a is Float64 in") && error.contains("4.vectile and Int64 in"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn declared_order_saves_the_sort() {
     let fixture = Fixture::new().await;
     let path = fixture.path("packed.vectile");
