@@ -70,6 +70,7 @@ pub use encoding::Encoding;
 pub use error::{Error, Result};
 pub use predicate::Predicate;
 pub use selection::Selection;
+pub use size::{MAX_DECODED_BYTES, fixed_bytes};
 pub use zone::ZoneMap;
 
 /// Values of a vector.

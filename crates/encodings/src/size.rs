@@ -7,8 +7,8 @@ use arrow::datatypes::{ArrowNativeType, ByteArrayType, DataType, UnionMode};
 /// Up to this, a bound is as good as the exact size, which takes time to find out.
 pub(crate) const EXACT_ABOVE: u64 = 1 << 20;
 
-/// Arrays of one call are at most this large, unless their chunk accounts for more.
-const MAX_AT_ONCE: u64 = 1 << 30;
+/// The most bytes that are decoded at once, unless the bytes of the chunk account for more.
+pub const MAX_DECODED_BYTES: u64 = 1 << 30;
 
 /// How many times larger than its bytes a string can get.
 const MAX_GROWTH: u64 = 64;
@@ -16,11 +16,13 @@ const MAX_GROWTH: u64 = 64;
 /// The most bytes to decode at once of a chunk of `stored` bytes: a damaged or hostile file names
 /// any width and number of rows in a few bytes.
 pub(crate) fn limit(stored: usize) -> u64 {
-    (stored as u64).saturating_mul(MAX_GROWTH).max(MAX_AT_ONCE)
+    (stored as u64)
+        .saturating_mul(MAX_GROWTH)
+        .max(MAX_DECODED_BYTES)
 }
 
 /// Bytes of `rows` rows, except those of strings and of the items of lists: what nulls take.
-pub(crate) fn fixed_bytes(data_type: &DataType, rows: u64) -> u64 {
+pub fn fixed_bytes(data_type: &DataType, rows: u64) -> u64 {
     use DataType::*;
     let of = |data_type: &DataType| fixed_bytes(data_type, rows);
     let all = |children: &mut dyn Iterator<Item = u64>| children.fold(0, u64::saturating_add);

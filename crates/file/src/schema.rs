@@ -12,7 +12,7 @@ use arrow::datatypes::{
     DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit,
 };
 
-use vectile_encodings::MAX_TYPE_DEPTH;
+use vectile_encodings::{MAX_DECODED_BYTES, MAX_TYPE_DEPTH, fixed_bytes};
 
 use crate::error::{Error, Place, Result};
 
@@ -75,12 +75,19 @@ pub(crate) fn parse(json: &[u8], place: Place<'_>) -> Result<SchemaRef> {
     Ok(Arc::new(schema))
 }
 
-/// Whether arrays of this type can exist: its parameters are in range and it nests at most
-/// `depth` deep.
+/// Whether arrays of this type can exist: its parameters are in range, a null of it is not too
+/// large, and it nests at most `depth` deep.
 fn check(data_type: &DataType, depth: usize) -> Result<(), String> {
     let Some(depth) = depth.checked_sub(1) else {
         return Err(format!("the type nests more than {MAX_TYPE_DEPTH} levels"));
     };
+    // planning a query makes nulls of its types, without asking for memory
+    let null = fixed_bytes(data_type, 1);
+    if null > MAX_DECODED_BYTES {
+        return Err(format!(
+            "a null of the type {data_type} takes {null} bytes, at most {MAX_DECODED_BYTES}"
+        ));
+    }
     let holds = match data_type {
         DataType::FixedSizeBinary(width) => *width >= 0,
         DataType::FixedSizeList(field, len) => {
@@ -192,6 +199,8 @@ mod tests {
         let utf8 = || Box::new(DataType::Utf8);
         for data_type in [
             DataType::FixedSizeBinary(-1),
+            DataType::FixedSizeBinary(i32::MAX),
+            DataType::FixedSizeList(Arc::new(Field::new("i", DataType::Int64, true)), i32::MAX),
             DataType::Decimal128(0, 0),
             DataType::Decimal128(39, 0),
             DataType::Decimal32(3, 4),
