@@ -59,7 +59,7 @@ async fn least_and_greatest_values_are_of_all_rows() {
         (
             ["(8, 1)", "(194, 2)"],
             "SELECT max(a + 10), min(b) FROM t",
-            "| 204                | 1        |",
+            "| 204                  | 1        |",
         ),
     ] {
         for enabled in [None, Some(true)] {

@@ -61,7 +61,6 @@ async fn filtered_sums_differ_by_rounding_only() {
             let batches = fixture.run(&sql).await.unwrap();
             sums.push(batches[0].column(0).as_primitive::<Float64Type>().value(0));
         }
-        println!("{limit}: {sums:?}");
         let difference = (sums[0] - sums[1]).abs() / sums[0];
         assert!(difference < 1e-13, "{limit}: {sums:?}");
     }
