@@ -266,10 +266,14 @@ impl OpenFile {
     }
 
     async fn plan(context: &SessionContext, file: &InputFile) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(schema) = intact::check(file).await? {
-            merge_schemas(&[(file.display(), schema)])?;
+        let mut schema = intact::check(file).await?;
+        if let Some(schema) = &schema {
+            merge_schemas(&[(file.display(), Arc::clone(schema))])?;
         }
-        let table = file.table(context).await?;
+        if file.kind.format == Format::Parquet {
+            schema = None; // the session says how some types are read
+        }
+        let table = file.table(context, schema).await?;
         let frame = context.read_table(Arc::new(table))?;
         Ok(frame.create_physical_plan().await?)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::json::JsonFormat;
@@ -138,15 +138,22 @@ impl Input {
 }
 
 impl InputFile {
-    /// The file as a table. Schemas of text files come from all of their rows.
-    pub async fn table(&self, context: &SessionContext) -> Result<ListingTable> {
+    /// The file as a table. Schemas of text files come from all of their rows, unless it is known.
+    pub async fn table(
+        &self,
+        context: &SessionContext,
+        schema: Option<SchemaRef>,
+    ) -> Result<ListingTable> {
         let format = file_format(context, self, Inference::WholeFile).await?;
         let options = ListingOptions::new(format).with_file_extension("");
         let config = ListingTableConfig::new(self.url.clone()).with_listing_options(options);
-        let config = config
-            .infer_schema(&context.state())
-            .await
-            .map_err(|error| CliError::from(error).of_file(&self.display()))?;
+        let config = match schema {
+            Some(schema) => config.with_schema(schema),
+            None => config
+                .infer_schema(&context.state())
+                .await
+                .map_err(|error| CliError::from(error).of_file(&self.display()))?,
+        };
         Ok(ListingTable::try_new(config)?)
     }
 
