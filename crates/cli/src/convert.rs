@@ -357,7 +357,10 @@ mod tests {
             assert_eq!(read(&context, &intact).await.unwrap(), 60);
             let bytes = std::fs::read(&intact).unwrap();
             let mut errors = 0;
-            for (at, mask) in (0..bytes.len()).flat_map(|at| [(at, 0xff), (at, 0x40)]) {
+            for (at, mask) in (0..bytes.len())
+                .step_by(2)
+                .zip([0xff, 0x40].into_iter().cycle())
+            {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= mask;
                 let name = format!("{at}-{mask}.{extension}");
@@ -369,8 +372,8 @@ mod tests {
                 }
                 std::fs::remove_file(&path).unwrap();
             }
-            assert!(errors > bytes.len() / 10, "{extension}: {errors}");
-            for len in 0..bytes.len() {
+            assert!(errors > bytes.len() / 20, "{extension}: {errors}");
+            for len in (0..bytes.len()).step_by(17) {
                 let name = format!("{len}.{extension}");
                 let path = dir.path().join(&name);
                 std::fs::write(&path, &bytes[..len]).unwrap();
