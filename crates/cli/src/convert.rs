@@ -280,7 +280,7 @@ impl OpenFile {
 }
 
 fn cannot_read(file: &InputFile, error: CliError) -> CliError {
-    error.context(format!("cannot read {}", file.display()))
+    error.of_file(&file.display()).context("cannot read")
 }
 
 /// The number of rows, where the file says it.

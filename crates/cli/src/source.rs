@@ -99,18 +99,18 @@ impl Input {
             return Err(CliError::failed(format!("{name}: no files")));
         };
         let format = file_format(context, first, Inference::Sample).await?;
-        let options = ListingOptions::new(format).with_file_extension(if self.is_collection() {
-            extension
-        } else {
-            ""
-        });
+        let options = ListingOptions::new(Arc::clone(&format))
+            .with_file_extension(if self.is_collection() { extension } else { "" });
         let config = ListingTableConfig::new(self.url.clone()).with_listing_options(options);
         let state = context.state();
         let config = match self.is_collection() {
             true => config.infer_partitions_from_path(&state).await?,
             false => config,
         };
-        let config = config.infer_schema(&state).await?;
+        // The files are known: DataFusion would ask the store for them once more.
+        let files: Vec<ObjectMeta> = self.files.iter().map(|file| file.meta.clone()).collect();
+        let schema = format.infer_schema(&state, &first.store, &files).await?;
+        let config = config.with_schema(schema);
         let cache = context
             .runtime_env()
             .cache_manager

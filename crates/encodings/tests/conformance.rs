@@ -5,7 +5,8 @@ mod samples;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeBinaryArray, UInt32Array};
+use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::{filter, take};
 use arrow::datatypes::DataType;
 use proptest::prelude::*;
@@ -144,6 +145,19 @@ fn selection_of(bits: &BooleanArray, first_vector: usize) -> Selection {
     Selection::from_boolean_buffer(first_vector, bits.values())
 }
 
+/// As arrow filters, which counts rows by their bytes: where they have none, it loses them.
+fn filtered(array: &ArrayRef, bits: &BooleanArray) -> ArrayRef {
+    if array.data_type() != &DataType::FixedSizeBinary(0) {
+        return filter(array, bits).unwrap();
+    }
+    let valid = arrow::compute::is_not_null(array).unwrap();
+    let valid = filter(&valid, bits).unwrap();
+    let nulls = NullBuffer::new(valid.as_boolean().values().clone());
+    let nulls = Some(nulls).filter(|nulls| nulls.null_count() > 0);
+    let rows = FixedSizeBinaryArray::try_new_with_len(0, Buffer::default(), nulls, valid.len());
+    Arc::new(rows.unwrap())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -162,7 +176,7 @@ proptest! {
                 Some((state >> 33) % 100 < u64::from(density))
             })
             .collect();
-        let expected = filter(&tail, &bits).unwrap();
+        let expected = filtered(&tail, &bits);
         for pin in pins() {
             if let Some(column) = encode_pinned(&array, pin) {
                 let selected = column.select(&selection_of(&bits, first_vector)).unwrap();
@@ -441,6 +455,9 @@ fn sizes_are_known_before_decoding() {
             // so many that sizes are exact
             let rows = UInt32Array::from_iter_values((0..60_000).map(|row| row % 3000));
             let array = take(&some, &rows, None).unwrap();
+            if array.is_empty() {
+                continue; // arrow loses rows without bytes here, too
+            }
             let bytes = encode(&array, &EncodeOptions::default()).unwrap();
             let column = Column::parse(bytes.into(), &data_type, array.len()).unwrap();
             let selection = Selection::of_range(100..50_000);

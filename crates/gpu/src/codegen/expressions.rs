@@ -331,8 +331,12 @@ impl Generator<'_> {
                 Arithmetic::Remainder => {
                     return Err(Error::Unsupported("the remainder of floats".into()));
                 }
-                _ => format!("({} {symbol} {})", a.code, b.code),
+                _ => {
+                    let (a, b) = (&a.code, &b.code);
+                    format!("with_nan({a} {symbol} {b}, {a}, {b}, {})", made_nan(of))
+                }
             };
+            self.computes_floats = true;
             return Ok(self.named(Value {
                 code,
                 valid,
@@ -422,8 +426,15 @@ impl Generator<'_> {
             _ => Bounds(0, 0),
         };
         let code = match to {
-            Type::F32 if part.of == Type::F64 => format!("(float){}", part.code),
-            Type::F32 | Type::F64 if !part.of.is_float() && part.bounds.name() == "i128" => {
+            Type::F32 | Type::F64 if part.of.is_float() => {
+                self.computes_floats = true;
+                let function = match to {
+                    Type::F32 => "narrowed",
+                    _ => "widened",
+                };
+                format!("{function}({})", part.code)
+            }
+            Type::F32 | Type::F64 if part.bounds.name() == "i128" => {
                 return Err(Error::Unsupported("a cast of 128 bits to floats".into()));
             }
             Type::F32 => format!("(float){}", part.code),
@@ -498,5 +509,16 @@ pub(super) fn native_names(of: Type) -> (&'static str, &'static str) {
         Type::I32 => ("u32", "i32"),
         Type::U64 => ("u64", "u64"),
         _ => ("u64", "i64"),
+    }
+}
+
+/// The NaN that the CPU makes of operands that are none.
+fn made_nan(of: Type) -> &'static str {
+    let is_negative = cfg!(any(target_arch = "x86", target_arch = "x86_64"));
+    match (of, is_negative) {
+        (Type::F32, true) => "__int_as_float((i32)0xffc00000)",
+        (Type::F32, false) => "__int_as_float(0x7fc00000)",
+        (_, true) => "__longlong_as_double((i64)0xfff8000000000000ull)",
+        (_, false) => "__longlong_as_double(0x7ff8000000000000ll)",
     }
 }

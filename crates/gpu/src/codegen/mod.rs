@@ -75,6 +75,9 @@ const LOOKUP_HEADERS: [&str; 2] = [
 /// What only kernels need that look keys up in a hash table.
 const HASHED_HEADER: &str = include_str!("../../kernels/hashed.cuh");
 
+/// What only kernels need that compute floats.
+const FLOATS_HEADER: &str = include_str!("../../kernels/floats.cuh");
+
 /// What a kernel leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -233,6 +236,8 @@ struct Generator<'a> {
     temporaries: usize,
     /// What was computed for a row so far, by name.
     computed: Vec<(String, expressions::Value)>,
+    /// Whether floats are computed, and not only read.
+    computes_floats: bool,
     arguments: Vec<Argument>,
     code_tests: Vec<CodeTest>,
     accumulators: Vec<Fold>,
@@ -327,6 +332,7 @@ impl<'a> Generator<'a> {
             end: String::new(),
             temporaries: 0,
             computed: vec![],
+            computes_floats: false,
             arguments: vec![],
             code_tests: vec![],
             accumulators: vec![],
@@ -350,6 +356,9 @@ impl<'a> Generator<'a> {
         }
         if self.has_hashed() {
             source.push_str(HASHED_HEADER);
+        }
+        if self.computes_floats {
+            source.push_str(FLOATS_HEADER);
         }
         let words = FIXED_ARGUMENTS + self.arguments.len();
         let slots = self.first_test() + self.code_tests.len();

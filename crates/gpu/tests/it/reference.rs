@@ -36,14 +36,6 @@ impl Value {
         truth.map_or(Self::Null, |truth| Self::Int(truth.into()))
     }
 
-    pub fn is_nan(self) -> bool {
-        match self {
-            Self::F32(value) => value.is_nan(),
-            Self::F64(value) => value.is_nan(),
-            _ => false,
-        }
-    }
-
     /// Equal in every bit.
     pub fn same(self, other: Self) -> bool {
         match (self, other) {

@@ -95,6 +95,7 @@ pub fn arithmetic() -> Vec<Case> {
 /// Arithmetic on floats, rounded after each operation.
 pub fn floats() -> Case {
     use Arithmetic::{Add, Divide, Multiply, Subtract};
+    use Comparison::Less;
     let groups = pairs(
         &[DataType::Float32, DataType::Float64],
         Style::Extremes,
@@ -110,6 +111,10 @@ pub fn floats() -> Case {
         exprs.push(compute(Add, &compute(Multiply, &x, &constant), &y));
         exprs.push(compute(Subtract, &constant, &compute(Multiply, &x, &x)));
         queries.push(every_row("rounding", exprs));
+        // by all bits, those of NaNs too
+        let computed = operations.map(|o| compute(o, &x, &x));
+        let compared = computed.iter().map(|of_x| compare(Less, &x, of_x));
+        queries.push(every_row("compared", compared.collect()));
     }
     let (x, y) = (column(0), column(2));
     queries.push(every_row(
@@ -118,6 +123,8 @@ pub fn floats() -> Case {
             cast(&x, Type::F64),
             cast(&y, Type::F32),
             compute(Multiply, &cast(&x, Type::F64), &y),
+            compare(Less, &cast(&x, Type::F64), &y),
+            compare(Less, &x, &cast(&y, Type::F32)),
         ],
     ));
     Case {
