@@ -300,6 +300,17 @@ pub const PARTITION_TYPE: DataType = DataType::Utf8;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use futures::stream::BoxStream;
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+    use object_store::{
+        CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, PutMultipartOptions,
+        PutOptions, PutPayload, PutResult,
+    };
+
     use super::*;
 
     #[test]
@@ -317,6 +328,79 @@ mod tests {
             vec![("k".to_string(), None)]
         );
         assert!(partitions("x.csv").is_empty());
+    }
+
+    /// A store in memory that counts how often it is asked for the size of an object.
+    #[derive(Debug, Default)]
+    struct Counting {
+        store: InMemory,
+        heads: AtomicUsize,
+    }
+
+    impl std::fmt::Display for Counting {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.store.fmt(f)
+        }
+    }
+
+    #[async_trait]
+    impl ObjectStore for Counting {
+        async fn put_opts(&self, to: &Path, bytes: PutPayload, options: PutOptions) -> Put {
+            self.store.put_opts(to, bytes, options).await
+        }
+
+        async fn put_multipart_opts(&self, to: &Path, options: PutMultipartOptions) -> Upload {
+            self.store.put_multipart_opts(to, options).await
+        }
+
+        async fn get_opts(&self, from: &Path, options: GetOptions) -> Get {
+            self.heads
+                .fetch_add(usize::from(options.head), Ordering::Relaxed);
+            self.store.get_opts(from, options).await
+        }
+
+        fn delete_stream(&self, paths: Listed<Path>) -> Listed<Path> {
+            self.store.delete_stream(paths)
+        }
+
+        fn list(&self, prefix: Option<&Path>) -> Listed<ObjectMeta> {
+            self.store.list(prefix)
+        }
+
+        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> List {
+            self.store.list_with_delimiter(prefix).await
+        }
+
+        async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Copied {
+            self.store.copy_opts(from, to, options).await
+        }
+    }
+
+    type Put = object_store::Result<PutResult>;
+    type Upload = object_store::Result<Box<dyn MultipartUpload>>;
+    type Get = object_store::Result<GetResult>;
+    type Listed<T> = BoxStream<'static, object_store::Result<T>>;
+    type List = object_store::Result<ListResult>;
+    type Copied = object_store::Result<()>;
+
+    #[tokio::test]
+    async fn a_file_is_looked_for_once_for_its_table_and_once_for_a_query() {
+        let context = crate::session::for_sql().unwrap();
+        let store = Arc::new(Counting::default());
+        let url = Url::parse("mem://bucket").unwrap();
+        context.register_object_store(&url, Arc::clone(&store) as Arc<dyn ObjectStore>);
+        let copy = "COPY (SELECT 1 AS a) TO 'mem://bucket/t.vectile'";
+        context.sql(copy).await.unwrap().collect().await.unwrap();
+        store.heads.store(0, Ordering::Relaxed);
+
+        let input = Input::find(&context, "mem://bucket/t.vectile", None)
+            .await
+            .unwrap();
+        let table = input.table(&context, "t").await.unwrap();
+        assert_eq!(store.heads.load(Ordering::Relaxed), 1);
+        let rows = context.read_table(Arc::new(table)).unwrap();
+        assert_eq!(rows.count().await.unwrap(), 1);
+        assert_eq!(store.heads.load(Ordering::Relaxed), 2);
     }
 
     #[test]
