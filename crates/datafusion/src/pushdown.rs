@@ -26,7 +26,6 @@ use datafusion::physical_plan::filter_pushdown::{
 };
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 type Filter = Arc<dyn PhysicalExpr>;
@@ -231,16 +230,6 @@ fn keeps_meaning(node: &dyn ExecutionPlan, column: &Column) -> bool {
         let key = key.and_then(|(key, _)| key.downcast_ref::<Column>());
         return key.is_some_and(|key| key.name() == column.name())
             && inputs.iter().all(|input| occurs(input) == 1);
-    }
-    // Its inputs have the same columns, but names of their own.
-    if node.downcast_ref::<UnionExec>().is_some() {
-        let is_there = |input: &Schema| {
-            let found = input.index_of(column.name());
-            found.is_ok_and(|index| index == column.index())
-        };
-        return inputs
-            .iter()
-            .all(|input| occurs(input) == 1 && is_there(input));
     }
     occurs(&output) == 1 && inputs.iter().all(|input| occurs(input) <= 1)
 }

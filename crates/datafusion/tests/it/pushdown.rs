@@ -140,26 +140,6 @@ async fn an_aggregate_filters_a_column_only_if_it_is_the_key() {
 }
 
 #[tokio::test]
-async fn a_union_filters_columns_by_their_place() {
-    let fixture = Fixture::empty();
-    add(
-        &fixture,
-        "t",
-        "SELECT value AS a, value + 100000 AS b FROM generate_series(0, 9999)",
-    )
-    .await;
-    add(
-        &fixture,
-        "e",
-        "SELECT value AS k FROM generate_series(0, 99)",
-    )
-    .await;
-    let sql = "SELECT count(*) FROM e JOIN (SELECT a, b FROM t UNION ALL SELECT b, a FROM t) u \
-               ON e.k = u.a";
-    assert_eq!(number(&fixture, sql).await, "100");
-}
-
-#[tokio::test]
 async fn a_session_without_our_rules_keeps_filters_above_the_scan() {
     let fixture = Fixture::new().await;
     let ctx = SessionContext::new();
