@@ -13,7 +13,6 @@ mod dictionaries;
 mod error;
 mod format;
 mod generate;
-mod hidden;
 mod inspect;
 mod intact;
 mod interrupt;

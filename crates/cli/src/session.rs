@@ -18,7 +18,6 @@ use url::Url;
 use vectile_datafusion::VectileSessionStateBuilderExt;
 
 use crate::error::{CliError, Result};
-use crate::hidden::WithoutHidden;
 use crate::interruptible::{Cancel, InterruptibleJoins};
 use crate::{paths, store};
 
@@ -72,7 +71,7 @@ fn session(config: SessionConfig, cancel: Option<Cancel>) -> Result<SessionConte
     }
     let context = SessionContext::new_with_state(builder.build());
     if let Ok(files) = Url::parse("file:///") {
-        context.register_object_store(&files, Arc::new(WithoutHidden(store::local())));
+        context.register_object_store(&files, store::local());
     }
     paths::enable(&context);
     Ok(context)
@@ -91,7 +90,7 @@ pub async fn object_store(
         Ok(store) if store_options.is_empty() => Ok(store),
         known => match connect(context, url, &store_options).await? {
             Some(store) => {
-                let store: Arc<dyn ObjectStore> = Arc::new(WithoutHidden(store::remote(store, url)));
+                let store = store::remote(store, url);
                 context.register_object_store(url, Arc::clone(&store));
                 Ok(store)
             }

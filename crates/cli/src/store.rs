@@ -1,5 +1,6 @@
-//! Object stores that say what a user would otherwise have to guess: that a server does not answer, that a
-//! file has a name that cannot be used.
+//! The object stores of the command line. They say what a user would otherwise have to guess: that a server does not
+//! answer, that a file has a name that cannot be used. Their listings pass over the files that tools leave beside the
+//! data, such as `_SUCCESS`, `.part-0.crc` and uploads not yet complete; by its name each can still be read.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::executor::block_on_stream;
 use futures::stream::BoxStream;
-use futures::{StreamExt, future};
+use futures::{StreamExt, TryStreamExt, future};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
@@ -118,12 +119,37 @@ fn list_files(store: Arc<dyn ObjectStore>, prefix: Option<Path>, told: Told) -> 
     }
 }
 
+impl Telling {
+    /// All objects below `prefix`, hidden ones too.
+    fn list_all(&self, prefix: Option<&Path>) -> Listing {
+        if self.host.is_none() {
+            return list_files(Arc::clone(&self.inner), prefix.cloned(), self.told.clone());
+        }
+        let listing = self.inner.list(prefix);
+        let next = |(mut listing, telling): (Listing, Telling)| async move {
+            let listed = telling.patiently(listing.next()).await?;
+            Some((listed, (listing, telling)))
+        };
+        futures::stream::unfold((listing, self.clone()), next).boxed()
+    }
+}
+
 /// Names that are no text and links that lead back to themselves: other files do not depend on them.
 fn is_unusable(error: &Error) -> bool {
     let reason = with_sources(error);
     matches!(error, Error::InvalidPath { .. })
         || reason.contains("File system loop found")
         || reason.contains("Too many levels of symbolic links")
+}
+
+/// Whether a part of the path below `prefix` begins with `.` or `_`; `_key=value` is a partition.
+fn is_hidden(prefix: Option<&Path>, location: &Path) -> bool {
+    let root = Path::default();
+    let below = location.prefix_match(prefix.unwrap_or(&root));
+    below.into_iter().flatten().any(|part| {
+        let part = part.as_ref();
+        part.starts_with('.') || (part.starts_with('_') && !part.contains('='))
+    })
 }
 
 #[async_trait]
@@ -172,19 +198,22 @@ impl ObjectStore for Telling {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        if self.host.is_none() {
-            return list_files(Arc::clone(&self.inner), prefix.cloned(), self.told.clone());
-        }
-        let listing = self.inner.list(prefix);
-        let next = |(mut listing, telling): (Listing, Telling)| async move {
-            let listed = telling.patiently(listing.next()).await?;
-            Some((listed, (listing, telling)))
-        };
-        futures::stream::unfold((listing, self.clone()), next).boxed()
+        let base = prefix.cloned();
+        let shown =
+            move |meta: &ObjectMeta| future::ready(!is_hidden(base.as_ref(), &meta.location));
+        self.list_all(prefix).try_filter(shown).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.patiently(self.inner.list_with_delimiter(prefix)).await
+        let listed = self.patiently(self.inner.list_with_delimiter(prefix));
+        let mut listed = listed.await?;
+        listed
+            .objects
+            .retain(|meta| !is_hidden(prefix, &meta.location));
+        listed
+            .common_prefixes
+            .retain(|path| !is_hidden(prefix, path));
+        Ok(listed)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
@@ -201,5 +230,35 @@ impl ObjectStore for Telling {
 impl fmt::Display for Telling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+
+    #[tokio::test]
+    async fn listings_pass_over_hidden_names() {
+        let url = Url::parse("mem://bucket").unwrap();
+        let store = remote(Arc::new(InMemory::new()), &url);
+        for name in ["a", "_b", ".c", "d/_e/f", "_k=v/g", "_dir/h", "_dir/_i"] {
+            store.put(&Path::from(name), "x".into()).await.unwrap();
+        }
+        for (prefix, expected) in [(None, vec!["_k=v/g", "a"]), (Some("_dir"), vec!["_dir/h"])] {
+            let prefix = prefix.map(Path::from);
+            let listed = store.list(prefix.as_ref()).map_ok(|meta| meta.location);
+            let mut listed: Vec<Path> = listed.try_collect().await.unwrap();
+            listed.sort();
+            assert_eq!(
+                listed,
+                expected.into_iter().map(Path::from).collect::<Vec<_>>()
+            );
+        }
+        let top = store.list_with_delimiter(None).await.unwrap();
+        assert_eq!(top.objects.len(), 1);
+        assert_eq!(top.common_prefixes, [Path::from("_k=v"), Path::from("d")]);
+        assert!(store.get(&Path::from("_b")).await.is_ok(), "it has a name");
     }
 }
