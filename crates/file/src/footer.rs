@@ -150,6 +150,7 @@ pub(crate) fn parse(bytes: &[u8], offset: u64, file: &str) -> Result<Metadata> {
         footer_bytes: 0,
         checksum: 0,
         e_tag: None,
+        is_file: false,
     })
 }
 

@@ -24,6 +24,8 @@ pub struct Metadata {
     pub(crate) footer_bytes: u64,
     pub(crate) checksum: u32,
     pub(crate) e_tag: Option<String>,
+    /// Whether it is a file of this machine.
+    pub(crate) is_file: bool,
 }
 
 /// Where one row group is.

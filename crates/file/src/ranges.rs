@@ -2,7 +2,7 @@
 //! two.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -23,17 +23,20 @@ pub(crate) struct Version<'a> {
     pub(crate) e_tag: Option<&'a str>,
 }
 
-impl Version<'_> {
-    /// The bytes of one range; fewer where the object ends before.
-    pub(crate) async fn read(self, range: Range<u64>) -> Result<Bytes> {
-        let mut bytes = self.read_all(std::slice::from_ref(&range)).await?;
-        Ok(bytes.pop().unwrap_or_default())
-    }
+/// What was read.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    /// The bytes of each range; fewer where the object ends before.
+    pub(crate) bytes: Vec<Bytes>,
+    /// Whether they are from a file of this machine.
+    pub(crate) is_file: bool,
+}
 
+impl Version<'_> {
     /// The bytes of ascending ranges, with one request. A local file is read without the gaps between them.
-    pub(crate) async fn read_all(self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+    pub(crate) async fn read(self, ranges: &[Range<u64>]) -> Result<Parts> {
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
-            return Ok(Vec::new());
+            return Ok(Parts::default());
         };
         let start = first.start;
         let options = GetOptions {
@@ -44,14 +47,19 @@ impl Version<'_> {
         let got = self.store.get_opts(self.location, options).await;
         let got = got.map_err(|error| self.failed(error))?;
         match got.payload {
-            GetResultPayload::File(file, _) => self.read_file(file, &got.meta, ranges).await,
+            GetResultPayload::File(file, _) => Ok(Parts {
+                bytes: self.read_file(file, &got.meta, ranges).await?,
+                is_file: true,
+            }),
             GetResultPayload::Stream(_) => {
                 let bytes = got.bytes().await.map_err(|error| self.failed(error))?;
                 let at = |offset: u64| bytes.len().min((offset - start) as usize);
                 let parts = ranges.iter();
-                Ok(parts
-                    .map(|range| bytes.slice(at(range.start)..at(range.end)))
-                    .collect())
+                let parts = parts.map(|range| bytes.slice(at(range.start)..at(range.end)));
+                Ok(Parts {
+                    bytes: parts.collect(),
+                    is_file: false,
+                })
             }
         }
     }
@@ -64,14 +72,14 @@ impl Version<'_> {
 
     async fn read_file(
         self,
-        mut file: File,
+        file: File,
         meta: &ObjectMeta,
         ranges: &[Range<u64>],
     ) -> Result<Vec<Bytes>> {
         let before = (SystemTime::from(meta.last_modified), meta.size);
         let ranges = ranges.to_vec();
-        let mut read = move || -> io::Result<_> {
-            let bytes = ranges.iter().map(|range| read_range(&mut file, range));
+        let read = move || -> io::Result<_> {
+            let bytes = ranges.iter().map(|range| read_range(&file, range));
             let bytes = bytes.collect::<io::Result<Vec<_>>>()?;
             // A file that is written in place stays open as the same one.
             let after = file.metadata()?;
@@ -108,14 +116,32 @@ impl Version<'_> {
     }
 }
 
-fn read_range(file: &mut File, range: &Range<u64>) -> io::Result<Bytes> {
-    let len = range.end - range.start;
+fn read_range(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
     let mut bytes = Vec::new();
-    let fits = usize::try_from(len).map(|len| bytes.try_reserve_exact(len));
-    if !matches!(fits, Ok(Ok(()))) {
+    let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    if bytes.try_reserve_exact(len).is_err() {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
-    file.seek(SeekFrom::Start(range.start))?;
-    file.take(len).read_to_end(&mut bytes)?;
+    bytes.resize(len, 0);
+    let mut read = 0;
+    while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match read_at(file, rest, range.start + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(read);
     Ok(bytes.into())
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, bytes, offset)
 }

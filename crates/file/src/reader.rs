@@ -14,7 +14,7 @@ use crate::error::{Error, Place, Result};
 use crate::footer;
 use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
 use crate::metadata::{Metadata, RowGroup};
-use crate::ranges::Version;
+use crate::ranges::{Parts, Version};
 
 /// Bytes of the end of a file that are read in the hope that the footer is in them.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -105,6 +105,7 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     metadata.footer_bytes = size - range.start;
     metadata.checksum = pointer.crc32;
     metadata.e_tag = object.e_tag.clone();
+    metadata.is_file = tail.is_file;
     Ok(metadata)
 }
 
@@ -127,6 +128,7 @@ struct Tail<'a> {
     size: u64,
     start: u64,
     bytes: Bytes,
+    is_file: bool,
 }
 
 impl<'a> Tail<'a> {
@@ -138,6 +140,7 @@ impl<'a> Tail<'a> {
             size,
             start: size,
             bytes: Bytes::new(),
+            is_file: false,
         };
         tail.extend_to(start).await?;
         Ok(tail)
@@ -157,7 +160,10 @@ impl<'a> Tail<'a> {
             true => start,
             false => start.saturating_sub(4 * (self.size - start).min(MAX_FOOTER_BYTES / 64)),
         };
-        let missing = self.version.read(start..self.start).await?;
+        let range = start..self.start;
+        let mut read = self.version.read(std::slice::from_ref(&range)).await?;
+        self.is_file = read.is_file;
+        let missing = read.bytes.pop().unwrap_or_default();
         check_len(&missing, self.start - start, self.place)?;
         self.bytes = if self.bytes.is_empty() {
             missing
@@ -222,7 +228,7 @@ pub async fn read_row_group(
         location,
         e_tag: metadata.e_tag.as_deref(),
     };
-    let fetched = fetch_ranges(version, &ranges).await?;
+    let fetched = fetch_ranges(version, &ranges, metadata.is_file).await?;
 
     let columns = row_group.columns.len();
     let mut data = RowGroupData {
@@ -307,17 +313,23 @@ fn wanted(row_group: &RowGroup, fetch: &Fetch) -> Result<Vec<Part>> {
 }
 
 /// The bytes of ascending ranges, in the same order.
-async fn fetch_ranges(version: Version<'_>, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-    let requests = requests(ranges);
+async fn fetch_ranges(
+    version: Version<'_>,
+    ranges: &[Range<u64>],
+    is_file: bool,
+) -> Result<Vec<Bytes>> {
+    // gaps of a file are not read
+    let gap = if is_file { u64::MAX } else { GAP_BYTES };
+    let requests = requests(ranges, gap);
     let gets: Vec<_> = requests
         .iter()
-        .map(|request| version.read_all(request))
+        .map(|request| version.read(request))
         .collect();
-    let fetched: Vec<Vec<Bytes>> = stream::iter(gets)
+    let fetched: Vec<Parts> = stream::iter(gets)
         .buffered(PARALLEL_REQUESTS)
         .try_collect()
         .await?;
-    let mut fetched = fetched.into_iter().flatten();
+    let mut fetched = fetched.into_iter().flat_map(|parts| parts.bytes);
     // Stores refuse to read nothing, so empty ranges were left out.
     ranges
         .iter()
@@ -330,23 +342,23 @@ async fn fetch_ranges(version: Version<'_>, ranges: &[Range<u64>]) -> Result<Vec
         .collect()
 }
 
-/// The ranges that hold anything, in requests of about [`REQUEST_BYTES`] without large gaps.
-fn requests(ranges: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
+/// The ranges that hold anything, in requests of about [`REQUEST_BYTES`] without gaps of more than `gap`.
+fn requests(ranges: &[Range<u64>], gap: u64) -> Vec<Vec<Range<u64>>> {
     let mut requests: Vec<Vec<Range<u64>>> = Vec::new();
+    let mut bytes = 0;
     for range in ranges.iter().filter(|range| !range.is_empty()) {
         let joins = |request: &&mut Vec<Range<u64>>| {
-            request
-                .first()
-                .zip(request.last())
-                .is_some_and(|(first, last)| {
-                    (last.end..=last.end.saturating_add(GAP_BYTES)).contains(&range.start)
-                        && last.end - first.start < REQUEST_BYTES
-                })
+            let end = request.last().map_or(0, |last| last.end);
+            bytes < REQUEST_BYTES && (end..=end.saturating_add(gap)).contains(&range.start)
         };
         match requests.last_mut().filter(joins) {
             Some(request) => request.push(range.clone()),
-            None => requests.push(vec![range.clone()]),
+            None => {
+                requests.push(vec![range.clone()]);
+                bytes = 0;
+            }
         }
+        bytes += range.end - range.start;
     }
     requests
 }
@@ -359,14 +371,15 @@ mod tests {
     fn large_fetches_are_split() {
         let step = REQUEST_BYTES / 2;
         let ranges: Vec<_> = (0..5).map(|i| i * step..(i + 1) * step).collect();
-        let sizes: Vec<_> = requests(&ranges).iter().map(Vec::len).collect();
+        let sizes: Vec<_> = requests(&ranges, GAP_BYTES).iter().map(Vec::len).collect();
         assert_eq!(sizes, [2, 2, 1]);
         let far = GAP_BYTES + 1;
         let ranges = [0..1, 1..2, GAP_BYTES..far, 2 * far..3 * far];
-        let sizes: Vec<_> = requests(&ranges).iter().map(Vec::len).collect();
+        let sizes: Vec<_> = requests(&ranges, GAP_BYTES).iter().map(Vec::len).collect();
         assert_eq!(sizes, [3, 1]);
+        assert_eq!(requests(&ranges, u64::MAX).len(), 1);
         // A file may say anything: ranges that overlap are read apart.
-        assert_eq!(requests(&[5..9, 3..4, 8..9]).len(), 2);
-        assert!(requests(&[5..5, 9..9]).is_empty());
+        assert_eq!(requests(&[5..9, 3..4, 8..9], u64::MAX).len(), 2);
+        assert!(requests(&[5..5, 9..9], GAP_BYTES).is_empty());
     }
 }
