@@ -10,7 +10,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use vectile_encodings::{Selection, VECTOR_LEN, ZoneMap};
-use vectile_file::{Fetch, Metadata, ReadOptions, RowGroupData, read_row_group};
+use vectile_file::{Fetch, Handle, Metadata, ReadOptions, RowGroupData, read_row_group_from};
 
 use crate::conjunct::{Conjunct, Role};
 use crate::evaluate::Columns;
@@ -22,6 +22,7 @@ use crate::zones::Containers;
 /// A file and how to read it.
 pub(crate) struct ScanFile {
     pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) handle: Handle,
     pub(crate) listings: Listings,
     pub(crate) location: Path,
     pub(crate) metadata: Arc<Metadata>,
@@ -42,7 +43,8 @@ impl ScanFile {
             data,
             zones,
         };
-        let read = read_row_group(
+        let read = read_row_group_from(
+            &self.handle,
             &self.store,
             &self.location,
             &self.metadata,

@@ -21,7 +21,7 @@ use datafusion::physical_expr_adapter::{
 use datafusion::physical_optimizer::pruning::FilePruner;
 use futures::{FutureExt, StreamExt};
 use object_store::ObjectStore;
-use vectile_file::{Metadata, ReadOptions};
+use vectile_file::{Handle, Metadata, ReadOptions};
 
 use crate::conjunct::Role;
 use crate::fetch::ScanFile;
@@ -105,6 +105,7 @@ impl VectileOpener {
         let object = file.object_meta;
         let file = Arc::new(ScanFile {
             store: Arc::clone(&self.store),
+            handle: Handle::default(),
             listings: self.listings.clone(),
             location: object.location.clone(),
             metadata,

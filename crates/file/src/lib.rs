@@ -53,7 +53,10 @@ pub use error::{Error, Place, Result};
 pub use metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
 pub use parts::GrowingParts;
 pub use publish::{Staged, publish};
-pub use reader::{Fetch, ReadOptions, RowGroupData, read_metadata, read_row_group};
+pub use ranges::Handle;
+pub use reader::{
+    Fetch, ReadOptions, RowGroupData, read_metadata, read_row_group, read_row_group_from,
+};
 pub use writer::{ColumnSummary, DEFAULT_ROW_GROUP_ROWS, WriteSummary, Writer, WriterOptions};
 
 /// The version of the file format that this release writes, and the newest it reads.

@@ -4,15 +4,28 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{GetOptions, GetResultPayload, ObjectMeta, ObjectStore};
-use tokio::runtime::Handle;
+use object_store::{GetOptions, GetResultPayload, ObjectStore};
+use tokio::runtime::Handle as Runtime;
 
 use crate::error::{Error, Result};
+
+/// A file of this machine that stays open from one read to the next, so that a read is one step. It is of one object:
+/// make one for each scan of a file.
+#[derive(Debug, Default)]
+pub struct Handle(OnceLock<Opened>);
+
+#[derive(Debug, Clone)]
+struct Opened {
+    file: Arc<File>,
+    /// When it was opened.
+    modified: SystemTime,
+    size: u64,
+}
 
 /// An object as it was when it was listed.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +34,7 @@ pub(crate) struct Version<'a> {
     pub(crate) location: &'a Path,
     /// What the store calls this version; without it, the store is not asked whether it is still the same.
     pub(crate) e_tag: Option<&'a str>,
+    pub(crate) handle: &'a Handle,
 }
 
 /// What was read.
@@ -38,6 +52,9 @@ impl Version<'_> {
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
             return Ok(Parts::default());
         };
+        if let Some(opened) = self.handle.0.get() {
+            return self.read_file(opened.clone(), ranges).await;
+        }
         let start = first.start;
         let options = GetOptions {
             range: Some((start..last.end).into()),
@@ -47,10 +64,16 @@ impl Version<'_> {
         let got = self.store.get_opts(self.location, options).await;
         let got = got.map_err(|error| self.failed(error))?;
         match got.payload {
-            GetResultPayload::File(file, _) => Ok(Parts {
-                bytes: self.read_file(file, &got.meta, ranges).await?,
-                is_file: true,
-            }),
+            GetResultPayload::File(file, _) => {
+                let opened = Opened {
+                    file: Arc::new(file),
+                    modified: got.meta.last_modified.into(),
+                    size: got.meta.size,
+                };
+                // another read may have been first: both are of this version
+                let opened = self.handle.0.get_or_init(|| opened);
+                self.read_file(opened.clone(), ranges).await
+            }
             GetResultPayload::Stream(_) => {
                 let bytes = got.bytes().await.map_err(|error| self.failed(error))?;
                 let at = |offset: u64| bytes.len().min((offset - start) as usize);
@@ -70,22 +93,17 @@ impl Version<'_> {
         self.e_tag.filter(strong).map(str::to_owned)
     }
 
-    async fn read_file(
-        self,
-        file: File,
-        meta: &ObjectMeta,
-        ranges: &[Range<u64>],
-    ) -> Result<Vec<Bytes>> {
-        let before = (SystemTime::from(meta.last_modified), meta.size);
+    async fn read_file(self, opened: Opened, ranges: &[Range<u64>]) -> Result<Parts> {
         let ranges = ranges.to_vec();
         let read = move || -> io::Result<_> {
-            let bytes = ranges.iter().map(|range| read_range(&file, range));
+            let bytes = ranges.iter().map(|range| read_range(&opened.file, range));
             let bytes = bytes.collect::<io::Result<Vec<_>>>()?;
             // A file that is written in place stays open as the same one.
-            let after = file.metadata()?;
-            Ok(((after.modified()?, after.len()) == before).then_some(bytes))
+            let after = opened.file.metadata()?;
+            let is_same = (after.modified()?, after.len()) == (opened.modified, opened.size);
+            Ok(is_same.then_some(bytes))
         };
-        let read = match Handle::try_current() {
+        let read = match Runtime::try_current() {
             Ok(runtime) => {
                 let read = runtime.spawn_blocking(read).await;
                 read.map_err(|error| Error::Internal(format!("reading ended early: {error}")))?
@@ -93,7 +111,10 @@ impl Version<'_> {
             Err(_) => read(),
         };
         match read {
-            Ok(Some(bytes)) => Ok(bytes),
+            Ok(Some(bytes)) => Ok(Parts {
+                bytes,
+                is_file: true,
+            }),
             Ok(None) => Err(self.changed()),
             Err(source) => Err(Error::File {
                 file: self.location.to_string(),

@@ -14,7 +14,7 @@ use crate::error::{Error, Place, Result};
 use crate::footer;
 use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
 use crate::metadata::{Metadata, RowGroup};
-use crate::ranges::{Parts, Version};
+use crate::ranges::{Handle, Parts, Version};
 
 /// Bytes of the end of a file that are read in the hope that the footer is in them.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -85,10 +85,12 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     if size < HEADER.len() as u64 + TRAILER_BYTES {
         return Err(place.not_vectile(format!("it has only {size} bytes")));
     }
+    let handle = Handle::default();
     let version = Version {
         store,
         location: &object.location,
         e_tag: object.e_tag.as_deref(),
+        handle: &handle,
     };
     let mut tail = Tail::read(version, size, place).await?;
     let trailer = tail.bytes(size - TRAILER_BYTES..size)?;
@@ -220,6 +222,30 @@ pub async fn read_row_group(
     fetch: &Fetch,
     options: &ReadOptions,
 ) -> Result<RowGroupData> {
+    read_row_group_from(
+        &Handle::default(),
+        store,
+        location,
+        metadata,
+        fetch,
+        options,
+    )
+    .await
+}
+
+/// As [`read_row_group`], of a file that stays open: for several row groups of one.
+///
+/// # Errors
+///
+/// Those of [`read_row_group`].
+pub async fn read_row_group_from(
+    handle: &Handle,
+    store: &Arc<dyn ObjectStore>,
+    location: &Path,
+    metadata: &Metadata,
+    fetch: &Fetch,
+    options: &ReadOptions,
+) -> Result<RowGroupData> {
     let row_group = metadata.try_row_group(fetch.row_group)?;
     let parts = wanted(row_group, fetch)?;
     let ranges: Vec<Range<u64>> = parts.iter().map(|part| part.range.clone()).collect();
@@ -227,6 +253,7 @@ pub async fn read_row_group(
         store,
         location,
         e_tag: metadata.e_tag.as_deref(),
+        handle,
     };
     let fetched = fetch_ranges(version, &ranges, metadata.is_file).await?;
 
