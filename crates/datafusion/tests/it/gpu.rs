@@ -897,7 +897,9 @@ async fn a_lost_device_is_said_and_left_alone() {
             1,
             "{explained}"
         );
-        fixture.same(&sql.replace("packed", "{t}")).await;
+        // partitions come in any order
+        let sorted = sql.replace("int = 3", "int = 3 ORDER BY big");
+        fixture.same(&sorted.replace("packed", "{t}")).await;
     }
     // what was planned before does not try either
     let batches = collect(Arc::clone(&planned), fixture.ctx.task_ctx()).await;
