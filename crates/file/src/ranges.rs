@@ -1,5 +1,5 @@
-//! Reads bytes of one version of a file: an object that is replaced while it is read is an error, never a mixture of
-//! two.
+//! Reads bytes of one version of a file, never a mixture of two. A local file stays open, so that it may get another
+//! name or none; an object that is replaced, or a file that is written in place, is an error.
 
 use std::fs::File;
 use std::io;
@@ -96,7 +96,7 @@ impl Version<'_> {
     async fn read_file(self, opened: Opened, ranges: &[Range<u64>]) -> Result<Parts> {
         let ranges = ranges.to_vec();
         let read = move || -> io::Result<_> {
-            let bytes = ranges.iter().map(|range| read_range(&opened.file, range));
+            let bytes = ranges.iter().map(|range| read_range(&opened, range));
             let bytes = bytes.collect::<io::Result<Vec<_>>>()?;
             // A file that is written in place stays open as the same one.
             let after = opened.file.metadata()?;
@@ -137,16 +137,18 @@ impl Version<'_> {
     }
 }
 
-fn read_range(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
+fn read_range(opened: &Opened, range: &Range<u64>) -> io::Result<Bytes> {
     let mut bytes = Vec::new();
-    let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    // a damaged footer may ask for more than there is
+    let len = range.end.min(opened.size).saturating_sub(range.start);
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
     if bytes.try_reserve_exact(len).is_err() {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
     bytes.resize(len, 0);
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
-        match read_at(file, rest, range.start + read as u64) {
+        match read_at(&opened.file, rest, range.start + read as u64) {
             Ok(0) => break,
             Ok(more) => read += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
