@@ -149,17 +149,9 @@ impl Destination {
 
     /// Waits until a local file and its name are on disk.
     pub fn sync(&self) -> std::io::Result<()> {
-        let Some(file) = &self.local else {
-            return Ok(());
-        };
-        for path in [Some(file.as_path()), file.parent()].into_iter().flatten() {
-            match std::fs::File::open(path)?.sync_all() {
-                // What cannot be synced says so.
-                Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => (),
-                synced => synced?,
-            }
-        }
-        Ok(())
+        self.local
+            .as_deref()
+            .map_or(Ok(()), vectile_file::sync_file)
     }
 
     /// The file `relative` (with `/` between its parts) below this directory.

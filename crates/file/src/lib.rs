@@ -57,6 +57,7 @@ pub use ranges::Handle;
 pub use reader::{
     Fetch, ReadOptions, RowGroupData, read_metadata, read_row_group, read_row_group_from,
 };
+pub use sync::sync_file;
 pub use writer::{ColumnSummary, DEFAULT_ROW_GROUP_ROWS, WriteSummary, Writer, WriterOptions};
 
 /// The version of the file format that this release writes, and the newest it reads.

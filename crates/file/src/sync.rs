@@ -63,6 +63,18 @@ pub(crate) fn directories_of(path: &Path) -> BTreeSet<PathBuf> {
     directories
 }
 
+/// Waits until the file at `path`, which is complete, and its name are on disk.
+///
+/// [`Writer`](crate::Writer) does so itself; this is for files of other formats beside it. Where a file system
+/// cannot sync, this does nothing.
+///
+/// # Errors
+/// If the file cannot be opened, or the disk reports an error.
+pub fn sync_file(path: &Path) -> io::Result<()> {
+    tolerate(File::open(path)?.sync_all())?;
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
 /// Syncs the names in a directory.
 #[cfg(unix)]
 pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
@@ -114,5 +126,8 @@ mod tests {
         for directory in directories {
             sync_directory(&directory).unwrap();
         }
+        assert!(sync_file(&path).is_err());
+        File::create(&path).unwrap();
+        sync_file(&path).unwrap();
     }
 }
