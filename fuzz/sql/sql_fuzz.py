@@ -792,7 +792,10 @@ def compare(fa, fb, tags, mag=None):
             if not ca.equals(cb):
                 la, lb = ca.to_pylist(), cb.to_pylist()
                 bad = [j for j in range(na) if la[j] != lb[j]]
-                va, vb = a.column(i).take(oa), b.column(i).take(ob)
+                def of(t, order):                  # pyarrow takes no rows of views
+                    c = t.column(i)
+                    return (c.cast(type_name(c.type)) if str(c.type).endswith('_view') else c).take(order)
+                va, vb = of(a, oa), of(b, ob)
                 def show(v, j):
                     s = v[j]
                     return repr(raw_value(s)) if not pa.types.is_temporal(s.type) else '%s:%s' % (s.type, raw_value(s))

@@ -90,7 +90,8 @@ pub struct Destination {
 impl Destination {
     /// Connects to the store of `text`, a local path or a URL; neither need exist yet.
     pub async fn parse(context: &SessionContext, text: &str) -> Result<Self> {
-        if text == "-" || text.starts_with("/dev/") {
+        let is_stream = ["-", "/dev/stdout", "/dev/stderr"].contains(&text);
+        if is_stream || text.starts_with("/dev/fd/") {
             let message =
                 format!("cannot write to {text}: files are written as a whole, or not at all");
             return Err(CliError::Usage(

@@ -26,6 +26,7 @@ mod lower;
 mod merge;
 mod metrics;
 mod node;
+mod nullable;
 mod opener;
 mod options;
 mod output;

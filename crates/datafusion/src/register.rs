@@ -20,7 +20,7 @@ use datafusion::prelude::{DataFrame, SessionContext};
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
 use crate::gpu::{Gpu, insert_rules};
 use crate::options::VectileOptions;
-use crate::pushdown;
+use crate::{nullable, pushdown};
 
 /// The key of the table factory, and the word after `STORED AS`.
 const FILE_TYPE: &str = "VECTILE";
@@ -31,8 +31,9 @@ const FILE_TYPE: &str = "VECTILE";
 /// change its rules, and gives no access to the prepared statements of the old one.
 ///
 /// It replaces DataFusion's two `FilterPushdown` rules: those of 55.2 may take a column for another one of the
-/// same name, and push down dynamic filters of aggregates that drop rows. Both give wrong answers, over tables
-/// of any format.
+/// same name, and push down dynamic filters of aggregates that drop rows. And it adds a rule about outer joins:
+/// 55.2 takes constants of the side that gets nulls for constants of the join. Each of these gives wrong answers,
+/// over tables of any format.
 ///
 /// # Errors
 ///
@@ -51,6 +52,7 @@ pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     let mut state = state.write();
     let mut rules = state.physical_optimizers().to_vec();
     pushdown::replace_rules(&mut rules);
+    nullable::insert_rule(&mut rules);
     insert_rules(&mut rules, gpu);
     let before = state.clone();
     *state = SessionStateBuilder::new_from_existing(state.clone())
@@ -143,6 +145,7 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
             .physical_optimizers()
             .get_or_insert_with(PhysicalOptimizer::new);
         pushdown::replace_rules(&mut optimizer.rules);
+        nullable::insert_rule(&mut optimizer.rules);
         insert_rules(&mut optimizer.rules, Gpu::of_machine());
         self.with_table_factory(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()))
     }

@@ -621,7 +621,9 @@ impl Column {
         let strings = match &self.body.values {
             Values::Dict(dict) => dict.string_bytes(selection)?,
             Values::Strings(strings) => strings.string_bytes(&self.data_type, selection)?,
-            Values::Nested(nested) => return nested.decoded_bytes(&self.data_type, selection),
+            Values::Nested(nested) => {
+                return nested.decoded_bytes(&self.data_type, selection, self.limit);
+            }
             _ => return Ok(most),
         };
         Ok(size::fixed_bytes(&self.data_type, rows as u64).saturating_add(strings))
@@ -745,7 +747,7 @@ impl Column {
         test: &mut dyn FnMut(&ArrayRef) -> Result<BooleanArray>,
     ) -> Result<bool> {
         self.check_limit(size::fixed_bytes(&self.data_type, 1))?;
-        let result = test(&constant::nulls(&self.data_type, 1))?;
+        let result = test(&constant::nulls(&self.data_type, 1)?)?;
         Ok(result.is_empty() || result.is_null(0) || !result.value(0))
     }
 
@@ -902,7 +904,7 @@ impl Values {
         nulls: Option<NullBuffer>,
     ) -> Result<ArrayRef> {
         match self {
-            Self::AllNull => Ok(constant::nulls(data_type, selection.count())),
+            Self::AllNull => constant::nulls(data_type, selection.count()),
             Self::Constant(value) => constant::repeat(value, selection.count(), nulls),
             Self::Plain(plain) => plain.select(data_type, selection, nulls),
             Self::Integers(integers, class) => integers.select(data_type, *class, selection, nulls),

@@ -14,7 +14,7 @@ use std::hash::BuildHasher;
 use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
-use arrow::datatypes::ArrowNativeType;
+use arrow::datatypes::{ArrowNativeType, DataType};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::VECTOR_LEN;
@@ -196,11 +196,10 @@ pub(crate) struct Dict {
 }
 
 impl Dict {
-    pub fn parse(
-        reader: &mut ChunkReader,
-        data_type: &arrow::datatypes::DataType,
-        len: usize,
-    ) -> Result<Self> {
+    pub fn parse(reader: &mut ChunkReader, data_type: &DataType, len: usize) -> Result<Self> {
+        // `take` counts rows by their bytes; encoders make no such dictionary
+        let has_bytes = data_type != &DataType::FixedSizeBinary(0);
+        ensure(has_bytes, PART, || "entries without bytes".into())?;
         let count = reader.count(MAX_ENTRIES.min(len), PART)?;
         let entries = reader.nested(|reader| Column::parse_values(reader, data_type, count))?;
         let codes = Ints::parse(reader, len)?;

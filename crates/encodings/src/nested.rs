@@ -228,20 +228,31 @@ impl Nested {
         self.own_bytes(data_type, rows).saturating_add(children)
     }
 
-    /// As [`Column::decoded_bytes`].
-    pub fn decoded_bytes(&self, data_type: &DataType, selection: &Selection) -> Result<u64> {
+    /// As [`Column::decoded_bytes`], or more than `limit`: then the rest is left out.
+    pub fn decoded_bytes(
+        &self,
+        data_type: &DataType,
+        selection: &Selection,
+        limit: u64,
+    ) -> Result<u64> {
+        let own = self.own_bytes(data_type, selection.count());
+        if own > limit {
+            // looking into that many rows takes memory too
+            return Ok(own);
+        }
         let children = match self {
             Self::Stored(column) => column.decoded_bytes(selection)?,
             Self::Struct(children) => {
                 try_sum(children.iter().map(|child| child.decoded_bytes(selection)))?
             }
-            Self::List(list) => list.child.decoded_bytes(&list.rows_of(selection)?.1)?,
+            Self::List(list) => list
+                .child
+                .decoded_bytes(&list.rows_of(selection, |_| ())?)?,
             Self::Union { children, .. } => {
                 let all = |child: &Column| child.decoded_bytes(&Selection::all(0, child.len()));
                 try_sum(children.iter().map(all))?
             }
         };
-        let own = self.own_bytes(data_type, selection.count());
         Ok(own.saturating_add(children))
     }
 
@@ -385,13 +396,13 @@ impl List {
         selection: &Selection,
         nulls: Option<NullBuffer>,
     ) -> Result<ArrayRef> {
-        let (lengths, rows) = self.rows_of(selection)?;
+        let mut lengths = Vec::with_capacity(selection.count());
+        let rows = self.rows_of(selection, |length| lengths.push(length))?;
         build_list(data_type, self.child.select(&rows)?, lengths, nulls)
     }
 
-    /// The lengths of the selected lists, and their rows of the child.
-    fn rows_of(&self, selection: &Selection) -> Result<(Vec<usize>, Selection)> {
-        let mut lengths = Vec::with_capacity(selection.count());
+    /// The child's rows that are in the selected lists, whose lengths are handed to `length`.
+    fn rows_of(&self, selection: &Selection, mut length: impl FnMut(usize)) -> Result<Selection> {
         let mut ranges: Vec<Range<usize>> = vec![];
         let mut values = [0u64; VECTOR_LEN];
         for selected in selection.vectors() {
@@ -401,7 +412,7 @@ impl List {
             selected.for_each(|wanted| {
                 next += values[row..wanted].iter().sum::<u64>() as usize;
                 let end = next + values[wanted] as usize;
-                lengths.push(values[wanted] as usize);
+                length(values[wanted] as usize);
                 match ranges.last_mut() {
                     Some(last) if last.end == next => last.end = end,
                     _ => ranges.push(next..end),
@@ -410,7 +421,7 @@ impl List {
                 row = wanted + 1;
             });
         }
-        Ok((lengths, selection_of(&ranges)))
+        Ok(selection_of(&ranges))
     }
 }
 

@@ -132,6 +132,50 @@ fn wide_nulls_are_refused_before_they_are_made() {
 }
 
 #[test]
+fn nulls_are_as_many_as_run_ends_count() {
+    let field = |name, data_type| Arc::new(Field::new(name, data_type, true));
+    let runs = |ends| {
+        let ends = Arc::new(Field::new("run_ends", ends, false));
+        DataType::RunEndEncoded(ends, field("values", DataType::Int8))
+    };
+    let lists = |data_type| DataType::FixedSizeList(field("item", data_type), 1 << 20);
+    let fields = |data_type| DataType::Struct(vec![field("a", data_type)].into());
+    for (data_type, most) in [
+        (runs(DataType::Int16), 32_767),
+        (fields(runs(DataType::Int16)), 32_767),
+        (lists(runs(DataType::Int32)), 2047),
+    ] {
+        let rows = most + 1;
+        let column = parse(vec![0, 1], vec![], &data_type, rows).unwrap();
+        assert_eq!(column.decode(1..rows).unwrap().len(), most);
+        let error = column.decode(0..rows).unwrap_err();
+        assert!(matches!(error, Error::Unsupported(_)), "{error}");
+    }
+}
+
+/// A dictionary whose rows cannot be counted by their bytes.
+#[test]
+fn entries_without_bytes_are_refused() {
+    let parsed = |width: i32| {
+        let text = [
+            vec![6, 0, 0],
+            constant_ints(width as u64),
+            constant_ints(width as u64),
+        ];
+        let header = [
+            vec![3, 0],
+            1u64.to_le_bytes().to_vec(),
+            text.concat(),
+            constant_ints(0),
+        ];
+        let bytes = vec![vec![b'x'; width as usize]];
+        parse(header.concat(), bytes, &DataType::FixedSizeBinary(width), 5)
+    };
+    assert_eq!(parsed(1).unwrap().decode(0..5).unwrap().len(), 5);
+    is_corrupt(parsed(0), "entries without bytes");
+}
+
+#[test]
 fn bounds_of_wide_nulls_take_little_memory() {
     let zones = |data_type: &DataType| {
         let nulls = [0, 1];
@@ -229,4 +273,28 @@ fn lists_are_as_large_as_their_items() {
     let column = parse(header, vec![], &DataType::List(item), 1).unwrap();
     assert!(column.decoded_bytes(&Selection::all(0, 1)).unwrap() >= 2 * GIB);
     is_too_large(column.decode(0..1));
+}
+
+/// The lengths of the inner lists alone would take 2 GiB.
+#[test]
+fn lists_of_too_many_lists_are_refused_before_their_lengths_are_read() {
+    let (rows, width) = (1u64 << 24, 16);
+    let inner = [&[7, 0][..], &0u64.to_le_bytes(), &constant_ints(0), &[0, 1]].concat();
+    let lists = [
+        &[7, 0][..],
+        &(rows * width).to_le_bytes(),
+        &constant_ints(width),
+        &inner,
+    ]
+    .concat();
+    let field = |data_type| Arc::new(Field::new("item", data_type, true));
+    let inner = field(DataType::List(field(DataType::Int32)));
+    let data_type = DataType::FixedSizeList(inner, width as i32);
+    let column = parse(lists, vec![], &data_type, rows as usize).unwrap();
+    let size = column
+        .decoded_bytes(&Selection::all(0, column.len()))
+        .unwrap();
+    assert!(size > GIB, "{size}");
+    is_too_large(column.decode(0..column.len()));
+    assert_eq!(column.decode(0..3000).unwrap().len(), 3000);
 }

@@ -469,7 +469,7 @@ fn missing_files_and_refused_urls_are_told_as_such() {
 fn standard_output_is_no_file() {
     let w = Workspace::new();
     w.write("t.csv", "x\n1\n");
-    for out in ["-", "/dev/stdout"] {
+    for out in ["-", "/dev/stdout", "/dev/fd/1"] {
         for args in [
             &["sql", "-o", out, "SELECT 1"][..],
             &["convert", "t.csv", out],
@@ -480,6 +480,18 @@ fn standard_output_is_no_file() {
         }
     }
     assert_eq!(w.files(), ["t.csv"]);
+}
+
+/// Linux keeps files in memory there.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_of_shared_memory_are_files() {
+    let w = Workspace::new();
+    w.write("t.csv", "x\n1\n");
+    let out = format!("/dev/shm/vectile-test-{}.vectile", std::process::id());
+    w.run(&["convert", "t.csv", &out]);
+    let written = std::fs::remove_file(&out);
+    assert!(written.is_ok(), "{written:?}");
 }
 
 /// Other files of a directory are still a table.

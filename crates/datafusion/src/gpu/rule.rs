@@ -26,6 +26,7 @@ use super::scalar::literal;
 use super::scan::GpuScan;
 use super::star::{Star, StarLookup};
 use super::{Device, Gpu, dimension, function};
+use crate::nullable;
 use crate::options::{GpuMode, VectileOptions};
 use crate::source::VectileSource;
 
@@ -49,7 +50,7 @@ struct FuseGpuScans {
 }
 
 /// The names of the rules, and of those that they come before.
-const AGGREGATES: [&str; 2] = ["FuseGpuAggregates", "join_selection"];
+const AGGREGATES: [&str; 2] = ["FuseGpuAggregates", nullable::RULE];
 const SCANS: [&str; 2] = ["FuseGpuScans", "EnsureCooperative"];
 
 /// Adds the rules, or puts them in the place of those for another GPU.
@@ -59,7 +60,9 @@ pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
     let scans = Arc::new(FuseGpuScans { gpu: gpu.clone() });
     rules.insert(place_of(rules, SCANS[1]).unwrap_or(rules.len()), scans);
     // Where others have other rules, nothing may give operators above the partitions that they need.
-    if let Some(place) = place_of(rules, AGGREGATES[1]) {
+    if place_of(rules, nullable::JOINS).is_some()
+        && let Some(place) = place_of(rules, AGGREGATES[1])
+    {
         let later = rules[place..].into();
         rules.insert(place, Arc::new(FuseGpuAggregates { gpu, later }));
     }

@@ -47,6 +47,38 @@ async fn a_filter_above_an_outer_join_means_the_columns_it_names() {
     assert_eq!(number(&fixture, sql).await, "20000");
 }
 
+/// Above an outer join a column of one value has two: that value, and null.
+#[tokio::test]
+async fn columns_of_nullable_sides_have_no_one_value() {
+    let mut config = SessionConfig::new().with_target_partitions(1);
+    config = config.with_batch_size(64);
+    let fixture = Fixture::with_config(config);
+    let facts = "SELECT value % 7 AS c, (value * 7919) % 200 AS k FROM generate_series(0, 9999)";
+    add(&fixture, "f", facts).await;
+    let keys = "SELECT value AS k, value % 3 AS a FROM generate_series(0, 99)";
+    add(&fixture, "d", keys).await;
+    for side in [
+        "SELECT k, a FROM d WHERE a = 2",
+        "SELECT k, 2 AS a FROM d WHERE k % 3 = 2",
+        "SELECT k, a FROM (SELECT k, k % 3 + 0 AS a FROM d) WHERE a = 2",
+    ] {
+        for join in [
+            format!("f LEFT JOIN ({side}) s ON f.k = s.k"),
+            format!("({side}) s RIGHT JOIN f ON f.k = s.k"),
+            format!("f FULL JOIN ({side}) s ON f.k = s.k"),
+            format!("f LEFT JOIN ({side}) s ON f.k = s.k AND f.c >= s.a - 5"),
+            format!("f LEFT JOIN ({side}) s ON f.k <= s.k AND f.k >= s.k"),
+        ] {
+            let groups = format!("SELECT f.c, s.a FROM {join} GROUP BY f.c, s.a");
+            let sql = format!("SELECT count(*) FROM ({groups})");
+            assert_eq!(number(&fixture, &sql).await, "14", "{join}");
+            let sorted = format!("SELECT s.a FROM {join} ORDER BY s.a NULLS FIRST LIMIT 5");
+            let sql = format!("SELECT count(a) FROM ({sorted})");
+            assert_eq!(number(&fixture, &sql).await, "0", "{join}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn least_and_greatest_values_are_of_all_rows() {
     let config = SessionConfig::new().with_target_partitions(2);

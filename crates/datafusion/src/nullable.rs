@@ -1,0 +1,246 @@
+//! Outer joins whose constants are right.
+//!
+//! A column has one value below an outer join if a filter says so (`a = 2`) or it is a literal. Above the join it
+//! has two values: rows without a match have a null. DataFusion 55.2 takes it for a constant there too, and then
+//! gives a group twice, or leaves out a sort. So a [`NullableSideExec`] hides such constants from the join.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinType, Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::equivalence::{EquivalenceClass, EquivalenceGroup};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+};
+use datafusion::physical_plan::joins::{
+    HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec, SymmetricHashJoinExec,
+};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
+    PlanProperties, ReplaceChildrenOptions, replace_children_if_necessary,
+};
+
+type Plan = Arc<dyn ExecutionPlan>;
+
+/// The name of the rule.
+pub(crate) const RULE: &str = "hide_constants_of_nullable_sides";
+
+/// The name of DataFusion's first rule that looks at joins.
+pub(crate) const JOINS: &str = "join_selection";
+
+/// Adds the rule before the first that looks at joins, unless it is there.
+pub(crate) fn insert_rule(rules: &mut Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>) {
+    let place_of = |name| rules.iter().position(|rule| rule.name() == name);
+    if place_of(RULE).is_none() {
+        rules.insert(place_of(JOINS).unwrap_or(0), Arc::new(HideConstants));
+    }
+}
+
+/// Puts a [`NullableSideExec`] below outer joins.
+#[derive(Debug)]
+struct HideConstants;
+
+impl PhysicalOptimizerRule for HideConstants {
+    fn optimize(&self, plan: Plan, _: &ConfigOptions) -> Result<Plan> {
+        Ok(plan.transform_up(hide_constants)?.data)
+    }
+
+    fn name(&self) -> &str {
+        RULE
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn hide_constants(node: Plan) -> Result<Transformed<Plan>> {
+    let Some(nullable) = nullable_sides(node.as_ref()) else {
+        return Ok(Transformed::no(node));
+    };
+    let sides = node.children().into_iter().zip(nullable);
+    let hidden: Vec<(Plan, bool)> = sides
+        .map(|(side, nullable)| match nullable && knows_values(side) {
+            true => (Arc::new(NullableSideExec::new(Arc::clone(side))) as _, true),
+            false => (Arc::clone(side), false),
+        })
+        .collect();
+    if !hidden.iter().any(|(_, changed)| *changed) {
+        return Ok(Transformed::no(node));
+    }
+    let sides = hidden.into_iter().map(|(side, _)| side).collect();
+    Ok(Transformed::yes(replace_children_if_necessary(
+        node, sides,
+    )?))
+}
+
+/// Which inputs of a join get rows of nulls.
+fn nullable_sides(node: &dyn ExecutionPlan) -> Option<[bool; 2]> {
+    let join_type = if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+        *join.join_type()
+    } else if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
+        *join.join_type()
+    } else if let Some(join) = node.downcast_ref::<SortMergeJoinExec>() {
+        join.join_type()
+    } else {
+        *node.downcast_ref::<SymmetricHashJoinExec>()?.join_type()
+    };
+    match join_type {
+        JoinType::Left => Some([false, true]),
+        JoinType::Right => Some([true, false]),
+        JoinType::Full => Some([true, true]),
+        _ => None,
+    }
+}
+
+/// Whether more is known of expressions than that columns are equal, which they are as nulls too.
+fn knows_values(plan: &Plan) -> bool {
+    let known = plan.equivalence_properties();
+    let is_column = |expression: &Arc<dyn PhysicalExpr>| expression.is::<Column>();
+    !known.constants().is_empty()
+        || !known
+            .eq_group()
+            .iter()
+            .all(|class| class.iter().all(is_column))
+}
+
+/// Its input, of which only order and equal columns are known.
+#[derive(Clone, Debug)]
+struct NullableSideExec {
+    input: Plan,
+    properties: Arc<PlanProperties>,
+}
+
+impl NullableSideExec {
+    fn new(input: Plan) -> Self {
+        let known = input.equivalence_properties();
+        let orderings = known.oeq_class().iter().cloned();
+        let mut kept = EquivalenceProperties::new_with_orderings(input.schema(), orderings);
+        let columns = known.eq_group().iter().map(|class| {
+            let columns = class.iter().filter(|expression| expression.is::<Column>());
+            EquivalenceClass::new(columns.cloned())
+        });
+        // Only normalizing the orderings could fail; without the classes, less is known.
+        let _ = kept.add_equivalence_group(EquivalenceGroup::new(columns));
+        let properties = PlanProperties::clone(input.properties()).with_eq_properties(kept);
+        Self {
+            input,
+            properties: Arc::new(properties),
+        }
+    }
+}
+
+impl DisplayAs for NullableSideExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "NullableSideExec")
+    }
+}
+
+impl ExecutionPlan for NullableSideExec {
+    fn name(&self) -> &str {
+        "NullableSideExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Plan> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Plan>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Plan> {
+        match (children.pop(), children.is_empty()) {
+            (Some(input), true) => Ok(Arc::new(Self::new(input))),
+            _ => internal_err!("NullableSideExec has one child"),
+        }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Plan>) -> Result<Plan> {
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        self.replace_children(children, options)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        match inputs {
+            [input] => Ok(Arc::clone(input)),
+            _ => internal_err!("NullableSideExec has one child"),
+        }
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        true
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::Equal
+    }
+
+    fn try_swapping_with_projection(&self, projection: &ProjectionExec) -> Result<Option<Plan>> {
+        let Some(input) = self.input.try_swapping_with_projection(projection)? else {
+            return Ok(None);
+        };
+        replace_children_if_necessary(Arc::new(self.clone()), vec![input]).map(Some)
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        FilterDescription::from_children(filters, &self.children())
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Plan>> {
+        Ok(FilterPushdownPropagation::if_all(result))
+    }
+}
