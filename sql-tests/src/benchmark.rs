@@ -9,8 +9,7 @@ use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_sqllogictest::convert_batches;
 
-use crate::engine::register_vectile;
-use crate::gpu::GpuRun;
+use crate::gpu::{GpuRun, register_vectile};
 
 /// The rows of an answer, as text.
 pub type Rows = Vec<Vec<String>>;

@@ -20,6 +20,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use tempfile::TempDir;
 
+use crate::gpu::register_vectile;
+
 /// How the files of replaced tables are written.
 #[derive(Debug, Clone)]
 pub struct Layout {
@@ -350,6 +352,6 @@ async fn read(provider: Arc<dyn TableProvider>) -> Result<Vec<RecordBatch>> {
 fn writer_context() -> Result<SessionContext, DataFusionError> {
     let config = SessionConfig::new().with_target_partitions(1);
     let ctx = SessionContext::new_with_config(config);
-    crate::engine::register_vectile(&ctx, None)?;
+    register_vectile(&ctx, None)?;
     Ok(ctx)
 }

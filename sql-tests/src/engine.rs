@@ -17,7 +17,7 @@ use datafusion_sqllogictest::{
 use sqllogictest::{AsyncDB, DBOutput};
 
 use crate::compressed::{CompressedTables, has_tables};
-use crate::gpu::GpuRun;
+use crate::gpu::{GpuRun, register_vectile};
 
 /// One session; tables stay as SQL made them, or are kept in Vectile files.
 #[derive(Clone)]
@@ -141,12 +141,4 @@ pub(crate) fn first_word(sql: &str) -> String {
         .split(|c: char| !c.is_ascii_alphabetic())
         .find(|word| !word.is_empty());
     word.unwrap_or_default().to_ascii_lowercase()
-}
-
-/// Makes the format known to a session.
-pub fn register_vectile(ctx: &SessionContext, gpu: Option<&GpuRun>) -> DataFusionResult<()> {
-    match gpu {
-        Some(gpu) => gpu.register(ctx),
-        None => vectile_datafusion::register(ctx),
-    }
 }

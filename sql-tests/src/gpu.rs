@@ -156,3 +156,11 @@ impl Found {
         }
     }
 }
+
+/// Makes the format known to a session.
+pub fn register_vectile(ctx: &SessionContext, gpu: Option<&GpuRun>) -> Result<()> {
+    match gpu {
+        Some(gpu) => gpu.register(ctx),
+        None => vectile_datafusion::register(ctx),
+    }
+}

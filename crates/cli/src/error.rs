@@ -1,13 +1,15 @@
 //! What can go wrong on the command line, and the exit code that says so.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
+
+use crate::text::printable;
 
 /// The result of everything in this program.
 pub type Result<T, E = CliError> = std::result::Result<T, E>;
@@ -72,8 +74,18 @@ impl CliError {
         CliError::failed(format!("internal error: {error}"))
     }
 
+    /// Says what went wrong; returns the exit code of it.
+    pub fn report(&self) -> ExitCode {
+        if !matches!(self, CliError::BrokenPipe) {
+            // If even standard error is gone, the exit code is all there is to say.
+            let error = self.to_string();
+            drop(writeln!(io::stderr(), "{}", printable(&error)));
+        }
+        self.exit_code()
+    }
+
     /// The process exit code of this error.
-    pub fn exit_code(&self) -> ExitCode {
+    fn exit_code(&self) -> ExitCode {
         match self {
             CliError::BrokenPipe => ExitCode::SUCCESS,
             CliError::Failed { .. } => ExitCode::from(1),

@@ -10,6 +10,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use url::Url;
 
+use crate::connect::object_store;
 use crate::create::CreateOnly;
 use crate::error::{CliError, Result};
 
@@ -100,7 +101,7 @@ impl Destination {
             ));
         }
         let url = destination_url(text)?;
-        let store = crate::session::object_store(context, &url, &HashMap::new()).await?;
+        let store = object_store(context, &url, &HashMap::new()).await?;
         let path = Path::from_url_path(url.path())
             .map_err(|error| CliError::failed(format!("{text}: {error}")))?;
         let destination = Destination {

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 a query, its data or the machine failed, 2 the command line was wrong,
 //! 130 interrupted.
 
+mod connect;
 mod contain;
 mod convert;
 mod copy;
@@ -26,6 +27,7 @@ mod paths;
 mod print;
 mod progress;
 mod report;
+mod runtime;
 mod session;
 mod shell;
 mod source;
@@ -37,12 +39,10 @@ mod tpch;
 mod upload;
 mod writer;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use tokio::runtime::Runtime;
 
 use crate::error::{CliError, Result};
 use crate::interrupt::Interrupt;
@@ -69,29 +69,23 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         // The shell has its own idea of Ctrl-C.
-        Command::Sql(args) if args.is_interactive() => sql::converse(&args),
+        Command::Sql(args) if args.is_interactive() => shell::converse(&args),
         command => start(command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => report(&error),
+        Err(error) => error.report(),
     }
 }
 
 fn start(command: Command) -> Result<()> {
-    let runtime = workers()?;
+    let runtime = runtime::workers()?;
     let interrupt = Interrupt::listen()?;
     // On a worker thread, where work that blocks may block in place.
     let done = runtime.block_on(runtime.spawn(run(command, interrupt)));
     // What a cancelled query was still doing is cleaned up, or else left behind.
     runtime.shutdown_timeout(Duration::from_secs(1));
     done.unwrap_or_else(|error| Err(CliError::internal(&error)))
-}
-
-/// Threads for queries, one for each processor.
-pub fn workers() -> Result<Runtime> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    Ok(builder.enable_all().build()?)
 }
 
 async fn run(command: Command, interrupt: Interrupt) -> Result<()> {
@@ -103,15 +97,4 @@ async fn run(command: Command, interrupt: Interrupt) -> Result<()> {
         Command::Inspect(args) => interrupt.or(inspect::run(args)).await,
         Command::Sql(args) => sql::run(args, &interrupt).await,
     }
-}
-
-/// Says what went wrong; returns the exit code of it.
-pub fn report(error: &CliError) -> ExitCode {
-    if !matches!(error, CliError::BrokenPipe) {
-        // If even standard error is gone, the exit code is all there is to say.
-        let error = error.to_string();
-        let written = writeln!(std::io::stderr(), "{}", text::printable(&error));
-        drop(written);
-    }
-    error.exit_code()
 }

@@ -22,8 +22,9 @@ use tokio::runtime::Runtime;
 use crate::error::{CliError, Result};
 use crate::interruptible::Cancel;
 use crate::print::PrintFormat;
-use crate::sql::{Answer, answer, parse, print_result, register_tables};
-use crate::{report, session, workers};
+use crate::runtime::workers;
+use crate::session;
+use crate::sql::{Answer, SqlArgs, answer, parse, print_result, register_tables};
 
 /// Rows shown of a query's result.
 const MAX_ROWS: usize = 100;
@@ -48,7 +49,7 @@ const HELP: &str = "\
 Statements end with a semicolon. Ctrl-C ends the one that runs.";
 
 /// A conversation.
-pub struct Shell {
+struct Shell {
     context: SessionContext,
     /// Where statements run: on Ctrl-C its threads are replaced.
     workers: Runtime,
@@ -56,6 +57,16 @@ pub struct Shell {
     signals: Runtime,
     cancel: Cancel,
     format: PrintFormat,
+}
+
+/// Runs `vectile sql` as an interactive shell.
+pub fn converse(args: &SqlArgs) -> Result<()> {
+    if args.output.is_some() {
+        return Err(CliError::Usage(
+            "-o needs a statement or a script to run".into(),
+        ));
+    }
+    Shell::new(args.format, &args.tables)?.converse()
 }
 
 /// Whether the conversation goes on.
@@ -66,7 +77,7 @@ enum Next {
 
 impl Shell {
     /// A shell that knows `tables`.
-    pub fn new(format: PrintFormat, tables: &[(String, String)]) -> Result<Self> {
+    fn new(format: PrintFormat, tables: &[(String, String)]) -> Result<Self> {
         let cancel = Cancel::default();
         let context = session::for_shell(cancel.clone())?;
         let workers = workers()?;
@@ -84,7 +95,7 @@ impl Shell {
     }
 
     /// Reads statements until `\q` or the end of input.
-    pub fn converse(mut self) -> Result<()> {
+    fn converse(mut self) -> Result<()> {
         let mut editor = Editor::<Input, DefaultHistory>::new().map_err(ended)?;
         editor.set_helper(Some(Input::default()));
         // There is none the first time.
@@ -98,7 +109,7 @@ impl Shell {
                     match self.line(line) {
                         Ok(Next::Read) => (),
                         Ok(Next::Leave) => break,
-                        Err(error) => drop(report(&error)),
+                        Err(error) => drop(error.report()),
                     }
                 }
                 Err(ReadlineError::Interrupted) => println!("^C"),

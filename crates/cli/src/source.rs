@@ -15,6 +15,7 @@ use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use url::Url;
 
+use crate::connect::object_store;
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format, all_extensions, known_extension};
 use crate::location::{Destination, parse_source};
@@ -54,7 +55,7 @@ impl Input {
         format: Option<Format>,
     ) -> Result<Self> {
         let url = parse_source(text)?;
-        let store = crate::session::object_store(context, url.get_url(), &HashMap::new()).await?;
+        let store = object_store(context, url.get_url(), &HashMap::new()).await?;
         let found = list(context, &url, &store)
             .await
             .map_err(|error| error.of_file(text).context("cannot read"))?;

@@ -16,6 +16,7 @@ use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::{StreamExt, TryStreamExt};
 
+use crate::connect::object_store;
 use crate::copy::{Batches, Output, copy};
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, all_extensions};
@@ -25,7 +26,6 @@ use crate::parquet_schema;
 use crate::print::{PrintFormat, print};
 use crate::progress::Progress;
 use crate::session;
-use crate::shell::Shell;
 use crate::source::Input;
 
 /// Answer SQL over tables
@@ -41,13 +41,13 @@ pub struct SqlArgs {
     /// Name a table: a file, a directory (read recursively), a quoted glob or a URL of Vectile,
     /// Parquet, CSV, JSON or Arrow files; may be repeated
     #[arg(short, long = "table", value_name = "NAME=PATH", value_parser = parse_table)]
-    tables: Vec<(String, String)>,
+    pub tables: Vec<(String, String)>,
     /// Run the statements of a script ('-' is standard input)
     #[arg(short, long)]
     file: Option<String>,
     /// How to print results
     #[arg(long, value_enum, default_value_t = PrintFormat::Table)]
-    format: PrintFormat,
+    pub format: PrintFormat,
     /// Say on standard error how long each statement took, from its text to the last row, and how much of
     /// that went into planning it
     #[arg(long)]
@@ -55,7 +55,7 @@ pub struct SqlArgs {
     /// Write the last statement's result to a file (.vectile, .parquet, .arrow, .csv, .json)
     /// instead of printing any
     #[arg(short, long, value_name = "FILE")]
-    output: Option<String>,
+    pub output: Option<String>,
     /// Replace the output file if it exists
     #[arg(long, requires = "output")]
     force: bool,
@@ -75,16 +75,6 @@ impl SqlArgs {
     pub fn is_interactive(&self) -> bool {
         self.statement.is_none() && self.file.is_none() && std::io::stdin().is_terminal()
     }
-}
-
-/// Runs `vectile sql` as an interactive shell.
-pub fn converse(args: &SqlArgs) -> Result<()> {
-    if args.output.is_some() {
-        return Err(CliError::Usage(
-            "-o needs a statement or a script to run".into(),
-        ));
-    }
-    Shell::new(args.format, &args.tables)?.converse()
 }
 
 /// Runs the statements of `vectile sql`.
@@ -215,7 +205,7 @@ async fn connect_stores(context: &SessionContext, plan: &LogicalPlan) -> Result<
     };
     for location in locations {
         let url = ListingTableUrl::parse(location)?;
-        session::object_store(context, url.get_url(), options).await?;
+        object_store(context, url.get_url(), options).await?;
     }
     Ok(())
 }

@@ -15,8 +15,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use libloading::Library;
 use vectile_gpu::{Compiled, Error, Kernel, Launch, Result};
 
-use crate::driver_error;
-use crate::sanitize::sanitized;
+use crate::shared::driver_error;
 
 /// What comes before a kernel.
 const PRELUDE: &str = concat!(
@@ -26,6 +25,9 @@ const PRELUDE: &str = concat!(
 
 /// What comes after it.
 const ENTRY: &str = include_str!("../shim/entry.cpp");
+
+/// Set to `1`, kernels are compiled with sanitizers.
+pub(crate) const SANITIZE: &str = "VECTILE_CPU_DEVICE_SANITIZE";
 
 const FLAGS: &[&str] = &[
     "-std=c++17",
@@ -55,6 +57,11 @@ pub(crate) struct Compiler {
     version: String,
     /// Holds `<name>-<hash>.cpp` and `.so`, complete whenever they exist.
     pub(crate) cache: PathBuf,
+}
+
+/// Whether kernels of this process are compiled with sanitizers.
+pub fn sanitized() -> bool {
+    std::env::var(SANITIZE).is_ok_and(|value| value == "1")
 }
 
 /// The C++ compiler's name.

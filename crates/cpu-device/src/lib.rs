@@ -21,9 +21,9 @@
 mod compile;
 mod memory;
 mod sanitize;
+mod shared;
 mod stream;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,9 +32,11 @@ use vectile_gpu::{Compiled, DeviceInfo, Driver, Error, Result, Stream};
 
 use crate::compile::Compiler;
 use crate::memory::Memory;
+use crate::shared::{Hook, SHARED_MEMORY, Shared};
 use crate::stream::CpuStream;
 
-pub use sanitize::{run_sanitized_self, sanitized, sanitized_self};
+pub use compile::sanitized;
+pub use sanitize::{run_sanitized_self, sanitized_self};
 
 /// Bytes of device memory, unless told otherwise.
 const DEFAULT_MEMORY: u64 = 4 << 30;
@@ -42,36 +44,12 @@ const DEFAULT_MEMORY: u64 = 4 << 30;
 /// Few, so that grids stay small.
 const MULTIPROCESSORS: u32 = 2;
 
-/// As the smallest GPUs that kernels are made for.
-const SHARED_MEMORY: u32 = 64 << 10;
-
 /// A device that runs kernels on the calling thread.
 #[derive(Debug)]
 pub struct CpuDevice {
     info: DeviceInfo,
     compiler: Compiler,
     shared: Arc<Shared>,
-}
-
-/// What a device and its streams have in common.
-#[derive(Debug)]
-struct Shared {
-    device: Memory,
-    host: Memory,
-    seed: AtomicU64,
-    /// Calls until the one that fails, counting it; 0: none does.
-    calls_to_fault: AtomicU64,
-    is_lost: AtomicBool,
-    calls: AtomicU64,
-    before_launch: OnceLock<Hook>,
-}
-
-struct Hook(Box<dyn Fn() + Send + Sync>);
-
-impl fmt::Debug for Hook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hook")
-    }
 }
 
 impl CpuDevice {
@@ -184,27 +162,6 @@ impl CpuDevice {
     pub fn allocated_host_bytes(&self) -> u64 {
         self.shared.host.allocated_bytes()
     }
-}
-
-impl Shared {
-    /// Fails where [`CpuDevice::fail_after`] or [`CpuDevice::lose`] want that.
-    fn enter(&self, call: &'static str) -> Result<()> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        if self.is_lost.load(Ordering::Relaxed) {
-            return Err(Error::Lost(format!("{call} failed, as it should")));
-        }
-        let count = &self.calls_to_fault;
-        let step = |calls: u64| calls.checked_sub(1);
-        if count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step) == Ok(1) {
-            return Err(driver_error(call, "a fault that was asked for"));
-        }
-        Ok(())
-    }
-}
-
-fn driver_error(call: &'static str, reason: impl Into<String>) -> Error {
-    let reason = reason.into();
-    Error::Driver { call, reason }
 }
 
 impl Driver for CpuDevice {

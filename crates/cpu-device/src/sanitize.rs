@@ -4,19 +4,11 @@ use std::process::{Command, Output};
 
 use vectile_gpu::{Error, Result};
 
-use crate::compile::compiler_program;
-
-/// Set to `1`, kernels are compiled with sanitizers.
-const VARIABLE: &str = "VECTILE_CPU_DEVICE_SANITIZE";
+use crate::compile::{SANITIZE, compiler_program, sanitized};
 
 /// Leaks of the test program are not the question.
 const ASAN_OPTIONS: &str =
     "detect_leaks=0:detect_stack_use_after_return=0:allocator_may_return_null=1";
-
-/// Whether kernels of this process are compiled with sanitizers.
-pub fn sanitized() -> bool {
-    std::env::var(VARIABLE).is_ok_and(|value| value == "1")
-}
 
 /// Runs the test `test` of the running test program once more, in a process where kernels are
 /// compiled with sanitizers, and panics with their report unless it passes. Does nothing within such
@@ -52,7 +44,7 @@ pub fn sanitized_self(test: &str) -> Result<Output> {
         .env("LD_PRELOAD", sanitizer_library()?)
         .env("ASAN_OPTIONS", ASAN_OPTIONS)
         .env("UBSAN_OPTIONS", "print_stacktrace=1")
-        .env(VARIABLE, "1")
+        .env(SANITIZE, "1")
         .output()
         .map_err(|error| unavailable(&error))
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use vectile_gpu::{Kernel, Launch, Mark, Result, Stream};
 
 use crate::compile::CpuKernel;
-use crate::{SHARED_MEMORY, Shared, driver_error};
+use crate::shared::{SHARED_MEMORY, Shared, driver_error};
 
 /// Work is done, on the calling thread, when the call that asks for it returns. So streams of one
 /// thread are in order among each other, too.

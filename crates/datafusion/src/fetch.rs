@@ -7,67 +7,13 @@ use arrow::array::{RecordBatch, UInt64Array};
 use arrow::buffer::BooleanBuffer;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::MemoryReservation;
-use object_store::ObjectStore;
-use object_store::path::Path;
 use vectile_encodings::{Selection, VECTOR_LEN, ZoneMap};
-use vectile_file::{Fetch, Handle, Metadata, ReadOptions, RowGroupData, read_row_group_from};
 
 use crate::conjunct::{Conjunct, Role};
 use crate::evaluate::Columns;
-use crate::gpu::{SelectedRows, Selector};
-use crate::listing::Listings;
-use crate::metrics::ScanMetrics;
+use crate::file::ScanFile;
+use crate::selector::{SelectedRows, Selector};
 use crate::zones::Containers;
-
-/// A file and how to read it.
-pub(crate) struct ScanFile {
-    pub(crate) store: Arc<dyn ObjectStore>,
-    pub(crate) handle: Handle,
-    pub(crate) listings: Listings,
-    pub(crate) location: Path,
-    pub(crate) metadata: Arc<Metadata>,
-    pub(crate) options: ReadOptions,
-    pub(crate) metrics: ScanMetrics,
-}
-
-impl ScanFile {
-    /// Reads the values of `data` and the zone maps of `zones`.
-    pub(crate) async fn read(
-        &self,
-        row_group: usize,
-        data: Vec<usize>,
-        zones: Vec<usize>,
-    ) -> Result<RowGroupData> {
-        let fetch = Fetch {
-            row_group,
-            data,
-            zones,
-        };
-        let read = read_row_group_from(
-            &self.handle,
-            &self.store,
-            &self.location,
-            &self.metadata,
-            &fetch,
-            &self.options,
-        )
-        .await;
-        let read = read.map_err(|error| self.listings.error(&self.location, error))?;
-        self.metrics.bytes_scanned.add(read.bytes_read as usize);
-        Ok(read)
-    }
-
-    /// Bytes of the values of `columns`.
-    pub(crate) fn data_bytes(&self, row_group: usize, columns: &[usize]) -> usize {
-        let group = self.metadata.row_group(row_group);
-        let chunks = columns
-            .iter()
-            .filter_map(|&column| group.columns.get(column));
-        chunks
-            .map(|chunk| (chunk.data.end - chunk.data.start) as usize)
-            .sum()
-    }
-}
 
 /// A row group in memory.
 pub(crate) struct Group {
@@ -108,7 +54,7 @@ pub(crate) struct Request {
     pub(crate) reservation: MemoryReservation,
     /// What evaluates the query's filters, and the row groups to ask it for: this one, and those that
     /// come next.
-    pub(crate) gpu: Option<(Arc<Selector>, Vec<usize>)>,
+    pub(crate) device: Option<(Arc<dyn Selector>, Vec<usize>)>,
 }
 
 impl Group {
@@ -120,7 +66,7 @@ impl Group {
             generation,
             payload,
             reservation,
-            gpu,
+            device,
         } = request;
         let rows = file.metadata.row_group(row_group).rows;
         let mut group = Self {
@@ -139,9 +85,9 @@ impl Group {
             reservation,
             selected_memory: None,
         };
-        if let Some((gpu, window)) = gpu {
+        if let Some((device, window)) = device {
             let reservation = group.reservation.new_empty();
-            if let Some(selected) = gpu.select(window, reservation).await? {
+            if let Some(selected) = device.select(window, reservation).await? {
                 group.selected_memory = Some(selected.memory);
                 match selected.rows {
                     SelectedRows::Which(selection) => {

@@ -11,7 +11,6 @@ use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
 use datafusion::physical_expr_adapter::rewrite::rewrite_input_file_name_in_projection;
@@ -24,15 +23,15 @@ use object_store::ObjectStore;
 use vectile_file::{Handle, Metadata, ReadOptions};
 
 use crate::conjunct::Role;
-use crate::fetch::ScanFile;
+use crate::file::ScanFile;
 use crate::filters::Filters;
 use crate::footer::footer;
-use crate::gpu::GpuPartition;
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
+use crate::order::RowGroupOrder;
 use crate::projection::Projection;
 use crate::pruning;
-use crate::source::RowGroupOrder;
+use crate::selector::PartitionDevice;
 use crate::stream::{Scan, ScanParts};
 
 /// Opens the files of one partition of a scan.
@@ -56,8 +55,8 @@ pub(crate) struct VectileOpener {
     pub(crate) limit: Option<usize>,
     pub(crate) partition: usize,
     pub(crate) metrics: ScanMetrics,
-    /// What the GPU does.
-    pub(crate) gpu: Option<GpuPartition>,
+    /// Evaluates the predicate, if it is not for the scan to do.
+    pub(crate) device: Option<Arc<dyn PartitionDevice>>,
 }
 
 impl FileOpener for VectileOpener {
@@ -113,11 +112,11 @@ impl VectileOpener {
             metrics: self.metrics.clone(),
         });
         Ok(Some(ScanParts {
-            gpu: match &self.gpu {
-                Some(gpu) => {
+            device: match &self.device {
+                Some(device) => {
                     let table = self.table.table_schema();
                     let (file, schema) = (Arc::clone(&file), projection.schema());
-                    gpu.open(file, &object, table, schema, filters.can_change())?
+                    device.open(file, &object, table, schema, filters.can_change())?
                 }
                 None => None,
             },
@@ -219,19 +218,4 @@ impl VectileOpener {
 fn in_range(metadata: &Metadata, row_group: usize, range: Option<&FileRange>) -> bool {
     let start = metadata.row_group(row_group).bytes.start as i64;
     range.is_none_or(|range| (range.start..range.end).contains(&start))
-}
-
-impl RowGroupOrder {
-    /// Puts the row groups first that the query wants first.
-    fn apply(&self, row_groups: &mut [usize], metadata: &Metadata) -> Result<()> {
-        if let Some(column) = self.order.first().expr.downcast_ref::<Column>()
-            && let Ok(index) = metadata.schema().index_of(column.name())
-        {
-            pruning::sort_by_minimum(row_groups, index, metadata)?;
-        }
-        if self.reversed {
-            row_groups.reverse();
-        }
-        Ok(())
-    }
 }

@@ -35,12 +35,13 @@ use object_store::ObjectStore;
 use vectile_file::{DEFAULT_ROW_GROUP_ROWS, ReadOptions};
 
 use crate::filters;
-use crate::gpu::{GpuMetrics, GpuPartition, GpuScan};
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
 use crate::opener::VectileOpener;
 use crate::options::VectileOptions;
+use crate::order::RowGroupOrder;
 use crate::pushdown;
+use crate::selector::ScanDevice;
 
 /// Byte ranges per partition that a scan is split into. Partitions take ranges from a common queue
 /// as they get ready, so that none is left with the row groups that were not pruned.
@@ -65,8 +66,8 @@ pub struct VectileSource {
     memory: Arc<dyn MemoryPool>,
     batch_size: Option<usize>,
     metrics: ExecutionPlanMetricsSet,
-    /// What the GPU does of it.
-    gpu: Option<GpuScan>,
+    /// Evaluates its filters, if it does not do so itself.
+    device: Option<Arc<dyn ScanDevice>>,
     /// Why that is nothing, where there is a GPU.
     gpu_note: Option<Arc<str>>,
 }
@@ -82,15 +83,6 @@ fn join_bounds(data_type: &DataType) -> bool {
             | DataType::Union(_, _)
             | DataType::RunEndEncoded(_, _)
     )
-}
-
-/// The order in which row groups are scanned, for the sake of a top-k above.
-#[derive(Clone, Debug)]
-pub(crate) struct RowGroupOrder {
-    /// What the query orders by. Row groups are sorted by the minimum of its first column.
-    pub(crate) order: LexOrdering,
-    /// Whether that, or the order in the file, is reversed.
-    pub(crate) reversed: bool,
 }
 
 impl VectileSource {
@@ -121,7 +113,7 @@ impl VectileSource {
             memory: Arc::new(UnboundedMemoryPool::default()),
             batch_size: None,
             metrics: ExecutionPlanMetricsSet::new(),
-            gpu: None,
+            device: None,
             gpu_note: None,
         }
     }
@@ -167,10 +159,10 @@ impl VectileSource {
             limit: config.limit,
             partition,
             metrics,
-            gpu: self.gpu.clone().map(|gpu| {
-                let metrics = GpuMetrics::new(&self.metrics, partition);
-                GpuPartition::new(gpu, metrics)
-            }),
+            device: self
+                .device
+                .as_ref()
+                .map(|device| device.partition(&self.metrics, partition)),
         }
     }
 
@@ -186,9 +178,9 @@ impl VectileSource {
         self
     }
 
-    /// This, with its filters evaluated on the GPU.
-    pub(crate) fn with_gpu(mut self, gpu: GpuScan) -> Self {
-        self.gpu = Some(gpu);
+    /// This, with its filters evaluated by a device.
+    pub(crate) fn with_device(mut self, device: Arc<dyn ScanDevice>) -> Self {
+        self.device = Some(device);
         self
     }
 
@@ -287,8 +279,10 @@ impl FileSource for VectileSource {
                 if let Some(predicate) = predicate {
                     self.fmt_predicate(predicate, f)?;
                 }
-                self.fmt_order(f)?;
-                match (&self.gpu, &self.gpu_note) {
+                if let Some(order) = &self.order {
+                    write!(f, ", {order}")?;
+                }
+                match (&self.device, &self.gpu_note) {
                     (Some(gpu), None) => write!(f, ", gpu={gpu}"),
                     (Some(gpu), Some(note)) => write!(f, ", gpu={gpu}, not_fused={note}"),
                     (None, Some(note)) => write!(f, ", not_on_gpu={note}"),
@@ -365,12 +359,12 @@ impl FileSource for VectileSource {
             let filter = filter.downcast_ref::<DynamicFilterPhysicalExpr>();
             filter.is_some()
         };
-        let gpu = self.gpu.clone().filter(|_| new.iter().all(dynamic));
+        let device = self.device.clone().filter(|_| new.iter().all(dynamic));
         let predicate = conjunction(self.predicate.iter().cloned().chain(new));
         let source = Self {
             predicate: Some(predicate),
             pushdown_filters,
-            gpu,
+            device,
             ..self.clone()
         };
         Ok(answer.with_updated_node(Arc::new(source)))
@@ -451,19 +445,6 @@ impl FileSource for VectileSource {
     ) -> Result<TreeNodeRecursion> {
         let projected = self.projection.iter().map(|projected| &projected.expr);
         apply_expression_roots(self.predicate.iter().chain(projected), f)
-    }
-}
-
-impl VectileSource {
-    fn fmt_order(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Some(RowGroupOrder { order, reversed }) = &self.order else {
-            return Ok(());
-        };
-        write!(f, ", row_group_order=[{order}]")?;
-        match reversed {
-            true => f.write_str(", reversed=true"),
-            false => Ok(()),
-        }
     }
 }
 

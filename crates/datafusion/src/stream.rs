@@ -29,11 +29,12 @@ use vectile_encodings::{Selection, VECTOR_LEN};
 
 use crate::conjunct::Role;
 use crate::evaluate::BATCH_BYTES;
-use crate::fetch::{Group, Request, ScanFile, columns_of};
+use crate::fetch::{Group, Request, columns_of};
+use crate::file::ScanFile;
 use crate::filters::Filters;
-use crate::gpu::Selector;
 use crate::output::Output;
 use crate::projection::{Projection, Rows};
+use crate::selector::Selector;
 
 /// The most vectors filtered at a time; bounds the time between two yields.
 const MAX_WINDOW_VECTORS: usize = 256;
@@ -44,7 +45,7 @@ pub(crate) struct Scan {
     filters: Filters,
     projection: Projection,
     /// Evaluates the query's filters, if it is not for the scan to do.
-    gpu: Option<Arc<Selector>>,
+    device: Option<Arc<dyn Selector>>,
     /// Row groups not yet asked for.
     queue: VecDeque<usize>,
     prefetch: Option<SpawnedTask<Result<Option<Group>>>>,
@@ -67,7 +68,7 @@ pub(crate) struct ScanParts {
     pub(crate) filters: Filters,
     pub(crate) projection: Projection,
     /// Evaluates the query's filters, if it is not for the scan to do.
-    pub(crate) gpu: Option<Arc<Selector>>,
+    pub(crate) device: Option<Arc<dyn Selector>>,
     /// The row groups, in the order to scan them.
     pub(crate) row_groups: Vec<usize>,
     /// Rows per batch.
@@ -87,7 +88,7 @@ impl Scan {
             file: parts.file,
             filters: parts.filters,
             projection: parts.projection,
-            gpu: parts.gpu,
+            device: parts.device,
             queue: parts.row_groups.into(),
             prefetch: None,
             group: None,
@@ -122,7 +123,7 @@ impl Scan {
                 self.finished = true;
                 self.prefetch = None;
                 // and with it what it has selected ahead
-                self.gpu = None;
+                self.device = None;
                 self.output.flush()?;
             }
         }
@@ -171,8 +172,8 @@ impl Scan {
 
     /// The row groups to ask the GPU for together: `row_group`, which is next, and those after it that
     /// will be wanted, as far as that can be said now. `sure` rows come before them in any case.
-    fn window(&self, gpu: &Selector, row_group: usize, mut sure: usize) -> Vec<usize> {
-        let most = gpu.window(row_group);
+    fn window(&self, device: &dyn Selector, row_group: usize, mut sure: usize) -> Vec<usize> {
+        let most = device.window(row_group);
         let mut window = Vec::with_capacity(most);
         for &next in &self.queue {
             if window.len() == most || !self.wants_more_than(sure) {
@@ -182,7 +183,7 @@ impl Scan {
                 continue;
             }
             let is_open = self.filters.is_open(next);
-            if is_open || gpu.projects() {
+            if is_open || device.projects() {
                 window.push(next);
             }
             if !is_open {
@@ -204,11 +205,14 @@ impl Scan {
             }
             let conjuncts = self.filters.for_row_group(row_group)?;
             let is_open = self.filters.is_open(row_group);
-            let gpu = self.gpu.as_ref();
-            let gpu = gpu.filter(|gpu| is_open || gpu.projects());
-            let gpu = gpu.map(|gpu| (Arc::clone(gpu), self.window(gpu, row_group, sure)));
+            let device = self.device.as_ref();
+            let device = device.filter(|device| is_open || device.projects());
+            let device = device.map(|device| {
+                let window = self.window(device.as_ref(), row_group, sure);
+                (Arc::clone(device), window)
+            });
             // The GPU says whether there are survivors before anything else is read.
-            let expected = conjuncts.is_empty() || self.survivors_expected || gpu.is_some();
+            let expected = conjuncts.is_empty() || self.survivors_expected || device.is_some();
             let payload = match expected {
                 true => self.projection.columns.clone(),
                 false => Vec::new(),
@@ -228,7 +232,7 @@ impl Scan {
                 generation,
                 payload,
                 reservation,
-                gpu,
+                device,
             };
             let load = Group::load(Arc::clone(&self.file), request);
             return Ok(Some(SpawnedTask::spawn(load)));

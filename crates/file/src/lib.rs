@@ -46,6 +46,7 @@ mod publish;
 mod ranges;
 mod reader;
 mod schema;
+mod summary;
 mod sync;
 mod writer;
 
@@ -57,8 +58,9 @@ pub use ranges::Handle;
 pub use reader::{
     Fetch, ReadOptions, RowGroupData, read_metadata, read_row_group, read_row_group_from,
 };
+pub use summary::{ColumnSummary, WriteSummary};
 pub use sync::sync_file;
-pub use writer::{ColumnSummary, DEFAULT_ROW_GROUP_ROWS, WriteSummary, Writer, WriterOptions};
+pub use writer::{DEFAULT_ROW_GROUP_ROWS, Writer, WriterOptions};
 
 /// The version of the file format that this release writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 1;

@@ -7,8 +7,8 @@ use futures::future::join_all;
 
 use crate::error::{Error, Result};
 use crate::output::Output;
+use crate::summary::WriteSummary;
 use crate::sync;
-use crate::writer::WriteSummary;
 
 /// Files that are made visible at the same time: on an object store that is one request each.
 const PARALLEL_FILES: usize = 16;

@@ -26,6 +26,7 @@ use crate::memory::memory_bytes;
 use crate::metadata::{Chunk, MAX_ROW_GROUP_ROWS, RowGroup};
 use crate::output::Output;
 use crate::publish::{Staged, publish};
+use crate::summary::{ColumnSummary, WriteSummary};
 use crate::{FORMAT_VERSION, footer, schema};
 
 /// A row group ends when its rows take this many bytes as Arrow arrays, however few they are.
@@ -59,32 +60,6 @@ impl Default for WriterOptions {
             local_root: None,
         }
     }
-}
-
-/// What was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WriteSummary {
-    /// Rows in the file.
-    pub rows: u64,
-    /// Bytes of the file.
-    pub bytes: u64,
-    /// Row groups in the file.
-    pub row_groups: usize,
-    /// One entry per column of the schema.
-    pub columns: Vec<ColumnSummary>,
-}
-
-/// What was written of one column.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ColumnSummary {
-    /// Its name.
-    pub name: String,
-    /// Bytes of its Arrow arrays.
-    pub arrow_bytes: u64,
-    /// Bytes of its encoded values and zone maps.
-    pub encoded_bytes: u64,
-    /// How it was encoded, and how many of the row groups so.
-    pub encodings: BTreeMap<String, usize>,
 }
 
 /// Writes one table to one object.

@@ -1,8 +1,14 @@
-//! Arrays of what was drawn.
+//! The columns of tables, and arrays of what was drawn.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, StringViewArray};
+
+/// Makes the rows of a table one after the other.
+pub(crate) trait Rows: Send {
+    /// The columns of the next rows; of `lineorder`, of the lines of the next orders.
+    fn next(&mut self, units: usize) -> Vec<ArrayRef>;
+}
 
 /// Keys, dates and small numbers.
 pub(crate) fn ints(values: impl IntoIterator<Item = i64>) -> ArrayRef {

@@ -6,8 +6,7 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::DataType::{self, Int32, Utf8View};
 use tpchgen::dates::{MIN_GENERATE_DATE, TOTAL_DATE_RANGE, TPCHDate};
 
-use crate::columns::{ints, text};
-use crate::table::Rows;
+use crate::columns::{Rows, ints, text};
 
 /// The columns of `date`.
 pub(crate) const DATE: &[(&str, DataType)] = &[

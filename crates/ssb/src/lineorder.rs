@@ -5,11 +5,10 @@ use arrow::datatypes::DataType::{self, Int32, Int64, Utf8View};
 use tpchgen::dates::TOTAL_DATE_RANGE;
 use tpchgen::distribution::Distributions;
 
-use crate::columns::{ints, longs, repeated, text};
+use crate::columns::{Rows, ints, longs, repeated, text};
 use crate::date::DATE_KEYS;
 use crate::scale::{CUSTOMERS, SUPPLIERS, Scale};
 use crate::stream::Stream;
-use crate::table::Rows;
 
 /// The columns of `lineorder`.
 pub(crate) const LINEORDER: &[(&str, DataType)] = &[

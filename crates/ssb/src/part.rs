@@ -4,9 +4,8 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::DataType::{self, Int32, Utf8View};
 use tpchgen::distribution::Distributions;
 
-use crate::columns::{ints, text};
+use crate::columns::{Rows, ints, text};
 use crate::stream::Stream;
-use crate::table::Rows;
 
 /// The columns of `part`.
 pub(crate) const PART: &[(&str, DataType)] = &[

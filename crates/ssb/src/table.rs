@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchReader};
+use arrow::array::{RecordBatch, RecordBatchReader};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 
+use crate::columns::Rows;
 use crate::date::{DATE, DAYS, Dates};
 use crate::lineorder::{LINEORDER, Lineorders};
 use crate::part::{PART, Parts};
@@ -32,12 +33,6 @@ pub enum Table {
     Supplier,
     /// The 2,557 days from 1992 to 1998.
     Date,
-}
-
-/// Makes the rows of a table one after the other.
-pub(crate) trait Rows: Send {
-    /// The columns of the next rows; of `lineorder`, of the lines of the next orders.
-    fn next(&mut self, units: usize) -> Vec<ArrayRef>;
 }
 
 impl Table {

@@ -1,141 +1,37 @@
 //! Scans and aggregates on the GPU.
 //!
+//! Imports run from top to bottom:
+//!
 //! ```text
 //!  rule       finds what can be fused, weighs it up, and says why the rest is not
-//!    relation   a chain of operators above a scan, as expressions over the table
-//!      join       what it is joined with, told apart from it
-//!    lower      those expressions as the IR of vectile-gpu
-//!      lookups    what kernels look up for joins
-//!  aggregate  a plan node: loads, runs the kernel, builds the states of the aggregates
-//!    function   the functions, and their states
-//!    grouping   the keys of groups
+//!  device     the device that queries use
+//!  nodes      what runs
+//!    aggregate  a plan node: loads, runs the kernel, builds the states of the aggregates
 //!    star       the kernel's pipeline, once the tables it looks up are there
 //!      dimension  those tables, made of the small sides of joins, and kept
-//!  scan       the filters of a scan, for the stream that otherwise evaluates them itself
+//!    scan       the filters of a scan, for the stream that otherwise evaluates them itself
 //!    load       row groups on their way to the device
+//!  lowering   expressions as the IR of vectile-gpu
+//!    function   aggregate functions, and their states
+//!    grouping   the keys of groups
+//!    lookups    what kernels look up for joins
+//!  pattern    what is recognized in a plan
+//!    aggregates an aggregate in two steps
+//!    relation   a chain of operators above a scan, as expressions over the table
+//!      join       what it is joined with, told apart from it
+//!    identity   what a plan reads and computes
+//!  reason, scalar, table, types
 //! ```
 
-mod aggregate;
-mod dimension;
-mod dimension_cache;
-mod function;
-mod grouping;
-mod identity;
-mod join;
-mod load;
-mod lookups;
-mod lower;
-mod metrics;
+mod device;
+mod lowering;
+mod nodes;
+mod pattern;
 mod reason;
-mod relation;
 mod rule;
 mod scalar;
-mod scan;
-mod star;
+mod table;
+mod types;
 
-use std::fmt;
-use std::sync::{Arc, OnceLock};
-
-use vectile_gpu::{Cuda, Engine};
-
-use dimension_cache::DimensionCache;
-
-pub(crate) use metrics::GpuMetrics;
+pub use device::Gpu;
 pub(crate) use rule::insert_rules;
-pub(crate) use scan::{GpuPartition, GpuScan, SelectedRows, Selector};
-
-/// Where queries find a GPU: by default the first device of the machine.
-#[derive(Clone)]
-pub struct Gpu(Source);
-
-#[derive(Clone)]
-enum Source {
-    /// The first device, opened when a query first asks for it.
-    Machine,
-    /// This one, or none.
-    Given(Opened),
-}
-
-/// A device that queries use, or why they cannot.
-type Opened = Result<Device, Arc<str>>;
-
-/// A device, and what queries keep for the next ones.
-#[derive(Clone, Debug)]
-pub(crate) struct Device {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) dimensions: Arc<DimensionCache>,
-}
-
-impl Device {
-    fn new(engine: Arc<Engine>) -> Self {
-        Self {
-            dimensions: Arc::new(DimensionCache::beside(&engine)),
-            engine,
-        }
-    }
-}
-
-/// The first device of the machine, or why it cannot be used.
-static MACHINE: OnceLock<Opened> = OnceLock::new();
-
-impl Gpu {
-    /// The first device of the machine, if there is one. It is opened when a query first asks for
-    /// it, once in a process.
-    pub fn of_machine() -> Self {
-        Self(Source::Machine)
-    }
-
-    /// The device of this engine.
-    pub fn new(engine: Arc<Engine>) -> Self {
-        Self(Source::Given(Ok(Device::new(engine))))
-    }
-
-    /// No device, and what to say about that.
-    pub fn none(reason: impl Into<Arc<str>>) -> Self {
-        Self(Source::Given(Err(reason.into())))
-    }
-
-    /// The device, or why there is none that works.
-    pub(crate) fn device(&self) -> Opened {
-        let device = match &self.0 {
-            Source::Machine => MACHINE.get_or_init(open).clone()?,
-            Source::Given(device) => device.clone()?,
-        };
-        let usable = device.engine.check();
-        usable.map_err(|error| Arc::from(error.to_string()))?;
-        Ok(device)
-    }
-}
-
-impl Gpu {
-    /// Whether there is a device and it is open.
-    pub(crate) fn is_open(&self) -> bool {
-        match &self.0 {
-            Source::Machine => MACHINE.get().is_some_and(Result::is_ok),
-            Source::Given(device) => device.is_ok(),
-        }
-    }
-}
-
-fn open() -> Opened {
-    match Cuda::open(0) {
-        Ok(device) => Ok(Device::new(Engine::new(device))),
-        Err(error) => Err(error.to_string().into()),
-    }
-}
-
-impl Default for Gpu {
-    fn default() -> Self {
-        Self::of_machine()
-    }
-}
-
-impl fmt::Debug for Gpu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Source::Machine => f.write_str("Gpu(of the machine)"),
-            Source::Given(Ok(device)) => f.debug_tuple("Gpu").field(&device.engine).finish(),
-            Source::Given(Err(reason)) => write!(f, "Gpu(none: {reason})"),
-        }
-    }
-}

@@ -14,23 +14,24 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use vectile_gpu::ir::{Expr, Filter, GroupKey, Literal, Output, Pipeline};
+use vectile_gpu::ir::{Expr, Filter, GroupKey, Output, Pipeline};
 
-use super::aggregate::{Aggregates, CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS};
-use super::grouping::Keys;
-use super::load::Input;
-use super::lower::{Lowering, Needs};
+use super::device::{Device, Gpu};
+use super::lowering::expression::{Lowering, Needs};
+use super::lowering::function;
+use super::lowering::grouping::Keys;
+use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS, Rule};
+use super::nodes::dimension;
+use super::nodes::load::Input;
+use super::nodes::scan::GpuScan;
+use super::nodes::star::{Star, StarLookup};
+use super::pattern::aggregates::Aggregates;
+use super::pattern::files::{num_bytes, num_rows, num_values};
+use super::pattern::relation::Relation;
 use super::reason::Reason;
-use super::relation::Relation;
-use super::scalar::literal;
-use super::scan::GpuScan;
-use super::star::{Star, StarLookup};
-use super::{Device, Gpu, dimension, function};
 use crate::nullable;
 use crate::options::{GpuMode, VectileOptions};
 use crate::source::VectileSource;
-
-pub(crate) type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// Puts aggregates on the GPU, with the scans and joins below them.
 ///
@@ -397,13 +398,13 @@ impl<'a> Fusing<'a> {
             filter,
             output,
         };
-        Ok(source.clone().with_gpu(GpuScan {
+        Ok(source.clone().with_device(Arc::new(GpuScan {
             engine,
             pipeline: Arc::new(pipeline),
             columns,
             mode: self.options.gpu,
             store: config.object_store_url.clone(),
-        }))
+        })))
     }
 }
 
@@ -416,50 +417,4 @@ fn scan_of(config: &FileScanConfig, source: VectileSource) -> Arc<dyn ExecutionP
 fn types_of(schema: &Schema, columns: &[usize]) -> Vec<DataType> {
     let fields = columns.iter().map(|&column| schema.field(column));
     fields.map(|field| field.data_type().clone()).collect()
-}
-
-/// Bytes of the files of a scan: what its columns take at most.
-fn num_bytes(config: &FileScanConfig) -> u64 {
-    let files = config.file_groups.iter().flat_map(|group| group.iter());
-    let bytes = files.map(|file| match &file.range {
-        Some(range) => (range.end - range.start).max(0) as u64,
-        None => file.object_meta.size,
-    });
-    bytes.sum()
-}
-
-/// Integers from the smallest to the largest of a column of a scan, if all files say.
-fn num_values(config: &FileScanConfig, column: usize) -> Option<u128> {
-    let mut bounds: Option<(i128, i128)> = None;
-    for file in config.file_groups.iter().flat_map(|group| group.iter()) {
-        let of_column = file.statistics.as_ref()?.column_statistics.get(column)?;
-        let (low, high) = (
-            of_column.min_value.get_value()?,
-            of_column.max_value.get_value()?,
-        );
-        let (Literal::Int(low, _), Literal::Int(high, _)) = (literal(low)?, literal(high)?) else {
-            return None;
-        };
-        let (lowest, highest) = bounds.unwrap_or((low, high));
-        bounds = Some((lowest.min(low), highest.max(high)));
-    }
-    let (low, high) = bounds?;
-    high.abs_diff(low).checked_add(1)
-}
-
-/// Rows of the files of a scan, if all are known.
-pub(crate) fn num_rows(config: &FileScanConfig) -> Option<usize> {
-    let mut rows: usize = 0;
-    let mut last = None;
-    for file in config.file_groups.iter().flat_map(|group| group.iter()) {
-        // Byte ranges of one file follow each other, and each has the rows of all.
-        let location = Some(&file.object_meta.location);
-        if file.range.is_some() && last == location {
-            continue;
-        }
-        last = location;
-        let of_file = file.statistics.as_ref()?.num_rows.get_value()?;
-        rows = rows.saturating_add(*of_file);
-    }
-    Some(rows)
 }

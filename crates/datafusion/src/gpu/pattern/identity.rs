@@ -23,8 +23,9 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::joins::utils::ColumnIndex;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use super::join::without_exchange;
-use super::load::key;
+use super::exchange::without_exchange;
+use object_store::ObjectMeta;
+
 use crate::source::VectileSource;
 
 /// A plan as what decides on its rows: plans of equal identities have the same rows, in some order.
@@ -142,11 +143,24 @@ impl Operator {
 impl File {
     fn of(store: &ObjectStoreUrl, file: &PartitionedFile) -> Self {
         Self {
-            key: key(store, &file.object_meta),
+            key: file_key(store, &file.object_meta),
             range: file.range.clone(),
             partition: file.partition_values.clone(),
         }
     }
+}
+
+/// What tells this version of a file from every other one.
+pub(crate) fn file_key(url: &ObjectStoreUrl, object: &ObjectMeta) -> Arc<str> {
+    let ObjectMeta {
+        location,
+        last_modified,
+        size,
+        e_tag,
+        version,
+    } = object;
+    let modified = last_modified.timestamp_nanos_opt();
+    format!("{url}{location} {size} {modified:?} {e_tag:?} {version:?}").into()
 }
 
 fn has_fixed_expressions(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {

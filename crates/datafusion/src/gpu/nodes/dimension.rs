@@ -32,14 +32,15 @@ use futures::future::try_join_all;
 use vectile_gpu::{Codes, Error};
 
 use super::dimension_cache::{DimensionCache, TableKey};
-use super::identity::{Identity, is_fixed};
-use super::join::{Join, JoinKind};
 use super::load::interrupted;
-use super::lookups::{Wanted, missing_value};
 use super::metrics::GpuMetrics;
-use super::reason::Reason;
-use super::rule::num_rows;
 use crate::error;
+use crate::gpu::lowering::lookups::{Wanted, missing_value};
+use crate::gpu::pattern::files::num_rows;
+use crate::gpu::pattern::identity::{Identity, is_fixed};
+use crate::gpu::pattern::join::{Join, JoinKind};
+use crate::gpu::reason::Reason;
+use crate::gpu::table::Table;
 use crate::source::VectileSource;
 
 /// The small side of a join.
@@ -60,31 +61,6 @@ pub(crate) struct Dimension {
     /// Rows of the largest Vectile table that it reads.
     scanned_rows: Option<usize>,
     most_rows: usize,
-}
-
-/// What a lookup needs of a dimension.
-#[derive(Debug)]
-pub(crate) struct Table {
-    pub(crate) codes: Arc<Codes>,
-    /// For each attribute its value for each code, and behind them that where a key is missing.
-    pub(crate) values: Vec<ArrayRef>,
-}
-
-impl Table {
-    /// Bytes in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        let values = self
-            .values
-            .iter()
-            .map(|values| values.get_array_memory_size());
-        self.codes.bytes() + values.sum::<usize>()
-    }
-
-    /// The values of an attribute for each code.
-    pub(crate) fn values_of_codes(&self, attribute: usize) -> Option<ArrayRef> {
-        let values = self.values.get(attribute)?;
-        Some(values.slice(0, values.len().checked_sub(1)?))
-    }
 }
 
 impl Dimension {

@@ -17,8 +17,9 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 
-use super::join::{Join, JoinKind, Sides, key_column, without_exchange};
-use super::reason::Reason;
+use super::exchange::without_exchange;
+use super::join::{Join, JoinKind, Sides, key_column};
+use crate::gpu::reason::Reason;
 use crate::source::VectileSource;
 
 /// The rows of a table, joined with others, that pass filters, projected.

@@ -19,23 +19,25 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, make_array};
 use arrow::datatypes::{Schema, SchemaRef};
+use async_trait::async_trait;
 use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::StreamExt;
 use object_store::ObjectMeta;
-use vectile_encodings::Selection;
 use vectile_gpu::ir::{Output, Pipeline};
 use vectile_gpu::{Engine, Group, Rows};
 
 use super::load::{Found, GpuFile, Part, Reads, find, interrupted};
 use super::metrics::GpuMetrics;
 use crate::error;
-use crate::fetch::ScanFile;
+use crate::file::ScanFile;
 use crate::options::GpuMode;
+use crate::selector::{PartitionDevice, ScanDevice, Selected, SelectedRows, Selector};
 
 /// The most row groups whose rows are selected at once.
 const MAX_WINDOW: usize = 16;
@@ -74,32 +76,35 @@ impl fmt::Display for GpuScan {
 }
 
 /// What one partition of a scan has the GPU do, file after file.
-#[derive(Clone)]
-pub(crate) struct GpuPartition {
+struct GpuPartition {
     scan: GpuScan,
     metrics: GpuMetrics,
     window: Arc<AtomicUsize>,
 }
 
-impl GpuPartition {
-    pub(crate) fn new(scan: GpuScan, metrics: GpuMetrics) -> Self {
-        Self {
-            scan,
-            metrics,
+impl ScanDevice for GpuScan {
+    fn partition(
+        &self,
+        metrics: &ExecutionPlanMetricsSet,
+        partition: usize,
+    ) -> Arc<dyn PartitionDevice> {
+        Arc::new(GpuPartition {
+            scan: self.clone(),
+            metrics: GpuMetrics::new(metrics, partition),
             window: Arc::new(AtomicUsize::new(1)),
-        }
+        })
     }
+}
 
-    /// For one file, of whose scan `schema` is; `None` if that has to be scanned without. If
-    /// `can_change`, what will be wanted of it is not yet known.
-    pub(crate) fn open(
+impl PartitionDevice for GpuPartition {
+    fn open(
         &self,
         file: Arc<ScanFile>,
         object: &ObjectMeta,
         table: &Schema,
         schema: &SchemaRef,
         can_change: bool,
-    ) -> Result<Option<Arc<Selector>>> {
+    ) -> Result<Option<Arc<dyn Selector>>> {
         let scan = &self.scan;
         let reads = Reads {
             engine: &scan.engine,
@@ -109,7 +114,7 @@ impl GpuPartition {
         };
         let usable = scan.engine.check().map_err(error::gpu);
         match usable.and_then(|()| reads.of_file(file, object)) {
-            Ok(file) => Ok(Some(Arc::new(Selector {
+            Ok(file) => Ok(Some(Arc::new(GpuSelector {
                 file: Arc::new(file),
                 scan: scan.clone(),
                 schema: Arc::clone(schema),
@@ -130,7 +135,7 @@ impl GpuPartition {
 }
 
 /// Selects rows of one file.
-pub(crate) struct Selector {
+struct GpuSelector {
     file: Arc<GpuFile>,
     scan: GpuScan,
     /// Of the scan's batches.
@@ -142,46 +147,20 @@ pub(crate) struct Selector {
     ahead: Mutex<VecDeque<(usize, Selected)>>,
 }
 
-/// The rows of a row group that pass the filters.
-pub(crate) struct Selected {
-    pub(crate) rows: SelectedRows,
-    /// Covers them, with those of the same window.
-    pub(crate) memory: Arc<MemoryReservation>,
-}
-
-pub(crate) enum SelectedRows {
-    /// Which they are.
-    Which(Selection),
-    /// What they come to.
-    Batch(RecordBatch),
-}
-
-impl SelectedRows {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Which(selection) => selection.rows().div_ceil(8),
-            Self::Batch(batch) => batch.get_array_memory_size(),
-        }
-    }
-}
-
-impl Selector {
-    /// Whether this gives the batches of the scan, and not only its rows.
-    pub(crate) fn projects(&self) -> bool {
+#[async_trait]
+impl Selector for GpuSelector {
+    fn projects(&self) -> bool {
         matches!(self.scan.pipeline.output, Output::Rows(_))
     }
 
-    /// How many row groups to ask for with this one, itself included.
-    pub(crate) fn window(&self, row_group: usize) -> usize {
+    fn window(&self, row_group: usize) -> usize {
         match self.ahead().iter().any(|(of, _)| *of == row_group) {
             true => 1,
             false => self.window.load(Ordering::Relaxed),
         }
     }
 
-    /// The selected rows of the first of `row_groups`, projected if [`Self::projects`]; `None` if the
-    /// CPU has to find them. The stream will ask for the others next, in that order.
-    pub(crate) async fn select(
+    async fn select(
         &self,
         row_groups: Vec<usize>,
         reservation: MemoryReservation,
@@ -204,7 +183,9 @@ impl Selector {
             }
         }
     }
+}
 
+impl GpuSelector {
     /// What was selected of a row group. What comes before it the stream does not want any more.
     fn take(&self, row_group: usize) -> Option<Selected> {
         let mut ahead = self.ahead();

@@ -8,8 +8,8 @@ use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use vectile_gpu::Engine;
 
-use super::dimension::Table;
-use super::identity::Identity;
+use crate::gpu::pattern::identity::Identity;
+use crate::gpu::table::Table;
 
 /// The part of the device's memory for chunks that tables of dimensions may take besides.
 const MEMORY_SHARE: u64 = 16;

@@ -26,10 +26,11 @@ use vectile_gpu::ir::{
 };
 
 use super::lookups::{Lookups, Purpose, Wanted};
-use super::reason::Reason;
-use super::relation::Relation;
-use super::scalar::literal;
 use crate::expression::Test;
+use crate::gpu::pattern::relation::Relation;
+use crate::gpu::reason::Reason;
+use crate::gpu::scalar::literal;
+use crate::gpu::types::is_text;
 use crate::lower::lower;
 use crate::node::Node;
 
@@ -656,15 +657,6 @@ impl Decimal {
         let scale = 0;
         Some(Self { precision, scale })
     }
-}
-
-/// Columns that kernels see as dictionaries only.
-pub(crate) fn is_text(data_type: &DataType) -> bool {
-    use DataType::*;
-    matches!(
-        data_type,
-        Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView
-    )
 }
 
 fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> Reason {

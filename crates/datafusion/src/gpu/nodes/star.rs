@@ -9,11 +9,12 @@ use datafusion::execution::TaskContext;
 use futures::future::try_join_all;
 use vectile_gpu::ir::{Aggregate, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
 
-use super::dimension::{Dimension, Table};
+use super::dimension::Dimension;
 use super::dimension_cache::DimensionCache;
-use super::join::JoinKind;
-use super::lookups::{Wanted, filter_of, placeheld};
 use super::metrics::GpuMetrics;
+use crate::gpu::lowering::lookups::{Wanted, filter_of, placeheld};
+use crate::gpu::pattern::join::JoinKind;
+use crate::gpu::table::{Table, Tables};
 
 /// The pipeline of a query, but for the tables that it looks up.
 #[derive(Clone, Debug)]
@@ -37,9 +38,6 @@ pub(crate) struct StarLookup {
     /// The column of the pipeline that holds the keys.
     column: usize,
 }
-
-/// The tables of all lookups.
-pub(crate) type Tables = Vec<Arc<Table>>;
 
 impl StarLookup {
     /// The lookups `wanted`, for joins by these columns of the pipeline.

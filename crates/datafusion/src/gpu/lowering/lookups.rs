@@ -17,9 +17,9 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_gpu::ir::{Expr, Filter, Type};
 
-use super::join::{Join, JoinKind};
-use super::reason::Reason;
-use super::scalar::literal;
+use crate::gpu::pattern::join::{Join, JoinKind};
+use crate::gpu::reason::Reason;
+use crate::gpu::scalar::literal;
 
 /// What a lookup is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

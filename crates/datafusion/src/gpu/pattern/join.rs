@@ -13,16 +13,14 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::repartition::RepartitionExec;
-use vectile_gpu::ir::Type;
 
-use super::lower::is_text;
-use super::reason::Reason;
-use super::rule::num_rows;
+use super::exchange::is_exchange;
+use super::files::num_rows;
+use crate::gpu::reason::Reason;
+use crate::gpu::types::{is_key, is_lossless};
 use crate::source::VectileSource;
 
 /// What becomes of the rows of the fact table.
@@ -175,19 +173,6 @@ fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     passes.then(|| fact_rows(input)).flatten()
 }
 
-/// Whether it only moves rows between partitions.
-fn is_exchange(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<CoalescePartitionsExec>() || plan.is::<RepartitionExec>()
-}
-
-/// `plan` without what only moves its rows between partitions.
-pub(crate) fn without_exchange(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
-    match plan.children()[..] {
-        [input] if is_exchange(plan) && plan.fetch().is_none() => without_exchange(input),
-        _ => plan,
-    }
-}
-
 /// The column of the fact table that is `key`, or that `key` is without loss another type of.
 pub(crate) fn key_column(
     key: &Arc<dyn PhysicalExpr>,
@@ -212,25 +197,6 @@ pub(crate) fn key_column(
             data_type: data_type.clone(),
         }),
     }
-}
-
-/// Whether kernels look values of this type up.
-fn is_key(data_type: &DataType) -> bool {
-    use Type::*;
-    let of = Type::of(data_type);
-    is_text(data_type) || matches!(of, Some(I8 | I16 | I32 | I64 | U8 | U16 | U32))
-}
-
-/// Whether a cast keeps values apart, and back again gives the same.
-fn is_lossless(from: &DataType, to: &DataType) -> bool {
-    use DataType::*;
-    let is_string = |of: &DataType| matches!(of, Utf8 | LargeUtf8 | Utf8View);
-    if from.is_integer() && to.is_integer() {
-        let range = |of| Type::of(of).and_then(Type::range);
-        let ranges = range(from).zip(range(to));
-        return ranges.is_some_and(|(from, to)| to.0 <= from.0 && from.1 <= to.1);
-    }
-    from == to || is_string(from) && is_string(to)
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{
@@ -43,14 +44,15 @@ use vectile_gpu::ir::{Groups, Total};
 use vectile_gpu::{Batch, Error, Execution};
 
 use super::dimension_cache::DimensionCache;
-use super::function::Function;
-use super::grouping::{self, Keys};
 use super::load::{Input, Loads, LookedUp, Part, decline, interrupted, look_up, windows};
 use super::metrics::GpuMetrics;
-use super::reason::Reason;
-use super::rule::Rule;
-use super::star::{Star, Tables};
+use super::star::Star;
 use crate::error;
+use crate::gpu::lowering::function::Function;
+use crate::gpu::lowering::grouping::{self, Keys};
+use crate::gpu::pattern::aggregates::Aggregates;
+use crate::gpu::reason::Reason;
+use crate::gpu::table::Tables;
 use crate::options::{GpuMode, VectileOptions};
 
 /// An aggregate over a scan, and what that is joined with, on the GPU.
@@ -82,28 +84,8 @@ pub(crate) struct Fused {
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
 }
 
-/// An aggregate as it is planned at first.
-#[derive(Clone, Debug)]
-pub(crate) struct Aggregates {
-    /// That of a part of the rows, which has states of groups.
-    pub(crate) partial: Arc<AggregateExec>,
-    /// That of those states.
-    pub(crate) last: Arc<AggregateExec>,
-}
-
-impl Aggregates {
-    /// `None` if `plan` is no such aggregate.
-    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
-        use AggregateMode::{Final, FinalPartitioned, Partial};
-        let last = plan.downcast_ref::<AggregateExec>()?;
-        let partial = last.input().downcast_ref::<AggregateExec>()?;
-        let are = matches!(last.mode(), Final | FinalPartitioned) && *partial.mode() == Partial;
-        are.then(|| Self {
-            partial: Arc::new(partial.clone()),
-            last: Arc::new(last.clone()),
-        })
-    }
-}
+/// A rule of the physical optimizer.
+pub(crate) type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// Does the same on the CPU. It is seldom needed, so that it is left as it was when the node took its place.
 #[derive(Clone, Debug)]

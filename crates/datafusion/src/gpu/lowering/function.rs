@@ -14,10 +14,10 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::IsNotNullExpr;
 use vectile_gpu::ir::{Aggregate, Expr, GroupTotals, Literal, Number, Numbers, Total, Type};
 
-use super::lower::{Lowering, is_never_null};
-use super::reason::Reason;
-use super::relation::Relation;
-use super::scalar;
+use super::expression::{Lowering, is_never_null};
+use crate::gpu::pattern::relation::Relation;
+use crate::gpu::reason::Reason;
+use crate::gpu::scalar;
 
 /// An aggregate function that a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,12 +10,13 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::aggregates::PhysicalGroupBy;
 use vectile_gpu::ir::{GroupKey, Groups};
 
+use super::expression::{Grouping, Lowering};
 use super::function::Function;
-use super::lower::{Grouping, Lowering, is_text};
-use super::reason::Reason;
-use super::relation::Relation;
-use super::scalar::reinterpret;
-use super::star::Tables;
+use crate::gpu::pattern::relation::Relation;
+use crate::gpu::reason::Reason;
+use crate::gpu::scalar::reinterpret;
+use crate::gpu::table::Tables;
+use crate::gpu::types::is_text;
 
 /// Where the columns that an aggregate groups by come from.
 #[derive(Clone, Debug, Default)]
@@ -146,7 +147,7 @@ mod tests {
     use vectile_gpu::Codes;
 
     use super::*;
-    use crate::gpu::dimension::Table;
+    use crate::gpu::table::Table;
 
     #[test]
     fn keys_come_back_as_columns() {

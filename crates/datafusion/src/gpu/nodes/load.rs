@@ -31,11 +31,12 @@ use object_store::ObjectMeta;
 use vectile_encodings::Column;
 use vectile_gpu::{Batch, ChunkKey, ChunkRun, Engine, Error, Group, Image, Resident};
 
-use super::lower::is_text;
 use super::metrics::GpuMetrics;
-use super::reason::Reason;
 use crate::error;
-use crate::fetch::ScanFile;
+use crate::file::ScanFile;
+use crate::gpu::pattern::identity::file_key;
+use crate::gpu::reason::Reason;
+use crate::gpu::types::is_text;
 use crate::metrics::ScanMetrics;
 use crate::source::VectileSource;
 
@@ -148,7 +149,7 @@ impl Reads<'_> {
         // A rewrite may have the size and time of what it replaces.
         let checksum = scan.metadata.checksum();
         Ok(GpuFile {
-            key: format!("{} {checksum:08x}", key(self.store, object)).into(),
+            key: format!("{} {checksum:08x}", file_key(self.store, object)).into(),
             engine: Arc::clone(self.engine),
             columns,
             scan,
@@ -166,19 +167,6 @@ impl fmt::Display for Input {
         }
         Ok(())
     }
-}
-
-/// What tells this version of a file from every other one.
-pub(crate) fn key(url: &ObjectStoreUrl, object: &ObjectMeta) -> Arc<str> {
-    let ObjectMeta {
-        location,
-        last_modified,
-        size,
-        e_tag,
-        version,
-    } = object;
-    let modified = last_modified.timestamp_nanos_opt();
-    format!("{url}{location} {size} {modified:?} {e_tag:?} {version:?}").into()
 }
 
 /// The files of all partitions, byte ranges that touch joined.

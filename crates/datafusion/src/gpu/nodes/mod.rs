@@ -1,0 +1,9 @@
+//! What runs: an aggregate as a plan node, the filters of a scan, and what both read.
+
+pub(crate) mod aggregate;
+pub(crate) mod dimension;
+pub(crate) mod dimension_cache;
+pub(crate) mod load;
+mod metrics;
+pub(crate) mod scan;
+pub(crate) mod star;

@@ -1,0 +1,45 @@
+//! The order in which row groups are scanned.
+
+use std::fmt::{self, Formatter};
+
+use datafusion::common::Result;
+use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_expr::expressions::Column;
+use vectile_file::Metadata;
+
+use crate::pruning;
+
+/// The order in which row groups are scanned, for the sake of a top-k above.
+#[derive(Clone, Debug)]
+pub(crate) struct RowGroupOrder {
+    /// What the query orders by. Row groups are sorted by the minimum of its first column.
+    pub(crate) order: LexOrdering,
+    /// Whether that, or the order in the file, is reversed.
+    pub(crate) reversed: bool,
+}
+
+impl RowGroupOrder {
+    /// Puts the row groups first that the query wants first.
+    pub(crate) fn apply(&self, row_groups: &mut [usize], metadata: &Metadata) -> Result<()> {
+        if let Some(column) = self.order.first().expr.downcast_ref::<Column>()
+            && let Ok(index) = metadata.schema().index_of(column.name())
+        {
+            pruning::sort_by_minimum(row_groups, index, metadata)?;
+        }
+        if self.reversed {
+            row_groups.reverse();
+        }
+        Ok(())
+    }
+}
+
+/// For `EXPLAIN`.
+impl fmt::Display for RowGroupOrder {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "row_group_order=[{}]", self.order)?;
+        match self.reversed {
+            true => f.write_str(", reversed=true"),
+            false => Ok(()),
+        }
+    }
+}
