@@ -1,35 +1,26 @@
 //! Queries over encoded columns in one kernel.
+//!
+//! ```text
+//! plan <- layout <- kernel <- emit <- exec      what is asked, how columns lie, what is decided, its text, its run
+//!              ^--- runtime <----------'        device, memory, compiler and their caches
+//! ```
 
-mod bandwidth;
-mod batch;
-mod cache;
-mod codegen;
-mod codes;
-mod cuda;
-mod devices;
-mod driver;
-mod engine;
+mod emit;
 mod error;
-mod exact;
-mod execution;
-mod hashed;
-mod health;
-mod image;
-pub mod ir;
-mod kernels;
-mod memory;
-mod nvrtc;
-mod shape;
+mod exec;
+mod kernel;
+mod layout;
+pub mod plan;
+mod runtime;
 
-pub use bandwidth::{Bandwidth, measure};
-pub use batch::Batch;
-pub use cache::{CACHE_VARIABLE, cache_directory};
-pub use codes::Codes;
-pub use cuda::{Cuda, driver_version};
-pub use devices::{DriverInfo, NvrtcInfo, Survey};
-pub use driver::{Compiled, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
-pub use engine::{ChunkKey, ChunkRun, Engine, Group, Resident};
 pub use error::{Error, Result};
-pub use execution::{CancelGuard, Execution, Rows, Statistics};
-pub use image::Image;
-pub use nvrtc::{Cubin, NVRTC_VARIABLE, Nvrtc, Resources, compile_cubin, nvrtc};
+pub use exec::{CancelGuard, Execution, Rows, Statistics};
+pub use layout::Image;
+pub use plan as ir;
+pub use plan::Codes;
+pub use runtime::{
+    Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, Cubin, Cuda, DeviceInfo,
+    Driver, DriverInfo, Engine, Group, Kernel, Launch, Mark, NVRTC_VARIABLE, Nvrtc, NvrtcInfo,
+    Resident, Resources, Stream, Survey, cache_directory, compile_cubin, driver_version, measure,
+    nvrtc,
+};

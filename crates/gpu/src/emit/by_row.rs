@@ -1,0 +1,288 @@
+//! What is computed row by row: each of few rows by itself, or all of a vector, eight rows a lane at a time.
+
+use super::generator::{Generator, SPARSE_SHARE, Walk};
+use super::value::Value;
+use crate::error::Result;
+use crate::kernel::{columns_of_expr, lookups_of_expr, push};
+use crate::layout::SequenceKind;
+use crate::plan::Expr;
+
+/// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
+const SPARSE_ROWS: u32 = 128;
+/// The same of a lane, where each takes its own.
+const SPARSE_OWN_ROWS: u32 = 4;
+impl Generator<'_> {
+    /// Looks up `count` rows a lane, by their index in the selection, then does for each what `body` says.
+    fn picked_rows(
+        &mut self,
+        count: u32,
+        columns: &[usize],
+        tables: &[usize],
+        nullable: &[usize],
+        body: &str,
+    ) {
+        let each = |f: &dyn Fn(u32) -> String| (0..count).map(f).collect::<Vec<_>>().join(", ");
+        for k in 0..count {
+            let index = format!("index + {}", 32 * k);
+            self.line(
+                5,
+                format!("const Picked w{k} = picked(m, before, {index});"),
+            );
+        }
+        let mut read = columns.to_vec();
+        for table in tables {
+            push(self.tables[*table].column, &mut read);
+        }
+        for column in read {
+            let run_at = |k| format!("run_at<C{column}>(c{column}, w{k}.row, w{k}.lane)");
+            self.line(5, format!("const u32 r{column}[] = {{{}}};", each(&run_at)));
+        }
+        for column in nullable {
+            // each at its own place, as if eight rows were decoded
+            let bit =
+                |k| format!("(__shfl_sync(ALL, v{column}, w{k}.lane) >> w{k}.row & 1) << {k}");
+            let bits = (0..count).map(bit).collect::<Vec<_>>().join(" | ");
+            self.line(5, format!("const u32 n{column} = {bits};"));
+        }
+        for column in columns {
+            let (_, value, _) = self.types(*column);
+            let tile = self.tile(*column);
+            let value_at = |k| {
+                let row = format!("w{k}.row, w{k}.lane, r{column}[{k}]");
+                format!("value_at<C{column}>(c{column}, {row}, {tile})")
+            };
+            self.line(
+                5,
+                format!("const {value} x{column}[] = {{{}}};", each(&value_at)),
+            );
+        }
+        for table in tables {
+            let column = self.tables[*table].column;
+            let (tile, known) = (self.tile(column), self.is_known(*table));
+            if self.is_hashed(*table) {
+                let key_at = |k| {
+                    let row = format!("w{k}.row, w{k}.lane, r{column}[{k}]");
+                    format!("key_at<C{column}>(c{column}, {row}, {tile}, b{table})")
+                };
+                self.line(5, format!("const u64 z{table}[] = {{{}}};", each(&key_at)));
+                let rows = match self.shapes[column].nullable() {
+                    true => format!("n{column}"),
+                    false => "ALL".into(),
+                };
+                self.line(5, Self::places(*table, count, &rows));
+                continue;
+            }
+            let place_at = |k| {
+                let row = format!("w{k}.row, w{k}.lane, r{column}[{k}]");
+                format!("place_at<C{column}, {known}>(c{column}, {row}, {tile}, b{table})")
+            };
+            self.line(
+                5,
+                format!("const u32 y{table}[] = {{{}}};", each(&place_at)),
+            );
+        }
+        self.line(0, "#pragma unroll");
+        self.line(5, format!("for (u32 k = 0; k < {count}; k++) {{"));
+        self.line(6, "const bool in = index + 32 * k < total;");
+        self.out.push_str(body);
+        self.line(5, "}");
+        self.line(5, format!("done += {};", 32 * count));
+    }
+
+    /// Code that finds the places, `y`, of `count` keys, `z`: those of `rows`, a bit each.
+    fn places(table: usize, count: u32, rows: &str) -> String {
+        format!("u32 y{table}[{count}]; places_of<{count}>(b{table}, {rows}, z{table}, y{table});")
+    }
+
+    /// Where few rows of any lane are selected, each lane looks up its own, in their order.
+    fn own_rows(
+        &mut self,
+        columns: &[usize],
+        tables: &[(usize, String)],
+        nullable: &[usize],
+        partials: &[(String, String)],
+        body: &str,
+    ) {
+        let most = "__reduce_max_sync(ALL, (u32)__popc(m))";
+        self.line(2, format!("if ({most} <= {SPARSE_OWN_ROWS}) {{"));
+        for (table, code) in tables {
+            let of = self.table_type(*table);
+            self.line(3, format!("const {of} b{table} = {code};"));
+        }
+        for (partial, _) in partials {
+            self.line(3, format!("i32 {partial} = 0;"));
+        }
+        self.line(3, "for (u32 left = m; left; left &= left - 1) {");
+        self.line(4, "const u32 r = __ffs((int)left) - 1, k = 0;");
+        self.line(4, "const bool in = true;");
+        for column in columns {
+            let (_, value, _) = self.types(*column);
+            let value_at = format!("value_at<C{column}>(c{column}, r, lane_id(), 0, (void*)0)");
+            self.line(4, format!("const {value} x{column}[] = {{{value_at}}};"));
+        }
+        for (table, _) in tables {
+            let column = self.tables[*table].column;
+            let known = self.is_known(*table);
+            if self.is_hashed(*table) {
+                let row = "r, lane_id(), 0, (void*)0";
+                let key_at = format!("key_at<C{column}>(c{column}, {row}, b{table})");
+                self.line(4, format!("const u64 z{table}[] = {{{key_at}}};"));
+                let rows = match self.shapes[column].nullable() {
+                    true => format!("v{column} >> r"),
+                    false => "1".into(),
+                };
+                self.line(4, Self::places(*table, 1, &rows));
+                continue;
+            }
+            let place_at = format!(
+                "place_at<C{column}, {known}>(c{column}, r, lane_id(), 0, (void*)0, b{table})"
+            );
+            self.line(4, format!("const u32 y{table}[] = {{{place_at}}};"));
+        }
+        for column in nullable {
+            self.line(4, format!("const u32 n{column} = v{column} >> r;"));
+        }
+        self.out.push_str(body);
+        self.line(3, "}");
+        for (partial, sum) in partials {
+            self.line(3, format!("{sum} += {partial};"));
+        }
+        self.line(2, "} else");
+    }
+
+    /// Opens a loop over eight rows at a time, decodes the columns of `exprs`, and lets `each` use
+    /// their values in row `r` of the lane.
+    pub fn by_row(
+        &mut self,
+        exprs: &[Expr],
+        tables: &[usize],
+        walk: Walk,
+        each: impl FnOnce(&mut Self, &[Value]) -> Result<()>,
+    ) -> Result<()> {
+        let mut columns = vec![];
+        exprs
+            .iter()
+            .for_each(|expr| columns_of_expr(expr, &mut columns));
+        let mut tables = tables.to_vec();
+        let mut looked = vec![];
+        exprs
+            .iter()
+            .for_each(|expr| lookups_of_expr(expr, &mut looked));
+        looked
+            .into_iter()
+            .for_each(|table| push(table, &mut tables));
+        let mut nullable = vec![];
+        let keys = tables.iter().map(|table| self.tables[*table].column);
+        for column in columns.iter().copied().chain(keys.collect::<Vec<_>>()) {
+            self.prepare(column);
+            self.valid_rows(column);
+            if self.shapes[column].nullable() {
+                push(column, &mut nullable);
+            }
+        }
+        let made = tables.iter().map(|table| (*table, self.table(*table)));
+        let made: Vec<(usize, String)> = made.collect();
+        // what is computed for a row, whichever way rows are walked
+        let before = std::mem::take(&mut self.out);
+        self.computed.clear();
+        tables.iter().for_each(|table| self.code(*table));
+        let values = exprs
+            .iter()
+            .map(|expr| self.expr(expr))
+            .collect::<Result<Vec<_>>>()?;
+        each(self, &values)?;
+        let body = std::mem::replace(&mut self.out, before);
+        let partials = std::mem::take(&mut self.partials);
+        let keys = tables.iter().map(|table| &self.tables[*table].column);
+        let keys_of_tables: Vec<usize> = keys.copied().collect();
+        let mut read = columns.iter().chain(&keys_of_tables);
+        let is_direct = read.all(|column| self.shapes[*column].is_direct());
+        self.is_sparse = walk == Walk::Any && is_direct && self.expected_share() <= SPARSE_SHARE;
+        if walk == Walk::Any && is_direct {
+            if !std::mem::replace(&mut self.is_counted, true) {
+                self.line(2, "const u32 before = sum_before((u32)__popc(m));");
+                let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";
+                self.line(2, format!("const u32 total = {total};"));
+            }
+            match self.is_sparse {
+                true => self.line(2, "{"),
+                false => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
+            }
+            for (table, code) in &made {
+                let of = self.table_type(*table);
+                self.line(3, format!("const {of} b{table} = {code};"));
+            }
+            // two rows a lane: while one is waited for, so is the other
+            self.line(3, "for (u32 done = 0; done < total;) {");
+            self.line(4, "const u32 index = done + lane_id();");
+            partials
+                .iter()
+                .for_each(|(partial, _)| self.line(4, format!("i32 {partial} = 0;")));
+            self.line(4, "if (total - done > 32) {");
+            self.picked_rows(2, &columns, &tables, &nullable, &body);
+            self.line(4, "} else {");
+            self.picked_rows(1, &columns, &tables, &nullable, &body);
+            self.line(4, "}");
+            partials
+                .iter()
+                .for_each(|(partial, sum)| self.line(4, format!("{sum} += {partial};")));
+            self.line(3, "}");
+            if self.is_sparse {
+                self.line(2, "}");
+                return Ok(());
+            }
+            self.line(2, "} else");
+        }
+        let packed = 1 << SequenceKind::Packed as u8;
+        let mut read = columns.iter().copied().chain(keys_of_tables);
+        let is_packed = read.all(|column| self.shapes[column].sequences & !packed == 0);
+        if walk == Walk::Each && is_direct && is_packed {
+            self.own_rows(&columns, &made, &nullable, &partials, &body);
+        }
+        self.line(2, "for (u32 eighth = 0; eighth < 4; eighth++) {");
+        self.line(3, "const u32 m8 = m >> eighth * 8;");
+        self.line(3, "if (!__any_sync(ALL, m8 & 255)) continue;");
+        for (table, code) in &made {
+            let of = self.table_type(*table);
+            self.line(3, format!("const {of} b{table} = {code};"));
+        }
+        for column in &nullable {
+            self.line(3, format!("const u32 n{column} = v{column} >> eighth * 8;"));
+        }
+        for column in &columns {
+            let tile = self.tile(*column);
+            let (_, value, _) = self.types(*column);
+            self.line(3, format!("{value} x{column}[8];"));
+            self.line(
+                3,
+                format!("values_8<C{column}>(c{column}, eighth, {tile}, x{column});"),
+            );
+        }
+        for table in &tables {
+            let column = self.tables[*table].column;
+            let tile = self.tile(column);
+            self.line(3, format!("u32 y{table}[8];"));
+            let places = match (self.is_hashed(*table), self.shapes[column].nullable()) {
+                (true, true) => format!("places_8<C{column}>(c{column}, m8 & n{column}, "),
+                (true, false) => format!("places_8<C{column}>(c{column}, m8, "),
+                (false, _) => format!("places_8<C{column}, {}>(c{column}, ", self.is_known(*table)),
+            };
+            let places = format!("{places}eighth, {tile}, b{table}, y{table});");
+            self.line(3, places);
+        }
+        partials
+            .iter()
+            .for_each(|(partial, _)| self.line(3, format!("i32 {partial} = 0;")));
+        self.line(0, "#pragma unroll");
+        self.line(3, "for (u32 k = 0; k < 8; k++) {");
+        self.line(4, "const u32 r = eighth * 8 + k;");
+        self.line(4, "const bool in = m8 >> k & 1;");
+        self.out.push_str(&body);
+        self.line(3, "}");
+        partials
+            .iter()
+            .for_each(|(partial, sum)| self.line(3, format!("{sum} += {partial};")));
+        self.line(2, "}");
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Code for a value.
+
+use crate::kernel::Bounds;
+use crate::plan::Type;
+
+/// Code for a value.
+#[derive(Clone, Debug)]
+pub(super) struct Value {
+    pub code: String,
+    /// Code for whether it is not null; `None` if it never is.
+    pub valid: Option<String>,
+    pub of: Type,
+    pub bounds: Bounds,
+}
+
+impl Value {
+    pub fn boolean(code: String, valid: Option<String>) -> Self {
+        Self {
+            code,
+            valid,
+            of: Type::Bool,
+            bounds: Bounds(0, 1),
+        }
+    }
+
+    /// The C++ type it is computed in.
+    pub fn name(&self) -> &'static str {
+        match self.of {
+            Type::F32 => "float",
+            Type::F64 => "double",
+            _ => self.bounds.name(),
+        }
+    }
+
+    /// Code that is true if it is true, and neither null nor false.
+    pub fn truth(&self) -> String {
+        match &self.valid {
+            Some(valid) => format!("(({}) && ({}))", valid, self.code),
+            None => format!("({})", self.code),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Which codes of a dictionary pass a test. Row groups with the same dictionary share an answer, and
+//! its table on the device.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray};
+
+use super::parameters::Parameters;
+use crate::error::{Error, Result};
+use crate::kernel::{CodeTest, EntryTest};
+use crate::runtime::Batch;
+
+/// What a test says of the codes of each group.
+pub(super) struct Answers {
+    /// One for each dictionary.
+    unique: Vec<Answer>,
+    /// Which of them is a group's.
+    of_group: Arc<[usize]>,
+}
+
+/// Which codes pass.
+struct Answer {
+    /// How many a kernel may ask for.
+    codes: usize,
+    passing: Passing,
+}
+
+enum Passing {
+    /// Those from the first to the second; none if they cross.
+    Range(u32, u32),
+    /// Those with a bit.
+    Bits(Vec<u32>),
+}
+
+impl Answers {
+    /// What `test` says of the codes of these groups.
+    pub fn of(test: &CodeTest, batch: &Batch) -> Result<Self> {
+        let stack = &batch.columns()[test.column];
+        let unique = stack.dictionaries.iter().map(|dictionary| {
+            Ok(match dictionary {
+                Some(dictionary) => Answer {
+                    codes: dictionary.codes,
+                    passing: Passing::of(&passed(test, &dictionary.entries)?),
+                },
+                None => Answer {
+                    codes: 0,
+                    passing: Passing::Range(1, 0),
+                },
+            })
+        });
+        Ok(Self {
+            unique: unique.collect::<Result<_>>()?,
+            of_group: Arc::clone(&stack.dictionary_of),
+        })
+    }
+
+    /// Whether all of them are ranges.
+    pub fn are_ranges(&self) -> bool {
+        let mut unique = self.unique.iter();
+        unique.all(|answer| matches!(answer.passing, Passing::Range(..)))
+    }
+
+    /// Turns ranges into bits: a kernel has one kind.
+    pub fn make_bits(&mut self) {
+        for Answer { codes, passing } in &mut self.unique {
+            // kernels look up to 1024 codes beyond any, at no word of which they may be past the end
+            let words = codes.div_ceil(32) + 33;
+            match passing {
+                Passing::Range(low, high) => {
+                    let mut bits = vec![0u32; words.max(*high as usize / 32 + 1)];
+                    (*low..=*high).for_each(|code| bits[code as usize / 32] |= 1 << (code % 32));
+                    *passing = Passing::Bits(bits);
+                }
+                Passing::Bits(bits) => bits.resize(words.max(bits.len()), 0),
+            }
+        }
+    }
+
+    /// Adds the tables that some groups need, each once. Gives the place of each answer's.
+    pub fn place(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<u64> {
+        let mut places = vec![None; self.unique.len()];
+        for &index in &self.of_group[part] {
+            if let (Passing::Bits(bits), None) = (&self.unique[index].passing, places[index]) {
+                places[index] = Some(parameters.place());
+                bits.iter()
+                    .for_each(|word| parameters.bytes.extend(word.to_le_bytes()));
+            }
+        }
+        let places = places.into_iter();
+        places.map(Option::unwrap_or_default).collect()
+    }
+
+    /// The word of a group, with tables at `places` counted from `start`.
+    pub fn word(&self, group: usize, places: &[u64], start: u64) -> u64 {
+        let index = self.of_group[group];
+        match &self.unique[index].passing {
+            Passing::Range(low, high) => u64::from(*low) | u64::from(*high) << 32,
+            Passing::Bits(_) => start + places[index],
+        }
+    }
+}
+
+/// Which entries pass a test.
+fn passed(test: &CodeTest, entries: &ArrayRef) -> Result<BooleanArray> {
+    let passed = match &test.test {
+        EntryTest::Predicate(predicate) => predicate.evaluate(entries)?,
+        EntryTest::Values(test) => (test.0)(entries)?,
+        EntryTest::Found(codes) => codes
+            .of(entries)?
+            .iter()
+            .map(Option::is_some)
+            .map(Some)
+            .collect(),
+    };
+    if passed.len() != entries.len() {
+        let reason = format!("a test gave {} results for {}", passed.len(), entries.len());
+        return Err(Error::Unsupported(reason));
+    }
+    Ok(passed)
+}
+
+impl Passing {
+    fn of(passed: &BooleanArray) -> Self {
+        let set = |code: &usize| passed.is_valid(*code) && passed.value(*code);
+        let first = (0..passed.len()).find(set);
+        let last = (0..passed.len()).rev().find(set);
+        let (Some(first), Some(last)) = (first, last) else {
+            return Self::Range(1, 0);
+        };
+        if (first..=last).all(|code| set(&code)) {
+            return Self::Range(first as u32, last as u32);
+        }
+        let mut bits = vec![0u32; passed.len().div_ceil(32)];
+        (first..=last)
+            .filter(set)
+            .for_each(|code| bits[code / 32] |= 1 << (code % 32));
+        Self::Bits(bits)
+    }
+}

@@ -1,0 +1,273 @@
+//! An execution: what it is over, what it has so far, and kernels for the chunks at hand.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use vectile_encodings::VECTOR_LEN;
+
+use super::answers::Answers;
+use super::folded::Part;
+use super::tables::{Entries, Tables};
+use crate::emit::{Generated, NAME, generate};
+use crate::error::{Error, Result};
+use crate::kernel::{Facts, Per, SLOT_VECTORS, Task};
+use crate::layout::Shape;
+use crate::plan::{GroupKey, Lookup, Output, Pipeline};
+use crate::runtime::{Batch, Engine, Kernel};
+
+/// Vectors that one warp may take in a launch: a thread then sees at most 2^20 rows, which is what
+/// accumulators are made for.
+pub(super) const VECTORS_PER_WARP: usize = 1 << 15;
+
+/// Rows of a launch that groups: their number fits the counts of a block.
+pub(super) const ROWS_AT_ONCE: u64 = 1 << 31;
+/// A table of groups takes at most this share of the memory for chunks.
+pub(super) const TABLE_SHARE: u64 = 8;
+
+/// Where the time of an execution went, and what it moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statistics {
+    /// Generating code, and finding or compiling kernels.
+    pub compile: Duration,
+    /// Kernels that had to be compiled: in memory and on disk there was none.
+    pub kernels_compiled: usize,
+    /// Launches of generated kernels.
+    pub launches: usize,
+    /// Kernels at work, by the device's clock.
+    pub kernel: Duration,
+    /// Bytes of column chunks that kernels had before them.
+    pub bytes_scanned: u64,
+    /// Bytes copied back.
+    pub bytes_returned: u64,
+}
+
+/// A pipeline under way. Calls block: not for an async runtime's threads.
+#[derive(Debug)]
+pub struct Execution {
+    pub(super) engine: Arc<Engine>,
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) results: Vec<Part>,
+    pub(super) statistics: Statistics,
+    pub(super) most_groups: u64,
+    pub(super) cancelled: Arc<AtomicBool>,
+}
+
+/// Keeps an execution going: when it is dropped, no launch comes any more.
+#[derive(Debug)]
+pub struct CancelGuard(Arc<AtomicBool>);
+
+impl Drop for CancelGuard {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a launch needs beside its groups.
+pub(super) struct Prepared {
+    pub(super) generated: Generated,
+    pub(super) kernel: Arc<dyn Kernel>,
+    pub(super) grid: u32,
+    /// For each code test, what a group's word says.
+    pub(super) answers: Vec<Answers>,
+    /// For each table, what a group's words say.
+    pub(super) tables: Vec<Tables>,
+    /// Of each key that is an entry of dictionaries, these.
+    pub(super) entries: Vec<Entries>,
+    /// Entries of the table of groups.
+    pub(super) table_entries: u64,
+}
+
+impl Engine {
+    /// Starts to execute a pipeline.
+    pub fn start(self: &Arc<Self>, pipeline: Arc<Pipeline>) -> Execution {
+        Execution::new(Arc::clone(self), pipeline)
+    }
+}
+
+impl Execution {
+    pub(crate) fn new(engine: Arc<Engine>, pipeline: Arc<Pipeline>) -> Self {
+        Self {
+            engine,
+            pipeline,
+            results: vec![],
+            statistics: Statistics::default(),
+            most_groups: u64::MAX,
+            cancelled: Arc::default(),
+        }
+    }
+
+    /// Ends the execution when what is returned is dropped: the next launch, on whichever thread, is
+    /// [`Error::Cancelled`] instead.
+    pub fn cancel_on_drop(&self) -> CancelGuard {
+        CancelGuard(Arc::clone(&self.cancelled))
+    }
+
+    pub(super) fn check_wanted(&self) -> Result<()> {
+        match self.cancelled.load(Ordering::Relaxed) {
+            true => Err(Error::Cancelled),
+            false => Ok(()),
+        }
+    }
+
+    /// Does work on the device, unless that is lost.
+    pub(super) fn watch<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let engine = Arc::clone(&self.engine);
+        engine.health().watch(|| work(self))
+    }
+
+    /// Has [`Execution::group`] give up where its table would have more entries: results of many groups
+    /// are read by one thread, which takes longer than the kernel.
+    pub fn limit_groups(&mut self, most: u64) {
+        self.most_groups = most;
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// Makes a kernel for these groups.
+    pub(super) fn prepare(&mut self, batch: &Batch, task: Task) -> Result<Prepared> {
+        self.check_wanted()?;
+        let start = Instant::now();
+        batch.check(&self.pipeline.columns, self.engine.pool())?;
+        let shapes = batch.columns().iter().map(|stack| stack.shape.clone());
+        let shapes: Vec<Shape> = shapes.collect();
+        let (mut facts, entries) = self.facts(batch, task)?;
+        let mut generated = generate(&self.pipeline, &shapes, &facts, task)?;
+        let mut answers = vec![];
+        for test in &generated.code_tests {
+            answers.push(Answers::of(test, batch)?);
+        }
+        facts.ranges = answers.iter().map(Answers::are_ranges).collect();
+        if facts.ranges.contains(&false) {
+            generated = generate(&self.pipeline, &shapes, &facts, task)?;
+            let mixed = answers.iter_mut().filter(|answers| !answers.are_ranges());
+            mixed.for_each(Answers::make_bits);
+        }
+        let tables = generated.tables.iter();
+        let tables = tables
+            .map(|of| Tables::of(of, &self.pipeline, &entries, batch, &self.engine))
+            .collect::<Result<_>>()?;
+        let (kernel, compiled) = self.engine.kernel(&generated.source, NAME)?;
+        self.statistics.compile += start.elapsed();
+        self.statistics.kernels_compiled += usize::from(compiled);
+        let device = self.engine.device();
+        let resident = kernel
+            .resident_blocks(generated.threads, generated.shared)
+            .max(1);
+        let work = match generated.per {
+            Per::Slot => slots_of(batch.rows()),
+            Per::Warp | Per::Block { .. } => vectors_of(batch.rows()),
+        };
+        let warps = generated.threads as usize / 32;
+        let resident = device.multiprocessors.max(1) as usize * resident as usize;
+        // no more blocks than vectors keep busy: each block's results have to be combined
+        let mut grid = resident.min(work.div_ceil(warps).max(1));
+        if let Per::Block { vectors_per_warp } = generated.per {
+            // all that are needed, in whole waves
+            let needed = work.div_ceil(warps * vectors_per_warp);
+            if needed > grid {
+                grid = needed.next_multiple_of(resident);
+            }
+        }
+        let grid = grid.try_into().unwrap_or(u32::MAX);
+        Ok(Prepared {
+            table_entries: generated.grouping.as_ref().map_or(0, |g| g.groups),
+            generated,
+            kernel,
+            grid,
+            answers,
+            tables,
+            entries,
+        })
+    }
+
+    /// What there is to know of lookups and keys, but for code tests.
+    fn facts(&self, batch: &Batch, task: Task) -> Result<(Facts, Vec<Entries>)> {
+        let lookups = self.pipeline.lookups.iter();
+        let shares = lookups.clone().map(|lookup| share_of(lookup, batch));
+        let mut entries = vec![];
+        if let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, task) {
+            for key in keys {
+                if let GroupKey::Entry(column) = key {
+                    entries.push(Entries::of(*column, batch)?);
+                }
+            }
+        }
+        let rows = batch.num_rows();
+        let facts = Facts {
+            ranges: vec![],
+            shares: shares.collect::<Result<_>>()?,
+            bits: lookups
+                .clone()
+                .map(|lookup| lookup.codes.bits_bytes())
+                .collect(),
+            hashed: lookups.map(|lookup| lookup.codes.is_hashed()).collect(),
+            entries: entries.iter().map(Entries::count).collect(),
+            coded: entries.iter().map(Entries::are_codes).collect(),
+            rows: ROWS_AT_ONCE
+                .min((rows as u64).next_power_of_two())
+                .max(1 << 20),
+            table_bytes: self.engine.memory_limit() / TABLE_SHARE,
+            shared_bytes: self.engine.device().shared_memory as usize,
+        };
+        Ok((facts, entries))
+    }
+}
+
+/// The share of rows whose key is there, by the samples of some row groups.
+fn share_of(lookup: &Lookup, batch: &Batch) -> Result<f64> {
+    let stack = batch.columns().get(lookup.column);
+    let Some(sample) = stack.and_then(|stack| stack.sample()) else {
+        return Ok(1.0);
+    };
+    let codes = lookup.codes.of(sample)?;
+    let found = codes.iter().flatten().count();
+    Ok(found as f64 / codes.len().max(1) as f64)
+}
+
+impl Prepared {
+    /// Vectors that a warp may take in a launch.
+    pub(super) fn vectors_per_warp(&self) -> usize {
+        match self.generated.per {
+            Per::Block { vectors_per_warp } => vectors_per_warp,
+            Per::Warp | Per::Slot => VECTORS_PER_WARP,
+        }
+    }
+
+    pub(super) fn warps(&self) -> usize {
+        self.grid as usize * self.generated.threads as usize / 32
+    }
+}
+
+/// Slots of row groups, whose vectors are summed by themselves.
+pub(super) fn slots_of(rows: &[usize]) -> usize {
+    let slots = rows.iter();
+    slots
+        .map(|rows| rows.div_ceil(VECTOR_LEN * SLOT_VECTORS))
+        .sum()
+}
+
+pub(super) fn vectors_of(rows: &[usize]) -> usize {
+    rows.iter().map(|rows| rows.div_ceil(VECTOR_LEN)).sum()
+}
+
+/// Runs of row groups of at most `most` vectors together.
+pub(super) fn parts(rows: &[usize], most: usize) -> Vec<Range<usize>> {
+    let (mut parts, mut start, mut vectors) = (vec![], 0, 0);
+    for (index, rows) in rows.iter().enumerate() {
+        let own = rows.div_ceil(VECTOR_LEN);
+        if vectors + own > most && index > start {
+            parts.push(start..index);
+            (start, vectors) = (index, 0);
+        }
+        vectors += own;
+    }
+    if start < rows.len() {
+        parts.push(start..rows.len());
+    }
+    parts
+}

@@ -1,0 +1,225 @@
+//! One launch of a kernel: what is sent, where the kernel writes, what comes back.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use arrow::array::Array;
+use arrow::datatypes::DataType;
+use vectile_encodings::VECTOR_LEN;
+use vectile_encodings::layout::alp_integers;
+
+use super::execution::{Execution, Prepared};
+use super::parameters::Parameters;
+use super::tables::DeviceTable;
+use crate::error::Result;
+use crate::kernel::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, Per, SLOT_VECTORS, TABLE_WORDS};
+use crate::layout::{SCALES, Shape};
+use crate::runtime::{Batch, Lane, Launch, Mark, Piece, Stream};
+
+/// Memory of the device that a launch wants for itself. The next launch overwrites it.
+#[derive(Default)]
+pub(super) struct Wanted {
+    /// Words to send along.
+    pub words: Vec<u64>,
+    /// Bytes with any contents.
+    pub bytes: usize,
+}
+
+/// The addresses of [`Wanted`].
+pub(super) struct Got {
+    pub words: u64,
+    pub bytes: u64,
+}
+
+/// Where a kernel writes, and what of it comes back.
+#[derive(Default)]
+pub(super) struct Outputs {
+    pub out: u64,
+    pub masks: u64,
+    pub counts: u64,
+    /// Address and bytes of what to fill with zeros before.
+    pub clear: Option<(u64, usize)>,
+    /// Address and bytes of what to copy back.
+    pub back: (u64, usize),
+}
+
+impl Execution {
+    /// Launches a kernel over some of the groups, and copies back what `outputs` says: the start of
+    /// the piece. When it returns, whether or not with an error, nothing is under way on the lane.
+    pub(super) fn run(
+        &mut self,
+        prepared: &Prepared,
+        batch: &Batch,
+        part: Range<usize>,
+        lane: &mut Lane,
+        wanted: Wanted,
+        outputs: impl FnOnce(Got) -> Outputs,
+    ) -> Result<Piece> {
+        self.check_wanted()?;
+        // places first: addresses follow from the memory that they need
+        let slots = GROUP_WORDS
+            + self.pipeline.columns.len()
+            + TABLE_WORDS * prepared.tables.len()
+            + prepared.answers.len();
+        let mut parameters = Parameters::default();
+        let groups_at = parameters.place();
+        parameters.bytes.resize(part.len() * slots * 8, 0);
+        let mut sent_at = vec![];
+        for argument in &prepared.generated.arguments {
+            match argument {
+                Argument::Scales { column, low, high } => {
+                    sent_at.push(parameters.place());
+                    let data_type = &self.pipeline.columns[*column];
+                    let used = &batch.columns()[*column].shape;
+                    scales(&mut parameters, data_type, used, *low, *high)?;
+                }
+                Argument::Values(values) => {
+                    sent_at.push(parameters.place());
+                    parameters.values(values);
+                }
+                Argument::Validity(values) => {
+                    sent_at.push(parameters.place());
+                    let valid = (0..values.len()).map(|row| u8::from(values.is_valid(row)));
+                    parameters.bytes.extend(valid);
+                }
+                Argument::Word(_) | Argument::Bits { .. } | Argument::Groups => {}
+            }
+        }
+        let answers = prepared.answers.iter();
+        let tables_at: Vec<Vec<u64>> = answers
+            .map(|answers| answers.place(part.clone(), &mut parameters))
+            .collect();
+        let tables = prepared.tables.iter();
+        let looked_up_at: Vec<_> = tables
+            .map(|table| table.place(part.clone(), &mut parameters))
+            .collect();
+        let words_at = parameters.place();
+        wanted.words.iter().for_each(|word| parameters.word(*word));
+        let bytes_at = parameters.place().next_multiple_of(256);
+        let scratch = lane.scratch(&self.engine, bytes_at as usize + wanted.bytes)?;
+        let outputs = outputs(Got {
+            words: scratch + words_at,
+            bytes: scratch + bytes_at,
+        });
+
+        let unit = match prepared.generated.per {
+            Per::Slot => VECTOR_LEN * SLOT_VECTORS,
+            Per::Warp | Per::Block { .. } => VECTOR_LEN,
+        };
+        let (mut first, mut first_row) = (0u64, 0u64);
+        let mut words = Vec::with_capacity(part.len() * slots);
+        for index in part.clone() {
+            let rows = batch.rows()[index];
+            words.extend([first, rows as u64, first_row]);
+            words.extend(batch.columns().iter().map(|stack| stack.addresses[index]));
+            for (table, places) in prepared.tables.iter().zip(&looked_up_at) {
+                words.extend(table.words(index, places, scratch));
+            }
+            for (answers, places) in prepared.answers.iter().zip(&tables_at) {
+                words.push(answers.word(index, places, scratch));
+            }
+            first += rows.div_ceil(unit) as u64;
+            first_row += rows as u64;
+        }
+        for stack in batch.columns() {
+            let bytes: usize = stack.bytes[part.clone()].iter().sum();
+            self.statistics.bytes_scanned += bytes as u64;
+        }
+        let table = parameters.bytes.as_chunks_mut::<8>().0.iter_mut();
+        table
+            .zip(words)
+            .for_each(|(to, word)| *to = word.to_le_bytes());
+
+        let mut args = vec![
+            first,
+            scratch + groups_at,
+            part.len() as u64,
+            outputs.out,
+            outputs.masks,
+            outputs.counts,
+        ];
+        debug_assert_eq!(args.len(), FIXED_ARGUMENTS);
+        let mut sent_at = sent_at.into_iter();
+        for argument in &prepared.generated.arguments {
+            args.push(match argument {
+                Argument::Word(word) => *word,
+                Argument::Groups => prepared.table_entries,
+                Argument::Bits { lookup } => {
+                    let codes = &self.pipeline.lookups[*lookup].codes;
+                    DeviceTable::of(codes, &self.engine)?.words[0]
+                }
+                Argument::Scales { .. } | Argument::Values(_) | Argument::Validity(_) => {
+                    scratch + sent_at.next().unwrap_or(0)
+                }
+            });
+        }
+        let launch = Launch {
+            grid: prepared.grid,
+            block: prepared.generated.threads,
+            shared: prepared.generated.shared,
+            args: &args,
+        };
+
+        // arrays keep what comes back: without a copy, and without new pages from the system
+        let (from, len) = outputs.back;
+        let mut back = self.engine.host_pool().take(len)?;
+        let to = back.as_mut_slice().as_mut_ptr();
+        let sent = parameters.bytes.len();
+        let staging = lane.staging(&self.engine, sent)?;
+        staging[..sent].copy_from_slice(&parameters.bytes);
+        let pinned = staging.as_ptr();
+        let enqueue = |stream: &mut dyn Stream| -> Result<(Mark, Mark)> {
+            self.engine.wait_for(stream, batch)?;
+            // SAFETY: scratch, staging and the piece are as long as asked for; they, what `outputs`
+            // names and the chunks of `batch` live until the stream is done, which is waited for
+            // below. The kernel was generated for these arguments: columns of these shapes, tables
+            // and outputs of these sizes. The columns are of the pipeline's types and on this
+            // engine's device, which `Batch::check` has made sure of.
+            unsafe {
+                stream.copy_in(scratch, pinned, sent)?;
+                if let Some((address, bytes)) = outputs.clear {
+                    stream.fill(address, 0, bytes)?;
+                }
+                let start = stream.mark()?;
+                stream.launch(prepared.kernel.as_ref(), launch)?;
+                let end = stream.mark()?;
+                stream.copy_out(to, from, len)?;
+                Ok((start, end))
+            }
+        };
+        let enqueued = enqueue(lane.stream.as_mut());
+        // after an error, too: memory goes back to its pools, which hand it out again
+        let done = lane.stream.synchronize();
+        let (start, end) = enqueued?;
+        done?;
+        self.engine.arrived(batch);
+        let time = lane.stream.elapsed(&start, &end)?;
+        self.statistics.kernel += Duration::from_secs_f64((time / 1e3).max(0.0));
+        self.statistics.launches += 1;
+        self.statistics.bytes_returned += len as u64;
+        Ok(back)
+    }
+}
+
+/// Appends the range of integers for each scale in use.
+fn scales(
+    parameters: &mut Parameters,
+    data_type: &DataType,
+    used: &Shape,
+    low: i64,
+    high: i64,
+) -> Result<()> {
+    let single = data_type == &DataType::Float32;
+    let mut table = vec![(1i64, 0i64); SCALES];
+    for scale in used.scales.iter().copied() {
+        let (exponent, factor) = ((scale / 19) as u8, (scale % 19) as u8);
+        if let Some(range) = alp_integers(single, exponent, factor, low, high)? {
+            table[usize::from(scale)] = range;
+        }
+    }
+    for (first, last) in table {
+        parameters.word(first as u64);
+        parameters.word(last as u64);
+    }
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! A pipeline under way: kernels for the chunks at hand, launches, results.
+//!
+//! [`prepare`](Execution::prepare) makes a kernel for some row groups, [`launch`] runs it over a part
+//! of them; [`totals`] and [`rows`] make results of what comes back.
+
+mod answers;
+mod exact;
+mod execution;
+mod folded;
+mod groups;
+mod launch;
+mod parameters;
+mod rows;
+mod tables;
+mod totals;
+
+pub use execution::{CancelGuard, Execution, Statistics};
+pub use rows::Rows;

@@ -1,0 +1,288 @@
+//! Selected rows: which they are, or values of them.
+//!
+//! Values take two kernels. The first says which rows pass and how many in each vector; from that
+//! follows where each vector's first one belongs, and the second writes values there.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{ArrayData, ArrayRef, BooleanArray, make_array};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::datatypes::DataType;
+use vectile_encodings::{Selection, VECTOR_LEN};
+
+use super::execution::{Execution, Prepared, VECTORS_PER_WARP, parts, vectors_of};
+use super::launch::{Got, Outputs, Wanted};
+use crate::error::Result;
+use crate::kernel::Task;
+use crate::plan::{Filter, Type};
+use crate::runtime::{Batch, Group, Lane, Piece};
+
+/// Bytes of a vector's selection.
+const MASK_BYTES: usize = VECTOR_LEN / 8;
+
+/// The selected rows of a row group.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    /// How many they are.
+    pub count: usize,
+    /// An array for each expression, of the Arrow type of its machine type (`I128`:
+    /// Decimal128(38, 0)). None if the row group has no rows.
+    pub columns: Vec<ArrayRef>,
+}
+
+/// Which rows pass, on the device.
+struct Selected {
+    masks: Piece,
+    /// For each vector, how many rows before it pass.
+    places: Vec<u64>,
+    /// Rows of each group that pass.
+    counts: Vec<usize>,
+}
+
+impl Execution {
+    /// The selected rows of each row group, for
+    /// [`Output::Selection`](crate::plan::Output::Selection).
+    ///
+    /// # Errors
+    ///
+    /// As [`Execution::aggregate`].
+    pub fn select(&mut self, groups: &[Group]) -> Result<Vec<Selection>> {
+        self.watch(|this| this.selections(groups))
+    }
+
+    fn selections(&mut self, groups: &[Group]) -> Result<Vec<Selection>> {
+        let batch = Batch::of(groups)?;
+        let mut masks: Vec<u8> = vec![];
+        if !batch.is_empty() {
+            let prepared = self.prepare(&batch, Task::Masks)?;
+            let mut lane = self.engine.lane()?;
+            for part in parts(batch.rows(), prepared.warps() * VECTORS_PER_WARP) {
+                let vectors = vectors_of(&batch.rows()[part.clone()]);
+                let (bytes, all) = (vectors * MASK_BYTES, vectors * (MASK_BYTES + 8));
+                let wanted = Wanted {
+                    bytes: all,
+                    ..Wanted::default()
+                };
+                let outputs = |got: Got| Outputs {
+                    masks: got.bytes,
+                    counts: got.bytes + bytes as u64,
+                    clear: Some((got.bytes, all)),
+                    back: (got.bytes, bytes),
+                    ..Outputs::default()
+                };
+                let back = self.run(&prepared, &batch, part, &mut lane, wanted, outputs)?;
+                masks.extend(&back.as_slice()[..bytes]);
+            }
+            self.engine.give_back(lane);
+        }
+        let mut rest = masks.as_slice();
+        let selections = groups.iter().map(|group| {
+            let (own, others) = rest
+                .split_at_checked(group.rows.div_ceil(VECTOR_LEN) * MASK_BYTES)
+                .unwrap_or_default();
+            rest = others;
+            let bits = BooleanBuffer::new(Buffer::from_vec(own.to_vec()), 0, group.rows);
+            let mut selection = Selection::all(0, group.rows);
+            selection.and_boolean(&BooleanArray::new(bits, None));
+            selection
+        });
+        Ok(selections.collect())
+    }
+
+    /// The selected rows of each row group, in order, for
+    /// [`Output::Rows`](crate::plan::Output::Rows). What comes of row groups together lies in one piece
+    /// of memory, which is given back with the last of their arrays.
+    ///
+    /// # Errors
+    ///
+    /// As [`Execution::aggregate`].
+    pub fn rows(&mut self, groups: &[Group]) -> Result<Vec<Rows>> {
+        self.watch(|this| this.all_rows(groups))
+    }
+
+    fn all_rows(&mut self, groups: &[Group]) -> Result<Vec<Rows>> {
+        let batch = Batch::of(groups)?;
+        let mut found = vec![];
+        if !batch.is_empty() {
+            let (select, gather) = match self.pipeline.filter {
+                Filter::Constant(true) => (None, self.prepare(&batch, Task::AllValues)?),
+                _ => (
+                    Some(self.prepare(&batch, Task::Masks)?),
+                    self.prepare(&batch, Task::Values)?,
+                ),
+            };
+            let warps = select.as_ref().map_or(usize::MAX, Prepared::warps);
+            let warps = warps.min(gather.warps());
+            let mut lane = self.engine.lane()?;
+            for part in parts(batch.rows(), warps * VECTORS_PER_WARP) {
+                let select = select.as_ref();
+                found.extend(self.rows_of(select, &gather, &batch, part, &mut lane)?);
+            }
+            self.engine.give_back(lane);
+        }
+        let mut found = found.into_iter();
+        let all = groups.iter().map(|group| match group.rows {
+            0 => Rows::default(),
+            _ => found.next().unwrap_or_default(),
+        });
+        Ok(all.collect())
+    }
+
+    /// The rows of some groups.
+    fn rows_of(
+        &mut self,
+        select: Option<&Prepared>,
+        gather: &Prepared,
+        batch: &Batch,
+        part: Range<usize>,
+        lane: &mut Lane,
+    ) -> Result<Vec<Rows>> {
+        let selected = match select {
+            Some(select) => Some(self.selected(select, batch, part.clone(), lane)?),
+            None => None,
+        };
+        let counts: Vec<usize> = match &selected {
+            Some(selected) => selected.counts.clone(),
+            None => batch.rows()[part.clone()].to_vec(),
+        };
+        let rows: usize = counts.iter().sum();
+        let outputs = &gather.generated.outputs;
+        // where values and validity of each column begin; a byte a row says whether it is valid
+        let mut places = vec![];
+        let mut bytes = 0;
+        for (of, nullable) in outputs {
+            let nulls = (bytes + width_of(*of) * rows).next_multiple_of(256);
+            places.push((bytes, nulls));
+            bytes = (nulls + if *nullable { rows } else { 0 }).next_multiple_of(256);
+        }
+        let back = match rows {
+            0 => None,
+            _ => {
+                let result = self.engine.take(bytes)?;
+                let starts = places.iter().flat_map(|(values, nulls)| [*values, *nulls]);
+                let mut words: Vec<u64> = starts.map(|at| result.address() + at as u64).collect();
+                let table_bytes = words.len() as u64 * 8;
+                let masks = selected.as_ref().map_or(0, |s| s.masks.address());
+                words.extend(selected.iter().flat_map(|selected| &selected.places));
+                let wanted = Wanted { words, bytes: 0 };
+                let back = self.run(gather, batch, part, lane, wanted, |got| Outputs {
+                    out: got.words,
+                    masks,
+                    counts: got.words + table_bytes,
+                    back: (result.address(), bytes),
+                    ..Outputs::default()
+                })?;
+                Some(Arc::new(back))
+            }
+        };
+        let mut first = 0;
+        let groups_rows = counts.into_iter().map(|count| {
+            let rows = first..first + count;
+            first = rows.end;
+            let columns = outputs.iter().zip(&places).map(|((of, nullable), place)| {
+                array_of(*of, *nullable, rows.clone(), *place, back.as_ref())
+            });
+            let columns = columns.collect::<Result<_>>()?;
+            Ok(Rows { count, columns })
+        });
+        groups_rows.collect()
+    }
+
+    /// Which rows of some groups pass, and where each vector's first one belongs.
+    fn selected(
+        &mut self,
+        select: &Prepared,
+        batch: &Batch,
+        part: Range<usize>,
+        lane: &mut Lane,
+    ) -> Result<Selected> {
+        let vectors = vectors_of(&batch.rows()[part.clone()]);
+        let (mask_bytes, all) = (vectors * MASK_BYTES, vectors * (MASK_BYTES + 8));
+        let masks = self.engine.take(all)?;
+        let counts_at = masks.address() + mask_bytes as u64;
+        let own = part.clone();
+        let back = self.run(select, batch, part, lane, Wanted::default(), |_| Outputs {
+            masks: masks.address(),
+            counts: counts_at,
+            clear: Some((masks.address(), all)),
+            back: (counts_at, vectors * 8),
+            ..Outputs::default()
+        })?;
+        let mut passing = back.as_slice().as_chunks::<8>().0.iter();
+        let mut rows = 0;
+        let mut places = Vec::with_capacity(vectors);
+        let counts = batch.rows()[own].iter().map(|of_group| {
+            let before = rows;
+            for count in passing.by_ref().take(of_group.div_ceil(VECTOR_LEN)) {
+                places.push(rows);
+                rows += u64::from_le_bytes(*count);
+            }
+            (rows - before) as usize
+        });
+        let counts = counts.collect();
+        Ok(Selected {
+            masks,
+            places,
+            counts,
+        })
+    }
+}
+
+/// Bytes of a value in an output column.
+pub(super) fn width_of(of: Type) -> usize {
+    match of {
+        Type::Bool | Type::I8 | Type::U8 => 1,
+        Type::I16 | Type::U16 => 2,
+        Type::I32 | Type::U32 | Type::F32 => 4,
+        Type::I64 | Type::U64 | Type::F64 => 8,
+        Type::I128 => 16,
+    }
+}
+
+/// The Arrow type of an output column.
+pub(super) fn arrow_type(of: Type) -> DataType {
+    match of {
+        Type::Bool => DataType::Boolean,
+        Type::I8 => DataType::Int8,
+        Type::I16 => DataType::Int16,
+        Type::I32 => DataType::Int32,
+        Type::I64 => DataType::Int64,
+        Type::U8 => DataType::UInt8,
+        Type::U16 => DataType::UInt16,
+        Type::U32 => DataType::UInt32,
+        Type::U64 => DataType::UInt64,
+        Type::I128 => DataType::Decimal128(38, 0),
+        Type::F32 => DataType::Float32,
+        Type::F64 => DataType::Float64,
+    }
+}
+
+/// Some rows of a column, of which values and validity begin at `place` in what came back.
+fn array_of(
+    of: Type,
+    nullable: bool,
+    rows: Range<usize>,
+    place: (usize, usize),
+    back: Option<&Arc<Piece>>,
+) -> Result<ArrayRef> {
+    let slice = |from: usize, width: usize| match back {
+        Some(back) => back.buffer(from + rows.start * width..from + rows.end * width),
+        None => Buffer::default(),
+    };
+    let bits = |bytes: Buffer| -> BooleanBuffer { bytes.iter().map(|byte| *byte != 0).collect() };
+    let values = slice(place.0, width_of(of));
+    let values = match of {
+        Type::Bool => bits(values).into_inner(),
+        _ => values,
+    };
+    let nulls = nullable.then(|| NullBuffer::new(bits(slice(place.1, 1))));
+    let data = ArrayData::builder(arrow_type(of))
+        .len(rows.len())
+        .add_buffer(values)
+        .nulls(nulls)
+        .align_buffers(true)
+        .build()
+        .map_err(vectile_encodings::Error::from)?;
+    Ok(make_array(data))
+}

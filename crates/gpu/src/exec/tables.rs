@@ -1,0 +1,255 @@
+//! Tables that kernels look up: on the device, or made for the dictionaries at hand and sent along.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, new_empty_array};
+use arrow::compute::interleave;
+
+use super::parameters::Parameters;
+use crate::error::{Error, Result};
+use crate::kernel::{TABLE_WORDS, TableSource, TableUse};
+use crate::plan::{CodeTable, Codes, Pipeline, for_bytes};
+use crate::runtime::{Batch, Engine, Piece, Stack, lock};
+
+/// A table as each row group has it.
+pub(super) struct Tables {
+    /// One for each dictionary, and one for what is in none.
+    unique: Vec<Table>,
+    /// Which of them is a row group's.
+    of_group: Arc<[usize]>,
+}
+
+/// A table on the device.
+pub(super) struct DeviceTable {
+    /// What kernels get to know: bits, codes, first key, places; of a hash table keys, codes, the empty slot,
+    /// its size.
+    pub words: [u64; TABLE_WORDS],
+    /// What keeps it there.
+    _memory: Arc<Piece>,
+}
+
+enum Table {
+    Device(DeviceTable),
+    /// For the codes of a dictionary.
+    Sent {
+        bits: Vec<u32>,
+        codes: CodeTable,
+        places: usize,
+    },
+}
+
+/// Where the parts of a table that is sent along are.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TablePlace {
+    bits: u64,
+    codes: u64,
+}
+
+/// The entries of all dictionaries of a column, each once.
+#[derive(Default)]
+pub(super) struct Entries {
+    dictionaries: Vec<ArrayRef>,
+    /// Where each is: dictionary and entry.
+    places: Vec<(usize, usize)>,
+    /// The number of each entry of a dictionary.
+    numbers: Vec<Vec<Option<u32>>>,
+    /// The dictionary of each row group.
+    of_group: Arc<[usize]>,
+}
+
+impl Entries {
+    /// Those of a column of these groups.
+    pub fn of(column: usize, batch: &Batch) -> Result<Self> {
+        let stack = &batch.columns()[column];
+        let mut known: HashMap<Box<[u8]>, u32> = HashMap::new();
+        let mut all = Self {
+            of_group: Arc::clone(&stack.dictionary_of),
+            ..Self::default()
+        };
+        for (index, dictionary) in stack.dictionaries.iter().enumerate() {
+            let Some(dictionary) = dictionary else {
+                let reason = "grouping by a column that is not in dictionaries";
+                return Err(Error::Unsupported(reason.into()));
+            };
+            let entries = &dictionary.entries;
+            if entries.null_count() > 0 {
+                let reason = "grouping by a dictionary with nulls in it";
+                return Err(Error::Unsupported(reason.into()));
+            }
+            let mut numbers = vec![None; entries.len()];
+            for_bytes(entries, |row, bytes| {
+                numbers[row] = Some(match known.get(bytes) {
+                    Some(number) => *number,
+                    None => {
+                        let number = known.len() as u32;
+                        known.insert(bytes.into(), number);
+                        all.places.push((index, row));
+                        number
+                    }
+                });
+                Ok(())
+            })?;
+            all.dictionaries.push(Arc::clone(entries));
+            all.numbers.push(numbers);
+        }
+        Ok(all)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// Whether an entry's number is its code, whichever the dictionary.
+    pub fn are_codes(&self) -> bool {
+        let is_code = |(code, number): (usize, &Option<u32>)| *number == u32::try_from(code).ok();
+        let mut dictionaries = self.numbers.iter();
+        dictionaries.all(|numbers| numbers.iter().enumerate().all(is_code))
+    }
+
+    /// Some of them, by number.
+    pub fn take(&self, numbers: &[Option<u32>]) -> Result<ArrayRef> {
+        let Some(first) = self.dictionaries.first() else {
+            return Err(Error::Unsupported("keys of no dictionary".into()));
+        };
+        let data_type = first.data_type();
+        if numbers.is_empty() {
+            return Ok(new_empty_array(data_type));
+        }
+        let null = arrow::array::new_null_array(data_type, 1);
+        let mut arrays: Vec<&dyn Array> = self.dictionaries.iter().map(AsRef::as_ref).collect();
+        arrays.push(null.as_ref());
+        let nowhere = (arrays.len() - 1, 0);
+        let place = |number: &Option<u32>| {
+            let place = number.and_then(|number| self.places.get(number as usize));
+            place.copied().unwrap_or(nowhere)
+        };
+        let places: Vec<(usize, usize)> = numbers.iter().map(place).collect();
+        Ok(interleave(&arrays, &places).map_err(vectile_encodings::Error::from)?)
+    }
+}
+
+impl DeviceTable {
+    /// The table of keys that are integers: copied to the device at first.
+    pub fn of(codes: &Codes, engine: &Engine) -> Result<Self> {
+        let (codes_at, bytes) = codes.table_bytes()?;
+        let mut kept = lock(codes.device_copy());
+        let copy = kept.clone().and_then(|copy| copy.downcast::<Piece>().ok());
+        let piece = match copy.filter(|piece| piece.is_of(engine.pool())) {
+            Some(piece) => piece,
+            None => {
+                let piece = Arc::new(engine.take(bytes)?);
+                let mut host = engine.host_pool().take(bytes)?;
+                codes.write_table(codes_at, host.as_mut_slice());
+                let mut lane = engine.lane()?;
+                // SAFETY: both are as long, and live until the stream is done.
+                let copied = unsafe {
+                    let from = host.as_slice().as_ptr();
+                    lane.stream.copy_in(piece.address(), from, bytes)
+                };
+                let done = lane.stream.synchronize();
+                copied?;
+                done?;
+                engine.give_back(lane);
+                *kept = Some(Arc::clone(&piece) as _);
+                piece
+            }
+        };
+        let (keys, [third, fourth]) = (piece.address(), codes.table_words());
+        Ok(Self {
+            words: [keys, keys + codes_at as u64, third, fourth],
+            _memory: piece,
+        })
+    }
+}
+
+impl Tables {
+    /// The table of one use.
+    pub fn of(
+        of: &TableUse,
+        pipeline: &Pipeline,
+        entries: &[Entries],
+        batch: &Batch,
+        engine: &Engine,
+    ) -> Result<Self> {
+        match of.source {
+            TableSource::Lookup(lookup) => {
+                let stack = &batch.columns()[of.column];
+                Self::of_lookup(stack, &pipeline.lookups[lookup].codes, engine)
+            }
+            TableSource::Entries(index) => {
+                let entries = &entries[index];
+                let tables = entries.numbers.iter();
+                let tables = tables.map(|numbers| Table::of_places(numbers, entries.count()));
+                Ok(Self {
+                    unique: tables.collect::<Result<_>>()?,
+                    of_group: Arc::clone(&entries.of_group),
+                })
+            }
+        }
+    }
+
+    fn of_lookup(stack: &Stack, codes: &Codes, engine: &Engine) -> Result<Self> {
+        let unique = stack.dictionaries.iter().map(|dictionary| {
+            let coded = dictionary.as_ref().filter(|dictionary| dictionary.is_coded);
+            match coded {
+                Some(coded) => Table::of_places(&codes.of(&coded.entries)?, codes.count()),
+                None => Ok(Table::Device(DeviceTable::of(codes, engine)?)),
+            }
+        });
+        Ok(Self {
+            unique: unique.collect::<Result<_>>()?,
+            of_group: Arc::clone(&stack.dictionary_of),
+        })
+    }
+
+    /// Adds the tables that some groups need, each once. Gives the place of each.
+    pub fn place(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<TablePlace> {
+        let mut places = vec![None; self.unique.len()];
+        for &index in &self.of_group[part] {
+            let (Table::Sent { bits, codes, .. }, None) = (&self.unique[index], places[index])
+            else {
+                continue;
+            };
+            let bits_at = parameters.place();
+            bits.iter()
+                .for_each(|word| parameters.bytes.extend(word.to_le_bytes()));
+            let codes_at = parameters.place();
+            let end = parameters.bytes.len() + codes.bytes();
+            parameters.bytes.resize(end, 0);
+            codes.write(&mut parameters.bytes[codes_at as usize..]);
+            places[index] = Some(TablePlace {
+                bits: bits_at,
+                codes: codes_at,
+            });
+        }
+        places.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    /// The words of a group, with tables at `places` counted from `start`.
+    pub fn words(&self, group: usize, places: &[TablePlace], start: u64) -> [u64; TABLE_WORDS] {
+        let index = self.of_group[group];
+        match &self.unique[index] {
+            Table::Device(table) => table.words,
+            Table::Sent { places: count, .. } => {
+                let TablePlace { bits, codes } = places[index];
+                [start + bits, start + codes, 0, *count as u64]
+            }
+        }
+    }
+}
+
+impl Table {
+    fn of_places(places: &[Option<u32>], count: u32) -> Result<Self> {
+        let mut bits = vec![0u32; places.len().div_ceil(32) + 1];
+        let found = places.iter().enumerate().filter(|(_, code)| code.is_some());
+        found.for_each(|(place, _)| bits[place / 32] |= 1 << (place % 32));
+        Ok(Self::Sent {
+            bits,
+            codes: CodeTable::of_places(places, count)?,
+            places: places.len(),
+        })
+    }
+}

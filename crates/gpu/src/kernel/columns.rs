@@ -1,0 +1,214 @@
+//! Which columns a pipeline reads, and how.
+
+use arrow::datatypes::DataType;
+
+use super::task::Task;
+use crate::plan::{Aggregate, Expr, Filter, GroupKey, Output, Pipeline, Type};
+
+/// Columns that have nothing to do with each other and are still read in one loop.
+const COLUMNS_TOGETHER: usize = 4;
+
+pub(crate) fn push(column: usize, columns: &mut Vec<usize>) {
+    if !columns.contains(&column) {
+        columns.push(column);
+    }
+}
+
+pub(crate) fn columns_of_filter(filter: &Filter, columns: &mut Vec<usize>) {
+    match filter {
+        Filter::Constant(_) => {}
+        Filter::Column(column, _) | Filter::Values(column, _) => push(*column, columns),
+        Filter::And(parts) | Filter::Or(parts) => {
+            parts
+                .iter()
+                .for_each(|part| columns_of_filter(part, columns));
+        }
+        Filter::Expr(expr) => columns_of_expr(expr, columns),
+        Filter::Found(_) | Filter::Missing(_) => {}
+    }
+}
+
+pub(crate) fn columns_of_expr(expr: &Expr, columns: &mut Vec<usize>) {
+    match expr {
+        Expr::Column(column) | Expr::Values(column, _) => push(*column, columns),
+        Expr::Literal(_) | Expr::Looked(..) => {}
+        Expr::Compare(_, a, b) | Expr::Arithmetic(_, a, b) => {
+            columns_of_expr(a, columns);
+            columns_of_expr(b, columns);
+        }
+        Expr::And(parts) | Expr::Or(parts) => {
+            parts.iter().for_each(|part| columns_of_expr(part, columns));
+        }
+        Expr::Not(part)
+        | Expr::IsNull(part)
+        | Expr::Negate(part)
+        | Expr::Cast(part, _)
+        | Expr::DatePart(_, part) => columns_of_expr(part, columns),
+        Expr::Case(whens, otherwise) => {
+            for (when, then) in whens {
+                columns_of_expr(when, columns);
+                columns_of_expr(then, columns);
+            }
+            if let Some(otherwise) = otherwise {
+                columns_of_expr(otherwise, columns);
+            }
+        }
+    }
+}
+
+/// The lookups whose codes an expression needs.
+pub(crate) fn lookups_of_expr(expr: &Expr, lookups: &mut Vec<usize>) {
+    match expr {
+        Expr::Looked(lookup, _) => push(*lookup, lookups),
+        Expr::Column(_) | Expr::Values(..) | Expr::Literal(_) => {}
+        Expr::Compare(_, a, b) | Expr::Arithmetic(_, a, b) => {
+            lookups_of_expr(a, lookups);
+            lookups_of_expr(b, lookups);
+        }
+        Expr::And(parts) | Expr::Or(parts) => {
+            parts.iter().for_each(|part| lookups_of_expr(part, lookups));
+        }
+        Expr::Not(part)
+        | Expr::IsNull(part)
+        | Expr::Negate(part)
+        | Expr::Cast(part, _)
+        | Expr::DatePart(_, part) => lookups_of_expr(part, lookups),
+        Expr::Case(whens, otherwise) => {
+            for (when, then) in whens {
+                lookups_of_expr(when, lookups);
+                lookups_of_expr(then, lookups);
+            }
+            if let Some(otherwise) = otherwise {
+                lookups_of_expr(otherwise, lookups);
+            }
+        }
+    }
+}
+
+/// Whether an expression gives floats.
+pub(crate) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
+    let of = |data_type: &DataType| Type::of(data_type).is_some_and(Type::is_float);
+    match expr {
+        Expr::Column(column) => of(&columns[*column]),
+        Expr::Literal(literal) => literal.data_type().is_float(),
+        Expr::Looked(_, values) => of(values.data_type()),
+        Expr::Arithmetic(_, part, _) | Expr::Negate(part) => is_float(part, columns),
+        Expr::Cast(_, to) => to.is_float(),
+        Expr::Case(whens, _) => whens.iter().any(|(_, then)| is_float(then, columns)),
+        _ => false,
+    }
+}
+
+/// The argument of an aggregate.
+pub(crate) fn argument_of(aggregate: &Aggregate) -> Option<&Expr> {
+    match aggregate {
+        Aggregate::CountRows => None,
+        Aggregate::Count(expr)
+        | Aggregate::Sum(expr)
+        | Aggregate::Min(expr)
+        | Aggregate::Max(expr) => Some(expr),
+    }
+}
+
+/// Expressions, by their index, to compute in one loop over rows: those that share columns; and others
+/// with them as long as that takes few columns, since all of them are in registers at once.
+pub(crate) fn loops(exprs: &[Expr]) -> Vec<Vec<usize>> {
+    type Loop = (Vec<usize>, Vec<usize>);
+    let mut connected: Vec<Loop> = vec![];
+    for (index, expr) in exprs.iter().enumerate() {
+        let mut columns = vec![];
+        columns_of_expr(expr, &mut columns);
+        let touches = |other: &Loop| other.1.iter().any(|column| columns.contains(column));
+        let (touching, mut others): (Vec<Loop>, Vec<Loop>) =
+            connected.into_iter().partition(touches);
+        let mut joined: Loop = (vec![], vec![]);
+        for (exprs, columns) in touching.into_iter().chain([(vec![index], columns)]) {
+            joined.0.extend(exprs);
+            columns.into_iter().for_each(|c| push(c, &mut joined.1));
+        }
+        others.push(joined);
+        connected = others;
+    }
+    let mut loops: Vec<Loop> = vec![];
+    for (exprs, columns) in connected {
+        match loops.last_mut() {
+            Some(last) if last.1.len() + columns.len() <= COLUMNS_TOGETHER => {
+                last.0.extend(exprs);
+                last.1.extend(columns);
+            }
+            _ => loops.push((exprs, columns)),
+        }
+    }
+    loops.into_iter().map(|(exprs, _)| exprs).collect()
+}
+
+/// The columns that are read row by row.
+pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
+    fn of_filter(filter: &Filter, columns: &mut Vec<usize>) {
+        match filter {
+            Filter::Expr(expr) => columns_of_expr(expr, columns),
+            Filter::And(parts) | Filter::Or(parts) => {
+                parts.iter().for_each(|part| of_filter(part, columns));
+            }
+            _ => {}
+        }
+    }
+    let mut columns = vec![];
+    if !matches!(task, Task::Values | Task::AllValues) {
+        of_filter(&pipeline.filter, &mut columns);
+    }
+    match (&pipeline.output, task) {
+        (Output::Rows(exprs), Task::Values | Task::AllValues) => {
+            exprs
+                .iter()
+                .for_each(|expr| columns_of_expr(expr, &mut columns));
+        }
+        (Output::Aggregates(aggregates), Task::Totals) => {
+            let arguments = aggregates.iter().filter_map(argument_of);
+            arguments.for_each(|expr| columns_of_expr(expr, &mut columns));
+        }
+        (Output::Groups(keys, aggregates), Task::Groups) => {
+            let arguments = aggregates.iter().filter_map(argument_of);
+            arguments.for_each(|expr| columns_of_expr(expr, &mut columns));
+            for key in keys {
+                match key {
+                    GroupKey::Value(expr) => columns_of_expr(expr, &mut columns),
+                    GroupKey::Entry(column) => push(*column, &mut columns),
+                    GroupKey::Code(_) => {}
+                }
+            }
+        }
+        _ => {}
+    }
+    let keys = pipeline.lookups.iter().map(|lookup| lookup.column);
+    keys.for_each(|column| push(column, &mut columns));
+    columns
+}
+
+/// What an expression has in common with others of the same value only; `None` if that is not known: of what is
+/// looked up, not all values have a name.
+pub(crate) fn name_of(expr: &Expr) -> Option<String> {
+    let mut looked = vec![];
+    lookups_of_expr(expr, &mut looked);
+    looked.is_empty().then(|| format!("{expr:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Comparison;
+
+    #[test]
+    fn expressions_that_share_columns_share_a_loop() {
+        let less = |a, b| {
+            let column = |c| Box::new(Expr::Column(c));
+            Expr::Compare(Comparison::Less, column(a), column(b))
+        };
+        assert_eq!(loops(&[]), Vec::<Vec<usize>>::new());
+        assert_eq!(loops(&[less(0, 1), less(2, 3)]), [[0, 1]]);
+        let apart = [less(0, 1), less(2, 3), less(4, 5)];
+        assert_eq!(loops(&apart), [vec![0, 1], vec![2]]);
+        let chain = [less(0, 1), less(2, 3), less(4, 5), less(1, 4)];
+        assert_eq!(loops(&chain), [vec![1], vec![0, 2, 3]]);
+    }
+}

@@ -1,0 +1,98 @@
+//! What a kernel is for, what it is told, and what it leaves behind.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use vectile_encodings::Predicate;
+
+use crate::plan::{Codes, Type, ValueTest};
+
+/// Vectors that are summed by themselves, where the order of additions matters.
+pub(crate) const SLOT_VECTORS: usize = 32;
+/// Arguments with a fixed meaning: vectors, row groups, number of row groups, output, masks, counts. Of
+/// groups, the third last is the table, then come the entries of hashed ones, and whether it is full.
+pub(crate) const FIXED_ARGUMENTS: usize = 6;
+/// Words of a row group before its columns: first vector, rows, first row.
+pub(crate) const GROUP_WORDS: usize = 3;
+/// Words of a row group for a table: bits, codes, first key, places; of a hash table keys, codes, the empty
+/// slot, its size.
+pub(crate) const TABLE_WORDS: usize = 4;
+
+/// What a kernel leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Two words for each accumulator and warp.
+    Totals,
+    /// 32 words for each vector, bits in row order, and their number.
+    Masks,
+    /// Values at places that follow from masks and their numbers.
+    Values,
+    /// Values of every row.
+    AllValues,
+    /// Accumulators of groups: a table, or as totals if there are few.
+    Groups,
+}
+
+/// An argument behind the fixed ones.
+#[derive(Clone, Debug)]
+pub(crate) enum Argument {
+    /// A word.
+    Word(u64),
+    /// The address of a table: smallest and largest integer of a range for each scale of ALP.
+    Scales { column: usize, low: i64, high: i64 },
+    /// The address of a bit for each place in the table of a lookup.
+    Bits { lookup: usize },
+    /// The address of values, one for each code.
+    Values(ArrayRef),
+    /// The address of their validity, a byte each.
+    Validity(ArrayRef),
+    /// Entries of the table of groups.
+    Groups,
+}
+
+/// A test of the entries of a dictionary, answered for each row group: a word of the group.
+#[derive(Clone, Debug)]
+pub(crate) struct CodeTest {
+    pub column: usize,
+    pub test: EntryTest,
+}
+
+/// What is asked of entries.
+#[derive(Clone, Debug)]
+pub(crate) enum EntryTest {
+    Predicate(Predicate),
+    Values(ValueTest),
+    Found(Arc<Codes>),
+}
+
+/// How an accumulator starts and how two are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fold {
+    Count,
+    SumInt,
+    SumFloat,
+    Min,
+    Max,
+}
+
+/// What there is a result of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Per {
+    /// Each warp.
+    Warp,
+    /// Each block. A warp may take so many vectors.
+    Block { vectors_per_warp: usize },
+    /// Each slot of [`SLOT_VECTORS`] vectors of a row group: then it does not depend on who computes it.
+    Slot,
+}
+
+/// What an aggregate's result is made of: accumulators.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// The number of values.
+    pub count: usize,
+    /// The value, if it is not the number.
+    pub value: Option<usize>,
+    /// Whether a smallest or largest value is a float's place in the total order, and of which type.
+    pub key: Option<Type>,
+}

@@ -1,0 +1,109 @@
+//! Expressions: a value for each row.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray};
+
+use super::types::{Literal, Type};
+
+/// How two values of one type compare; floats in their total order, as arrow-rs does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// `=`
+    Equal,
+    /// `<>`
+    NotEqual,
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+}
+
+/// Arithmetic on two values of one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// `+`
+    Add,
+    /// `-`
+    Subtract,
+    /// `*`
+    Multiply,
+    /// `/`; integers only by a constant other than 0 and -1, rounding towards zero.
+    Divide,
+    /// `%`; as division.
+    Remainder,
+}
+
+/// A part of a date, from days since 1970-01-01 (proleptic Gregorian calendar); an `I32`. Null beyond the
+/// years that arrow-rs knows, -262143 to 262142.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatePart {
+    /// The year.
+    Year,
+    /// 1 to 4.
+    Quarter,
+    /// 1 to 12.
+    Month,
+    /// 1 to 31.
+    Day,
+    /// Sunday is 0.
+    DayOfWeek,
+    /// 1 to 366.
+    DayOfYear,
+}
+
+/// A value for each row.
+#[derive(Clone, Debug)]
+pub enum Expr {
+    /// A column, by its number in [`Pipeline::columns`](super::Pipeline::columns).
+    Column(usize),
+    /// The same for every row. An argument of the kernel: another one is no other kernel.
+    Literal(Literal),
+    /// Compares two values of one type.
+    Compare(Comparison, Box<Expr>, Box<Expr>),
+    /// All are true (three-valued).
+    And(Vec<Expr>),
+    /// Some is true (three-valued).
+    Or(Vec<Expr>),
+    /// Neither (three-valued).
+    Not(Box<Expr>),
+    /// Whether it is null; never null itself.
+    IsNull(Box<Expr>),
+    /// Arithmetic on two values of one type, which is the result's. Integers wrap around, but for
+    /// `I128` (decimals, whose overflow is an error for DataFusion): there the data must rule
+    /// overflow out, or no kernel is generated. Floats are rounded after each operation.
+    Arithmetic(Arithmetic, Box<Expr>, Box<Expr>),
+    /// `0 - x`, as [`Expr::Arithmetic`].
+    Negate(Box<Expr>),
+    /// Conversion that cannot fail: integers to wider integers or to narrower ones if the data fit
+    /// (else no kernel is generated), integers and floats to floats, to the nearest.
+    Cast(Box<Expr>, Type),
+    /// The value behind the first condition that is true, else the last one (or null).
+    Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
+    /// A part of a date in days.
+    DatePart(DatePart, Box<Expr>),
+    /// A test of one column, answered on the CPU for each distinct value; see [`Filter::Values`](super::Filter::Values).
+    Values(usize, ValueTest),
+    /// What the key that a row has in one of [`Pipeline::lookups`](super::Pipeline::lookups) stands for: the entry, at the key's
+    /// code, of this array, which has one for each code. Null where the key is not there.
+    Looked(usize, ArrayRef),
+}
+
+/// A deterministic test of one column's values: an entry for each, null counts as false. Nulls are
+/// not asked about.
+#[derive(Clone)]
+pub struct ValueTest(pub Arc<ValueFunction>);
+
+/// What a [`ValueTest`] does.
+pub type ValueFunction = dyn Fn(&ArrayRef) -> vectile_encodings::Result<BooleanArray> + Send + Sync;
+
+impl fmt::Debug for ValueTest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ValueTest")
+    }
+}

@@ -1,0 +1,21 @@
+//! What a kernel computes: a filter over the columns of a table, and what becomes of the rows that
+//! pass.
+//!
+//! Expressions are typed by the machine ([`Type`]); what Arrow's types mean beyond that (scales of
+//! decimals, units of timestamps) is made explicit by whoever builds them. Values may be null, with
+//! SQL's rules. Whether intermediate results fit 32 or 64 bits is worked out from the data when
+//! code is generated.
+
+mod codes;
+mod expr;
+mod hashed;
+mod pipeline;
+mod results;
+mod types;
+
+pub use codes::Codes;
+pub(crate) use codes::{CodeTable, code_bytes, for_bytes, integers};
+pub use expr::{Arithmetic, Comparison, DatePart, Expr, ValueFunction, ValueTest};
+pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
+pub use results::{GroupTotals, Groups, Number, Numbers, Total};
+pub use types::{Literal, Type};

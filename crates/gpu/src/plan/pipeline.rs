@@ -1,0 +1,97 @@
+//! Which rows pass, and what becomes of them.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use vectile_encodings::Predicate;
+
+use super::codes::Codes;
+use super::expr::{Expr, ValueTest};
+
+/// Which rows pass: those for which it is true. A null row passes no test but
+/// [`Predicate::IsNull`].
+#[derive(Clone, Debug)]
+pub enum Filter {
+    /// Every row, or none.
+    Constant(bool),
+    /// A range, membership or null test of a column, evaluated on its encoded form.
+    Column(usize, Predicate),
+    /// Any other test of a column that is stored as a dictionary in every row group (else no kernel
+    /// is generated), evaluated once for each entry.
+    Values(usize, ValueTest),
+    /// All pass.
+    And(Vec<Filter>),
+    /// Some passes.
+    Or(Vec<Filter>),
+    /// A boolean expression is true.
+    Expr(Expr),
+    /// The row's key is in one of [`Pipeline::lookups`]; a null is not.
+    Found(usize),
+    /// The row's key is not there, or null.
+    Missing(usize),
+}
+
+/// A small table, to be looked up by the values of a column: what a join becomes.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    /// The column that holds the keys, by its number in [`Pipeline::columns`].
+    pub column: usize,
+    /// The keys that are there, and the code of each.
+    pub codes: Arc<Codes>,
+}
+
+/// What rows are grouped by.
+#[derive(Clone, Debug)]
+pub enum GroupKey {
+    /// An integer or boolean. Comes back as an array of the Arrow type that a column of its machine
+    /// type has: `Int32` for [`Type::I32`](super::Type::I32) and so on.
+    Value(Expr),
+    /// A column that is stored as a dictionary in every row group (else no kernel is generated),
+    /// text above all. Comes back as an array of the column's type.
+    Entry(usize),
+    /// The code in one of [`Pipeline::lookups`]; null where the key is not there. Comes back as
+    /// `UInt32`.
+    Code(usize),
+}
+
+/// An aggregate over the rows that pass. Nulls of its argument are left out.
+#[derive(Clone, Debug)]
+pub enum Aggregate {
+    /// The number of rows.
+    CountRows,
+    /// The number of values.
+    Count(Expr),
+    /// The sum; of integers exact, modulo 2^128; of floats in doubles.
+    Sum(Expr),
+    /// The smallest value; floats in their total order.
+    Min(Expr),
+    /// The largest value; floats in their total order.
+    Max(Expr),
+}
+
+/// What becomes of the rows that pass.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Which they are.
+    Selection,
+    /// Values of each, in the order of the rows.
+    Rows(Vec<Expr>),
+    /// One result for each aggregate.
+    Aggregates(Vec<Aggregate>),
+    /// One result for each aggregate and group: the rows that have the same keys, where null is a
+    /// key like any other.
+    Groups(Vec<GroupKey>, Vec<Aggregate>),
+}
+
+/// What a kernel computes.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    /// The columns that expressions and filters number.
+    pub columns: Vec<DataType>,
+    /// The tables that filters, expressions and keys look up, by number.
+    pub lookups: Vec<Lookup>,
+    /// Which rows pass.
+    pub filter: Filter,
+    /// What becomes of them.
+    pub output: Output,
+}

@@ -1,0 +1,234 @@
+//! Row groups that a kernel takes together, column by column.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::concat;
+use arrow::datatypes::DataType;
+
+use super::chunks::{Copies, Group, Resident};
+use super::memory::Pool;
+use crate::error::{Error, Result};
+use crate::layout::{Form, Shape};
+
+/// Chunks of a column whose samples are looked at.
+const SAMPLED_CHUNKS: usize = 64;
+
+/// Row groups with the columns of a pipeline, in the pipeline's order. None of them is without rows.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    rows: Arc<[usize]>,
+    columns: Vec<Arc<Stack>>,
+}
+
+/// The chunks of a column in several row groups, and what a kernel for them has to know. To find that
+/// out takes a look at every chunk: stacks are kept, and used again by queries over the same row groups.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    chunks: Vec<Arc<Resident>>,
+    /// Of each chunk, rows, address and bytes.
+    pub rows: Vec<usize>,
+    pub addresses: Vec<u64>,
+    pub bytes: Vec<usize>,
+    /// What occurs in any of them.
+    pub shape: Shape,
+    /// Each once; `None` stands for having none.
+    pub dictionaries: Vec<Option<Dictionary>>,
+    /// The number of each chunk's dictionary.
+    pub dictionary_of: Arc<[usize]>,
+    /// What brings them to the device.
+    pub copies: Copies,
+    sample: OnceLock<Option<ArrayRef>>,
+    /// When it was used last, by the engine's clock.
+    used: AtomicU64,
+}
+
+/// A dictionary that chunks have in common.
+#[derive(Debug)]
+pub(crate) struct Dictionary {
+    pub entries: ArrayRef,
+    /// One more than the largest code that a kernel may meet.
+    pub codes: usize,
+    /// Whether what chunks hold are its codes.
+    pub is_coded: bool,
+}
+
+impl Batch {
+    /// These row groups, but for those without rows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] if they differ in how many columns they have, of which type, or on which
+    /// engine's device, or if a column has other rows than its row group.
+    pub fn of(groups: &[Group]) -> Result<Self> {
+        let groups: Vec<&Group> = groups.iter().filter(|group| group.rows > 0).collect();
+        let width = groups.first().map_or(0, |group| group.columns.len());
+        if let Some(other) = groups.iter().find(|group| group.columns.len() != width) {
+            let other = other.columns.len();
+            return Err(mismatch(format!("{other} columns beside {width}")));
+        }
+        let columns = (0..width).map(|column| {
+            let chunks = groups.iter().map(|group| &group.columns[column]);
+            Ok(Arc::new(Stack::of(chunks.cloned().collect())?))
+        });
+        Self::new(
+            groups.iter().map(|group| group.rows).collect(),
+            columns.collect::<Result<_>>()?,
+        )
+    }
+
+    /// Stacks of as many rows.
+    pub(crate) fn new(rows: Arc<[usize]>, columns: Vec<Arc<Stack>>) -> Result<Self> {
+        for stack in &columns {
+            if stack.rows[..] != rows[..] {
+                let reason = "a column has other rows than its row group";
+                return Err(mismatch(reason.into()));
+            }
+        }
+        Ok(Self { rows, columns })
+    }
+
+    /// Of each row group, its rows.
+    pub(crate) fn rows(&self) -> &[usize] {
+        &self.rows
+    }
+
+    pub(crate) fn columns(&self) -> &[Arc<Stack>] {
+        &self.columns
+    }
+
+    /// Whether a pipeline over columns of these types can read it on the engine of that memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] if not: a kernel would take its bytes for what they are not.
+    pub(crate) fn check(&self, types: &[DataType], pool: &Arc<Pool>) -> Result<()> {
+        if self.columns.len() != types.len() {
+            let (found, wanted) = (self.columns.len(), types.len());
+            return Err(mismatch(format!("{found} columns where {wanted} belong")));
+        }
+        for (column, (stack, wanted)) in self.columns.iter().zip(types).enumerate() {
+            // As for the others, see `Stack::of`.
+            let Some(chunk) = stack.chunks.first() else {
+                continue;
+            };
+            if chunk.data_type() != wanted {
+                let found = chunk.data_type();
+                let reason = format!("column {column} is {found} where {wanted} belongs");
+                return Err(mismatch(reason));
+            }
+            if !chunk.is_of(pool) {
+                return Err(mismatch(format!("column {column} is of another engine")));
+            }
+        }
+        Ok(())
+    }
+
+    /// For each copier, the last copy that brings one of its chunks.
+    pub(crate) fn copies(&self) -> Copies {
+        let mut copies = Copies::default();
+        let stacks = self.columns().iter();
+        stacks.for_each(|stack| copies.join(&stack.copies));
+        copies
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The rows of all row groups.
+    pub fn num_rows(&self) -> usize {
+        self.rows.iter().sum()
+    }
+}
+
+fn mismatch(reason: String) -> Error {
+    Error::Mismatch(reason)
+}
+
+impl Stack {
+    /// Chunks of one type, on one engine's device.
+    pub fn of(chunks: Vec<Arc<Resident>>) -> Result<Self> {
+        if let [first, others @ ..] = &chunks[..]
+            && let Some(other) = others.iter().find(|other| !other.goes_with(first))
+        {
+            let (one, other) = (first.data_type(), other.data_type());
+            let reason = match one == other {
+                true => "chunks of several engines in a column".into(),
+                false => format!("{other} beside {one} in a column"),
+            };
+            return Err(mismatch(reason));
+        }
+        let mut shape = Shape::default();
+        let mut copies = Copies::default();
+        let mut dictionaries: Vec<Option<Dictionary>> = vec![];
+        let mut known = HashMap::new();
+        let mut dictionary_of = Vec::with_capacity(chunks.len());
+        for chunk in &chunks {
+            shape.merge(chunk.shape());
+            copies.include(chunk);
+            let is_coded = chunk.shape().form == Form::Dict;
+            let key = chunk.entries().map(|of| (Arc::as_ptr(of).addr(), is_coded));
+            let index = *known.entry(key).or_insert_with(|| {
+                dictionaries.push(chunk.entries().map(|entries| Dictionary {
+                    entries: Arc::clone(entries),
+                    codes: 0,
+                    is_coded,
+                }));
+                dictionaries.len() - 1
+            });
+            if let Some(dictionary) = &mut dictionaries[index] {
+                dictionary.codes = dictionary.codes.max(chunk.codes());
+            }
+            dictionary_of.push(index);
+        }
+        Ok(Self {
+            rows: chunks.iter().map(|chunk| chunk.rows()).collect(),
+            addresses: chunks.iter().map(|chunk| chunk.address()).collect(),
+            bytes: chunks.iter().map(|chunk| chunk.bytes()).collect(),
+            shape,
+            dictionaries,
+            dictionary_of: dictionary_of.into(),
+            copies,
+            sample: OnceLock::new(),
+            used: AtomicU64::new(0),
+            chunks,
+        })
+    }
+
+    /// How many chunks there are.
+    pub fn len(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Values of some rows.
+    pub fn sample(&self) -> Option<&ArrayRef> {
+        let sample = self.sample.get_or_init(|| {
+            let step = self.len().div_ceil(SAMPLED_CHUNKS).max(1);
+            let samples = self.chunks.iter().step_by(step);
+            let samples: Vec<&dyn Array> = samples
+                .filter_map(|chunk| chunk.sample().map(AsRef::as_ref))
+                .collect();
+            concat(&samples).ok()
+        });
+        sample.as_ref()
+    }
+
+    /// Notes that a query uses it.
+    pub fn touch(&self, now: u64) {
+        self.used.store(now, Ordering::Relaxed);
+    }
+
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Tells its chunks when they were used last.
+    pub fn date_chunks(&self) {
+        let used = self.used();
+        self.chunks.iter().for_each(|chunk| chunk.touch(used));
+    }
+}

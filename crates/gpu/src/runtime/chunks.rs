@@ -1,0 +1,128 @@
+//! Column chunks on a device.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
+
+use super::memory::{Piece, Pool};
+use crate::layout::{Chunk, Shape};
+
+/// Streams that copy to the device: while one is waited for, another has work.
+pub(super) const COPIERS: usize = 2;
+
+/// Names a column chunk of a version of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ChunkKey {
+    /// The file and its version, whatever tells it from every other one.
+    pub file: Arc<str>,
+    /// Row group in the file.
+    pub row_group: usize,
+    /// Column of the file.
+    pub column: usize,
+}
+
+/// Names the chunks of a column in row groups that follow each other in a version of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ChunkRun {
+    /// As in [`ChunkKey`].
+    pub file: Arc<str>,
+    /// Column of the file.
+    pub column: usize,
+    /// Row groups in the file.
+    pub row_groups: Range<usize>,
+}
+
+/// A column chunk on the device. Its memory is given back when the cache has dropped it and no query
+/// uses it any more.
+#[derive(Debug)]
+pub struct Resident {
+    /// Of this chunk, and of others that came with it.
+    pub(super) memory: Arc<Piece>,
+    pub(super) offset: u64,
+    pub(super) chunk: Arc<Chunk>,
+    pub(super) used: AtomicU64,
+    /// Which copy brought it.
+    pub(super) copier: usize,
+    pub(super) copy: u64,
+}
+
+impl Resident {
+    pub(crate) fn address(&self) -> u64 {
+        self.memory.address() + self.offset
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.chunk.shape
+    }
+
+    pub(crate) fn entries(&self) -> Option<&ArrayRef> {
+        self.chunk.entries.as_ref()
+    }
+
+    pub(crate) fn sample(&self) -> Option<&ArrayRef> {
+        self.chunk.sample.as_ref()
+    }
+
+    pub(crate) fn codes(&self) -> usize {
+        self.chunk.codes
+    }
+
+    pub(crate) fn data_type(&self) -> &DataType {
+        &self.chunk.data_type
+    }
+
+    /// Whether it is on an engine's device, in memory of this pool.
+    pub(crate) fn is_of(&self, pool: &Arc<Pool>) -> bool {
+        self.memory.is_of(pool)
+    }
+
+    /// Whether it can be in one column with another: of one type, and of one engine.
+    pub(crate) fn goes_with(&self, other: &Self) -> bool {
+        self.data_type() == other.data_type() && self.memory.is_beside(&other.memory)
+    }
+
+    /// Notes that it was used at a time, unless it was used since.
+    pub(crate) fn touch(&self, now: u64) {
+        self.used.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Rows of the chunk.
+    pub fn rows(&self) -> usize {
+        self.chunk.rows
+    }
+
+    /// Bytes on the device.
+    pub fn bytes(&self) -> usize {
+        self.chunk.bytes
+    }
+}
+
+/// For each copier, the last copy that matters.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Copies(pub(super) [u64; COPIERS]);
+
+impl Copies {
+    /// Adds the copy that brings a chunk.
+    pub fn include(&mut self, chunk: &Resident) {
+        let last = &mut self.0[chunk.copier];
+        *last = chunk.copy.max(*last);
+    }
+
+    /// Adds those that others need.
+    pub fn join(&mut self, others: &Self) {
+        let each = self.0.iter_mut().zip(others.0);
+        each.for_each(|(last, other)| *last = other.max(*last));
+    }
+}
+
+/// A row group with the columns of a pipeline, in the pipeline's order.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Its rows.
+    pub rows: usize,
+    /// Its columns.
+    pub columns: Vec<Arc<Resident>>,
+}

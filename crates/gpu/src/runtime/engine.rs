@@ -1,0 +1,753 @@
+//! A device with what is cached on it: column chunks and kernels.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use arrow::array::{Array, ArrayRef};
+
+use super::batch::{Batch, Stack};
+use super::chunks::{COPIERS, ChunkKey, ChunkRun, Resident};
+use super::driver::{DeviceInfo, Driver, Kernel, Mark, Stream};
+use super::health::Health;
+use super::kernels::Kernels;
+use super::memory::{Piece, Pinned, Place, Pool, lock};
+use crate::error::{Error, Result};
+use crate::layout::{Chunk, Image};
+
+/// A column chunk in host memory that the device copies from at full speed: what there was no room for
+/// on the device comes back from here, at the speed of the link.
+#[derive(Debug)]
+struct Hosted {
+    memory: Piece,
+    chunk: Arc<Chunk>,
+    used: AtomicU64,
+}
+
+/// A stream that brings chunks to the device while kernels run on others.
+struct Copier {
+    stream: Box<dyn Stream>,
+    /// The last copy begun, and the last that is known to be done. They are numbered by the engine's clock, so
+    /// that those of a copier in the place of a broken one are later.
+    begun: u64,
+    done: u64,
+    /// Points behind what was asked for together, by the last copy before them.
+    marks: Vec<(u64, Mark)>,
+    /// What must not be freed before they are done.
+    held: Vec<(Arc<Hosted>, Arc<Resident>)>,
+    held_bytes: usize,
+}
+
+/// A device, with what is cached on it.
+pub struct Engine {
+    driver: Arc<dyn Driver>,
+    pool: Arc<Pool>,
+    host_pool: Arc<Pool>,
+    chunks: Mutex<Chunks>,
+    copiers: [Mutex<Option<Copier>>; COPIERS],
+    copier: AtomicUsize,
+    kernels: Kernels,
+    lanes: Mutex<Vec<Lane>>,
+    clock: AtomicU64,
+    health: Health,
+    /// Bytes of the device's memory that are free or the engine's, and when that was looked at.
+    usable: Mutex<Option<(Instant, u64)>>,
+}
+
+/// A [`ChunkKey`] with a number for the file: thousands are looked up for a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ChunkName {
+    file: usize,
+    row_group: usize,
+    column: usize,
+}
+
+/// A chunk that no query uses: the address of its memory, when it was used last, its name.
+type Idle = (u64, u64, ChunkName);
+
+/// The chunks on the device, and how much they may take.
+#[derive(Debug)]
+struct Chunks {
+    /// The numbers of files. They stay: a name is a few hundred bytes.
+    files: HashMap<Arc<str>, usize>,
+    resident: HashMap<ChunkName, Arc<Resident>>,
+    /// Chunks that queries used together.
+    stacks: HashMap<Vec<ChunkRun>, Arc<Stack>>,
+    hosted: HashMap<ChunkName, Arc<Hosted>>,
+    host_bytes: u64,
+    host_limit: u64,
+    /// Dictionaries of chunks, each once: row groups often have the same.
+    dictionaries: HashMap<u64, Vec<ArrayRef>>,
+    bytes: u64,
+    /// Unless it is to be a share of the memory that is free or the engine's.
+    limit: Option<u64>,
+}
+
+/// A stream and its buffers. Executions borrow them: making one takes longer than a query.
+pub(crate) struct Lane {
+    pub stream: Box<dyn Stream>,
+    pub staging: Option<Pinned>,
+    pub scratch: Option<Piece>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Engine").field(&self.driver).finish()
+    }
+}
+
+/// Share for chunks of the memory that other programs leave, unless told otherwise: the rest is for
+/// results, scratch and what they take later.
+const DEFAULT_SHARE: f64 = 0.8;
+/// How long to believe what the driver said of free memory: asking takes as long as a small launch.
+const FREE_MEMORY_AGE: Duration = Duration::from_millis(100);
+/// Bytes of chunks to keep in host memory, unless told otherwise.
+const DEFAULT_HOST_BYTES: u64 = 4 << 30;
+/// Bytes from which on a copy is large enough to run at the speed of the link.
+const RUN_BYTES: usize = 4 << 20;
+/// Bytes that a copier takes on before it is another one's turn.
+const COPIER_BYTES: usize = 64 << 20;
+/// Chunks that all stacks together may have, each counted in each: 40 bytes of host memory a chunk.
+const STACKED_CHUNKS: usize = 1 << 20;
+
+impl Engine {
+    /// An engine on a device. Keeps up to 80% of the memory that other programs leave filled with
+    /// chunks.
+    pub fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
+        Arc::new(Self {
+            pool: Pool::new(Arc::clone(&driver), Place::Device),
+            host_pool: Pool::new(Arc::clone(&driver), Place::Host),
+            copiers: Default::default(),
+            copier: AtomicUsize::new(0),
+            driver,
+            chunks: Mutex::new(Chunks {
+                files: HashMap::new(),
+                resident: HashMap::new(),
+                stacks: HashMap::new(),
+                hosted: HashMap::new(),
+                host_bytes: 0,
+                host_limit: DEFAULT_HOST_BYTES,
+                dictionaries: HashMap::new(),
+                bytes: 0,
+                limit: None,
+            }),
+            kernels: Kernels::default(),
+            lanes: Mutex::default(),
+            // no copy is the 0th, which is done from the start
+            clock: AtomicU64::new(1),
+            health: Health::new(),
+            usable: Mutex::default(),
+        })
+    }
+
+    /// Whether queries can use the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] after an error that the device does not recover from, and in a process that was
+    /// forked from the one that made the engine.
+    pub fn check(&self) -> Result<()> {
+        self.health.check()
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// The device.
+    pub fn device(&self) -> &DeviceInfo {
+        self.driver.info()
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
+        &self.driver
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    pub(crate) fn host_pool(&self) -> &Arc<Pool> {
+        &self.host_pool
+    }
+
+    /// The most bytes of column chunks to keep on the device. Those beyond it go when the next one
+    /// comes.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        lock(&self.chunks).limit = Some(bytes);
+    }
+
+    /// The most bytes of column chunks that are kept on the device: no more than other programs leave.
+    pub fn memory_limit(&self) -> u64 {
+        let usable = self.usable_bytes();
+        match lock(&self.chunks).limit {
+            Some(limit) => limit.min(usable),
+            None => (usable as f64 * DEFAULT_SHARE) as u64,
+        }
+    }
+
+    /// Bytes of the device's memory that are free or the engine's.
+    fn usable_bytes(&self) -> u64 {
+        let mut usable = lock(&self.usable);
+        match *usable {
+            Some((at, bytes)) if at.elapsed() < FREE_MEMORY_AGE => bytes,
+            known => {
+                let known = known.map_or(self.device().memory, |(_, bytes)| bytes);
+                let free = self.driver.free_memory();
+                let bytes = free.map_or(known, |free| free.saturating_add(self.pool.held()));
+                *usable = Some((Instant::now(), bytes));
+                bytes
+            }
+        }
+    }
+
+    /// Bytes of column chunks on the device.
+    pub fn cached_bytes(&self) -> u64 {
+        lock(&self.chunks).bytes
+    }
+
+    /// The most bytes of column chunks to keep in host memory, for when they are on the device no
+    /// more. It is pinned: other programs cannot have it.
+    pub fn set_host_memory_limit(&self, bytes: u64) {
+        lock(&self.chunks).host_limit = bytes;
+    }
+
+    /// A chunk, as [`Engine::lookup_all`].
+    pub fn lookup(&self, key: &ChunkKey) -> Option<Arc<Resident>> {
+        self.lookup_all(std::slice::from_ref(key)).pop().flatten()
+    }
+
+    /// The chunks that are on the device, or in host memory and there is room for them on the device:
+    /// then they are on their way there, and kernels that need them wait. Ask for all chunks of a
+    /// query at once: what lies together in host memory is copied together.
+    pub fn lookup_all(&self, keys: &[ChunkKey]) -> Vec<Option<Arc<Resident>>> {
+        if self.check().is_err() {
+            return vec![None; keys.len()];
+        }
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let mut found = Vec::with_capacity(keys.len());
+        let mut hosted = vec![];
+        {
+            let mut chunks = lock(&self.chunks);
+            let names = chunks.names(keys);
+            for (index, name) in names.iter().enumerate() {
+                let resident = chunks.resident.get(name);
+                if let Some(resident) = resident {
+                    resident.touch(now);
+                } else if let Some(chunk) = chunks.hosted.get(name) {
+                    chunk.used.store(now, Ordering::Relaxed);
+                    hosted.push((index, *name, Arc::clone(chunk)));
+                }
+                found.push(resident.cloned());
+            }
+        }
+        hosted.sort_unstable_by_key(|(_, _, chunk)| chunk.memory.address());
+        type Wanted = (usize, ChunkName, Arc<Hosted>);
+        let touch = |a: &Wanted, b: &Wanted| {
+            a.2.memory.address() + a.2.memory.bytes() as u64 == b.2.memory.address()
+        };
+        // for all at once; if there is none, each copy looks for its own
+        let wanted: u64 = hosted
+            .iter()
+            .map(|(_, _, chunk)| chunk.memory.bytes() as u64)
+            .sum();
+        if wanted > 0 {
+            let _ = self.make_room(wanted);
+        }
+        for together in hosted.chunk_by(touch) {
+            let mut run: Vec<(ChunkName, Arc<Hosted>)> = vec![];
+            let mut places = vec![];
+            let mut bytes = 0;
+            let mut send = |run: &mut Vec<(ChunkName, Arc<Hosted>)>, places: &mut Vec<usize>| {
+                let sent = self.health.watch(|| self.send(run)).unwrap_or_default();
+                for (place, resident) in places.drain(..).zip(sent) {
+                    found[place] = Some(resident);
+                }
+                run.clear();
+            };
+            for (index, name, chunk) in together {
+                bytes += chunk.memory.bytes();
+                run.push((*name, Arc::clone(chunk)));
+                places.push(*index);
+                if bytes >= RUN_BYTES {
+                    send(&mut run, &mut places);
+                    bytes = 0;
+                }
+            }
+            send(&mut run, &mut places);
+        }
+        if wanted > 0 {
+            self.mark_copies();
+        }
+        found
+    }
+
+    /// The row groups of `rows` rows each whose columns these are, if [`Engine::keep`] was given them
+    /// and they are still on the device.
+    pub fn batch(&self, rows: Vec<usize>, columns: &[Vec<ChunkRun>]) -> Option<Batch> {
+        self.check().ok()?;
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let chunks = lock(&self.chunks);
+        let stacks = columns.iter().map(|runs| chunks.stacks.get(runs).cloned());
+        let stacks: Vec<Arc<Stack>> = stacks.collect::<Option<_>>()?;
+        drop(chunks);
+        stacks.iter().for_each(|stack| stack.touch(now));
+        Batch::new(rows.into(), stacks).ok()
+    }
+
+    /// Keeps what was found out about a batch, whose columns these are, for [`Engine::batch`], as long
+    /// as it stays on the device.
+    pub fn keep(&self, columns: Vec<Vec<ChunkRun>>, batch: &Batch) {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let mut chunks = lock(&self.chunks);
+        for (runs, stack) in columns.into_iter().zip(batch.columns()) {
+            stack.touch(now);
+            chunks.stacks.insert(runs, Arc::clone(stack));
+        }
+        let mut stacked: usize = chunks.stacks.values().map(|stack| stack.len()).sum();
+        while stacked > STACKED_CHUNKS
+            && let Some(oldest) = chunks.stacks.iter().min_by_key(|(_, stack)| stack.used())
+        {
+            let oldest = oldest.0.clone();
+            let dropped = chunks.stacks.remove(&oldest);
+            stacked -= dropped.map_or(0, |stack| stack.len());
+        }
+    }
+
+    /// Copies a chunk to the device and keeps it there, in the place of those used least recently; and
+    /// in host memory too, as far as that may be used. Returns when the copy has begun: kernels that
+    /// need it wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if chunks in use leave no room; those of the driver.
+    pub fn load(&self, key: ChunkKey, image: &Image) -> Result<Arc<Resident>> {
+        self.health.watch(|| self.load_watched(key, image))
+    }
+
+    fn load_watched(&self, key: ChunkKey, image: &Image) -> Result<Arc<Resident>> {
+        if let Some(found) = self.lookup(&key) {
+            return Ok(found);
+        }
+        let chunk = image.chunk();
+        let mut memory = self.host_pool.take(chunk.bytes)?;
+        memory.as_mut_slice()[..chunk.bytes].copy_from_slice(image.bytes());
+        let hosted = Arc::new(Hosted {
+            memory,
+            chunk: Arc::new(Chunk {
+                entries: chunk.entries.as_ref().map(|entries| self.intern(entries)),
+                ..chunk.clone()
+            }),
+            used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
+        });
+        let name = lock(&self.chunks).name(&key);
+        self.host(name, &hosted);
+        let sent = self.send(&[(name, hosted)])?.pop();
+        sent.ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
+    }
+
+    /// Keeps a chunk in host memory, in the place of those used least recently.
+    fn host(&self, key: ChunkName, hosted: &Arc<Hosted>) {
+        let mut dropped = vec![];
+        let mut chunks = lock(&self.chunks);
+        let bytes = hosted.chunk.bytes as u64;
+        if bytes > chunks.host_limit {
+            return;
+        }
+        if chunks.host_bytes + bytes > chunks.host_limit {
+            let mut oldest: Vec<(u64, ChunkName)> = chunks
+                .hosted
+                .iter()
+                .map(|(key, hosted)| (hosted.used.load(Ordering::Relaxed), *key))
+                .collect();
+            oldest.sort_unstable_by_key(|(used, _)| *used);
+            // an eighth at a time, so that not every chunk has to look for the oldest
+            let target = chunks.host_limit - chunks.host_limit / 8;
+            for (_, key) in oldest {
+                if chunks.host_bytes + bytes <= target {
+                    break;
+                }
+                if let Some(hosted) = chunks.hosted.remove(&key) {
+                    chunks.host_bytes -= hosted.chunk.bytes as u64;
+                    dropped.push(hosted);
+                }
+            }
+        }
+        if let Some(replaced) = chunks.hosted.insert(key, Arc::clone(hosted)) {
+            chunks.host_bytes -= replaced.chunk.bytes as u64;
+            dropped.push(replaced);
+        }
+        chunks.host_bytes += bytes;
+        drop(chunks);
+    }
+
+    /// Begins to copy chunks to the device that lie one after the other in host memory.
+    fn send(&self, run: &[(ChunkName, Arc<Hosted>)]) -> Result<Vec<Arc<Resident>>> {
+        let (Some((_, first)), Some((_, last))) = (run.first(), run.last()) else {
+            return Ok(vec![]);
+        };
+        let start = first.memory.address();
+        let bytes = (last.memory.address() - start) as usize + last.chunk.bytes;
+        self.make_room(bytes as u64)?;
+        let memory = Arc::new(self.take(bytes)?);
+        let index = self.copier.load(Ordering::Relaxed) % COPIERS;
+        let mut slot = lock(&self.copiers[index]);
+        let mut copier = match slot.take() {
+            Some(copier) => copier,
+            None => Copier {
+                stream: self.driver.stream()?,
+                begun: 0,
+                done: 0,
+                held: vec![],
+                held_bytes: 0,
+                marks: vec![],
+            },
+        };
+        if copier.held_bytes > COPIER_BYTES {
+            // it has had its share; by the time it is its turn again that is done, or nearly
+            copier.finish()?;
+        }
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        copier.begun = now;
+        // SAFETY: both have that many bytes: the chunks touch. The copier holds both until the copy is
+        // done; if that fails, it is dropped below, which waits for its stream, before they are.
+        let copied = unsafe {
+            copier
+                .stream
+                .copy_in(memory.address(), start as *const u8, bytes)
+        };
+        let residents: Vec<Arc<Resident>> = run
+            .iter()
+            .map(|(_, hosted)| {
+                Arc::new(Resident {
+                    memory: Arc::clone(&memory),
+                    offset: hosted.memory.address() - start,
+                    chunk: Arc::clone(&hosted.chunk),
+                    used: AtomicU64::new(now),
+                    copier: index,
+                    copy: now,
+                })
+            })
+            .collect();
+        let held = run.iter().zip(&residents);
+        copier
+            .held
+            .extend(held.map(|((_, hosted), r)| (Arc::clone(hosted), Arc::clone(r))));
+        copier.held_bytes += run
+            .iter()
+            .map(|(_, hosted)| hosted.chunk.bytes)
+            .sum::<usize>();
+        copied?;
+        if copier.held_bytes > COPIER_BYTES {
+            self.copier.fetch_add(1, Ordering::Relaxed);
+        }
+        *slot = Some(copier);
+        drop(slot);
+        let mut chunks = lock(&self.chunks);
+        let mut added = 0;
+        let mut result = Vec::with_capacity(run.len());
+        for ((key, _), resident) in run.iter().zip(residents) {
+            result.push(match chunks.resident.entry(*key) {
+                // somebody else was faster
+                Entry::Occupied(entry) => Arc::clone(entry.get()),
+                Entry::Vacant(entry) => {
+                    added += resident.bytes() as u64;
+                    Arc::clone(entry.insert(resident))
+                }
+            });
+        }
+        chunks.bytes += added;
+        Ok(result)
+    }
+
+    /// Marks where the copies so far end, so that who needs them does not wait for later ones. Without a
+    /// mark it waits for these, too.
+    fn mark_copies(&self) {
+        for slot in &self.copiers {
+            let mut slot = lock(slot);
+            let Some(copier) = slot.as_mut() else {
+                continue;
+            };
+            let marked = copier.marks.last().map_or(copier.done, |(copy, _)| *copy);
+            if marked < copier.begun
+                && let Ok(mark) = copier.stream.mark()
+            {
+                copier.marks.push((copier.begun, mark));
+            }
+        }
+    }
+
+    /// Makes a stream wait until the chunks of a batch have arrived.
+    pub(crate) fn wait_for(&self, stream: &mut dyn Stream, batch: &Batch) -> Result<()> {
+        for (needed, copier) in batch.copies().0.into_iter().zip(&self.copiers) {
+            if let Some(copier) = lock(copier).as_mut()
+                && copier.done < needed
+            {
+                match copier.marks.iter().find(|(copy, _)| *copy >= needed) {
+                    Some((_, mark)) => stream.wait(mark)?,
+                    // for all copies so far: a mark for each takes as long as a small copy
+                    None => stream.wait(&copier.stream.mark()?)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a stream is done that waited for a batch: what brought its chunks is not held any more,
+    /// so that they can go.
+    pub(crate) fn arrived(&self, batch: &Batch) {
+        for (needed, copier) in batch.copies().0.into_iter().zip(&self.copiers) {
+            if let Some(copier) = lock(copier).as_mut()
+                && copier.done < needed
+            {
+                copier.done = needed;
+                copier.marks.retain(|(copy, _)| *copy > needed);
+                let arrived = copier
+                    .held
+                    .partition_point(|(_, chunk)| chunk.copy <= needed);
+                let bytes = copier.held.drain(..arrived).map(|(_, chunk)| chunk.bytes());
+                copier.held_bytes = copier.held_bytes.saturating_sub(bytes.sum());
+            }
+        }
+    }
+
+    /// Waits until all copies are done that have begun.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    pub fn settle(&self) -> Result<()> {
+        self.health.watch(|| self.finish_copies())
+    }
+
+    fn finish_copies(&self) -> Result<()> {
+        for slot in &self.copiers {
+            let mut slot = lock(slot);
+            if let Some(mut copier) = slot.take() {
+                copier.finish()?;
+                *slot = Some(copier);
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory of the device. Where there is none left, chunks that no query uses make room.
+    pub(crate) fn take(&self, bytes: usize) -> Result<Piece> {
+        let mut wanted = bytes as u64;
+        loop {
+            let taken = self.pool.take(bytes);
+            if !matches!(taken, Err(Error::OutOfMemory { .. })) || self.drop_idle(wanted)? == 0 {
+                return taken;
+            }
+            // what was dropped may lie scattered: more may lie together
+            wanted = wanted.saturating_mul(2);
+        }
+    }
+
+    /// Makes room in the budget.
+    fn make_room(&self, bytes: u64) -> Result<()> {
+        let (used, limit) = (self.cached_bytes(), self.memory_limit());
+        let excess = used.saturating_add(bytes).saturating_sub(limit);
+        if excess > 0 && self.drop_idle(excess)? < excess {
+            return Err(Error::OutOfMemory {
+                wanted: bytes,
+                reason: format!("{used} of {limit} bytes are in use"),
+            });
+        }
+        Ok(())
+    }
+
+    /// As [`Engine::evict`], of chunks that copies under way bring, too: it waits for them if need be.
+    fn drop_idle(&self, bytes: u64) -> Result<u64> {
+        let freed = self.evict(bytes);
+        if freed >= bytes {
+            return Ok(freed);
+        }
+        self.settle()?;
+        Ok(freed + self.evict(bytes - freed))
+    }
+
+    /// Drops chunks that no query uses, those used least recently first, until `bytes` are free. Chunks
+    /// that came together share memory, so that they go together, when none of them is in use.
+    fn evict(&self, bytes: u64) -> u64 {
+        let mut dropped = vec![];
+        let mut freed = 0;
+        let mut chunks = lock(&self.chunks);
+        // what no query uses, stacks must not hold
+        chunks
+            .stacks
+            .drain()
+            .for_each(|(_, stack)| stack.date_chunks());
+        let idle = chunks.resident.iter();
+        let idle = idle.filter(|(_, resident)| Arc::strong_count(resident) == 1);
+        let mut idle: Vec<Idle> = idle
+            .map(|(key, of)| (of.memory.address(), of.used.load(Ordering::Relaxed), *key))
+            .collect();
+        idle.sort_unstable_by_key(|(address, ..)| *address);
+        let together = idle.chunk_by(|(a, ..), (b, ..)| a == b);
+        let mut pieces: Vec<(u64, &[Idle])> = together
+            .filter(|piece| {
+                let first = piece.first().and_then(|(.., key)| chunks.resident.get(key));
+                first.is_some_and(|first| Arc::strong_count(&first.memory) == piece.len())
+            })
+            .map(|piece| (piece.iter().map(|(_, used, _)| *used).max(), piece))
+            .map(|(used, piece)| (used.unwrap_or(0), piece))
+            .collect();
+        pieces.sort_unstable_by_key(|(used, _)| *used);
+        for (_, piece) in pieces {
+            if freed >= bytes {
+                break;
+            }
+            for (.., key) in piece {
+                if let Some(resident) = chunks.resident.remove(key) {
+                    freed += resident.bytes() as u64;
+                    dropped.push(resident);
+                }
+            }
+        }
+        chunks.bytes = chunks.bytes.saturating_sub(freed);
+        drop(chunks);
+        drop(dropped);
+        freed
+    }
+
+    /// Drops all chunks that no query uses, from the device; and from host memory too.
+    pub fn clear(&self) {
+        self.clear_device();
+        let mut chunks = lock(&self.chunks);
+        let hosted = std::mem::take(&mut chunks.hosted);
+        chunks.host_bytes = 0;
+        drop(chunks);
+        drop(hosted);
+    }
+
+    /// Drops all chunks that no query uses from the device.
+    pub fn clear_device(&self) {
+        // copies under way hold theirs
+        let _ = self.settle();
+        self.evict(u64::MAX);
+    }
+
+    /// The same array for equal dictionaries.
+    fn intern(&self, entries: &ArrayRef) -> ArrayRef {
+        let data = entries.to_data();
+        let mut hash = crc32fast::Hasher::new();
+        hash.update(&data.len().to_le_bytes());
+        data.buffers().iter().for_each(|buffer| hash.update(buffer));
+        let mut chunks = lock(&self.chunks);
+        let known = chunks
+            .dictionaries
+            .entry(u64::from(hash.finalize()))
+            .or_default();
+        // those that only this table holds are of no chunk any more
+        known.retain(|array| Arc::strong_count(array) > 1);
+        match known.iter().find(|array| array.to_data() == data) {
+            Some(array) => Arc::clone(array),
+            None => {
+                known.push(Arc::clone(entries));
+                Arc::clone(entries)
+            }
+        }
+    }
+
+    /// A stream with buffers.
+    pub(crate) fn lane(&self) -> Result<Lane> {
+        if let Some(lane) = lock(&self.lanes).pop() {
+            return Ok(lane);
+        }
+        Ok(Lane {
+            stream: self.driver.stream()?,
+            staging: None,
+            scratch: None,
+        })
+    }
+
+    /// Takes a stream back, of which nothing is under way.
+    pub(crate) fn give_back(&self, lane: Lane) {
+        lock(&self.lanes).push(lane);
+    }
+
+    /// The kernel of that name in a source, and whether the compiler had to make it.
+    pub(crate) fn kernel(&self, source: &str, name: &str) -> Result<(Arc<dyn Kernel>, bool)> {
+        self.kernels
+            .get(source, || self.driver.compile(source, name))
+    }
+}
+
+impl Chunks {
+    /// The number of a file.
+    fn number(&mut self, file: &Arc<str>) -> usize {
+        let next = self.files.len();
+        *self.files.entry(Arc::clone(file)).or_insert(next)
+    }
+
+    fn name(&mut self, key: &ChunkKey) -> ChunkName {
+        key.name(self.number(&key.file))
+    }
+
+    fn names(&mut self, keys: &[ChunkKey]) -> Vec<ChunkName> {
+        let mut last: Option<(&Arc<str>, usize)> = None;
+        let names = keys.iter().map(|key| {
+            // keys of a file follow each other: most need not look at its name
+            let known = last.filter(|(file, _)| Arc::ptr_eq(file, &key.file));
+            let (_, file) = known.unwrap_or_else(|| (&key.file, self.number(&key.file)));
+            last = Some((&key.file, file));
+            key.name(file)
+        });
+        names.collect()
+    }
+}
+
+impl ChunkKey {
+    /// With its file as a number.
+    fn name(&self, file: usize) -> ChunkName {
+        ChunkName {
+            file,
+            row_group: self.row_group,
+            column: self.column,
+        }
+    }
+}
+
+impl Copier {
+    /// Waits until its copies are done.
+    fn finish(&mut self) -> Result<()> {
+        self.stream.synchronize()?;
+        self.done = self.begun;
+        self.marks.clear();
+        self.held.clear();
+        self.held_bytes = 0;
+        Ok(())
+    }
+}
+
+impl Lane {
+    /// Host memory of at least `bytes`; what was in it is lost if it grows.
+    pub fn staging(&mut self, engine: &Engine, bytes: usize) -> Result<&mut [u8]> {
+        let enough = |pinned: &Pinned| pinned.as_slice().len() >= bytes;
+        if !self.staging.as_ref().is_some_and(enough) {
+            self.staging = None;
+            let bytes = bytes.next_power_of_two().max(1 << 16);
+            self.staging = Some(Pinned::new(engine.driver(), bytes)?);
+        }
+        match &mut self.staging {
+            Some(pinned) => Ok(pinned.as_mut_slice()),
+            None => Err(Error::Unsupported("no staging memory".into())),
+        }
+    }
+
+    /// The address of device memory of at least `bytes`; as above.
+    pub fn scratch(&mut self, engine: &Engine, bytes: usize) -> Result<u64> {
+        if let Some(piece) = self.scratch.as_ref().filter(|piece| piece.bytes() >= bytes) {
+            return Ok(piece.address());
+        }
+        self.scratch = None;
+        let piece = engine.take(bytes.next_power_of_two().max(1 << 16))?;
+        let address = piece.address();
+        self.scratch = Some(piece);
+        Ok(address)
+    }
+}

@@ -1,0 +1,318 @@
+//! Memory of a device, and of the host where the device copies from, taken from the driver in large
+//! slabs and handed out in pieces: a driver's own allocations take as long as scanning millions of rows.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::buffer::Buffer;
+
+use super::driver::Driver;
+use crate::error::{Error, Result};
+
+/// Every piece starts at a multiple of this.
+const GRANULE: u64 = 256;
+/// What is taken from the driver at a time: as much as there is already, between these bounds.
+const SLAB_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=256 << 20;
+
+/// Locks, whether or not another thread panicked meanwhile: what is guarded is always consistent.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whose memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Device,
+    /// The host's, that the device copies from at full speed.
+    Host,
+}
+
+/// Memory that is handed out in pieces.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    driver: Arc<dyn Driver>,
+    place: Place,
+    slabs: Mutex<Vec<Slab>>,
+}
+
+#[derive(Debug)]
+struct Slab {
+    address: u64,
+    bytes: u64,
+    /// Free pieces: length by offset. No two touch.
+    free: BTreeMap<u64, u64>,
+}
+
+impl Slab {
+    /// Takes the smallest piece that is large enough.
+    fn take(&mut self, bytes: u64) -> Option<u64> {
+        let fits = self.free.iter().filter(|(_, len)| **len >= bytes);
+        let (offset, len) = fits.min_by_key(|(_, len)| **len).map(|(o, l)| (*o, *l))?;
+        self.free.remove(&offset);
+        if len > bytes {
+            self.free.insert(offset + bytes, len - bytes);
+        }
+        Some(self.address + offset)
+    }
+
+    fn give(&mut self, address: u64, bytes: u64) {
+        let (mut offset, mut len) = (address - self.address, bytes);
+        let before = self.free.range(..offset).next_back().map(|(o, l)| (*o, *l));
+        if let Some((o, l)) = before.filter(|(o, l)| o + l == offset) {
+            self.free.remove(&o);
+            (offset, len) = (o, l + len);
+        }
+        if let Some(l) = self.free.remove(&(offset + len)) {
+            len += l;
+        }
+        self.free.insert(offset, len);
+    }
+
+    fn is_free(&self) -> bool {
+        self.free.get(&0) == Some(&self.bytes)
+    }
+}
+
+/// A piece of memory, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pool: Arc<Pool>,
+    address: u64,
+    bytes: u64,
+}
+
+// a pool is consistent at any time, see `lock`
+impl RefUnwindSafe for Piece {}
+impl UnwindSafe for Piece {}
+
+impl Pool {
+    pub fn new(driver: Arc<dyn Driver>, place: Place) -> Arc<Self> {
+        Arc::new(Self {
+            driver,
+            place,
+            slabs: Mutex::default(),
+        })
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<u64> {
+        let bytes = usize::try_from(bytes).map_err(|_| Error::OutOfMemory {
+            wanted: bytes,
+            reason: "more than can be addressed".into(),
+        })?;
+        match self.place {
+            Place::Device => self.driver.allocate(bytes),
+            Place::Host => {
+                let address = self.driver.allocate_host(bytes)?;
+                // SAFETY: `bytes` of memory that nobody else has. Zeros, so that it can be read.
+                unsafe { address.write_bytes(0, bytes) };
+                Ok(address as u64)
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The address came from `allocate`, is freed once, and nothing uses it.
+    unsafe fn free(&self, address: u64) {
+        match self.place {
+            // SAFETY: as the caller says.
+            Place::Device => unsafe { self.driver.free(address) },
+            // SAFETY: as the caller says.
+            Place::Host => unsafe { self.driver.free_host(address as *mut u8) },
+        }
+    }
+
+    /// A piece of at least `bytes`.
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Piece> {
+        let bytes = (bytes as u64).max(1).next_multiple_of(GRANULE);
+        let mut slabs = lock(&self.slabs);
+        let mut address = slabs.iter_mut().find_map(|slab| slab.take(bytes));
+        if address.is_none() {
+            let held: u64 = slabs.iter().map(|slab| slab.bytes).sum();
+            let usual = held.clamp(*SLAB_BYTES.start(), *SLAB_BYTES.end());
+            let mut slab = match self.slab(bytes, usual) {
+                // what is free may be too small, and in the way
+                Err(Error::OutOfMemory { .. }) if self.trim(&mut slabs) => {
+                    self.slab(bytes, bytes)?
+                }
+                made => made?,
+            };
+            address = slab.take(bytes);
+            slabs.push(slab);
+        }
+        let address = address.ok_or_else(|| Error::OutOfMemory {
+            wanted: bytes,
+            reason: "a new slab is too small".into(),
+        })?;
+        Ok(Piece {
+            pool: Arc::clone(self),
+            address,
+            bytes,
+        })
+    }
+
+    /// A new slab, of `usual` bytes; no larger than need be if there is no room for that.
+    fn slab(&self, least: u64, usual: u64) -> Result<Slab> {
+        let large = least.max(usual);
+        let (address, bytes) = match self.allocate(large) {
+            Ok(address) => (address, large),
+            Err(_) if large > least => (self.allocate(least)?, least),
+            Err(error) => return Err(error),
+        };
+        Ok(Slab {
+            address,
+            bytes,
+            free: BTreeMap::from([(0, bytes)]),
+        })
+    }
+
+    /// Gives slabs back that are free; whether there were any.
+    fn trim(&self, slabs: &mut Vec<Slab>) -> bool {
+        let free: Vec<Slab> = slabs.extract_if(.., |slab| slab.is_free()).collect();
+        for slab in &free {
+            // SAFETY: as in `give`.
+            unsafe { self.free(slab.address) };
+        }
+        !free.is_empty()
+    }
+
+    /// Bytes taken from the driver.
+    pub fn held(&self) -> u64 {
+        lock(&self.slabs).iter().map(|slab| slab.bytes).sum()
+    }
+
+    fn give(&self, address: u64, bytes: u64) {
+        let mut slabs = lock(&self.slabs);
+        let owner = slabs
+            .iter()
+            .position(|slab| (slab.address..slab.address + slab.bytes).contains(&address));
+        let Some(owner) = owner else { return };
+        slabs[owner].give(address, bytes);
+        // one free slab is kept for what comes next
+        if slabs[owner].is_free() && slabs.iter().filter(|slab| slab.is_free()).count() > 1 {
+            let slab = slabs.swap_remove(owner);
+            // SAFETY: the address came from `allocate`, is freed once as the slab is gone, and
+            // nothing uses it: pieces are dropped only after the streams that used them are done.
+            unsafe { self.free(slab.address) };
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for slab in lock(&self.slabs).drain(..) {
+            // SAFETY: as in `give`; no piece is left, since pieces hold the pool.
+            unsafe { self.free(slab.address) };
+        }
+    }
+}
+
+impl Piece {
+    /// Whether it is a piece of this pool's memory.
+    pub fn is_of(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+
+    /// Whether it is a piece of the same memory as another.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.is_of(&other.pool)
+    }
+
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// Some bytes of a piece of the host's memory, as what arrays are made of; the piece is given back
+    /// with the last of them. Nothing of a device's, or beyond the piece.
+    pub fn buffer(self: &Arc<Self>, range: Range<usize>) -> Buffer {
+        match self.as_slice().get(range).map(NonNull::from) {
+            Some(bytes) => {
+                let owner = Arc::clone(self);
+                // SAFETY: initialised memory, which lives as long as the piece that the buffer holds,
+                // and which nobody writes while the piece is shared.
+                unsafe { Buffer::from_custom_allocation(bytes.cast(), bytes.len(), owner) }
+            }
+            None => Buffer::default(),
+        }
+    }
+
+    /// The bytes of a piece of the host's memory; none of a device's.
+    pub fn as_slice(&self) -> &[u8] {
+        match self.pool.place {
+            Place::Device => &[],
+            // SAFETY: initialised memory of the host that lives as long as this piece, and that only
+            // `as_mut_slice` lends for writing.
+            Place::Host => unsafe {
+                std::slice::from_raw_parts(self.address as *const u8, self.bytes as usize)
+            },
+        }
+    }
+
+    /// As [`Piece::as_slice`], for writing.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        match self.pool.place {
+            Place::Device => &mut [],
+            // SAFETY: initialised memory of the host that this piece alone has.
+            Place::Host => unsafe {
+                std::slice::from_raw_parts_mut(self.address as *mut u8, self.bytes as usize)
+            },
+        }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.pool.give(self.address, self.bytes);
+    }
+}
+
+/// Host memory that the device copies from and to at full speed.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    driver: Arc<dyn Driver>,
+    address: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: plain memory that this value alone owns.
+unsafe impl Send for Pinned {}
+// SAFETY: reads through `&self` only.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    pub fn new(driver: &Arc<dyn Driver>, bytes: usize) -> Result<Self> {
+        let bytes = bytes.max(1);
+        let address = driver.allocate_host(bytes)?;
+        // SAFETY: `bytes` of memory that nobody else has. Zeros, so that it can be read as bytes.
+        unsafe { address.write_bytes(0, bytes) };
+        Ok(Self {
+            driver: Arc::clone(driver),
+            address,
+            bytes,
+        })
+    }
+
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: `bytes` of initialised memory that live as long as this value.
+        unsafe { std::slice::from_raw_parts(self.address, self.bytes) }
+    }
+
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.address, self.bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: from `allocate_host`, freed once; streams that use it are done when owners drop it.
+        unsafe { self.driver.free_host(self.address) };
+    }
+}

@@ -1,0 +1,29 @@
+//! A device, and what is cached on it: memory, column chunks, kernels.
+
+mod bandwidth;
+mod batch;
+mod cache;
+mod calls;
+mod chunks;
+mod cuda;
+mod devices;
+mod driver;
+mod engine;
+mod health;
+mod kernels;
+mod memory;
+mod nvrtc;
+
+pub use bandwidth::{Bandwidth, measure};
+pub use batch::Batch;
+pub(crate) use batch::Stack;
+pub use cache::{CACHE_VARIABLE, cache_directory};
+pub use calls::driver_version;
+pub use chunks::{ChunkKey, ChunkRun, Group, Resident};
+pub use cuda::Cuda;
+pub use devices::{DriverInfo, NvrtcInfo, Survey};
+pub use driver::{Compiled, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
+pub use engine::Engine;
+pub(crate) use engine::Lane;
+pub(crate) use memory::{Piece, lock};
+pub use nvrtc::{Cubin, NVRTC_VARIABLE, Nvrtc, Resources, compile_cubin, nvrtc};

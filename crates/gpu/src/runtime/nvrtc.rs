@@ -1,0 +1,774 @@
+//! NVIDIA's run-time compiler: CUDA C++ to machine code of one architecture.
+//!
+//! The compiler is a library found at run time, and works without a driver. Its functions are
+//! taken from the very library that was opened: where several versions are installed, cubins,
+//! version and path are of the same one.
+//!
+//! A second library, `libnvrtc-builtins`, is looked up by the first one by name, where the
+//! loader looks and nowhere else. It is opened here by its full path beforehand: a library that
+//! is loaded is found by its name.
+
+use std::env;
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+use super::cache::Key;
+use super::calls::driver_version;
+use crate::error::{Error, Result};
+
+/// The environment variable that names the directory of `libnvrtc.so.13`, or the file itself.
+pub const NVRTC_VARIABLE: &str = "VECTILE_NVRTC";
+
+/// Names of the library, the preferred one first.
+const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+
+/// The compiler of this process, found at the first call.
+///
+/// # Errors
+///
+/// [`Error::Unavailable`] if there is none that the installed driver can work with.
+pub fn nvrtc() -> Result<&'static Nvrtc> {
+    static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
+    let found = NVRTC.get_or_init(|| {
+        let driver = driver_version().ok();
+        Nvrtc::find(&places(), driver)
+    });
+    let missing = |reason: &String| Error::Unavailable(reason.clone());
+    found.as_ref().map_err(missing)
+}
+
+/// Compiles CUDA C++ for devices of that compute capability, such as `(9, 0)`. Needs no device.
+///
+/// # Errors
+///
+/// [`Error::Compile`] with the compiler's log; [`Error::Unavailable`] without a compiler.
+pub fn compile_cubin(source: &str, capability: (u32, u32)) -> Result<Cubin> {
+    nvrtc()?.compile(source, capability)
+}
+
+/// Machine code, and what the compiler said about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cubin {
+    /// The code, an ELF file.
+    pub bytes: Vec<u8>,
+    /// The compiler's log: warnings, and what each kernel uses.
+    pub log: String,
+    /// What each kernel uses, from the log.
+    pub resources: Vec<Resources>,
+}
+
+/// What a kernel uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Its name.
+    pub kernel: String,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes that a thread stores for want of registers.
+    pub spill_stores: u32,
+    /// Bytes that a thread loads for want of registers.
+    pub spill_loads: u32,
+    /// Bytes of a thread's stack.
+    pub stack: u32,
+    /// Bytes of shared memory that it declares.
+    pub shared: u32,
+}
+
+impl Resources {
+    /// What every kernel uses, from a log of `--ptxas-options=-v`.
+    pub fn parse(log: &str) -> Vec<Resources> {
+        let mut all: Vec<Resources> = Vec::new();
+        let mut of_kernel = false;
+        for line in log.lines() {
+            if let Some(kernel) = between(line, "Compiling entry function '", "'") {
+                let kernel = kernel.to_string();
+                all.push(Resources {
+                    kernel,
+                    ..Resources::default()
+                });
+            }
+            let Some(last) = all.last_mut() else { continue };
+            // Functions that are not inlined are listed too, before or after their kernel.
+            if let Some((_, function)) = line.split_once("Function properties for ") {
+                of_kernel = function.trim() == last.kernel;
+            }
+            if of_kernel {
+                last.read_line(line);
+            }
+        }
+        all
+    }
+
+    fn read_line(&mut self, line: &str) {
+        for part in line.split([',', ':']) {
+            let words: Vec<&str> = part.split_whitespace().collect();
+            match words.as_slice() {
+                ["Used", count, "registers"] => self.registers = number(count),
+                [bytes, "bytes", "stack", "frame"] => self.stack = number(bytes),
+                [bytes, "bytes", "spill", "stores"] => self.spill_stores = number(bytes),
+                [bytes, "bytes", "spill", "loads"] => self.spill_loads = number(bytes),
+                [bytes, "bytes", "smem"] => self.shared = number(bytes),
+                _ => (),
+            }
+        }
+    }
+}
+
+fn number(text: &str) -> u32 {
+    text.parse().unwrap_or(0)
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(before)?;
+    Some(rest.split_once(after)?.0)
+}
+
+// -- finding the library --------------------------------------------------------------------
+
+/// Where the library is looked for, in order: only where the user says, if he does.
+fn places() -> Vec<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(named) = set(NVRTC_VARIABLE) {
+        return places_named(named);
+    }
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(set);
+    let toolkits = toolkits.map(PathBuf::from);
+    let usual = ["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from);
+    let directories = toolkits.chain(usual).map(|toolkit| toolkit.join("lib64"));
+    let mut places: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
+    places.extend(directories.flat_map(in_directory));
+    places
+}
+
+fn places_named(named: OsString) -> Vec<PathBuf> {
+    let path = PathBuf::from(named);
+    match path.is_dir() {
+        true => in_directory(path),
+        false => vec![path],
+    }
+}
+
+fn in_directory(directory: PathBuf) -> Vec<PathBuf> {
+    NAMES.iter().map(|name| directory.join(name)).collect()
+}
+
+/// A program under way in the compiler.
+type Program = *mut c_void;
+
+/// The compiler's functions, as `nvrtc.h` declares them; a result is an `int`.
+struct Calls {
+    version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
+    architecture_count: unsafe extern "C" fn(*mut c_int) -> c_int,
+    architectures: unsafe extern "C" fn(*mut c_int) -> c_int,
+    error_string: unsafe extern "C" fn(c_int) -> *const c_char,
+    create: unsafe extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> c_int,
+    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
+    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
+    log_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    log: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    cubin_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    cubin: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+}
+
+impl Calls {
+    fn of(library: &Library) -> Result<Calls, libloading::Error> {
+        /// # Safety
+        ///
+        /// The type is that of the function.
+        unsafe fn get<T: Copy>(library: &Library, name: &str) -> Result<T, libloading::Error> {
+            // SAFETY: the caller vouches for the type.
+            unsafe { library.get::<T>(name) }.map(|symbol| *symbol)
+        }
+        // SAFETY: the types are those of nvrtc.h, the same in versions 12 and 13.
+        unsafe {
+            Ok(Calls {
+                version: get(library, "nvrtcVersion")?,
+                architecture_count: get(library, "nvrtcGetNumSupportedArchs")?,
+                architectures: get(library, "nvrtcGetSupportedArchs")?,
+                error_string: get(library, "nvrtcGetErrorString")?,
+                create: get(library, "nvrtcCreateProgram")?,
+                destroy: get(library, "nvrtcDestroyProgram")?,
+                compile: get(library, "nvrtcCompileProgram")?,
+                log_size: get(library, "nvrtcGetProgramLogSize")?,
+                log: get(library, "nvrtcGetProgramLog")?,
+                cubin_size: get(library, "nvrtcGetCUBINSize")?,
+                cubin: get(library, "nvrtcGetCUBIN")?,
+            })
+        }
+    }
+}
+
+const SUCCESS: c_int = 0;
+const COMPILATION_FAILED: c_int = 6;
+
+/// The run-time compiler.
+pub struct Nvrtc {
+    calls: Calls,
+    version: (u32, u32),
+    architectures: Vec<(u32, u32)>,
+    path: Option<PathBuf>,
+    /// Not to be unloaded before the last call.
+    _library: Library,
+    _builtins: Option<Library>,
+}
+
+impl fmt::Debug for Nvrtc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nvrtc")
+            .field("version", &self.version)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Nvrtc {
+    /// Its version, such as `(13, 0)`.
+    pub fn version(&self) -> (u32, u32) {
+        self.version
+    }
+
+    /// The library's file, where the system tells.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Compute capabilities that it compiles for.
+    pub fn architectures(&self) -> &[(u32, u32)] {
+        &self.architectures
+    }
+
+    /// The first of these files that is a compiler for that version of the driver.
+    fn find(places: &[PathBuf], driver: Option<(u32, u32)>) -> Result<Nvrtc, String> {
+        let mut reasons = Vec::new();
+        for place in places {
+            match Nvrtc::open(place).and_then(|nvrtc| nvrtc.suits(driver)) {
+                Ok(nvrtc) => return Ok(nvrtc),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        // That a file is not there says less than what is wrong with one that is.
+        let telling = reasons.iter().find(|reason| !is_absence(reason));
+        Err(match (telling, reasons.first()) {
+            (Some(reason), _) => format!("no NVRTC, CUDA's run-time compiler: {reason}"),
+            (None, Some(reason)) => {
+                format!("no NVRTC, CUDA's run-time compiler: {reason}; {ADVICE}")
+            }
+            (None, None) => format!("no NVRTC, CUDA's run-time compiler; {ADVICE}"),
+        })
+    }
+
+    fn open(file: &Path) -> Result<Nvrtc, String> {
+        let failed = |error: libloading::Error| with_source(&error);
+        // SAFETY: the library by that name is NVIDIA's, whose initialisation asks nothing of us.
+        let library = unsafe { Library::new(file) }.map_err(failed)?;
+        let calls = Calls::of(&library).map_err(failed)?;
+        let version = calls.read_version()?;
+        let path =
+            file_of(calls.version as usize).or_else(|| file.is_absolute().then(|| file.into()));
+        let builtins = path
+            .as_deref()
+            .and_then(|path| open_builtins(path, version));
+        Ok(Nvrtc {
+            architectures: calls.read_architectures()?,
+            calls,
+            version,
+            path,
+            _library: library,
+            _builtins: builtins,
+        })
+    }
+
+    /// A driver loads what a compiler of its own major version, or of an older one, made.
+    fn suits(self, driver: Option<(u32, u32)>) -> Result<Nvrtc, String> {
+        match driver {
+            Some(driver) if driver.0 < self.version.0 => Err(format!(
+                "version {}.{} makes code for newer drivers than the installed one, which is for \
+                 CUDA {}.{}; install a newer driver, or NVRTC {}",
+                self.version.0, self.version.1, driver.0, driver.1, driver.0
+            )),
+            _ => Ok(self),
+        }
+    }
+
+    /// The compute capability to compile for, for a device of that one: the device's own, or else
+    /// the nearest below with the same first number, whose code it runs as well.
+    pub(crate) fn target(&self, device: (u32, u32)) -> Result<(u32, u32)> {
+        let all = self.architectures.iter().copied();
+        let fit = all.filter(|it| it.0 == device.0 && it.1 <= device.1);
+        fit.max().ok_or_else(|| {
+            Error::Unavailable(format!(
+                "NVRTC {}.{} does not compile for compute capability {}.{}",
+                self.version.0, self.version.1, device.0, device.1
+            ))
+        })
+    }
+
+    /// Everything that what [`Nvrtc::compile`] makes depends on.
+    pub(crate) fn key(&self, source: &str, capability: (u32, u32)) -> Key {
+        let compiler = format!("nvrtc {}.{}", self.version.0, self.version.1);
+        let options = self.options(capability);
+        let mut parts = vec![compiler.as_str()];
+        parts.extend(options.iter().map(String::as_str));
+        parts.extend([MOST_REGISTERS, source]);
+        Key::new(&parts)
+    }
+
+    /// Compiles CUDA C++ for devices of that compute capability; if it spills, once more with
+    /// `MOST_REGISTERS` defined, for kernels that then ask for as many as there are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Compile`] with the compiler's log.
+    pub fn compile(&self, source: &str, capability: (u32, u32)) -> Result<Cubin> {
+        let spilled = |cubin: &Cubin| -> u32 {
+            let bytes = cubin
+                .resources
+                .iter()
+                .map(|used| used.spill_stores + used.spill_loads);
+            bytes.sum()
+        };
+        let first = self.compile_with(source, self.options(capability))?;
+        if spilled(&first) == 0 {
+            return Ok(first);
+        }
+        let mut options = self.options(capability);
+        options.push(MOST_REGISTERS.to_string());
+        let second = self.compile_with(source, options)?;
+        Ok(if spilled(&second) < spilled(&first) {
+            second
+        } else {
+            first
+        })
+    }
+
+    /// `--fmad=false`: a product and a sum are rounded one by one, as they are on the CPU. NVRTC's own
+    /// cache leaves out what kernels use, and we have one.
+    fn options(&self, capability: (u32, u32)) -> Vec<String> {
+        let (major, minor) = capability;
+        let mut options = vec![
+            format!("--gpu-architecture=sm_{major}{minor}"),
+            "--std=c++17".to_string(),
+            "--device-int128".to_string(),
+            "--fmad=false".to_string(),
+            "--ptxas-options=-v".to_string(),
+        ];
+        if self.version() >= FIRST_WITH_CACHE {
+            options.push("--no-cache".to_string());
+        }
+        options
+    }
+
+    fn compile_with(&self, source: &str, options: Vec<String>) -> Result<Cubin> {
+        let refused = |error: std::ffi::NulError| Error::Compile {
+            log: error.to_string(),
+        };
+        let source = CString::new(source).map_err(refused)?;
+        let options = options.into_iter().map(CString::new);
+        let options = options.collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let program = self.program(&source)?;
+        let result = program.compile(&options);
+        let log = program.log()?;
+        match result {
+            SUCCESS => (),
+            COMPILATION_FAILED => return Err(Error::Compile { log }),
+            // Options it refuses, builtins it does not find, ...
+            result => {
+                let reason = self.calls.describe(result);
+                let log = format!("{reason}\n{log}").trim().to_string();
+                return Err(Error::Compile { log });
+            }
+        }
+        Ok(Cubin {
+            bytes: program.cubin()?,
+            resources: Resources::parse(&log),
+            log,
+        })
+    }
+
+    fn program<'a>(&'a self, source: &'a CStr) -> Result<ProgramGuard<'a>> {
+        let mut program = ptr::null_mut();
+        // SAFETY: source and name end in a zero, and the source lives as long as the program;
+        // there are no headers.
+        let result = unsafe {
+            (self.calls.create)(
+                &mut program,
+                source.as_ptr(),
+                c"kernel.cu".as_ptr(),
+                0,
+                ptr::null(),
+                ptr::null(),
+            )
+        };
+        self.calls.check("nvrtcCreateProgram", result)?;
+        Ok(ProgramGuard {
+            calls: &self.calls,
+            program,
+            _source: source,
+        })
+    }
+}
+
+/// What to do where there is no compiler.
+const ADVICE: &str = "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and name \
+                      the directory of libnvrtc.so.13 in VECTILE_NVRTC if the loader does not \
+                      look there";
+
+/// Whether it says that there is no such file.
+fn is_absence(reason: &str) -> bool {
+    reason.contains("cannot open shared object file")
+}
+
+/// The version from which on NVRTC has a cache.
+const FIRST_WITH_CACHE: (u32, u32) = (12, 9);
+
+/// The option for kernels that spill.
+const MOST_REGISTERS: &str = "--define-macro=MOST_REGISTERS";
+
+impl Calls {
+    fn check(&self, call: &'static str, result: c_int) -> Result<()> {
+        match result {
+            SUCCESS => Ok(()),
+            result => Err(Error::Driver {
+                call,
+                reason: self.describe(result),
+            }),
+        }
+    }
+
+    fn describe(&self, result: c_int) -> String {
+        // SAFETY: takes any number.
+        let text = unsafe { (self.error_string)(result) };
+        if text.is_null() {
+            return format!("NVRTC error {result}");
+        }
+        // SAFETY: it is a text of the library's, which stays loaded.
+        let text = unsafe { CStr::from_ptr(text) };
+        text.to_string_lossy().into_owned()
+    }
+
+    fn read_version(&self) -> Result<(u32, u32), String> {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the pointers are to live integers.
+        let result = unsafe { (self.version)(&mut major, &mut minor) };
+        match (result, u32::try_from(major), u32::try_from(minor)) {
+            (SUCCESS, Ok(major), Ok(minor)) => Ok((major, minor)),
+            _ => Err(format!("nvrtcVersion failed: {}", self.describe(result))),
+        }
+    }
+
+    fn read_architectures(&self) -> Result<Vec<(u32, u32)>, String> {
+        let mut count = 0;
+        // SAFETY: the pointer is to a live integer.
+        let result = unsafe { (self.architecture_count)(&mut count) };
+        let mut numbers: Vec<c_int> = vec![0; usize::try_from(count).unwrap_or(0)];
+        let result = match result {
+            // SAFETY: as many numbers are written as there is room for.
+            SUCCESS => unsafe { (self.architectures)(numbers.as_mut_ptr()) },
+            result => result,
+        };
+        if result != SUCCESS {
+            let reason = self.describe(result);
+            return Err(format!("nvrtcGetSupportedArchs failed: {reason}"));
+        }
+        let numbers = numbers
+            .iter()
+            .filter_map(|number| u32::try_from(*number).ok());
+        Ok(numbers.map(|number| (number / 10, number % 10)).collect())
+    }
+}
+
+/// A program, destroyed in the end.
+struct ProgramGuard<'a> {
+    calls: &'a Calls,
+    program: Program,
+    /// The program may refer to it.
+    _source: &'a CStr,
+}
+
+impl ProgramGuard<'_> {
+    fn compile(&self, options: &[CString]) -> c_int {
+        let pointers: Vec<*const c_char> = options.iter().map(|it| it.as_ptr()).collect();
+        // SAFETY: the program is alive; the options are as many as said, and end in zeros.
+        unsafe { (self.calls.compile)(self.program, pointers.len() as c_int, pointers.as_ptr()) }
+    }
+
+    fn log(&self) -> Result<String> {
+        let bytes = self.read("nvrtcGetProgramLog", self.calls.log_size, self.calls.log)?;
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(text.trim_end_matches('\0').trim_end().to_string())
+    }
+
+    fn cubin(&self) -> Result<Vec<u8>> {
+        self.read("nvrtcGetCUBIN", self.calls.cubin_size, self.calls.cubin)
+    }
+
+    /// What one function writes, of the size that the other tells.
+    fn read(
+        &self,
+        call: &'static str,
+        size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+        content: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    ) -> Result<Vec<u8>> {
+        let mut bytes = 0;
+        // SAFETY: the program is alive; the pointer is to a live integer.
+        let result = unsafe { size(self.program, &mut bytes) };
+        self.calls.check(call, result)?;
+        let mut read = vec![0_u8; bytes];
+        if bytes > 0 {
+            // SAFETY: the program is alive; as many bytes are written as there are.
+            let result = unsafe { content(self.program, read.as_mut_ptr().cast()) };
+            self.calls.check(call, result)?;
+        }
+        Ok(read)
+    }
+}
+
+impl Drop for ProgramGuard<'_> {
+    fn drop(&mut self) {
+        // SAFETY: created once, in `Nvrtc::program`.
+        let _ = unsafe { (self.calls.destroy)(&mut self.program) };
+    }
+}
+
+/// Opens the second library that lies beside the first one, if it does.
+fn open_builtins(nvrtc: &Path, (major, minor): (u32, u32)) -> Option<Library> {
+    // The name may be a link to where both are.
+    let nvrtc = nvrtc.canonicalize().ok()?;
+    let builtins = nvrtc.with_file_name(format!("libnvrtc-builtins.so.{major}.{minor}"));
+    if !builtins.is_file() {
+        return None;
+    }
+    // SAFETY: the library by that name is NVIDIA's, whose initialisation asks nothing of us.
+    unsafe { Library::new(builtins) }.ok()
+}
+
+/// The file whose code is at an address, as Linux tells.
+fn file_of(address: usize) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (range, _) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let start = usize::from_str_radix(start, 16).ok()?;
+        let end = usize::from_str_radix(end, 16).ok()?;
+        let at = line.find('/')?;
+        (start..end)
+            .contains(&address)
+            .then(|| PathBuf::from(&line[at..]))
+    })
+}
+
+fn with_source(error: &libloading::Error) -> String {
+    use std::error::Error as _;
+    match error.source() {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The compiler, where there is one; there is one where `VECTILE_TEST_GPU` is set.
+    fn compiler() -> Option<&'static Nvrtc> {
+        let found = nvrtc().inspect_err(|error| {
+            assert!(env::var_os("VECTILE_TEST_GPU").is_none(), "{error}");
+            eprintln!("not run: {error}");
+        });
+        found.ok()
+    }
+
+    const LOG: &str = "\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'first' for 'sm_90'
+ptxas info    : Function properties for first
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 16 bytes cumulative stack size, 1032 bytes smem
+ptxas info    : Compile time = 1.5 ms
+ptxas info    : Function properties for _Z6calledv
+    99 bytes stack frame, 99 bytes spill stores, 99 bytes spill loads
+ptxas info    : Compiling entry function 'second' for 'sm_90'
+ptxas info    : Function properties for second
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, used 0 barriers, 376 bytes cmem[0]";
+
+    #[test]
+    fn resources_are_read_from_the_log() {
+        let first = Resources {
+            kernel: "first".to_string(),
+            registers: 255,
+            spill_stores: 8,
+            spill_loads: 12,
+            stack: 16,
+            shared: 1032,
+        };
+        let second = Resources {
+            kernel: "second".to_string(),
+            registers: 8,
+            ..Resources::default()
+        };
+        assert_eq!(Resources::parse(LOG), [first, second]);
+        assert_eq!(Resources::parse(""), []);
+    }
+
+    const SOURCE: &str = r#"
+typedef unsigned long long u64;
+struct Args { u64 word[2]; };
+extern "C" __global__ void add(const Args args) {
+    __shared__ u64 sums[128];
+    sums[threadIdx.x] = ((u64*)args.word[0])[threadIdx.x];
+    __syncthreads();
+    __int128 product = (__int128)sums[127 - threadIdx.x] * args.word[1];
+    ((u64*)args.word[0])[threadIdx.x] = (u64)(product >> 64);
+}
+extern "C" __global__ void nothing() {}
+"#;
+
+    #[test]
+    fn it_compiles_for_every_generation() {
+        let Some(nvrtc) = compiler() else { return };
+        assert!(nvrtc.version() >= (12, 0));
+        assert!(nvrtc.path().is_none_or(Path::is_file));
+        for capability in [(8, 0), (9, 0), (10, 0), (12, 0)] {
+            if !nvrtc.architectures().contains(&capability) {
+                continue; // version 12.0 does not know the last two
+            }
+            let cubin = compile_cubin(SOURCE, capability).unwrap();
+            assert!(cubin.bytes.starts_with(b"\x7fELF"));
+            let named = |name: &str| {
+                let mut all = cubin.resources.iter();
+                all.find(|it| it.kernel == name).unwrap()
+            };
+            let add = named("add");
+            assert_eq!(add.shared, 1024, "{}", cubin.log);
+            assert!(add.registers >= 8 && add.spill_stores == 0, "{add:?}");
+            assert_eq!(named("nothing").shared, 0);
+            assert_eq!(cubin.resources.len(), 2);
+        }
+    }
+
+    #[test]
+    fn spills_are_seen() {
+        if compiler().is_none() {
+            return;
+        }
+        let source = r#"
+extern "C" __global__ void __launch_bounds__(1024, 2) spill(const float* in, float* out) {
+    float values[96];
+    for (int round = 0; round < 4; round++) {
+#pragma unroll
+        for (int i = 0; i < 96; i++) values[i] = in[i * 1024 + threadIdx.x + round];
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 96; i++) out[i * 1024 + threadIdx.x] = values[i] * values[95 - i];
+    }
+}
+"#;
+        let cubin = compile_cubin(source, (9, 0)).unwrap();
+        let [spill] = cubin.resources.as_slice() else {
+            panic!("{}", cubin.log)
+        };
+        assert!(spill.spill_stores > 0 && spill.spill_loads > 0, "{spill:?}");
+        assert_eq!(spill.registers, 32);
+    }
+
+    #[test]
+    fn errors_show_the_log() {
+        let Some(nvrtc) = compiler() else { return };
+        match nvrtc.compile("__global__ void f() { oops(); }", (9, 0)) {
+            Err(Error::Compile { log }) => {
+                assert!(
+                    log.contains("oops") && log.contains("kernel.cu(1)"),
+                    "{log}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        for (source, capability) in [("void\0", (9, 0)), ("", (99, 9))] {
+            let result = nvrtc.compile(source, capability);
+            assert!(matches!(result, Err(Error::Compile { .. })), "{result:?}");
+        }
+    }
+
+    #[test]
+    fn targets_are_the_devices_or_below() {
+        let Some(nvrtc) = compiler() else { return };
+        assert_eq!(nvrtc.target((9, 0)).unwrap(), (9, 0));
+        assert_eq!(nvrtc.target((8, 6)).unwrap(), (8, 6));
+        let newer = nvrtc.target((8, 99)).unwrap();
+        assert!(newer.0 == 8 && newer.1 >= 6, "{newer:?}");
+        for unknown in [(3, 5), (99, 0)] {
+            let result = nvrtc.target(unknown);
+            assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
+        }
+    }
+
+    #[test]
+    fn keys_tell_everything_apart() {
+        let Some(nvrtc) = compiler() else { return };
+        let key = nvrtc.key("a", (9, 0));
+        assert_eq!(key, nvrtc.key("a", (9, 0)));
+        assert_ne!(key, nvrtc.key("b", (9, 0)));
+        assert_ne!(key, nvrtc.key("a", (8, 0)));
+    }
+
+    #[test]
+    fn a_library_that_is_none_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let empty = directory.path().to_path_buf();
+        let reason = Nvrtc::find(&in_directory(empty.clone()), None).unwrap_err();
+        assert!(reason.contains("libnvrtc.so.13"), "{reason}");
+        assert!(reason.contains(NVRTC_VARIABLE), "{reason}");
+        // What is wrong with the file that is there, not that others are absent.
+        std::fs::write(empty.join("libnvrtc.so.12"), "not a library").unwrap();
+        let reason = Nvrtc::find(&in_directory(empty), None).unwrap_err();
+        assert!(reason.contains("libnvrtc.so.12"), "{reason}");
+        // A library, but another one.
+        let reason = Nvrtc::find(&[PathBuf::from("libc.so.6")], None).unwrap_err();
+        assert!(reason.contains("nvrtc"), "{reason}");
+        assert!(Nvrtc::find(&[], None).is_err());
+    }
+
+    #[test]
+    fn a_driver_that_is_too_old_is_named() {
+        let Some(nvrtc) = compiler() else { return };
+        let Some(path) = nvrtc.path() else { return };
+        let places = [path.to_path_buf()];
+        let older = (nvrtc.version().0 - 1, 9);
+        let reason = Nvrtc::find(&places, Some(older)).unwrap_err();
+        assert!(reason.contains(&format!("CUDA {}.9", older.0)), "{reason}");
+        let same = (nvrtc.version().0, 0);
+        assert!(Nvrtc::find(&places, Some(same)).is_ok());
+    }
+
+    #[test]
+    fn the_users_place_is_the_only_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = places_named(directory.path().into());
+        assert_eq!(names.len(), NAMES.len());
+        assert_eq!(names[0], directory.path().join("libnvrtc.so.13"));
+        let file = directory.path().join("libnvrtc.so.13.0.88");
+        assert_eq!(places_named(file.clone().into()), [file]);
+    }
+
+    #[test]
+    fn addresses_have_files() {
+        let here = file_of(addresses_have_files as *const () as usize);
+        #[cfg(target_os = "linux")]
+        assert_eq!(here, env::current_exe().ok());
+        assert_eq!(file_of(0), None);
+        drop(here);
+    }
+}
