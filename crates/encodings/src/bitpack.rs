@@ -15,17 +15,15 @@
 //! time (FastLanes' interleaved layout for 32-bit words).
 
 use crate::VECTOR_LEN;
-use crate::ints::Word;
+use crate::masks::Mask;
 use crate::simd::dispatched;
+use crate::words::Word;
 
 /// Lanes of a vector, which is also the number of rows of each lane.
 pub(crate) const LANES: usize = 32;
 
 /// Bytes of one line: a word for each lane.
 pub(crate) const LINE_BYTES: usize = LANES * 4;
-
-/// One bit for each row of a vector, in row order.
-pub(crate) type Mask = [u64; VECTOR_LEN / 64];
 
 /// One 32-bit word for each row of a vector.
 pub(crate) type Words = [u32; VECTOR_LEN];

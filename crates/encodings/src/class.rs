@@ -49,6 +49,14 @@ impl Class {
             _ => return None,
         })
     }
+
+    /// The class that a type's values are stored as: Decimal256 as long as they fit 128 bits.
+    pub fn stored(data_type: &DataType) -> Option<Self> {
+        match data_type {
+            DataType::Decimal256(_, _) => Some(Self::I128),
+            other => Self::of(other),
+        }
+    }
 }
 
 /// Runs `$body` with `$native` the Rust type of a class that is not `Bool`.
@@ -113,7 +121,7 @@ pub(crate) use match_class;
 /// which every bit pattern has its place).
 pub(crate) trait Native: ArrowNativeType {
     /// The integer.
-    type Word: crate::ints::Word + Ord + Wide;
+    type Word: crate::words::Word + Ord + Wide;
     fn to_word(self) -> Self::Word;
     fn from_word(word: Self::Word) -> Self;
 }

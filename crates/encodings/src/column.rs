@@ -15,26 +15,28 @@ use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::concat;
 use arrow::datatypes::DataType;
 
-use crate::alp::{self, Alp};
-use crate::alp_rd::{self, AlpRd};
-use crate::bytes;
-use crate::choose::sample_ranges;
+use crate::byte_strings;
 use crate::class::{self, Class};
-use crate::constant;
-use crate::dict::{self, Dict, Distinct};
+use crate::codecs::alp::{self, Alp};
+use crate::codecs::alp_rd::{self, AlpRd};
+use crate::codecs::constant;
+use crate::codecs::dict::{self, Dict, Distinct};
+use crate::codecs::integers::{self, Integers, Offsets};
+use crate::codecs::layout::{self, Layout};
+use crate::codecs::nested::{self, Nested};
+use crate::codecs::plain::{self, Plain};
+use crate::codecs::sequence;
+use crate::codecs::strings::{self, Strings};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, corrupt, ensure};
 use crate::float::Float;
-use crate::integers::{self, Integers, Offsets, class_of};
-use crate::ints;
-use crate::layout::{self, Layout, Nulls};
-use crate::nested::{self, Nested};
-use crate::plain::{self, Plain};
+use crate::nulls;
 use crate::predicate::{self, Predicate};
 use crate::selection::Selection;
 use crate::size;
-use crate::strings::{self, Strings};
+use crate::validity::Nulls;
 use crate::validity::{self, Validity};
+use crate::vectors::sample_ranges;
 use crate::wire::{ChunkReader, ChunkWriter};
 use crate::{MAX_ROWS, VECTOR_LEN};
 
@@ -190,7 +192,7 @@ impl<'a> Source<'a> {
         Self {
             array,
             offsets: integers::offsets(array),
-            bytes: bytes::values(array),
+            bytes: byte_strings::values(array),
             tables: OnceCell::new(),
         }
     }
@@ -273,7 +275,7 @@ fn encode_as(encoding: Encoding, source: &Source, out: &mut ChunkWriter) -> Resu
         (Encoding::Ffor | Encoding::Delta | Encoding::Rle, Some(offsets)) => {
             start(INTEGERS, out);
             out.i128(offsets.reference);
-            out.append(ints::encode_as(encoding, &offsets.values, 0));
+            out.append(sequence::encode_as(encoding, &offsets.values, 0));
         }
         (Encoding::Dict, _) => {
             return encode_dict(source, array.len() / ROWS_PER_ENTRY + 1, out);
@@ -491,7 +493,7 @@ impl Column {
         len: usize,
     ) -> Result<Self> {
         let tag = reader.u8()?;
-        let is_flat = class_of(data_type).is_some() || bytes::is_bytes(data_type);
+        let is_flat = Class::stored(data_type).is_some() || byte_strings::is_bytes(data_type);
         ensure(is_flat && tag != CONSTANT && tag != DICT, PART, || {
             format!("tag {tag} for distinct values of type {data_type}")
         })?;
@@ -689,13 +691,13 @@ impl Column {
             Values::Integers(integers, _) => filter_integers(integers, predicate, selection),
             Values::Alp(alp) => match (&self.data_type, predicate) {
                 (DataType::Float64, Predicate::Range { low, high, negated }) => {
-                    let range = predicate::word_range(low, high)?;
+                    let range = predicate::range_words(low, high)?;
                     filter_ranges(selection, range, *negated, |v, low, high, out| {
                         alp.in_range::<f64>(v, narrow(low), narrow(high), out)
                     })
                 }
                 (DataType::Float32, Predicate::Range { low, high, negated }) => {
-                    let range = predicate::word_range(low, high)?;
+                    let range = predicate::range_words(low, high)?;
                     filter_ranges(selection, range, *negated, |v, low, high, out| {
                         alp.in_range::<f32>(v, narrow(low), narrow(high), out)
                     })
@@ -705,7 +707,7 @@ impl Column {
             Values::Strings(strings) => {
                 if let Some(length) = predicate
                     .only_value()
-                    .and_then(|value| Some(bytes::values(value)?[0].len()))
+                    .and_then(|value| Some(byte_strings::values(value)?[0].len()))
                 {
                     for (vector, mask) in selection.vectors_mut() {
                         let mut same = [0; VECTOR_LEN / 64];
@@ -747,7 +749,7 @@ impl Column {
         test: &mut dyn FnMut(&ArrayRef) -> Result<BooleanArray>,
     ) -> Result<bool> {
         self.check_limit(size::fixed_bytes(&self.data_type, 1))?;
-        let result = test(&constant::nulls(&self.data_type, 1)?)?;
+        let result = test(&nulls::of_type(&self.data_type, 1)?)?;
         Ok(result.is_empty() || result.is_null(0) || !result.value(0))
     }
 
@@ -820,13 +822,13 @@ fn filter_integers(
 ) -> Result<()> {
     match predicate {
         Predicate::Range { low, high, negated } => {
-            let range = predicate::word_range(low, high)?;
+            let range = predicate::range_words(low, high)?;
             filter_ranges(selection, range, *negated, |vector, low, high, out| {
                 integers.in_range(vector, low, high, out)
             })
         }
         Predicate::In { values, negated } => {
-            let mut words = predicate::words(values)?
+            let mut words = predicate::value_words(values)?
                 .ok_or_else(|| Error::Unsupported("constants beyond 128 bits".into()))?;
             words.sort_unstable();
             words.dedup();
@@ -838,9 +840,9 @@ fn filter_integers(
 
 fn filter_ranges(
     selection: &mut Selection,
-    range: Option<predicate::WordRange>,
+    range: Option<(i128, i128)>,
     negated: bool,
-    mut in_range: impl FnMut(usize, i128, i128, &mut crate::bitpack::Mask) -> Result<()>,
+    mut in_range: impl FnMut(usize, i128, i128, &mut crate::masks::Mask) -> Result<()>,
 ) -> Result<()> {
     let (low, high) =
         range.ok_or_else(|| Error::Unsupported("a constant beyond 128 bits".into()))?;
@@ -879,7 +881,7 @@ impl Values {
                 Self::Plain(Plain::parse(reader, width, len)?)
             }
             INTEGERS => {
-                let class = class_of(data_type).ok_or_else(mismatch)?;
+                let class = Class::stored(data_type).ok_or_else(mismatch)?;
                 Self::Integers(Integers::parse(reader, len)?, class)
             }
             DICT => Self::Dict(Dict::parse(reader, data_type, len)?),
@@ -891,7 +893,9 @@ impl Values {
             ALP_RD if *data_type == DataType::Float32 => {
                 Self::AlpRd(AlpRd::parse::<f32>(reader, len)?)
             }
-            STRINGS if bytes::is_bytes(data_type) => Self::Strings(Strings::parse(reader, len)?),
+            STRINGS if byte_strings::is_bytes(data_type) => {
+                Self::Strings(Strings::parse(reader, len)?)
+            }
             NESTED => Self::Nested(Nested::parse(reader, data_type, len)?),
             _ => return Err(mismatch()),
         })
@@ -904,7 +908,7 @@ impl Values {
         nulls: Option<NullBuffer>,
     ) -> Result<ArrayRef> {
         match self {
-            Self::AllNull => constant::nulls(data_type, selection.count()),
+            Self::AllNull => nulls::of_type(data_type, selection.count()),
             Self::Constant(value) => constant::repeat(value, selection.count(), nulls),
             Self::Plain(plain) => plain.select(data_type, selection, nulls),
             Self::Integers(integers, class) => integers.select(data_type, *class, selection, nulls),

@@ -1,10 +1,7 @@
 //! What `alp` and `alp_rd` need to know about `f32` and `f64`.
 
-use std::borrow::Cow;
-
-use crate::VECTOR_LEN;
 use crate::class::Native;
-use crate::ints::Word;
+use crate::words::Word;
 
 /// `1.5 * 2^52`: adding it to a double below `2^51` in magnitude rounds to the nearest integer,
 /// which is then the difference of the sum's bits to `MAGIC_BITS`. Two vector instructions on
@@ -142,23 +139,6 @@ impl Float for f32 {
     }
 }
 
-/// `values` in vectors, each with its number of rows; the last one is filled up with its last
-/// value.
-pub(crate) fn vectors<T: Copy>(
-    values: &[T],
-) -> impl Iterator<Item = (Cow<'_, [T; VECTOR_LEN]>, usize)> {
-    let (whole, rest) = values.as_chunks::<VECTOR_LEN>();
-    let last = rest.last().map(|last| {
-        let mut vector = [*last; VECTOR_LEN];
-        vector[..rest.len()].copy_from_slice(rest);
-        (Cow::Owned(vector), rest.len())
-    });
-    whole
-        .iter()
-        .map(|vector| (Cow::Borrowed(vector), VECTOR_LEN))
-        .chain(last)
-}
-
 /// Values sampled from one vector.
 pub(crate) const SAMPLES: usize = 32;
 
@@ -178,6 +158,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::VECTOR_LEN;
 
     /// Floats of all kinds: decimals of few digits, any bits, and the values that go wrong.
     pub(crate) fn values<F: Float>() -> impl Strategy<Value = F> {

@@ -31,38 +31,27 @@
 //! (1024 residuals over 32 lanes), `patches`, `ints` (sequences of integers, which most encodings
 //! come down to), `validity`, `wire` (the bytes of a chunk).
 
-mod alp;
-mod alp_rd;
 mod bitpack;
-mod bytes;
-mod choose;
+mod byte_strings;
+mod byte_views;
 mod class;
+mod codecs;
 mod column;
-mod constant;
-mod delta;
-mod dict;
 mod encoding;
 mod error;
-mod ffor;
 mod float;
-mod fsst;
-mod integers;
-mod ints;
-pub mod layout;
-mod nested;
+mod masks;
+mod nulls;
 mod patches;
-mod plain;
 mod predicate;
 mod residuals;
-mod rle;
 mod selection;
 mod simd;
 mod size;
-mod strings;
-mod symbols;
 mod validity;
-mod views;
+mod vectors;
 mod wire;
+mod words;
 mod zone;
 
 pub use column::{Column, EncodeOptions, alternatives, encode};
@@ -72,6 +61,23 @@ pub use predicate::Predicate;
 pub use selection::Selection;
 pub use size::{MAX_DECODED_BYTES, fixed_bytes};
 pub use zone::ZoneMap;
+
+/// A column chunk taken apart, for decoders that run elsewhere: what is in which buffer.
+///
+/// Everything has been checked by [`Column::parse`]: lengths, widths, counts, rows of patches. What
+/// only decoding shows (dictionary codes beyond the entries, runs that do not tile a vector) is left
+/// to check.
+pub mod layout {
+    pub use crate::codecs::alp::alp_integers;
+    pub use crate::codecs::delta::DeltaView;
+    pub use crate::codecs::ffor::FforView;
+    pub use crate::codecs::layout::{Layout, Values};
+    pub use crate::codecs::sequence::{RleView, SequenceView as Sequence};
+    pub use crate::patches::PatchList;
+    pub use crate::predicate::{range_words, value_words};
+    pub use crate::residuals::Packed;
+    pub use crate::validity::Nulls;
+}
 
 /// Values of a vector.
 pub const VECTOR_LEN: usize = 1024;

@@ -16,9 +16,9 @@ use std::ops::Range;
 use arrow::buffer::Buffer;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::{LANES, Mask};
+use crate::bitpack::LANES;
 use crate::error::{Result, ensure};
-use crate::selection::for_each_bit;
+use crate::masks::{Mask, for_each_bit};
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 
 const PART: &str = "patches";
@@ -232,6 +232,26 @@ fn starts(counts: &[u8], vectors: usize) -> Result<(Vec<u32>, usize)> {
         starts.push(total);
     }
     Ok((starts, patched))
+}
+
+/// Values that replace packed ones, grouped by lane, ascending in a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct PatchList<'a>(&'a Patches);
+
+impl<'a> PatchList<'a> {
+    pub(crate) fn new(patches: &'a Patches) -> Self {
+        Self(patches)
+    }
+
+    /// The patches of a vector: row in the vector, and value.
+    pub fn of(&self, vector: usize) -> impl Iterator<Item = (usize, u64)> + use<'a> {
+        self.0.of(vector)
+    }
+
+    /// Whether a vector has none.
+    pub fn is_empty(&self, vector: usize) -> bool {
+        self.0.is_empty(vector)
+    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,9 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::kernels::cmp;
 use arrow::compute::{and, is_not_null, is_null, not, or};
 
-use crate::bytes;
-use crate::class::{Native, Wide, match_class};
+use crate::byte_strings;
+use crate::class::{Class, Native, Wide, match_class};
 use crate::error::{Error, Result};
-use crate::integers::class_of;
 
 /// A test that every encoding evaluates on its encoded form where it can. Constants are arrays of
 /// the column's type without nulls, of one row where they are bounds. Values compare as arrow-rs
@@ -113,7 +112,8 @@ fn all_true(array: &ArrayRef) -> BooleanArray {
 }
 
 fn is_in(array: &ArrayRef, values: &ArrayRef) -> Result<BooleanArray> {
-    if let (Some(rows), Some(values)) = (bytes::values(array), bytes::values(values)) {
+    if let (Some(rows), Some(values)) = (byte_strings::values(array), byte_strings::values(values))
+    {
         let set: hashbrown::HashSet<&[u8]> = values.into_iter().collect();
         let found = BooleanBuffer::collect_bool(rows.len(), |row| set.contains(rows[row]));
         return Ok(BooleanArray::new(found, array.logical_nulls()));
@@ -126,14 +126,18 @@ fn is_in(array: &ArrayRef, values: &ArrayRef) -> Result<BooleanArray> {
     Ok(found)
 }
 
-/// The order-preserving integers of constants; `None` where one does not fit 128 bits.
-pub(crate) fn words(constants: &ArrayRef) -> Result<Option<Vec<i128>>> {
+/// Values as integers that order as they do; `None` if one does not fit 128 bits.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] for types without such integers.
+pub fn value_words(constants: &ArrayRef) -> Result<Option<Vec<i128>>> {
     let data = constants.to_data();
     if let arrow::datatypes::DataType::Decimal256(_, _) = constants.data_type() {
         let wide = crate::class::natives::<arrow::datatypes::i256>(&data);
         return Ok(wide.iter().map(|value| value.to_i128()).collect());
     }
-    let class = class_of(constants.data_type()).ok_or_else(|| {
+    let class = Class::stored(constants.data_type()).ok_or_else(|| {
         Error::Unsupported(format!("constants of type {}", constants.data_type()))
     })?;
     Ok(Some(match_class!(class,
@@ -141,19 +145,20 @@ pub(crate) fn words(constants: &ArrayRef) -> Result<Option<Vec<i128>>> {
         N => crate::class::natives::<N>(&data).iter().map(|value| value.to_word().widen()).collect())))
 }
 
-/// A range of words, inclusive.
-pub(crate) type WordRange = (i128, i128);
-
-/// The words between two bounds; `None` where a bound does not fit 128 bits.
-pub(crate) fn word_range(
-    low: &Bound<ArrayRef>,
-    high: &Bound<ArrayRef>,
-) -> Result<Option<WordRange>> {
+/// The bounds of a range as integers that order as the values do, both inclusive; `None` if a bound
+/// does not fit 128 bits. Bounds are arrays of one row, not of strings.
+///
+/// # Errors
+///
+/// As [`value_words`].
+pub fn range_words(low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Result<Option<(i128, i128)>> {
     let word = |bound: &Bound<ArrayRef>, open: i128, step: i128| -> Result<Option<i128>> {
         Ok(match bound {
             Bound::Unbounded => Some(open),
-            Bound::Included(constant) => words(constant)?.and_then(|words| words.first().copied()),
-            Bound::Excluded(constant) => words(constant)?
+            Bound::Included(constant) => {
+                value_words(constant)?.and_then(|words| words.first().copied())
+            }
+            Bound::Excluded(constant) => value_words(constant)?
                 .and_then(|words| words.first().and_then(|word| word.checked_add(step))),
         })
     };

@@ -12,13 +12,13 @@
 use arrow::buffer::Buffer;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::{self, LINE_BYTES, Mask, Words};
+use crate::bitpack::{self, LINE_BYTES, Words};
 use crate::error::{Result, ensure};
-use crate::ints::Word;
-use crate::patches::{LANE_WORD_BYTES, Patches, PatchesWriter, patch_bytes};
-use crate::selection::set_bit;
+use crate::masks::{Mask, set_bit};
+use crate::patches::{LANE_WORD_BYTES, PatchList, Patches, PatchesWriter, patch_bytes};
 use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter};
+use crate::words::Word;
 
 const PART: &str = "residuals";
 /// Bytes that patches must save before they are worth their second pass.
@@ -168,16 +168,6 @@ impl Residuals {
         self.widths.get(vector).map_or(0, |w| usize::from(*w))
     }
 
-    /// The patches.
-    pub fn patch_list(&self) -> &Patches {
-        &self.patches
-    }
-
-    /// The packed words of all vectors.
-    pub fn all_packed(&self) -> &Buffer {
-        &self.packed
-    }
-
     /// The packed words of a vector.
     pub fn packed(&self, vector: usize) -> &[u8] {
         let line = |i: usize| {
@@ -272,5 +262,35 @@ impl Residuals {
         for (row, value) in self.patches(vector) {
             set_bit(out, row, (low..=high).contains(&value));
         }
+    }
+}
+
+/// Bit-packed residuals of many vectors, with patches.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed<'a>(&'a Residuals);
+
+impl<'a> Packed<'a> {
+    pub(crate) fn new(residuals: &'a Residuals) -> Self {
+        Self(residuals)
+    }
+
+    /// Bits of a residual of a vector, 0 to 64.
+    pub fn width(&self, vector: usize) -> usize {
+        self.0.width(vector)
+    }
+
+    /// The packed words of a vector: `128 * width` bytes.
+    pub fn words(&self, vector: usize) -> &'a [u8] {
+        self.0.packed(vector)
+    }
+
+    /// The packed words of all vectors, one after the other.
+    pub fn all_words(&self) -> &'a Buffer {
+        &self.0.packed
+    }
+
+    /// Residuals that replace the packed ones.
+    pub fn patches(&self) -> PatchList<'a> {
+        PatchList::new(&self.0.patches)
     }
 }

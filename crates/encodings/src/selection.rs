@@ -6,7 +6,7 @@ use arrow::array::{Array, BooleanArray};
 use arrow::buffer::BooleanBuffer;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::Mask;
+use crate::masks::{self, Mask, for_each_bit};
 
 const WORDS: usize = VECTOR_LEN / 64;
 
@@ -86,7 +86,7 @@ impl Selection {
 
     /// Rows selected.
     pub fn count(&self) -> usize {
-        self.words.iter().map(count_mask).sum()
+        self.words.iter().map(masks::count).sum()
     }
 
     /// Whether no row is selected.
@@ -229,7 +229,7 @@ impl Selection {
     /// The covered vectors with a selected row: index in the row group, rows that it has, mask.
     pub(crate) fn vectors(&self) -> impl Iterator<Item = Selected<'_>> {
         self.words.iter().enumerate().filter_map(|(i, mask)| {
-            let count = count_mask(mask);
+            let count = masks::count(mask);
             (count > 0).then(|| Selected {
                 vector: self.first_vector + i,
                 rows: (self.rows - i * VECTOR_LEN).min(VECTOR_LEN),
@@ -284,18 +284,6 @@ impl Selected<'_> {
     }
 }
 
-/// Calls `visit` with the index of each set bit, ascending.
-#[inline]
-pub(crate) fn for_each_bit(mask: &Mask, mut visit: impl FnMut(usize)) {
-    for (i, word) in mask.iter().enumerate() {
-        let mut rest = *word;
-        while rest != 0 {
-            visit(i * 64 + rest.trailing_zeros() as usize);
-            rest &= rest - 1;
-        }
-    }
-}
-
 /// Moves the lowest bits of `bits`, in order, to where `mask` has its bits.
 fn deposit(bits: u64, mask: u64) -> u64 {
     if mask == u64::MAX {
@@ -309,20 +297,6 @@ fn deposit(bits: u64, mask: u64) -> u64 {
         rest ^= lowest;
     }
     out
-}
-
-pub(crate) fn count_mask(mask: &Mask) -> usize {
-    mask.iter().map(|word| word.count_ones() as usize).sum()
-}
-
-/// Sets or clears bit `row`.
-pub(crate) fn set_bit(mask: &mut Mask, row: usize, value: bool) {
-    let bit = 1 << (row % 64);
-    if value {
-        mask[row / 64] |= bit;
-    } else {
-        mask[row / 64] &= !bit;
-    }
 }
 
 #[cfg(test)]

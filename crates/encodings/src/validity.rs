@@ -11,9 +11,10 @@ use arrow::array::Array;
 use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer};
 
 use crate::VECTOR_LEN;
-use crate::bitpack::Mask;
 use crate::error::{Result, corrupt, ensure};
-use crate::selection::{Selection, for_each_bit};
+use crate::masks::Mask;
+use crate::masks::for_each_bit;
+use crate::selection::Selection;
 use crate::wire::{ChunkReader, ChunkWriter, u64_at};
 
 const PART: &str = "validity";
@@ -204,5 +205,25 @@ impl Bits {
     pub fn finish(mut self) -> BooleanBuffer {
         self.bytes.push(self.word);
         BooleanBuffer::new(self.bytes.into(), 0, self.len)
+    }
+}
+
+/// Which rows are null.
+#[derive(Clone, Copy, Debug)]
+pub struct Nulls<'a>(&'a Validity);
+
+impl<'a> Nulls<'a> {
+    pub(crate) fn new(validity: &'a Validity) -> Self {
+        Self(validity)
+    }
+
+    /// Whether there may be any.
+    pub fn any(&self) -> bool {
+        self.0.may_have_nulls()
+    }
+
+    /// A bit for each row of a vector, set if it is valid; `None` if all are.
+    pub fn mask(&self, vector: usize) -> Option<[u64; VECTOR_LEN / 64]> {
+        self.0.mask(vector)
     }
 }

@@ -6,11 +6,11 @@ use arrow::compute::take;
 use arrow::datatypes::{DataType, i256};
 
 use crate::VECTOR_LEN;
-use crate::bytes::{self, BytesBuilder};
+use crate::byte_strings::{self, BytesBuilder};
 use crate::class::{self, Class, Native, match_class};
+use crate::codecs::integers;
 use crate::column::{Column, encode_node};
 use crate::error::{Result, ensure};
-use crate::integers;
 use crate::wire::{ChunkReader, ChunkWriter};
 
 /// The longest bound of a string, in bytes. Longer ones are truncated, maxima upwards.
@@ -57,7 +57,7 @@ impl ZoneMap {
             })
             .collect();
         let data_type = array.data_type();
-        if let Some(values) = bytes::values(array) {
+        if let Some(values) = byte_strings::values(array) {
             let extremes = byte_extremes(&values, array.nulls(), zones);
             let (min, min_exact) = bound_strings(
                 &values,
@@ -295,7 +295,7 @@ fn bound_strings(
         let value = row.map(|row| values[row as usize]);
         let is_long = truncates && value.is_some_and(|value| value.len() > MAX_BOUND_BYTES);
         let bound = match value {
-            Some(value) if is_long => truncate(value, bytes::is_text(data_type), upper),
+            Some(value) if is_long => truncate(value, byte_strings::is_text(data_type), upper),
             other => other.map(<[u8]>::to_vec),
         };
         out.push(bound.as_deref().unwrap_or_default());

@@ -11,11 +11,12 @@ use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::{DataType, i256};
 
 use crate::VECTOR_LEN;
-use crate::bitpack::Mask;
 use crate::class::{self, Class, Native, Wide, match_class};
+use crate::codecs::layout;
+use crate::codecs::sequence::SequenceView;
+use crate::codecs::sequence::{Scratch, Sequence};
 use crate::error::Result;
-use crate::ints::{Ints, Scratch};
-use crate::layout;
+use crate::masks::Mask;
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::validity::Bits;
@@ -25,14 +26,6 @@ use crate::wire::ChunkReader;
 pub(crate) struct Offsets {
     pub reference: i128,
     pub values: Vec<u64>,
-}
-
-/// The class that a type is stored as here; Decimal256 as long as its values fit 128 bits.
-pub(crate) fn class_of(data_type: &DataType) -> Option<Class> {
-    match data_type {
-        DataType::Decimal256(_, _) => Some(Class::I128),
-        other => Class::of(other),
-    }
 }
 
 /// The offsets of `array`; `None` if its type has none or its range exceeds 64 bits.
@@ -112,21 +105,21 @@ dispatched! {
 #[derive(Clone, Debug)]
 pub(crate) struct Integers {
     reference: i128,
-    pub ints: Ints,
+    pub ints: Sequence,
 }
 
 impl Integers {
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         Ok(Self {
             reference: reader.i128()?,
-            ints: Ints::parse(reader, len)?,
+            ints: Sequence::parse(reader, len)?,
         })
     }
 
     pub fn layout(&self) -> layout::Values<'_> {
         layout::Values::Integers {
             reference: self.reference,
-            offsets: layout::Sequence::new(&self.ints),
+            offsets: SequenceView::new(&self.ints),
         }
     }
 

@@ -11,13 +11,15 @@
 use arrow::buffer::Buffer;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::{Mask, Words};
+use crate::bitpack::Words;
 use crate::error::Result;
-use crate::ints::{self, Scratch, Word};
-use crate::residuals::{Residuals, ResidualsWriter};
+use crate::masks::Mask;
+use crate::residuals::{Packed, Residuals, ResidualsWriter};
 use crate::selection::Selected;
 use crate::simd::dispatched;
+use crate::vectors::vectors;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
+use crate::words::Word;
 
 /// Up to so many rows of a vector are read one by one: a whole vector takes about as long as
 /// thirty rows.
@@ -28,7 +30,7 @@ pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     let mut bases = Vec::with_capacity(values.len().div_ceil(VECTOR_LEN));
     let mut residuals = ResidualsWriter::default();
     let mut offsets = [0; VECTOR_LEN];
-    for vector in ints::vectors(values) {
+    for (vector, _) in vectors(values) {
         bases.push(subtract_smallest(&vector, &mut offsets));
         residuals.push(&offsets, true);
     }
@@ -67,10 +69,6 @@ impl Ffor {
         u64_at(&self.bases, vector)
     }
 
-    pub fn residuals(&self) -> &Residuals {
-        &self.residuals
-    }
-
     pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
         let base = reference.plus(self.base(vector));
         if self.residuals.width(vector) <= 32 {
@@ -94,7 +92,8 @@ impl Ffor {
         &self,
         selected: &Selected,
         reference: T,
-        scratch: &mut Scratch<T>,
+        values: &mut [T; VECTOR_LEN],
+        words: &mut Words,
         out: &mut Vec<T>,
     ) {
         let vector = selected.vector;
@@ -102,14 +101,13 @@ impl Ffor {
             let base = reference.plus(self.base(vector));
             self.residuals.append_plus(vector, base, out);
         } else if self.residuals.has_patches(vector) || self.residuals.width(vector) > 32 {
-            self.decode(vector, reference, &mut scratch.values);
-            selected.append(&scratch.values, out);
+            self.decode(vector, reference, values);
+            selected.append(values, out);
         } else if selected.count <= SPARSE_ROWS {
             selected.for_each(|row| out.push(self.get(vector, row, reference)));
         } else {
             // words are narrower than most values: only those selected are widened
             let base = reference.plus(self.base(vector));
-            let words = &mut scratch.words;
             self.residuals.unpack_words(vector, words);
             selected.for_each(|row| out.push(base.plus(u64::from(words[row]))));
         }
@@ -139,5 +137,21 @@ dispatched! {
         for (to, word) in out.iter_mut().zip(words) {
             *to = base.plus(u64::from(*word));
         }
+    }
+}
+
+/// `ffor`.
+#[derive(Clone, Copy, Debug)]
+pub struct FforView<'a>(pub(crate) &'a Ffor);
+
+impl<'a> FforView<'a> {
+    /// The smallest entry of a vector.
+    pub fn base(&self, vector: usize) -> u64 {
+        self.0.base(vector)
+    }
+
+    /// What is added to the bases.
+    pub fn residuals(&self) -> Packed<'a> {
+        Packed::new(&self.0.residuals)
     }
 }

@@ -12,6 +12,9 @@
 //! A **split** is 32 consecutive strings, the last one of a chunk fewer. Its strings are
 //! compressed as one, and it decompresses alone: 32 splits a vector, one for each lane.
 
+mod fsst;
+mod symbols;
+
 use std::ops::Range;
 
 use arrow::array::ArrayRef;
@@ -20,14 +23,14 @@ use arrow::datatypes::DataType;
 
 use crate::VECTOR_LEN;
 use crate::bitpack::LANES;
-use crate::bytes::BytesBuilder;
+use crate::byte_strings::BytesBuilder;
+use crate::codecs::sequence::{self, Sequence};
 use crate::encoding::Encoding;
 use crate::error::{Result, ensure};
-use crate::fsst::{self, Compressor, Splits};
-use crate::ints::{self, Ints};
 use crate::selection::{Selected, Selection};
-use crate::symbols::{self, SLACK, SymbolTable, SymbolTablePair};
 use crate::wire::{ChunkReader, ChunkWriter};
+use fsst::{Compressor, Splits};
+use symbols::{SLACK, SymbolTable, SymbolTablePair};
 
 const PART: &str = "strings";
 /// Strings compressed together.
@@ -99,9 +102,9 @@ fn write(values: &[&[u8]], tables: &[Vec<u8>], splits: Splits, out: &mut ChunkWr
         out.buffer(table.clone());
     }
     let lengths: Vec<u64> = values.iter().map(|value| value.len() as u64).collect();
-    out.append(ints::encode(&lengths, 0));
+    out.append(sequence::encode(&lengths, 0));
     let lengths: Vec<u64> = splits.iter().map(|split| split.len() as u64).collect();
-    out.append(ints::encode(&lengths, 0));
+    out.append(sequence::encode(&lengths, 0));
     out.buffer(splits.data);
 }
 
@@ -112,7 +115,7 @@ pub(crate) struct Strings {
     len: usize,
     /// `None`: not compressed.
     tables: Option<symbols::Tables>,
-    lengths: Ints,
+    lengths: Sequence,
     starts: Vec<u64>,
     data: Buffer,
 }
@@ -133,9 +136,9 @@ impl Strings {
                 Some(symbols::Tables::Two(Box::new(pair)))
             }
         };
-        let lengths = Ints::parse(reader, len)?;
+        let lengths = Sequence::parse(reader, len)?;
         let splits = len.div_ceil(SPLIT_ROWS);
-        let split_lengths = Ints::parse(reader, splits)?;
+        let split_lengths = Sequence::parse(reader, splits)?;
         let data = reader.buffer()?;
         // a split is a byte or more for every 64 rows in it: no more entries than the rows allow
         let mut starts = Vec::with_capacity(splits + 1);
@@ -336,7 +339,7 @@ impl Strings {
         &self,
         vector: usize,
         length: u64,
-        out: &mut crate::bitpack::Mask,
+        out: &mut crate::masks::Mask,
     ) -> Result<()> {
         self.lengths.in_range(vector, length, length, out)
     }

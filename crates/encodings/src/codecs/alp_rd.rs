@@ -14,15 +14,20 @@
 //! Bits per value: `right_width`, at most 3 for the index, 32 for each exception.
 
 use crate::VECTOR_LEN;
-use crate::bitpack::Mask;
+use crate::codecs::layout;
+use crate::codecs::sequence::SequenceView;
+use crate::codecs::sequence::{self, Sequence};
 use crate::error::{Result, ensure};
 use crate::float::{self, Float};
-use crate::ints::{self, Ints};
-use crate::layout;
+use crate::masks::Mask;
+use crate::masks::set_bit;
+use crate::patches::PatchList;
 use crate::patches::{Patches, PatchesWriter};
+use crate::residuals::Packed;
 use crate::residuals::{Residuals, ResidualsWriter, bit_length};
-use crate::selection::{Selection, set_bit};
+use crate::selection::Selection;
 use crate::simd::dispatched;
+use crate::vectors::{sample_ranges, vectors};
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 
 const PART: &str = "alp_rd";
@@ -82,7 +87,7 @@ impl Cut {
 
 /// Appends `values`.
 pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
-    let ranges = crate::choose::sample_ranges(values.len(), SAMPLE_VECTORS);
+    let ranges = sample_ranges(values.len(), SAMPLE_VECTORS);
     let sample: Vec<F> = ranges
         .flat_map(|rows| float::sample(&values[rows]))
         .collect();
@@ -92,7 +97,7 @@ pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
     let mut indices = Vec::with_capacity(values.len());
     let mut rights = ResidualsWriter::default();
     let mut exceptions = PatchesWriter::default();
-    for (vector, rows) in float::vectors(values) {
+    for (vector, rows) in vectors(values) {
         let (mut index, mut right) = ([0; VECTOR_LEN], [0; VECTOR_LEN]);
         let mut missing = [0; VECTOR_LEN / 64];
         split(
@@ -110,7 +115,7 @@ pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
     }
     out.u8(cut.right_width as u8);
     out.buffer(le_bytes(&cut.entries, |left| left.to_le_bytes()));
-    out.append(ints::encode(&indices, 0));
+    out.append(sequence::encode(&indices, 0));
     rights.finish(out);
     exceptions.finish(out);
 }
@@ -155,7 +160,7 @@ pub(crate) struct AlpRd {
     right_width: usize,
     /// The left parts of the dictionary, in their place in a value.
     lefts: [u64; MAX_ENTRIES],
-    indices: Ints,
+    indices: Sequence,
     rights: Residuals,
     exceptions: Patches,
 }
@@ -175,7 +180,7 @@ impl AlpRd {
             PART,
             || format!("a dictionary of {} bytes", entries.len()),
         )?;
-        let indices = Ints::parse(reader, len)?;
+        let indices = Sequence::parse(reader, len)?;
         let rights = Residuals::parse(reader, vectors)?;
         let widest = (0..vectors)
             .map(|vector| rights.width(vector))
@@ -201,9 +206,9 @@ impl AlpRd {
         layout::Values::AlpRd {
             right_width: self.right_width,
             lefts: self.lefts,
-            indices: layout::Sequence::new(&self.indices),
-            rights: layout::Packed::new(&self.rights),
-            exceptions: layout::PatchList::new(&self.exceptions),
+            indices: SequenceView::new(&self.indices),
+            rights: Packed::new(&self.rights),
+            exceptions: PatchList::new(&self.exceptions),
         }
     }
 
@@ -357,7 +362,7 @@ mod tests {
             let mut out = ChunkWriter::default();
             out.u8(right_width);
             out.buffer(vec![0; entries]);
-            out.append(ints::encode(&[0], 0));
+            out.append(sequence::encode(&[0], 0));
             let mut rights = ResidualsWriter::default();
             rights.push(&[wide; VECTOR_LEN], false);
             rights.finish(&mut out);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanBufferBuilder, FixedSizeListArray, Int8Array, Int32Array,
-    LargeListArray, ListArray, MapArray, StructArray, UnionArray, new_null_array,
+    LargeListArray, ListArray, MapArray, StructArray, UnionArray,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{cast, filter};
@@ -25,9 +25,10 @@ use arrow::datatypes::{DataType, Field, UnionMode};
 
 use crate::MAX_ROWS;
 use crate::VECTOR_LEN;
+use crate::codecs::sequence::{self, Sequence};
 use crate::column::{self, Column};
 use crate::error::{Error, Result, corrupt, ensure};
-use crate::ints::{self, Ints};
+use crate::nulls::with_some_value;
 use crate::selection::Selection;
 use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
@@ -115,7 +116,7 @@ fn encode_list(
         .map(|pair| (pair[1] - pair[0]) as u64)
         .collect();
     out.u64((last - first) as u64);
-    out.append(ints::encode(&lengths, 0));
+    out.append(sequence::encode(&lengths, 0));
     column::encode_node(&values.slice(first, last - first), None, out)
 }
 
@@ -152,7 +153,7 @@ pub(crate) enum Nested {
 /// Invariant: `starts` ascends and has the child row at which each vector begins, and at the end.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
-    lengths: Ints,
+    lengths: Sequence,
     starts: Vec<u64>,
     child: Column,
 }
@@ -315,17 +316,6 @@ fn try_sum(mut bytes: impl Iterator<Item = Result<u64>>) -> Result<u64> {
     bytes.try_fold(0, |sum: u64, bytes| Ok(sum.saturating_add(bytes?)))
 }
 
-/// A dictionary of nulls only gets a value that no key refers to: kernels of arrow-rs panic on
-/// dictionaries without values, and the one that was written may have had some.
-pub(crate) fn with_some_value(array: ArrayRef) -> ArrayRef {
-    match array.as_any_dictionary_opt() {
-        Some(dictionary) if dictionary.values().is_empty() => {
-            dictionary.with_values(new_null_array(dictionary.values().data_type(), 1))
-        }
-        _ => array,
-    }
-}
-
 fn select_union(
     data_type: &DataType,
     ids: &Column,
@@ -367,7 +357,7 @@ fn select_union(
 impl List {
     fn parse(reader: &mut ChunkReader, child_type: &DataType, len: usize) -> Result<Self> {
         let child_rows = reader.count(MAX_ROWS, PART)?;
-        let lengths = Ints::parse(reader, len)?;
+        let lengths = Sequence::parse(reader, len)?;
         let mut starts = Vec::with_capacity(len.div_ceil(VECTOR_LEN) + 1);
         let mut end = 0u64;
         starts.push(0);

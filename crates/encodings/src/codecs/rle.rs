@@ -12,18 +12,31 @@
 use std::ops::Range;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::Mask;
 use crate::error::{Result, corrupt, ensure};
-use crate::ints::{self, Ints, Word};
-use crate::selection::set_bit;
+use crate::masks::Mask;
+use crate::masks::set_bit;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
+use crate::words::Word;
 
 const PART: &str = "rle";
 /// Runs up to this long are stored as if they were this long.
 const SHORT_RUN: usize = 8;
 
+/// The integer sequences that the values and the lengths of runs are.
+pub(crate) trait RunSequence: Sized {
+    /// `values`, encoded, for runs that are `nesting` deep.
+    fn encode(values: &[u64], nesting: usize) -> ChunkWriter;
+    /// Parses a sequence that is `nesting` runs deep.
+    fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self>;
+    /// The names of its encodings.
+    fn describe(&self) -> String;
+    /// Decodes a vector as `reference + entry`. Entries beyond the end are arbitrary.
+    fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN])
+    -> Result<()>;
+}
+
 /// Appends `values`.
-pub(crate) fn encode(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
+pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
     let (mut runs, mut lengths, mut counts) = (vec![], vec![], vec![]);
     for vector in values.chunks(VECTOR_LEN) {
         let before = runs.len();
@@ -35,21 +48,21 @@ pub(crate) fn encode(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
     }
     out.u64(runs.len() as u64);
     out.buffer(le_bytes(&counts, |count| count.to_le_bytes()));
-    out.append(ints::encode(&runs, nesting));
-    out.append(ints::encode(&lengths, nesting));
+    out.append(S::encode(&runs, nesting));
+    out.append(S::encode(&lengths, nesting));
 }
 
 /// A parsed sequence. Invariant: `starts` ascends, has an entry more than there are vectors, and
 /// ends with the number of runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Rle {
+pub(crate) struct Rle<S> {
     len: usize,
     starts: Vec<u32>,
-    values: Ints,
-    lengths: Ints,
+    values: S,
+    lengths: S,
 }
 
-impl Rle {
+impl<S: RunSequence> Rle<S> {
     /// Parses a sequence whose runs are `nesting` deep.
     pub fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
         let runs = reader.count(len, PART)?;
@@ -72,8 +85,8 @@ impl Rle {
         Ok(Self {
             len,
             starts,
-            values: Ints::parse_nested(reader, runs, nesting)?,
-            lengths: Ints::parse_nested(reader, runs, nesting)?,
+            values: S::parse(reader, runs, nesting)?,
+            lengths: S::parse(reader, runs, nesting)?,
         })
     }
 
@@ -190,7 +203,7 @@ impl<T: Word> Default for Runs<T> {
 }
 
 impl<T: Word> Runs<T> {
-    fn load(&mut self, rle: &Rle, vector: usize, reference: T) -> Result<()> {
+    fn load(&mut self, rle: &Rle<impl RunSequence>, vector: usize, reference: T) -> Result<()> {
         if self.vector != Some(vector) {
             self.vector = None;
             rle.values.decode(vector, reference, &mut self.values)?;

@@ -11,14 +11,17 @@
 use std::ops::Range;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::{Mask, Words, words_in_range};
-use crate::delta::{self, Delta};
+use crate::bitpack::{Words, words_in_range};
+use crate::codecs::delta::{self, Delta, DeltaView};
+use crate::codecs::ffor::{self, Ffor, FforView};
+use crate::codecs::rle::{self, Rle, RunSequence, Runs};
 use crate::encoding::Encoding;
 use crate::error::{Result, corrupt};
-use crate::ffor::{self, Ffor};
-use crate::rle::{self, Rle, Runs};
+use crate::masks::Mask;
 use crate::selection::{Selected, Selection};
+use crate::vectors::sample_ranges;
 use crate::wire::{ChunkReader, ChunkWriter};
+use crate::words::Word;
 
 const PART: &str = "integers";
 /// Vectors that the choice looks at, evenly spread.
@@ -27,49 +30,16 @@ const SAMPLE_VECTORS: usize = 12;
 /// vector of runs may take two vectors of the next level to decode, so each level doubles the time.
 const MAX_NESTING: usize = 2;
 
-/// A machine integer that values decode into.
-pub(crate) trait Word: Copy + Default + 'static {
-    /// The unsigned type that sums are made in: as wide as the type, up to 64 bits.
-    type Sum: Sum;
-    /// `self + offset`, wrapping.
-    fn plus(self, offset: u64) -> Self;
-}
-
-/// A wrapping unsigned integer.
-pub(crate) trait Sum: Copy + Default + Into<u64> + 'static {
-    fn truncate(value: u64) -> Self;
-    fn add(self, other: Self) -> Self;
-}
-
-macro_rules! impl_sum {
-    ($($t:ty),*) => { $(impl Sum for $t {
-        #[inline(always)]
-        fn truncate(value: u64) -> Self { value as $t }
-        #[inline(always)]
-        fn add(self, other: Self) -> Self { self.wrapping_add(other) }
-    })* };
-}
-impl_sum!(u32, u64);
-
-macro_rules! impl_word {
-    ($($t:ty: $sum:ty),*) => { $(impl Word for $t {
-        type Sum = $sum;
-        #[inline(always)]
-        fn plus(self, offset: u64) -> Self { self.wrapping_add(offset as $t) }
-    })* };
-}
-impl_word!(u8: u32, u16: u32, u32: u32, u64: u64, i8: u32, i16: u32, i32: u32, i64: u64, i128: u64);
-
 /// An encoded sequence of `u64`.
 #[derive(Clone, Debug)]
-pub(crate) enum Ints {
+pub(crate) enum Sequence {
     Constant(u64),
     Ffor(Ffor),
     Delta(Delta),
-    Rle(Box<Rle>),
+    Rle(Box<Rle<Self>>),
 }
 
-/// What [`Ints::select`] keeps from one vector of a sequence to the next.
+/// What [`Sequence::select`] keeps from one vector of a sequence to the next.
 pub(crate) struct Scratch<T> {
     pub values: [T; VECTOR_LEN],
     pub words: Words,
@@ -99,7 +69,7 @@ pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> C
         }
         Encoding::Rle => {
             out.u8(3);
-            rle::encode(values, nesting + 1, &mut out);
+            rle::encode::<Sequence>(values, nesting + 1, &mut out);
         }
         _ => {
             out.u8(1);
@@ -141,12 +111,36 @@ pub(crate) fn choose(values: &[u64], nesting: usize) -> Encoding {
 
 /// Whole vectors of `values`, evenly spread.
 pub(crate) fn sample(values: &[u64]) -> Vec<u64> {
-    crate::choose::sample_ranges(values.len(), SAMPLE_VECTORS)
+    sample_ranges(values.len(), SAMPLE_VECTORS)
         .flat_map(|rows| values[rows].iter().copied())
         .collect()
 }
 
-impl Ints {
+impl RunSequence for Sequence {
+    fn encode(values: &[u64], nesting: usize) -> ChunkWriter {
+        encode(values, nesting)
+    }
+
+    fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
+        Self::parse_nested(reader, len, nesting)
+    }
+
+    fn describe(&self) -> String {
+        self.describe()
+    }
+
+    #[inline]
+    fn decode<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()> {
+        self.decode(vector, reference, out)
+    }
+}
+
+impl Sequence {
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         Self::parse_nested(reader, len, 0)
     }
@@ -210,7 +204,13 @@ impl Ints {
         out: &mut Vec<T>,
     ) -> Result<()> {
         match self {
-            Self::Ffor(ffor) => ffor.select(selected, reference, scratch, out),
+            Self::Ffor(ffor) => ffor.select(
+                selected,
+                reference,
+                &mut scratch.values,
+                &mut scratch.words,
+                out,
+            ),
             Self::Rle(rle) => {
                 let runs = scratch.runs.get_or_insert_default();
                 rle.decode(selected.vector, reference, runs, &mut scratch.values)?;
@@ -265,26 +265,12 @@ impl Ints {
     }
 }
 
-/// `values` in vectors; the last one is filled up with its last value.
-pub(crate) fn vectors(
-    values: &[u64],
-) -> impl Iterator<Item = std::borrow::Cow<'_, [u64; VECTOR_LEN]>> {
-    use std::borrow::Cow;
-    let (whole, rest) = values.as_chunks::<VECTOR_LEN>();
-    let last = rest.last().map(|last| {
-        let mut vector = [*last; VECTOR_LEN];
-        vector[..rest.len()].copy_from_slice(rest);
-        Cow::Owned(vector)
-    });
-    whole.iter().map(Cow::Borrowed).chain(last)
-}
-
 /// Sets of more runs of consecutive values than this are looked up value by value.
 const MAX_RANGES: usize = 4;
 /// Sets spread over at most this many values are looked up in a bitmap.
 const MAX_BITMAP: u64 = 1 << 20;
 
-impl Ints {
+impl Sequence {
     /// Keeps the selected rows whose value is one of `set`, which ascends.
     pub fn filter_in(&self, set: &[u64], negated: bool, selection: &mut Selection) -> Result<()> {
         let ranges: Vec<&[u64]> = set.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
@@ -351,5 +337,74 @@ impl<'a> Lookup<'a> {
             }
             Self::Sorted(set) => set.binary_search(&value).is_ok(),
         }
+    }
+}
+
+/// A sequence of unsigned integers.
+#[derive(Clone, Copy, Debug)]
+pub enum SequenceView<'a> {
+    /// The same for every row.
+    Constant(u64),
+    /// `base + residual`, with a base for each vector.
+    Ffor(FforView<'a>),
+    /// Running sums of differences.
+    Delta(DeltaView<'a>),
+    /// Runs of equal entries.
+    Rle(RleView<'a>),
+}
+
+impl<'a> SequenceView<'a> {
+    pub(crate) fn new(sequence: &'a Sequence) -> Self {
+        match sequence {
+            Sequence::Constant(value) => Self::Constant(*value),
+            Sequence::Ffor(ffor) => Self::Ffor(FforView(ffor)),
+            Sequence::Delta(delta) => Self::Delta(DeltaView(delta)),
+            Sequence::Rle(rle) => Self::Rle(RleView(rle)),
+        }
+    }
+
+    /// The largest of the first `rows` entries, decoded; 0 if there are none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`](crate::Error::Corrupt) for runs that do not tile a vector.
+    pub fn largest(&self, rows: usize) -> Result<u64> {
+        let mut largest = 0;
+        let mut entries = [0; VECTOR_LEN];
+        for vector in 0..rows.div_ceil(VECTOR_LEN) {
+            match self {
+                Self::Constant(value) => entries.fill(*value),
+                Self::Ffor(view) => view.0.decode(vector, 0, &mut entries),
+                Self::Delta(view) => view.0.decode(vector, 0, &mut entries),
+                Self::Rle(view) => view
+                    .0
+                    .decode(vector, 0, &mut Runs::default(), &mut entries)?,
+            }
+            let live = VECTOR_LEN.min(rows - vector * VECTOR_LEN);
+            largest = entries[..live].iter().fold(largest, |a, b| a.max(*b));
+        }
+        Ok(largest)
+    }
+}
+
+/// `rle`.
+#[derive(Clone, Copy, Debug)]
+pub struct RleView<'a>(&'a Rle<Sequence>);
+
+impl RleView<'_> {
+    /// Calls `visit` with the vector, the first row in it, and the entry of each run, in order. The
+    /// runs of a vector tile it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if they do not.
+    pub fn for_each_run(&self, mut visit: impl FnMut(usize, usize, u64)) -> Result<()> {
+        let mut runs = Runs::default();
+        for vector in 0..self.0.num_vectors() {
+            self.0.visit_runs(vector, &mut runs, &mut |rows, value| {
+                visit(vector, rows.start, value)
+            })?;
+        }
+        Ok(())
     }
 }

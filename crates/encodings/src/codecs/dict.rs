@@ -19,10 +19,11 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::VECTOR_LEN;
 use crate::class::{self, Class};
+use crate::codecs::layout;
+use crate::codecs::sequence::SequenceView;
+use crate::codecs::sequence::{self, Scratch, Sequence};
 use crate::column::{self, Column};
 use crate::error::{Error, Result, ensure};
-use crate::ints::{self, Ints, Scratch};
-use crate::layout;
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::size;
@@ -139,7 +140,7 @@ impl Distinct {
     /// The codes as an integer sequence.
     pub fn encode_codes(&self) -> ChunkWriter {
         let codes: Vec<u64> = self.codes.iter().map(|code| u64::from(*code)).collect();
-        ints::encode(&codes, 0)
+        sequence::encode(&codes, 0)
     }
 }
 
@@ -192,7 +193,7 @@ pub(crate) struct Dict {
     entries: ArrayRef,
     entries_encoding: String,
     longest_string: u64,
-    codes: Ints,
+    codes: Sequence,
 }
 
 impl Dict {
@@ -202,7 +203,7 @@ impl Dict {
         ensure(has_bytes, PART, || "entries without bytes".into())?;
         let count = reader.count(MAX_ENTRIES.min(len), PART)?;
         let entries = reader.nested(|reader| Column::parse_values(reader, data_type, count))?;
-        let codes = Ints::parse(reader, len)?;
+        let codes = Sequence::parse(reader, len)?;
         let entries_encoding = entries.describe();
         let entries = entries.decode(0..count)?;
         Ok(Self {
@@ -220,7 +221,7 @@ impl Dict {
     pub fn layout(&self) -> layout::Values<'_> {
         layout::Values::Dictionary {
             entries: &self.entries,
-            codes: layout::Sequence::new(&self.codes),
+            codes: SequenceView::new(&self.codes),
         }
     }
 

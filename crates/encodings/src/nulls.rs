@@ -1,32 +1,12 @@
-//! `constant`: one value for every row, or null for every row.
-//!
-//! ```text
-//! header   (all rows null: nothing) the value as a column of one row
-//! ```
+//! Arrays of nulls, of any type.
 
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, FixedSizeBinaryArray, UInt32Array, new_null_array};
-use arrow::buffer::{Buffer, NullBuffer};
-use arrow::compute::take;
+use arrow::array::{ArrayRef, AsArray, new_null_array};
 use arrow::datatypes::DataType;
 
 use crate::error::{Error, Result};
-use crate::nested::with_some_value;
-
-/// `len` times the only value of `value`, with `nulls`.
-pub(crate) fn repeat(value: &ArrayRef, len: usize, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
-    if value.data_type() == &DataType::FixedSizeBinary(0) {
-        // `take` counts rows by their bytes, of which there are none
-        let rows = FixedSizeBinaryArray::try_new_with_len(0, Buffer::default(), nulls, len)?;
-        return Ok(Arc::new(rows));
-    }
-    let indices = UInt32Array::new(vec![0; len].into(), nulls);
-    Ok(take(value, &indices, None)?)
-}
 
 /// `len` nulls.
-pub(crate) fn nulls(data_type: &DataType, len: usize) -> Result<ArrayRef> {
+pub(crate) fn of_type(data_type: &DataType, len: usize) -> Result<ArrayRef> {
     check_run_ends(data_type, len as u64)?;
     Ok(with_some_value(new_null_array(data_type, len)))
 }
@@ -63,14 +43,13 @@ fn check_run_ends(data_type: &DataType, rows: u64) -> Result<()> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_without_bytes_are_counted() {
-        let value = FixedSizeBinaryArray::try_new_with_len(0, Buffer::default(), None, 1).unwrap();
-        let rows = repeat(&(Arc::new(value) as ArrayRef), 3, None).unwrap();
-        assert_eq!((rows.len(), rows.null_count()), (3, 0));
+/// A dictionary of nulls only gets a value that no key refers to: kernels of arrow-rs panic on
+/// dictionaries without values, and the one that was written may have had some.
+pub(crate) fn with_some_value(array: ArrayRef) -> ArrayRef {
+    match array.as_any_dictionary_opt() {
+        Some(dictionary) if dictionary.values().is_empty() => {
+            dictionary.with_values(new_null_array(dictionary.values().data_type(), 1))
+        }
+        _ => array,
     }
 }

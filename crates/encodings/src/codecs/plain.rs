@@ -11,8 +11,8 @@ use arrow::datatypes::DataType;
 
 use crate::VECTOR_LEN;
 use crate::class;
+use crate::codecs::layout;
 use crate::error::{Error, Result};
-use crate::layout;
 use crate::selection::Selection;
 use crate::wire::{ChunkReader, ChunkWriter};
 

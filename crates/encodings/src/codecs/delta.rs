@@ -21,18 +21,18 @@ use arrow::buffer::Buffer;
 use crate::VECTOR_LEN;
 use crate::bitpack::{LANES, Words};
 use crate::error::Result;
-use crate::ints::{self, Sum, Word};
-use crate::residuals::{Residuals, ResidualsWriter};
+use crate::residuals::{Packed, Residuals, ResidualsWriter};
 use crate::simd::dispatched;
+use crate::vectors::vectors;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
+use crate::words::{Sum, Word};
 
 /// Appends `values`.
 pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     let (mut bases, mut smallests) = (vec![], vec![]);
     let mut residuals = ResidualsWriter::default();
     let mut packed = [0; VECTOR_LEN];
-    for (i, vector) in ints::vectors(values).enumerate() {
-        let rows = (values.len() - i * VECTOR_LEN).min(VECTOR_LEN);
+    for (vector, rows) in vectors(values) {
         let smallest = differences(&vector, rows, &mut packed);
         bases.push(vector[0].wrapping_sub(smallest as u64));
         smallests.push(smallest as u64);
@@ -91,10 +91,6 @@ impl Delta {
         u64_at(&self.smallests, vector)
     }
 
-    pub fn residuals(&self) -> &Residuals {
-        &self.residuals
-    }
-
     pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
         let base = T::Sum::truncate(self.base(vector));
         let smallest = T::Sum::truncate(self.smallest(vector));
@@ -149,5 +145,36 @@ dispatched! {
                 *value = reference.plus(sum.into());
             }
         }
+    }
+}
+
+/// `delta`: lane `l` of a packed vector holds the differences of the entries from `32 * l` on.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaView<'a>(pub(crate) &'a Delta);
+
+impl<'a> DeltaView<'a> {
+    /// What the sums of a vector start from.
+    pub fn base(&self, vector: usize) -> u64 {
+        self.0.base(vector)
+    }
+
+    /// What is added to each residual of a vector to get the difference.
+    pub fn smallest(&self, vector: usize) -> u64 {
+        self.0.smallest(vector)
+    }
+
+    /// The differences.
+    pub fn residuals(&self) -> Packed<'a> {
+        Packed::new(&self.0.residuals)
+    }
+
+    /// For each lane of a vector the entry before its first: the base, then entries 31, 63 and so on.
+    pub fn lane_starts(&self, vector: usize) -> [u64; LANES] {
+        let mut entries = [0; VECTOR_LEN];
+        self.0.decode(vector, 0, &mut entries);
+        std::array::from_fn(|lane| match lane {
+            0 => self.base(vector),
+            lane => entries[lane * LANES - 1],
+        })
     }
 }

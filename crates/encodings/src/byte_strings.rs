@@ -6,12 +6,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, FixedSizeBinaryArray, GenericByteArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{
-    ArrowNativeType, BinaryType, BinaryViewType, ByteArrayType, DataType, LargeBinaryType,
-    LargeUtf8Type, StringViewType, Utf8Type,
+    ArrowNativeType, BinaryType, ByteArrayType, DataType, LargeBinaryType, LargeUtf8Type, Utf8Type,
 };
 
+use crate::byte_views::{self, too_many_bytes};
 use crate::error::{Error, Result, ensure};
-use crate::views;
 
 /// Whether values of the type are byte strings.
 pub(crate) fn is_bytes(data_type: &DataType) -> bool {
@@ -121,8 +120,8 @@ impl BytesBuilder {
             DataType::LargeUtf8 => self.offset_array::<LargeUtf8Type>(nulls)?,
             DataType::Binary => self.offset_array::<BinaryType>(nulls)?,
             DataType::LargeBinary => self.offset_array::<LargeBinaryType>(nulls)?,
-            DataType::Utf8View => Arc::new(views::text(self, nulls)?),
-            DataType::BinaryView => Arc::new(views::binary(self, nulls)?),
+            DataType::Utf8View => Arc::new(byte_views::text(self.data, &self.ends, nulls)?),
+            DataType::BinaryView => Arc::new(byte_views::binary(self.data, &self.ends, nulls)?),
             DataType::FixedSizeBinary(size) => self.fixed_array(*size, nulls)?,
             other => return Err(Error::Unsupported(format!("{other} as byte strings"))),
         })
@@ -182,14 +181,3 @@ impl BytesBuilder {
         Ok(Arc::new(array))
     }
 }
-
-pub(crate) fn too_many_bytes(bytes: usize) -> Error {
-    Error::Unsupported(format!(
-        "{bytes} bytes of strings in one array; decode fewer rows at once or use a large type"
-    ))
-}
-
-/// The marker types of views, for callers that name them.
-pub(crate) type TextView = StringViewType;
-/// See [`TextView`].
-pub(crate) type BinaryView = BinaryViewType;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use crate::codecs::strings::fsst::{HEADER_BYTES, VERSION};
 use crate::error::{Error, Result, corrupt, ensure};
-use crate::fsst::{HEADER_BYTES, VERSION};
 
 const PART: &str = "fsst";
 const ESCAPE: u8 = 255;
@@ -364,7 +364,7 @@ fn too_long() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fsst::{Compressor, Splits, export};
+    use crate::codecs::strings::fsst::{Compressor, Splits, export};
 
     /// Words, and now and then a byte that no table knows.
     fn text(seed: u64, rare: u64) -> Vec<u8> {

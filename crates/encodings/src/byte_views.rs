@@ -2,39 +2,46 @@
 
 use arrow::array::{BinaryViewArray, GenericByteViewArray, StringViewArray};
 use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
-use arrow::datatypes::ByteViewType;
+use arrow::datatypes::{BinaryViewType, ByteViewType, StringViewType};
 
-use crate::bytes::{BinaryView, BytesBuilder, TextView, too_many_bytes};
-use crate::error::{Result, corrupt};
+use crate::error::{Error, Result, corrupt};
 
 /// The longest value that a view holds itself.
 const INLINE_BYTES: usize = 12;
 
-/// Views of text; fails unless every value is UTF-8.
-pub(crate) fn text(values: BytesBuilder, nulls: Option<NullBuffer>) -> Result<StringViewArray> {
-    let text = str::from_utf8(&values.data).map_err(|e| corrupt("text", e.to_string()))?;
-    if !text.is_ascii() && !values.ends.iter().all(|end| text.is_char_boundary(*end)) {
+/// Views of the texts in `data` that end at each of `ends`; fails unless every one is UTF-8.
+pub(crate) fn text(
+    data: Vec<u8>,
+    ends: &[usize],
+    nulls: Option<NullBuffer>,
+) -> Result<StringViewArray> {
+    let text = str::from_utf8(&data).map_err(|e| corrupt("text", e.to_string()))?;
+    if !text.is_ascii() && !ends.iter().all(|end| text.is_char_boundary(*end)) {
         return Err(corrupt("text", "a value that ends within a character"));
     }
     // SAFETY: the whole buffer is UTF-8 and every value starts and ends at a character boundary,
     // so every value is UTF-8.
-    unsafe { build::<TextView>(values, nulls) }
+    unsafe { build::<StringViewType>(data, ends, nulls) }
 }
 
-/// Views of bytes.
-pub(crate) fn binary(values: BytesBuilder, nulls: Option<NullBuffer>) -> Result<BinaryViewArray> {
+/// Views of the bytes in `data` that end at each of `ends`.
+pub(crate) fn binary(
+    data: Vec<u8>,
+    ends: &[usize],
+    nulls: Option<NullBuffer>,
+) -> Result<BinaryViewArray> {
     // SAFETY: any bytes are a binary value.
-    unsafe { build::<BinaryView>(values, nulls) }
+    unsafe { build::<BinaryViewType>(data, ends, nulls) }
 }
 
 /// # Safety
 ///
 /// Every value must be valid for `T`.
 unsafe fn build<T: ByteViewType + ?Sized>(
-    values: BytesBuilder,
+    data: Vec<u8>,
+    ends: &[usize],
     nulls: Option<NullBuffer>,
 ) -> Result<GenericByteViewArray<T>> {
-    let BytesBuilder { data, ends } = values;
     if u32::try_from(data.len()).is_err() {
         return Err(too_many_bytes(data.len()));
     }
@@ -47,7 +54,7 @@ unsafe fn build<T: ByteViewType + ?Sized>(
             .filter(|len| *len <= rest.len())
             .ok_or_else(|| corrupt("text", "values that overlap"))?;
         views.push(view(rest, len, start as u32));
-        start = end;
+        start = *end;
     }
     if nulls
         .as_ref()
@@ -77,4 +84,10 @@ fn view(bytes: &[u8], len: usize, offset: u32) -> u128 {
     let outside = head & u128::from(u32::MAX) | u128::from(offset) << 64;
     let content = if len <= INLINE_BYTES { inline } else { outside };
     content << 32 | len as u128
+}
+
+pub(crate) fn too_many_bytes(bytes: usize) -> Error {
+    Error::Unsupported(format!(
+        "{bytes} bytes of strings in one array; decode fewer rows at once or use a large type"
+    ))
 }

@@ -28,15 +28,19 @@ use std::marker::PhantomData;
 use arrow::buffer::Buffer;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::Mask;
-use crate::error::{Result, ensure};
+use crate::codecs::layout;
+use crate::codecs::sequence::SequenceView;
+use crate::codecs::sequence::{self, Scratch, Sequence};
+use crate::error::{Result, corrupt, ensure};
 use crate::float::{self, Float, SAMPLES, nearest_integer};
-use crate::ints::{self, Ints, Scratch};
-use crate::layout;
+use crate::masks::Mask;
+use crate::masks::set_bit;
+use crate::patches::PatchList;
 use crate::patches::{Patches, PatchesWriter};
 use crate::residuals::bit_length;
-use crate::selection::{Selection, set_bit};
+use crate::selection::Selection;
 use crate::simd::dispatched;
+use crate::vectors::{sample_ranges, vectors};
 use crate::wire::{ChunkReader, ChunkWriter};
 
 const PART: &str = "alp";
@@ -213,7 +217,7 @@ pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
     let (mut exponents, mut factors) = (vec![], vec![]);
     let (mut integers, mut reference) = (Vec::with_capacity(values.len()), i64::MAX);
     let mut exceptions = PatchesWriter::default();
-    for (vector, rows) in float::vectors(values) {
+    for (vector, rows) in vectors(values) {
         let scale = best_scale(&candidates, &vector[..rows]);
         exponents.push(scale.exponent);
         factors.push(scale.factor);
@@ -234,7 +238,7 @@ pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
     out.u64(reference as u64);
     out.buffer(exponents);
     out.buffer(factors);
-    out.append(ints::encode(&integers, 0));
+    out.append(sequence::encode(&integers, 0));
     exceptions.finish(out);
 }
 
@@ -278,7 +282,7 @@ fn fill(exceptions: &Mask, rows: usize, integers: &mut [i64; VECTOR_LEN]) {
 /// The scales that are best for most sampled vectors, the most frequent first.
 fn candidates<F: Float>(values: &[F]) -> Vec<Scale> {
     let mut wins: Vec<(usize, Scale)> = vec![];
-    for rows in crate::choose::sample_ranges(values.len(), SAMPLE_VECTORS) {
+    for rows in sample_ranges(values.len(), SAMPLE_VECTORS) {
         let sample = float::sample(&values[rows]);
         let sizes = Scale::all::<F>().filter_map(|scale| Some((estimate(&sample, scale)?, scale)));
         if let Some((_, best)) = sizes.min_by_key(|(bits, _)| *bits) {
@@ -352,7 +356,7 @@ pub(crate) struct Alp {
     reference: i64,
     exponents: Buffer,
     factors: Buffer,
-    integers: Ints,
+    integers: Sequence,
     exceptions: Patches,
 }
 
@@ -378,7 +382,7 @@ impl Alp {
             reference,
             exponents,
             factors,
-            integers: Ints::parse(reader, len)?,
+            integers: Sequence::parse(reader, len)?,
             exceptions: Patches::parse(reader, vectors, F::BITS / 8)?,
         })
     }
@@ -392,8 +396,8 @@ impl Alp {
             reference: self.reference,
             exponents: &self.exponents,
             factors: &self.factors,
-            integers: layout::Sequence::new(&self.integers),
-            exceptions: layout::PatchList::new(&self.exceptions),
+            integers: SequenceView::new(&self.integers),
+            exceptions: PatchList::new(&self.exceptions),
         }
     }
 
@@ -484,6 +488,26 @@ dispatched! {
             *to = factors.to_float(*integer);
         }
     }
+}
+
+/// The range of decimal integers whose floats have a key in `low..=high`, for ALP values of
+/// `exponent` and `factor`; `None` if there are none. `single`: values are `f32`.
+///
+/// # Errors
+///
+/// [`Error::Corrupt`](crate::Error::Corrupt) for an exponent or a factor that the type does not have.
+pub fn alp_integers(
+    single: bool,
+    exponent: u8,
+    factor: u8,
+    low: i64,
+    high: i64,
+) -> Result<Option<(i64, i64)>> {
+    let range = match single {
+        true => integer_range::<f32>(exponent, factor, low, high),
+        false => integer_range::<f64>(exponent, factor, low, high),
+    };
+    range.ok_or_else(|| corrupt("alp", format!("exponent {exponent} and factor {factor}")))
 }
 
 #[cfg(test)]
@@ -747,7 +771,7 @@ mod tests {
             out.u64(0);
             out.buffer(vec![0; 3]);
             out.buffer(vec![0; 3]);
-            out.append(ints::encode(&vec![0; 3000], 0));
+            out.append(sequence::encode(&vec![0; 3000], 0));
             out.u8(8);
         });
         assert_eq!(

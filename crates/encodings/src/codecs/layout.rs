@@ -1,0 +1,73 @@
+//! What a column chunk has in which buffer, for decoders that run elsewhere: see [`crate::layout`].
+
+use arrow::array::ArrayRef;
+use arrow::buffer::Buffer;
+
+use crate::codecs::sequence::SequenceView as Sequence;
+use crate::patches::PatchList;
+use crate::residuals::Packed;
+use crate::validity::Nulls;
+
+/// A column chunk: which rows are null, and the values.
+#[derive(Clone, Debug)]
+pub struct Layout<'a> {
+    /// Which rows are null.
+    pub validity: Nulls<'a>,
+    /// The values; arbitrary where null.
+    pub values: Values<'a>,
+}
+
+/// How values are stored.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Values<'a> {
+    /// Every row is null.
+    AllNull,
+    /// The only value, an array of one row.
+    Constant(&'a ArrayRef),
+    /// Fixed-width values as Arrow lays them out: bytes of a value, and all bytes.
+    Plain(usize, &'a Buffer),
+    /// `reference + entry` of a sequence; of floats, the integers that order as arrow-rs orders
+    /// them.
+    Integers {
+        /// The smallest value.
+        reference: i128,
+        /// What is added to it.
+        offsets: Sequence<'a>,
+    },
+    /// Codes of distinct values.
+    Dictionary {
+        /// The values, ascending.
+        entries: &'a ArrayRef,
+        /// The code of each row.
+        codes: Sequence<'a>,
+    },
+    /// Floats that are decimals: `integer * 10^factor * 10^-exponent`, in doubles.
+    Alp {
+        /// The smallest integer, which the sequence counts from.
+        reference: i64,
+        /// The exponent of each vector, at most 18.
+        exponents: &'a [u8],
+        /// The factor of each vector, at most its exponent.
+        factors: &'a [u8],
+        /// Integer less reference of each row.
+        integers: Sequence<'a>,
+        /// Bits of the values that are stored as they are.
+        exceptions: PatchList<'a>,
+    },
+    /// Floats cut in two: `left << right_width | right`.
+    AlpRd {
+        /// Bits of a right part.
+        right_width: usize,
+        /// Left parts in their place in a value.
+        lefts: [u64; 8],
+        /// Index of the left part of each row.
+        indices: Sequence<'a>,
+        /// Right parts.
+        rights: Packed<'a>,
+        /// Left parts without an index.
+        exceptions: PatchList<'a>,
+    },
+    /// Strings, nested types: no fixed-width value for a row.
+    Other,
+}
