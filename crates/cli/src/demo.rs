@@ -48,7 +48,7 @@ macro_rules! sample {
     ($name:literal) => {
         Sample {
             name: $name,
-            parquet: include_bytes!(concat!("../../../data/nycflights13/", $name, ".parquet")),
+            parquet: include_bytes!(concat!("../data/nycflights13/", $name, ".parquet")),
         }
     };
 }

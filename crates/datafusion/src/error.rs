@@ -17,11 +17,13 @@ pub(crate) fn missing_column(column: usize) -> DataFusionError {
 }
 
 /// The GPU did not do it.
+#[cfg(feature = "gpu")]
 pub(crate) fn gpu(error: vectile_gpu::Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
 /// What must run on the GPU does not.
+#[cfg(feature = "gpu")]
 pub(crate) fn required(error: DataFusionError) -> DataFusionError {
     error.context("vectile.gpu = require")
 }

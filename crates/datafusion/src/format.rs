@@ -148,12 +148,14 @@ impl FileFormat for VectileFormat {
         state: &dyn Session,
         conf: FileScanConfig,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = VectileOptions::of(state.config_options());
+        options.check()?;
         let source = conf.file_source().downcast_ref::<VectileSource>();
         let source = source.ok_or_else(|| internal_datafusion_err!("expected a VectileSource"))?;
         let source = source
             .clone()
             .with_runtime(state.runtime_env())
-            .with_options(VectileOptions::of(state.config_options()));
+            .with_options(options);
         let conf = FileScanConfigBuilder::from(conf)
             .with_source(Arc::new(source))
             .build();

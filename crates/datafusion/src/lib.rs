@@ -9,6 +9,8 @@
 //! DataFusion keeps listings of directories for ever, and what a session writes to Vectile files is seen at once. For
 //! files of others, set `datafusion.runtime.list_files_cache_ttl` to a few seconds.
 //!
+//! The feature `gpu`, which is on by default, puts aggregates and filters on CUDA devices.
+//!
 //! A scan evaluates the query's filters on the encoded columns and decodes survivors only:
 //! [`VectileSource`] says what it takes over, `EXPLAIN` how each conjunct is evaluated.
 
@@ -21,6 +23,7 @@ mod file;
 mod filters;
 mod footer;
 mod format;
+#[cfg(feature = "gpu")]
 mod gpu;
 mod listing;
 mod lower;
@@ -36,6 +39,10 @@ mod projection;
 mod pruning;
 mod pushdown;
 mod register;
+#[cfg_attr(
+    not(feature = "gpu"),
+    allow(dead_code, reason = "only devices select rows")
+)]
 mod selector;
 mod sink;
 mod source;
@@ -44,12 +51,14 @@ mod stream;
 mod zones;
 
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
+#[cfg(feature = "gpu")]
 pub use gpu::Gpu;
 pub use merge::{MergeError, common_type, merge_schemas};
 pub use options::{GpuMode, TableOptions, VectileOptions};
+#[cfg(feature = "gpu")]
+pub use register::register_with_gpu;
 pub use register::{
     VectileReadOptions, VectileSessionContextExt, VectileSessionStateBuilderExt, register,
-    register_with_gpu,
 };
 pub use sink::VectileSink;
 pub use source::VectileSource;

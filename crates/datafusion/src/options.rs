@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use arrow::datatypes::Schema;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
-use datafusion::common::{Result, config_datafusion_err, config_err};
+use datafusion::common::{Result, config_datafusion_err, config_err, plan_err};
 use vectile_encodings::Encoding;
 use vectile_file::{DEFAULT_ROW_GROUP_ROWS, WriterOptions};
 
@@ -19,7 +19,8 @@ pub enum GpuMode {
     Auto,
     /// Never.
     Off,
-    /// Every scan of a Vectile table; what cannot run there is an error.
+    /// Every scan of a Vectile table; what cannot run there is an error. Without the feature `gpu`,
+    /// that is all of them.
     Require,
 }
 
@@ -218,6 +219,16 @@ impl VectileOptions {
     /// Those of `config`, or the defaults where the session has not registered any.
     pub(crate) fn of(config: &ConfigOptions) -> Self {
         config.extensions.get::<Self>().cloned().unwrap_or_default()
+    }
+
+    /// Whether this build can do what is asked for.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.gpu {
+            GpuMode::Require if cfg!(not(feature = "gpu")) => {
+                plan_err!("vectile.gpu = require: this build has no GPU support")
+            }
+            _ => Ok(()),
+        }
     }
 }
 

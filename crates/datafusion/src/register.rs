@@ -14,10 +14,12 @@ use datafusion::datasource::listing_table_factory::ListingTableFactory;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, SortExpr, WindowUDF};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{DataFrame, SessionContext};
 
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
+#[cfg(feature = "gpu")]
 use crate::gpu::{Gpu, insert_rules};
 use crate::options::VectileOptions;
 use crate::{nullable, pushdown};
@@ -39,7 +41,7 @@ const FILE_TYPE: &str = "VECTILE";
 ///
 /// None today; what DataFusion says when it refuses a registration.
 pub fn register(ctx: &SessionContext) -> Result<()> {
-    register_with_gpu(ctx, Gpu::of_machine())
+    register_with_rules(ctx, insert_machine_rules)
 }
 
 /// As [`register`], with another GPU than the machine's first, or none.
@@ -47,13 +49,30 @@ pub fn register(ctx: &SessionContext) -> Result<()> {
 /// # Errors
 ///
 /// As [`register`].
+#[cfg(feature = "gpu")]
 pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
+    register_with_rules(ctx, |rules| insert_rules(rules, gpu))
+}
+
+/// Adds the rules for the machine's GPU, if this build has any.
+#[cfg(feature = "gpu")]
+fn insert_machine_rules(rules: &mut Vec<Rule>) {
+    insert_rules(rules, Gpu::of_machine());
+}
+
+#[cfg(not(feature = "gpu"))]
+fn insert_machine_rules(_: &mut Vec<Rule>) {}
+
+/// A rule of the physical optimizer.
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+fn register_with_rules(ctx: &SessionContext, insert: impl FnOnce(&mut Vec<Rule>)) -> Result<()> {
     let state = ctx.state_ref();
     let mut state = state.write();
     let mut rules = state.physical_optimizers().to_vec();
     pushdown::replace_rules(&mut rules);
     nullable::insert_rule(&mut rules);
-    insert_rules(&mut rules, gpu);
+    insert(&mut rules);
     let before = state.clone();
     *state = SessionStateBuilder::new_from_existing(state.clone())
         .with_session_id(before.session_id().to_owned())
@@ -146,7 +165,7 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
             .get_or_insert_with(PhysicalOptimizer::new);
         pushdown::replace_rules(&mut optimizer.rules);
         nullable::insert_rule(&mut optimizer.rules);
-        insert_rules(&mut optimizer.rules, Gpu::of_machine());
+        insert_machine_rules(&mut optimizer.rules);
         self.with_table_factory(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()))
     }
 }
@@ -244,7 +263,7 @@ mod tests {
     fn the_session_stays_the_same() {
         let ctx = SessionContext::new();
         let before = ctx.state().session_id().to_owned();
-        register_with_gpu(&ctx, Gpu::none("there is none")).unwrap();
+        register(&ctx).unwrap();
         assert_eq!(ctx.state().session_id(), before);
         assert_eq!(ctx.task_ctx().session_id(), before);
     }
@@ -260,7 +279,7 @@ mod tests {
             ctx.register_udaf(AggregateUDF::clone(&max_udaf()));
             ctx.register_udwf(WindowUDF::clone(&row_number_udwf()).with_aliases(["rank"]));
             ctx.register_udwf(WindowUDF::clone(&rank_udwf()));
-            register_with_gpu(&ctx, Gpu::none("there is none")).unwrap();
+            register(&ctx).unwrap();
             let state = ctx.state();
             assert_eq!(state.scalar_functions()["sqrt"].name(), "sqrt");
             assert_eq!(state.aggregate_functions()["max"].name(), "max");

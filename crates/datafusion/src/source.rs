@@ -167,11 +167,13 @@ impl VectileSource {
     }
 
     /// Whether the scan evaluates its predicate; otherwise it only prunes by it.
+    #[cfg(feature = "gpu")]
     pub(crate) fn evaluates_filters(&self) -> bool {
         self.pushdown_filters
     }
 
     /// This, pruning by another predicate over the table's schema.
+    #[cfg(feature = "gpu")]
     pub(crate) fn pruning_by(mut self, predicate: Option<Arc<dyn PhysicalExpr>>) -> Self {
         self.predicate = predicate;
         self.pushdown_filters = true;
@@ -179,6 +181,7 @@ impl VectileSource {
     }
 
     /// This, with its filters evaluated by a device.
+    #[cfg(feature = "gpu")]
     pub(crate) fn with_device(mut self, device: Arc<dyn ScanDevice>) -> Self {
         self.device = Some(device);
         self
@@ -186,12 +189,14 @@ impl VectileSource {
 
     /// Notes, for `EXPLAIN`, why the scan does not run on the GPU; or, if it does, why what reads it was not
     /// fused with it.
+    #[cfg(feature = "gpu")]
     pub(crate) fn with_gpu_note(mut self, note: impl Into<Arc<str>>) -> Self {
         self.gpu_note = Some(note.into());
         self
     }
 
     /// What [`Self::with_gpu_note`] noted.
+    #[cfg(feature = "gpu")]
     pub(crate) fn gpu_note(&self) -> Option<&str> {
         self.gpu_note.as_deref()
     }

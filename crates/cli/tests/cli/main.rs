@@ -137,7 +137,7 @@ fn union() -> arrow::array::ArrayRef {
 /// A table of the sample data, as it is shipped.
 fn sample(name: &str) -> String {
     format!(
-        "{}/../../data/nycflights13/{name}.parquet",
+        "{}/data/nycflights13/{name}.parquet",
         env!("CARGO_MANIFEST_DIR")
     )
 }
