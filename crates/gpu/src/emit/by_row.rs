@@ -1,17 +1,15 @@
 //! What is computed row by row: each of few rows by itself, or all of a vector, eight rows a lane at a time.
 
-use super::generator::{Generator, SPARSE_SHARE, Walk};
+use super::generator::Generator;
 use super::value::Value;
-use crate::error::Result;
-use crate::kernel::{columns_of_expr, lookups_of_expr, push};
-use crate::layout::SequenceKind;
-use crate::plan::Expr;
+use crate::kernel::{Picks, RowLoop};
 
 /// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
 const SPARSE_ROWS: u32 = 128;
 /// The same of a lane, where each takes its own.
 const SPARSE_OWN_ROWS: u32 = 4;
-impl Generator<'_> {
+
+impl<'a> Generator<'a> {
     /// Looks up `count` rows a lane, by their index in the selection, then does for each what `body` says.
     fn picked_rows(
         &mut self,
@@ -31,7 +29,10 @@ impl Generator<'_> {
         }
         let mut read = columns.to_vec();
         for table in tables {
-            push(self.tables[*table].column, &mut read);
+            let column = self.plan.tables[*table].column;
+            if !read.contains(&column) {
+                read.push(column);
+            }
         }
         for column in read {
             let run_at = |k| format!("run_at<C{column}>(c{column}, w{k}.row, w{k}.lane)");
@@ -57,7 +58,7 @@ impl Generator<'_> {
             );
         }
         for table in tables {
-            let column = self.tables[*table].column;
+            let column = self.plan.tables[*table].column;
             let (tile, known) = (self.tile(column), self.is_known(*table));
             if self.is_hashed(*table) {
                 let key_at = |k| {
@@ -65,7 +66,7 @@ impl Generator<'_> {
                     format!("key_at<C{column}>(c{column}, {row}, {tile}, b{table})")
                 };
                 self.line(5, format!("const u64 z{table}[] = {{{}}};", each(&key_at)));
-                let rows = match self.shapes[column].nullable() {
+                let rows = match self.plan.columns[column].shape.nullable() {
                     true => format!("n{column}"),
                     false => "ALL".into(),
                 };
@@ -121,13 +122,13 @@ impl Generator<'_> {
             self.line(4, format!("const {value} x{column}[] = {{{value_at}}};"));
         }
         for (table, _) in tables {
-            let column = self.tables[*table].column;
+            let column = self.plan.tables[*table].column;
             let known = self.is_known(*table);
             if self.is_hashed(*table) {
                 let row = "r, lane_id(), 0, (void*)0";
                 let key_at = format!("key_at<C{column}>(c{column}, {row}, b{table})");
                 self.line(4, format!("const u64 z{table}[] = {{{key_at}}};"));
-                let rows = match self.shapes[column].nullable() {
+                let rows = match self.plan.columns[column].shape.nullable() {
                     true => format!("v{column} >> r"),
                     false => "1".into(),
                 };
@@ -150,35 +151,19 @@ impl Generator<'_> {
         self.line(2, "} else");
     }
 
-    /// Opens a loop over eight rows at a time, decodes the columns of `exprs`, and lets `each` use
+    /// Opens a loop over eight rows at a time, decodes the columns of expressions, and lets `each` use
     /// their values in row `r` of the lane.
-    pub fn by_row(
-        &mut self,
-        exprs: &[Expr],
-        tables: &[usize],
-        walk: Walk,
-        each: impl FnOnce(&mut Self, &[Value]) -> Result<()>,
-    ) -> Result<()> {
-        let mut columns = vec![];
-        exprs
-            .iter()
-            .for_each(|expr| columns_of_expr(expr, &mut columns));
-        let mut tables = tables.to_vec();
-        let mut looked = vec![];
-        exprs
-            .iter()
-            .for_each(|expr| lookups_of_expr(expr, &mut looked));
-        looked
-            .into_iter()
-            .for_each(|table| push(table, &mut tables));
-        let mut nullable = vec![];
-        let keys = tables.iter().map(|table| self.tables[*table].column);
-        for column in columns.iter().copied().chain(keys.collect::<Vec<_>>()) {
+    pub fn by_row(&mut self, rows: &'a RowLoop, each: impl FnOnce(&mut Self, &[Value])) {
+        let RowLoop {
+            columns,
+            tables,
+            nullable,
+            ..
+        } = rows;
+        let keys = tables.iter().map(|table| self.plan.tables[*table].column);
+        for column in columns.iter().copied().chain(keys) {
             self.prepare(column);
             self.valid_rows(column);
-            if self.shapes[column].nullable() {
-                push(column, &mut nullable);
-            }
         }
         let made = tables.iter().map(|table| (*table, self.table(*table)));
         let made: Vec<(usize, String)> = made.collect();
@@ -186,70 +171,96 @@ impl Generator<'_> {
         let before = std::mem::take(&mut self.out);
         self.computed.clear();
         tables.iter().for_each(|table| self.code(*table));
-        let values = exprs
-            .iter()
-            .map(|expr| self.expr(expr))
-            .collect::<Result<Vec<_>>>()?;
-        each(self, &values)?;
+        let values: Vec<Value> = rows.exprs.iter().map(|expr| self.expr(expr)).collect();
+        each(self, &values);
         let body = std::mem::replace(&mut self.out, before);
         let partials = std::mem::take(&mut self.partials);
-        let keys = tables.iter().map(|table| &self.tables[*table].column);
-        let keys_of_tables: Vec<usize> = keys.copied().collect();
-        let mut read = columns.iter().chain(&keys_of_tables);
-        let is_direct = read.all(|column| self.shapes[*column].is_direct());
-        self.is_sparse = walk == Walk::Any && is_direct && self.expected_share() <= SPARSE_SHARE;
-        if walk == Walk::Any && is_direct {
-            if !std::mem::replace(&mut self.is_counted, true) {
-                self.line(2, "const u32 before = sum_before((u32)__popc(m));");
-                let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";
-                self.line(2, format!("const u32 total = {total};"));
+        match rows.picks {
+            Picks::Few | Picks::All => {
+                self.picked_loop(rows, &made, &partials, &body);
+                if rows.picks == Picks::All {
+                    return;
+                }
             }
-            match self.is_sparse {
-                true => self.line(2, "{"),
-                false => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
-            }
-            for (table, code) in &made {
-                let of = self.table_type(*table);
-                self.line(3, format!("const {of} b{table} = {code};"));
-            }
-            // two rows a lane: while one is waited for, so is the other
-            self.line(3, "for (u32 done = 0; done < total;) {");
-            self.line(4, "const u32 index = done + lane_id();");
-            partials
-                .iter()
-                .for_each(|(partial, _)| self.line(4, format!("i32 {partial} = 0;")));
-            self.line(4, "if (total - done > 32) {");
-            self.picked_rows(2, &columns, &tables, &nullable, &body);
-            self.line(4, "} else {");
-            self.picked_rows(1, &columns, &tables, &nullable, &body);
-            self.line(4, "}");
-            partials
-                .iter()
-                .for_each(|(partial, sum)| self.line(4, format!("{sum} += {partial};")));
-            self.line(3, "}");
-            if self.is_sparse {
-                self.line(2, "}");
-                return Ok(());
-            }
-            self.line(2, "} else");
+            Picks::Own => self.own_rows(columns, &made, nullable, &partials, &body),
+            Picks::Never => {}
         }
-        let packed = 1 << SequenceKind::Packed as u8;
-        let mut read = columns.iter().copied().chain(keys_of_tables);
-        let is_packed = read.all(|column| self.shapes[column].sequences & !packed == 0);
-        if walk == Walk::Each && is_direct && is_packed {
-            self.own_rows(&columns, &made, &nullable, &partials, &body);
+        self.eighths(rows, &made, &partials, &body);
+    }
+
+    /// The lanes share selected rows, whose ever they are: all of them, or if they are few.
+    fn picked_loop(
+        &mut self,
+        rows: &RowLoop,
+        made: &[(usize, String)],
+        partials: &[(String, String)],
+        body: &str,
+    ) {
+        let RowLoop {
+            columns,
+            tables,
+            nullable,
+            ..
+        } = rows;
+        if !std::mem::replace(&mut self.is_counted, true) {
+            self.line(2, "const u32 before = sum_before((u32)__popc(m));");
+            let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";
+            self.line(2, format!("const u32 total = {total};"));
         }
-        self.line(2, "for (u32 eighth = 0; eighth < 4; eighth++) {");
-        self.line(3, "const u32 m8 = m >> eighth * 8;");
-        self.line(3, "if (!__any_sync(ALL, m8 & 255)) continue;");
-        for (table, code) in &made {
+        match rows.picks {
+            Picks::All => self.line(2, "{"),
+            _ => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
+        }
+        for (table, code) in made {
             let of = self.table_type(*table);
             self.line(3, format!("const {of} b{table} = {code};"));
         }
-        for column in &nullable {
+        // two rows a lane: while one is waited for, so is the other
+        self.line(3, "for (u32 done = 0; done < total;) {");
+        self.line(4, "const u32 index = done + lane_id();");
+        partials
+            .iter()
+            .for_each(|(partial, _)| self.line(4, format!("i32 {partial} = 0;")));
+        self.line(4, "if (total - done > 32) {");
+        self.picked_rows(2, columns, tables, nullable, body);
+        self.line(4, "} else {");
+        self.picked_rows(1, columns, tables, nullable, body);
+        self.line(4, "}");
+        partials
+            .iter()
+            .for_each(|(partial, sum)| self.line(4, format!("{sum} += {partial};")));
+        self.line(3, "}");
+        match rows.picks {
+            Picks::All => self.line(2, "}"),
+            _ => self.line(2, "} else"),
+        }
+    }
+
+    /// All rows, eight a lane at a time.
+    fn eighths(
+        &mut self,
+        rows: &RowLoop,
+        made: &[(usize, String)],
+        partials: &[(String, String)],
+        body: &str,
+    ) {
+        let RowLoop {
+            columns,
+            tables,
+            nullable,
+            ..
+        } = rows;
+        self.line(2, "for (u32 eighth = 0; eighth < 4; eighth++) {");
+        self.line(3, "const u32 m8 = m >> eighth * 8;");
+        self.line(3, "if (!__any_sync(ALL, m8 & 255)) continue;");
+        for (table, code) in made {
+            let of = self.table_type(*table);
+            self.line(3, format!("const {of} b{table} = {code};"));
+        }
+        for column in nullable {
             self.line(3, format!("const u32 n{column} = v{column} >> eighth * 8;"));
         }
-        for column in &columns {
+        for column in columns {
             let tile = self.tile(*column);
             let (_, value, _) = self.types(*column);
             self.line(3, format!("{value} x{column}[8];"));
@@ -258,11 +269,14 @@ impl Generator<'_> {
                 format!("values_8<C{column}>(c{column}, eighth, {tile}, x{column});"),
             );
         }
-        for table in &tables {
-            let column = self.tables[*table].column;
+        for table in tables {
+            let column = self.plan.tables[*table].column;
             let tile = self.tile(column);
             self.line(3, format!("u32 y{table}[8];"));
-            let places = match (self.is_hashed(*table), self.shapes[column].nullable()) {
+            let places = match (
+                self.is_hashed(*table),
+                self.plan.columns[column].shape.nullable(),
+            ) {
                 (true, true) => format!("places_8<C{column}>(c{column}, m8 & n{column}, "),
                 (true, false) => format!("places_8<C{column}>(c{column}, m8, "),
                 (false, _) => format!("places_8<C{column}, {}>(c{column}, ", self.is_known(*table)),
@@ -277,12 +291,11 @@ impl Generator<'_> {
         self.line(3, "for (u32 k = 0; k < 8; k++) {");
         self.line(4, "const u32 r = eighth * 8 + k;");
         self.line(4, "const bool in = m8 >> k & 1;");
-        self.out.push_str(&body);
+        self.out.push_str(body);
         self.line(3, "}");
         partials
             .iter()
             .for_each(|(partial, sum)| self.line(3, format!("{sum} += {partial};")));
         self.line(2, "}");
-        Ok(())
     }
 }

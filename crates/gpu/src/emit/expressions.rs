@@ -2,12 +2,8 @@
 
 use super::generator::Generator;
 use super::value::Value;
-use crate::error::{Error, Result};
-use crate::kernel::{Argument, Bounds, add, name_of, product, sub};
-use crate::plan::{Arithmetic, Comparison, DatePart, Expr, Literal, Type};
-
-/// The dates that arrow-rs knows, which are those of chrono: -262143-01-01 to 262142-12-31.
-const KNOWN_DAYS: Bounds = Bounds(-96_465_292, 95_026_236);
+use crate::kernel::{Argument, Bounds, KNOWN_DAYS, Node, Typed};
+use crate::plan::{Arithmetic, Comparison, DatePart, Type};
 
 fn both(a: &Option<String>, b: &Option<String>) -> Option<String> {
     match (a, b) {
@@ -17,7 +13,7 @@ fn both(a: &Option<String>, b: &Option<String>) -> Option<String> {
     }
 }
 
-impl Generator<'_> {
+impl<'a> Generator<'a> {
     /// Gives a value a name.
     pub fn named(&mut self, value: Value) -> Value {
         let name = self.temporary();
@@ -39,83 +35,81 @@ impl Generator<'_> {
         }
     }
 
-    pub fn expr(&mut self, expr: &Expr) -> Result<Value> {
-        Ok(match expr {
-            Expr::Column(column) => {
-                let data_type = &self.pipeline.columns[*column];
-                let of = Type::of(data_type)
-                    .ok_or_else(|| Error::Unsupported(format!("values of type {data_type}")))?;
-                let valid = self.shapes[*column]
-                    .nullable()
-                    .then(|| format!("(n{column} >> k & 1)"));
-                let bounds = self.column_bounds(*column);
-                Value {
-                    code: format!("x{column}[k]"),
-                    valid,
-                    of,
-                    bounds,
-                }
+    pub fn expr(&mut self, typed: &'a Typed) -> Value {
+        match &typed.node {
+            Node::Column(column) => {
+                let valid = typed.valid.map(|_| format!("(n{column} >> k & 1)"));
+                Value::of(typed, format!("x{column}[k]"), valid)
             }
-            Expr::Literal(literal) => self.literal(*literal),
-            Expr::Compare(comparison, a, b) => {
-                let (a, b) = (self.expr(a)?, self.expr(b)?);
-                self.compare(*comparison, a, b)?
-            }
-            Expr::And(parts) => self.logic(parts, true)?,
-            Expr::Or(parts) => self.logic(parts, false)?,
-            Expr::Not(part) => {
-                let part = self.expr(part)?;
-                Value::boolean(format!("!{}", part.code), part.valid)
-            }
-            Expr::IsNull(part) => {
-                let part = self.expr(part)?;
-                let code = part
-                    .valid
-                    .map_or("false".into(), |valid| format!("!{valid}"));
-                Value::boolean(code, None)
-            }
-            Expr::Arithmetic(operation, a, b) => {
-                let constant = match b.as_ref() {
-                    Expr::Literal(Literal::Int(value, _)) => Some(*value),
-                    _ => None,
+            Node::Null => {
+                let zero = match typed.of {
+                    Type::F32 => "0.0f",
+                    Type::F64 => "0.0",
+                    _ => "0",
                 };
-                let name = name_of(expr);
-                let same = self
-                    .computed
-                    .iter()
-                    .find(|(known, _)| Some(known) == name.as_ref());
+                Value::of(typed, zero.into(), Some("false".into()))
+            }
+            Node::Bool(value) => Value::of(typed, value.to_string(), None),
+            Node::Constant(constant) => {
+                let code = self.constant(*constant, typed);
+                Value::of(typed, code, None)
+            }
+            Node::Compare(comparison, a, b) => {
+                let (a, b) = (self.expr(a), self.expr(b));
+                self.compare(typed, *comparison, a, b)
+            }
+            Node::And(parts) => self.logic(typed, parts, true),
+            Node::Or(parts) => self.logic(typed, parts, false),
+            Node::Not(part) => {
+                let part = self.expr(part);
+                Value::of(typed, format!("!{}", part.code), part.valid)
+            }
+            Node::IsNull(part) => {
+                let valid = self.expr(part).valid;
+                let code = valid.map_or("false".into(), |valid| format!("!{valid}"));
+                Value::of(typed, code, None)
+            }
+            Node::Arithmetic {
+                operation,
+                a,
+                b,
+                wraps,
+            } => {
+                let same = self.computed.iter().find(|(known, _)| *known == typed);
                 if let Some((_, value)) = same {
-                    return Ok(value.clone());
+                    return value.clone();
                 }
-                let (a, b) = (self.expr(a)?, self.expr(b)?);
-                let value = self.arithmetic(*operation, a, b, constant)?;
-                self.computed.extend(name.map(|name| (name, value.clone())));
+                let (a, b) = (self.expr(a), self.expr(b));
+                let value = self.arithmetic(typed, *operation, a, b, *wraps);
+                self.computed.push((typed, value.clone()));
                 value
             }
-            Expr::Negate(part) => {
-                let part = self.expr(part)?;
-                let zero = match part.of {
-                    Type::F32 | Type::F64 => {
-                        let code = format!("negated({})", part.code);
-                        return Ok(self.named(Value { code, ..part }));
-                    }
-                    of => Value {
-                        code: "0".into(),
-                        valid: None,
-                        of,
-                        bounds: Bounds(0, 0),
-                    },
+            Node::Negate { part, wraps } => {
+                let part = self.expr(part);
+                if part.of.is_float() {
+                    let code = format!("negated({})", part.code);
+                    return self.named(Value { code, ..part });
+                }
+                let zero = Value {
+                    code: "0".into(),
+                    valid: None,
+                    of: part.of,
+                    bounds: Bounds(0, 0),
                 };
-                self.arithmetic(Arithmetic::Subtract, zero, part, None)?
+                self.arithmetic(typed, Arithmetic::Subtract, zero, part, *wraps)
             }
-            Expr::Cast(part, to) => {
-                let part = self.expr(part)?;
-                self.cast(part, *to)?
+            Node::Cast(part) => {
+                let part = self.expr(part);
+                self.cast(typed, part)
             }
-            Expr::Case(whens, otherwise) => self.case(whens, otherwise.as_deref())?,
-            Expr::DatePart(part, date) => {
-                let mut date = self.expr(date)?;
-                if !date.bounds.within(KNOWN_DAYS) {
+            Node::Case(whens, otherwise) => self.case(typed, whens, otherwise),
+            Node::DatePart {
+                part,
+                date,
+                is_checked,
+            } => {
+                let mut date = self.expr(date);
+                if *is_checked {
                     date = self.named(date);
                     let Bounds(first, last) = KNOWN_DAYS;
                     let code = &date.code;
@@ -131,78 +125,31 @@ impl Generator<'_> {
                     DatePart::DayOfYear => "day_of_year",
                 };
                 let code = format!("{function}_of((i32){})", date.code);
-                let bounds = Bounds::of(Type::I32);
-                self.named(Value {
-                    code,
-                    valid: date.valid,
-                    of: Type::I32,
-                    bounds,
-                })
+                self.named(Value::of(typed, code, date.valid))
             }
-            Expr::Looked(lookup, values) => self.looked(*lookup, values)?,
-            Expr::Values(..) => {
-                return Err(Error::Unsupported(
-                    "a test of values within an expression".into(),
-                ));
-            }
-        })
-    }
-
-    fn literal(&mut self, literal: Literal) -> Value {
-        let of = literal.data_type();
-        match literal {
-            Literal::Null(_) => Value {
-                code: match of {
-                    Type::F32 => "0.0f".into(),
-                    Type::F64 => "0.0".into(),
-                    _ => "0".into(),
-                },
-                valid: Some("false".into()),
-                of,
-                bounds: Bounds(0, 0),
-            },
-            Literal::Int(value, Type::Bool) => Value::boolean(
-                if value != 0 {
-                    "true".into()
-                } else {
-                    "false".into()
-                },
-                None,
-            ),
-            Literal::Int(value, of) => {
-                let bounds = Bounds::literal(value);
-                let code = self.integer(value, bounds.name());
-                Value {
-                    code,
-                    valid: None,
-                    of,
-                    bounds,
-                }
-            }
-            Literal::F32(value) => {
-                let at = self.argument(Argument::Word(u64::from(value.to_bits())));
-                let code = format!("__int_as_float((i32)a.word[{at}])");
-                Value {
-                    code,
-                    valid: None,
-                    of,
-                    bounds: Bounds(0, 0),
-                }
-            }
-            Literal::F64(value) => {
-                let at = self.argument(Argument::Word(value.to_bits()));
-                let code = format!("__longlong_as_double((i64)a.word[{at}])");
-                Value {
-                    code,
-                    valid: None,
-                    of,
-                    bounds: Bounds(0, 0),
-                }
-            }
+            Node::Looked {
+                lookup,
+                values,
+                nullable,
+            } => self.looked(typed, *lookup, *values, *nullable),
         }
     }
 
-    fn compare(&mut self, comparison: Comparison, a: Value, b: Value) -> Result<Value> {
+    fn constant(&mut self, constant: usize, typed: &Typed) -> String {
+        match typed.of {
+            Type::F32 => {
+                let at = self.argument(Argument::Low(constant));
+                format!("__int_as_float((i32)a.word[{at}])")
+            }
+            Type::F64 => {
+                let at = self.argument(Argument::Low(constant));
+                format!("__longlong_as_double((i64)a.word[{at}])")
+            }
+            _ => self.integer(constant, typed.bounds.name()),
+        }
+    }
+
+    fn compare(&mut self, typed: &Typed, comparison: Comparison, a: Value, b: Value) -> Value {
         let symbol = match comparison {
             Comparison::Equal => "==",
             Comparison::NotEqual => "!=",
@@ -211,7 +158,6 @@ impl Generator<'_> {
             Comparison::Greater => ">",
             Comparison::GreaterOrEqual => ">=",
         };
-        same_type(&a, &b)?;
         let valid = both(&a.valid, &b.valid);
         let code = if a.of.is_float() {
             format!("(key_of({}) {symbol} key_of({}))", a.code, b.code)
@@ -219,14 +165,14 @@ impl Generator<'_> {
             let of = a.bounds.union(b.bounds).name();
             format!("(({of}){} {symbol} ({of}){})", a.code, b.code)
         };
-        Ok(self.named(Value::boolean(code, valid)))
+        self.named(Value::of(typed, code, valid))
     }
 
     /// Three-valued AND or OR.
-    fn logic(&mut self, parts: &[Expr], is_and: bool) -> Result<Value> {
+    fn logic(&mut self, typed: &Typed, parts: &'a [Typed], is_and: bool) -> Value {
         let mut all: Option<Value> = None;
         for part in parts {
-            let part = self.expr(part)?;
+            let part = self.expr(part);
             all = Some(match all {
                 None => part,
                 Some(before) => {
@@ -255,32 +201,23 @@ impl Generator<'_> {
                         Some(valid) => format!("({valid} && {})", value.code),
                     };
                     let code = format!("({} {symbol} {})", known(&before), known(&part));
-                    self.named(Value::boolean(code, valid))
+                    self.named(Value::of(typed, code, valid))
                 }
             });
         }
-        Ok(all.unwrap_or_else(|| {
-            Value::boolean(
-                if is_and {
-                    "true".into()
-                } else {
-                    "false".into()
-                },
-                None,
-            )
-        }))
+        all.unwrap_or_else(|| Value::of(typed, is_and.to_string(), None))
     }
 
     fn arithmetic(
         &mut self,
+        typed: &Typed,
         operation: Arithmetic,
         a: Value,
         b: Value,
-        constant: Option<i128>,
-    ) -> Result<Value> {
-        same_type(&a, &b)?;
+        wraps: bool,
+    ) -> Value {
+        let (of, bounds) = (typed.of, typed.bounds);
         let valid = both(&a.valid, &b.valid);
-        let of = a.of;
         let symbol = match operation {
             Arithmetic::Add => "+",
             Arithmetic::Subtract => "-",
@@ -288,56 +225,11 @@ impl Generator<'_> {
             Arithmetic::Divide => "/",
             Arithmetic::Remainder => "%",
         };
-        if of.is_float() {
-            let code = match operation {
-                Arithmetic::Remainder => {
-                    return Err(Error::Unsupported("the remainder of floats".into()));
-                }
-                _ => {
-                    let (a, b) = (&a.code, &b.code);
-                    format!("with_nan({a} {symbol} {b}, {a}, {b}, {})", made_nan(of))
-                }
-            };
+        let code = if of.is_float() {
             self.computes_floats = true;
-            return Ok(self.named(Value {
-                code,
-                valid,
-                of,
-                bounds: Bounds(0, 0),
-            }));
-        }
-        let range = Bounds::of(of);
-        let exact = match operation {
-            Arithmetic::Add => add(a.bounds.0, b.bounds.0).zip(add(a.bounds.1, b.bounds.1)),
-            Arithmetic::Subtract => sub(a.bounds.0, b.bounds.1).zip(sub(a.bounds.1, b.bounds.0)),
-            Arithmetic::Multiply => product(a.bounds, b.bounds),
-            Arithmetic::Divide | Arithmetic::Remainder => {
-                if constant.is_none_or(|value| value == 0 || value == -1) {
-                    return Err(Error::Unsupported("division by what may be 0 or -1".into()));
-                }
-                if of == Type::I128 {
-                    return Err(Error::Unsupported("division of decimals".into()));
-                }
-                // a dividend is of its type, whatever is known of what it is computed from
-                let (low, high) = (
-                    a.bounds.0.max(range.0).min(0),
-                    a.bounds.1.min(range.1).max(0),
-                );
-                let most = high.max(-low).min(range.1);
-                match (operation, constant) {
-                    (Arithmetic::Divide, Some(..0)) => Some((range.0.max(-most), most)),
-                    _ => Some((low, high)),
-                }
-            }
-        };
-        let (bounds, wraps) = match exact {
-            Some((low, high)) if Bounds(low, high).within(range) => (Bounds(low, high), false),
-            _ if of == Type::I128 => {
-                return Err(Error::Unsupported("decimals that may overflow".into()));
-            }
-            _ => (range, true),
-        };
-        let code = if wraps {
+            let (a, b) = (&a.code, &b.code);
+            format!("with_nan({a} {symbol} {b}, {a}, {b}, {})", made_nan(of))
+        } else if wraps {
             // operands may be wider than the type's own: what is cut off does not matter
             let (unsigned, native) = native_names(of);
             let cast = |code: &str| format!("(u64)({code})");
@@ -361,103 +253,44 @@ impl Generator<'_> {
             };
             format!("({wide})({} {symbol} {})", operand(&a), operand(&b))
         };
-        Ok(self.named(Value {
-            code,
-            valid,
-            of,
-            bounds,
-        }))
+        self.named(Value::of(typed, code, valid))
     }
 
-    fn cast(&mut self, part: Value, to: Type) -> Result<Value> {
-        if part.of == to {
-            return Ok(part);
-        }
-        let bounds = match (part.of.is_float(), to.is_float()) {
-            (true, false) => {
-                return Err(Error::Unsupported("a cast of floats to integers".into()));
-            }
-            (false, false) if to != Type::Bool => {
-                if !part.bounds.within(Bounds::of(to)) {
-                    let reason = format!("a cast to {to:?} that may not fit");
-                    return Err(Error::Unsupported(reason));
-                }
-                part.bounds
-            }
-            (false, false) => return Err(Error::Unsupported("a cast to booleans".into())),
-            _ => Bounds(0, 0),
-        };
-        let code = match to {
+    fn cast(&mut self, typed: &Typed, part: Value) -> Value {
+        let code = match typed.of {
             Type::F32 | Type::F64 if part.of.is_float() => {
                 self.computes_floats = true;
-                let function = match to {
+                let function = match typed.of {
                     Type::F32 => "narrowed",
                     _ => "widened",
                 };
                 format!("{function}({})", part.code)
             }
-            Type::F32 | Type::F64 if part.bounds.name() == "i128" => {
-                return Err(Error::Unsupported("a cast of 128 bits to floats".into()));
-            }
             Type::F32 => format!("(float){}", part.code),
             Type::F64 => format!("(double){}", part.code),
             _ => part.code,
         };
-        Ok(Value {
-            code: format!("({code})"),
-            valid: part.valid,
-            of: to,
-            bounds,
-        })
+        Value::of(typed, format!("({code})"), part.valid)
     }
 
-    fn case(&mut self, whens: &[(Expr, Expr)], otherwise: Option<&Expr>) -> Result<Value> {
+    fn case(&mut self, typed: &Typed, whens: &'a [(Typed, Typed)], otherwise: &'a Typed) -> Value {
         let mut branches = vec![];
         for (when, then) in whens {
-            branches.push((self.expr(when)?.truth(), self.expr(then)?));
+            branches.push((self.expr(when).truth(), self.expr(then)));
         }
-        let of = branches.first().map(|(_, value)| value.of);
-        let of = of.ok_or_else(|| Error::Unsupported("a CASE without WHEN".into()))?;
-        let last = match otherwise {
-            Some(expr) => self.expr(expr)?,
-            None => self.literal(Literal::Null(of)),
-        };
-        let mut bounds = last.bounds;
-        for (_, value) in &branches {
-            same_type(value, &last)?;
-            bounds = bounds.union(value.bounds);
-        }
-        let name = Value {
-            bounds,
-            ..last.clone()
-        }
-        .name();
-        let nullable = last.valid.is_some() || branches.iter().any(|(_, v)| v.valid.is_some());
+        let last = self.expr(otherwise);
+        let name = typed.name();
         let (mut code, mut valid) = (
             format!("({name}){}", last.code),
-            last.valid.clone().unwrap_or_else(|| "true".into()),
+            last.valid.unwrap_or_else(|| "true".into()),
         );
         for (when, value) in branches.iter().rev() {
             code = format!("({when} ? ({name}){} : {code})", value.code);
             let known = value.valid.as_deref().unwrap_or("true");
             valid = format!("({when} ? {known} : {valid})");
         }
-        let valid = nullable.then_some(valid);
-        Ok(self.named(Value {
-            code,
-            valid,
-            of,
-            bounds,
-        }))
+        self.named(Value::of(typed, code, typed.valid.map(|_| valid)))
     }
-}
-
-fn same_type(a: &Value, b: &Value) -> Result<()> {
-    if a.of == b.of {
-        return Ok(());
-    }
-    let reason = format!("an operation on {:?} and {:?}", a.of, b.of);
-    Err(Error::Unsupported(reason))
 }
 
 /// Unsigned and own C++ type of an integer type.

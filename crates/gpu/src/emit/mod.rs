@@ -1,4 +1,4 @@
-//! Generates the kernel of a pipeline for the chunks at hand.
+//! Writes the kernel of a plan. Nothing is decided here.
 //!
 //! ```text
 //! struct C0 { .. };                    what column 0 has: widths, encodings, types
@@ -12,10 +12,6 @@
 //!     or, of few rows, each by itself
 //!   reduce over the warp, one result a warp
 //! ```
-//!
-//! Integers are computed in the narrowest of 32, 64 and 128 bits that the data allow, by the bounds of
-//! the columns rounded out to powers of two. Constants are arguments, so that another constant is no
-//! other kernel: only how many bits it has matters.
 
 mod by_row;
 mod expressions;
@@ -27,4 +23,4 @@ mod outputs;
 mod threads;
 mod value;
 
-pub(crate) use generator::{Generated, NAME, generate};
+pub(crate) use generator::{Layout, NAME, emit};

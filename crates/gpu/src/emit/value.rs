@@ -1,6 +1,6 @@
 //! Code for a value.
 
-use crate::kernel::Bounds;
+use crate::kernel::{Bounds, Typed};
 use crate::plan::Type;
 
 /// Code for a value.
@@ -14,12 +14,13 @@ pub(super) struct Value {
 }
 
 impl Value {
-    pub fn boolean(code: String, valid: Option<String>) -> Self {
+    /// That of an expression.
+    pub fn of(typed: &Typed, code: String, valid: Option<String>) -> Self {
         Self {
             code,
             valid,
-            of: Type::Bool,
-            bounds: Bounds(0, 1),
+            of: typed.of,
+            bounds: typed.bounds,
         }
     }
 

@@ -10,12 +10,11 @@ use vectile_encodings::VECTOR_LEN;
 use super::answers::Answers;
 use super::folded::Part;
 use super::tables::{Entries, Tables};
-use crate::emit::{Generated, NAME, generate};
 use crate::error::{Error, Result};
-use crate::kernel::{Facts, Per, SLOT_VECTORS, Task};
+use crate::kernel::{Bindings, Facts, KernelPlan, Per, SLOT_VECTORS, Task, plan};
 use crate::layout::Shape;
 use crate::plan::{GroupKey, Lookup, Output, Pipeline};
-use crate::runtime::{Batch, Engine, Kernel};
+use crate::runtime::{Batch, Engine, Loaded};
 
 /// Vectors that one warp may take in a launch: a thread then sees at most 2^20 rows, which is what
 /// accumulators are made for.
@@ -66,8 +65,9 @@ impl Drop for CancelGuard {
 
 /// What a launch needs beside its groups.
 pub(super) struct Prepared {
-    pub(super) generated: Generated,
-    pub(super) kernel: Arc<dyn Kernel>,
+    pub(super) plan: KernelPlan,
+    pub(super) bindings: Bindings,
+    pub(super) loaded: Arc<Loaded>,
     pub(super) grid: u32,
     /// For each code test, what a group's word says.
     pub(super) answers: Vec<Answers>,
@@ -135,38 +135,38 @@ impl Execution {
         batch.check(&self.pipeline.columns, self.engine.pool())?;
         let shapes = batch.columns().iter().map(|stack| stack.shape.clone());
         let shapes: Vec<Shape> = shapes.collect();
-        let (mut facts, entries) = self.facts(batch, task)?;
-        let mut generated = generate(&self.pipeline, &shapes, &facts, task)?;
+        let (facts, entries) = self.facts(batch, task)?;
+        let (mut plan, bindings) = plan(&self.pipeline, &shapes, &facts, task)?;
         let mut answers = vec![];
-        for test in &generated.code_tests {
-            answers.push(Answers::of(test, batch)?);
+        for (test, is_bitmap) in bindings.code_tests.iter().zip(&mut plan.bitmaps) {
+            let mut answer = Answers::of(test, batch)?;
+            *is_bitmap = !answer.are_ranges();
+            if *is_bitmap {
+                answer.make_bits();
+            }
+            answers.push(answer);
         }
-        facts.ranges = answers.iter().map(Answers::are_ranges).collect();
-        if facts.ranges.contains(&false) {
-            generated = generate(&self.pipeline, &shapes, &facts, task)?;
-            let mixed = answers.iter_mut().filter(|answers| !answers.are_ranges());
-            mixed.for_each(Answers::make_bits);
-        }
-        let tables = generated.tables.iter();
+        let tables = plan.tables.iter();
         let tables = tables
             .map(|of| Tables::of(of, &self.pipeline, &entries, batch, &self.engine))
             .collect::<Result<_>>()?;
-        let (kernel, compiled) = self.engine.kernel(&generated.source, NAME)?;
+        let (loaded, compiled) = self.engine.kernel(&plan)?;
         self.statistics.compile += start.elapsed();
         self.statistics.kernels_compiled += usize::from(compiled);
         let device = self.engine.device();
-        let resident = kernel
-            .resident_blocks(generated.threads, generated.shared)
+        let resident = loaded
+            .kernel
+            .resident_blocks(plan.threads(), bindings.shared_bytes(&plan))
             .max(1);
-        let work = match generated.per {
+        let work = match plan.per {
             Per::Slot => slots_of(batch.rows()),
             Per::Warp | Per::Block { .. } => vectors_of(batch.rows()),
         };
-        let warps = generated.threads as usize / 32;
+        let warps = plan.warps as usize;
         let resident = device.multiprocessors.max(1) as usize * resident as usize;
         // no more blocks than vectors keep busy: each block's results have to be combined
         let mut grid = resident.min(work.div_ceil(warps).max(1));
-        if let Per::Block { vectors_per_warp } = generated.per {
+        if let Per::Block { vectors_per_warp } = plan.per {
             // all that are needed, in whole waves
             let needed = work.div_ceil(warps * vectors_per_warp);
             if needed > grid {
@@ -175,9 +175,10 @@ impl Execution {
         }
         let grid = grid.try_into().unwrap_or(u32::MAX);
         Ok(Prepared {
-            table_entries: generated.grouping.as_ref().map_or(0, |g| g.groups),
-            generated,
-            kernel,
+            table_entries: bindings.grouping.as_ref().map_or(0, |g| g.groups),
+            plan,
+            bindings,
+            loaded,
             grid,
             answers,
             tables,
@@ -199,7 +200,6 @@ impl Execution {
         }
         let rows = batch.num_rows();
         let facts = Facts {
-            ranges: vec![],
             shares: shares.collect::<Result<_>>()?,
             bits: lookups
                 .clone()
@@ -232,14 +232,14 @@ fn share_of(lookup: &Lookup, batch: &Batch) -> Result<f64> {
 impl Prepared {
     /// Vectors that a warp may take in a launch.
     pub(super) fn vectors_per_warp(&self) -> usize {
-        match self.generated.per {
+        match self.plan.per {
             Per::Block { vectors_per_warp } => vectors_per_warp,
             Per::Warp | Per::Slot => VECTORS_PER_WARP,
         }
     }
 
     pub(super) fn warps(&self) -> usize {
-        self.grid as usize * self.generated.threads as usize / 32
+        self.grid as usize * self.plan.warps as usize
     }
 }
 

@@ -51,7 +51,7 @@ impl Execution {
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
         let mut prepared = self.prepare(batch, Task::Groups)?;
-        let grouping = prepared.generated.grouping.clone();
+        let grouping = prepared.bindings.grouping.clone();
         let grouping = grouping.ok_or_else(|| Error::Unsupported("no groups".into()))?;
         if grouping.spot == Spot::Hashed {
             prepared.table_entries = HASHED_ENTRIES;
@@ -90,7 +90,7 @@ impl Execution {
         lane: &mut Lane,
     ) -> Result<Groups> {
         let folded = self.folded(prepared, batch, part, lane)?;
-        let results = &prepared.generated.results;
+        let results = &prepared.loaded.layout.results;
         let each = results.len() / grouping.groups.max(1) as usize;
         let mut numbers = vec![];
         let mut found = vec![];
@@ -106,7 +106,7 @@ impl Execution {
         }
         let totals = (1..each).map(|at| {
             let of = || found.iter().map(|results| results[at]);
-            let accumulators = &prepared.generated.accumulators;
+            let accumulators = &prepared.loaded.layout.accumulators;
             let fold = results[at].value.and_then(|value| accumulators.get(value));
             let floats = results[at].key.is_some() || fold == Some(&Fold::SumFloat);
             let int = |total: Total| match total.value {

@@ -65,24 +65,27 @@ impl Execution {
         let groups_at = parameters.place();
         parameters.bytes.resize(part.len() * slots * 8, 0);
         let mut sent_at = vec![];
-        for argument in &prepared.generated.arguments {
-            match argument {
+        let (bindings, arguments) = (&prepared.bindings, &prepared.loaded.layout.arguments);
+        for argument in arguments {
+            match *argument {
                 Argument::Scales { column, low, high } => {
                     sent_at.push(parameters.place());
-                    let data_type = &self.pipeline.columns[*column];
-                    let used = &batch.columns()[*column].shape;
-                    scales(&mut parameters, data_type, used, *low, *high)?;
+                    let data_type = &self.pipeline.columns[column];
+                    let used = &batch.columns()[column].shape;
+                    let ends = [low, high].map(|end| bindings.constants[end] as i64);
+                    scales(&mut parameters, data_type, used, ends)?;
                 }
                 Argument::Values(values) => {
                     sent_at.push(parameters.place());
-                    parameters.values(values);
+                    parameters.values(&bindings.values[values]);
                 }
                 Argument::Validity(values) => {
                     sent_at.push(parameters.place());
+                    let values = &bindings.values[values];
                     let valid = (0..values.len()).map(|row| u8::from(values.is_valid(row)));
                     parameters.bytes.extend(valid);
                 }
-                Argument::Word(_) | Argument::Bits { .. } | Argument::Groups => {}
+                _ => {}
             }
         }
         let answers = prepared.answers.iter();
@@ -102,7 +105,7 @@ impl Execution {
             bytes: scratch + bytes_at,
         });
 
-        let unit = match prepared.generated.per {
+        let unit = match prepared.plan.per {
             Per::Slot => VECTOR_LEN * SLOT_VECTORS,
             Per::Warp | Per::Block { .. } => VECTOR_LEN,
         };
@@ -140,14 +143,22 @@ impl Execution {
         ];
         debug_assert_eq!(args.len(), FIXED_ARGUMENTS);
         let mut sent_at = sent_at.into_iter();
-        for argument in &prepared.generated.arguments {
-            args.push(match argument {
-                Argument::Word(word) => *word,
-                Argument::Groups => prepared.table_entries,
-                Argument::Bits { lookup } => {
-                    let codes = &self.pipeline.lookups[*lookup].codes;
+        for argument in arguments {
+            args.push(match *argument {
+                Argument::BlockBytes => bindings.block_bytes.into(),
+                Argument::TableAt => bindings.table_at.into(),
+                Argument::Low(constant) => bindings.constants[constant] as u64,
+                Argument::High(constant) => (bindings.constants[constant] >> 64) as u64,
+                Argument::CopyAt(copy) => bindings.copies[copy].at.into(),
+                Argument::CopyWords(copy) => bindings.copies[copy].bytes as u64 / 4,
+                Argument::CopyOf(copy) => {
+                    let codes = &self.pipeline.lookups[bindings.copies[copy].lookup].codes;
                     DeviceTable::of(codes, &self.engine)?.words[0]
                 }
+                Argument::KeyFirst(key) => bindings.digits()[key].first as u64,
+                Argument::KeyNull(key) => bindings.digits()[key].count - 1,
+                Argument::Stride(key) => bindings.stride(key),
+                Argument::Groups => prepared.table_entries,
                 Argument::Scales { .. } | Argument::Values(_) | Argument::Validity(_) => {
                     scratch + sent_at.next().unwrap_or(0)
                 }
@@ -155,8 +166,8 @@ impl Execution {
         }
         let launch = Launch {
             grid: prepared.grid,
-            block: prepared.generated.threads,
-            shared: prepared.generated.shared,
+            block: prepared.plan.threads(),
+            shared: bindings.shared_bytes(&prepared.plan),
             args: &args,
         };
 
@@ -181,7 +192,7 @@ impl Execution {
                     stream.fill(address, 0, bytes)?;
                 }
                 let start = stream.mark()?;
-                stream.launch(prepared.kernel.as_ref(), launch)?;
+                stream.launch(prepared.loaded.kernel.as_ref(), launch)?;
                 let end = stream.mark()?;
                 stream.copy_out(to, from, len)?;
                 Ok((start, end))
@@ -206,8 +217,7 @@ fn scales(
     parameters: &mut Parameters,
     data_type: &DataType,
     used: &Shape,
-    low: i64,
-    high: i64,
+    [low, high]: [i64; 2],
 ) -> Result<()> {
     let single = data_type == &DataType::Float32;
     let mut table = vec![(1i64, 0i64); SCALES];

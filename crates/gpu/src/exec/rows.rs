@@ -147,7 +147,7 @@ impl Execution {
             None => batch.rows()[part.clone()].to_vec(),
         };
         let rows: usize = counts.iter().sum();
-        let outputs = &gather.generated.outputs;
+        let outputs = &gather.loaded.layout.outputs;
         // where values and validity of each column begin; a byte a row says whether it is valid
         let mut places = vec![];
         let mut bytes = 0;

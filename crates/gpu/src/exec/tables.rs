@@ -9,7 +9,7 @@ use arrow::compute::interleave;
 
 use super::parameters::Parameters;
 use crate::error::{Error, Result};
-use crate::kernel::{TABLE_WORDS, TableSource, TableUse};
+use crate::kernel::{TABLE_WORDS, TablePlan, TableSource};
 use crate::plan::{CodeTable, Codes, Pipeline, for_bytes};
 use crate::runtime::{Batch, Engine, Piece, Stack, lock};
 
@@ -168,7 +168,7 @@ impl DeviceTable {
 impl Tables {
     /// The table of one use.
     pub fn of(
-        of: &TableUse,
+        of: &TablePlan,
         pipeline: &Pipeline,
         entries: &[Entries],
         batch: &Batch,

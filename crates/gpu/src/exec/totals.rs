@@ -41,8 +41,8 @@ impl Execution {
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<Vec<Folded>> {
-        let accumulators = &prepared.generated.accumulators;
-        let results = match prepared.generated.per {
+        let accumulators = &prepared.loaded.layout.accumulators;
+        let results = match prepared.plan.per {
             Per::Slot => slots_of(&batch.rows()[part.clone()]),
             Per::Block { .. } => prepared.grid as usize,
             Per::Warp => prepared.warps(),
@@ -73,9 +73,9 @@ impl Execution {
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<()> {
-        let accumulators = &prepared.generated.accumulators;
+        let accumulators = &prepared.loaded.layout.accumulators;
         let folded = self.folded(prepared, batch, part, lane)?;
-        for (index, result) in prepared.generated.results.iter().enumerate() {
+        for (index, result) in prepared.loaded.layout.results.iter().enumerate() {
             let new = Part::of(result, &folded);
             let fold = result.value.and_then(|at| accumulators.get(at)).copied();
             match self.results.get_mut(index) {

@@ -3,7 +3,7 @@
 use crate::plan::Type;
 
 /// An integer's bounds, rounded out.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bounds(pub i128, pub i128);
 
 impl Bounds {

@@ -185,12 +185,11 @@ pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
     columns
 }
 
-/// What an expression has in common with others of the same value only; `None` if that is not known: of what is
-/// looked up, not all values have a name.
-pub(crate) fn name_of(expr: &Expr) -> Option<String> {
+/// Whether an expression needs codes of lookups.
+pub(crate) fn has_lookups(expr: &Expr) -> bool {
     let mut looked = vec![];
     lookups_of_expr(expr, &mut looked);
-    looked.is_empty().then(|| format!("{expr:?}"))
+    !looked.is_empty()
 }
 
 #[cfg(test)]

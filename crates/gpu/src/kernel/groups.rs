@@ -1,63 +1,258 @@
 //! Grouped aggregates: the number of a row's group, and where groups are added up.
+//!
+//! The keys of a row are the digits of its group's number, each as far as it reaches: the distance of
+//! an integer from the smallest, a code, one more for null. Of few groups each thread has accumulators.
+//! Of more, the number is the place in a table, as long as that is small enough; else a place is found by
+//! hashing the number.
 
+use super::bindings::{Digit, Grouping};
+use super::bounds::Bounds;
+use super::columns::{argument_of, push};
+use super::plan::{Added, GroupFold, GroupsPlan, KeyPlan, KeySource, Spot, Typed, Valid};
+use super::planner::{Planner, SPARSE_SHARE};
+use super::tables::TableSource;
 use super::task::Outcome;
-use crate::plan::Type;
+use crate::error::{Error, Result};
+use crate::plan::{Aggregate, Expr, GroupKey};
 
 /// Bytes of a table of groups up to which each block has one in shared memory.
 pub(crate) const SHARED_TABLE: u64 = 24 << 10;
-/// Where groups are accumulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spot {
-    /// Each thread has accumulators of every group, in shared memory.
-    Threads,
-    /// By number, in shared memory, then in global memory.
-    Shared,
-    /// By number, in global memory.
-    Numbered,
-    /// Where the number hashes to.
-    Hashed,
+/// Bytes of a table up to which groups have the place of their number, however few there are.
+const SMALL_TABLE: u64 = 64 << 20;
+/// Groups that a table by number has for each row, at most.
+const GROUPS_PER_ROW: u64 = 2;
+
+/// A plan of groups, until it is known what shared memory is left.
+pub(super) struct Grouped {
+    plan: GroupsPlan,
+    digits: Vec<Digit>,
+    groups: u64,
+    table: Result<Accumulators>,
 }
 
-/// How a word of a group's accumulators starts and how two are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GroupFold {
-    /// The number of rows or values.
-    Count,
-    /// A sum of 64 bits.
-    Sum,
-    /// A sum of 128 bits: this word and the next.
-    WideSum,
-    /// The high word of the sum before.
-    High,
-    /// A sum of doubles.
-    SumFloat,
-    /// The smallest, in unsigned order and turned round.
-    Min,
-    /// The largest, in unsigned order.
-    Max,
+impl Grouped {
+    /// Whether a table has sums of 128 bits: they take more registers than the narrower bounds leave.
+    pub fn is_wide(&self) -> bool {
+        let table = self.table.as_ref();
+        table.is_ok_and(|(words, ..)| words.contains(&GroupFold::WideSum))
+    }
 }
 
-/// A digit of a group's number.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Digit {
-    /// How many there are, null among them.
-    pub count: u64,
-    /// The last one is null.
-    pub nullable: bool,
-    /// What the first one stands for.
-    pub first: i128,
-    /// The type of a value; `None` if it is a code or an entry.
-    pub of: Option<Type>,
+impl Planner<'_> {
+    pub fn groups(&mut self, keys: &[GroupKey], aggregates: &[Aggregate]) -> Result<Grouped> {
+        let mut exprs: Vec<Expr> = vec![];
+        let mut tables = self.deferred.clone();
+        let mut entries = self.pipeline.lookups.len();
+        let mut sources = vec![];
+        for key in keys {
+            match key {
+                GroupKey::Value(expr) => {
+                    sources.push(KeySource::Value(exprs.len()));
+                    exprs.push(expr.clone());
+                }
+                GroupKey::Code(lookup) => {
+                    sources.push(KeySource::Table(*lookup));
+                    push(*lookup, &mut tables);
+                }
+                GroupKey::Entry(_) => {
+                    sources.push(KeySource::Table(entries));
+                    tables.push(entries);
+                    entries += 1;
+                }
+            }
+        }
+        let key_values = exprs.len();
+        exprs.extend(aggregates.iter().filter_map(argument_of).cloned());
+        let walk = self.walk_of(aggregates.iter());
+        let rows = self.row_loop(&exprs, &tables, walk)?;
+        let (mut digits, mut planned) = (vec![], vec![]);
+        for source in sources {
+            let digit = match source {
+                KeySource::Value(key) => self.value_digit(&exprs[key], &rows.exprs[key])?,
+                KeySource::Table(table) => self.code_digit(table),
+            };
+            planned.push(KeyPlan {
+                source,
+                nullable: digit.nullable,
+                // modulo what the distance fits, whatever the values do
+                is_wide: digit.count - u64::from(digit.nullable) > 1 << 32,
+            });
+            digits.push(digit);
+        }
+        let groups = digits
+            .iter()
+            .try_fold(1u64, |product, digit| product.checked_mul(digit.count))
+            .filter(|groups| *groups < 1 << 62)
+            .ok_or_else(|| Error::Unsupported("keys of more than 62 bits together".into()))?;
+        Ok(Grouped {
+            table: accumulators(&rows.exprs[key_values..], aggregates, self.facts.rows),
+            plan: GroupsPlan {
+                rows,
+                keys: planned,
+                key_values,
+                deferred: self.deferred.clone(),
+                is_wide: groups > u32::MAX.into(),
+                spot: Spot::Threads,
+                words: vec![],
+                adds: vec![],
+                threads: None,
+            },
+            digits,
+            groups,
+        })
+    }
+
+    /// Decides where groups are added up.
+    pub fn place_groups(&mut self, grouped: Grouped, of: &[Aggregate]) -> Result<GroupsPlan> {
+        let Grouped {
+            mut plan,
+            digits,
+            groups,
+            table,
+        } = grouped;
+        let mut results = vec![];
+        if self.expected_share() > SPARSE_SHARE {
+            let arguments = &plan.rows.exprs[plan.key_values..];
+            plan.threads = self.threads(groups, arguments, of)?;
+        }
+        if plan.threads.is_none() {
+            (plan.words, results, plan.adds) = table?;
+            let group_bytes = plan.words.len() as u64 * 8;
+            let bytes = groups.saturating_mul(group_bytes);
+            let by_rows = self.facts.rows.saturating_mul(GROUPS_PER_ROW * group_bytes);
+            plan.spot = match bytes {
+                ..=SHARED_TABLE => Spot::Shared,
+                _ if bytes <= SMALL_TABLE.max(by_rows) && bytes <= self.facts.table_bytes => {
+                    Spot::Numbered
+                }
+                _ => Spot::Hashed,
+            };
+            if plan.spot == Spot::Shared {
+                self.bindings.table_at = self.bindings.block_bytes;
+                self.bindings.block_bytes += (bytes as u32).next_multiple_of(16);
+            }
+        }
+        self.bindings.grouping = Some(Grouping {
+            spot: plan.spot,
+            digits,
+            groups,
+            words: plan.words.clone(),
+            results,
+        });
+        Ok(plan)
+    }
+
+    fn value_digit(&self, expr: &Expr, value: &Typed) -> Result<Digit> {
+        if value.of.is_float() {
+            return Err(Error::Unsupported("keys that are floats".into()));
+        }
+        let exact = match expr {
+            Expr::Column(column) => self.shapes[*column].bounds.map(|(a, b)| Bounds(a, b)),
+            _ => None,
+        };
+        let of = Bounds::of(value.of);
+        let Bounds(low, high) = exact
+            .filter(|bounds| bounds.within(of))
+            .unwrap_or(value.bounds);
+        let range = high
+            .checked_sub(low)
+            .and_then(|range| u64::try_from(range).ok());
+        let range = range.filter(|range| *range < 1 << 62);
+        let range = range.ok_or_else(|| Error::Unsupported("keys of more than 62 bits".into()))?;
+        let nullable = value.valid.is_some();
+        Ok(Digit {
+            count: range + 1 + u64::from(nullable),
+            nullable,
+            first: low,
+            of: Some(value.of),
+        })
+    }
+
+    fn code_digit(&self, table: usize) -> Digit {
+        let (count, always) = match self.tables[table].source {
+            TableSource::Lookup(lookup) => {
+                let count = self.pipeline.lookups[lookup].codes.count();
+                (count, self.is_found(lookup))
+            }
+            TableSource::Entries(entries) => {
+                let count = self.facts.entries.get(entries).copied().unwrap_or(0);
+                let column = &self.columns[self.tables[table].column];
+                (count, !column.shape.nullable())
+            }
+        };
+        Digit {
+            count: u64::from(count) + u64::from(!always),
+            nullable: !always,
+            first: 0,
+            of: None,
+        }
+    }
 }
 
-/// What the table of a kernel holds.
-#[derive(Clone, Debug)]
-pub(crate) struct Grouping {
-    pub spot: Spot,
-    pub digits: Vec<Digit>,
-    /// All there may be: the product of the digits' counts.
-    pub groups: u64,
-    /// The words of a group. The first counts its rows.
-    pub words: Vec<GroupFold>,
-    pub results: Vec<Outcome>,
+type Accumulators = (Vec<GroupFold>, Vec<Outcome>, Vec<Added>);
+
+/// The words of all aggregates, after that of the rows.
+fn accumulators(arguments: &[Typed], aggregates: &[Aggregate], rows: u64) -> Result<Accumulators> {
+    let mut words = vec![GroupFold::Count];
+    let mut results = vec![];
+    let mut folds = vec![];
+    let mut counts: Vec<(Valid, usize)> = vec![];
+    let mut next = 0;
+    for aggregate in aggregates {
+        let Some(_) = argument_of(aggregate) else {
+            let (count, value, key) = (0, None, None);
+            results.push(Outcome { count, value, key });
+            continue;
+        };
+        let argument = next;
+        next += 1;
+        let value = &arguments[argument];
+        let count = match value.valid {
+            None => 0,
+            Some(valid) => match counts.iter().find(|(known, _)| *known == valid) {
+                Some((_, word)) => *word,
+                None => {
+                    let word = words.len();
+                    words.push(GroupFold::Count);
+                    folds.push(Added { word, argument });
+                    counts.push((valid, word));
+                    word
+                }
+            },
+        };
+        let word = words.len();
+        let is_float = value.of.is_float();
+        let fold = match aggregate {
+            Aggregate::CountRows | Aggregate::Count(_) => None,
+            Aggregate::Sum(_) if is_float => Some(GroupFold::SumFloat),
+            Aggregate::Sum(_) => {
+                let bits = value.bounds.bits() + 64 - rows.leading_zeros();
+                Some(if bits <= 63 {
+                    GroupFold::Sum
+                } else {
+                    GroupFold::WideSum
+                })
+            }
+            Aggregate::Min(_) | Aggregate::Max(_) if !is_float && value.bounds.name() == "i128" => {
+                let reason = "extremes of 128 bits in groups";
+                return Err(Error::Unsupported(reason.into()));
+            }
+            Aggregate::Min(_) => Some(GroupFold::Min),
+            Aggregate::Max(_) => Some(GroupFold::Max),
+        };
+        let is_extreme = matches!(fold, Some(GroupFold::Min | GroupFold::Max));
+        results.push(Outcome {
+            count,
+            value: fold.map(|_| word),
+            key: Some(value.of).filter(|of| is_extreme && of.is_float()),
+        });
+        if let Some(fold) = fold {
+            words.push(fold);
+            if fold == GroupFold::WideSum {
+                words.push(GroupFold::High);
+            }
+            folds.push(Added { word, argument });
+        }
+    }
+    Ok((words, results, folds))
 }

@@ -1,19 +1,36 @@
-//! What is decided about a kernel before any of it is written.
+//! What is decided about a kernel before any of it is written: [`plan`] makes a [`KernelPlan`] of a pipeline, of the
+//! shapes of its columns and of what is known of the data.
+//!
+//! Integers are computed in the narrowest of 32, 64 and 128 bits that the data allow, by the bounds of
+//! the columns rounded out to powers of two. Constants are arguments, so that another constant is no
+//! other kernel: only how many bits it has matters.
 
+mod bindings;
 mod bounds;
 mod columns;
+mod decide;
+mod filters;
 mod groups;
+mod lookups;
+mod loops;
+mod outputs;
+mod plan;
+mod planner;
 mod tables;
 mod task;
+mod threads;
+mod values;
 
-pub(crate) use bounds::{Bounds, add, product, sub};
-pub(crate) use columns::{
-    argument_of, columns_by_row, columns_of_expr, columns_of_filter, is_float, lookups_of_expr,
-    loops, name_of, push,
+pub(crate) use bindings::{Bindings, Digit, Grouping};
+pub(crate) use bounds::Bounds;
+pub(crate) use decide::plan;
+pub(crate) use plan::{
+    Accumulator, Field, GroupFold, GroupsPlan, Kept, KernelPlan, KeySource, Node, OutputPlan,
+    Picks, RangeTest, Registers, RowLoop, Spot, TablePlan, Test, ThreadsPlan, Total, Typed,
 };
-pub(crate) use groups::{Digit, GroupFold, Grouping, SHARED_TABLE, Spot};
-pub(crate) use tables::{Facts, TableSource, TableUse, tables_of};
+pub(crate) use tables::{Facts, TableSource};
 pub(crate) use task::{
     Argument, CodeTest, EntryTest, FIXED_ARGUMENTS, Fold, GROUP_WORDS, Outcome, Per, SLOT_VECTORS,
     TABLE_WORDS, Task,
 };
+pub(crate) use values::KNOWN_DAYS;

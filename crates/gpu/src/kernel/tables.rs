@@ -7,9 +7,6 @@ use crate::plan::{GroupKey, Output, Pipeline};
 /// generated, not what comes out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Of each code test, whether its answers are ranges of codes in every row group. As long as that
-    /// is not known they may be.
-    pub ranges: Vec<bool>,
     /// Of each lookup, the share of keys that are there.
     pub shares: Vec<f64>,
     /// Of each lookup, bytes of the bits of its places.
@@ -37,7 +34,7 @@ pub(crate) struct TableUse {
 }
 
 /// What a table has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TableSource {
     /// The codes of a lookup.
     Lookup(usize),

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
 use vectile_encodings::Predicate;
 
 use crate::plan::{Codes, Type, ValueTest};
@@ -19,7 +18,7 @@ pub(crate) const GROUP_WORDS: usize = 3;
 pub(crate) const TABLE_WORDS: usize = 4;
 
 /// What a kernel leaves behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
     /// Two words for each accumulator and warp.
     Totals,
@@ -33,19 +32,40 @@ pub(crate) enum Task {
     Groups,
 }
 
-/// An argument behind the fixed ones.
-#[derive(Clone, Debug)]
+/// An argument behind the fixed ones: where its value comes from among [`Bindings`](super::Bindings).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
-    /// A word.
-    Word(u64),
-    /// The address of a table: smallest and largest integer of a range for each scale of ALP.
-    Scales { column: usize, low: i64, high: i64 },
-    /// The address of a bit for each place in the table of a lookup.
-    Bits { lookup: usize },
+    /// Bytes of shared memory that are the block's.
+    BlockBytes,
+    /// Where in them the table of groups is.
+    TableAt,
+    /// The low word of a constant.
+    Low(usize),
+    /// The high word of one.
+    High(usize),
+    /// The address of a table: smallest and largest integer of a range for each scale of ALP. The ends of the
+    /// range are constants.
+    Scales {
+        column: usize,
+        low: usize,
+        high: usize,
+    },
+    /// Where in the block's memory a copy of bits is, by its number.
+    CopyAt(usize),
+    /// Words of the copy.
+    CopyWords(usize),
+    /// The address that it is of.
+    CopyOf(usize),
     /// The address of values, one for each code.
-    Values(ArrayRef),
+    Values(usize),
     /// The address of their validity, a byte each.
-    Validity(ArrayRef),
+    Validity(usize),
+    /// What the first digit of a key stands for.
+    KeyFirst(usize),
+    /// The digit of a key that is null.
+    KeyNull(usize),
+    /// What the digit of a key is multiplied by.
+    Stride(usize),
     /// Entries of the table of groups.
     Groups,
 }
@@ -66,7 +86,7 @@ pub(crate) enum EntryTest {
 }
 
 /// How an accumulator starts and how two are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fold {
     Count,
     SumInt,
@@ -76,7 +96,7 @@ pub(crate) enum Fold {
 }
 
 /// What there is a result of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Per {
     /// Each warp.
     Warp,
@@ -87,7 +107,7 @@ pub(crate) enum Per {
 }
 
 /// What an aggregate's result is made of: accumulators.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Outcome {
     /// The number of values.
     pub count: usize,

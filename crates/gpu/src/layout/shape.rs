@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 /// What entries of a sequence stand for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
     #[default]
     Integer = 0,
@@ -33,7 +33,7 @@ pub(crate) const EXCEPTIONS: u8 = 8;
 pub(crate) const WIDE_STARTS: u8 = 16;
 
 /// What occurs in a chunk, or in any of several.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     /// A bit for each [`Form`].
     pub forms: u8,
@@ -101,6 +101,20 @@ impl Shape {
             self.include(low, high);
         }
         other.scales.iter().for_each(|scale| self.scale(*scale));
+    }
+
+    /// What of it kernels depend on: with bounds as `rounded` gives them, and not which scales there are if they
+    /// are several.
+    pub fn for_kernels(&self, rounded: impl Fn(i128, i128) -> (i128, i128)) -> Self {
+        let mut scales = self.scales.clone();
+        if scales.len() > 1 {
+            scales.clear();
+        }
+        Self {
+            bounds: self.bounds.map(|(low, high)| rounded(low, high)),
+            scales,
+            ..self.clone()
+        }
     }
 
     pub fn has(&self, form: Form) -> bool {

@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, BooleanArray};
 use super::types::{Literal, Type};
 
 /// How two values of one type compare; floats in their total order, as arrow-rs does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Comparison {
     /// `=`
     Equal,
@@ -25,7 +25,7 @@ pub enum Comparison {
 }
 
 /// Arithmetic on two values of one type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
     /// `+`
     Add,
@@ -41,7 +41,7 @@ pub enum Arithmetic {
 
 /// A part of a date, from days since 1970-01-01 (proleptic Gregorian calendar); an `I32`. Null beyond the
 /// years that arrow-rs knows, -262143 to 262142.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DatePart {
     /// The year.
     Year,
@@ -58,7 +58,7 @@ pub enum DatePart {
 }
 
 /// A value for each row.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
     /// A column, by its number in [`Pipeline::columns`](super::Pipeline::columns).
     Column(usize),
@@ -98,6 +98,13 @@ pub enum Expr {
 /// not asked about.
 #[derive(Clone)]
 pub struct ValueTest(pub Arc<ValueFunction>);
+
+/// Tests are equal if they are the same function.
+impl PartialEq for ValueTest {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
 
 /// What a [`ValueTest`] does.
 pub type ValueFunction = dyn Fn(&ArrayRef) -> vectile_encodings::Result<BooleanArray> + Send + Sync;

@@ -11,11 +11,12 @@ use arrow::array::{Array, ArrayRef};
 
 use super::batch::{Batch, Stack};
 use super::chunks::{COPIERS, ChunkKey, ChunkRun, Resident};
-use super::driver::{DeviceInfo, Driver, Kernel, Mark, Stream};
+use super::driver::{DeviceInfo, Driver, Mark, Stream};
 use super::health::Health;
-use super::kernels::Kernels;
+use super::kernels::{Kernels, Loaded};
 use super::memory::{Piece, Pinned, Place, Pool, lock};
 use crate::error::{Error, Result};
+use crate::kernel::KernelPlan;
 use crate::layout::{Chunk, Image};
 
 /// A column chunk in host memory that the device copies from at full speed: what there was no room for
@@ -670,10 +671,9 @@ impl Engine {
         lock(&self.lanes).push(lane);
     }
 
-    /// The kernel of that name in a source, and whether the compiler had to make it.
-    pub(crate) fn kernel(&self, source: &str, name: &str) -> Result<(Arc<dyn Kernel>, bool)> {
-        self.kernels
-            .get(source, || self.driver.compile(source, name))
+    /// The kernel of a plan, and whether the compiler had to make it.
+    pub(crate) fn kernel(&self, plan: &KernelPlan) -> Result<(Arc<Loaded>, bool)> {
+        self.kernels.get(plan, &*self.driver)
     }
 }
 

@@ -1,38 +1,36 @@
-//! Kernels that are loaded, by their source. Those used last stay.
+//! Kernels that are loaded, by their plans. Those used last stay.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 
-use super::driver::{Compiled, Kernel};
+use super::driver::{Driver, Kernel};
 use super::memory::lock;
+use crate::emit::{Layout, NAME, emit};
 use crate::error::Result;
+use crate::kernel::KernelPlan;
 
 /// Kernels that stay loaded: each takes some 100 KB of the device's memory.
 const MOST_KERNELS: usize = 512;
 
-/// Stands for a source, which has some 66 KB. That two sources in use have the same is out of the
-/// question: one of the hashes has a secret, so that nobody can look for such sources either.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct SourceKey {
-    bytes: usize,
-    secret_hash: u64,
-    crc: u32,
+/// A kernel that can be launched.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub kernel: Arc<dyn Kernel>,
+    pub layout: Layout,
 }
 
 /// A kernel, compiled by the first who needs it.
-type Slot = Arc<Mutex<Option<Arc<dyn Kernel>>>>;
+type Slot = Arc<Mutex<Option<Arc<Loaded>>>>;
 
 #[derive(Debug)]
 pub(crate) struct Kernels {
-    secret: RandomState,
-    loaded: Mutex<Loaded>,
+    loaded: Mutex<Cache>,
     most: usize,
 }
 
 #[derive(Debug, Default)]
-struct Loaded {
-    slots: HashMap<SourceKey, (u64, Slot)>,
+struct Cache {
+    slots: HashMap<KernelPlan, (u64, Slot)>,
     /// Counts uses.
     clock: u64,
 }
@@ -40,7 +38,6 @@ struct Loaded {
 impl Default for Kernels {
     fn default() -> Self {
         Self {
-            secret: RandomState::new(),
             loaded: Mutex::default(),
             most: MOST_KERNELS,
         }
@@ -48,37 +45,29 @@ impl Default for Kernels {
 }
 
 impl Kernels {
-    /// The kernel of a source, made by `compile` if need be; and whether that ran the compiler.
-    pub fn get(
-        &self,
-        source: &str,
-        compile: impl FnOnce() -> Result<Compiled>,
-    ) -> Result<(Arc<dyn Kernel>, bool)> {
-        let slot = self.slot(source);
+    /// The kernel of a plan, written and compiled if need be; and whether that ran the compiler.
+    pub fn get(&self, plan: &KernelPlan, driver: &dyn Driver) -> Result<(Arc<Loaded>, bool)> {
+        let slot = self.slot(plan);
         // others who want this kernel wait here; if it does not compile, the next one tries
         let mut slot = lock(&slot);
-        if let Some(kernel) = slot.as_ref() {
-            return Ok((Arc::clone(kernel), false));
+        if let Some(loaded) = slot.as_ref() {
+            return Ok((Arc::clone(loaded), false));
         }
-        let made = compile()?;
-        *slot = Some(Arc::clone(&made.kernel));
-        Ok((made.kernel, !made.from_disk))
+        let emitted = emit(plan);
+        let compiled = driver.compile(&emitted.source(), NAME)?;
+        let loaded = Arc::new(Loaded {
+            kernel: compiled.kernel,
+            layout: emitted.layout,
+        });
+        *slot = Some(Arc::clone(&loaded));
+        Ok((loaded, !compiled.from_disk))
     }
 
-    fn key(&self, source: &str) -> SourceKey {
-        SourceKey {
-            bytes: source.len(),
-            secret_hash: self.secret.hash_one(source),
-            crc: crc32fast::hash(source.as_bytes()),
-        }
-    }
-
-    fn slot(&self, source: &str) -> Slot {
-        let key = self.key(source);
+    fn slot(&self, plan: &KernelPlan) -> Slot {
         let mut loaded = lock(&self.loaded);
         loaded.clock += 1;
         let now = loaded.clock;
-        if let Some((used, slot)) = loaded.slots.get_mut(&key) {
+        if let Some((used, slot)) = loaded.slots.get_mut(plan) {
             *used = now;
             return Arc::clone(slot);
         }
@@ -86,11 +75,11 @@ impl Kernels {
         if loaded.slots.len() >= self.most
             && let Some(oldest) = loaded.slots.iter().min_by_key(|(_, (used, _))| *used)
         {
-            let oldest = *oldest.0;
+            let oldest = oldest.0.clone();
             dropped = loaded.slots.remove(&oldest);
         }
         let slot = Slot::default();
-        loaded.slots.insert(key, (now, Arc::clone(&slot)));
+        loaded.slots.insert(plan.clone(), (now, Arc::clone(&slot)));
         drop(loaded);
         // unloads it, unless a query uses it
         drop(dropped);
@@ -105,6 +94,9 @@ mod tests {
 
     use super::*;
     use crate::error::Error;
+    use crate::kernel::{Facts, Task, plan};
+    use crate::plan::{Filter, Output, Pipeline};
+    use crate::runtime::driver::{Compiled, DeviceInfo, Stream};
 
     #[derive(Debug)]
     struct Counted(Arc<AtomicUsize>);
@@ -125,51 +117,95 @@ mod tests {
         }
     }
 
-    /// A kernel that is counted as long as it is loaded.
-    fn compiled(loaded: &Arc<AtomicUsize>) -> Result<Compiled> {
-        loaded.fetch_add(1, Ordering::Relaxed);
-        Ok(Compiled {
-            kernel: Arc::new(Counted(Arc::clone(loaded))),
-            from_disk: false,
-        })
+    /// Counts the kernels that are loaded; compiles nothing, at first not even that.
+    #[derive(Debug, Default)]
+    struct Counting {
+        loaded: Arc<AtomicUsize>,
+        failures: AtomicUsize,
+    }
+
+    impl Driver for Counting {
+        fn compile(&self, _: &str, _: &str) -> Result<Compiled> {
+            if self.failures.load(Ordering::Relaxed) > 0 {
+                self.failures.fetch_sub(1, Ordering::Relaxed);
+                return Err(Error::Lost("gone".into()));
+            }
+            self.loaded.fetch_add(1, Ordering::Relaxed);
+            Ok(Compiled {
+                kernel: Arc::new(Counted(Arc::clone(&self.loaded))),
+                from_disk: false,
+            })
+        }
+
+        fn info(&self) -> &DeviceInfo {
+            unreachable!()
+        }
+
+        fn free_memory(&self) -> Result<u64> {
+            unreachable!()
+        }
+
+        fn allocate(&self, _: usize) -> Result<u64> {
+            unreachable!()
+        }
+
+        unsafe fn free(&self, _: u64) {}
+
+        fn allocate_host(&self, _: usize) -> Result<*mut u8> {
+            unreachable!()
+        }
+
+        unsafe fn free_host(&self, _: *mut u8) {}
+
+        fn stream(&self) -> Result<Box<dyn Stream>> {
+            unreachable!()
+        }
+    }
+
+    /// A plan with so many conjuncts.
+    fn planned(conjuncts: usize) -> KernelPlan {
+        let pipeline = Pipeline {
+            columns: vec![],
+            lookups: vec![],
+            filter: Filter::And(vec![Filter::Constant(false); conjuncts]),
+            output: Output::Selection,
+        };
+        plan(&pipeline, &[], &Facts::default(), Task::Masks)
+            .unwrap()
+            .0
     }
 
     #[test]
     fn those_used_last_stay_loaded() {
-        let loaded = Arc::new(AtomicUsize::new(0));
+        let driver = Counting::default();
+        let loaded = || driver.loaded.load(Ordering::Relaxed);
         let kernels = Kernels {
             most: 3,
             ..Kernels::default()
         };
-        let ask = |source: &str| kernels.get(source, || compiled(&loaded)).unwrap();
-        for source in ["a", "b", "c"] {
-            assert!(ask(source).1);
+        let ask = |conjuncts| kernels.get(&planned(conjuncts), &driver).unwrap();
+        for conjuncts in 1..=3 {
+            assert!(ask(conjuncts).1);
         }
-        assert!(!ask("a").1);
-        let in_use = ask("d").0;
-        assert_eq!(loaded.load(Ordering::Relaxed), 3);
-        for (source, is_new) in [("a", false), ("c", false), ("b", true), ("e", true)] {
-            assert_eq!(ask(source).1, is_new, "{source}");
+        assert!(!ask(1).1);
+        let in_use = ask(4).0;
+        assert_eq!(loaded(), 3);
+        for (conjuncts, is_new) in [(1, false), (3, false), (2, true), (5, true)] {
+            assert_eq!(ask(conjuncts).1, is_new, "{conjuncts}");
         }
-        assert_eq!(loaded.load(Ordering::Relaxed), 4, "one is in use");
+        assert_eq!(loaded(), 4, "one is in use");
         drop(in_use);
-        assert_eq!(loaded.load(Ordering::Relaxed), 3);
+        assert_eq!(loaded(), 3);
     }
 
     #[test]
     fn a_failure_is_not_kept() {
-        let loaded = Arc::new(AtomicUsize::new(0));
+        let driver = Counting::default();
+        driver.failures.store(1, Ordering::Relaxed);
         let kernels = Kernels::default();
-        let failed = kernels.get("a", || Err(Error::Lost("gone".into())));
+        let failed = kernels.get(&planned(1), &driver);
         assert!(matches!(failed, Err(Error::Lost(_))));
-        assert!(kernels.get("a", || compiled(&loaded)).unwrap().1);
-    }
-
-    #[test]
-    fn sources_have_keys_of_their_own() {
-        let kernels = Kernels::default();
-        assert_eq!(kernels.key("a"), kernels.key("a"));
-        assert_ne!(kernels.key("a"), kernels.key("b"));
-        assert!(size_of::<SourceKey>() <= 24);
+        assert!(kernels.get(&planned(1), &driver).unwrap().1);
+        assert!(!kernels.get(&planned(1), &driver).unwrap().1);
     }
 }

@@ -25,5 +25,6 @@ pub use devices::{DriverInfo, NvrtcInfo, Survey};
 pub use driver::{Compiled, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
 pub use engine::Engine;
 pub(crate) use engine::Lane;
+pub(crate) use kernels::Loaded;
 pub(crate) use memory::{Piece, lock};
 pub use nvrtc::{Cubin, NVRTC_VARIABLE, Nvrtc, Resources, compile_cubin, nvrtc};

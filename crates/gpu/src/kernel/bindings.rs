@@ -1,0 +1,75 @@
+//! What kernels with the same plan are told apart by.
+
+use arrow::array::ArrayRef;
+
+use super::plan::{GroupFold, KernelPlan, Spot};
+use super::task::{CodeTest, Outcome};
+use crate::plan::Type;
+
+/// What a kernel with this plan is told: all that may differ between two queries that share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bindings {
+    pub constants: Vec<i128>,
+    /// Values for the codes of lookups.
+    pub values: Vec<ArrayRef>,
+    pub code_tests: Vec<CodeTest>,
+    /// Bits that each block copies.
+    pub copies: Vec<BitCopy>,
+    /// Bytes of shared memory that belong to the block, before those of its warps.
+    pub block_bytes: u32,
+    /// Where in them the table of groups is.
+    pub table_at: u32,
+    /// What the table of groups holds.
+    pub grouping: Option<Grouping>,
+}
+
+impl Bindings {
+    /// Bytes of dynamic shared memory of a block.
+    pub fn shared_bytes(&self, plan: &KernelPlan) -> u32 {
+        self.block_bytes + plan.warp_bytes * plan.warps
+    }
+
+    /// The digits of a group's number.
+    pub fn digits(&self) -> &[Digit] {
+        self.grouping.as_ref().map_or(&[], |of| &of.digits)
+    }
+
+    /// What a digit is multiplied by.
+    pub fn stride(&self, key: usize) -> u64 {
+        let before = self.digits()[..key].iter();
+        before.map(|digit| digit.count.max(1)).product()
+    }
+}
+
+/// Bits of a lookup in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BitCopy {
+    pub lookup: usize,
+    pub at: u32,
+    pub bytes: usize,
+}
+
+/// A digit of a group's number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Digit {
+    /// How many there are, null among them.
+    pub count: u64,
+    /// The last one is null.
+    pub nullable: bool,
+    /// What the first one stands for.
+    pub first: i128,
+    /// The type of a value; `None` if it is a code or an entry.
+    pub of: Option<Type>,
+}
+
+/// What the table of a kernel holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Grouping {
+    pub spot: Spot,
+    pub digits: Vec<Digit>,
+    /// All there may be: the product of the digits' counts.
+    pub groups: u64,
+    /// The words of a group. The first counts its rows.
+    pub words: Vec<GroupFold>,
+    pub results: Vec<Outcome>,
+}

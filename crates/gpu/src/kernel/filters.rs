@@ -1,0 +1,155 @@
+//! Filters: which tests there are, of values, codes and keys.
+
+use std::ops::Bound;
+
+use arrow::array::ArrayRef;
+use vectile_encodings::Predicate;
+use vectile_encodings::layout::{range_words, value_words};
+
+use super::loops::Walk;
+use super::plan::{RangeTest, Test};
+use super::planner::Planner;
+use super::task::{CodeTest, EntryTest};
+use crate::error::{Error, Result};
+use crate::layout::Form;
+use crate::plan::{Filter, Type};
+
+/// The most ranges that a membership test is taken apart into.
+const MAX_RANGES: usize = 16;
+
+impl Planner<'_> {
+    pub fn test(&mut self, filter: &Filter) -> Result<Test> {
+        let mut all = |parts: &[Filter]| -> Result<Vec<Test>> {
+            parts.iter().map(|part| self.test(part)).collect()
+        };
+        Ok(match filter {
+            Filter::Constant(passes) => Test::Constant(*passes),
+            Filter::And(parts) => Test::And(all(parts)?),
+            Filter::Or(parts) => Test::Or(all(parts)?),
+            Filter::Column(column, predicate) => self.predicate(*column, predicate)?,
+            Filter::Values(column, test) => {
+                self.codes(*column, EntryTest::Values(test.clone()), None, false)?
+            }
+            Filter::Found(lookup) => self.found(*lookup)?,
+            Filter::Missing(lookup) => Test::Not(self.found(*lookup)?.into()),
+            Filter::Expr(expr) => {
+                Test::Expr(self.row_loop(std::slice::from_ref(expr), &[], Walk::Each)?)
+            }
+        })
+    }
+
+    fn predicate(&mut self, column: usize, predicate: &Predicate) -> Result<Test> {
+        match predicate {
+            Predicate::IsNull => Ok(Test::IsNull(column)),
+            Predicate::IsNotNull => Ok(Test::IsNotNull(column)),
+            Predicate::Range { low, high, negated } => {
+                let test = EntryTest::Predicate(Predicate::Range {
+                    low: low.clone(),
+                    high: high.clone(),
+                    negated: false,
+                });
+                let range = match self.columns[column].of {
+                    Some(_) => Some(words(low, high)?),
+                    None => None,
+                };
+                self.codes(column, test, range, *negated)
+            }
+            Predicate::In { values, negated } => {
+                let shape = &self.columns[column].shape;
+                if shape.forms == 1 << Form::Dict as u8 {
+                    let test = EntryTest::Predicate(Predicate::In {
+                        values: values.clone(),
+                        negated: false,
+                    });
+                    return self.codes(column, test, None, *negated);
+                }
+                let words = value_words(values)?
+                    .ok_or_else(|| Error::Unsupported("constants beyond 128 bits".into()))?;
+                let ranges = merged(words);
+                if ranges.len() > MAX_RANGES {
+                    let reason = format!("a list of {} ranges on a plain column", ranges.len());
+                    return Err(Error::Unsupported(reason));
+                }
+                if shape.has(Form::Dict) {
+                    let reason = "a list on a column of both codes and values";
+                    return Err(Error::Unsupported(reason.into()));
+                }
+                let ranges = ranges.into_iter();
+                Ok(Test::Ranges {
+                    column,
+                    ranges: ranges
+                        .map(|range| self.range(column, range, None))
+                        .collect(),
+                    is_list: true,
+                    negated: *negated,
+                })
+            }
+        }
+    }
+
+    /// A test of codes, and of values too if a range is given.
+    pub fn codes(
+        &mut self,
+        column: usize,
+        test: EntryTest,
+        range: Option<(i128, i128)>,
+        negated: bool,
+    ) -> Result<Test> {
+        let shape = &self.columns[column].shape;
+        let mut codes = None;
+        if shape.has(Form::Dict) {
+            if shape.forms != 1 << Form::Dict as u8 && range.is_none() {
+                let reason = "a test of values that are not all in dictionaries";
+                return Err(Error::Unsupported(reason.into()));
+            }
+            self.bindings.code_tests.push(CodeTest { column, test });
+            codes = Some(self.bindings.code_tests.len() - 1);
+        } else if range.is_none() {
+            let reason = "a test of values that are in no dictionary";
+            return Err(Error::Unsupported(reason.into()));
+        }
+        Ok(Test::Ranges {
+            column,
+            ranges: vec![self.range(column, range.unwrap_or((1, 0)), codes)],
+            is_list: false,
+            negated,
+        })
+    }
+
+    fn range(&mut self, column: usize, range: (i128, i128), codes: Option<usize>) -> RangeTest {
+        let plan = &self.columns[column];
+        let is_wide = plan.shape.is_wide() && !plan.of.is_some_and(Type::is_float);
+        let (low, high) = match is_wide {
+            true => range,
+            // nothing lies beyond 64 bits
+            false if range.0 > i128::from(i64::MAX) || range.1 < i128::from(i64::MIN) => (1, 0),
+            false => {
+                let clamp = |x: i128| x.clamp(i64::MIN.into(), i64::MAX.into());
+                (clamp(range.0), clamp(range.1))
+            }
+        };
+        RangeTest {
+            low: self.constant(low),
+            high: self.constant(high),
+            codes,
+        }
+    }
+}
+
+fn words(low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Result<(i128, i128)> {
+    range_words(low, high)?.ok_or_else(|| Error::Unsupported("a constant beyond 128 bits".into()))
+}
+
+/// Ranges that hold just these words, ascending.
+fn merged(mut words: Vec<i128>) -> Vec<(i128, i128)> {
+    words.sort_unstable();
+    words.dedup();
+    let mut ranges: Vec<(i128, i128)> = vec![];
+    for word in words {
+        match ranges.last_mut() {
+            Some(last) if last.1.checked_add(1) == Some(word) => last.1 = word,
+            _ => ranges.push((word, word)),
+        }
+    }
+    ranges
+}

@@ -1,0 +1,164 @@
+//! Lookups: in which order, which are put off, and whose bits each block copies.
+
+use std::sync::Arc;
+
+use super::bindings::BitCopy;
+use super::columns::push;
+use super::groups::SHARED_TABLE;
+use super::plan::Test;
+use super::planner::{Planner, SPARSE_SHARE};
+use super::task::{EntryTest, Task};
+use crate::error::{Error, Result};
+use crate::layout::Form;
+use crate::plan::{Codes, Filter, GroupKey, Output};
+
+/// Share of the rows that pass from which on a key is not looked up beforehand, if its code is wanted.
+const DEFERRED_SHARE: f64 = 0.5;
+/// What it takes to look rows up in the caches, beside shared memory.
+const GATHERED_COST: f64 = 6.0;
+/// What it takes to look rows up in a hash table: a guess, of a sector of memory for each of them and some
+/// of the next.
+const HASHED_COST: f64 = 12.0;
+/// Bytes of bits, of all lookups together, up to which blocks have copies in shared memory without being
+/// fewer for it.
+const SHARED_BITS: usize = 32 << 10;
+/// Bytes of shared memory that large blocks need for other things: a table of groups, and what the
+/// system takes.
+const OTHER_SHARED: usize = SHARED_TABLE as usize + (2 << 10);
+/// Rows of a launch from which on a byte of bits should be worth copying for each multiprocessor: an estimate.
+const ROWS_PER_BYTE: u64 = 16;
+
+impl<'a> Planner<'a> {
+    pub fn codes_of(&self, lookup: usize) -> Result<&'a Arc<Codes>> {
+        let of = self.pipeline.lookups.get(lookup);
+        let of = of.ok_or_else(|| Error::Unsupported(format!("there is no lookup {lookup}")))?;
+        Ok(&of.codes)
+    }
+
+    /// The share of rows whose key is there, as far as is known.
+    fn share(&self, lookup: usize) -> f64 {
+        self.facts.shares.get(lookup).copied().unwrap_or(0.5)
+    }
+
+    /// Puts lookups off that drop few rows, and whose code is wanted anyway, until rows are added up.
+    pub fn defer(&mut self) {
+        for conjunct in self.conjuncts() {
+            if let Filter::Found(lookup) = conjunct
+                && self.share(*lookup) > DEFERRED_SHARE
+                && self.is_code_wanted(*lookup)
+            {
+                push(*lookup, &mut self.deferred);
+            }
+        }
+    }
+
+    /// Conjuncts in the order in which they are tested: lookups last, those first that drop most
+    /// rows for what they cost; without those put off.
+    pub fn in_order(&self) -> Vec<&'a Filter> {
+        let room = self.room_for_bits();
+        let cost = |lookup: usize| match self.facts.bits.get(lookup) {
+            _ if self.tables.get(lookup).is_some_and(|table| table.is_hashed) => HASHED_COST,
+            Some(bytes) if *bytes > room => GATHERED_COST,
+            _ => 1.0,
+        };
+        let mut ordered = vec![];
+        let mut lookups: Vec<(f64, &Filter)> = vec![];
+        for conjunct in self.conjuncts() {
+            match conjunct {
+                Filter::Found(lookup) if self.deferred.contains(lookup) => {}
+                Filter::Found(lookup) => {
+                    let dropped = 1.0 - self.share(*lookup);
+                    lookups.push((dropped / cost(*lookup), conjunct));
+                }
+                Filter::Missing(lookup) => {
+                    lookups.push((self.share(*lookup) / cost(*lookup), conjunct));
+                }
+                other => ordered.push(other),
+            }
+        }
+        lookups.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        ordered.extend(lookups.into_iter().map(|(_, conjunct)| conjunct));
+        ordered
+    }
+
+    /// Share of the rows that lookups leave, as far as is known.
+    pub fn expected_share(&self) -> f64 {
+        let share = |filter: &Filter| match filter {
+            Filter::Found(lookup) => self.facts.shares.get(*lookup).copied().unwrap_or(1.0),
+            Filter::Missing(lookup) => 1.0 - self.facts.shares.get(*lookup).copied().unwrap_or(0.0),
+            _ => 1.0,
+        };
+        self.conjuncts().iter().map(share).product()
+    }
+
+    /// Whether rows are grouped by the code.
+    fn is_code_wanted(&self, lookup: usize) -> bool {
+        let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, self.task) else {
+            return false;
+        };
+        let wanted = |key: &GroupKey| matches!(key, GroupKey::Code(other) if *other == lookup);
+        self.pipeline.lookups[lookup].codes.count() > 1 && keys.iter().any(wanted)
+    }
+
+    /// The test whether a row's key is there.
+    pub fn found(&mut self, lookup: usize) -> Result<Test> {
+        let codes = Arc::clone(self.codes_of(lookup)?);
+        let column = self.pipeline.lookups[lookup].column;
+        let shape = &self.columns[column].shape;
+        if shape.forms == 1 << Form::Dict as u8 {
+            return self.codes(column, EntryTest::Found(codes), None, false);
+        }
+        let every = !std::mem::replace(&mut self.is_filtered, true);
+        let mut copy = None;
+        if !self.tables[lookup].is_hashed {
+            let bytes = self.facts.bits.get(lookup).copied().unwrap_or(usize::MAX);
+            let room = self.room_for_bits().saturating_sub(self.shared_bits);
+            match !self.columns[column].shape.has(Form::Dict) && bytes <= room {
+                false => self.has_bits_outside = true,
+                true => {
+                    self.shared_bits += bytes;
+                    let at = self.bindings.block_bytes;
+                    copy = Some(self.bindings.copies.len());
+                    self.bindings.copies.push(BitCopy { lookup, at, bytes });
+                    self.bindings.block_bytes += (bytes as u32).next_multiple_of(16);
+                }
+            }
+        }
+        Ok(Test::Found {
+            lookup,
+            copy,
+            every,
+        })
+    }
+
+    /// Bytes of shared memory for bits of lookups: a few, of which several blocks of a multiprocessor can
+    /// have a copy each, or all there is, for one large block.
+    fn room_for_bits(&self) -> usize {
+        // tiles and bits together could be more than some devices have
+        if !self.has_block() || self.columns.iter().any(|column| column.tile.is_some()) {
+            return 0;
+        }
+        let most = self.facts.shared_bytes.saturating_sub(OTHER_SHARED);
+        match self.leaves_few() {
+            true => most.min(self.worth_copying()).max(SHARED_BITS),
+            false => SHARED_BITS,
+        }
+    }
+
+    /// Bytes for which the rows are enough to have each block copy them.
+    fn worth_copying(&self) -> usize {
+        usize::try_from(self.facts.rows / ROWS_PER_BYTE).unwrap_or(usize::MAX)
+    }
+
+    /// Whether a multiprocessor should have one block only, which then is large: there is no room for more
+    /// copies of bits, or they are better used as a first level cache, for bits that are not copied.
+    pub fn is_large(&self) -> bool {
+        let is_cache_wanted = self.has_bits_outside && self.shared_bits > 0 && self.leaves_few();
+        self.shared_bits > SHARED_BITS || is_cache_wanted && self.worth_copying() > SHARED_BITS
+    }
+
+    /// Whether lookups leave so few rows that a large block may pay.
+    fn leaves_few(&self) -> bool {
+        self.may_be_large && self.expected_share() <= SPARSE_SHARE
+    }
+}

@@ -1,0 +1,78 @@
+//! Loops over the rows of a vector that are left.
+
+use super::columns::{columns_of_expr, is_float, lookups_of_expr, push};
+use super::plan::{Picks, RowLoop};
+use super::planner::{Planner, SPARSE_SHARE};
+use crate::error::Result;
+use crate::layout::SequenceKind;
+use crate::plan::{Aggregate, Expr};
+
+/// How the lanes of a warp go through their rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Walk {
+    /// Each its own, in their order.
+    Each,
+    /// As is best, in any order.
+    Any,
+    /// All the same row at a time.
+    Together,
+}
+
+impl Planner<'_> {
+    /// A loop that computes expressions, and finds codes in tables.
+    pub fn row_loop(&mut self, exprs: &[Expr], tables: &[usize], walk: Walk) -> Result<RowLoop> {
+        let mut columns = vec![];
+        let mut looked = tables.to_vec();
+        for expr in exprs {
+            columns_of_expr(expr, &mut columns);
+            lookups_of_expr(expr, &mut looked);
+        }
+        let tables = looked;
+        for lookup in &tables {
+            // those of entries are behind those of lookups, and there
+            if *lookup >= self.tables.len() {
+                self.codes_of(*lookup)?;
+            }
+        }
+        let keys = tables.iter().map(|table| self.tables[*table].column);
+        let read: Vec<usize> = columns.iter().copied().chain(keys).collect();
+        let mut nullable = vec![];
+        for column in &read {
+            if self.columns[*column].shape.nullable() {
+                push(*column, &mut nullable);
+            }
+        }
+        self.computed.clear();
+        let exprs = exprs.iter().map(|expr| self.typed(expr));
+        let exprs = exprs.collect::<Result<Vec<_>>>()?;
+        let mut shapes = read.iter().map(|column| &self.columns[*column].shape);
+        let packed = 1 << SequenceKind::Packed as u8;
+        let is_packed = shapes.clone().all(|shape| shape.sequences & !packed == 0);
+        let picks = match (shapes.all(|shape| shape.is_direct()), walk) {
+            (true, Walk::Any) if self.expected_share() <= SPARSE_SHARE => Picks::All,
+            (true, Walk::Any) => Picks::Few,
+            (true, Walk::Each) if is_packed => Picks::Own,
+            _ => Picks::Never,
+        };
+        self.is_sparse = picks == Picks::All;
+        Ok(RowLoop {
+            exprs,
+            columns,
+            tables,
+            nullable,
+            picks,
+        })
+    }
+
+    /// How rows are accumulated: of sums of floats the order matters.
+    pub fn walk_of<'b>(&self, mut aggregates: impl Iterator<Item = &'b Aggregate>) -> Walk {
+        let is_ordered = |aggregate: &Aggregate| match aggregate {
+            Aggregate::Sum(expr) => is_float(expr, &self.pipeline.columns),
+            _ => false,
+        };
+        match aggregates.any(is_ordered) {
+            true => Walk::Each,
+            false => Walk::Any,
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! What a kernel is, decided: all that its text depends on, and nothing else.
+//!
+//! Two queries with equal plans have the same kernel. What may differ between them (constants, first keys, sizes
+//! of tables) are [`Bindings`](super::Bindings), which arguments bring to the kernel.
+
+use super::bounds::Bounds;
+use super::tables::TableSource;
+use super::task::{Fold, Outcome, Per, Task};
+use crate::layout::Shape;
+use crate::plan::{Arithmetic, Comparison, DatePart, Type};
+
+/// A kernel before it is written: the key of the cache of kernels.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KernelPlan {
+    pub task: Task,
+    pub columns: Vec<ColumnPlan>,
+    pub tables: Vec<TablePlan>,
+    /// Columns in the order in which conjuncts, and rows that are left, need them.
+    pub opened: Vec<usize>,
+    /// Those whose words are fetched before the first conjunct is decided.
+    pub fetched: Vec<usize>,
+    /// Which rows pass, one test after the other.
+    pub conjuncts: Vec<Test>,
+    /// Of each test of codes, whether its answers are bits, and not ranges.
+    pub bitmaps: Vec<bool>,
+    pub output: OutputPlan,
+    /// Whether blocks have shared memory of their own.
+    pub has_block: bool,
+    /// Bytes of shared memory of a warp.
+    pub warp_bytes: u32,
+    /// Warps of a block.
+    pub warps: u32,
+    /// Whether a multiprocessor has one block for itself.
+    pub is_large: bool,
+    pub registers: Registers,
+    /// What accumulators are of.
+    pub per: Per,
+}
+
+impl KernelPlan {
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        self.warps * 32
+    }
+}
+
+/// Registers that threads may take, as blocks that a multiprocessor should have room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Registers {
+    Plain,
+    /// Threads have accumulators in shared memory.
+    Threads,
+    /// There is no code to decode all rows.
+    Sparse,
+    /// The same, with hash tables.
+    Hashed,
+}
+
+/// A column as a kernel reads it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ColumnPlan {
+    /// `None` for text.
+    pub of: Option<Type>,
+    /// With bounds rounded out, and one scale or none.
+    pub shape: Shape,
+    /// Byte of the tile that `delta` needs to be read by row or by code.
+    pub tile: Option<u32>,
+}
+
+impl ColumnPlan {
+    /// Bounds of the integers; of nothing else.
+    pub fn bounds(&self) -> Bounds {
+        self.shape
+            .bounds
+            .map_or(Bounds(0, 0), |(a, b)| Bounds(a, b))
+    }
+}
+
+/// A table that is looked up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TablePlan {
+    /// The column whose values, or codes in a dictionary, are looked up.
+    pub column: usize,
+    pub source: TableSource,
+    /// Whether some chunk's keys are looked up in a hash table. Dictionaries' codes never are.
+    pub is_hashed: bool,
+    /// Whether what it would say of a row is known without it: the code that the row has.
+    pub is_coded: bool,
+    /// Whether rows that all conjuncts leave have a key that is there, and nothing has to be asked for that.
+    pub is_found: bool,
+    /// Bytes of a code.
+    pub code_bytes: usize,
+}
+
+/// A test of the rows of a vector.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Test {
+    Constant(bool),
+    IsNull(usize),
+    IsNotNull(usize),
+    /// The value, or code, is in one of these ranges.
+    Ranges {
+        column: usize,
+        ranges: Vec<RangeTest>,
+        is_list: bool,
+        negated: bool,
+    },
+    And(Vec<Test>),
+    Or(Vec<Test>),
+    Not(Box<Test>),
+    Expr(RowLoop),
+    /// The key is in the table of a lookup.
+    Found {
+        lookup: usize,
+        /// The copy of its bits in shared memory, by number.
+        copy: Option<usize>,
+        /// Whether all rows are looked up, none of them dropped yet.
+        every: bool,
+    },
+}
+
+/// A range of values, and the codes that stand for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RangeTest {
+    /// Its ends, by their numbers among constants.
+    pub low: usize,
+    pub high: usize,
+    /// A test of codes, by number.
+    pub codes: Option<usize>,
+}
+
+/// An expression with all that is known of its value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Typed {
+    pub node: Node,
+    pub of: Type,
+    pub bounds: Bounds,
+    /// What says whether it is not null; `None` if it never is.
+    pub valid: Option<Valid>,
+}
+
+/// What tells whether a value is null.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Valid {
+    Column(usize),
+    Never,
+    /// A name of its own.
+    Named(u32),
+}
+
+/// How a value is computed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Node {
+    Column(usize),
+    Bool(bool),
+    Null,
+    /// By its number among constants.
+    Constant(usize),
+    Compare(Comparison, Box<Typed>, Box<Typed>),
+    And(Vec<Typed>),
+    Or(Vec<Typed>),
+    Not(Box<Typed>),
+    IsNull(Box<Typed>),
+    Arithmetic {
+        operation: Arithmetic,
+        a: Box<Typed>,
+        b: Box<Typed>,
+        /// Whether it is cut to its type.
+        wraps: bool,
+    },
+    Negate {
+        part: Box<Typed>,
+        wraps: bool,
+    },
+    Cast(Box<Typed>),
+    Case(Vec<(Typed, Typed)>, Box<Typed>),
+    DatePart {
+        part: DatePart,
+        date: Box<Typed>,
+        /// Whether dates may be beyond the years that have parts.
+        is_checked: bool,
+    },
+    /// Values for the codes of a lookup, by number.
+    Looked {
+        lookup: usize,
+        values: usize,
+        nullable: bool,
+    },
+}
+
+/// A loop over the rows of a vector that are left.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RowLoop {
+    pub exprs: Vec<Typed>,
+    pub columns: Vec<usize>,
+    pub tables: Vec<usize>,
+    /// Columns, those of tables among them, that may be null.
+    pub nullable: Vec<usize>,
+    pub picks: Picks,
+}
+
+/// Whether selected rows are read one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Picks {
+    /// All rows are decoded.
+    Never,
+    /// If they are few: the lanes share them.
+    Few,
+    /// However many: the lanes share them.
+    All,
+    /// If they are few: each lane takes its own, in their order.
+    Own,
+}
+
+/// What becomes of the rows that pass.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum OutputPlan {
+    Masks,
+    Rows {
+        columns: usize,
+        /// Columns that are copied: the output's place, the column.
+        copied: Vec<(usize, usize)>,
+        /// The outputs' places of each loop.
+        loops: Vec<(RowLoop, Vec<usize>)>,
+    },
+    Totals {
+        aggregates: usize,
+        /// Aggregates that need no values: place, and the column whose values count.
+        counts: Vec<(usize, Option<usize>)>,
+        loops: Vec<(RowLoop, Vec<(usize, Total)>)>,
+    },
+    Groups(GroupsPlan),
+}
+
+/// How an aggregate without groups adds up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Total {
+    Count,
+    SumFloat,
+    Sum {
+        /// In 128 bits.
+        wide: bool,
+        /// Eight values are added in 32 bits first.
+        by_eight: bool,
+    },
+    Min,
+    Max,
+}
+
+/// How rows are grouped, and added up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GroupsPlan {
+    /// Values of keys, then arguments of aggregates.
+    pub rows: RowLoop,
+    pub keys: Vec<KeyPlan>,
+    /// Values of keys among those of the loop.
+    pub key_values: usize,
+    /// Lookups that filter when a row is added.
+    pub deferred: Vec<usize>,
+    /// Whether numbers of groups take 64 bits.
+    pub is_wide: bool,
+    pub spot: Spot,
+    /// The words of a group in a table.
+    pub words: Vec<GroupFold>,
+    /// Words that a row adds to, and the argument of each.
+    pub adds: Vec<Added>,
+    pub threads: Option<ThreadsPlan>,
+}
+
+/// Where groups are accumulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Spot {
+    /// Each thread has accumulators of every group, in shared memory.
+    Threads,
+    /// By number, in shared memory, then in global memory.
+    Shared,
+    /// By number, in global memory.
+    Numbered,
+    /// Where the number hashes to.
+    Hashed,
+}
+
+/// How a word of a group's accumulators starts and how two are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum GroupFold {
+    /// The number of rows or values.
+    Count,
+    /// A sum of 64 bits.
+    Sum,
+    /// A sum of 128 bits: this word and the next.
+    WideSum,
+    /// The high word of the sum before.
+    High,
+    /// A sum of doubles.
+    SumFloat,
+    /// The smallest, in unsigned order and turned round.
+    Min,
+    /// The largest, in unsigned order.
+    Max,
+}
+
+/// A digit of a group's number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KeyPlan {
+    pub source: KeySource,
+    pub nullable: bool,
+    /// Whether it takes more than 32 bits.
+    pub is_wide: bool,
+}
+
+/// Where a digit comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum KeySource {
+    /// A value, by its place among keys.
+    Value(usize),
+    /// The code in a table.
+    Table(usize),
+}
+
+/// A word of a group, and the argument that it accumulates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Added {
+    pub word: usize,
+    pub argument: usize,
+}
+
+/// Accumulators that each thread has of every group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ThreadsPlan {
+    pub groups: u32,
+    /// Byte of a warp's shared memory where they begin.
+    pub at: u32,
+    pub accumulators: Vec<Accumulator>,
+    /// Of the rows, then of each aggregate.
+    pub results: Vec<Outcome>,
+    /// Bits that fields have in the end.
+    pub fields: Vec<Field>,
+    /// Words that are no fields'.
+    pub own_words: usize,
+    /// All words.
+    pub words: usize,
+}
+
+/// A part of a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Field {
+    pub word: usize,
+    /// Its lowest bit.
+    pub first: u32,
+    pub bits: u32,
+    pub signed: bool,
+}
+
+/// An accumulator of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Accumulator {
+    pub fold: Fold,
+    pub kept: Kept,
+    /// The argument that it is of; `None` counts rows.
+    pub argument: Option<usize>,
+    /// Whether it counts, and does not take values.
+    pub counts: bool,
+}
+
+/// How it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kept {
+    /// In a field, by its place among fields.
+    Field(usize),
+    /// A word or two of its own, the first of them; of this C++ type.
+    Own(usize, &'static str),
+}

@@ -1,0 +1,169 @@
+//! A plan in the making.
+
+use super::bindings::Bindings;
+use super::bounds::Bounds;
+use super::columns::columns_by_row;
+use super::plan::{ColumnPlan, TablePlan, Typed};
+use super::tables::{Facts, TableSource, tables_of};
+use super::task::{Per, Task};
+use crate::error::{Error, Result};
+use crate::layout::{Form, SequenceKind, Shape};
+use crate::plan::{Expr, Filter, Pipeline, Type, code_bytes};
+
+/// Bytes of shared memory that a block takes at most: every device has more.
+pub(super) const SHARED_BYTES: u32 = 64 << 10;
+/// Share of the rows that lookups are expected to leave up to which there is no code to decode all.
+pub(super) const SPARSE_SHARE: f64 = 0.15;
+
+pub(super) struct Planner<'a> {
+    pub pipeline: &'a Pipeline,
+    pub shapes: &'a [Shape],
+    pub facts: &'a Facts,
+    pub task: Task,
+    pub columns: Vec<ColumnPlan>,
+    pub tables: Vec<TablePlan>,
+    pub bindings: Bindings,
+    /// What was computed for a row so far.
+    pub computed: Vec<(Expr, Typed)>,
+    /// Names of what tells nulls apart.
+    pub names: u32,
+    /// Lookups that filter when a row is added.
+    pub deferred: Vec<usize>,
+    /// Whether bits may take all the shared memory there is, for one large block.
+    pub may_be_large: bool,
+    /// Bytes of bits of lookups in shared memory.
+    pub shared_bits: usize,
+    /// Whether those of some lookup are not there.
+    pub has_bits_outside: bool,
+    /// Whether some conjunct may have dropped rows.
+    pub is_filtered: bool,
+    /// Whether the last loop over rows has no code to decode all.
+    pub is_sparse: bool,
+    /// Bytes of shared memory of a warp.
+    pub warp_bytes: u32,
+    /// What accumulators are of.
+    pub per: Per,
+}
+
+impl<'a> Planner<'a> {
+    pub fn new(
+        pipeline: &'a Pipeline,
+        shapes: &'a [Shape],
+        facts: &'a Facts,
+        task: Task,
+    ) -> Result<Self> {
+        let width = pipeline.columns.len();
+        if shapes.len() != width {
+            let reason = format!("{} columns where {width} belong", shapes.len());
+            return Err(Error::Unsupported(reason));
+        }
+        let by_row = columns_by_row(pipeline, task);
+        let mut warp_bytes = 0;
+        let mut columns = Vec::with_capacity(width);
+        for (column, shape) in shapes.iter().enumerate() {
+            let is_looked_up = shape.has(Form::Dict) || shape.has(Form::AlpRd);
+            let needs = by_row.contains(&column) || is_looked_up;
+            let tile = (shape.has_sequence(SequenceKind::Delta) && needs).then_some(warp_bytes);
+            if tile.is_some() {
+                warp_bytes += 32 * 33 * if shape.wide_entries { 8 } else { 4 };
+            }
+            columns.push(ColumnPlan {
+                of: Type::of(&pipeline.columns[column]),
+                shape: shape.for_kernels(|low, high| {
+                    let Bounds(low, high) = Bounds::rounded(low, high);
+                    (low, high)
+                }),
+                tile,
+            });
+        }
+        if warp_bytes > SHARED_BYTES {
+            let reason = format!("{warp_bytes} bytes of shared memory a warp");
+            return Err(Error::Unsupported(reason));
+        }
+        let mut this = Self {
+            pipeline,
+            shapes,
+            facts,
+            task,
+            columns,
+            tables: vec![],
+            bindings: Bindings::default(),
+            computed: vec![],
+            names: 0,
+            deferred: vec![],
+            may_be_large: true,
+            shared_bits: 0,
+            has_bits_outside: false,
+            is_filtered: false,
+            is_sparse: false,
+            warp_bytes,
+            per: Per::Warp,
+        };
+        this.defer();
+        this.tables = tables_of(pipeline, task)
+            .into_iter()
+            .map(|of| {
+                let (column, source) = (of.column, of.source);
+                let is_dict = this.shapes[column].forms == 1 << Form::Dict as u8;
+                let (is_hashed, is_coded, is_found, count) = match source {
+                    TableSource::Lookup(lookup) => (
+                        facts.hashed.get(lookup) == Some(&true) && !is_dict,
+                        false,
+                        this.is_found(lookup) && !this.deferred.contains(&lookup),
+                        pipeline.lookups[lookup].codes.count(),
+                    ),
+                    TableSource::Entries(entries) => (
+                        false,
+                        facts.coded.get(entries) == Some(&true),
+                        true,
+                        facts.entries.get(entries).copied().unwrap_or(2),
+                    ),
+                };
+                TablePlan {
+                    column,
+                    source,
+                    is_hashed,
+                    is_coded,
+                    is_found,
+                    code_bytes: code_bytes(count),
+                }
+            })
+            .collect();
+        Ok(this)
+    }
+
+    /// A constant's number.
+    pub fn constant(&mut self, value: i128) -> usize {
+        self.bindings.constants.push(value);
+        self.bindings.constants.len() - 1
+    }
+
+    /// Whether blocks have shared memory of their own.
+    pub fn has_block(&self) -> bool {
+        match self.task {
+            Task::Groups => true,
+            Task::Totals => !self.tables.is_empty(),
+            Task::Masks | Task::Values | Task::AllValues => false,
+        }
+    }
+
+    /// Whether some keys are looked up in a hash table.
+    pub fn has_hashed(&self) -> bool {
+        self.tables.iter().any(|table| table.is_hashed)
+    }
+
+    /// The conjuncts of the filter.
+    pub fn conjuncts(&self) -> &'a [Filter] {
+        match &self.pipeline.filter {
+            Filter::And(parts) => parts,
+            Filter::Constant(true) => &[],
+            other => std::slice::from_ref(other),
+        }
+    }
+
+    /// Whether rows that are accumulated have a key that is there.
+    pub fn is_found(&self, lookup: usize) -> bool {
+        let found = |filter: &Filter| matches!(filter, Filter::Found(other) if *other == lookup);
+        self.conjuncts().iter().any(found)
+    }
+}

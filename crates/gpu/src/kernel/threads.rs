@@ -1,0 +1,331 @@
+//! Few groups: each thread has accumulators of every group, in shared memory.
+//!
+//! ```text
+//! own + at:   group 0: word 0 of lanes 0..31, word 1 of lanes 0..31, ..
+//!             group 1: ..
+//!             ..
+//!             a last one: rows that do not count, so that no row needs a branch
+//! ```
+//!
+//! A row adds to the words of its group, whatever the number of groups, and no two lanes meet in a word or in a
+//! bank. What counts is how many words there are. Counts and sums of integers share words, as fields: a field has
+//! the bits of one value, and those that it grows by over the rows of a thread. How many rows these may be is
+//! chosen so that there are few words, and the launch has as many blocks as that takes.
+
+use std::mem::Discriminant;
+
+use super::columns::{argument_of, has_lookups};
+use super::plan::{Accumulator, Field as PlacedField, Kept, ThreadsPlan, Typed, Valid};
+use super::planner::{Planner, SHARED_BYTES};
+use super::task::{Fold, Outcome, Per};
+use crate::error::{Error, Result};
+use crate::plan::{Aggregate, Expr};
+
+/// Words of a thread, of all groups and the last one together: 16 KiB of a warp, four warps of a block.
+const MOST_WORDS: u64 = 64;
+/// Bits that fields grow by, at least and at most: a warp then takes 16 vectors, or 2^15.
+const GROWTH: std::ops::RangeInclusive<u32> = 9..=20;
+/// The same where results are of slots: a thread has 2^10 rows of one.
+const SLOT_GROWTH: u32 = 10;
+
+/// A field, as wide as one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Field {
+    bits: u32,
+    signed: bool,
+}
+
+impl Field {
+    /// Bits of the sum of 2^growth values.
+    fn bits(self, growth: u32) -> u32 {
+        self.bits + growth + u32::from(self.signed)
+    }
+}
+
+/// Where a field is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    word: usize,
+    /// Of its lowest bit.
+    first: u32,
+}
+
+/// Puts fields into words of 64 bits, the widest first, each where there is room. None is wider than a word.
+fn pack(fields: &[Field], growth: u32) -> (Vec<Place>, usize) {
+    let mut order: Vec<usize> = (0..fields.len()).collect();
+    order.sort_by_key(|field| std::cmp::Reverse(fields[*field].bits(growth)));
+    let mut used: Vec<u32> = vec![];
+    let mut places = vec![Place { word: 0, first: 0 }; fields.len()];
+    for field in order {
+        let bits = fields[field].bits(growth);
+        let word = used.iter().position(|used| used + bits <= 64);
+        let word = word.unwrap_or_else(|| {
+            used.push(0);
+            used.len() - 1
+        });
+        places[field] = Place {
+            word,
+            first: used[word],
+        };
+        used[word] += bits;
+    }
+    (places, used.len())
+}
+
+/// The growth for which there are fewest words, the largest such.
+fn growth_of(fields: &[Field]) -> u32 {
+    let words = |growth| pack(fields, growth).1;
+    let fewest = words(*GROWTH.start());
+    let mut growths = GROWTH.rev();
+    let fits = |growth: &u32| {
+        fields.iter().all(|field| field.bits(*growth) <= 64) && words(*growth) == fewest
+    };
+    growths.find(fits).unwrap_or(*GROWTH.start())
+}
+
+/// The accumulators of a group, and which of them aggregates need.
+#[derive(Default)]
+struct Layout {
+    accumulators: Vec<Accumulator>,
+    fields: Vec<Field>,
+    /// Words that are no fields'.
+    own_words: usize,
+}
+
+impl Layout {
+    fn new(values: &[Typed], aggregates: &[Aggregate]) -> Result<(Self, Vec<Outcome>)> {
+        let mut this = Self::default();
+        let count = this.field(Fold::Count, 1, false, None, true);
+        let of_rows = Outcome {
+            count,
+            value: None,
+            key: None,
+        };
+        let mut results = vec![of_rows];
+        // what is asked twice, as sums and averages do, is accumulated once
+        let mut known: Vec<((Discriminant<Aggregate>, &Expr), Outcome)> = vec![];
+        let mut counts: Vec<(Valid, usize)> = vec![];
+        let mut next = 0;
+        for aggregate in aggregates {
+            let Some(expr) = argument_of(aggregate) else {
+                results.push(of_rows);
+                continue;
+            };
+            let argument = next;
+            next += 1;
+            let value = values.get(argument);
+            let value = value.ok_or_else(|| Error::Unsupported("no argument".into()))?;
+            // of what is looked up, not all values have a name
+            let name = Some((std::mem::discriminant(aggregate), expr));
+            let name = name.filter(|_| !has_lookups(expr));
+            let same = known.iter().find(|(known, _)| Some(*known) == name);
+            if let Some((_, outcome)) = same {
+                results.push(*outcome);
+                continue;
+            }
+            let count = match value.valid {
+                None => of_rows.count,
+                Some(valid) => match counts.iter().find(|(known, _)| *known == valid) {
+                    Some((_, count)) => *count,
+                    None => {
+                        let count = this.field(Fold::Count, 1, false, Some(argument), true);
+                        counts.push((valid, count));
+                        count
+                    }
+                },
+            };
+            let outcome = this.accumulate(aggregate, value, argument, count);
+            known.extend(name.map(|name| (name, outcome)));
+            results.push(outcome);
+        }
+        Ok((this, results))
+    }
+
+    fn field(
+        &mut self,
+        fold: Fold,
+        bits: u32,
+        signed: bool,
+        argument: Option<usize>,
+        counts: bool,
+    ) -> usize {
+        self.fields.push(Field { bits, signed });
+        self.accumulators.push(Accumulator {
+            fold,
+            kept: Kept::Field(self.fields.len() - 1),
+            argument,
+            counts,
+        });
+        self.accumulators.len() - 1
+    }
+
+    fn own(&mut self, fold: Fold, name: &'static str, argument: usize) -> usize {
+        self.accumulators.push(Accumulator {
+            fold,
+            kept: Kept::Own(self.own_words, name),
+            argument: Some(argument),
+            counts: false,
+        });
+        self.own_words += words_of(name);
+        self.accumulators.len() - 1
+    }
+
+    fn accumulate(
+        &mut self,
+        aggregate: &Aggregate,
+        value: &Typed,
+        argument: usize,
+        count: usize,
+    ) -> Outcome {
+        let is_extreme = matches!(aggregate, Aggregate::Min(_) | Aggregate::Max(_));
+        let fold = match aggregate {
+            Aggregate::Min(_) => Fold::Min,
+            Aggregate::Max(_) => Fold::Max,
+            Aggregate::Sum(_) if value.of.is_float() => Fold::SumFloat,
+            Aggregate::Sum(_) => Fold::SumInt,
+            Aggregate::CountRows | Aggregate::Count(_) => {
+                return Outcome {
+                    count,
+                    value: None,
+                    key: None,
+                };
+            }
+        };
+        let at = match fold {
+            Fold::SumFloat => self.own(fold, "double", argument),
+            Fold::Min | Fold::Max => match value.name() {
+                "i128" => self.own(fold, "i128", argument),
+                _ => self.own(fold, "i64", argument),
+            },
+            Fold::SumInt | Fold::Count => {
+                let (bits, signed) = (value.bounds.bits(), value.bounds.0 < 0);
+                match (Field { bits, signed }).bits(SLOT_GROWTH) {
+                    ..=64 => self.field(fold, bits, signed, Some(argument), false),
+                    _ => self.own(fold, "u128", argument),
+                }
+            }
+        };
+        Outcome {
+            count,
+            value: Some(at),
+            key: Some(value.of).filter(|of| is_extreme && of.is_float()),
+        }
+    }
+}
+
+fn words_of(name: &str) -> usize {
+    match name {
+        "i128" | "u128" => 2,
+        _ => 1,
+    }
+}
+
+impl Planner<'_> {
+    /// Accumulators of each thread. `None` if they would need too much memory.
+    pub fn threads(
+        &mut self,
+        groups: u64,
+        arguments: &[Typed],
+        aggregates: &[Aggregate],
+    ) -> Result<Option<ThreadsPlan>> {
+        let (layout, results) = Layout::new(arguments, aggregates)?;
+        let mut folds = layout.accumulators.iter();
+        let by_slot = folds.any(|accumulator| accumulator.fold == Fold::SumFloat);
+        let growth = match by_slot {
+            true => SLOT_GROWTH,
+            false => growth_of(&layout.fields),
+        };
+        let (places, words) = pack(&layout.fields, growth);
+        let all_words = layout.own_words + words;
+        let wanted = (groups + 1).saturating_mul(all_words as u64);
+        let before = u64::from(self.bindings.block_bytes) + u64::from(self.warp_bytes);
+        if wanted > MOST_WORDS || before + wanted * 256 > SHARED_BYTES.into() {
+            return Ok(None);
+        }
+        let at = self.warp_bytes;
+        self.warp_bytes += wanted as u32 * 256;
+        let fields = places.iter().zip(&layout.fields);
+        let fields = fields.map(|(place, field)| PlacedField {
+            word: layout.own_words + place.word,
+            first: place.first,
+            bits: field.bits(growth),
+            signed: field.signed,
+        });
+        self.per = match by_slot {
+            true => Per::Slot,
+            false => Per::Block {
+                vectors_per_warp: 1 << (growth - 5),
+            },
+        };
+        Ok(Some(ThreadsPlan {
+            groups: groups as u32,
+            at,
+            fields: fields.collect(),
+            accumulators: layout.accumulators,
+            results,
+            own_words: layout.own_words,
+            words: all_words,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(bits: &[(u32, bool)]) -> Vec<Field> {
+        let field = |(bits, signed): &(u32, bool)| Field {
+            bits: *bits,
+            signed: *signed,
+        };
+        bits.iter().map(field).collect()
+    }
+
+    /// No two fields have a bit in common, and none is beyond its word.
+    fn check(fields: &[Field], growth: u32) {
+        let (places, words) = pack(fields, growth);
+        let mut taken = vec![0u64; words];
+        for (field, place) in fields.iter().zip(places) {
+            let bits = field.bits(growth);
+            assert!(place.first + bits <= 64, "{fields:?} by {growth}");
+            let mask = u64::MAX >> (64 - bits) << place.first;
+            assert_eq!(taken[place.word] & mask, 0, "{fields:?} by {growth}");
+            taken[place.word] |= mask;
+        }
+    }
+
+    #[test]
+    fn fields_do_not_overlap() {
+        for first in 1..=54 {
+            for second in 1..=54 {
+                for signed in [false, true] {
+                    let fields = fields(&[(1, false), (first, false), (second, signed), (7, true)]);
+                    let growth = growth_of(&fields);
+                    assert!(GROWTH.contains(&growth));
+                    check(&fields, growth);
+                    check(&fields, *GROWTH.start());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fields_grow_as_far_as_words_allow() {
+        // rows, quantity, price, discounted, charged, discount of TPC-H Q1
+        let q1 = fields(&[
+            (1, false),
+            (13, false),
+            (25, false),
+            (32, true),
+            (40, true),
+            (4, false),
+        ]);
+        let growth = growth_of(&q1);
+        assert_eq!(pack(&q1, growth).1, 3);
+        assert!(growth >= 10);
+        // one word, to the last bit
+        let full = fields(&[(1, false), (20, false), (16, false)]);
+        assert_eq!((growth_of(&full), pack(&full, 9).1), (9, 1));
+        assert_eq!(growth_of(&fields(&[(1, false)])), *GROWTH.end());
+    }
+}

@@ -1,0 +1,310 @@
+//! Expressions: types, bounds and nulls of their values, and whether there is a kernel for them.
+
+use arrow::array::{Array, ArrayRef};
+
+use super::bounds::{Bounds, add, product, sub};
+use super::columns::has_lookups;
+use super::plan::{Node, Typed, Valid};
+use super::planner::Planner;
+use crate::error::{Error, Result};
+use crate::plan::{Arithmetic, Expr, Literal, Type, integers};
+
+/// The dates that arrow-rs knows, which are those of chrono: -262143-01-01 to 262142-12-31.
+pub(crate) const KNOWN_DAYS: Bounds = Bounds(-96_465_292, 95_026_236);
+
+impl Typed {
+    fn new(node: Node, of: Type, bounds: Bounds, valid: Option<Valid>) -> Self {
+        Self {
+            node,
+            of,
+            bounds,
+            valid,
+        }
+    }
+
+    fn boolean(node: Node, valid: Option<Valid>) -> Self {
+        Self::new(node, Type::Bool, Bounds(0, 1), valid)
+    }
+
+    /// The C++ type it is computed in.
+    pub fn name(&self) -> &'static str {
+        match self.of {
+            Type::F32 => "float",
+            Type::F64 => "double",
+            _ => self.bounds.name(),
+        }
+    }
+}
+
+impl Planner<'_> {
+    /// A name for what tells nulls, if there may be any.
+    fn named(&mut self, is_nullable: bool) -> Option<Valid> {
+        is_nullable.then(|| {
+            self.names += 1;
+            Valid::Named(self.names)
+        })
+    }
+
+    /// What is known of an expression's value.
+    pub fn typed(&mut self, expr: &Expr) -> Result<Typed> {
+        Ok(match expr {
+            Expr::Column(column) => {
+                let of = self.type_of(*column)?;
+                let valid = self.columns[*column].shape.nullable();
+                let valid = valid.then_some(Valid::Column(*column));
+                let bounds = self.columns[*column].bounds();
+                Typed::new(Node::Column(*column), of, bounds, valid)
+            }
+            Expr::Literal(literal) => self.literal(*literal),
+            Expr::Compare(comparison, a, b) => {
+                let (a, b) = (self.typed(a)?, self.typed(b)?);
+                same_type(&a, &b)?;
+                let valid = self.named(a.valid.is_some() || b.valid.is_some());
+                Typed::boolean(Node::Compare(*comparison, a.into(), b.into()), valid)
+            }
+            Expr::And(parts) => self.logic(parts, true)?,
+            Expr::Or(parts) => self.logic(parts, false)?,
+            Expr::Not(part) => {
+                let part = self.typed(part)?;
+                let valid = part.valid;
+                Typed::boolean(Node::Not(part.into()), valid)
+            }
+            Expr::IsNull(part) => Typed::boolean(Node::IsNull(self.typed(part)?.into()), None),
+            Expr::Arithmetic(operation, a, b) => {
+                // of what is looked up, not all values have a name
+                let has_name = !has_lookups(expr);
+                let same = self.computed.iter().find(|(known, _)| known == expr);
+                if let Some((_, value)) = same.filter(|_| has_name) {
+                    return Ok(value.clone());
+                }
+                let constant = match b.as_ref() {
+                    Expr::Literal(Literal::Int(value, _)) => Some(*value),
+                    _ => None,
+                };
+                let (a, b) = (self.typed(a)?, self.typed(b)?);
+                let (bounds, wraps) = arithmetic(*operation, &a, &b, constant)?;
+                let valid = self.named(a.valid.is_some() || b.valid.is_some());
+                let of = a.of;
+                let node = Node::Arithmetic {
+                    operation: *operation,
+                    a: a.into(),
+                    b: b.into(),
+                    wraps,
+                };
+                let value = Typed::new(node, of, bounds, valid);
+                if has_name {
+                    self.computed.push((expr.clone(), value.clone()));
+                }
+                value
+            }
+            Expr::Negate(part) => {
+                let part = self.typed(part)?;
+                let of = part.of;
+                let (bounds, wraps) = match of.is_float() {
+                    true => (part.bounds, false),
+                    false => {
+                        let zero = Typed::new(Node::Null, of, Bounds(0, 0), None);
+                        arithmetic(Arithmetic::Subtract, &zero, &part, None)?
+                    }
+                };
+                let valid = self.named(part.valid.is_some());
+                let part = part.into();
+                Typed::new(Node::Negate { part, wraps }, of, bounds, valid)
+            }
+            Expr::Cast(part, to) => cast(self.typed(part)?, *to)?,
+            Expr::Case(whens, otherwise) => self.case(whens, otherwise.as_deref())?,
+            Expr::DatePart(part, date) => {
+                let date = self.typed(date)?;
+                let is_checked = !date.bounds.within(KNOWN_DAYS);
+                let valid = self.named(date.valid.is_some() || is_checked);
+                let node = Node::DatePart {
+                    part: *part,
+                    date: date.into(),
+                    is_checked,
+                };
+                Typed::new(node, Type::I32, Bounds::of(Type::I32), valid)
+            }
+            Expr::Looked(lookup, values) => self.looked(*lookup, values)?,
+            Expr::Values(..) => {
+                let reason = "a test of values within an expression";
+                return Err(Error::Unsupported(reason.into()));
+            }
+        })
+    }
+
+    pub fn type_of(&self, column: usize) -> Result<Type> {
+        let data_type = &self.pipeline.columns[column];
+        let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
+        Type::of(data_type).ok_or_else(unsupported)
+    }
+
+    fn literal(&mut self, literal: Literal) -> Typed {
+        let (value, bounds) = match literal {
+            Literal::Null(of) => {
+                return Typed::new(Node::Null, of, Bounds(0, 0), Some(Valid::Never));
+            }
+            Literal::Int(value, Type::Bool) => return Typed::boolean(Node::Bool(value != 0), None),
+            Literal::Int(value, _) => (value, Bounds::literal(value)),
+            Literal::F32(value) => (value.to_bits().into(), Bounds(0, 0)),
+            Literal::F64(value) => (value.to_bits().into(), Bounds(0, 0)),
+        };
+        let node = Node::Constant(self.constant(value));
+        Typed::new(node, literal.data_type(), bounds, None)
+    }
+
+    /// Three-valued AND or OR.
+    fn logic(&mut self, parts: &[Expr], is_and: bool) -> Result<Typed> {
+        let mut typed = vec![];
+        let mut valid = None;
+        for part in parts {
+            let part = self.typed(part)?;
+            valid = match typed.is_empty() {
+                true => part.valid,
+                false => self.named(valid.is_some() || part.valid.is_some()),
+            };
+            typed.push(part);
+        }
+        let node = match is_and {
+            true => Node::And(typed),
+            false => Node::Or(typed),
+        };
+        Ok(Typed::boolean(node, valid))
+    }
+
+    fn case(&mut self, whens: &[(Expr, Expr)], otherwise: Option<&Expr>) -> Result<Typed> {
+        let mut branches = vec![];
+        for (when, then) in whens {
+            branches.push((self.typed(when)?, self.typed(then)?));
+        }
+        let of = branches.first().map(|(_, value)| value.of);
+        let of = of.ok_or_else(|| Error::Unsupported("a CASE without WHEN".into()))?;
+        let last = match otherwise {
+            Some(expr) => self.typed(expr)?,
+            None => self.literal(Literal::Null(of)),
+        };
+        let mut bounds = last.bounds;
+        for (_, value) in &branches {
+            same_type(value, &last)?;
+            bounds = bounds.union(value.bounds);
+        }
+        let nullable = last.valid.is_some() || branches.iter().any(|(_, v)| v.valid.is_some());
+        let valid = self.named(nullable);
+        Ok(Typed::new(
+            Node::Case(branches, last.into()),
+            of,
+            bounds,
+            valid,
+        ))
+    }
+
+    /// What the key that a row has stands for.
+    fn looked(&mut self, lookup: usize, values: &ArrayRef) -> Result<Typed> {
+        let count = self.codes_of(lookup)?.count() as usize;
+        if values.len() != count {
+            let reason = format!("{} values for {count} codes", values.len());
+            return Err(Error::Unsupported(reason));
+        }
+        let data_type = values.data_type();
+        let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
+        let of = Type::of(data_type).ok_or_else(unsupported)?;
+        let bounds = match of {
+            Type::Bool => Bounds(0, 1),
+            Type::F32 | Type::F64 => Bounds(0, 0),
+            of => bounds_of(values).unwrap_or(Bounds::of(of)),
+        };
+        self.bindings.values.push(values.clone());
+        let node = Node::Looked {
+            lookup,
+            values: self.bindings.values.len() - 1,
+            nullable: values.null_count() > 0,
+        };
+        let valid = self.named(true);
+        Ok(Typed::new(node, of, bounds, valid))
+    }
+}
+
+/// The bounds of integers, rounded out.
+fn bounds_of(values: &ArrayRef) -> Option<Bounds> {
+    let wide = integers(values).ok()??;
+    let (low, high) = (wide.iter().min()?, wide.iter().max()?);
+    Some(Bounds::rounded((*low).into(), (*high).into()))
+}
+
+/// The bounds of a result, and whether it is cut to its type.
+fn arithmetic(
+    operation: Arithmetic,
+    a: &Typed,
+    b: &Typed,
+    constant: Option<i128>,
+) -> Result<(Bounds, bool)> {
+    same_type(a, b)?;
+    let of = a.of;
+    if of.is_float() {
+        return match operation {
+            Arithmetic::Remainder => Err(Error::Unsupported("the remainder of floats".into())),
+            _ => Ok((Bounds(0, 0), false)),
+        };
+    }
+    let range = Bounds::of(of);
+    let exact = match operation {
+        Arithmetic::Add => add(a.bounds.0, b.bounds.0).zip(add(a.bounds.1, b.bounds.1)),
+        Arithmetic::Subtract => sub(a.bounds.0, b.bounds.1).zip(sub(a.bounds.1, b.bounds.0)),
+        Arithmetic::Multiply => product(a.bounds, b.bounds),
+        Arithmetic::Divide | Arithmetic::Remainder => {
+            if constant.is_none_or(|value| value == 0 || value == -1) {
+                return Err(Error::Unsupported("division by what may be 0 or -1".into()));
+            }
+            if of == Type::I128 {
+                return Err(Error::Unsupported("division of decimals".into()));
+            }
+            // a dividend is of its type, whatever is known of what it is computed from
+            let (low, high) = (
+                a.bounds.0.max(range.0).min(0),
+                a.bounds.1.min(range.1).max(0),
+            );
+            let most = high.max(-low).min(range.1);
+            match (operation, constant) {
+                (Arithmetic::Divide, Some(..0)) => Some((range.0.max(-most), most)),
+                _ => Some((low, high)),
+            }
+        }
+    };
+    match exact {
+        Some((low, high)) if Bounds(low, high).within(range) => Ok((Bounds(low, high), false)),
+        _ if of == Type::I128 => Err(Error::Unsupported("decimals that may overflow".into())),
+        _ => Ok((range, true)),
+    }
+}
+
+fn cast(part: Typed, to: Type) -> Result<Typed> {
+    if part.of == to {
+        return Ok(part);
+    }
+    let bounds = match (part.of.is_float(), to.is_float()) {
+        (true, false) => {
+            return Err(Error::Unsupported("a cast of floats to integers".into()));
+        }
+        (false, false) if to != Type::Bool => {
+            if !part.bounds.within(Bounds::of(to)) {
+                let reason = format!("a cast to {to:?} that may not fit");
+                return Err(Error::Unsupported(reason));
+            }
+            part.bounds
+        }
+        (false, false) => return Err(Error::Unsupported("a cast to booleans".into())),
+        (false, true) if part.bounds.name() == "i128" => {
+            return Err(Error::Unsupported("a cast of 128 bits to floats".into()));
+        }
+        _ => Bounds(0, 0),
+    };
+    let valid = part.valid;
+    Ok(Typed::new(Node::Cast(part.into()), to, bounds, valid))
+}
+
+fn same_type(a: &Typed, b: &Typed) -> Result<()> {
+    if a.of == b.of {
+        return Ok(());
+    }
+    let reason = format!("an operation on {:?} and {:?}", a.of, b.of);
+    Err(Error::Unsupported(reason))
+}
