@@ -139,6 +139,24 @@ impl Float for f32 {
     }
 }
 
+/// Runs `$body` with `$float` the Rust type of single or double precision, `$other` for other types.
+macro_rules! match_float {
+    ($data_type:expr, $float:ident => $body:expr, _ => $other:expr) => {
+        match $data_type {
+            arrow::datatypes::DataType::Float64 => {
+                type $float = f64;
+                $body
+            }
+            arrow::datatypes::DataType::Float32 => {
+                type $float = f32;
+                $body
+            }
+            _ => $other,
+        }
+    };
+}
+pub(crate) use match_float;
+
 /// Values sampled from one vector.
 pub(crate) const SAMPLES: usize = 32;
 

@@ -7,9 +7,12 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::kernels::cmp;
 use arrow::compute::{and, is_not_null, is_null, not, or};
 
+use crate::VECTOR_LEN;
 use crate::byte_strings;
 use crate::class::{Class, Native, Wide, match_class};
 use crate::error::{Error, Result};
+use crate::masks::Mask;
+use crate::selection::Selection;
 
 /// A test that every encoding evaluates on its encoded form where it can. Constants are arrays of
 /// the column's type without nulls, of one row where they are bounds. Values compare as arrow-rs
@@ -193,4 +196,26 @@ pub(crate) fn check_types(
         Predicate::In { values, .. } => check(values, false),
         Predicate::IsNull | Predicate::IsNotNull => Ok(()),
     }
+}
+
+/// Keeps the selected rows between two bounds, or those that are not; `in_range` tells which rows of
+/// a vector hold a word in a range.
+pub(crate) fn filter_range(
+    low: &Bound<ArrayRef>,
+    high: &Bound<ArrayRef>,
+    negated: bool,
+    selection: &mut Selection,
+    mut in_range: impl FnMut(usize, i128, i128, &mut Mask) -> Result<()>,
+) -> Result<()> {
+    let (low, high) = range_words(low, high)?
+        .ok_or_else(|| Error::Unsupported("a constant beyond 128 bits".into()))?;
+    let flip = if negated { u64::MAX } else { 0 };
+    let mut within = [0; VECTOR_LEN / 64];
+    for (vector, mask) in selection.vectors_mut() {
+        in_range(vector, low, high, &mut within)?;
+        mask.iter_mut()
+            .zip(&within)
+            .for_each(|(mask, within)| *mask &= within ^ flip);
+    }
+    Ok(())
 }

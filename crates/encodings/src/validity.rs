@@ -9,6 +9,7 @@
 
 use arrow::array::Array;
 use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer};
+use arrow::datatypes::DataType;
 
 use crate::VECTOR_LEN;
 use crate::error::{Result, corrupt, ensure};
@@ -36,11 +37,14 @@ pub(crate) enum Validity {
     },
 }
 
-/// Appends the validity of `array`.
+/// Appends the validity of `array`: of unions none is kept, and without rows all are null.
 pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) {
-    let nulls = array.logical_nulls();
-    match nulls {
-        Some(nulls) if nulls.null_count() == array.len() && !nulls.is_empty() => out.u8(NULL),
+    if let DataType::Union(_, _) = array.data_type() {
+        return out.u8(VALID);
+    }
+    match array.logical_nulls() {
+        _ if array.is_empty() => out.u8(NULL),
+        Some(nulls) if nulls.null_count() == array.len() => out.u8(NULL),
         Some(nulls) if nulls.null_count() > 0 => {
             out.u8(BITMAP);
             encode_mixed(nulls.inner(), out);

@@ -8,9 +8,10 @@ use arrow::datatypes::{DataType, i256};
 use crate::VECTOR_LEN;
 use crate::byte_strings::{self, BytesBuilder};
 use crate::class::{self, Class, Native, match_class};
-use crate::codecs::integers;
-use crate::column::{Column, encode_node};
+use crate::column::Column;
+use crate::encode::encode_node;
 use crate::error::{Result, ensure};
+use crate::offsets;
 use crate::wire::{ChunkReader, ChunkWriter};
 
 /// The longest bound of a string, in bytes. Longer ones are truncated, maxima upwards.
@@ -222,7 +223,7 @@ fn word_extremes<N: Native>(
     }
     let of_zone = |(start, rows): &(usize, usize)| {
         let zone = values.get(*start..start + rows)?;
-        let (min, max) = integers::extremes(zone)?;
+        let (min, max) = offsets::extremes(zone)?;
         let row = |word| zone.iter().position(|value| value.to_word() == word);
         Some(((start + row(min)?) as u32, (start + row(max)?) as u32))
     };

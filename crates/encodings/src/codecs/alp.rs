@@ -25,14 +25,21 @@
 
 use std::marker::PhantomData;
 
-use arrow::buffer::Buffer;
+use crate::class;
+use crate::codecs::codec::Codec;
+use crate::codecs::source::Source;
+use crate::encoding::Encoding;
+use crate::predicate::{self, Predicate};
+use arrow::array::ArrayRef;
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::datatypes::DataType;
 
 use crate::VECTOR_LEN;
 use crate::codecs::layout;
 use crate::codecs::sequence::SequenceView;
 use crate::codecs::sequence::{self, Scratch, Sequence};
 use crate::error::{Result, corrupt, ensure};
-use crate::float::{self, Float, SAMPLES, nearest_integer};
+use crate::float::{self, Float, SAMPLES, match_float, nearest_integer};
 use crate::masks::Mask;
 use crate::masks::set_bit;
 use crate::patches::PatchList;
@@ -211,8 +218,17 @@ pub(crate) fn integer_range<F: Float>(
     Some((low <= high && first <= last).then_some((first, last)))
 }
 
-/// Appends `values`.
-pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
+/// Appends the source's values; `false` if they are no floats of single or double precision.
+pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> bool {
+    let Some(offsets) = &source.offsets else {
+        return false;
+    };
+    match_float!(source.array.data_type(),
+        F => encode_values::<F>(&offsets.floats(), out), _ => return false);
+    true
+}
+
+fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
     let candidates = candidates(values);
     let (mut exponents, mut factors) = (vec![], vec![]);
     let (mut integers, mut reference) = (Vec::with_capacity(values.len()), i64::MAX);
@@ -360,6 +376,64 @@ pub(crate) struct Alp {
     exceptions: Patches,
 }
 
+impl Codec for Alp {
+    fn encoding(&self) -> Encoding {
+        Encoding::Alp
+    }
+
+    fn describe(&self) -> String {
+        format!("alp({})", self.integers.describe())
+    }
+
+    fn layout(&self) -> layout::Values<'_> {
+        layout::Values::Alp {
+            reference: self.reference,
+            exponents: &self.exponents,
+            factors: &self.factors,
+            integers: SequenceView::new(&self.integers),
+            exceptions: PatchList::new(&self.exceptions),
+        }
+    }
+
+    fn select(
+        &self,
+        data_type: &DataType,
+        selection: &Selection,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
+        let values = match data_type {
+            DataType::Float64 => Buffer::from_vec(self.values::<f64>(selection)?),
+            _ => Buffer::from_vec(self.values::<f32>(selection)?),
+        };
+        class::fixed_width_array(data_type, selection.count(), values, nulls)
+    }
+
+    /// Ranges are compared as integers.
+    fn filter(
+        &self,
+        data_type: &DataType,
+        predicate: &Predicate,
+        selection: &mut Selection,
+    ) -> Result<bool> {
+        // keys of floats are words of 64 bits
+        let narrow = |word: i128| word.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+        match (predicate, data_type) {
+            (Predicate::Range { low, high, negated }, DataType::Float32 | DataType::Float64) => {
+                let in_range = |vector, low, high, out: &mut _| {
+                    let (low, high) = (narrow(low), narrow(high));
+                    match data_type {
+                        DataType::Float64 => self.in_range::<f64>(vector, low, high, out),
+                        _ => self.in_range::<f32>(vector, low, high, out),
+                    }
+                };
+                predicate::filter_range(low, high, *negated, selection, in_range)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
 impl Alp {
     pub fn parse<F: Float>(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         let vectors = len.div_ceil(VECTOR_LEN);
@@ -387,20 +461,6 @@ impl Alp {
         })
     }
 
-    pub fn describe(&self) -> String {
-        format!("alp({})", self.integers.describe())
-    }
-
-    pub fn layout(&self) -> layout::Values<'_> {
-        layout::Values::Alp {
-            reference: self.reference,
-            exponents: &self.exponents,
-            factors: &self.factors,
-            integers: SequenceView::new(&self.integers),
-            exceptions: PatchList::new(&self.exceptions),
-        }
-    }
-
     fn scale(&self, vector: usize) -> Scale {
         Scale {
             exponent: self.exponents.get(vector).map_or(0, |e| *e),
@@ -409,7 +469,7 @@ impl Alp {
     }
 
     /// The selected values.
-    pub fn select<F: Float>(&self, selection: &Selection) -> Result<Vec<F>> {
+    fn values<F: Float>(&self, selection: &Selection) -> Result<Vec<F>> {
         let mut out = Vec::with_capacity(selection.count());
         let mut integers = Vec::with_capacity(VECTOR_LEN);
         let mut scratch = Scratch::default();
@@ -448,13 +508,7 @@ impl Alp {
 
     /// Which rows of a vector hold a value with a key in `low..=high`, compared as integers. Bits
     /// beyond the end are arbitrary.
-    pub fn in_range<F: Float>(
-        &self,
-        vector: usize,
-        low: i64,
-        high: i64,
-        out: &mut Mask,
-    ) -> Result<()> {
+    fn in_range<F: Float>(&self, vector: usize, low: i64, high: i64, out: &mut Mask) -> Result<()> {
         let factors: Factors<F> = self.scale(vector).factors();
         let (first, last) = factors.range(low, high);
         if low > high || first > last || last < self.reference {
@@ -512,7 +566,6 @@ pub fn alp_integers(
 
 #[cfg(test)]
 mod tests {
-    use arrow::buffer::Buffer;
     use proptest::prelude::*;
 
     use super::*;
@@ -520,7 +573,7 @@ mod tests {
 
     fn encoded<F: Float>(values: &[F]) -> Vec<u8> {
         let mut out = ChunkWriter::default();
-        encode(values, &mut out);
+        encode_values(values, &mut out);
         out.finish()
     }
 

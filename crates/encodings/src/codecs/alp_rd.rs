@@ -13,12 +13,20 @@
 //!
 //! Bits per value: `right_width`, at most 3 for the index, 32 for each exception.
 
+use arrow::array::ArrayRef;
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::datatypes::DataType;
+
 use crate::VECTOR_LEN;
+use crate::class;
+use crate::codecs::codec::Codec;
 use crate::codecs::layout;
 use crate::codecs::sequence::SequenceView;
 use crate::codecs::sequence::{self, Sequence};
+use crate::codecs::source::Source;
+use crate::encoding::Encoding;
 use crate::error::{Result, ensure};
-use crate::float::{self, Float};
+use crate::float::{self, Float, match_float};
 use crate::masks::Mask;
 use crate::masks::set_bit;
 use crate::patches::PatchList;
@@ -85,8 +93,17 @@ impl Cut {
     }
 }
 
-/// Appends `values`.
-pub(crate) fn encode<F: Float>(values: &[F], out: &mut ChunkWriter) {
+/// Appends the source's values; `false` if they are no floats of single or double precision.
+pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> bool {
+    let Some(offsets) = &source.offsets else {
+        return false;
+    };
+    match_float!(source.array.data_type(),
+        F => encode_values::<F>(&offsets.floats(), out), _ => return false);
+    true
+}
+
+fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
     let ranges = sample_ranges(values.len(), SAMPLE_VECTORS);
     let sample: Vec<F> = ranges
         .flat_map(|rows| float::sample(&values[rows]))
@@ -165,6 +182,39 @@ pub(crate) struct AlpRd {
     exceptions: Patches,
 }
 
+impl Codec for AlpRd {
+    fn encoding(&self) -> Encoding {
+        Encoding::AlpRd
+    }
+
+    fn describe(&self) -> String {
+        format!("alp_rd({})", self.indices.describe())
+    }
+
+    fn layout(&self) -> layout::Values<'_> {
+        layout::Values::AlpRd {
+            right_width: self.right_width,
+            lefts: self.lefts,
+            indices: SequenceView::new(&self.indices),
+            rights: Packed::new(&self.rights),
+            exceptions: PatchList::new(&self.exceptions),
+        }
+    }
+
+    fn select(
+        &self,
+        data_type: &DataType,
+        selection: &Selection,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
+        let values = match data_type {
+            DataType::Float64 => Buffer::from_vec(self.values::<f64>(selection)?),
+            _ => Buffer::from_vec(self.values::<f32>(selection)?),
+        };
+        class::fixed_width_array(data_type, selection.count(), values, nulls)
+    }
+}
+
 impl AlpRd {
     pub fn parse<F: Float>(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         let vectors = len.div_ceil(VECTOR_LEN);
@@ -198,22 +248,8 @@ impl AlpRd {
         })
     }
 
-    pub fn describe(&self) -> String {
-        format!("alp_rd({})", self.indices.describe())
-    }
-
-    pub fn layout(&self) -> layout::Values<'_> {
-        layout::Values::AlpRd {
-            right_width: self.right_width,
-            lefts: self.lefts,
-            indices: SequenceView::new(&self.indices),
-            rights: Packed::new(&self.rights),
-            exceptions: PatchList::new(&self.exceptions),
-        }
-    }
-
     /// The selected values.
-    pub fn select<F: Float>(&self, selection: &Selection) -> Result<Vec<F>> {
+    fn values<F: Float>(&self, selection: &Selection) -> Result<Vec<F>> {
         let mut out = Vec::with_capacity(selection.count());
         let mut values = [F::default(); VECTOR_LEN];
         for selected in selection.vectors() {
@@ -252,7 +288,6 @@ dispatched! {
 
 #[cfg(test)]
 mod tests {
-    use arrow::buffer::Buffer;
     use proptest::prelude::*;
 
     use super::*;
@@ -260,7 +295,7 @@ mod tests {
 
     fn encoded<F: Float>(values: &[F]) -> Vec<u8> {
         let mut out = ChunkWriter::default();
-        encode(values, &mut out);
+        encode_values(values, &mut out);
         out.finish()
     }
 

@@ -19,11 +19,14 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::VECTOR_LEN;
 use crate::class::{self, Class};
+use crate::codecs::codec::{Child, Children, Codec, Test};
 use crate::codecs::layout;
 use crate::codecs::sequence::SequenceView;
 use crate::codecs::sequence::{self, Scratch, Sequence};
-use crate::column::{self, Column};
+use crate::codecs::source::{ROWS_PER_ENTRY, Source};
+use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
+use crate::offsets::Offsets;
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::size;
@@ -31,10 +34,10 @@ use crate::wire::{ChunkReader, ChunkWriter};
 
 const PART: &str = "dict";
 /// The most entries of a dictionary.
-pub(crate) const MAX_ENTRIES: usize = 1 << 18;
+const MAX_ENTRIES: usize = 1 << 18;
 
 /// What the rows of a column have in common.
-pub(crate) struct Distinct {
+struct Distinct {
     /// The code of each row, in order of first appearance.
     codes: Vec<u32>,
     /// The first row of each code.
@@ -42,9 +45,27 @@ pub(crate) struct Distinct {
 }
 
 impl Distinct {
-    /// `None` if there are more than `limit` values, or none: all rows are null. Null rows repeat the
-    /// code before them.
-    pub fn of_ints(values: &[u64], nulls: Option<&NullBuffer>, limit: usize) -> Option<Self> {
+    /// The distinct values of a source; `None` if there are more than `limit`, or none: all rows are
+    /// null, or values have no order. Null rows repeat the code before them.
+    fn of(source: &Source, limit: usize) -> Option<Self> {
+        let nulls = source.array.nulls();
+        match (&source.offsets, &source.bytes) {
+            (Some(offsets), _) => Self::of_ints(&offsets.values, nulls, limit),
+            (_, Some(values)) => Self::of_bytes(values, nulls, limit),
+            _ => None,
+        }
+    }
+
+    /// Sorts the distinct values of a source.
+    fn sort_as(&mut self, source: &Source) {
+        if let Some(Offsets { values, .. }) = &source.offsets {
+            self.sort(|a, b| values[a as usize].cmp(&values[b as usize]));
+        } else if let Some(values) = &source.bytes {
+            self.sort(|a, b| values[a as usize].cmp(values[b as usize]));
+        }
+    }
+
+    fn of_ints(values: &[u64], nulls: Option<&NullBuffer>, limit: usize) -> Option<Self> {
         let max = values.iter().copied().max()?;
         if max < 2 * values.len() as u64 {
             let mut known = vec![u32::MAX; max as usize + 1];
@@ -62,8 +83,7 @@ impl Distinct {
         })
     }
 
-    /// As [`Distinct::of_ints`].
-    pub fn of_bytes(values: &[&[u8]], nulls: Option<&NullBuffer>, limit: usize) -> Option<Self> {
+    fn of_bytes(values: &[&[u8]], nulls: Option<&NullBuffer>, limit: usize) -> Option<Self> {
         let hasher = DefaultHashBuilder::default();
         let mut known: Vec<(u64, ShortKey, &[u8])> = vec![];
         let mut table = HashTable::new();
@@ -113,18 +133,18 @@ impl Distinct {
     }
 
     /// Number of distinct values in the first `rows` rows. Only before [`Distinct::sort`].
-    pub fn len_of_first(&self, rows: usize) -> usize {
+    fn len_of_first(&self, rows: usize) -> usize {
         let codes = self.codes.get(..rows).unwrap_or(&self.codes);
         codes.iter().max().map_or(0, |max| *max as usize + 1)
     }
 
     /// Number of distinct values.
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.firsts.len()
     }
 
     /// Renumbers the codes in the order of the values, which `compare` gives for two rows.
-    pub fn sort(&mut self, compare: impl Fn(u32, u32) -> std::cmp::Ordering) {
+    fn sort(&mut self, compare: impl Fn(u32, u32) -> std::cmp::Ordering) {
         let mut order: Vec<u32> = (0..self.firsts.len() as u32).collect();
         order.sort_unstable_by(|a, b| compare(self.firsts[*a as usize], self.firsts[*b as usize]));
         let mut rank = vec![0; order.len()];
@@ -138,7 +158,7 @@ impl Distinct {
     }
 
     /// The codes as an integer sequence.
-    pub fn encode_codes(&self) -> ChunkWriter {
+    fn encode_codes(&self) -> ChunkWriter {
         let codes: Vec<u64> = self.codes.iter().map(|code| u64::from(*code)).collect();
         sequence::encode(&codes, 0)
     }
@@ -173,18 +193,62 @@ impl ShortKey {
     }
 }
 
+/// Appends the source; `false` if it has more distinct values than it may have entries, or none.
+pub(crate) fn encode(source: &Source, children: Children, out: &mut ChunkWriter) -> Result<bool> {
+    let Some(mut distinct) = Distinct::of(source, source.max_entries) else {
+        return Ok(false);
+    };
+    distinct.sort_as(source);
+    append(
+        source.array,
+        &distinct,
+        distinct.encode_codes(),
+        children,
+        out,
+    )?;
+    Ok(true)
+}
+
 /// Appends `array`, whose sorted distinct values are `distinct`, with encoded `codes`.
-pub(crate) fn encode(
+fn append(
     array: &dyn Array,
     distinct: &Distinct,
     codes: ChunkWriter,
+    children: Children,
     out: &mut ChunkWriter,
 ) -> Result<()> {
     let entries = take(array, &UInt32Array::from(distinct.firsts.clone()), None)?;
     out.u64(distinct.len() as u64);
-    column::encode_entries(&entries, out)?;
+    (children.append_distinct)(&entries, out)?;
     out.append(codes);
     Ok(())
+}
+
+/// The size of a dictionary over `rows` rows, from the growth of distinct values over the sample.
+pub(crate) fn estimate(sample: &Source, rows: usize, children: Children) -> Result<Option<u64>> {
+    let sampled = sample.array.len();
+    let Some(mut all) = Distinct::of(sample, sampled / ROWS_PER_ENTRY) else {
+        return Ok(None);
+    };
+    let half = all.len_of_first(sampled / 2);
+    let growth = all.len().saturating_sub(half) as f64 / (sampled - sampled / 2) as f64;
+    let entries = all.len() as f64 + growth * (rows - sampled) as f64;
+    if entries > (rows / ROWS_PER_ENTRY).min(MAX_ENTRIES) as f64 {
+        return Ok(None);
+    }
+    all.sort_as(sample);
+    let codes = all.encode_codes();
+    let code_bytes = codes.len();
+    let mut out = ChunkWriter::default();
+    append(sample.array, &all, codes, children, &mut out)?;
+    let entry_bytes = (out.len().saturating_sub(code_bytes)) as f64 / all.len() as f64;
+    let code_bits = f64::max(
+        code_bytes as f64 * 8.0 / sampled as f64,
+        (entries.log2() - 1.0).max(0.0) * 0.5,
+    );
+    Ok(Some(
+        (entries * entry_bytes + rows as f64 * code_bits / 8.0) as u64,
+    ))
 }
 
 /// A parsed column.
@@ -196,57 +260,44 @@ pub(crate) struct Dict {
     codes: Sequence,
 }
 
-impl Dict {
-    pub fn parse(reader: &mut ChunkReader, data_type: &DataType, len: usize) -> Result<Self> {
-        // `take` counts rows by their bytes; encoders make no such dictionary
-        let has_bytes = data_type != &DataType::FixedSizeBinary(0);
-        ensure(has_bytes, PART, || "entries without bytes".into())?;
-        let count = reader.count(MAX_ENTRIES.min(len), PART)?;
-        let entries = reader.nested(|reader| Column::parse_values(reader, data_type, count))?;
-        let codes = Sequence::parse(reader, len)?;
-        let entries_encoding = entries.describe();
-        let entries = entries.decode(0..count)?;
-        Ok(Self {
-            longest_string: size::longest_string(&entries),
-            entries_encoding,
-            entries,
-            codes,
-        })
+impl Codec for Dict {
+    fn encoding(&self) -> Encoding {
+        Encoding::Dict
     }
 
-    pub fn describe(&self) -> String {
+    fn describe(&self) -> String {
         format!("dict({}, {})", self.codes.describe(), self.entries_encoding)
     }
 
-    pub fn layout(&self) -> layout::Values<'_> {
+    fn layout(&self) -> layout::Values<'_> {
         layout::Values::Dictionary {
             entries: &self.entries,
             codes: SequenceView::new(&self.codes),
         }
     }
 
-    /// Bytes of the longest entry, if rows have copies of it.
-    pub fn longest_string(&self) -> u64 {
-        self.longest_string
+    fn most_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
+        let strings = self.longest_string.saturating_mul(rows as u64);
+        size::fixed_bytes(data_type, rows as u64).saturating_add(strings)
     }
 
-    /// Bytes of the selected rows' copies of their entries.
-    pub fn string_bytes(&self, selection: &Selection) -> Result<u64> {
+    fn decoded_bytes(&self, data_type: &DataType, selection: &Selection, _: u64) -> Result<u64> {
+        let fixed = size::fixed_bytes(data_type, selection.count() as u64);
         if self.longest_string == 0 {
-            return Ok(0);
+            return Ok(fixed);
         }
         let codes = self.select_codes(selection)?;
         let entries = codes.iter().map(|code| *code as usize);
-        Ok(size::string_bytes(&self.entries, entries))
+        Ok(fixed.saturating_add(size::string_bytes(&self.entries, entries)))
     }
 
-    pub fn entries(&self) -> &ArrayRef {
-        &self.entries
-    }
-
-    pub fn select(&self, selection: &Selection, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    fn select(
+        &self,
+        data_type: &DataType,
+        selection: &Selection,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
         // types without a class may be aligned otherwise than integers of their width
-        let data_type = self.entries.data_type();
         match Class::of(data_type).and_then(|_| data_type.primitive_width()) {
             Some(1) => return self.gather::<u8>(selection, nulls),
             Some(2) => return self.gather::<u16>(selection, nulls),
@@ -261,6 +312,38 @@ impl Dict {
             &UInt32Array::new(codes.into(), nulls),
             None,
         )?)
+    }
+
+    /// Tests the entries if there are fewer than rows: otherwise the rows themselves are tested.
+    fn filter_with(&self, test: &mut Test<'_>, selection: &mut Selection) -> Result<bool> {
+        let pays = self.entries.len() <= selection.count();
+        if pays {
+            self.filter_entries(&test(&self.entries)?, selection)?;
+        }
+        Ok(pays)
+    }
+}
+
+impl Dict {
+    pub fn parse<C: Child>(
+        reader: &mut ChunkReader,
+        data_type: &DataType,
+        len: usize,
+    ) -> Result<Self> {
+        // `take` counts rows by their bytes; encoders make no such dictionary
+        let has_bytes = data_type != &DataType::FixedSizeBinary(0);
+        ensure(has_bytes, PART, || "entries without bytes".into())?;
+        let count = reader.count(MAX_ENTRIES.min(len), PART)?;
+        let entries = reader.nested(|reader| C::parse_distinct(reader, data_type, count))?;
+        let codes = Sequence::parse(reader, len)?;
+        let entries_encoding = entries.describe();
+        let entries = entries.decode_all()?;
+        Ok(Self {
+            longest_string: size::longest_string(&entries),
+            entries_encoding,
+            entries,
+            codes,
+        })
     }
 
     /// The entries of the selected rows, for values of the width of `N`.
@@ -292,7 +375,7 @@ impl Dict {
     }
 
     /// The codes of the selected rows, each that of an entry.
-    pub fn select_codes(&self, selection: &Selection) -> Result<Vec<u32>> {
+    fn select_codes(&self, selection: &Selection) -> Result<Vec<u32>> {
         let mut out = Vec::with_capacity(selection.count());
         let mut scratch = Scratch::default();
         for selected in selection.vectors() {
@@ -305,7 +388,7 @@ impl Dict {
     }
 
     /// Keeps the selected rows whose entry is `kept`; null counts as false.
-    pub fn filter(&self, kept: &BooleanArray, selection: &mut Selection) -> Result<()> {
+    fn filter_entries(&self, kept: &BooleanArray, selection: &mut Selection) -> Result<()> {
         if kept.len() != self.entries.len() {
             let reason = format!(
                 "a test gave {} results for {} entries",

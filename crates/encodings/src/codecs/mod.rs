@@ -2,6 +2,7 @@
 
 pub(crate) mod alp;
 pub(crate) mod alp_rd;
+pub(crate) mod codec;
 pub(crate) mod constant;
 pub(crate) mod delta;
 pub(crate) mod dict;
@@ -10,6 +11,8 @@ pub(crate) mod integers;
 pub(crate) mod layout;
 pub(crate) mod nested;
 pub(crate) mod plain;
+pub(crate) mod registry;
 pub(crate) mod rle;
 pub(crate) mod sequence;
+pub(crate) mod source;
 pub(crate) mod strings;

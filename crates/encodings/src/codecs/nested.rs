@@ -25,8 +25,10 @@ use arrow::datatypes::{DataType, Field, UnionMode};
 
 use crate::MAX_ROWS;
 use crate::VECTOR_LEN;
+use crate::codecs::codec::{Child, Children, Codec};
 use crate::codecs::sequence::{self, Sequence};
-use crate::column::{self, Column};
+use crate::codecs::source::Source;
+use crate::encoding::Encoding;
 use crate::error::{Error, Result, corrupt, ensure};
 use crate::nulls::with_some_value;
 use crate::selection::Selection;
@@ -57,16 +59,23 @@ fn child_field(data_type: &DataType) -> Option<&Arc<Field>> {
     }
 }
 
-/// Appends `array`.
-pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
+/// Appends the source's children; `false` if its type has none.
+pub(crate) fn encode(source: &Source, children: Children, out: &mut ChunkWriter) -> Result<bool> {
+    match source.array.data_type() {
+        DataType::Boolean => Ok(false),
+        _ => encode_array(source.array, children, out).map(|()| true),
+    }
+}
+
+fn encode_array(array: &dyn Array, children: Children, out: &mut ChunkWriter) -> Result<()> {
     if let Some(stored) = stored_type(array.data_type()) {
-        return column::encode_node(&cast(array, &stored)?, None, out);
+        return (children.append)(&cast(array, &stored)?, out);
     }
     let rows = array.len();
     match array.data_type() {
         DataType::Struct(_) => {
             for child in array.as_struct().columns() {
-                column::encode_node(child, None, out)?;
+                (children.append)(child, out)?;
             }
             Ok(())
         }
@@ -75,6 +84,7 @@ pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
             encode_list(
                 list.values(),
                 list.offsets().iter().map(|o| *o as usize),
+                children,
                 out,
             )
         }
@@ -83,20 +93,31 @@ pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
             encode_list(
                 list.values(),
                 list.offsets().iter().map(|o| *o as usize),
+                children,
                 out,
             )
         }
         DataType::Map(_, _) => {
             let map = array.as_map();
             let entries: ArrayRef = Arc::new(map.entries().clone());
-            encode_list(&entries, map.offsets().iter().map(|o| *o as usize), out)
+            encode_list(
+                &entries,
+                map.offsets().iter().map(|o| *o as usize),
+                children,
+                out,
+            )
         }
         DataType::FixedSizeList(_, size) => {
             let size = *size as usize;
             let list = array.as_fixed_size_list();
-            encode_list(list.values(), (0..=rows).map(|row| row * size), out)
+            encode_list(
+                list.values(),
+                (0..=rows).map(|row| row * size),
+                children,
+                out,
+            )
         }
-        DataType::Union(_, _) => encode_union(array.as_union(), out),
+        DataType::Union(_, _) => encode_union(array.as_union(), children, out),
         other => Err(Error::Unsupported(format!("the Arrow type {other}"))),
     }
 }
@@ -104,6 +125,7 @@ pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
 fn encode_list(
     values: &ArrayRef,
     offsets: impl Iterator<Item = usize>,
+    children: Children,
     out: &mut ChunkWriter,
 ) -> Result<()> {
     let offsets: Vec<usize> = offsets.collect();
@@ -117,52 +139,52 @@ fn encode_list(
         .collect();
     out.u64((last - first) as u64);
     out.append(sequence::encode(&lengths, 0));
-    column::encode_node(&values.slice(first, last - first), None, out)
+    (children.append)(&values.slice(first, last - first), out)
 }
 
-fn encode_union(union: &UnionArray, out: &mut ChunkWriter) -> Result<()> {
+fn encode_union(union: &UnionArray, children: Children, out: &mut ChunkWriter) -> Result<()> {
     let DataType::Union(fields, _) = union.data_type() else {
         return Err(Error::Unsupported("a union without fields".into()));
     };
-    column::encode_node(&Int8Array::new(union.type_ids().clone(), None), None, out)?;
+    (children.append)(&Int8Array::new(union.type_ids().clone(), None), out)?;
     if let Some(offsets) = union.offsets() {
-        column::encode_node(&Int32Array::new(offsets.clone(), None), None, out)?;
+        (children.append)(&Int32Array::new(offsets.clone(), None), out)?;
     }
     for (id, _) in fields.iter() {
         let child = union.child(id);
         out.u64(child.len() as u64);
-        column::encode_node(child, None, out)?;
+        (children.append)(child, out)?;
     }
     Ok(())
 }
 
 /// A parsed column.
 #[derive(Clone, Debug)]
-pub(crate) enum Nested {
-    Struct(Vec<Column>),
-    List(List),
+pub(crate) enum Nested<C> {
+    Struct(Vec<C>),
+    List(List<C>),
     /// Stored as another type.
-    Stored(Column),
+    Stored(C),
     Union {
-        ids: Column,
-        offsets: Option<Column>,
-        children: Vec<Column>,
+        ids: C,
+        offsets: Option<C>,
+        children: Vec<C>,
     },
 }
 
 /// Invariant: `starts` ascends and has the child row at which each vector begins, and at the end.
 #[derive(Clone, Debug)]
-pub(crate) struct List {
+pub(crate) struct List<C> {
     lengths: Sequence,
     starts: Vec<u64>,
-    child: Column,
+    child: C,
 }
 
-impl Nested {
+impl<C: Child> Nested<C> {
     pub fn parse(reader: &mut ChunkReader, data_type: &DataType, len: usize) -> Result<Self> {
         reader.nested(|reader| {
             if let Some(stored) = stored_type(data_type) {
-                return Ok(Self::Stored(Column::parse_node(reader, &stored, len)?));
+                return Ok(Self::Stored(C::parse(reader, &stored, len)?));
             }
             if let Some(field) = child_field(data_type) {
                 return Ok(Self::List(List::parse(reader, field.data_type(), len)?));
@@ -170,21 +192,19 @@ impl Nested {
             match data_type {
                 DataType::Struct(fields) => fields
                     .iter()
-                    .map(|field| Column::parse_node(reader, field.data_type(), len))
+                    .map(|field| C::parse(reader, field.data_type(), len))
                     .collect::<Result<_>>()
                     .map(Self::Struct),
                 DataType::Union(fields, mode) => {
-                    let ids = Column::parse_node(reader, &DataType::Int8, len)?;
+                    let ids = C::parse(reader, &DataType::Int8, len)?;
                     let offsets = match mode {
-                        UnionMode::Dense => {
-                            Some(Column::parse_node(reader, &DataType::Int32, len)?)
-                        }
+                        UnionMode::Dense => Some(C::parse(reader, &DataType::Int32, len)?),
                         UnionMode::Sparse => None,
                     };
                     let mut children = Vec::with_capacity(fields.len());
                     for (_, field) in fields.iter() {
                         let rows = reader.count(MAX_ROWS, PART)?;
-                        children.push(Column::parse_node(reader, field.data_type(), rows)?);
+                        children.push(C::parse(reader, field.data_type(), rows)?);
                     }
                     Ok(Self::Union {
                         ids,
@@ -197,11 +217,31 @@ impl Nested {
         })
     }
 
-    pub fn describe(&self) -> String {
-        let all = |columns: &[Column]| {
+    /// Bytes of `rows` rows without their children.
+    fn own_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
+        let rows = match self {
+            // of which any part is decoded by decoding all
+            Self::Union { ids, .. } => ids.rows(),
+            _ => rows,
+        } as u64;
+        match data_type {
+            DataType::Struct(_) | DataType::FixedSizeList(_, _) => rows.div_ceil(8),
+            DataType::Union(_, _) => rows.saturating_mul(5),
+            other => size::fixed_bytes(other, rows),
+        }
+    }
+}
+
+impl<C: Child> Codec for Nested<C> {
+    fn encoding(&self) -> Encoding {
+        Encoding::Plain
+    }
+
+    fn describe(&self) -> String {
+        let all = |columns: &[C]| {
             columns
                 .iter()
-                .map(Column::describe)
+                .map(C::describe)
                 .collect::<Vec<_>>()
                 .join(", ")
         };
@@ -217,9 +257,8 @@ impl Nested {
         }
     }
 
-    /// As [`Column::most_bytes`].
-    pub fn most_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
-        let all = |column: &Column| column.most_bytes(column.len());
+    fn most_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
+        let all = |column: &C| column.most_bytes(column.rows());
         let children = match self {
             Self::Stored(column) => column.most_bytes(rows),
             Self::Struct(children) => sum(children.iter().map(|child| child.most_bytes(rows))),
@@ -229,8 +268,7 @@ impl Nested {
         self.own_bytes(data_type, rows).saturating_add(children)
     }
 
-    /// As [`Column::decoded_bytes`], or more than `limit`: then the rest is left out.
-    pub fn decoded_bytes(
+    fn decoded_bytes(
         &self,
         data_type: &DataType,
         selection: &Selection,
@@ -250,28 +288,14 @@ impl Nested {
                 .child
                 .decoded_bytes(&list.rows_of(selection, |_| ())?)?,
             Self::Union { children, .. } => {
-                let all = |child: &Column| child.decoded_bytes(&Selection::all(0, child.len()));
+                let all = |child: &C| child.decoded_bytes(&Selection::all(0, child.rows()));
                 try_sum(children.iter().map(all))?
             }
         };
         Ok(own.saturating_add(children))
     }
 
-    /// Bytes of `rows` rows without their children.
-    fn own_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
-        let rows = match self {
-            // of which any part is decoded by decoding all
-            Self::Union { ids, .. } => ids.len(),
-            _ => rows,
-        } as u64;
-        match data_type {
-            DataType::Struct(_) | DataType::FixedSizeList(_, _) => rows.div_ceil(8),
-            DataType::Union(_, _) => rows.saturating_mul(5),
-            other => size::fixed_bytes(other, rows),
-        }
-    }
-
-    pub fn select(
+    fn select(
         &self,
         data_type: &DataType,
         selection: &Selection,
@@ -306,6 +330,10 @@ impl Nested {
             } => select_union(data_type, ids, offsets.as_ref(), children, selection),
         }
     }
+    /// Dictionaries and runs keep their nulls with their values, unions have none.
+    fn has_own_nulls(&self) -> bool {
+        true
+    }
 }
 
 fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
@@ -316,26 +344,25 @@ fn try_sum(mut bytes: impl Iterator<Item = Result<u64>>) -> Result<u64> {
     bytes.try_fold(0, |sum: u64, bytes| Ok(sum.saturating_add(bytes?)))
 }
 
-fn select_union(
+fn select_union<C: Child>(
     data_type: &DataType,
-    ids: &Column,
-    offsets: Option<&Column>,
-    children: &[Column],
+    ids: &C,
+    offsets: Option<&C>,
+    children: &[C],
     selection: &Selection,
 ) -> Result<ArrayRef> {
     let DataType::Union(fields, _) = data_type else {
         return Err(corrupt(PART, "a union of another type"));
     };
     // rows of a dense union point anywhere in its children: build it whole, then filter
-    let rows = ids.len();
-    let type_ids = ids.decode(0..rows)?;
+    let type_ids = ids.decode_all()?;
     let offsets = match offsets {
-        Some(column) => Some(column.decode(0..rows)?),
+        Some(column) => Some(column.decode_all()?),
         None => None,
     };
     let arrays = children
         .iter()
-        .map(|child| child.decode(0..child.len()))
+        .map(|child| child.decode_all())
         .collect::<Result<_>>()?;
     let union = UnionArray::try_new(
         fields.clone(),
@@ -354,7 +381,7 @@ fn select_union(
     Ok(filter(&window, &selection.to_boolean_buffer().into())?)
 }
 
-impl List {
+impl<C: Child> List<C> {
     fn parse(reader: &mut ChunkReader, child_type: &DataType, len: usize) -> Result<Self> {
         let child_rows = reader.count(MAX_ROWS, PART)?;
         let lengths = Sequence::parse(reader, len)?;
@@ -376,7 +403,7 @@ impl List {
         Ok(Self {
             lengths,
             starts,
-            child: Column::parse_node(reader, child_type, child_rows)?,
+            child: C::parse(reader, child_type, child_rows)?,
         })
     }
 

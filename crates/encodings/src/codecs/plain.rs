@@ -5,13 +5,16 @@
 //! buffer   the values, little-endian; arbitrary where null
 //! ```
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::ArrayRef;
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 
 use crate::VECTOR_LEN;
 use crate::class;
+use crate::codecs::codec::Codec;
 use crate::codecs::layout;
+use crate::codecs::source::Source;
+use crate::encoding::Encoding;
 use crate::error::{Error, Result};
 use crate::selection::Selection;
 use crate::wire::{ChunkReader, ChunkWriter};
@@ -21,8 +24,9 @@ pub(crate) fn width_of(data_type: &DataType) -> Option<usize> {
     data_type.primitive_width()
 }
 
-/// Appends `array`.
-pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
+/// Appends the source's values.
+pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> Result<bool> {
+    let array = source.array;
     let width = width_of(array.data_type())
         .ok_or_else(|| Error::Unsupported(format!("{} in encoding plain", array.data_type())))?;
     let data = array.to_data();
@@ -37,7 +41,7 @@ pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
             .unwrap_or_default()
             .to_vec(),
     );
-    Ok(())
+    Ok(true)
 }
 
 /// Parsed values. Invariant: `values` is `width` bytes for each row of the chunk.
@@ -54,12 +58,18 @@ impl Plain {
             values: reader.buffer_of(len.saturating_mul(width), "plain")?,
         })
     }
+}
 
-    pub fn layout(&self) -> layout::Values<'_> {
+impl Codec for Plain {
+    fn encoding(&self) -> Encoding {
+        Encoding::Plain
+    }
+
+    fn layout(&self) -> layout::Values<'_> {
         layout::Values::Plain(self.width, &self.values)
     }
 
-    pub fn select(
+    fn select(
         &self,
         data_type: &DataType,
         selection: &Selection,

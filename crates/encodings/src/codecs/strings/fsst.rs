@@ -11,6 +11,12 @@
 
 pub(crate) use fsst::Compressor;
 
+use crate::bitpack::LANES;
+
+/// Strings compressed together.
+pub(crate) const SPLIT_ROWS: usize = LANES;
+/// Fewer splits than this do not pay for a second symbol table.
+const MIN_SPLITS_FOR_SECOND: usize = 64;
 /// In the header of an exported table.
 pub(crate) const VERSION: u64 = 20190218;
 /// Bytes of that header.
@@ -66,4 +72,42 @@ pub(crate) fn export(compressor: &Compressor) -> Vec<u8> {
         out.extend_from_slice(&symbol.to_u64().to_le_bytes()[..usize::from(*length)]);
     }
     out
+}
+
+/// `values` in splits.
+pub(crate) fn splits_of(values: &[&[u8]]) -> Splits {
+    let mut splits = Splits::default();
+    splits
+        .data
+        .reserve(values.iter().map(|value| value.len()).sum());
+    for split in values.chunks(SPLIT_ROWS) {
+        split
+            .iter()
+            .for_each(|value| splits.data.extend_from_slice(value));
+        splits.ends.push(splits.data.len() as u64);
+    }
+    splits
+}
+
+/// The symbol tables to compress a column with, in order of use.
+pub(crate) struct Tables {
+    pub first: Compressor,
+    pub second: Option<Compressor>,
+}
+
+impl Tables {
+    /// As many tables as pay for `values`.
+    pub fn train(values: &[&[u8]]) -> Self {
+        let first = Compressor::train(&values.to_vec());
+        let once = splits_of(values).compress(&first);
+        let second = Compressor::train(&once.iter().collect());
+        let twice = once.compress(&second);
+        // the second table costs about a third of decompression speed and two kilobytes
+        let pays = twice.data.len() + twice.data.len() / 10 < once.data.len()
+            && once.len() > MIN_SPLITS_FOR_SECOND;
+        Self {
+            first,
+            second: pays.then_some(second),
+        }
+    }
 }

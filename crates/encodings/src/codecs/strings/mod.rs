@@ -12,7 +12,7 @@
 //! A **split** is 32 consecutive strings, the last one of a chunk fewer. Its strings are
 //! compressed as one, and it decompresses alone: 32 splits a vector, one for each lane.
 
-mod fsst;
+pub(crate) mod fsst;
 mod symbols;
 
 use std::ops::Range;
@@ -22,56 +22,39 @@ use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::LANES;
-use crate::byte_strings::BytesBuilder;
+use crate::byte_strings::{self, BytesBuilder};
+use crate::codecs::codec::Codec;
 use crate::codecs::sequence::{self, Sequence};
+use crate::codecs::source::Source;
 use crate::encoding::Encoding;
 use crate::error::{Result, ensure};
+use crate::predicate::Predicate;
 use crate::selection::{Selected, Selection};
+use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
-use fsst::{Compressor, Splits};
+use fsst::{SPLIT_ROWS, Splits};
 use symbols::{SLACK, SymbolTable, SymbolTablePair};
 
 const PART: &str = "strings";
-/// Strings compressed together.
-const SPLIT_ROWS: usize = LANES;
 const MAX_TABLES: usize = 2;
-/// Fewer splits than this do not pay for a second symbol table.
-const MIN_SPLITS_FOR_SECOND: usize = 64;
 /// The most bytes that are reserved by what the first vector took.
 const MAX_RESERVED: usize = 1 << 24;
 
-/// The symbol tables to compress a column with, in order of use.
-pub(crate) struct Tables {
-    first: Compressor,
-    second: Option<Compressor>,
-}
-
-impl Tables {
-    /// As many tables as pay for `values`.
-    pub fn train(values: &[&[u8]]) -> Self {
-        let first = Compressor::train(&values.to_vec());
-        let once = splits_of(values).compress(&first);
-        let second = Compressor::train(&once.iter().collect());
-        let twice = once.compress(&second);
-        // the second table costs about a third of decompression speed and two kilobytes
-        let pays = twice.data.len() + twice.data.len() / 10 < once.data.len()
-            && once.len() > MIN_SPLITS_FOR_SECOND;
-        Self {
-            first,
-            second: pays.then_some(second),
-        }
+/// Appends the source's strings as they are; `false` if it has none.
+pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> bool {
+    if let Some(values) = &source.bytes {
+        write(values, &[], fsst::splits_of(values), out);
     }
+    source.bytes.is_some()
 }
 
-/// Appends `values`, uncompressed.
-pub(crate) fn encode_plain(values: &[&[u8]], out: &mut ChunkWriter) {
-    write(values, &[], splits_of(values), out);
-}
-
-/// Appends `values`, compressed.
-pub(crate) fn encode_fsst(values: &[&[u8]], tables: &Tables, out: &mut ChunkWriter) {
-    let once = splits_of(values).compress(&tables.first);
+/// Appends the source's strings, compressed; `false` if it has none.
+pub(crate) fn encode_fsst(source: &Source, out: &mut ChunkWriter) -> bool {
+    let Some(values) = &source.bytes else {
+        return false;
+    };
+    let tables = source.tables(values);
+    let once = fsst::splits_of(values).compress(&tables.first);
     let first = fsst::export(&tables.first);
     match &tables.second {
         None => write(values, &[first], once, out),
@@ -80,20 +63,7 @@ pub(crate) fn encode_fsst(values: &[&[u8]], tables: &Tables, out: &mut ChunkWrit
             write(values, &tables, once.compress(second), out);
         }
     }
-}
-
-fn splits_of(values: &[&[u8]]) -> Splits {
-    let mut splits = Splits::default();
-    splits
-        .data
-        .reserve(values.iter().map(|value| value.len()).sum());
-    for split in values.chunks(SPLIT_ROWS) {
-        split
-            .iter()
-            .for_each(|value| splits.data.extend_from_slice(value));
-        splits.ends.push(splits.data.len() as u64);
-    }
-    splits
+    true
 }
 
 fn write(values: &[&[u8]], tables: &[Vec<u8>], splits: Splits, out: &mut ChunkWriter) {
@@ -161,62 +131,8 @@ impl Strings {
         })
     }
 
-    pub fn encoding(&self) -> Encoding {
-        match self.tables {
-            None => Encoding::Plain,
-            Some(_) => Encoding::Fsst,
-        }
-    }
-
-    pub fn describe(&self) -> String {
-        let lengths = self.lengths.describe();
-        match self.tables {
-            None => format!("plain({lengths})"),
-            Some(symbols::Tables::One(_)) => format!("fsst({lengths})"),
-            Some(symbols::Tables::Two(_)) => format!("fsst(fsst, {lengths})"),
-        }
-    }
-
-    /// The most bytes that all strings can have.
-    pub fn most_bytes(&self) -> u64 {
-        (self.data.len() as u64).saturating_mul(self.max_growth() as u64)
-    }
-
-    /// Bytes of the selected strings, besides what [`crate::size::fixed_bytes`] counts.
-    pub fn string_bytes(&self, data_type: &DataType, selection: &Selection) -> Result<u64> {
-        if let DataType::FixedSizeBinary(_) = data_type {
-            return Ok(0);
-        }
-        let mut lengths = [0; VECTOR_LEN];
-        let mut bytes = 0u64;
-        for selected in selection.vectors() {
-            self.lengths.decode(selected.vector, 0, &mut lengths)?;
-            selected.for_each(|row| bytes = bytes.saturating_add(lengths[row]));
-        }
-        Ok(bytes)
-    }
-
     fn max_growth(&self) -> usize {
         self.tables.as_ref().map_or(1, symbols::Tables::max_growth)
-    }
-
-    pub fn select(
-        &self,
-        data_type: &DataType,
-        selection: &Selection,
-        nulls: Option<NullBuffer>,
-    ) -> Result<ArrayRef> {
-        let mut out = BytesBuilder::with_capacity(selection.count());
-        let mut lengths = [0; VECTOR_LEN];
-        let mut scratch = vec![];
-        for (i, selected) in selection.vectors().enumerate() {
-            self.select_vector(&selected, &mut lengths, &mut scratch, &mut out)?;
-            if i == 0 {
-                let all = out.data.len() * selection.count() / selected.count;
-                out.data.reserve((all + all / 8).min(MAX_RESERVED));
-            }
-        }
-        out.finish(data_type, nulls)
     }
 
     fn select_vector(
@@ -333,14 +249,81 @@ impl Strings {
             .get(start(split)..start(split + 1))
             .unwrap_or_default()
     }
+}
 
-    /// Which rows of a vector are `length` bytes long.
-    pub fn with_length(
+impl Codec for Strings {
+    fn encoding(&self) -> Encoding {
+        match self.tables {
+            None => Encoding::Plain,
+            Some(_) => Encoding::Fsst,
+        }
+    }
+
+    fn describe(&self) -> String {
+        let lengths = self.lengths.describe();
+        match self.tables {
+            None => format!("plain({lengths})"),
+            Some(symbols::Tables::One(_)) => format!("fsst({lengths})"),
+            Some(symbols::Tables::Two(_)) => format!("fsst(fsst, {lengths})"),
+        }
+    }
+
+    fn most_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
+        let strings = (self.data.len() as u64).saturating_mul(self.max_growth() as u64);
+        size::fixed_bytes(data_type, rows as u64).saturating_add(strings)
+    }
+
+    fn decoded_bytes(&self, data_type: &DataType, selection: &Selection, _: u64) -> Result<u64> {
+        if let DataType::FixedSizeBinary(_) = data_type {
+            return Ok(size::fixed_bytes(data_type, selection.count() as u64));
+        }
+        let mut lengths = [0; VECTOR_LEN];
+        let mut bytes = size::fixed_bytes(data_type, selection.count() as u64);
+        for selected in selection.vectors() {
+            self.lengths.decode(selected.vector, 0, &mut lengths)?;
+            selected.for_each(|row| bytes = bytes.saturating_add(lengths[row]));
+        }
+        Ok(bytes)
+    }
+
+    fn select(
         &self,
-        vector: usize,
-        length: u64,
-        out: &mut crate::masks::Mask,
-    ) -> Result<()> {
-        self.lengths.in_range(vector, length, length, out)
+        data_type: &DataType,
+        selection: &Selection,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
+        let mut out = BytesBuilder::with_capacity(selection.count());
+        let mut lengths = [0; VECTOR_LEN];
+        let mut scratch = vec![];
+        for (i, selected) in selection.vectors().enumerate() {
+            self.select_vector(&selected, &mut lengths, &mut scratch, &mut out)?;
+            if i == 0 {
+                let all = out.data.len() * selection.count() / selected.count;
+                out.data.reserve((all + all / 8).min(MAX_RESERVED));
+            }
+        }
+        out.finish(data_type, nulls)
+    }
+
+    /// Drops rows of another length than the only one that can pass.
+    fn filter(
+        &self,
+        _: &DataType,
+        predicate: &Predicate,
+        selection: &mut Selection,
+    ) -> Result<bool> {
+        let value = predicate
+            .only_value()
+            .and_then(|value| byte_strings::values(value));
+        if let Some(length) = value.map(|value| value[0].len() as u64) {
+            for (vector, mask) in selection.vectors_mut() {
+                let mut same = [0; VECTOR_LEN / 64];
+                self.lengths.in_range(vector, length, length, &mut same)?;
+                mask.iter_mut()
+                    .zip(&same)
+                    .for_each(|(mask, same)| *mask &= same);
+            }
+        }
+        Ok(false)
     }
 }

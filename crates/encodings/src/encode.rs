@@ -1,0 +1,179 @@
+//! Chooses encodings and writes column chunks.
+
+use std::ops::Range;
+
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::concat;
+use arrow::datatypes::DataType;
+
+use crate::MAX_ROWS;
+use crate::codecs::codec::Children;
+use crate::codecs::dict;
+use crate::codecs::registry;
+use crate::codecs::source::Source;
+use crate::encoding::Encoding;
+use crate::error::{Error, Result};
+use crate::vectors::sample_ranges;
+use crate::wire::ChunkWriter;
+
+/// Vectors that the choice of an encoding looks at.
+const SAMPLE_VECTORS: usize = 10;
+
+const CHILDREN: Children = Children {
+    append: |array, out| encode_node(array, None, out),
+    append_distinct: encode_entries,
+};
+
+/// How to encode a column.
+#[derive(Clone, Debug, Default)]
+pub struct EncodeOptions {
+    /// Use this encoding instead of the smallest one.
+    pub pin: Option<Encoding>,
+}
+
+/// Encodes all rows of `array` into the bytes of a column chunk.
+///
+/// Without a pin, every encoding that applies is tried on a sample, and the smallest wins unless
+/// one that is much cheaper to decode is within a few percent. A constant column is always stored
+/// as such.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] if the pinned encoding does not apply to the type or the values, or the
+/// array has more than [`MAX_ROWS`] rows.
+pub fn encode(array: &dyn Array, options: &EncodeOptions) -> Result<Vec<u8>> {
+    if array.len() > MAX_ROWS {
+        let reason = format!("{} rows in a column chunk, at most {MAX_ROWS}", array.len());
+        return Err(Error::Unsupported(reason));
+    }
+    let mut out = ChunkWriter::default();
+    encode_node(array, options.pin, &mut out)?;
+    Ok(out.finish())
+}
+
+/// The estimated size in bytes of `array` in each encoding that applies, from a sample.
+pub fn alternatives(array: &dyn Array) -> Result<Vec<(Encoding, u64)>> {
+    let source = Source::of(array);
+    // Without a value there is nothing to encode, and so no choice.
+    if array.is_empty() || array.data_type() == &DataType::Null {
+        return Ok(vec![]);
+    }
+    let candidates = registry::candidates(&source);
+    if let [only] = candidates[..] {
+        // one encoding is not a choice to make from a sample, which not all nested types can be put into
+        let mut out = ChunkWriter::default();
+        let applies = registry::encode(only, &source, CHILDREN, &mut out)?;
+        return Ok(applies
+            .then_some((only, out.len() as u64))
+            .into_iter()
+            .collect());
+    }
+    estimates(&source, candidates)
+}
+
+/// The one of `candidates` that takes the fewest bytes.
+fn choose(source: &Source, candidates: Vec<Encoding>) -> Result<Encoding> {
+    if let [only] = candidates[..] {
+        return Ok(only);
+    }
+    let estimates = estimates(source, candidates)?.into_iter();
+    Ok(Encoding::smallest(
+        estimates.map(|(encoding, bytes)| (encoding, bytes as usize)),
+    ))
+}
+
+/// Appends `array` by the pinned or the best encoding.
+pub(crate) fn encode_node(
+    array: &dyn Array,
+    pin: Option<Encoding>,
+    out: &mut ChunkWriter,
+) -> Result<()> {
+    let mut source = Source::of(array);
+    if source.is_constant() {
+        return registry::encode(Encoding::Constant, &source, CHILDREN, out).map(|_| ());
+    }
+    let encoding = match pin {
+        Some(Encoding::Constant) => {
+            return Err(Error::Unsupported(
+                "encoding constant for values that differ".into(),
+            ));
+        }
+        Some(pinned) => pinned,
+        None => choose(&source, registry::candidates(&source))?,
+    };
+    if pin.is_some() {
+        // who pins a dictionary wants it even where it does not pay
+        source.max_entries = usize::MAX;
+    }
+    match registry::encode(encoding, &source, CHILDREN, out)? {
+        true => Ok(()),
+        false if pin.is_none() => {
+            // what the sample promised did not hold for all rows, e.g. too many distinct values
+            let fallback = registry::fallback(&source);
+            registry::encode(fallback, &source, CHILDREN, out).map(|_| ())
+        }
+        false => {
+            let applicable = registry::candidates(&source)
+                .iter()
+                .map(|e| e.name())
+                .collect::<Vec<_>>()
+                .join(", ");
+            let data_type = array.data_type();
+            Err(Error::Unsupported(format!(
+                "encoding {encoding} for these values of type {data_type}; what applies: {applicable}"
+            )))
+        }
+    }
+}
+
+/// Appends the entries of a dictionary: distinct, and so neither constant nor a dictionary.
+fn encode_entries(entries: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
+    let source = Source::of(entries);
+    let mut candidates = registry::candidates(&source);
+    candidates.retain(|encoding| *encoding != Encoding::Dict);
+    let encoding = choose(&source, candidates)?;
+    match registry::encode(encoding, &source, CHILDREN, out)? {
+        true => Ok(()),
+        false => registry::encode(Encoding::Plain, &source, CHILDREN, out).map(|_| ()),
+    }
+}
+
+/// The size of the source, which has rows, in each of `candidates` that applies, from a sample.
+fn estimates(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding, u64)>> {
+    let rows = source.array.len();
+    let ranges: Vec<Range<usize>> = sample_ranges(rows, SAMPLE_VECTORS).collect();
+    let sampled: usize = ranges.iter().map(Range::len).sum();
+    let slices: Vec<ArrayRef> = ranges
+        .into_iter()
+        .map(|range| source.array.slice(range.start, range.len()))
+        .collect();
+    let sample = concat(
+        &slices
+            .iter()
+            .map(|slice| slice.as_ref())
+            .collect::<Vec<_>>(),
+    )?;
+    let sample = Source::of(&sample);
+    let mut sizes = vec![];
+    for encoding in candidates {
+        let bytes = match encoding {
+            Encoding::Dict if sampled < rows => dict::estimate(&sample, rows, CHILDREN)?,
+            _ => {
+                let mut out = ChunkWriter::default();
+                registry::encode(encoding, &sample, CHILDREN, &mut out)?.then_some(scale(
+                    out.len(),
+                    sampled,
+                    rows,
+                ))
+            }
+        };
+        sizes.extend(bytes.map(|bytes| (encoding, bytes)));
+    }
+    // one training serves both
+    source.train_as(sample);
+    Ok(sizes)
+}
+
+fn scale(bytes: usize, sampled: usize, rows: usize) -> u64 {
+    (bytes as u128 * rows as u128 / sampled.max(1) as u128) as u64
+}
