@@ -3,9 +3,7 @@
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
-use vectile::datafusion::{
-    VectileReadOptions, VectileSessionContextExt, VectileSessionStateBuilderExt,
-};
+use vectile::{VectileReadOptions, VectileSessionContextExt, VectileSessionStateBuilderExt};
 
 #[tokio::main]
 async fn main() -> Result<()> {

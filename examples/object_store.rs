@@ -11,7 +11,7 @@ use object_store::memory::InMemory;
 #[tokio::main]
 async fn main() -> Result<()> {
     let ctx = SessionContext::new();
-    vectile::datafusion::register(&ctx)?;
+    vectile::register(&ctx)?;
     let url = ObjectStoreUrl::parse("memory://lake")?;
     ctx.register_object_store(url.as_ref(), Arc::new(InMemory::new()));
 

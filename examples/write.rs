@@ -30,11 +30,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new_with_prefix(dir.path())?);
 
-    let options = WriterOptions {
-        row_group_rows: 1 << 16,
-        pins: [("place".to_owned(), Encoding::Dict)].into(),
-        ..WriterOptions::default()
-    };
+    let options = WriterOptions::default()
+        .with_row_group_rows(1 << 16)
+        .with_pins([("place", Encoding::Dict)]);
     let location = Path::from("weather.vectile");
     let mut writer = Writer::try_new(store, location, batch(0)?.schema(), options)?;
     for day in 0..30 {

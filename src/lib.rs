@@ -2,13 +2,16 @@
 //!
 //! This package is what an application depends on: it re-exports the layers.
 //!
-//! - [`datafusion`]: Vectile tables in a DataFusion session, through SQL or as data frames.
+//! - [`session`]: Vectile tables in a DataFusion session, through SQL or as data frames. What most
+//!   applications need of it is at the root: [`register`] and [`VectileSessionContextExt`].
 //! - [`file`](mod@file): the container; writing batches, reading footers and row groups.
 //! - [`encodings`]: encoding, filtering and decoding single columns.
 //!
+//! The feature `gpu`, on by default, puts queries on CUDA devices.
+//!
 //! ```
 //! use datafusion::prelude::SessionContext;
-//! use vectile::datafusion::{VectileReadOptions, VectileSessionContextExt, register};
+//! use vectile::{VectileReadOptions, VectileSessionContextExt, register};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> datafusion::error::Result<()> {
@@ -26,6 +29,12 @@
 //! # }
 //! ```
 
-pub use vectile_datafusion as datafusion;
+pub use vectile_datafusion as session;
+#[cfg(feature = "gpu")]
+pub use vectile_datafusion::{Gpu, register_with_gpu};
+pub use vectile_datafusion::{
+    GpuMode, VectileOptions, VectileReadOptions, VectileSessionContextExt,
+    VectileSessionStateBuilderExt, register,
+};
 pub use vectile_encodings as encodings;
 pub use vectile_file as file;

@@ -188,7 +188,7 @@ fn small_file() -> Vec<u8> {
 
 fn file_of(batch: arrow::array::RecordBatch) -> Vec<u8> {
     let store: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
-    let options = vectile_file::WriterOptions { row_group_rows: 1024, ..Default::default() };
+    let options = vectile_file::WriterOptions::default().with_row_group_rows(1024);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let mut writer = vectile_file::Writer::try_new(Arc::clone(&store), "t".into(), batch.schema(), options).expect("a writer");
@@ -212,7 +212,7 @@ async fn read_file(bytes: Vec<u8>) {
     for row_group in 0..metadata.num_row_groups().min(8) {
         let fetch = vectile_file::Fetch { row_group, data: columns.clone(), zones: columns.clone() };
         for verify_checksums in [true, false] {
-            let options = vectile_file::ReadOptions { verify_checksums };
+            let options = vectile_file::ReadOptions::default().with_verify_checksums(verify_checksums);
             let Ok(data) = vectile_file::read_row_group(&store, &location, &metadata, &fetch, &options).await else { continue };
             for column in data.columns.iter().flatten() {
                 let _ = column.decode(0..column.len().min(4096));

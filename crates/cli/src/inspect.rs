@@ -294,7 +294,7 @@ async fn read_column(
     let values = data.columns.get_mut(column).and_then(Option::take);
     let values = values.ok_or_else(|| CliError::failed(format!("column {column} is missing")))?;
     let decoded = tokio::task::block_in_place(|| values.decode(0..values.len()));
-    decoded.map_err(|error| CliError::from(metadata.place(row_group, column).encoding(error)))
+    decoded.map_err(|error| CliError::from(metadata.error(row_group, column, error)))
 }
 
 /// A zone map summed up.

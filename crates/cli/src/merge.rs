@@ -27,6 +27,7 @@ pub fn merge_schemas(files: &[(String, SchemaRef)]) -> Result<SchemaRef> {
         match error {
             MergeError::Types { .. } => failed.hint(SEPARATELY),
             MergeError::Duplicate { .. } => failed.hint("rename them where the file is made"),
+            _ => failed,
         }
     })
 }

@@ -170,11 +170,9 @@ fn vectile_writer(
     schema: &SchemaRef,
     pins: &HashMap<String, Encoding>,
 ) -> Result<VectileWriter> {
-    let options = WriterOptions {
-        pins: pins.clone(),
-        local_root: destination.local_root(),
-        ..WriterOptions::default()
-    };
+    let options = WriterOptions::default()
+        .with_pins(pins.clone())
+        .with_local_root(destination.local_root());
     let store = Arc::clone(&destination.store);
     let writer =
         VectileWriter::try_new(store, destination.path.clone(), Arc::clone(schema), options)?;

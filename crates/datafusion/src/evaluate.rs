@@ -77,7 +77,7 @@ impl Columns {
     }
 
     fn error(&self, index: usize, error: vectile_encodings::Error) -> DataFusionError {
-        error::file(self.metadata.place(self.row_group, index).encoding(error))
+        error::file(self.metadata.error(self.row_group, index, error))
     }
 }
 

@@ -28,6 +28,8 @@ use datafusion::physical_plan::{
     PlanProperties, ReplaceChildrenOptions, replace_children_if_necessary,
 };
 
+use crate::pushdown::Rule;
+
 type Plan = Arc<dyn ExecutionPlan>;
 
 /// The name of the rule.
@@ -37,7 +39,7 @@ pub(crate) const RULE: &str = "hide_constants_of_nullable_sides";
 pub(crate) const JOINS: &str = "join_selection";
 
 /// Adds the rule before the first that looks at joins, unless it is there.
-pub(crate) fn insert_rule(rules: &mut Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>) {
+pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
     let place_of = |name| rules.iter().position(|rule| rule.name() == name);
     if place_of(RULE).is_none() {
         rules.insert(place_of(JOINS).unwrap_or(0), Arc::new(HideConstants));

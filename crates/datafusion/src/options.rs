@@ -13,6 +13,7 @@ use vectile_file::{DEFAULT_ROW_GROUP_ROWS, WriterOptions};
 
 /// Whether queries run on the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GpuMode {
     /// Where there is one and it is expected to pay; what fails there is done by the CPU.
     #[default]
@@ -74,6 +75,7 @@ const GPU_MAX_BUILD_ROWS: usize = 64_000_000;
 
 /// Settings of a session, in the namespace `vectile`.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct VectileOptions {
     /// Whether scans evaluate filters themselves. When false they only prune by zone maps.
     pub pushdown_filters: bool,
@@ -234,6 +236,7 @@ impl VectileOptions {
 
 /// Options of one table or one `COPY`, for the files it writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TableOptions {
     /// Rows per row group; `None`: as the session says.
     pub row_group_rows: Option<usize>,
@@ -291,16 +294,12 @@ impl TableOptions {
         schema: &Schema,
         parallelism: usize,
     ) -> Result<WriterOptions> {
-        let pins = self
-            .encodings
-            .iter()
-            .map(|(name, encoding)| Ok((column_named(schema, name)?.to_owned(), *encoding)));
-        Ok(WriterOptions {
-            row_group_rows: self.row_group_rows.unwrap_or(session.row_group_rows),
-            pins: pins.collect::<Result<_>>()?,
-            parallelism,
-            local_root: None,
-        })
+        let pins = self.encodings.iter();
+        let pins = pins.map(|(name, encoding)| Ok((column_named(schema, name)?, *encoding)));
+        Ok(WriterOptions::default()
+            .with_row_group_rows(self.row_group_rows.unwrap_or(session.row_group_rows))
+            .with_pins(pins.collect::<Result<Vec<_>>>()?)
+            .with_parallelism(parallelism))
     }
 }
 
@@ -361,6 +360,7 @@ mod tests {
         config.set("vectile.gpu.max_build_rows", "20").unwrap();
         let options = VectileOptions::of(&config);
         assert_eq!(options.gpu, GpuMode::Require);
+        assert_eq!(options.check().is_ok(), cfg!(feature = "gpu"));
         assert_eq!(options.gpu_memory_limit, Some(4 << 30));
         assert_eq!(options.gpu_host_memory_limit, Some(2 << 30));
         assert_eq!(options.gpu_min_rows, 10);

@@ -30,8 +30,11 @@ use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 type Filter = Arc<dyn PhysicalExpr>;
 
+/// A rule of the physical optimizer.
+pub(crate) type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
 /// Puts a [`ProvenFilterPushdown`] in the place of each `FilterPushdown`.
-pub(crate) fn replace_rules(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
+pub(crate) fn replace_rules(rules: &mut [Rule]) {
     for (theirs, phase) in [
         (FilterPushdown::new(), FilterPushdownPhase::Pre),
         (

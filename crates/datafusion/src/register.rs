@@ -14,7 +14,6 @@ use datafusion::datasource::listing_table_factory::ListingTableFactory;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, SortExpr, WindowUDF};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{DataFrame, SessionContext};
 
@@ -22,6 +21,7 @@ use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Gpu, insert_rules};
 use crate::options::VectileOptions;
+use crate::pushdown::Rule;
 use crate::{nullable, pushdown};
 
 /// The key of the table factory, and the word after `STORED AS`.
@@ -62,9 +62,6 @@ fn insert_machine_rules(rules: &mut Vec<Rule>) {
 
 #[cfg(not(feature = "gpu"))]
 fn insert_machine_rules(_: &mut Vec<Rule>) {}
-
-/// A rule of the physical optimizer.
-type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 fn register_with_rules(ctx: &SessionContext, insert: impl FnOnce(&mut Vec<Rule>)) -> Result<()> {
     let state = ctx.state_ref();
@@ -172,6 +169,7 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
 
 /// How to read a table: the defaults suit a file, or a directory of files with one schema.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct VectileReadOptions {
     /// The schema; `None`: that of the files.
     pub schema: Option<SchemaRef>,
@@ -182,6 +180,27 @@ pub struct VectileReadOptions {
 }
 
 impl VectileReadOptions {
+    /// With [`schema`](Self::schema).
+    #[must_use]
+    pub fn with_schema(mut self, schema: SchemaRef) -> Self {
+        self.schema = Some(schema);
+        self
+    }
+
+    /// With [`table_partition_cols`](Self::table_partition_cols).
+    #[must_use]
+    pub fn with_table_partition_cols(mut self, columns: Vec<(String, DataType)>) -> Self {
+        self.table_partition_cols = columns;
+        self
+    }
+
+    /// With [`file_sort_order`](Self::file_sort_order).
+    #[must_use]
+    pub fn with_file_sort_order(mut self, order: Vec<Vec<SortExpr>>) -> Self {
+        self.file_sort_order = order;
+        self
+    }
+
     fn listing_options(&self) -> ListingOptions {
         ListingOptions::new(Arc::new(VectileFormat::default()))
             .with_file_extension(format!(".{EXTENSION}"))

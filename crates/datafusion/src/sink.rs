@@ -64,10 +64,9 @@ impl VectileSink {
         let parallelism = std::thread::available_parallelism().map_or(1, usize::from);
         let is_local = config.object_store_url.as_str() == LOCAL_FILES;
         Ok(Self {
-            options: WriterOptions {
-                local_root: is_local.then(|| "/".into()),
-                ..options.writer_options(session, &schema, parallelism)?
-            },
+            options: options
+                .writer_options(session, &schema, parallelism)?
+                .with_local_root(is_local.then(|| "/".into())),
             replace: options.replace,
             schema,
             config,

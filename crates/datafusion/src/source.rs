@@ -152,9 +152,8 @@ impl VectileSource {
             adapters: adapters.unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory)),
             order: self.order.clone(),
             pushdown_filters: self.pushdown_filters,
-            read_options: ReadOptions {
-                verify_checksums: self.options.verify_checksums,
-            },
+            read_options: ReadOptions::default()
+                .with_verify_checksums(self.options.verify_checksums),
             batch_size: self.batch_size.unwrap_or(8192).max(1),
             limit: config.limit,
             partition,

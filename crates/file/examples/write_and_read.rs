@@ -26,10 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// Batches may be of any size: the writer makes row groups of them.
 async fn write(store: &Arc<dyn ObjectStore>, location: &Path) -> Result<(), Box<dyn Error>> {
     let schema = trips(0..0)?.schema();
-    let options = WriterOptions {
-        row_group_rows: 100_000,
-        ..WriterOptions::default()
-    };
+    let options = WriterOptions::default().with_row_group_rows(100_000);
     let mut writer = Writer::try_new(Arc::clone(store), location.clone(), schema, options)?;
     for start in (0..250_000).step_by(10_000) {
         writer.write(&trips(start..start + 10_000)?).await?;

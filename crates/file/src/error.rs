@@ -94,7 +94,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Where in a file an error happened.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub(crate) struct Place<'a> {
     file: &'a str,
     row_group: Option<usize>,
     column: Option<&'a str>,
@@ -102,7 +102,7 @@ pub struct Place<'a> {
 
 impl<'a> Place<'a> {
     /// Somewhere in `file`, a location in an object store.
-    pub fn file(file: &'a str) -> Self {
+    pub(crate) fn file(file: &'a str) -> Self {
         Self {
             file,
             row_group: None,
@@ -111,7 +111,7 @@ impl<'a> Place<'a> {
     }
 
     /// In this row group.
-    pub fn row_group(self, row_group: usize) -> Self {
+    pub(crate) fn row_group(self, row_group: usize) -> Self {
         Self {
             row_group: Some(row_group),
             ..self
@@ -119,7 +119,7 @@ impl<'a> Place<'a> {
     }
 
     /// In the column of this name.
-    pub fn column(self, column: &'a str) -> Self {
+    pub(crate) fn column(self, column: &'a str) -> Self {
         Self {
             column: Some(column),
             ..self
@@ -127,7 +127,7 @@ impl<'a> Place<'a> {
     }
 
     /// A failure of the encodings at this place: corrupt bytes, or [`Error::Encoding`].
-    pub fn encoding(self, source: vectile_encodings::Error) -> Error {
+    pub(crate) fn encoding(self, source: vectile_encodings::Error) -> Error {
         match (source, self.column) {
             (source @ vectile_encodings::Error::Corrupt { .. }, _) | (source, None) => {
                 self.corrupt(source.to_string())

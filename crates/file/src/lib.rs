@@ -50,7 +50,7 @@ mod summary;
 mod sync;
 mod writer;
 
-pub use error::{Error, Place, Result};
+pub use error::{Error, Result};
 pub use metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
 pub use parts::GrowingParts;
 pub use publish::{Staged, publish};

@@ -124,8 +124,13 @@ impl Metadata {
                 .sum::<usize>()
     }
 
-    /// The place of a column chunk, for errors that decoding it gives.
-    pub fn place(&self, row_group: usize, column: usize) -> Place<'_> {
+    /// An error that decoding a column chunk gave, with the place of it.
+    pub fn error(&self, row_group: usize, column: usize, error: vectile_encodings::Error) -> Error {
+        self.place(row_group, column).encoding(error)
+    }
+
+    /// The place of a column chunk.
+    pub(crate) fn place(&self, row_group: usize, column: usize) -> Place<'_> {
         let place = Place::file(&self.file).row_group(row_group);
         match self.schema.fields().get(column) {
             Some(field) => place.column(field.name()),

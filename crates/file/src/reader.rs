@@ -35,6 +35,7 @@ const PARALLEL_REQUESTS: usize = 8;
 
 /// How to read.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ReadOptions {
     /// Whether to compare checksums, which costs some tenth of a second per gigabyte. The footer's
     /// is always compared.
@@ -46,6 +47,15 @@ impl Default for ReadOptions {
         Self {
             verify_checksums: true,
         }
+    }
+}
+
+impl ReadOptions {
+    /// With [`verify_checksums`](Self::verify_checksums).
+    #[must_use]
+    pub fn with_verify_checksums(mut self, verify: bool) -> Self {
+        self.verify_checksums = verify;
+        self
     }
 }
 

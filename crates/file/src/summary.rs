@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WriteSummary {
     /// Rows in the file.
     pub rows: u64,
@@ -17,6 +18,7 @@ pub struct WriteSummary {
 
 /// What was written of one column.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ColumnSummary {
     /// Its name.
     pub name: String,

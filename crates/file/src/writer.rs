@@ -38,6 +38,7 @@ pub const DEFAULT_ROW_GROUP_ROWS: usize = 1 << 18;
 
 /// How to write a table.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct WriterOptions {
     /// Rows of a row group, at most [`MAX_ROW_GROUP_ROWS`]. Wide rows make smaller row groups,
     /// since a row group also ends at 64 MiB of Arrow arrays.
@@ -59,6 +60,41 @@ impl Default for WriterOptions {
             parallelism: available_parallelism().map_or(1, usize::from),
             local_root: None,
         }
+    }
+}
+
+impl WriterOptions {
+    /// With [`row_group_rows`](Self::row_group_rows).
+    #[must_use]
+    pub fn with_row_group_rows(mut self, rows: usize) -> Self {
+        self.row_group_rows = rows;
+        self
+    }
+
+    /// With [`pins`](Self::pins), besides those that are there.
+    #[must_use]
+    pub fn with_pins<N: Into<String>>(
+        mut self,
+        pins: impl IntoIterator<Item = (N, Encoding)>,
+    ) -> Self {
+        let pins = pins.into_iter();
+        self.pins
+            .extend(pins.map(|(name, encoding)| (name.into(), encoding)));
+        self
+    }
+
+    /// With [`parallelism`](Self::parallelism).
+    #[must_use]
+    pub fn with_parallelism(mut self, columns: usize) -> Self {
+        self.parallelism = columns;
+        self
+    }
+
+    /// With [`local_root`](Self::local_root).
+    #[must_use]
+    pub fn with_local_root(mut self, root: Option<PathBuf>) -> Self {
+        self.local_root = root;
+        self
     }
 }
 

@@ -103,10 +103,7 @@ async fn every_type_of_version_1_is_read() {
 #[ignore = "writes the files of the current format version"]
 async fn write_the_files_of_this_version() {
     let (table, pins) = encodings();
-    let options = WriterOptions {
-        pins,
-        ..rows_per_group(ROW_GROUP_ROWS)
-    };
+    let options = rows_per_group(ROW_GROUP_ROWS).with_pins(pins);
     let (encodings, _) = write(table.schema(), &[table], options).await.unwrap();
     let (types, _) = write(types().schema(), &[types()], WriterOptions::default())
         .await

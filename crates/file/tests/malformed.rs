@@ -103,9 +103,7 @@ async fn without_checksums_damage_is_at_worst_a_wrong_value() {
 
 /// Changes each byte of a range in turn and reads. Whatever comes of it but a panic is fine.
 async fn damage(bytes: &[u8], metadata: &Metadata, range: Range<u64>, fetch: &Fetch) {
-    let options = ReadOptions {
-        verify_checksums: false,
-    };
+    let options = ReadOptions::default().with_verify_checksums(false);
     let at = location();
     let mut bytes = bytes.to_vec();
     for index in range.start as usize..range.end as usize {

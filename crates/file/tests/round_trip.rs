@@ -328,9 +328,7 @@ async fn futures_can_be_spawned() {
             data: vec![0],
             ..Fetch::default()
         };
-        let options = ReadOptions {
-            verify_checksums: false,
-        };
+        let options = ReadOptions::default().with_verify_checksums(false);
         let data = read_row_group(&store, &location(), &metadata, &fetch, &options)
             .await
             .unwrap();
@@ -370,10 +368,8 @@ async fn batches_that_do_not_fit_are_refused_and_the_writer_goes_on() {
 fn options_that_do_not_fit_are_refused() {
     let schema = small(0).schema();
     let open = |options| Writer::try_new(memory(), location(), schema.clone(), options);
-    let unknown = WriterOptions {
-        pins: HashMap::from([("nmae".to_owned(), vectile_encodings::Encoding::Plain)]),
-        ..WriterOptions::default()
-    };
+    let unknown =
+        WriterOptions::default().with_pins([("nmae", vectile_encodings::Encoding::Plain)]);
     let error = open(unknown).unwrap_err().to_string();
     assert!(error.contains("'nmae'"), "{error}");
     assert!(open(rows_per_group(0)).is_err());
@@ -383,10 +379,7 @@ fn options_that_do_not_fit_are_refused() {
 #[tokio::test]
 async fn pinned_columns_are_encoded_as_asked() {
     let table = small(2000);
-    let options = WriterOptions {
-        pins: HashMap::from([("id".to_owned(), vectile_encodings::Encoding::Plain)]),
-        ..WriterOptions::default()
-    };
+    let options = WriterOptions::default().with_pins([("id", vectile_encodings::Encoding::Plain)]);
     let (bytes, summary) = write(table.schema(), std::slice::from_ref(&table), options)
         .await
         .unwrap();

@@ -20,6 +20,7 @@
 //!    relation   a chain of operators above a scan, as expressions over the table
 //!      join       what it is joined with, told apart from it
 //!    identity   what a plan reads and computes
+//!    files      what is known of the files of a scan
 //!  reason, scalar, table, types
 //! ```
 

@@ -20,7 +20,7 @@ use super::device::{Device, Gpu};
 use super::lowering::expression::{Lowering, Needs};
 use super::lowering::function;
 use super::lowering::grouping::Keys;
-use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS, Rule};
+use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS};
 use super::nodes::dimension;
 use super::nodes::load::Input;
 use super::nodes::scan::GpuScan;
@@ -31,6 +31,7 @@ use super::pattern::relation::Relation;
 use super::reason::Reason;
 use crate::nullable;
 use crate::options::{GpuMode, VectileOptions};
+use crate::pushdown::Rule;
 use crate::source::VectileSource;
 
 /// Puts aggregates on the GPU, with the scans and joins below them.

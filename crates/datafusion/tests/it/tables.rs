@@ -124,10 +124,8 @@ async fn a_partitioned_tree() {
         .await;
     assert_eq!(rows, expected);
 
-    let options = VectileReadOptions {
-        table_partition_cols: vec![("bucket".to_owned(), DataType::Int32)],
-        ..VectileReadOptions::default()
-    };
+    let options = VectileReadOptions::default()
+        .with_table_partition_cols(vec![("bucket".to_owned(), DataType::Int32)]);
     fixture
         .ctx
         .register_vectile("again", dir.to_str().unwrap(), options)

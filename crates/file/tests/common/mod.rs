@@ -23,10 +23,7 @@ pub fn location() -> Path {
 
 /// Row groups of so many rows.
 pub fn rows_per_group(row_group_rows: usize) -> WriterOptions {
-    WriterOptions {
-        row_group_rows,
-        ..WriterOptions::default()
-    }
+    WriterOptions::default().with_row_group_rows(row_group_rows)
 }
 
 /// Writes the batches, which are of `schema`, and returns the bytes of the file.
@@ -85,7 +82,7 @@ async fn read_group(
         let column = column.as_ref().expect("every column was asked for");
         column
             .decode(0..rows)
-            .map_err(|error| metadata.place(row_group, index).encoding(error))
+            .map_err(|error| metadata.error(row_group, index, error))
     });
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let columns = columns.collect::<Result<_>>()?;

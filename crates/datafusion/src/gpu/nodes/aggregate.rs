@@ -24,7 +24,6 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{
@@ -54,6 +53,7 @@ use crate::gpu::pattern::aggregates::Aggregates;
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Tables;
 use crate::options::{GpuMode, VectileOptions};
+use crate::pushdown::Rule;
 
 /// An aggregate over a scan, and what that is joined with, on the GPU.
 #[derive(Clone, Debug)]
@@ -83,9 +83,6 @@ pub(crate) struct Fused {
     pub(crate) keys: Keys,
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
 }
-
-/// A rule of the physical optimizer.
-pub(crate) type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// Does the same on the CPU. It is seldom needed, so that it is left as it was when the node took its place.
 #[derive(Clone, Debug)]
