@@ -25,30 +25,26 @@
 
 use std::marker::PhantomData;
 
+use crate::VECTOR_LEN;
 use crate::class;
 use crate::codecs::codec::Codec;
+use crate::codecs::layout;
+use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
-use crate::predicate::{self, Predicate};
-use arrow::array::ArrayRef;
-use arrow::buffer::{Buffer, NullBuffer};
-use arrow::datatypes::DataType;
-
-use crate::VECTOR_LEN;
-use crate::codecs::layout;
-use crate::codecs::sequence::SequenceView;
-use crate::codecs::sequence::{self, Scratch, Sequence};
 use crate::error::{Result, corrupt, ensure};
 use crate::float::{self, Float, SAMPLES, match_float, nearest_integer};
-use crate::masks::Mask;
-use crate::masks::set_bit;
-use crate::patches::PatchList;
-use crate::patches::{Patches, PatchesWriter};
+use crate::masks::{Mask, set_bit};
+use crate::patches::{PatchList, Patches, PatchesWriter};
+use crate::predicate::{self, Predicate};
 use crate::residuals::bit_length;
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::vectors::{sample_ranges, vectors};
 use crate::wire::{ChunkReader, ChunkWriter};
+use arrow::array::ArrayRef;
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::datatypes::DataType;
 
 const PART: &str = "alp";
 /// Vectors that the candidate scales are searched in, evenly spread.
@@ -254,7 +250,7 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
     out.u64(reference as u64);
     out.buffer(exponents);
     out.buffer(factors);
-    out.append(sequence::encode(&integers, 0));
+    out.append(sequence::encode(&integers));
     exceptions.finish(out);
 }
 
@@ -391,7 +387,7 @@ impl Codec for Alp {
             exponents: &self.exponents,
             factors: &self.factors,
             integers: SequenceView::new(&self.integers),
-            exceptions: PatchList::new(&self.exceptions),
+            exceptions: PatchList(&self.exceptions),
         }
     }
 
@@ -824,7 +820,7 @@ mod tests {
             out.u64(0);
             out.buffer(vec![0; 3]);
             out.buffer(vec![0; 3]);
-            out.append(sequence::encode(&vec![0; 3000], 0));
+            out.append(sequence::encode(&vec![0; 3000]));
             out.u8(8);
         });
         assert_eq!(
