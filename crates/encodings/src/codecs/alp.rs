@@ -411,22 +411,18 @@ impl Codec for Alp {
         predicate: &Predicate,
         selection: &mut Selection,
     ) -> Result<bool> {
+        let Predicate::Range { low, high, negated } = predicate else {
+            return Ok(false);
+        };
         // keys of floats are words of 64 bits
         let narrow = |word: i128| word.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
-        match (predicate, data_type) {
-            (Predicate::Range { low, high, negated }, DataType::Float32 | DataType::Float64) => {
-                let in_range = |vector, low, high, out: &mut _| {
-                    let (low, high) = (narrow(low), narrow(high));
-                    match data_type {
-                        DataType::Float64 => self.in_range::<f64>(vector, low, high, out),
-                        _ => self.in_range::<f32>(vector, low, high, out),
-                    }
-                };
-                predicate::filter_range(low, high, *negated, selection, in_range)?;
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
+        match_float!(data_type, F => {
+            let in_range = |vector, low, high, out: &mut _| {
+                self.in_range::<F>(vector, narrow(low), narrow(high), out)
+            };
+            predicate::filter_range(low, high, *negated, selection, in_range)?;
+            Ok(true)
+        }, _ => Ok(false))
     }
 }
 
