@@ -47,7 +47,7 @@ struct Body {
 }
 
 impl Column {
-    /// Parses the bytes that [`encode`] made of `len` values of `data_type`. The bytes need no
+    /// Parses the bytes that [`encode`](crate::encode) made of `len` values of `data_type`. The bytes need no
     /// alignment. Nothing in them is trusted: whatever they hold, parsing and decoding return an
     /// error or values, and do not panic. Parsing uses memory in proportion to the bytes and rows,
     /// decoding as much as [`Column::decoded_bytes`] says.

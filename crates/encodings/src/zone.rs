@@ -10,7 +10,7 @@ use crate::byte_strings::{self, BytesBuilder};
 use crate::class::{self, Class, Native, match_class};
 use crate::codecs::codec::Child;
 use crate::column::Column;
-use crate::encode::encode_node;
+use crate::encoder::encode_node;
 use crate::error::{Result, ensure};
 use crate::offsets;
 use crate::wire::{ChunkReader, ChunkWriter};

@@ -66,26 +66,28 @@ pub(crate) fn encode(
     children: Children,
     out: &mut ChunkWriter,
 ) -> Result<bool> {
-    let values = &mut ChunkWriter::default();
+    let mut values = ChunkWriter::default();
     let (tag, applies) = match encoding {
-        Encoding::Constant => (CONSTANT, encode_constant(source, children, values)?),
-        Encoding::Plain if source.bytes.is_some() => (STRINGS, strings::encode(source, values)),
+        Encoding::Constant => (CONSTANT, encode_constant(source, children, &mut values)?),
+        Encoding::Plain if source.bytes.is_some() => {
+            (STRINGS, strings::encode(source, &mut values))
+        }
         Encoding::Plain if plain::width_of(source.array.data_type()).is_some() => {
-            (PLAIN, plain::encode(source, values)?)
+            (PLAIN, plain::encode(source, &mut values)?)
         }
-        Encoding::Plain => (NESTED, nested::encode(source, children, values)?),
+        Encoding::Plain => (NESTED, nested::encode(source, children, &mut values)?),
         Encoding::Ffor | Encoding::Delta | Encoding::Rle => {
-            (INTEGERS, integers::encode(encoding, source, values))
+            (INTEGERS, integers::encode(encoding, source, &mut values))
         }
-        Encoding::Dict => (DICT, dict::encode(source, children, values)?),
-        Encoding::Alp => (ALP, alp::encode(source, values)),
-        Encoding::AlpRd => (ALP_RD, alp_rd::encode(source, values)),
-        Encoding::Fsst => (STRINGS, strings::encode_fsst(source, values)),
+        Encoding::Dict => (DICT, dict::encode(source, children, &mut values)?),
+        Encoding::Alp => (ALP, alp::encode(source, &mut values)),
+        Encoding::AlpRd => (ALP_RD, alp_rd::encode(source, &mut values)),
+        Encoding::Fsst => (STRINGS, strings::encode_fsst(source, &mut values)),
     };
     if applies {
         out.u8(tag);
         validity::encode(source.array, out);
-        out.append(std::mem::take(values));
+        out.append(values);
     }
     Ok(applies)
 }
