@@ -4,7 +4,7 @@
 //! ```text
 //! header   u8 bits of a right part: 48..=63 (f32: 16..=31)
 //! buffer   u16 left parts of the dictionary, at most 8, the most frequent one first
-//! then     the dictionary index of each value's left part, see `ints`
+//! then     the dictionary index of each value's left part, see `sequence`
 //! then     the right parts, see `residuals`
 //! then     the exceptions: left parts that are not in the dictionary, see `patches`
 //! ```

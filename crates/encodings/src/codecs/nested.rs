@@ -329,6 +329,7 @@ impl<C: Child> Codec for Nested<C> {
             } => select_union(data_type, ids, offsets.as_ref(), children, selection),
         }
     }
+
     /// Dictionaries and runs keep their nulls with their values, unions have none.
     fn has_own_nulls(&self) -> bool {
         true

@@ -5,7 +5,7 @@
 //! header   u64 reference (two's complement): the smallest decimal integer of the chunk
 //! buffer   u8 exponent e of each vector, at most 18 (f32: 10)
 //! buffer   u8 factor f of each vector, at most e
-//! then     decimal integer - reference of each value, see `ints`
+//! then     decimal integer - reference of each value, see `sequence`
 //! then     the exceptions, as the bits of the value, see `patches`
 //! ```
 //!
