@@ -77,10 +77,11 @@ pub fn any_column(data: &[u8]) {
     }
 }
 
-/// A well-formed chunk of `encoding`, made from the first bytes, damaged by the others: each
-/// triple is a position and what to change there.
-pub fn damaged(encoding: Encoding, data: &[u8]) {
-    let Some((seed, damage)) = data.split_first_chunk::<4>() else { return };
+/// A well-formed chunk of the encoding that the first byte chooses, made from the next ones, damaged
+/// by the others: each triple is a position and what to change there.
+pub fn damaged(data: &[u8]) {
+    let Some(([choice, seed @ ..], damage)) = data.split_first_chunk::<5>() else { return };
+    let encoding = Encoding::ALL[usize::from(*choice) % Encoding::ALL.len()];
     let Some((array, mut bytes)) = chunk_for(encoding, *seed) else { return };
     let len = bytes.len();
     for [low, high, value] in damage.as_chunks::<3>().0 {
@@ -97,7 +98,7 @@ pub fn damaged(encoding: Encoding, data: &[u8]) {
 fn chunk_for(encoding: Encoding, seed: [u8; 4]) -> Option<(ArrayRef, Vec<u8>)> {
     // training symbol tables takes so long that fewer chunks find more
     let seed = if encoding == Encoding::Fsst { seed.map(|byte| byte & 0xC1) } else { seed };
-    type Chunks = HashMap<[u8; 4], Option<(ArrayRef, Vec<u8>)>>;
+    type Chunks = HashMap<(Encoding, [u8; 4]), Option<(ArrayRef, Vec<u8>)>>;
     thread_local!(static CHUNKS: RefCell<Chunks> = RefCell::default());
     CHUNKS.with_borrow_mut(|chunks| {
         if chunks.len() > 4096 {
@@ -108,7 +109,7 @@ fn chunk_for(encoding: Encoding, seed: [u8; 4]) -> Option<(ArrayRef, Vec<u8>)> {
             let bytes = encode(&array, &EncodeOptions { pin: Some(encoding) }).ok()?;
             Some((array, bytes))
         };
-        chunks.entry(seed).or_insert_with(encoded).clone()
+        chunks.entry((encoding, seed)).or_insert_with(encoded).clone()
     })
 }
 

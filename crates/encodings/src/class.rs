@@ -61,59 +61,29 @@ impl Class {
 
 /// Runs `$body` with `$native` the Rust type of a class that is not `Bool`.
 macro_rules! match_class {
-    ($class:expr, bool => $bool:expr, $native:ident => $body:expr) => {
+    ($class:expr, bool => $bool:expr, $native:ident => $body:expr) => {{
+        macro_rules! with {
+            ($type:ty) => {{
+                type $native = $type;
+                $body
+            }};
+        }
         match $class {
             $crate::class::Class::Bool => $bool,
-            $crate::class::Class::I8 => {
-                type $native = i8;
-                $body
-            }
-            $crate::class::Class::I16 => {
-                type $native = i16;
-                $body
-            }
-            $crate::class::Class::I32 => {
-                type $native = i32;
-                $body
-            }
-            $crate::class::Class::I64 => {
-                type $native = i64;
-                $body
-            }
-            $crate::class::Class::I128 => {
-                type $native = i128;
-                $body
-            }
-            $crate::class::Class::U8 => {
-                type $native = u8;
-                $body
-            }
-            $crate::class::Class::U16 => {
-                type $native = u16;
-                $body
-            }
-            $crate::class::Class::U32 => {
-                type $native = u32;
-                $body
-            }
-            $crate::class::Class::U64 => {
-                type $native = u64;
-                $body
-            }
-            $crate::class::Class::F16 => {
-                type $native = half::f16;
-                $body
-            }
-            $crate::class::Class::F32 => {
-                type $native = f32;
-                $body
-            }
-            $crate::class::Class::F64 => {
-                type $native = f64;
-                $body
-            }
+            $crate::class::Class::I8 => with!(i8),
+            $crate::class::Class::I16 => with!(i16),
+            $crate::class::Class::I32 => with!(i32),
+            $crate::class::Class::I64 => with!(i64),
+            $crate::class::Class::I128 => with!(i128),
+            $crate::class::Class::U8 => with!(u8),
+            $crate::class::Class::U16 => with!(u16),
+            $crate::class::Class::U32 => with!(u32),
+            $crate::class::Class::U64 => with!(u64),
+            $crate::class::Class::F16 => with!(half::f16),
+            $crate::class::Class::F32 => with!(f32),
+            $crate::class::Class::F64 => with!(f64),
         }
-    };
+    }};
 }
 pub(crate) use match_class;
 

@@ -15,7 +15,7 @@ use arrow::datatypes::DataType;
 
 use crate::codecs::codec::{Child, Codec, Test};
 use crate::codecs::layout::Layout;
-use crate::codecs::registry::{self, Values};
+use crate::codecs::registry::{self, Values, match_codec};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
 use crate::nulls;
@@ -47,7 +47,7 @@ struct Body {
 }
 
 impl Column {
-    /// Parses the bytes that [`encode`] made of `len` values of `data_type`. The bytes need no
+    /// Parses the bytes that [`encode`](crate::encode) made of `len` values of `data_type`. The bytes need no
     /// alignment. Nothing in them is trusted: whatever they hold, parsing and decoding return an
     /// error or values, and do not panic. Parsing uses memory in proportion to the bytes and rows,
     /// decoding as much as [`Column::decoded_bytes`] says.
@@ -57,18 +57,9 @@ impl Column {
     /// [`Error::Corrupt`] if the bytes are not such an encoding.
     pub fn parse(bytes: Buffer, data_type: &DataType, len: usize) -> Result<Self> {
         let mut reader = ChunkReader::new(&bytes)?;
-        let column = Self::parse_node(&mut reader, data_type, len)?;
+        let column = <Self as Child>::parse(&mut reader, data_type, len)?;
         reader.finish()?;
         Ok(column)
-    }
-
-    pub(crate) fn parse_node(
-        reader: &mut ChunkReader,
-        data_type: &DataType,
-        len: usize,
-    ) -> Result<Self> {
-        let tag = reader.u8()?;
-        Self::parse_tagged(reader, tag, data_type, len)
     }
 
     fn parse_tagged(
@@ -113,19 +104,19 @@ impl Column {
 
     /// The outermost encoding.
     pub fn encoding(&self) -> Encoding {
-        self.body.values.encoding()
+        match_codec!(&self.body.values, codec => codec.encoding())
     }
 
     /// The encodings from the outermost in, e.g. `dict(ffor, fsst(ffor))`.
     pub fn describe(&self) -> String {
-        self.body.values.describe()
+        match_codec!(&self.body.values, codec => codec.describe())
     }
 
     /// What is in which buffer, for decoders that run elsewhere.
     pub fn layout(&self) -> Layout<'_> {
         Layout {
-            validity: Nulls::new(&self.body.validity),
-            values: self.body.values.layout(),
+            validity: Nulls(&self.body.validity),
+            values: match_codec!(&self.body.values, codec => codec.layout()),
         }
     }
 
@@ -149,7 +140,7 @@ impl Column {
         self.check_bounds(selection)?;
         self.check_size(selection)?;
         let nulls = self.body.validity.select(selection);
-        self.body.values.select(&self.data_type, selection, nulls)
+        match_codec!(&self.body.values, codec => codec.select(&self.data_type, selection, nulls))
     }
 
     /// About how many bytes [`Column::select`] would return. Nothing is decoded but the lengths of
@@ -164,18 +155,13 @@ impl Column {
         if most <= size::EXACT_ABOVE {
             return Ok(most);
         }
-        let values = &self.body.values;
-        values.decoded_bytes(&self.data_type, selection, self.limit)
+        match_codec!(&self.body.values,
+            codec => codec.decoded_bytes(&self.data_type, selection, self.limit))
     }
 
     /// Whether the chunk says no more than that every row is null.
     pub(crate) fn is_all_null(&self) -> bool {
         matches!(self.body.validity, Validity::AllNull)
-    }
-
-    /// A bound on the bytes of any `rows` rows, found without decoding anything.
-    pub(crate) fn most_bytes(&self, rows: usize) -> u64 {
-        self.body.values.most_bytes(&self.data_type, rows)
     }
 
     fn check_size(&self, selection: &Selection) -> Result<()> {
@@ -216,8 +202,9 @@ impl Column {
             Predicate::IsNotNull => return self.filter_nulls(true, selection),
             Predicate::Range { .. } | Predicate::In { .. } => self.filter_nulls(true, selection)?,
         }
-        let values = &self.body.values;
-        if values.filter(&self.data_type, predicate, selection)? {
+        let is_decided = match_codec!(&self.body.values,
+            codec => codec.filter(&self.data_type, predicate, selection)?);
+        if is_decided {
             return Ok(());
         }
         self.filter_values(&mut |array| predicate.evaluate(array), selection)
@@ -251,7 +238,7 @@ impl Column {
     }
 
     fn filter_nulls(&self, valid: bool, selection: &mut Selection) -> Result<()> {
-        if self.body.values.has_own_nulls() {
+        if match_codec!(&self.body.values, codec => codec.has_own_nulls()) {
             let mut is_kept = |rows: &ArrayRef| {
                 let nulls = rows.logical_nulls();
                 let kept = (0..rows.len())
@@ -280,7 +267,9 @@ impl Column {
 
     /// Tests valid rows by value.
     fn filter_values(&self, test: &mut Test<'_>, selection: &mut Selection) -> Result<()> {
-        if selection.is_empty() || self.body.values.filter_with(test, selection)? {
+        if selection.is_empty()
+            || match_codec!(&self.body.values, codec => codec.filter_with(test, selection)?)
+        {
             return Ok(());
         }
         self.filter_rows(test, selection)
@@ -289,7 +278,8 @@ impl Column {
 
 impl Child for Column {
     fn parse(reader: &mut ChunkReader, data_type: &DataType, len: usize) -> Result<Self> {
-        Self::parse_node(reader, data_type, len)
+        let tag = reader.u8()?;
+        Self::parse_tagged(reader, tag, data_type, len)
     }
 
     fn parse_distinct(reader: &mut ChunkReader, data_type: &DataType, len: usize) -> Result<Self> {
@@ -309,7 +299,7 @@ impl Child for Column {
     }
 
     fn most_bytes(&self, rows: usize) -> u64 {
-        self.most_bytes(rows)
+        match_codec!(&self.body.values, codec => codec.most_bytes(&self.data_type, rows))
     }
 
     fn decoded_bytes(&self, selection: &Selection) -> Result<u64> {

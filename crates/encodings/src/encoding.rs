@@ -1,4 +1,4 @@
-//! The names of the encodings. The set is closed: a new encoding is a new variant here, and the
+//! The names of the encodings. The set is closed: a new encoding is a new line here, and the
 //! compiler lists what it still lacks.
 
 use std::fmt;
@@ -6,70 +6,60 @@ use std::str::FromStr;
 
 use crate::error::Error;
 
-/// How a column chunk is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Encoding {
+/// Defines [`Encoding`] from a line for each: its name, and what a byte in it counts.
+macro_rules! encodings {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $weight:literal;)+) => {
+        /// How a column chunk is stored.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Encoding {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl Encoding {
+            /// Every encoding, cheapest to decode first.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+            /// The name in SQL options, on the command line and in `inspect`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// What a byte in this encoding counts when encodings are compared: an encoding that
+            /// decodes faster wins unless the other one is smaller by more than a few percent.
+            fn weight(self) -> f64 {
+                match self {
+                    $(Self::$variant => $weight,)+
+                }
+            }
+        }
+    };
+}
+
+encodings! {
     /// One value for all rows.
-    Constant,
+    Constant = "constant", 1.0;
     /// Values as Arrow lays them out; nested types as the columns they are made of.
-    Plain,
+    Plain = "plain", 0.97;
     /// Frame of reference and bit packing.
-    Ffor,
-    /// Differences of consecutive values.
-    Delta,
+    Ffor = "ffor", 1.0;
     /// Runs of equal values.
-    Rle,
+    Rle = "rle", 1.02;
     /// Codes into a dictionary of distinct values.
-    Dict,
+    Dict = "dict", 1.02;
     /// Decimals behind floats, as integers.
-    Alp,
+    Alp = "alp", 1.02;
+    /// Differences of consecutive values.
+    Delta = "delta", 1.05;
     /// Floats cut into a frequent left and a random right part.
-    AlpRd,
+    AlpRd = "alp_rd", 1.05;
     /// Strings as codes of frequent substrings.
-    Fsst,
+    Fsst = "fsst", 1.05;
 }
 
 impl Encoding {
-    /// Every encoding, cheapest to decode first.
-    pub const ALL: [Self; 9] = [
-        Self::Constant,
-        Self::Plain,
-        Self::Ffor,
-        Self::Rle,
-        Self::Dict,
-        Self::Alp,
-        Self::Delta,
-        Self::AlpRd,
-        Self::Fsst,
-    ];
-
-    /// The name in SQL options, on the command line and in `inspect`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Constant => "constant",
-            Self::Plain => "plain",
-            Self::Ffor => "ffor",
-            Self::Delta => "delta",
-            Self::Rle => "rle",
-            Self::Dict => "dict",
-            Self::Alp => "alp",
-            Self::AlpRd => "alp_rd",
-            Self::Fsst => "fsst",
-        }
-    }
-
-    /// What a byte in this encoding counts when encodings are compared: an encoding that decodes
-    /// faster wins unless the other one is smaller by more than a few percent.
-    fn weight(self) -> f64 {
-        match self {
-            Self::Constant | Self::Ffor => 1.0,
-            Self::Plain => 0.97,
-            Self::Rle | Self::Dict | Self::Alp => 1.02,
-            Self::Delta | Self::AlpRd | Self::Fsst => 1.05,
-        }
-    }
-
     /// The encoding of the smallest weighted size. Earlier ones win ties.
     pub(crate) fn smallest(sizes: impl IntoIterator<Item = (Self, usize)>) -> Self {
         let weighted = |(encoding, bytes): &(Self, usize)| *bytes as f64 * encoding.weight();

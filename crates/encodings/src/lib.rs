@@ -26,10 +26,9 @@
 //! # Ok::<(), vectile_encodings::Error>(())
 //! ```
 //!
-//! Each encoding is one module, which opens with its layout: `constant`, `plain`, `ffor`,
-//! `delta`, `rle`, `dict`, `alp`, `alp_rd`, `fsst`. What they share is written once: `bitpack`
-//! (1024 residuals over 32 lanes), `patches`, `ints` (sequences of integers, which most encodings
-//! come down to), `validity`, `wire` (the bytes of a chunk).
+//! Each encoding is one module of `codecs`, which opens with its layout. What they share is written
+//! once, in modules that import no encoding: `bitpack` (1024 residuals over 32 lanes), `patches`,
+//! `validity`, `wire` (the bytes of a chunk). `encoder` chooses and writes, `column` reads.
 
 mod bitpack;
 mod byte_strings;
@@ -37,7 +36,7 @@ mod byte_views;
 mod class;
 mod codecs;
 mod column;
-mod encode;
+mod encoder;
 mod encoding;
 mod error;
 mod float;
@@ -57,7 +56,7 @@ mod words;
 mod zone;
 
 pub use column::Column;
-pub use encode::{EncodeOptions, alternatives, encode};
+pub use encoder::{EncodeOptions, alternatives, encode};
 pub use encoding::Encoding;
 pub use error::{Error, Result};
 pub use predicate::Predicate;

@@ -236,13 +236,9 @@ fn starts(counts: &[u8], vectors: usize) -> Result<(Vec<u32>, usize)> {
 
 /// Values that replace packed ones, grouped by lane, ascending in a lane.
 #[derive(Clone, Copy, Debug)]
-pub struct PatchList<'a>(&'a Patches);
+pub struct PatchList<'a>(pub(crate) &'a Patches);
 
 impl<'a> PatchList<'a> {
-    pub(crate) fn new(patches: &'a Patches) -> Self {
-        Self(patches)
-    }
-
     /// The patches of a vector: row in the vector, and value.
     pub fn of(&self, vector: usize) -> impl Iterator<Item = (usize, u64)> + use<'a> {
         self.0.of(vector)

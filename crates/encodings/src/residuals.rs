@@ -267,13 +267,9 @@ impl Residuals {
 
 /// Bit-packed residuals of many vectors, with patches.
 #[derive(Clone, Copy, Debug)]
-pub struct Packed<'a>(&'a Residuals);
+pub struct Packed<'a>(pub(crate) &'a Residuals);
 
 impl<'a> Packed<'a> {
-    pub(crate) fn new(residuals: &'a Residuals) -> Self {
-        Self(residuals)
-    }
-
     /// Bits of a residual of a vector, 0 to 64.
     pub fn width(&self, vector: usize) -> usize {
         self.0.width(vector)
@@ -291,6 +287,6 @@ impl<'a> Packed<'a> {
 
     /// Residuals that replace the packed ones.
     pub fn patches(&self) -> PatchList<'a> {
-        PatchList::new(&self.0.patches)
+        PatchList(&self.0.patches)
     }
 }

@@ -13,8 +13,7 @@ use arrow::datatypes::DataType;
 
 use crate::VECTOR_LEN;
 use crate::error::{Result, corrupt, ensure};
-use crate::masks::Mask;
-use crate::masks::for_each_bit;
+use crate::masks::{Mask, for_each_bit};
 use crate::selection::Selection;
 use crate::wire::{ChunkReader, ChunkWriter, u64_at};
 
@@ -214,13 +213,9 @@ impl Bits {
 
 /// Which rows are null.
 #[derive(Clone, Copy, Debug)]
-pub struct Nulls<'a>(&'a Validity);
+pub struct Nulls<'a>(pub(crate) &'a Validity);
 
-impl<'a> Nulls<'a> {
-    pub(crate) fn new(validity: &'a Validity) -> Self {
-        Self(validity)
-    }
-
+impl Nulls<'_> {
     /// Whether there may be any.
     pub fn any(&self) -> bool {
         self.0.may_have_nulls()

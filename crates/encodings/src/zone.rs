@@ -8,8 +8,9 @@ use arrow::datatypes::{DataType, i256};
 use crate::VECTOR_LEN;
 use crate::byte_strings::{self, BytesBuilder};
 use crate::class::{self, Class, Native, match_class};
+use crate::codecs::codec::Child;
 use crate::column::Column;
-use crate::encode::encode_node;
+use crate::encoder::encode_node;
 use crate::error::{Result, ensure};
 use crate::offsets;
 use crate::wire::{ChunkReader, ChunkWriter};
@@ -182,7 +183,7 @@ impl ZoneMap {
     pub fn parse(bytes: Buffer, data_type: &DataType, zones: usize) -> Result<Self> {
         let mut reader = ChunkReader::new(&bytes)?;
         let mut array = |data_type: &DataType| -> Result<ArrayRef> {
-            let column = Column::parse_node(&mut reader, data_type, zones)?;
+            let column = <Column as Child>::parse(&mut reader, data_type, zones)?;
             match column.is_all_null() && column.most_bytes(zones) > MAX_NULL_BYTES {
                 true => Ok(new_null_array(&DataType::Null, zones)),
                 false => column.decode(0..zones),

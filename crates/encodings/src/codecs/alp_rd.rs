@@ -4,7 +4,7 @@
 //! ```text
 //! header   u8 bits of a right part: 48..=63 (f32: 16..=31)
 //! buffer   u16 left parts of the dictionary, at most 8, the most frequent one first
-//! then     the dictionary index of each value's left part, see `ints`
+//! then     the dictionary index of each value's left part, see `sequence`
 //! then     the right parts, see `residuals`
 //! then     the exceptions: left parts that are not in the dictionary, see `patches`
 //! ```
@@ -21,18 +21,14 @@ use crate::VECTOR_LEN;
 use crate::class;
 use crate::codecs::codec::Codec;
 use crate::codecs::layout;
-use crate::codecs::sequence::SequenceView;
-use crate::codecs::sequence::{self, Sequence};
+use crate::codecs::sequence::{self, Sequence, SequenceView};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
 use crate::error::{Result, ensure};
 use crate::float::{self, Float, match_float};
-use crate::masks::Mask;
-use crate::masks::set_bit;
-use crate::patches::PatchList;
-use crate::patches::{Patches, PatchesWriter};
-use crate::residuals::Packed;
-use crate::residuals::{Residuals, ResidualsWriter, bit_length};
+use crate::masks::{Mask, set_bit};
+use crate::patches::{PatchList, Patches, PatchesWriter};
+use crate::residuals::{Packed, Residuals, ResidualsWriter, bit_length};
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::vectors::{sample_ranges, vectors};
@@ -132,7 +128,7 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
     }
     out.u8(cut.right_width as u8);
     out.buffer(le_bytes(&cut.entries, |left| left.to_le_bytes()));
-    out.append(sequence::encode(&indices, 0));
+    out.append(sequence::encode(&indices));
     rights.finish(out);
     exceptions.finish(out);
 }
@@ -196,8 +192,8 @@ impl Codec for AlpRd {
             right_width: self.right_width,
             lefts: self.lefts,
             indices: SequenceView::new(&self.indices),
-            rights: Packed::new(&self.rights),
-            exceptions: PatchList::new(&self.exceptions),
+            rights: Packed(&self.rights),
+            exceptions: PatchList(&self.exceptions),
         }
     }
 
@@ -397,7 +393,7 @@ mod tests {
             let mut out = ChunkWriter::default();
             out.u8(right_width);
             out.buffer(vec![0; entries]);
-            out.append(sequence::encode(&[0], 0));
+            out.append(sequence::encode(&[0]));
             let mut rights = ResidualsWriter::default();
             rights.push(&[wide; VECTOR_LEN], false);
             rights.finish(&mut out);

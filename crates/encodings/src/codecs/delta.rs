@@ -165,7 +165,7 @@ impl<'a> DeltaView<'a> {
 
     /// The differences.
     pub fn residuals(&self) -> Packed<'a> {
-        Packed::new(&self.0.residuals)
+        Packed(&self.0.residuals)
     }
 
     /// For each lane of a vector the entry before its first: the base, then entries 31, 63 and so on.

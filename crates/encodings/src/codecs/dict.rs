@@ -21,8 +21,7 @@ use crate::VECTOR_LEN;
 use crate::class::{self, Class};
 use crate::codecs::codec::{Child, Children, Codec, Test};
 use crate::codecs::layout;
-use crate::codecs::sequence::SequenceView;
-use crate::codecs::sequence::{self, Scratch, Sequence};
+use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
 use crate::codecs::source::{ROWS_PER_ENTRY, Source};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
@@ -160,7 +159,7 @@ impl Distinct {
     /// The codes as an integer sequence.
     fn encode_codes(&self) -> ChunkWriter {
         let codes: Vec<u64> = self.codes.iter().map(|code| u64::from(*code)).collect();
-        sequence::encode(&codes, 0)
+        sequence::encode(&codes)
     }
 }
 

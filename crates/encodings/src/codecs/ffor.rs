@@ -152,6 +152,6 @@ impl<'a> FforView<'a> {
 
     /// What is added to the bases.
     pub fn residuals(&self) -> Packed<'a> {
-        Packed::new(&self.0.residuals)
+        Packed(&self.0.residuals)
     }
 }

@@ -23,8 +23,6 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{cast, filter};
 use arrow::datatypes::{DataType, Field, UnionMode};
 
-use crate::MAX_ROWS;
-use crate::VECTOR_LEN;
 use crate::codecs::codec::{Child, Children, Codec};
 use crate::codecs::sequence::{self, Sequence};
 use crate::codecs::source::Source;
@@ -34,6 +32,7 @@ use crate::nulls::with_some_value;
 use crate::selection::Selection;
 use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
+use crate::{MAX_ROWS, VECTOR_LEN};
 
 const PART: &str = "nested";
 
@@ -138,7 +137,7 @@ fn encode_list(
         .map(|pair| (pair[1] - pair[0]) as u64)
         .collect();
     out.u64((last - first) as u64);
-    out.append(sequence::encode(&lengths, 0));
+    out.append(sequence::encode(&lengths));
     (children.append)(&values.slice(first, last - first), out)
 }
 
@@ -330,6 +329,7 @@ impl<C: Child> Codec for Nested<C> {
             } => select_union(data_type, ids, offsets.as_ref(), children, selection),
         }
     }
+
     /// Dictionaries and runs keep their nulls with their values, unions have none.
     fn has_own_nulls(&self) -> bool {
         true

@@ -1,19 +1,16 @@
 //! The list of encodings: which applies to what, the tag that each has in a column chunk, and the
 //! values that it is parsed to. The set is closed, so the compiler lists what a new one lacks.
 
-use arrow::array::ArrayRef;
-use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 
 use crate::byte_strings;
 use crate::class::Class;
 use crate::codecs::alp::{self, Alp};
 use crate::codecs::alp_rd::{self, AlpRd};
-use crate::codecs::codec::{Child, Children, Codec, Test};
+use crate::codecs::codec::{Child, Children};
 use crate::codecs::constant::{self, Constant};
 use crate::codecs::dict::{self, Dict};
 use crate::codecs::integers::{self, Integers};
-use crate::codecs::layout;
 use crate::codecs::nested::{self, Nested};
 use crate::codecs::plain::{self, Plain};
 use crate::codecs::source::Source;
@@ -21,8 +18,6 @@ use crate::codecs::strings::{self, Strings};
 use crate::encoding::Encoding;
 use crate::error::{Result, corrupt, ensure};
 use crate::float::match_float;
-use crate::predicate::Predicate;
-use crate::selection::Selection;
 use crate::validity::{self, Validity};
 use crate::wire::{ChunkReader, ChunkWriter};
 
@@ -71,26 +66,28 @@ pub(crate) fn encode(
     children: Children,
     out: &mut ChunkWriter,
 ) -> Result<bool> {
-    let values = &mut ChunkWriter::default();
+    let mut values = ChunkWriter::default();
     let (tag, applies) = match encoding {
-        Encoding::Constant => (CONSTANT, encode_constant(source, children, values)?),
-        Encoding::Plain if source.bytes.is_some() => (STRINGS, strings::encode(source, values)),
+        Encoding::Constant => (CONSTANT, encode_constant(source, children, &mut values)?),
+        Encoding::Plain if source.bytes.is_some() => {
+            (STRINGS, strings::encode(source, &mut values))
+        }
         Encoding::Plain if plain::width_of(source.array.data_type()).is_some() => {
-            (PLAIN, plain::encode(source, values)?)
+            (PLAIN, plain::encode(source, &mut values)?)
         }
-        Encoding::Plain => (NESTED, nested::encode(source, children, values)?),
+        Encoding::Plain => (NESTED, nested::encode(source, children, &mut values)?),
         Encoding::Ffor | Encoding::Delta | Encoding::Rle => {
-            (INTEGERS, integers::encode(encoding, source, values))
+            (INTEGERS, integers::encode(encoding, source, &mut values))
         }
-        Encoding::Dict => (DICT, dict::encode(source, children, values)?),
-        Encoding::Alp => (ALP, alp::encode(source, values)),
-        Encoding::AlpRd => (ALP_RD, alp_rd::encode(source, values)),
-        Encoding::Fsst => (STRINGS, strings::encode_fsst(source, values)),
+        Encoding::Dict => (DICT, dict::encode(source, children, &mut values)?),
+        Encoding::Alp => (ALP, alp::encode(source, &mut values)),
+        Encoding::AlpRd => (ALP_RD, alp_rd::encode(source, &mut values)),
+        Encoding::Fsst => (STRINGS, strings::encode_fsst(source, &mut values)),
     };
     if applies {
         out.u8(tag);
         validity::encode(source.array, out);
-        out.append(std::mem::take(values));
+        out.append(values);
     }
     Ok(applies)
 }
@@ -122,17 +119,19 @@ pub(crate) enum Values<C> {
 macro_rules! match_codec {
     ($values:expr, $codec:ident => $body:expr) => {
         match $values {
-            Values::Constant($codec) => $body,
-            Values::Plain($codec) => $body,
-            Values::Integers($codec) => $body,
-            Values::Dict($codec) => $body,
-            Values::Alp($codec) => $body,
-            Values::AlpRd($codec) => $body,
-            Values::Strings($codec) => $body,
-            Values::Nested($codec) => $body,
+            $crate::codecs::registry::Values::Constant($codec) => $body,
+            $crate::codecs::registry::Values::Plain($codec) => $body,
+            $crate::codecs::registry::Values::Integers($codec) => $body,
+            $crate::codecs::registry::Values::Dict($codec) => $body,
+            $crate::codecs::registry::Values::Alp($codec) => $body,
+            $crate::codecs::registry::Values::AlpRd($codec) => $body,
+            $crate::codecs::registry::Values::Strings($codec) => $body,
+            $crate::codecs::registry::Values::Nested($codec) => $body,
         }
     };
 }
+
+pub(crate) use match_codec;
 
 /// Whether values of the type and tag may be those of a constant or a dictionary.
 pub(crate) fn is_distinct(tag: u8, data_type: &DataType) -> bool {
@@ -177,58 +176,5 @@ impl<C: Child> Values<C> {
             NESTED => Self::Nested(Nested::parse(reader, data_type, len)?),
             _ => return Err(mismatch()),
         })
-    }
-}
-
-impl<C: Child> Codec for Values<C> {
-    fn encoding(&self) -> Encoding {
-        match_codec!(self, codec => codec.encoding())
-    }
-
-    fn describe(&self) -> String {
-        match_codec!(self, codec => codec.describe())
-    }
-
-    fn layout(&self) -> layout::Values<'_> {
-        match_codec!(self, codec => codec.layout())
-    }
-
-    fn most_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
-        match_codec!(self, codec => codec.most_bytes(data_type, rows))
-    }
-
-    fn decoded_bytes(
-        &self,
-        data_type: &DataType,
-        selection: &Selection,
-        limit: u64,
-    ) -> Result<u64> {
-        match_codec!(self, codec => codec.decoded_bytes(data_type, selection, limit))
-    }
-
-    fn select(
-        &self,
-        data_type: &DataType,
-        selection: &Selection,
-        nulls: Option<NullBuffer>,
-    ) -> Result<ArrayRef> {
-        match_codec!(self, codec => codec.select(data_type, selection, nulls))
-    }
-
-    fn filter(
-        &self,
-        data_type: &DataType,
-        predicate: &Predicate,
-        selection: &mut Selection,
-    ) -> Result<bool> {
-        match_codec!(self, codec => codec.filter(data_type, predicate, selection))
-    }
-
-    fn filter_with(&self, test: &mut Test<'_>, selection: &mut Selection) -> Result<bool> {
-        match_codec!(self, codec => codec.filter_with(test, selection))
-    }
-
-    fn has_own_nulls(&self) -> bool {
-        match_codec!(self, codec => codec.has_own_nulls())
     }
 }

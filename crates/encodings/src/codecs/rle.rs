@@ -13,8 +13,7 @@ use std::ops::Range;
 
 use crate::VECTOR_LEN;
 use crate::error::{Result, corrupt, ensure};
-use crate::masks::Mask;
-use crate::masks::set_bit;
+use crate::masks::{Mask, set_bit};
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 use crate::words::Word;
 

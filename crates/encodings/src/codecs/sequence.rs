@@ -57,7 +57,7 @@ impl<T: Word> Default for Scratch<T> {
 }
 
 /// The encodings of integer sequences, cheapest to decode first.
-pub(crate) const KINDS: [Encoding; 3] = [Encoding::Ffor, Encoding::Rle, Encoding::Delta];
+const KINDS: [Encoding; 3] = [Encoding::Ffor, Encoding::Rle, Encoding::Delta];
 
 /// Encodes `values` by `encoding`, which is one of [`KINDS`].
 pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> ChunkWriter {
@@ -80,16 +80,8 @@ pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> C
 }
 
 /// Encodes `values` by what suits a sample of them best.
-pub(crate) fn encode(values: &[u64], nesting: usize) -> ChunkWriter {
-    if let Some(first) = values.first()
-        && values.iter().all(|v| v == first)
-    {
-        return constant(*first);
-    }
-    if values.is_empty() {
-        return constant(0);
-    }
-    encode_as(choose(values, nesting), values, nesting)
+pub(crate) fn encode(values: &[u64]) -> ChunkWriter {
+    Sequence::encode(values, 0)
 }
 
 fn constant(value: u64) -> ChunkWriter {
@@ -100,29 +92,46 @@ fn constant(value: u64) -> ChunkWriter {
 }
 
 /// The encoding to use for `values`.
-pub(crate) fn choose(values: &[u64], nesting: usize) -> Encoding {
+fn choose(values: &[u64], nesting: usize) -> Encoding {
     if nesting >= MAX_NESTING {
         return Encoding::Ffor;
     }
-    let sample = sample(values);
+    let ranges = sample_ranges(values.len(), SAMPLE_VECTORS);
+    let sample: Vec<u64> = ranges
+        .flat_map(|rows| values[rows].iter().copied())
+        .collect();
     let sizes = KINDS.map(|kind| (kind, encode_as(kind, &sample, MAX_NESTING).len()));
     Encoding::smallest(sizes)
 }
 
-/// Whole vectors of `values`, evenly spread.
-pub(crate) fn sample(values: &[u64]) -> Vec<u64> {
-    sample_ranges(values.len(), SAMPLE_VECTORS)
-        .flat_map(|rows| values[rows].iter().copied())
-        .collect()
-}
-
 impl RunSequence for Sequence {
     fn encode(values: &[u64], nesting: usize) -> ChunkWriter {
-        encode(values, nesting)
+        if let Some(first) = values.first()
+            && values.iter().all(|v| v == first)
+        {
+            return constant(*first);
+        }
+        if values.is_empty() {
+            return constant(0);
+        }
+        encode_as(choose(values, nesting), values, nesting)
     }
 
     fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
-        Self::parse_nested(reader, len, nesting)
+        reader.nested(|reader| match reader.u8()? {
+            0 => Ok(Self::Constant(reader.u64()?)),
+            1 => Ok(Self::Ffor(Ffor::parse(reader, len)?)),
+            2 => Ok(Self::Delta(Delta::parse(reader, len)?)),
+            3 if nesting == MAX_NESTING => Err(corrupt(
+                PART,
+                format!("runs nested deeper than {MAX_NESTING}"),
+            )),
+            3 => Ok(Self::Rle(Box::new(Rle::parse(reader, len, nesting + 1)?))),
+            tag => Err(corrupt(
+                PART,
+                format!("an encoding tag of {tag}, at most 3"),
+            )),
+        })
     }
 
     fn describe(&self) -> String {
@@ -142,25 +151,7 @@ impl RunSequence for Sequence {
 
 impl Sequence {
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
-        Self::parse_nested(reader, len, 0)
-    }
-
-    /// Parses a sequence that is `nesting` runs deep.
-    pub fn parse_nested(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
-        reader.nested(|reader| match reader.u8()? {
-            0 => Ok(Self::Constant(reader.u64()?)),
-            1 => Ok(Self::Ffor(Ffor::parse(reader, len)?)),
-            2 => Ok(Self::Delta(Delta::parse(reader, len)?)),
-            3 if nesting == MAX_NESTING => Err(corrupt(
-                PART,
-                format!("runs nested deeper than {MAX_NESTING}"),
-            )),
-            3 => Ok(Self::Rle(Box::new(Rle::parse(reader, len, nesting + 1)?))),
-            tag => Err(corrupt(
-                PART,
-                format!("an encoding tag of {tag}, at most 3"),
-            )),
-        })
+        RunSequence::parse(reader, len, 0)
     }
 
     pub fn encoding(&self) -> Encoding {

@@ -72,9 +72,9 @@ fn write(values: &[&[u8]], tables: &[Vec<u8>], splits: Splits, out: &mut ChunkWr
         out.buffer(table.clone());
     }
     let lengths: Vec<u64> = values.iter().map(|value| value.len() as u64).collect();
-    out.append(sequence::encode(&lengths, 0));
+    out.append(sequence::encode(&lengths));
     let lengths: Vec<u64> = splits.iter().map(|split| split.len() as u64).collect();
-    out.append(sequence::encode(&lengths, 0));
+    out.append(sequence::encode(&lengths));
     out.buffer(splits.data);
 }
 

@@ -5,7 +5,7 @@
 //! header   u64 reference (two's complement): the smallest decimal integer of the chunk
 //! buffer   u8 exponent e of each vector, at most 18 (f32: 10)
 //! buffer   u8 factor f of each vector, at most e
-//! then     decimal integer - reference of each value, see `ints`
+//! then     decimal integer - reference of each value, see `sequence`
 //! then     the exceptions, as the bits of the value, see `patches`
 //! ```
 //!
@@ -23,32 +23,31 @@
 //!
 //! Bits per value: the integers', 80 (f32: 48) for each exception, 16 bits a vector.
 
-use std::marker::PhantomData;
-
-use crate::class;
-use crate::codecs::codec::Codec;
-use crate::codecs::source::Source;
-use crate::encoding::Encoding;
-use crate::predicate::{self, Predicate};
-use arrow::array::ArrayRef;
-use arrow::buffer::{Buffer, NullBuffer};
-use arrow::datatypes::DataType;
+mod scale;
 
 use crate::VECTOR_LEN;
+use crate::class;
+use crate::codecs::codec::Codec;
 use crate::codecs::layout;
-use crate::codecs::sequence::SequenceView;
-use crate::codecs::sequence::{self, Scratch, Sequence};
-use crate::error::{Result, corrupt, ensure};
-use crate::float::{self, Float, SAMPLES, match_float, nearest_integer};
-use crate::masks::Mask;
-use crate::masks::set_bit;
-use crate::patches::PatchList;
-use crate::patches::{Patches, PatchesWriter};
+use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
+use crate::codecs::source::Source;
+use crate::encoding::Encoding;
+use crate::error::{Result, ensure};
+use crate::float::{self, Float, SAMPLES, match_float};
+use crate::masks::{Mask, set_bit};
+use crate::patches::{PatchList, Patches, PatchesWriter};
+use crate::predicate::{self, Predicate};
 use crate::residuals::bit_length;
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::vectors::{sample_ranges, vectors};
 use crate::wire::{ChunkReader, ChunkWriter};
+use arrow::array::ArrayRef;
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::datatypes::DataType;
+
+pub use scale::alp_integers;
+use scale::{Factors, Scale, max_exponent};
 
 const PART: &str = "alp";
 /// Vectors that the candidate scales are searched in, evenly spread.
@@ -57,166 +56,6 @@ const SAMPLE_VECTORS: usize = 12;
 const MAX_CANDIDATES: usize = 5;
 /// A vector stops trying candidates after so many in a row that are no better.
 const MAX_WORSE: usize = 2;
-
-/// `10^exponent`, exact; and the double nearest to `10^-exponent`. At most 18.
-const POWERS: [(f64, f64); 19] = [
-    (1e0, 1e0),
-    (1e1, 1e-1),
-    (1e2, 1e-2),
-    (1e3, 1e-3),
-    (1e4, 1e-4),
-    (1e5, 1e-5),
-    (1e6, 1e-6),
-    (1e7, 1e-7),
-    (1e8, 1e-8),
-    (1e9, 1e-9),
-    (1e10, 1e-10),
-    (1e11, 1e-11),
-    (1e12, 1e-12),
-    (1e13, 1e-13),
-    (1e14, 1e-14),
-    (1e15, 1e-15),
-    (1e16, 1e-16),
-    (1e17, 1e-17),
-    (1e18, 1e-18),
-];
-
-fn power(exponent: u8) -> f64 {
-    POWERS
-        .get(usize::from(exponent))
-        .map_or(1.0, |(power, _)| *power)
-}
-
-fn fraction(exponent: u8) -> f64 {
-    POWERS
-        .get(usize::from(exponent))
-        .map_or(1.0, |(_, fraction)| *fraction)
-}
-
-/// The largest exponent of a scale.
-const fn max_exponent<F: Float>() -> u8 {
-    if F::BITS == 64 { 18 } else { 10 }
-}
-
-/// How the values of a vector become integers: times `10^exponent * 10^-factor`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Scale {
-    exponent: u8,
-    factor: u8,
-}
-
-/// What a scale multiplies with.
-#[derive(Clone, Copy)]
-struct Factors<F> {
-    /// `10^exponent`, then `10^-factor`: to the integer.
-    power: f64,
-    fraction: f64,
-    /// `10^factor`, then `10^-exponent`: from the integer.
-    unpower: f64,
-    unfraction: f64,
-    /// The largest integer.
-    limit: i64,
-    float: PhantomData<F>,
-}
-
-impl Scale {
-    /// From the largest exponent and factor down: earlier ones win ties.
-    fn all<F: Float>() -> impl Iterator<Item = Self> {
-        let exponents = (0..=max_exponent::<F>()).rev();
-        exponents.flat_map(|exponent| {
-            (0..=exponent)
-                .rev()
-                .map(move |factor| Self { exponent, factor })
-        })
-    }
-
-    #[inline(always)]
-    fn factors<F: Float>(self) -> Factors<F> {
-        Factors {
-            power: power(self.exponent),
-            fraction: fraction(self.factor),
-            unpower: power(self.factor),
-            unfraction: fraction(self.exponent),
-            limit: F::MAX_INTEGER.min(i64::MAX / 10i64.pow(u32::from(self.factor))),
-            float: PhantomData,
-        }
-    }
-}
-
-impl<F: Float> Factors<F> {
-    #[inline(always)]
-    fn to_integer(self, value: F) -> i64 {
-        nearest_integer(value.to_double() * self.power * self.fraction)
-    }
-
-    #[inline(always)]
-    fn to_float(self, unpacked: F::Unpacked) -> F {
-        F::from_double(F::integer_to_double(unpacked) * self.unpower * self.unfraction)
-    }
-
-    /// Whether `integer` gives back `value`.
-    #[inline(always)]
-    fn holds(self, integer: i64, value: F) -> bool {
-        let same = self.to_float(F::unpacked(integer)).to_bits64() == value.to_bits64();
-        same & (integer.wrapping_add(self.limit) as u64 <= 2 * self.limit as u64)
-    }
-
-    /// The smallest and the largest integer whose floats have a key in `low..=high`; there are none
-    /// if they cross.
-    fn range(self, low: i64, high: i64) -> (i64, i64) {
-        let last = match high.checked_add(1) {
-            Some(above) => self.first_at_least(above) - 1,
-            None => self.limit,
-        };
-        (self.first_at_least(low), last)
-    }
-
-    /// The smallest integer whose float's key is at least `key`; `limit + 1` if there is none.
-    ///
-    /// Floats ascend with their integers, so this is a search with a good first guess: the nearest
-    /// integer, from which steps grow until they bracket the answer.
-    fn first_at_least(self, key: i64) -> i64 {
-        let (mut below, mut found) = (-self.limit - 1, self.limit + 1);
-        let mut probe = self
-            .to_integer(F::from_key(key))
-            .clamp(-self.limit, self.limit);
-        let mut step = 1;
-        loop {
-            let next = if self.to_float(F::unpacked(probe)).key() >= key {
-                found = probe;
-                found - step
-            } else {
-                below = probe;
-                below + step
-            };
-            if found - below <= 1 {
-                return found;
-            }
-            let inside = below < next && next < found;
-            probe = if inside {
-                next
-            } else {
-                below + (found - below) / 2
-            };
-            step = (step * 2).min(2 * self.limit + 2);
-        }
-    }
-}
-
-/// The integers of a scale whose floats have a key in `low..=high`, `Some(None)` if there are none;
-/// `None` if the type has no such scale.
-pub(crate) fn integer_range<F: Float>(
-    exponent: u8,
-    factor: u8,
-    low: i64,
-    high: i64,
-) -> Option<Option<(i64, i64)>> {
-    if factor > exponent || exponent > max_exponent::<F>() {
-        return None;
-    }
-    let (first, last) = Scale { exponent, factor }.factors::<F>().range(low, high);
-    Some((low <= high && first <= last).then_some((first, last)))
-}
 
 /// Appends the source's values; `false` if they are no floats of single or double precision.
 pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> bool {
@@ -254,7 +93,7 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
     out.u64(reference as u64);
     out.buffer(exponents);
     out.buffer(factors);
-    out.append(sequence::encode(&integers, 0));
+    out.append(sequence::encode(&integers));
     exceptions.finish(out);
 }
 
@@ -391,7 +230,7 @@ impl Codec for Alp {
             exponents: &self.exponents,
             factors: &self.factors,
             integers: SequenceView::new(&self.integers),
-            exceptions: PatchList::new(&self.exceptions),
+            exceptions: PatchList(&self.exceptions),
         }
     }
 
@@ -415,22 +254,18 @@ impl Codec for Alp {
         predicate: &Predicate,
         selection: &mut Selection,
     ) -> Result<bool> {
+        let Predicate::Range { low, high, negated } = predicate else {
+            return Ok(false);
+        };
         // keys of floats are words of 64 bits
         let narrow = |word: i128| word.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
-        match (predicate, data_type) {
-            (Predicate::Range { low, high, negated }, DataType::Float32 | DataType::Float64) => {
-                let in_range = |vector, low, high, out: &mut _| {
-                    let (low, high) = (narrow(low), narrow(high));
-                    match data_type {
-                        DataType::Float64 => self.in_range::<f64>(vector, low, high, out),
-                        _ => self.in_range::<f32>(vector, low, high, out),
-                    }
-                };
-                predicate::filter_range(low, high, *negated, selection, in_range)?;
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
+        match_float!(data_type, F => {
+            let in_range = |vector, low, high, out: &mut _| {
+                self.in_range::<F>(vector, narrow(low), narrow(high), out)
+            };
+            predicate::filter_range(low, high, *negated, selection, in_range)?;
+            Ok(true)
+        }, _ => Ok(false))
     }
 }
 
@@ -542,26 +377,6 @@ dispatched! {
             *to = factors.to_float(*integer);
         }
     }
-}
-
-/// The range of decimal integers whose floats have a key in `low..=high`, for ALP values of
-/// `exponent` and `factor`; `None` if there are none. `single`: values are `f32`.
-///
-/// # Errors
-///
-/// [`Error::Corrupt`](crate::Error::Corrupt) for an exponent or a factor that the type does not have.
-pub fn alp_integers(
-    single: bool,
-    exponent: u8,
-    factor: u8,
-    low: i64,
-    high: i64,
-) -> Result<Option<(i64, i64)>> {
-    let range = match single {
-        true => integer_range::<f32>(exponent, factor, low, high),
-        false => integer_range::<f64>(exponent, factor, low, high),
-    };
-    range.ok_or_else(|| corrupt("alp", format!("exponent {exponent} and factor {factor}")))
 }
 
 #[cfg(test)]
@@ -681,15 +496,6 @@ mod tests {
                 }
             }
         }
-
-        #[test]
-        fn the_first_integer_of_a_key_is_the_first(key in values::<f64>(), exponent in 0..=18u8, factor in 0..=18u8) {
-            let factors: Factors<f64> = Scale { exponent, factor: factor.min(exponent) }.factors();
-            let first = factors.first_at_least(key.key());
-            let reached = |integer: i64| factors.to_float(f64::unpacked(integer)).key() >= key.key();
-            prop_assert!(first > factors.limit || reached(first));
-            prop_assert!(first <= -factors.limit || !reached(first - 1));
-        }
     }
 
     #[test]
@@ -759,40 +565,6 @@ mod tests {
     }
 
     #[test]
-    fn integers_give_back_their_value_in_integer_arithmetic_too() {
-        for scale in Scale::all::<f64>() {
-            let factors: Factors<f64> = scale.factors();
-            for integer in
-                [0, 1, 99, 12_345_678_901, factors.limit].map(|i: i64| i.min(factors.limit))
-            {
-                let product = integer
-                    .checked_mul(10i64.pow(u32::from(scale.factor)))
-                    .unwrap();
-                let expected = product as f64 * factors.unfraction;
-                assert_eq!(
-                    factors.to_float(f64::unpacked(integer)),
-                    expected,
-                    "{scale:?}"
-                );
-            }
-        }
-        for scale in Scale::all::<f32>() {
-            let factors: Factors<f32> = scale.factors();
-            for integer in [0, 1, 9_999_999, factors.limit] {
-                let product = integer
-                    .checked_mul(10i64.pow(u32::from(scale.factor)))
-                    .unwrap();
-                let expected = (product as f64 * factors.unfraction) as f32;
-                assert_eq!(
-                    factors.to_float(f32::unpacked(integer)),
-                    expected,
-                    "{scale:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
     fn scales_and_lengths_are_checked() {
         let column = decimals::<f32>(-500, 1, 2, 3000);
         let with = |change: &dyn Fn(&mut ChunkWriter)| {
@@ -824,7 +596,7 @@ mod tests {
             out.u64(0);
             out.buffer(vec![0; 3]);
             out.buffer(vec![0; 3]);
-            out.append(sequence::encode(&vec![0; 3000], 0));
+            out.append(sequence::encode(&vec![0; 3000]));
             out.u8(8);
         });
         assert_eq!(

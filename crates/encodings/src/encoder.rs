@@ -8,9 +8,8 @@ use arrow::datatypes::DataType;
 
 use crate::MAX_ROWS;
 use crate::codecs::codec::Children;
-use crate::codecs::dict;
-use crate::codecs::registry;
 use crate::codecs::source::Source;
+use crate::codecs::{dict, registry};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result};
 use crate::vectors::sample_ranges;
