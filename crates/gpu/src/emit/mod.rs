@@ -24,3 +24,42 @@ mod threads;
 mod value;
 
 pub(crate) use generator::{Layout, NAME, emit};
+
+#[cfg(test)]
+mod tests {
+    use super::emit;
+    use crate::kernel::samples::{
+        facts, filtered_sum, grouped, integers, planned, star, star_columns,
+    };
+    use crate::layout::Shape;
+    use crate::plan::Pipeline;
+
+    fn body(pipeline: &Pipeline, shapes: &[Shape]) -> String {
+        emit(&planned(pipeline, shapes, &facts()).0).body
+    }
+
+    #[test]
+    fn a_filtered_sum() {
+        let shapes = [integers(10, 0, 900), integers(20, 0, 1 << 20)];
+        insta::assert_snapshot!(body(&filtered_sum(5), &shapes));
+    }
+
+    #[test]
+    fn few_groups() {
+        let shapes = [integers(3, 0, 5), integers(20, 0, 1 << 20)];
+        insta::assert_snapshot!(body(&grouped(), &shapes));
+    }
+
+    #[test]
+    fn groups_in_a_table() {
+        let shapes = [integers(14, 0, 10_000), integers(20, 0, 1 << 20)];
+        insta::assert_snapshot!(body(&grouped(), &shapes));
+    }
+
+    #[test]
+    fn a_star_join() {
+        let (pipeline, facts) = star([0.3, 0.4]);
+        let (plan, _) = planned(&pipeline, &star_columns(), &facts);
+        insta::assert_snapshot!(emit(&plan).body);
+    }
+}

@@ -68,7 +68,7 @@ pub(crate) fn plan(
         }
     }
     if let Some((grouped, aggregates)) = grouped {
-        output = OutputPlan::Groups(planner.place_groups(grouped, aggregates)?);
+        output = OutputPlan::Groups(planner.place_groups(grouped, aggregates)?.into());
     }
     let is_large = planner.is_large();
     let per = planner.per;
@@ -117,4 +117,139 @@ fn sums_floats(output: &OutputPlan) -> bool {
     };
     let mut totals = loops.iter().flat_map(|(_, totals)| totals);
     totals.any(|(_, total)| *total == Total::SumFloat)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{GroupFold, GroupsPlan, Picks, Spot, Test};
+    use super::super::samples::*;
+    use super::*;
+
+    fn groups(plan: &KernelPlan) -> &GroupsPlan {
+        match &plan.output {
+            OutputPlan::Groups(groups) => groups,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn constants_and_sizes_are_told_to_the_same_kernel() {
+        let sum = |limit, most| {
+            let shapes = [integers(10, 0, 900), integers(10, 0, most)];
+            planned(&filtered_sum(limit), &shapes, &facts())
+        };
+        let (first, bindings) = sum(5, 900);
+        assert_eq!(bindings.constants[1], 4);
+        for (limit, most, is_same) in [(6, 900, true), (5, 1000, true), (5, 2000, false)] {
+            let (other, bindings) = sum(limit, most);
+            assert_eq!(other == first, is_same, "{limit} {most}");
+            assert_eq!(bindings.constants[1], i128::from(limit) - 1);
+        }
+    }
+
+    #[test]
+    fn sums_are_as_wide_as_values_and_rows_need() {
+        let total = |most| {
+            let shapes = [integers(10, 0, 900), integers(40, 0, most)];
+            let (plan, _) = planned(&filtered_sum(5), &shapes, &facts());
+            match plan.output {
+                OutputPlan::Totals { loops, .. } => loops[0].1[0].1,
+                other => panic!("{other:?}"),
+            }
+        };
+        let sum = |wide, by_eight| Total::Sum { wide, by_eight };
+        assert_eq!(total(1 << 27), sum(false, true));
+        assert_eq!(total(1 << 28), sum(false, false));
+        assert_eq!(total((1 << 43) - 1), sum(false, false));
+        assert_eq!(total(1 << 43), sum(true, false));
+    }
+
+    #[test]
+    fn groups_are_added_up_where_they_fit() {
+        let spot = |most| {
+            let shapes = [integers(10, 0, most), integers(20, 0, 1 << 20)];
+            let (plan, bindings) = planned(&grouped(), &shapes, &facts());
+            let grouping = bindings.grouping.unwrap();
+            assert_eq!(grouping.groups, most as u64 + 1);
+            assert_eq!(groups(&plan).spot, grouping.spot);
+            grouping.spot
+        };
+        // two fields share a word, of 64 that a thread may have, one group for what does not count
+        assert_eq!(spot(5), Spot::Threads);
+        assert_eq!(spot(62), Spot::Threads);
+        assert_eq!(spot(63), Spot::Shared);
+        // two words of 24 KiB
+        assert_eq!(spot(1535), Spot::Shared);
+        assert_eq!(spot(1536), Spot::Numbered);
+        assert_eq!(spot((1 << 22) - 1), Spot::Numbered);
+        assert_eq!(spot(1 << 22), Spot::Hashed);
+        assert_eq!(spot(1 << 40), Spot::Hashed);
+    }
+
+    #[test]
+    fn groups_of_the_same_spot_share_a_kernel() {
+        let plan = |most| {
+            let shapes = [integers(14, 0, most), integers(20, 0, 1 << 20)];
+            planned(&grouped(), &shapes, &facts())
+        };
+        let ((one, told), (other, told_other)) = (plan(10_000), plan(16_000));
+        assert_eq!(one, other);
+        assert_eq!(groups(&one).words, [GroupFold::Count, GroupFold::Sum]);
+        let counts = [told, told_other].map(|told| told.digits()[0].count);
+        assert_eq!(counts, [10_001, 16_001]);
+    }
+
+    #[test]
+    fn lookups_that_drop_most_come_first() {
+        let order = |shares| {
+            let (pipeline, facts) = star(shares);
+            let (plan, bindings) = planned(&pipeline, &star_columns(), &facts);
+            let of = plan.conjuncts.iter().map(|test| match test {
+                Test::Found { lookup, .. } => *lookup,
+                other => panic!("{other:?}"),
+            });
+            // all bits have copies, one behind the other
+            let copies = bindings.copies.iter().map(|copy| copy.lookup);
+            let order: Vec<usize> = of.collect();
+            assert!(copies.eq(order.iter().copied()));
+            (order, groups(&plan).deferred.clone())
+        };
+        assert_eq!(order([0.2, 0.1]), (vec![1, 0], vec![]));
+        assert_eq!(order([0.1, 0.2]), (vec![0, 1], vec![]));
+        // of which the code is wanted anyway
+        assert_eq!(order([0.9, 0.7]), (vec![1], vec![0]));
+    }
+
+    #[test]
+    fn few_rows_are_read_one_by_one() {
+        let picks = |shares| {
+            let (pipeline, facts) = star(shares);
+            let (plan, _) = planned(&pipeline, &star_columns(), &facts);
+            (groups(&plan).rows.picks, plan.registers, groups(&plan).spot)
+        };
+        let sparse = (Picks::All, Registers::Sparse, Spot::Shared);
+        assert_eq!(picks([0.3, 0.5]), sparse);
+        let dense = (Picks::Few, Registers::Threads, Spot::Threads);
+        assert_eq!(picks([0.4, 0.5]), dense);
+    }
+
+    #[test]
+    fn bits_of_many_keys_take_a_block_of_their_own() {
+        let is_large = |bytes, rows| {
+            let (pipeline, facts) = star([0.1, 0.1]);
+            let facts = Facts {
+                bits: vec![1 << 10, bytes],
+                rows,
+                ..facts
+            };
+            let (plan, bindings) = planned(&pipeline, &star_columns(), &facts);
+            (plan.is_large, plan.warps, bindings.copies.len())
+        };
+        assert_eq!(is_large(30 << 10, 1 << 24), (false, WARPS, 2));
+        assert_eq!(is_large(100 << 10, 1 << 24), (true, LARGE_WARPS, 2));
+        // not worth copying
+        assert_eq!(is_large(100 << 10, 1 << 19), (false, WARPS, 1));
+        // one has a copy, and the other is better off with a large cache
+        assert_eq!(is_large(1 << 20, 1 << 24), (true, LARGE_WARPS, 1));
+    }
 }

@@ -16,6 +16,8 @@ mod loops;
 mod outputs;
 mod plan;
 mod planner;
+#[cfg(test)]
+pub(crate) mod samples;
 mod tables;
 mod task;
 mod threads;

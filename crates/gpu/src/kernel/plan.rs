@@ -229,7 +229,7 @@ pub(crate) enum OutputPlan {
         counts: Vec<(usize, Option<usize>)>,
         loops: Vec<(RowLoop, Vec<(usize, Total)>)>,
     },
-    Groups(GroupsPlan),
+    Groups(Box<GroupsPlan>),
 }
 
 /// How an aggregate without groups adds up.

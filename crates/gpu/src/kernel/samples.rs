@@ -1,0 +1,117 @@
+//! Pipelines, and columns for them, that tests plan.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array};
+use arrow::datatypes::DataType;
+use vectile_encodings::Predicate;
+
+use super::{Bindings, Facts, KernelPlan, Task, plan};
+use crate::layout::{Form, SequenceKind, Shape};
+use crate::plan::{Aggregate, Codes, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
+
+/// A column of packed integers.
+pub(crate) fn integers(width: usize, low: i128, high: i128) -> Shape {
+    let mut shape = Shape {
+        forms: 1 << Form::Integer as u8,
+        ..Shape::default()
+    };
+    shape.sequence(SequenceKind::Packed);
+    shape.width(width);
+    shape.include(low, high);
+    shape
+}
+
+pub(crate) fn facts() -> Facts {
+    Facts {
+        rows: 1 << 20,
+        table_bytes: 1 << 30,
+        shared_bytes: 227 << 10,
+        ..Facts::default()
+    }
+}
+
+/// `SELECT sum(c1) WHERE c0 < limit`
+pub(crate) fn filtered_sum(limit: i64) -> Pipeline {
+    let high: ArrayRef = Arc::new(Int64Array::from(vec![limit]));
+    Pipeline {
+        columns: vec![DataType::Int64; 2],
+        lookups: vec![],
+        filter: Filter::Column(
+            0,
+            Predicate::Range {
+                low: Bound::Unbounded,
+                high: Bound::Excluded(high),
+                negated: false,
+            },
+        ),
+        output: Output::Aggregates(vec![Aggregate::Sum(Expr::Column(1))]),
+    }
+}
+
+/// `SELECT c0, count(*), sum(c1) GROUP BY c0`
+pub(crate) fn grouped() -> Pipeline {
+    Pipeline {
+        columns: vec![DataType::Int64; 2],
+        lookups: vec![],
+        filter: Filter::Constant(true),
+        output: Output::Groups(
+            vec![GroupKey::Value(Expr::Column(0))],
+            vec![Aggregate::CountRows, Aggregate::Sum(Expr::Column(1))],
+        ),
+    }
+}
+
+/// A table whose keys are 0, 1, .. `keys`, with as many codes as told.
+fn lookup(column: usize, keys: u32, codes: u32) -> Lookup {
+    let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..i64::from(keys)));
+    let of_keys: Vec<u32> = (0..keys).map(|key| key % codes).collect();
+    Lookup {
+        column,
+        codes: Arc::new(Codes::new(&values, &of_keys, codes).unwrap()),
+    }
+}
+
+/// `SELECT year, sum(c2) JOIN dates USING (c0) JOIN parts USING (c1) GROUP BY year`, of which so many rows have
+/// a date, and a part.
+pub(crate) fn star(shares: [f64; 2]) -> (Pipeline, Facts) {
+    let lookups = vec![lookup(0, 2500, 7), lookup(1, 20_000, 1)];
+    let facts = Facts {
+        shares: shares.to_vec(),
+        bits: lookups.iter().map(|of| of.codes.bits_bytes()).collect(),
+        hashed: vec![false; 2],
+        ..facts()
+    };
+    let pipeline = Pipeline {
+        columns: vec![DataType::Int64; 3],
+        lookups,
+        filter: Filter::And(vec![Filter::Found(0), Filter::Found(1)]),
+        output: Output::Groups(
+            vec![GroupKey::Code(0)],
+            vec![Aggregate::Sum(Expr::Column(2))],
+        ),
+    };
+    (pipeline, facts)
+}
+
+/// Columns for it.
+pub(crate) fn star_columns() -> Vec<Shape> {
+    vec![
+        integers(12, 0, 2499),
+        integers(15, 0, 19_999),
+        integers(20, 0, 999_999),
+    ]
+}
+
+pub(crate) fn planned(
+    pipeline: &Pipeline,
+    shapes: &[Shape],
+    facts: &Facts,
+) -> (KernelPlan, Bindings) {
+    let task = match pipeline.output {
+        Output::Groups(..) => Task::Groups,
+        _ => Task::Totals,
+    };
+    plan(pipeline, shapes, facts, task).unwrap()
+}
