@@ -16,6 +16,7 @@ pub(crate) mod constant;
 pub(crate) mod delta;
 pub(crate) mod dict;
 pub(crate) mod ffor;
+pub(crate) mod fsst;
 pub(crate) mod integers;
 pub(crate) mod layout;
 pub(crate) mod nested;

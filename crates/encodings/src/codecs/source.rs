@@ -6,7 +6,7 @@ use arrow::array::Array;
 use arrow::datatypes::DataType;
 
 use crate::byte_strings;
-use crate::codecs::strings::fsst::Tables;
+use crate::codecs::fsst::Tables;
 use crate::offsets::{self, Offsets};
 
 /// A dictionary of more distinct values than one for this many rows is not tried.

@@ -12,7 +12,6 @@
 //! A **split** is 32 consecutive strings, the last one of a chunk fewer. Its strings are
 //! compressed as one, and it decompresses alone: 32 splits a vector, one for each lane.
 
-pub(crate) mod fsst;
 mod symbols;
 
 use std::ops::Range;
@@ -24,6 +23,7 @@ use arrow::datatypes::DataType;
 use crate::VECTOR_LEN;
 use crate::byte_strings::{self, BytesBuilder};
 use crate::codecs::codec::Codec;
+use crate::codecs::fsst::{self, SPLIT_ROWS, Splits};
 use crate::codecs::sequence::{self, Sequence};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
@@ -32,7 +32,7 @@ use crate::predicate::Predicate;
 use crate::selection::{Selected, Selection};
 use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
-use fsst::{SPLIT_ROWS, Splits};
+
 use symbols::{SLACK, SymbolTable, SymbolTablePair};
 
 const PART: &str = "strings";

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::codecs::strings::fsst::{HEADER_BYTES, VERSION};
+use crate::codecs::fsst::{HEADER_BYTES, VERSION};
 use crate::error::{Error, Result, corrupt, ensure};
 
 const PART: &str = "fsst";
@@ -364,7 +364,7 @@ fn too_long() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codecs::strings::fsst::{Compressor, Splits, export};
+    use crate::codecs::fsst::{Compressor, Splits, export};
 
     /// Words, and now and then a byte that no table knows.
     fn text(seed: u64, rare: u64) -> Vec<u8> {
