@@ -70,7 +70,7 @@ fn single(bench: &mut Bench, values: Vec<f64>, pin: Encoding, exceptions: usize)
 fn measure(
     bench: &mut Bench,
     array: ArrayRef,
-    filter: vectile_gpu::ir::Filter,
+    filter: vectile_gpu::plan::Filter,
     of: &str,
     width: u32,
     pin: Encoding,

@@ -11,7 +11,7 @@ use arrow::compute;
 use arrow::datatypes::{Float64Type, Int64Type};
 use serde_json::{Value, json};
 use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
-use vectile_gpu::ir::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
+use vectile_gpu::plan::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
 use vectile_gpu::{
     Bandwidth, Batch, ChunkKey, Cuda, Driver, Engine, Group, Image, Resident, Rows, measure,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Decimal128Array, Float64Array, Int32Array, Int64Array};
 use vectile_encodings::Predicate;
-use vectile_gpu::ir::{Aggregate, Filter, Output};
+use vectile_gpu::plan::{Aggregate, Filter, Output};
 
 /// Rows of a row group, as the writer's default.
 pub const GROUP_ROWS: usize = 1 << 18;

@@ -8,7 +8,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Date32Array, StringArray};
 use arrow::datatypes::{Date32Type, Decimal128Type};
 use serde_json::json;
 use vectile_encodings::Encoding;
-use vectile_gpu::ir::{
+use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, GroupKey, Literal, Numbers, Output, Pipeline, Type,
 };
 use vectile_gpu::{Batch, Execution, Group, Image};

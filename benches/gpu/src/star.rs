@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::UInt32Type;
 use serde_json::json;
 use vectile_encodings::Encoding;
-use vectile_gpu::ir::{
+use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline,
 };
 use vectile_gpu::{Batch, Codes, Group, Image};
@@ -157,7 +157,7 @@ fn queries() -> Result<Vec<Query>> {
         output: Output::Aggregates(vec![Aggregate::Sum(Expr::Arithmetic(
             Arithmetic::Multiply,
             column(1),
-            Box::new(Expr::Cast(column(2), vectile_gpu::ir::Type::I64)),
+            Box::new(Expr::Cast(column(2), vectile_gpu::plan::Type::I64)),
         ))]),
     };
     let second = Query {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::json;
 use vectile_encodings::Encoding;
 use vectile_gpu::Image;
-use vectile_gpu::ir::{Expr, Filter, Output, Pipeline};
+use vectile_gpu::plan::{Expr, Filter, Output, Pipeline};
 
 use crate::bench::{Bench, Case, Result, column, median};
 use crate::data::{Random, between, f64s, i32s, i64s};

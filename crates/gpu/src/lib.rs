@@ -16,7 +16,6 @@ mod runtime;
 pub use error::{Error, Result};
 pub use exec::{CancelGuard, Execution, Rows, Statistics};
 pub use layout::Image;
-pub use plan as ir;
 pub use plan::Codes;
 pub use runtime::{
     Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, Cubin, Cuda, DeviceInfo,

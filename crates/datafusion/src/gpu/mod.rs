@@ -11,7 +11,7 @@
 //!      dimension  those tables, made of the small sides of joins, and kept
 //!    scan       the filters of a scan, for the stream that otherwise evaluates them itself
 //!    load       row groups on their way to the device
-//!  lowering   expressions as the IR of vectile-gpu
+//!  lowering   expressions as parts of a pipeline
 //!    function   aggregate functions, and their states
 //!    grouping   the keys of groups
 //!    lookups    what kernels look up for joins

@@ -14,7 +14,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use vectile_gpu::ir::{Expr, Filter, GroupKey, Output, Pipeline};
+use vectile_gpu::plan::{Expr, Filter, GroupKey, Output, Pipeline};
 
 use super::device::{Device, Gpu};
 use super::lowering::expression::{Lowering, Needs};

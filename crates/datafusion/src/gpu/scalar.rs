@@ -8,7 +8,7 @@ use arrow::array::{
 use arrow::buffer::{BooleanBuffer, MutableBuffer, NullBuffer};
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue, internal_err};
-use vectile_gpu::ir::{Literal, Numbers, Type};
+use vectile_gpu::plan::{Literal, Numbers, Type};
 
 /// A constant for the IR; `None` if its type is none of the machine's.
 pub(crate) fn literal(value: &ScalarValue) -> Option<Literal> {

@@ -1,7 +1,7 @@
 //! What kernels make of Arrow's types.
 
 use arrow::datatypes::DataType;
-use vectile_gpu::ir::Type;
+use vectile_gpu::plan::Type;
 
 /// Columns that kernels see as dictionaries only.
 pub(crate) fn is_text(data_type: &DataType) -> bool {

@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
 use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::Batch;
-use vectile_gpu::ir::{Aggregate, Expr, Filter, GroupKey, Number, Numbers, Output};
+use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Number, Numbers, Output};
 
 use crate::support::{engine, input, start, table};
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vectile_cpu_device::CpuDevice;
-use vectile_gpu::ir::Output;
+use vectile_gpu::plan::Output;
 use vectile_gpu::{
     Batch, Compiled, DeviceInfo, Driver, Engine, Kernel, Resources, Result, Stream, compile_cubin,
     nvrtc,

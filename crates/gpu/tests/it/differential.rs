@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::UInt32Type;
 
 use vectile_encodings::Encoding;
-use vectile_gpu::ir::{Aggregate, Expr, GroupKey, Number, Numbers, Output, Pipeline, Total};
+use vectile_gpu::plan::{Aggregate, Expr, GroupKey, Number, Numbers, Output, Pipeline, Total};
 use vectile_gpu::{Batch, Driver, Engine, Group};
 
 use crate::catalog::{Case, Query, catalog};

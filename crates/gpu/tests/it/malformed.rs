@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array};
 use arrow::datatypes::DataType;
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
-use vectile_gpu::ir::{
+use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Output, Pipeline, Type, ValueTest,
 };
 use vectile_gpu::{Batch, Codes, Engine, Error, Group, Image};

@@ -9,7 +9,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
 use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::ir::{Aggregate, Expr, Filter, GroupKey, Number, Output, Pipeline};
+use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Number, Output, Pipeline};
 use vectile_gpu::{
     Batch, ChunkKey, ChunkRun, Driver, Engine, Error, Group, Image, Resident, Result,
 };

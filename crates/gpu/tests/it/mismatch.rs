@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Float32Array, Int32Array, Int64Array};
 use arrow::datatypes::DataType;
-use vectile_gpu::ir::{Aggregate, Expr, Filter, GroupKey, Output, Pipeline};
+use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Output, Pipeline};
 use vectile_gpu::{Batch, Engine, Error, Group, Image, Result};
 
 use crate::support::{device, image, input, resident};

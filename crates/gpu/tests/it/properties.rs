@@ -9,7 +9,7 @@ use arrow::array::{Array, ArrayRef, Float64Array, Int32Array};
 use arrow::datatypes::DataType;
 use proptest::prelude::*;
 use vectile_encodings::{EncodeOptions, Encoding, Predicate, encode};
-use vectile_gpu::ir::{
+use vectile_gpu::plan::{
     Aggregate, Arithmetic, Comparison, Expr, Filter, Literal, Output, Type, ValueTest,
 };
 use vectile_gpu::{Driver, Engine};

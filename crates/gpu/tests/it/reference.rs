@@ -1,12 +1,12 @@
 //! What a pipeline means: evaluated a column at a time, value by value, on Arrow arrays. No speed, no
-//! encodings; the semantics are those that `ir.rs` documents.
+//! encodings; the semantics are those that `vectile_gpu::plan` documents.
 
 use std::collections::BTreeMap;
 
 use arrow::array::{Array, ArrayRef, AsArray, Date32Array};
 use arrow::compute::{DatePart as ArrowPart, date_part};
 use arrow::datatypes::DataType;
-use vectile_gpu::ir::{
+use vectile_gpu::plan::{
     Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup, Pipeline,
     Type,
 };

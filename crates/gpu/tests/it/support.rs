@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::{Array, ArrayRef};
 use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
-use vectile_gpu::ir::{Filter, Output, Pipeline};
+use vectile_gpu::plan::{Filter, Output, Pipeline};
 use vectile_gpu::{ChunkKey, Cuda, Driver, Engine, Execution, Group, Image};
 
 /// A CPU in the place of a GPU; `None`, and said so, where there is no C++ compiler.

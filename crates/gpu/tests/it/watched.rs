@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, StringArray};
 use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::ir::{Aggregate, Expr, Filter, Output, ValueTest};
+use vectile_gpu::plan::{Aggregate, Expr, Filter, Output, ValueTest};
 use vectile_gpu::{
     Batch, ChunkKey, Compiled, DeviceInfo, Driver, Engine, Error, Group, Kernel, Launch, Mark,
     Resident, Result, Stream,

@@ -21,7 +21,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_encodings::Predicate;
-use vectile_gpu::ir::{
+use vectile_gpu::plan::{
     Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Type, ValueTest,
 };
 

@@ -12,7 +12,7 @@ use datafusion::functions_aggregate::sum::Sum;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::IsNotNullExpr;
-use vectile_gpu::ir::{Aggregate, Expr, GroupTotals, Literal, Number, Numbers, Total, Type};
+use vectile_gpu::plan::{Aggregate, Expr, GroupTotals, Literal, Number, Numbers, Total, Type};
 
 use super::expression::{Lowering, is_never_null};
 use crate::gpu::pattern::relation::Relation;

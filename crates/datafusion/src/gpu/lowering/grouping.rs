@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, SchemaRef, UInt32Type};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::aggregates::PhysicalGroupBy;
-use vectile_gpu::ir::{GroupKey, Groups};
+use vectile_gpu::plan::{GroupKey, Groups};
 
 use super::expression::{Grouping, Lowering};
 use super::function::Function;

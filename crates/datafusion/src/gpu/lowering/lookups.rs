@@ -15,7 +15,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, Literal as PhysicalLiteral};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use vectile_gpu::ir::{Expr, Filter, Type};
+use vectile_gpu::plan::{Expr, Filter, Type};
 
 use crate::gpu::pattern::join::{Join, JoinKind};
 use crate::gpu::reason::Reason;

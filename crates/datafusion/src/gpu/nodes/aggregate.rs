@@ -39,7 +39,7 @@ use datafusion::physical_plan::{
     SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
 };
 use futures::stream::{StreamExt, TryStreamExt};
-use vectile_gpu::ir::{Groups, Total};
+use vectile_gpu::plan::{Groups, Total};
 use vectile_gpu::{Batch, Error, Execution};
 
 use super::dimension_cache::DimensionCache;

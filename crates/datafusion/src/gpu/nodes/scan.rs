@@ -29,7 +29,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::StreamExt;
 use object_store::ObjectMeta;
-use vectile_gpu::ir::{Output, Pipeline};
+use vectile_gpu::plan::{Output, Pipeline};
 use vectile_gpu::{Engine, Group, Rows};
 
 use super::load::{Found, GpuFile, Part, Reads, find, interrupted};

@@ -7,7 +7,7 @@ use arrow::array::ArrayRef;
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
 use futures::future::try_join_all;
-use vectile_gpu::ir::{Aggregate, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
+use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
 
 use super::dimension::Dimension;
 use super::dimension_cache::DimensionCache;

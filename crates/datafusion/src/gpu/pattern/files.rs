@@ -1,7 +1,7 @@
 //! What is known of the files of a scan without reading them.
 
 use datafusion::datasource::physical_plan::FileScanConfig;
-use vectile_gpu::ir::Literal;
+use vectile_gpu::plan::Literal;
 
 use crate::gpu::scalar::literal;
 

@@ -1,7 +1,7 @@
 //! Few groups, of which each thread has accumulators: what shares words, and what has words of its own.
 
 use arrow::array::{Decimal128Array, Float64Array, StringArray};
-use vectile_gpu::ir::GroupKey;
+use vectile_gpu::plan::GroupKey;
 
 use super::*;
 

@@ -16,7 +16,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::{concat, sort};
 use arrow::datatypes::{DataType, TimeUnit};
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::ir::{
+use vectile_gpu::plan::{
     Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, Literal, Lookup, Output, Pipeline,
     Type, ValueTest,
 };

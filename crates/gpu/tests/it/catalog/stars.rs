@@ -2,7 +2,7 @@
 
 use arrow::array::{Float32Array, Int32Array, Int64Array};
 use vectile_gpu::Codes;
-use vectile_gpu::ir::{GroupKey, Lookup};
+use vectile_gpu::plan::{GroupKey, Lookup};
 
 use super::*;
 
