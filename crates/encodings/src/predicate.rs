@@ -6,6 +6,7 @@ use arrow::array::{Array, ArrayRef, BooleanArray, Datum, Scalar};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::kernels::cmp;
 use arrow::compute::{and, is_not_null, is_null, not, or};
+use arrow::datatypes::DataType;
 
 use crate::VECTOR_LEN;
 use crate::byte_strings;
@@ -168,11 +169,11 @@ pub fn range_words(low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Result<Opti
     Ok(word(low, i128::MIN, 1)?.zip(word(high, i128::MAX, -1)?))
 }
 
-/// Checks that constants have the type of their column.
-pub(crate) fn check_types(
-    predicate: &Predicate,
-    data_type: &arrow::datatypes::DataType,
-) -> Result<()> {
+/// Checks that constants have the type of their column, and that arrow-rs can compare it.
+pub(crate) fn check_types(predicate: &Predicate, data_type: &DataType) -> Result<()> {
+    if !matches!(predicate, Predicate::IsNull | Predicate::IsNotNull) && !is_comparable(data_type) {
+        return Err(Error::Unsupported(format!("comparing {data_type}")));
+    }
     let check = |constants: &ArrayRef, one: bool| {
         let fits = constants.data_type() == data_type
             && constants.null_count() == 0
@@ -196,6 +197,23 @@ pub(crate) fn check_types(
         Predicate::In { values, .. } => check(values, false),
         Predicate::IsNull | Predicate::IsNotNull => Ok(()),
     }
+}
+
+/// Whether arrow-rs compares the type, or says that it does not. It looks through runs and one dictionary, and
+/// panics at what comes next if that is another.
+fn is_comparable(data_type: &DataType) -> bool {
+    let values = match data_type {
+        DataType::RunEndEncoded(_, values) => values.data_type(),
+        other => other,
+    };
+    let values = match values {
+        DataType::Dictionary(_, values) => values,
+        other => other,
+    };
+    !matches!(
+        values,
+        DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _)
+    )
 }
 
 /// Keeps the selected rows between two bounds, or those that are not; `in_range` tells which rows of

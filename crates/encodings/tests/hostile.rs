@@ -298,3 +298,23 @@ fn lists_of_too_many_lists_are_refused_before_their_lengths_are_read() {
     is_too_large(column.decode(0..column.len()));
     assert_eq!(column.decode(0..3000).unwrap().len(), 3000);
 }
+
+/// arrow-rs panics when it is asked to compare these.
+#[test]
+fn dictionaries_of_dictionaries_are_not_compared() {
+    let keys = || Box::new(DataType::Int8);
+    let inner = DataType::Dictionary(keys(), Box::new(DataType::Int32));
+    let data_type = DataType::Dictionary(keys(), Box::new(inner));
+    let column = parse(vec![0, 1], vec![], &data_type, 5).unwrap();
+    let mut selection = Selection::all(0, 5);
+    let value = arrow::array::new_null_array(&data_type, 1);
+    let error = column
+        .filter(&Predicate::equal(value), &mut selection)
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Unsupported(reason) if reason.contains("comparing")),
+        "{error}"
+    );
+    column.filter(&Predicate::IsNull, &mut selection).unwrap();
+    assert_eq!(selection.count(), 5);
+}
