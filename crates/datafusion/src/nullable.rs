@@ -68,20 +68,16 @@ fn hide_constants(node: Plan) -> Result<Transformed<Plan>> {
     let Some(nullable) = nullable_sides(node.as_ref()) else {
         return Ok(Transformed::no(node));
     };
-    let sides = node.children().into_iter().zip(nullable);
-    let hidden: Vec<(Plan, bool)> = sides
-        .map(|(side, nullable)| match nullable && knows_values(side) {
-            true => (Arc::new(NullableSideExec::new(Arc::clone(side))) as _, true),
-            false => (Arc::clone(side), false),
-        })
-        .collect();
-    if !hidden.iter().any(|(_, changed)| *changed) {
-        return Ok(Transformed::no(node));
-    }
-    let sides = hidden.into_iter().map(|(side, _)| side).collect();
-    Ok(Transformed::yes(replace_children_if_necessary(
-        node, sides,
-    )?))
+    let hide = |(side, nullable): (&Plan, bool)| -> Result<Plan> {
+        match nullable && knows_values(side) {
+            true => Ok(Arc::new(NullableSideExec::try_new(Arc::clone(side))?)),
+            false => Ok(Arc::clone(side)),
+        }
+    };
+    let sides = node.children().into_iter().zip(nullable).map(hide);
+    let replaced = replace_children_if_necessary(Arc::clone(&node), sides.collect::<Result<_>>()?)?;
+    let is_new = !Arc::ptr_eq(&replaced, &node);
+    Ok(Transformed::new_transformed(replaced, is_new))
 }
 
 /// Which inputs of a join get rows of nulls.
@@ -122,7 +118,7 @@ struct NullableSideExec {
 }
 
 impl NullableSideExec {
-    fn new(input: Plan) -> Self {
+    fn try_new(input: Plan) -> Result<Self> {
         let known = input.equivalence_properties();
         let orderings = known.oeq_class().iter().cloned();
         let mut kept = EquivalenceProperties::new_with_orderings(input.schema(), orderings);
@@ -130,13 +126,12 @@ impl NullableSideExec {
             let columns = class.iter().filter(|expression| expression.is::<Column>());
             EquivalenceClass::new(columns.cloned())
         });
-        // Only normalizing the orderings could fail; without the classes, less is known.
-        let _ = kept.add_equivalence_group(EquivalenceGroup::new(columns));
+        kept.add_equivalence_group(EquivalenceGroup::new(columns))?;
         let properties = PlanProperties::clone(input.properties()).with_eq_properties(kept);
-        Self {
+        Ok(Self {
             input,
             properties: Arc::new(properties),
-        }
+        })
     }
 }
 
@@ -180,7 +175,7 @@ impl ExecutionPlan for NullableSideExec {
         _: ReplaceChildrenOptions,
     ) -> Result<Plan> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Self::new(input))),
+            (Some(input), true) => Ok(Arc::new(Self::try_new(input)?)),
             _ => internal_err!("NullableSideExec has one child"),
         }
     }

@@ -45,12 +45,20 @@ pub fn fixed_bytes(data_type: &DataType, rows: u64) -> u64 {
             let children = fields.iter().take(children);
             width(5).saturating_add(all(&mut children.map(|(_, field)| of(field.data_type()))))
         }
-        // of which there is one at least
-        Dictionary(keys, values) => of(keys).saturating_add(fixed_bytes(values, 1)),
-        RunEndEncoded(_, values) => fixed_bytes(values.data_type(), 1),
+        Dictionary(keys, values) => of(keys).saturating_add(distinct_bytes(values, rows)),
+        RunEndEncoded(_, values) => distinct_bytes(values.data_type(), rows),
         other => width(other.primitive_width().unwrap_or(0) as u64),
     };
     values.saturating_add(rows.div_ceil(8))
+}
+
+/// Bytes of what a dictionary or runs of `rows` rows have once: one value at least. Runs are written out on the way
+/// there, because arrow-rs casts them to values first.
+fn distinct_bytes(values: &DataType, rows: u64) -> u64 {
+    match values {
+        DataType::RunEndEncoded(_, values) => fixed_bytes(values.data_type(), rows),
+        other => fixed_bytes(other, 1),
+    }
 }
 
 /// Bytes of the strings in `rows` of an array, where each row has a copy of its own: views share.

@@ -318,3 +318,22 @@ fn dictionaries_of_dictionaries_are_not_compared() {
     column.filter(&Predicate::IsNull, &mut selection).unwrap();
     assert_eq!(selection.count(), 5);
 }
+
+/// Runs become a dictionary, or runs of runs, by way of all their rows.
+#[test]
+fn runs_that_are_written_out_are_refused_before_they_are() {
+    let runs = |values| {
+        let ends = Arc::new(Field::new("run_ends", DataType::Int32, false));
+        DataType::RunEndEncoded(ends, Arc::new(Field::new("values", values, true)))
+    };
+    let dictionary = |values| DataType::Dictionary(Box::new(DataType::Int16), Box::new(values));
+    let decoded = |data_type: DataType| {
+        // stored as another type, and that is null
+        let column = parse(vec![7, 0, 0, 1], vec![], &data_type, 8192).unwrap();
+        column.decode(0..8192)
+    };
+    let wide = || DataType::FixedSizeBinary(1 << 20);
+    is_too_large(decoded(dictionary(runs(wide()))));
+    is_too_large(decoded(runs(runs(wide()))));
+    assert_eq!(decoded(runs(runs(DataType::Int32))).unwrap().len(), 8192);
+}

@@ -92,7 +92,6 @@ pub(crate) fn plan(
         has_block: planner.has_block(),
         warp_bytes,
         warps,
-        is_large,
         registers: match is_sparse && !is_wide && !is_large {
             true if planner.has_hashed() => Registers::Hashed,
             true => Registers::Sparse,
@@ -235,7 +234,7 @@ mod tests {
 
     #[test]
     fn bits_of_many_keys_take_a_block_of_their_own() {
-        let is_large = |bytes, rows| {
+        let placed = |bytes, rows| {
             let (pipeline, facts) = star([0.1, 0.1]);
             let facts = Facts {
                 bits: vec![1 << 10, bytes],
@@ -243,13 +242,13 @@ mod tests {
                 ..facts
             };
             let (plan, bindings) = planned(&pipeline, &star_columns(), &facts);
-            (plan.is_large, plan.warps, bindings.copies.len())
+            (plan.warps, bindings.copies.len())
         };
-        assert_eq!(is_large(30 << 10, 1 << 24), (false, WARPS, 2));
-        assert_eq!(is_large(100 << 10, 1 << 24), (true, LARGE_WARPS, 2));
+        assert_eq!(placed(30 << 10, 1 << 24), (WARPS, 2));
+        assert_eq!(placed(100 << 10, 1 << 24), (LARGE_WARPS, 2));
         // not worth copying
-        assert_eq!(is_large(100 << 10, 1 << 19), (false, WARPS, 1));
+        assert_eq!(placed(100 << 10, 1 << 19), (WARPS, 1));
         // one has a copy, and the other is better off with a large cache
-        assert_eq!(is_large(1 << 20, 1 << 24), (true, LARGE_WARPS, 1));
+        assert_eq!(placed(1 << 20, 1 << 24), (LARGE_WARPS, 1));
     }
 }

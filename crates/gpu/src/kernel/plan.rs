@@ -30,8 +30,6 @@ pub(crate) struct KernelPlan {
     pub warp_bytes: u32,
     /// Warps of a block.
     pub warps: u32,
-    /// Whether a multiprocessor has one block for itself.
-    pub is_large: bool,
     pub registers: Registers,
     /// What accumulators are of.
     pub per: Per,

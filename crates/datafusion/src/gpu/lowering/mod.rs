@@ -1,4 +1,4 @@
-//! Expressions, functions and keys as the IR of the kernels; and what kernels give, back as Arrow's.
+//! Turns expressions, functions and keys into parts of a pipeline, and what kernels give into Arrow arrays.
 
 pub(crate) mod expression;
 pub(crate) mod function;
