@@ -11,7 +11,22 @@ pub(crate) fn file(error: vectile_file::Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
+/// A scan ended early.
+pub(crate) fn scan(error: vectile_scan::Error) -> DataFusionError {
+    match error {
+        // A test's or a pool's is one of DataFusion's.
+        vectile_scan::Error::External(error) => match error.downcast() {
+            Ok(error) => *error,
+            Err(error) => DataFusionError::External(error),
+        },
+        vectile_scan::Error::Arrow(error) => error.into(),
+        vectile_scan::Error::Internal(reason) => internal_datafusion_err!("{reason}"),
+        error => DataFusionError::External(Box::new(error)),
+    }
+}
+
 /// The scan asked for a column that it did not read.
+#[cfg(feature = "gpu")]
 pub(crate) fn missing_column(column: usize) -> DataFusionError {
     internal_datafusion_err!("column {column} was not read")
 }

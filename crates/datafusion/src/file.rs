@@ -2,60 +2,56 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "gpu")]
 use datafusion::common::Result;
-use object_store::ObjectStore;
-use object_store::path::Path;
-use vectile_file::{Fetch, Handle, Metadata, ReadOptions, RowGroupData, read_row_group_from};
+use datafusion::error::DataFusionError;
+use vectile_file::File;
+#[cfg(feature = "gpu")]
+use vectile_file::{Fetch, Metadata, RowGroupData};
+#[cfg(feature = "gpu")]
+use vectile_scan::{Container, Counter, Metrics};
 
+use crate::error;
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
 
-/// A file and how to read it.
+/// A file, and who is told of it.
 pub(crate) struct ScanFile {
-    pub(crate) store: Arc<dyn ObjectStore>,
-    pub(crate) handle: Handle,
+    pub(crate) file: Arc<File>,
     pub(crate) listings: Listings,
-    pub(crate) location: Path,
-    pub(crate) metadata: Arc<Metadata>,
-    pub(crate) options: ReadOptions,
     pub(crate) metrics: ScanMetrics,
 }
 
 impl ScanFile {
-    /// Reads the values of `data` and the zone maps of `zones`.
-    pub(crate) async fn read(
-        &self,
-        row_group: usize,
-        data: Vec<usize>,
-        zones: Vec<usize>,
-    ) -> Result<RowGroupData> {
+    #[cfg(feature = "gpu")]
+    pub(crate) fn metadata(&self) -> &Metadata {
+        self.file.metadata()
+    }
+
+    /// Reads the values of `data`.
+    #[cfg(feature = "gpu")]
+    pub(crate) async fn read(&self, row_group: usize, data: Vec<usize>) -> Result<RowGroupData> {
+        let zones = Vec::new();
         let fetch = Fetch {
             row_group,
             data,
             zones,
         };
-        let read = read_row_group_from(
-            &self.handle,
-            &self.store,
-            &self.location,
-            &self.metadata,
-            &fetch,
-            &self.options,
-        )
-        .await;
-        let read = read.map_err(|error| self.listings.error(&self.location, error))?;
-        self.metrics.bytes_scanned.add(read.bytes_read as usize);
+        let read = self.file.fetch(&fetch).await;
+        let read = read.map_err(|error| self.error(error))?;
+        self.metrics
+            .add(Counter::BytesRead, read.bytes_read as usize);
         Ok(read)
     }
 
-    /// Bytes of the values of `columns`.
-    pub(crate) fn data_bytes(&self, row_group: usize, columns: &[usize]) -> usize {
-        let group = self.metadata.row_group(row_group);
-        let chunks = columns
-            .iter()
-            .filter_map(|&column| group.columns.get(column));
-        chunks
-            .map(|chunk| (chunk.data.end - chunk.data.start) as usize)
-            .sum()
+    /// Why a scan of it ended.
+    pub(crate) fn error(&self, error: vectile_scan::Error) -> DataFusionError {
+        let error = error::scan(error);
+        if let DataFusionError::External(source) = &error
+            && let Some(source) = source.downcast_ref()
+        {
+            self.listings.note(self.file.location(), source);
+        }
+        error
     }
 }

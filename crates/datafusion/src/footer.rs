@@ -10,6 +10,7 @@ use datafusion::execution::cache::cache_manager::{
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_file::{Metadata, read_metadata};
 
+use crate::error;
 use crate::listing::Listings;
 
 /// A footer in the cache.
@@ -45,7 +46,10 @@ pub(crate) async fn footer(
         return Ok(Arc::clone(&footer.0));
     }
     let read = read_metadata(store, object).await;
-    let metadata = Arc::new(read.map_err(|error| listings.error(&object.location, error))?);
+    let metadata = Arc::new(read.map_err(|error| {
+        listings.note(&object.location, &error);
+        error::file(error)
+    })?);
     if let Some(cache) = cache {
         let footer = Arc::new(CachedFooter(Arc::clone(&metadata)));
         cache.put(

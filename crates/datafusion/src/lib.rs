@@ -14,11 +14,8 @@
 //! A scan evaluates the query's filters on the encoded columns and decodes survivors only:
 //! [`VectileSource`] says what it takes over, `EXPLAIN` how each conjunct is evaluated.
 
-mod conjunct;
 mod error;
-mod evaluate;
 mod expression;
-mod fetch;
 mod file;
 mod filters;
 mod footer;
@@ -27,14 +24,13 @@ mod format;
 mod gpu;
 mod listing;
 mod lower;
+mod memory;
 mod merge;
 mod metrics;
-mod node;
 mod nullable;
 mod opener;
 mod options;
 mod order;
-mod output;
 mod projection;
 mod pruning;
 mod pushdown;
@@ -47,8 +43,6 @@ mod selector;
 mod sink;
 mod source;
 mod statistics;
-mod stream;
-mod zones;
 
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]

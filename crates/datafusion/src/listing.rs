@@ -3,13 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::error::DataFusionError;
 use datafusion::execution::cache::cache_manager::ListFilesCache;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use object_store::path::Path;
 use vectile_file::Error;
-
-use crate::error;
 
 /// What a runtime remembers of directories, if it does.
 #[derive(Clone, Default)]
@@ -30,8 +27,8 @@ impl Listings {
         }
     }
 
-    /// Why a listed file could not be read. If that is because it is another one by now, the next query lists anew.
-    pub(crate) fn error(&self, location: &Path, error: Error) -> DataFusionError {
+    /// A listed file could not be read. If that is because it is another one by now, the next query lists anew.
+    pub(crate) fn note(&self, location: &Path, error: &Error) {
         let is_gone = matches!(
             error,
             Error::Changed { .. } | Error::ObjectStore(object_store::Error::NotFound { .. })
@@ -39,7 +36,6 @@ impl Listings {
         if is_gone {
             self.forget(location);
         }
-        error::file(error)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lowers a physical filter expression to a [`Node`].
+//! Lowers a physical filter expression to a [`Node`] of a scan.
 //!
 //! Negations are pushed down to the leaves, which is exact under three-valued logic: `NOT (a AND b)`
 //! is true iff `NOT a` or `NOT b` is, and a negated leaf does not select nulls either.
@@ -16,9 +16,10 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 use vectile_encodings::Predicate;
+use vectile_scan::{Node, Stage};
 
-use crate::expression::Test;
-use crate::node::{Node, Stage};
+use crate::error;
+use crate::expression::test;
 
 /// Lowers `expr`, whose columns are those of `schema`, exactly.
 pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Node> {
@@ -115,8 +116,8 @@ impl Lowering<'_> {
             ])
         };
         match (binary.op(), negated) {
-            (Operator::And, false) | (Operator::Or, true) => Node::all(children()?).map(Some),
-            (Operator::Or, false) | (Operator::And, true) => Node::any(children()?).map(Some),
+            (Operator::And, false) | (Operator::Or, true) => Ok(Some(Node::all(children()?)?)),
+            (Operator::Or, false) | (Operator::And, true) => Ok(Some(Node::any(children()?)?)),
             _ => self.lower_comparison(binary, negated),
         }
     }
@@ -220,7 +221,7 @@ impl Lowering<'_> {
             Some(test) => self.lower_test(&test, false)?,
             None => Node::Constant(true),
         };
-        Node::all([Node::any(encoded)?, test])
+        Ok(Node::all([Node::any(encoded)?, test])?)
     }
 
     fn lower_branch(&self, branch: &Arc<dyn PhysicalExpr>) -> Result<Branch> {
@@ -245,18 +246,21 @@ impl Lowering<'_> {
             true => Arc::new(NotExpr::new(Arc::clone(expr))) as Arc<dyn PhysicalExpr>,
             false => Arc::clone(expr),
         };
-        let test = Test::try_new(&expr, self.schema)?;
+        let test = test(&expr, self.schema)?;
+        let fields = self.schema.fields();
+        let mut types = test
+            .columns()
+            .iter()
+            .filter_map(|&column| fields.get(column));
         // A hash table looks keys up by their bits, and zeros of either sign are equal to a join.
-        if self.weaken && test.has_floats() {
+        if self.weaken && types.any(|field| field.data_type().is_floating()) {
             return Ok(Node::Constant(true));
         }
-        match test.columns.len() {
-            0 => Ok(Node::Constant(
-                test.evaluate(Vec::new(), 1)?.true_count() == 1,
-            )),
-            1 => Ok(Node::PerValue(Arc::new(test))),
-            _ => Ok(Node::Rows(Arc::new(test))),
+        if test.columns().is_empty() {
+            let passed = test.evaluate(Vec::new(), 1).map_err(error::scan)?;
+            return Ok(Node::Constant(passed.true_count() == 1));
         }
+        Ok(Node::test(test))
     }
 }
 

@@ -1,8 +1,11 @@
 //! What a scan counts, for `EXPLAIN ANALYZE`.
 
+use std::time::Duration;
+
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, PruningMetrics, Time,
 };
+use vectile_scan::{Counter, Metrics, Step};
 
 /// The metrics of one partition of a scan.
 ///
@@ -57,6 +60,29 @@ impl ScanMetrics {
             time_filtering: MetricBuilder::new(metrics).subset_time("filter_time", partition),
             time_decoding: MetricBuilder::new(metrics).subset_time("decode_time", partition),
             pruning_errors: rows().counter("num_predicate_creation_errors", partition),
+        }
+    }
+}
+
+impl Metrics for ScanMetrics {
+    fn add(&self, counter: Counter, count: usize) {
+        match counter {
+            Counter::RowGroupsPruned => self.row_groups_pruned_dynamic.add(count),
+            Counter::VectorsPruned => self.vectors.add_pruned(count),
+            Counter::VectorsLeft => self.vectors.add_matched(count),
+            Counter::BytesRead => self.bytes_scanned.add(count),
+            Counter::RowsFiltered => self.rows_filtered.add(count),
+            Counter::RowsDecoded => self.rows_decoded.add(count),
+            _ => (),
+        }
+    }
+
+    fn add_time(&self, step: Step, time: Duration) {
+        match step {
+            Step::Fetching => self.time_fetching.add_duration(time),
+            Step::Filtering => self.time_filtering.add_duration(time),
+            Step::Decoding => self.time_decoding.add_duration(time),
+            _ => (),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
@@ -18,21 +19,22 @@ use datafusion::physical_expr_adapter::{
     PhysicalExprAdapterFactory, replace_columns_with_literals,
 };
 use datafusion::physical_optimizer::pruning::FilePruner;
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectStore;
-use vectile_file::{Handle, Metadata, ReadOptions};
+use vectile_file::{File, Metadata, ReadOptions};
+use vectile_scan::{Filters, Role, Scan};
 
-use crate::conjunct::Role;
+use crate::error;
 use crate::file::ScanFile;
-use crate::filters::Filters;
+use crate::filters::filters;
 use crate::footer::footer;
 use crate::listing::Listings;
+use crate::memory::Reserved;
 use crate::metrics::ScanMetrics;
 use crate::order::RowGroupOrder;
 use crate::projection::Projection;
 use crate::pruning;
-use crate::selector::PartitionDevice;
-use crate::stream::{Scan, ScanParts};
+use crate::selector::{DeviceScan, PartitionDevice};
 
 /// Opens the files of one partition of a scan.
 #[derive(Clone)]
@@ -63,8 +65,11 @@ impl FileOpener for VectileOpener {
     fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
         let opener = self.clone();
         let open = async move {
-            Ok(match opener.parts(file).await? {
-                Some(parts) => Scan::new(parts).into_stream(),
+            Ok(match opener.scan(file).await? {
+                Some((file, scan)) => {
+                    let batches = scan.stream();
+                    batches.map_err(move |error| file.error(error)).boxed()
+                }
                 None => futures::stream::empty().boxed(),
             })
         };
@@ -79,8 +84,11 @@ struct Exprs {
 }
 
 impl VectileOpener {
-    /// What a scan of `file` starts from; `None` when its statistics rule it out.
-    pub(crate) async fn parts(&self, file: PartitionedFile) -> Result<Option<ScanParts>> {
+    /// A file and the scan of it; `None` when its statistics rule it out.
+    pub(crate) async fn scan(
+        &self,
+        file: PartitionedFile,
+    ) -> Result<Option<(Arc<ScanFile>, Scan)>> {
         let opening = self.metrics.time_opening.clone();
         let _timer = opening.timer();
         let exprs = self.with_partition_values(&file)?;
@@ -96,38 +104,44 @@ impl VectileOpener {
             true => Role::Exact,
             false => Role::Prune,
         };
-        let filters = Filters::try_new(exprs.predicate.as_ref(), Arc::clone(&metadata), role)?;
+        let opened = Arc::new(File::new(
+            Arc::clone(&self.store),
+            object.location.clone(),
+            Arc::clone(&metadata),
+            self.read_options.clone(),
+        ));
+        let filters = filters(exprs.predicate.as_ref(), Arc::clone(&opened) as _, role)?;
         let row_groups = self.row_groups(&metadata, &filters, &exprs, file.range.as_ref())?;
         let output = Arc::new(self.projection.project_schema(self.table.table_schema())?);
-        let projection = Projection::try_new(&exprs.projection, metadata.schema(), output)?;
+        let projection =
+            Projection::try_new(&exprs.projection, metadata.schema(), Arc::clone(&output))?;
         let consumer = MemoryConsumer::new(format!("VectileScan[{}]", self.partition));
-        let object = file.object_meta;
-        let file = Arc::new(ScanFile {
-            store: Arc::clone(&self.store),
-            handle: Handle::default(),
+        let reservation = consumer.register(&self.memory);
+        let scanned = Arc::new(ScanFile {
+            file: Arc::clone(&opened),
             listings: self.listings.clone(),
-            location: object.location.clone(),
-            metadata,
-            options: self.read_options.clone(),
             metrics: self.metrics.clone(),
         });
-        Ok(Some(ScanParts {
-            device: match &self.device {
-                Some(device) => {
-                    let table = self.table.table_schema();
-                    let (file, schema) = (Arc::clone(&file), projection.schema());
-                    device.open(file, &object, table, schema, filters.can_change())?
-                }
-                None => None,
-            },
-            file,
-            filters,
-            projection,
-            row_groups,
-            batch_size: self.batch_size,
-            limit: self.limit,
-            reservation: consumer.register(&self.memory),
-        }))
+        let mut scan = Scan::try_new(opened).map_err(error::scan)?;
+        if let Some(device) = &self.device {
+            scan.selector = device.open(DeviceScan {
+                file: Arc::clone(&scanned),
+                object,
+                table: self.table.table_schema(),
+                schema: &output,
+                can_change: filters.can_change(),
+                reservation: reservation.new_empty(),
+            })?;
+        }
+        scan.filters = filters;
+        scan.projection = Arc::new(projection);
+        scan.row_groups = row_groups;
+        scan.batch_size = self.batch_size;
+        scan.limit = self.limit;
+        scan.memory = Box::new(Reserved(reservation));
+        scan.metrics = Arc::new(self.metrics.clone());
+        scan.spawn = Arc::new(|work| Box::new(SpawnedTask::spawn(work)));
+        Ok(Some((scanned, scan)))
     }
 
     /// Predicate and projection with the partition columns' values, and the file's name, put in.

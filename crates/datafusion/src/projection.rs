@@ -1,6 +1,5 @@
 //! Builds output batches from the columns of a file.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
@@ -9,23 +8,14 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::projection::ProjectionExprs;
-use vectile_encodings::Selection;
+use vectile_scan::Error;
 
-use crate::evaluate::Columns;
 use crate::expression::renumber;
 
-/// Which rows of a run of vectors to put out.
-pub(crate) enum Rows<'a> {
-    /// A range, counted from the start of the row group.
-    Range(Range<usize>),
-    /// The selected ones.
-    Selected(&'a Selection),
-}
-
-/// A projection over the columns of one file.
+/// Expressions over the columns of one file.
 pub(crate) struct Projection {
     /// Indices in the file's schema of the columns it needs, ascending.
-    pub(crate) columns: Vec<usize>,
+    columns: Vec<usize>,
     outputs: Vec<Output>,
     /// What expressions are evaluated against: `columns`, in that order.
     input: SchemaRef,
@@ -84,23 +74,7 @@ impl Projection {
         })
     }
 
-    /// The schema of the batches.
-    pub(crate) fn schema(&self) -> &SchemaRef {
-        &self.output
-    }
-
-    /// The batch of `rows`, of which there are `count`.
-    pub(crate) fn batch(
-        &self,
-        columns: &Columns,
-        rows: &Rows<'_>,
-        count: usize,
-    ) -> Result<RecordBatch> {
-        let decoded = self.columns.iter().map(|&column| match rows {
-            Rows::Range(range) => columns.decode(column, range.clone()),
-            Rows::Selected(selection) => columns.select(column, selection),
-        });
-        let decoded: Vec<ArrayRef> = decoded.collect::<Result<_>>()?;
+    fn evaluate(&self, decoded: Vec<ArrayRef>, count: usize) -> Result<RecordBatch> {
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         let input = match self
             .outputs
@@ -128,6 +102,20 @@ impl Projection {
             arrays,
             &options,
         )?)
+    }
+}
+
+impl vectile_scan::Projection for Projection {
+    fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
+    fn schema(&self) -> &SchemaRef {
+        &self.output
+    }
+
+    fn batch(&self, columns: Vec<ArrayRef>, rows: usize) -> vectile_scan::Result<RecordBatch> {
+        self.evaluate(columns, rows).map_err(Error::external)
     }
 }
 

@@ -3,7 +3,7 @@
 //! in a footer of its own; `docs/file-format.md` describes every byte.
 //!
 //! [`Writer`] writes a table to an object store and [`read_metadata`] and [`read_row_group`] read
-//! what a query needs of it. Reading never trusts the file: the worst that bytes can cause is an
+//! what a query needs of it. A [`File`] is what [`vectile_scan`] scans. Reading never trusts the file: the worst that bytes can cause is an
 //! [`Error`] that names the file, the row group and the column.
 //!
 //! ```
@@ -36,6 +36,7 @@
 mod cursor;
 mod encode;
 mod error;
+mod file;
 mod footer;
 mod ipc;
 mod memory;
@@ -51,15 +52,14 @@ mod sync;
 mod writer;
 
 pub use error::{Error, Result};
+pub use file::File;
 pub use metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
 pub use parts::GrowingParts;
 pub use publish::{Staged, publish};
-pub use ranges::Handle;
-pub use reader::{
-    Fetch, ReadOptions, RowGroupData, read_metadata, read_row_group, read_row_group_from,
-};
+pub use reader::{ReadOptions, read_metadata, read_row_group};
 pub use summary::{ColumnSummary, WriteSummary};
 pub use sync::sync_file;
+pub use vectile_scan::{Fetch, RowGroupData};
 pub use writer::{DEFAULT_ROW_GROUP_ROWS, Writer, WriterOptions};
 
 /// The version of the file format that this release writes, and the newest it reads.

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 /// A file of this machine that stays open from one read to the next, so that a read is one step. It is of one object:
 /// make one for each scan of a file.
 #[derive(Debug, Default)]
-pub struct Handle(OnceLock<Opened>);
+pub(crate) struct Handle(OnceLock<Opened>);
 
 #[derive(Debug, Clone)]
 struct Opened {

@@ -9,6 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{Column, VECTOR_LEN, ZoneMap};
+use vectile_scan::{Fetch, RowGroupData};
 
 use crate::error::{Error, Place, Result};
 use crate::footer;
@@ -57,28 +58,6 @@ impl ReadOptions {
         self.verify_checksums = verify;
         self
     }
-}
-
-/// What to read of one row group: columns by their index in the schema, in any order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fetch {
-    /// The row group.
-    pub row_group: usize,
-    /// Columns whose values to read.
-    pub data: Vec<usize>,
-    /// Columns whose per-vector zone maps to read.
-    pub zones: Vec<usize>,
-}
-
-/// What was read of one row group.
-#[derive(Debug)]
-pub struct RowGroupData {
-    /// Per column of the schema, its values if they were asked for.
-    pub columns: Vec<Option<Column>>,
-    /// Per column of the schema, its per-vector zone map if it was asked for.
-    pub zones: Vec<Option<ZoneMap>>,
-    /// Bytes that were asked for. Stores may read the gaps between them as well.
-    pub bytes_read: u64,
 }
 
 /// Reads the footer of a file: one request for its end, and another only where the footer is
@@ -244,11 +223,7 @@ pub async fn read_row_group(
 }
 
 /// As [`read_row_group`], of a file that stays open: for several row groups of one.
-///
-/// # Errors
-///
-/// Those of [`read_row_group`].
-pub async fn read_row_group_from(
+pub(crate) async fn read_row_group_from(
     handle: &Handle,
     store: &Arc<dyn ObjectStore>,
     location: &Path,

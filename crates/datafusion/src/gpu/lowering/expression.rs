@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrow::array::new_null_array;
 use arrow::datatypes::{DataType, Schema, TimeUnit};
 use arrow::error::ArrowError;
+use datafusion::common::DataFusionError;
 use datafusion::datasource::physical_plan::FileSource;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::logical_expr::Operator;
@@ -24,15 +25,16 @@ use vectile_encodings::Predicate;
 use vectile_gpu::plan::{
     Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Type, ValueTest,
 };
+use vectile_scan::{Node, Test};
 
 use super::lookups::{Lookups, Purpose, Wanted};
-use crate::expression::Test;
+use crate::error;
+use crate::expression::expression_of;
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::literal;
 use crate::gpu::types::is_text;
 use crate::lower::lower;
-use crate::node::Node;
 
 type Result<T> = std::result::Result<T, Reason>;
 
@@ -106,7 +108,7 @@ impl<'a> Lowering<'a> {
             }
             nodes.push(lower(conjunct, self.table.table_schema())?);
         }
-        self.node(Node::all(nodes)?)
+        self.node(Node::all(nodes).map_err(DataFusionError::from)?)
     }
 
     /// The rows that pass all `filters`, which need what the table is joined with.
@@ -192,9 +194,9 @@ impl<'a> Lowering<'a> {
             }
             Node::PerValue(test) => match self.text_column(&test)? {
                 Some(column) => self.values(column, test)?,
-                None => Filter::Expr(self.value(&test.expr)?),
+                None => Filter::Expr(self.value(expression_of(&test)?)?),
             },
-            Node::Rows(test) => Filter::Expr(self.value(&test.expr)?),
+            Node::Rows(test) => Filter::Expr(self.value(expression_of(&test)?)?),
             Node::And(nodes) => Filter::And(self.nodes(nodes)?),
             Node::Or(nodes) => Filter::Or(self.nodes(nodes)?),
         })
@@ -206,7 +208,7 @@ impl<'a> Lowering<'a> {
 
     /// The column of a test of one column that holds text or binary.
     fn text_column(&self, test: &Test) -> Result<Option<usize>> {
-        let [column] = *test.columns.as_slice() else {
+        let [column] = *test.columns() else {
             return Ok(None);
         };
         let text = is_text(self.data_type(column)?);
@@ -216,7 +218,8 @@ impl<'a> Lowering<'a> {
     /// Asks `test` once for each value of a column of text.
     fn values(&mut self, column: usize, test: Arc<Test>) -> Result<Filter> {
         let null = new_null_array(self.data_type(column)?, 1);
-        let null_passes = test.evaluate(vec![null], 1)?.true_count() == 1;
+        let null_passes = test.evaluate(vec![null], 1).map_err(error::scan)?;
+        let null_passes = null_passes.true_count() == 1;
         let test = ValueTest(Arc::new(move |values| {
             let passed = test.evaluate_values(values);
             passed.map_err(|error| ArrowError::ExternalError(Box::new(error)).into())

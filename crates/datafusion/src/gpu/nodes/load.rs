@@ -30,6 +30,7 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use vectile_encodings::Column;
 use vectile_gpu::{Batch, ChunkKey, ChunkRun, Engine, Error, Group, Image, Resident};
+use vectile_scan::Container;
 
 use super::metrics::GpuMetrics;
 use crate::error;
@@ -99,19 +100,19 @@ impl Input {
         let concurrency = options.execution.meta_fetch_concurrency.get();
         let parts = futures::stream::iter(whole_files(&self.config)).map(async |file| {
             let object = file.object_meta.clone();
-            let Some(mut opened) = opener.parts(file).await? else {
+            let Some((file, mut scan)) = opener.scan(file).await? else {
                 return Ok(Vec::new());
             };
-            opened.filters.refresh();
+            scan.filters.refresh();
             let reads = Reads {
                 engine: &self.engine,
                 store: url,
                 table: self.source.table_schema().table_schema(),
                 columns: &self.columns,
             };
-            let file = Arc::new(reads.of_file(opened.file, &object)?);
-            let row_groups = opened.row_groups.into_iter();
-            let kept = row_groups.filter(|&row_group| !opened.filters.exclude_now(row_group));
+            let file = Arc::new(reads.of_file(file, &object)?);
+            let row_groups = scan.row_groups.into_iter();
+            let kept = row_groups.filter(|&row_group| !scan.filters.exclude_now(row_group));
             let parts = kept.map(|row_group| Part::new(Arc::clone(&file), row_group));
             Ok::<_, DataFusionError>(parts.filter(|part| part.rows > 0).collect())
         });
@@ -123,13 +124,13 @@ impl Input {
 impl Reads<'_> {
     /// Those of a file that is opened.
     pub(crate) fn of_file(&self, scan: Arc<ScanFile>, object: &ObjectMeta) -> Result<GpuFile> {
-        let schema = scan.metadata.schema();
+        let schema = scan.metadata().schema();
         let columns = self.columns.iter().map(|&column| {
             let field = self.table.field(column);
             match schema.index_of(field.name()) {
                 Ok(index) if schema.field(index).data_type() == field.data_type() => Ok(index),
                 _ => {
-                    let (file, name) = (&scan.location, field.name());
+                    let (file, name) = (scan.file.location(), field.name());
                     let reason = format!("{file} has no {name} of type {}", field.data_type());
                     Err(error::gpu(Error::Unsupported(reason)))
                 }
@@ -138,7 +139,7 @@ impl Reads<'_> {
         let columns: Vec<usize> = columns.collect::<Result<_>>()?;
         let is_text = |&&column: &&usize| is_text(schema.field(column).data_type());
         for &column in columns.iter().filter(is_text) {
-            let row_groups = scan.metadata.row_groups().iter();
+            let row_groups = scan.metadata().row_groups().iter();
             for chunk in row_groups.filter_map(|row_group| row_group.columns.get(column)) {
                 if chunk.encoding.starts_with("fsst") || chunk.encoding.starts_with("plain") {
                     let reason = format!("text is stored as {}", chunk.encoding);
@@ -147,7 +148,7 @@ impl Reads<'_> {
             }
         }
         // A rewrite may have the size and time of what it replaces.
-        let checksum = scan.metadata.checksum();
+        let checksum = scan.metadata().checksum();
         Ok(GpuFile {
             key: format!("{} {checksum:08x}", file_key(self.store, object)).into(),
             engine: Arc::clone(self.engine),
@@ -195,8 +196,8 @@ fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
 impl Part {
     pub(crate) fn new(file: Arc<GpuFile>, row_group: usize) -> Self {
         Self {
-            rows: file.scan.metadata.row_group(row_group).rows,
-            bytes: file.scan.data_bytes(row_group, &file.columns) as u64,
+            rows: file.scan.file.rows(row_group),
+            bytes: file.scan.file.data_bytes(row_group, &file.columns) as u64,
             row_group,
             file,
         }
@@ -367,14 +368,14 @@ impl Found {
     ) -> Result<Loaded> {
         let missing = self.missing();
         let (file, row_group) = (&self.part.file, self.part.row_group);
-        let bytes = file.scan.data_bytes(row_group, &missing);
+        let bytes = file.scan.file.data_bytes(row_group, &missing);
         let cached = (self.part.bytes as usize).saturating_sub(bytes);
         // As they are read, and their images.
         reservation.try_grow(2 * bytes)?;
         let mut data = missing.clone();
         data.sort_unstable();
         data.dedup();
-        let columns = file.scan.read(row_group, data, Vec::new()).await?.columns;
+        let columns = file.scan.read(row_group, data).await?.columns;
         let counted = metrics.clone();
         let copy = SpawnedTask::spawn_blocking(move || self.copy(columns, &counted));
         let loaded = copy.join().await.map_err(interrupted)??;

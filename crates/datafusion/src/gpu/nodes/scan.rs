@@ -14,13 +14,14 @@
 //! the row group that is asked for, and those that will be next. Windows grow, so that a query which
 //! stops early, or rules out what was to come, has done little in vain.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, make_array};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
@@ -28,16 +29,15 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::StreamExt;
-use object_store::ObjectMeta;
 use vectile_gpu::plan::{Output, Pipeline};
 use vectile_gpu::{Engine, Group, Rows};
+use vectile_scan::{Selected, SelectedRows, Selector};
 
 use super::load::{Found, GpuFile, Part, Reads, find, interrupted};
 use super::metrics::GpuMetrics;
 use crate::error;
-use crate::file::ScanFile;
 use crate::options::GpuMode;
-use crate::selector::{PartitionDevice, ScanDevice, Selected, SelectedRows, Selector};
+use crate::selector::{DeviceScan, PartitionDevice, ScanDevice};
 
 /// The most row groups whose rows are selected at once.
 const MAX_WINDOW: usize = 16;
@@ -97,33 +97,27 @@ impl ScanDevice for GpuScan {
 }
 
 impl PartitionDevice for GpuPartition {
-    fn open(
-        &self,
-        file: Arc<ScanFile>,
-        object: &ObjectMeta,
-        table: &Schema,
-        schema: &SchemaRef,
-        can_change: bool,
-    ) -> Result<Option<Arc<dyn Selector>>> {
+    fn open(&self, opened: DeviceScan<'_>) -> Result<Option<Arc<dyn Selector>>> {
         let scan = &self.scan;
         let reads = Reads {
             engine: &scan.engine,
             store: &scan.store,
-            table,
+            table: opened.table,
             columns: &scan.columns,
         };
         let usable = scan.engine.check().map_err(error::gpu);
-        match usable.and_then(|()| reads.of_file(file, object)) {
+        match usable.and_then(|()| reads.of_file(opened.file, opened.object)) {
             Ok(file) => Ok(Some(Arc::new(GpuSelector {
                 file: Arc::new(file),
                 scan: scan.clone(),
-                schema: Arc::clone(schema),
+                schema: Arc::clone(opened.schema),
                 metrics: self.metrics.clone(),
-                window: match can_change {
+                window: match opened.can_change {
                     true => Arc::new(AtomicUsize::new(1)),
                     false => Arc::clone(&self.window),
                 },
                 ahead: Mutex::default(),
+                reservation: opened.reservation,
             }))),
             Err(error) if scan.mode == GpuMode::Require => Err(error::required(error)),
             Err(error) => {
@@ -145,6 +139,8 @@ struct GpuSelector {
     window: Arc<AtomicUsize>,
     /// What was selected before the stream asked for it, in the stream's order.
     ahead: Mutex<VecDeque<(usize, Selected)>>,
+    /// Of nothing: what others are made of.
+    reservation: MemoryReservation,
 }
 
 #[async_trait]
@@ -160,23 +156,21 @@ impl Selector for GpuSelector {
         }
     }
 
-    async fn select(
-        &self,
-        row_groups: Vec<usize>,
-        reservation: MemoryReservation,
-    ) -> Result<Option<Selected>> {
+    async fn select(&self, row_groups: Vec<usize>) -> vectile_scan::Result<Option<Selected>> {
         let Some(&row_group) = row_groups.first() else {
             return Ok(None);
         };
         if let Some(selected) = self.take(row_group) {
             return Ok(Some(selected));
         }
-        match self.select_window(row_groups, reservation).await {
+        match self.select_window(row_groups).await {
             Ok(selected) => {
                 *self.ahead() = selected.into();
                 Ok(self.take(row_group))
             }
-            Err(error) if self.scan.mode == GpuMode::Require => Err(error::required(error)),
+            Err(error) if self.scan.mode == GpuMode::Require => {
+                Err(vectile_scan::Error::external(error::required(error)))
+            }
             Err(error) => {
                 self.metrics.add_fallback(error);
                 Ok(None)
@@ -198,11 +192,8 @@ impl GpuSelector {
     }
 
     /// Selects rows of the first of `row_groups`, and of as many others as there is room for.
-    async fn select_window(
-        &self,
-        row_groups: Vec<usize>,
-        reservation: MemoryReservation,
-    ) -> Result<Vec<(usize, Selected)>> {
+    async fn select_window(&self, row_groups: Vec<usize>) -> Result<Vec<(usize, Selected)>> {
+        let reservation = self.reservation.new_empty();
         let parts = row_groups.into_iter();
         let parts = parts.map(|row_group| Part::new(Arc::clone(&self.file), row_group));
         let room = self.scan.engine.memory_limit() / WINDOW_SHARE;
@@ -220,7 +211,10 @@ impl GpuSelector {
             selected => selected?,
         };
         if selected.len() == wanted {
-            let bytes = selected.first().map_or(0, |(_, first)| first.memory.size());
+            let bytes = selected
+                .iter()
+                .map(|(_, selected)| selected.rows.bytes())
+                .sum();
             let next = next_window(before, wanted, bytes);
             self.window.store(next, Ordering::Relaxed);
         }
@@ -303,7 +297,7 @@ impl GpuSelector {
         self.metrics.rows.add(looked_at);
         self.metrics.add(&statistics);
         reservation.try_grow(selected.iter().map(SelectedRows::bytes).sum())?;
-        let memory = Arc::new(reservation);
+        let memory: Arc<dyn Any + Send + Sync> = Arc::new(reservation);
         let selected = selected.into_iter().map(|rows| Selected {
             rows,
             memory: Arc::clone(&memory),

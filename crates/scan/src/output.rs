@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use arrow::array::RecordBatch;
 use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::Result;
 
+use crate::error::Result;
 use crate::evaluate::BATCH_BYTES;
 
 /// Rows of so many bytes are a batch, however few they are.

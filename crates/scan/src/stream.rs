@@ -1,4 +1,4 @@
-//! Scans one file, or a byte range of it: a stream of batches.
+//! Scans row groups of one container: a stream of batches.
 //!
 //! ```text
 //!  queue of row groups ── zone maps of row groups, dynamic filters ──▶ dropped
@@ -13,42 +13,45 @@
 //!  decode the survivors of the projected columns ──▶ batches
 //! ```
 //!
-//! One row group is scanned while the next is read, so a partition holds two at most. A GPU selects
+//! One row group is scanned while the next is read, so a scan holds two at most. A selector selects
 //! rows of several at once: those of the row groups to come are kept until it is their turn. Dropping
 //! the stream aborts the task.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{Result, exec_datafusion_err};
-use datafusion::execution::memory_pool::MemoryReservation;
+use futures::executor::block_on_stream;
 use futures::stream::{BoxStream, StreamExt, try_unfold};
 use vectile_encodings::{Selection, VECTOR_LEN};
 
 use crate::conjunct::Role;
+use crate::error::Result;
 use crate::evaluate::BATCH_BYTES;
-use crate::fetch::{Group, Request, columns_of};
-use crate::file::ScanFile;
+use crate::fetch::{Group, Request, Source, columns_of};
 use crate::filters::Filters;
+use crate::memory::Memory;
+use crate::metrics::{Counter, Step, Timer};
 use crate::output::Output;
-use crate::projection::{Projection, Rows};
+use crate::projection::Projection;
+use crate::scan::Scan;
 use crate::selector::Selector;
+use crate::task::{Spawn, Task, spawn_thread};
 
 /// The most vectors filtered at a time; bounds the time between two yields.
 const MAX_WINDOW_VECTORS: usize = 256;
 
 /// A scan under way.
-pub(crate) struct Scan {
-    file: Arc<ScanFile>,
+struct Run {
+    source: Source,
     filters: Filters,
-    projection: Projection,
-    /// Evaluates the query's filters, if it is not for the scan to do.
-    device: Option<Arc<dyn Selector>>,
+    projection: Arc<dyn Projection>,
+    selector: Option<Arc<dyn Selector>>,
+    spawn: Spawn,
     /// Row groups not yet asked for.
     queue: VecDeque<usize>,
-    prefetch: Option<SpawnedTask<Result<Option<Group>>>>,
+    prefetch: Option<Task<Option<Group>>>,
     group: Option<Group>,
     window: Window,
     /// Whether the last row group had survivors, so that the next one's payload is worth reading
@@ -57,53 +60,54 @@ pub(crate) struct Scan {
     output: Output,
     finished: bool,
     /// Covers the batch last decoded.
-    decoded: MemoryReservation,
-    /// Covers the batch last put out, if the GPU made it.
-    selected_memory: Option<Arc<MemoryReservation>>,
-}
-
-/// What a scan starts from.
-pub(crate) struct ScanParts {
-    pub(crate) file: Arc<ScanFile>,
-    pub(crate) filters: Filters,
-    pub(crate) projection: Projection,
-    /// Evaluates the query's filters, if it is not for the scan to do.
-    pub(crate) device: Option<Arc<dyn Selector>>,
-    /// The row groups, in the order to scan them.
-    pub(crate) row_groups: Vec<usize>,
-    /// Rows per batch.
-    pub(crate) batch_size: usize,
-    /// Rows after which to stop.
-    pub(crate) limit: Option<usize>,
-    pub(crate) reservation: MemoryReservation,
+    decoded: Box<dyn Memory>,
+    /// Covers the batch last put out, if the selector made it.
+    selected_memory: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Scan {
-    pub(crate) fn new(parts: ScanParts) -> Self {
-        let schema = Arc::clone(parts.projection.schema());
+    /// The batches. Dropping the stream ends the scan, what is read ahead included.
+    pub fn stream(self) -> BoxStream<'static, Result<RecordBatch>> {
+        try_unfold(Box::new(Run::new(self)), |mut run| async move {
+            Ok(run.next().await?.map(|batch| (batch, run)))
+        })
+        .boxed()
+    }
+
+    /// The batches, for callers without a runtime: row groups are read ahead on a thread, and
+    /// [`next`](Iterator::next) blocks. The container must not need a runtime either; one in local
+    /// files or in memory does not.
+    pub fn blocking(mut self) -> impl Iterator<Item = Result<RecordBatch>> + Send {
+        self.spawn = Arc::new(spawn_thread);
+        block_on_stream(self.stream())
+    }
+}
+
+impl Run {
+    fn new(scan: Scan) -> Self {
+        let (schema, batch_size) = (Arc::clone(scan.schema()), scan.batch_size.max(1));
+        let (count, filters) = (scan.container.num_row_groups(), scan.filters);
+        let row_groups = scan.row_groups.into_iter();
+        let wanted = row_groups.filter(|&i| i < count && !filters.exclude(i));
         Self {
-            window: Window::new(parts.batch_size),
-            survivors_expected: parts.filters.is_empty(),
-            output: Output::new(schema, parts.batch_size, parts.limit),
-            file: parts.file,
-            filters: parts.filters,
-            projection: parts.projection,
-            device: parts.device,
-            queue: parts.row_groups.into(),
+            queue: wanted.collect(),
+            window: Window::new(batch_size),
+            survivors_expected: filters.is_empty(),
+            output: Output::new(schema, batch_size, scan.limit),
+            source: Source {
+                container: scan.container,
+                metrics: scan.metrics,
+            },
+            filters,
+            projection: scan.projection,
+            selector: scan.selector,
+            spawn: scan.spawn,
             prefetch: None,
             group: None,
             finished: false,
-            decoded: parts.reservation,
+            decoded: scan.memory,
             selected_memory: None,
         }
-    }
-
-    /// The stream of its batches.
-    pub(crate) fn into_stream(self) -> BoxStream<'static, Result<RecordBatch>> {
-        try_unfold(Box::new(self), |mut scan| async move {
-            Ok(scan.next().await?.map(|batch| (batch, scan)))
-        })
-        .boxed()
     }
 
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
@@ -123,7 +127,7 @@ impl Scan {
                 self.finished = true;
                 self.prefetch = None;
                 // and with it what it has selected ahead
-                self.device = None;
+                self.selector = None;
                 self.output.flush()?;
             }
         }
@@ -140,18 +144,15 @@ impl Scan {
                     None => return Ok(false),
                 },
             };
-            let waiting = self.file.metrics.time_fetching.clone();
-            let timer = waiting.timer();
-            let loaded = task.join().await.map_err(|error| {
-                exec_datafusion_err!("reading {} was interrupted: {error}", self.file.location)
-            })??;
+            let timer = Timer::start(self.source.metrics.as_ref(), Step::Fetching);
+            let loaded = task.join().await?;
             drop(timer);
             let Some(mut group) = loaded else {
                 continue;
             };
             self.filters.refresh();
             if self.filters.exclude_now(group.row_group) {
-                self.file.metrics.row_groups_pruned_dynamic.add(1);
+                self.source.metrics.add(Counter::RowGroupsPruned, 1);
                 continue;
             }
             self.relower(&mut group)?;
@@ -170,10 +171,10 @@ impl Scan {
         remaining.is_none_or(|remaining| remaining > rows)
     }
 
-    /// The row groups to ask the GPU for together: `row_group`, which is next, and those after it that
+    /// The row groups to ask the selector for together: `row_group`, which is next, and those after it that
     /// will be wanted, as far as that can be said now. `sure` rows come before them in any case.
-    fn window(&self, device: &dyn Selector, row_group: usize, mut sure: usize) -> Vec<usize> {
-        let most = device.window(row_group);
+    fn window(&self, selector: &dyn Selector, row_group: usize, mut sure: usize) -> Vec<usize> {
+        let most = selector.window(row_group);
         let mut window = Vec::with_capacity(most);
         for &next in &self.queue {
             if window.len() == most || !self.wants_more_than(sure) {
@@ -183,11 +184,11 @@ impl Scan {
                 continue;
             }
             let is_open = self.filters.is_open(next);
-            if is_open || device.projects() {
+            if is_open || selector.projects() {
                 window.push(next);
             }
             if !is_open {
-                sure += self.file.metadata.row_group(next).rows;
+                sure += self.source.container.rows(next);
             }
         }
         window
@@ -195,31 +196,32 @@ impl Scan {
 
     /// Starts to read the next row group that zone maps do not rule out. `sure` rows come before it in
     /// any case. Without the memory for it nothing is read ahead; what is needed now is an error.
-    fn start_fetch(&mut self, sure: usize) -> Result<Option<SpawnedTask<Result<Option<Group>>>>> {
+    fn start_fetch(&mut self, sure: usize) -> Result<Option<Task<Option<Group>>>> {
         while let Some(&row_group) = self.queue.front() {
             self.filters.refresh();
             if self.filters.exclude_now(row_group) {
-                self.file.metrics.row_groups_pruned_dynamic.add(1);
+                self.source.metrics.add(Counter::RowGroupsPruned, 1);
                 self.queue.pop_front();
                 continue;
             }
             let conjuncts = self.filters.for_row_group(row_group)?;
             let is_open = self.filters.is_open(row_group);
-            let device = self.device.as_ref();
-            let device = device.filter(|device| is_open || device.projects());
-            let device = device.map(|device| {
-                let window = self.window(device.as_ref(), row_group, sure);
-                (Arc::clone(device), window)
+            let selector = self.selector.as_ref();
+            let selector = selector.filter(|selector| is_open || selector.projects());
+            let selector = selector.map(|selector| {
+                let window = self.window(selector.as_ref(), row_group, sure);
+                (Arc::clone(selector), window)
             });
-            // The GPU says whether there are survivors before anything else is read.
-            let expected = conjuncts.is_empty() || self.survivors_expected || device.is_some();
+            // A selector says whether there are survivors before anything else is read.
+            let expected = conjuncts.is_empty() || self.survivors_expected || selector.is_some();
             let payload = match expected {
-                true => self.projection.columns.clone(),
+                true => self.projection.columns().to_vec(),
                 false => Vec::new(),
             };
             let columns = columns_of(&conjuncts, payload.clone());
             let reservation = self.decoded.new_empty();
-            let reserved = reservation.try_grow(self.file.data_bytes(row_group, &columns));
+            let reserved =
+                reservation.try_grow(self.source.container.data_bytes(row_group, &columns));
             if reserved.is_err() && self.group.is_some() {
                 return Ok(None);
             }
@@ -232,10 +234,10 @@ impl Scan {
                 generation,
                 payload,
                 reservation,
-                device,
+                selector,
             };
-            let load = Group::load(Arc::clone(&self.file), request);
-            return Ok(Some(SpawnedTask::spawn(load)));
+            let load = Group::load(self.source.clone(), request);
+            return Ok(Some(Task::start(&self.spawn, load)));
         }
         Ok(None)
     }
@@ -256,7 +258,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Puts out what the GPU made of a row group.
+    /// Puts out what the selector made of a row group.
     async fn put_out(&mut self, mut batch: RecordBatch) -> Result<()> {
         if let Some(remaining) = self.output.remaining() {
             batch = batch.slice(0, remaining.min(batch.num_rows()));
@@ -279,7 +281,7 @@ impl Scan {
         }
         if let Some(batch) = group.batch.take() {
             self.selected_memory = group.selected_memory.take();
-            self.decoded.free();
+            self.decoded.try_resize(0)?;
             return self.put_out(batch).await;
         }
         let selection = match group.survivors.take() {
@@ -296,22 +298,17 @@ impl Scan {
         }
         if survivors > 0 {
             group.has_survivors = true;
-            let metrics = &self.file.metrics;
-            let timer = metrics.time_fetching.timer();
-            group
-                .load_payload(&self.file, &self.projection.columns)
-                .await?;
+            let metrics = self.source.metrics.as_ref();
+            let timer = Timer::start(metrics, Step::Fetching);
+            let columns = self.projection.columns();
+            group.load_payload(&self.source, columns).await?;
             drop(timer);
-            let _timer = metrics.time_decoding.timer();
+            let _timer = Timer::start(metrics, Step::Decoding);
             let (count, bytes) = self.reserve_batch(&group, &selection)?;
             let part = selection.take_selected(count);
-            let start = part.first_vector() * VECTOR_LEN;
-            let rows = match count == part.rows() {
-                true => Rows::Range(start..start + count),
-                false => Rows::Selected(&part),
-            };
-            let batch = self.projection.batch(&group.columns, &rows, count)?;
-            metrics.rows_decoded.add(count);
+            let decoded = group.columns.select_all(columns, &part)?;
+            let batch = self.projection.batch(decoded, count)?;
+            metrics.add(Counter::RowsDecoded, count);
             self.decoded.try_resize(batch.get_array_memory_size())?;
             self.selected_memory = None;
             self.output.push(batch, bytes)?;
@@ -339,10 +336,10 @@ impl Scan {
         let Some(mut selection) = group.next_window(self.window.vectors) else {
             return Ok(None);
         };
-        let metrics = &self.file.metrics;
+        let metrics = self.source.metrics.as_ref();
         let candidates = selection.count();
         if !group.conjuncts.is_empty() {
-            let _timer = metrics.time_filtering.timer();
+            let _timer = Timer::start(metrics, Step::Filtering);
             for conjunct in &group.conjuncts {
                 if selection.is_empty() {
                     break;
@@ -351,7 +348,7 @@ impl Scan {
             }
         }
         let survivors = selection.count();
-        metrics.rows_filtered.add(candidates - survivors);
+        metrics.add(Counter::RowsFiltered, candidates - survivors);
         self.window.adapt(selection.rows(), survivors);
         Ok(Some(selection))
     }
@@ -359,7 +356,7 @@ impl Scan {
     /// Reserves memory for the first of the selected rows, before they are decoded: how many, and
     /// their bytes. Few wide rows are a batch; a single one for which there is no memory is an error.
     fn reserve_batch(&self, group: &Group, selection: &Selection) -> Result<(usize, u64)> {
-        let columns = &self.projection.columns;
+        let columns = self.projection.columns();
         let size = |rows: &Selection| group.columns.decoded_bytes(columns, rows);
         let mut limit = BATCH_BYTES;
         loop {

@@ -1,19 +1,48 @@
 //! Reads row groups: zone maps of the filters' columns first, and values only of row groups in
 //! which a vector is left.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::buffer::BooleanBuffer;
-use datafusion::common::Result;
-use datafusion::execution::memory_pool::MemoryReservation;
 use vectile_encodings::{Selection, VECTOR_LEN, ZoneMap};
 
 use crate::conjunct::{Conjunct, Role};
+use crate::container::{Container, Fetch, RowGroupData};
+use crate::error::Result;
 use crate::evaluate::Columns;
-use crate::file::ScanFile;
+use crate::memory::Memory;
+use crate::metrics::{Counter, Metrics};
 use crate::selector::{SelectedRows, Selector};
-use crate::zones::Containers;
+use crate::zones::Zones;
+
+/// Where row groups come from, and who counts them.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) container: Arc<dyn Container>,
+    pub(crate) metrics: Arc<dyn Metrics>,
+}
+
+impl Source {
+    /// Reads the values of `data` and the zone maps of `zones`.
+    async fn read(
+        &self,
+        row_group: usize,
+        data: Vec<usize>,
+        zones: Vec<usize>,
+    ) -> Result<RowGroupData> {
+        let fetch = Fetch {
+            row_group,
+            data,
+            zones,
+        };
+        let read = self.container.fetch(&fetch).await?;
+        let bytes = usize::try_from(read.bytes_read).unwrap_or(usize::MAX);
+        self.metrics.add(Counter::BytesRead, bytes);
+        Ok(read)
+    }
+}
 
 /// A row group in memory.
 pub(crate) struct Group {
@@ -26,9 +55,9 @@ pub(crate) struct Group {
     pub(crate) generation: u64,
     /// The vectors that zone maps have left; `None`: all.
     vectors: Option<BooleanBuffer>,
-    /// The rows that the GPU has selected, if it did; then no conjunct is exact.
+    /// The rows that a selector has selected, if it did; then no conjunct is exact.
     selected: Option<BooleanBuffer>,
-    /// What the GPU made of them, if it did: then nothing is left to do.
+    /// What the selector made of them, if it did: then nothing is left to do.
     pub(crate) batch: Option<RecordBatch>,
     /// The most rows that can come of it.
     pub(crate) candidates: usize,
@@ -38,9 +67,9 @@ pub(crate) struct Group {
     /// Whether a row has survived the filters so far.
     pub(crate) has_survivors: bool,
     /// Covers the encoded bytes in `columns`.
-    reservation: MemoryReservation,
+    reservation: Box<dyn Memory>,
     /// Covers `selected` and `batch`.
-    pub(crate) selected_memory: Option<Arc<MemoryReservation>>,
+    pub(crate) selected_memory: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// A request for a row group.
@@ -51,28 +80,28 @@ pub(crate) struct Request {
     /// Columns to read besides those of the conjuncts.
     pub(crate) payload: Vec<usize>,
     /// Covers all of them.
-    pub(crate) reservation: MemoryReservation,
-    /// What evaluates the query's filters, and the row groups to ask it for: this one, and those that
+    pub(crate) reservation: Box<dyn Memory>,
+    /// What evaluates the exact filters, and the row groups to ask it for: this one, and those that
     /// come next.
-    pub(crate) device: Option<(Arc<dyn Selector>, Vec<usize>)>,
+    pub(crate) selector: Option<(Arc<dyn Selector>, Vec<usize>)>,
 }
 
 impl Group {
     /// Reads a row group; `None` when zone maps rule out all its vectors.
-    pub(crate) async fn load(file: Arc<ScanFile>, request: Request) -> Result<Option<Self>> {
+    pub(crate) async fn load(source: Source, request: Request) -> Result<Option<Self>> {
         let Request {
             row_group,
             mut conjuncts,
             generation,
             payload,
             reservation,
-            device,
+            selector,
         } = request;
-        let rows = file.metadata.row_group(row_group).rows;
+        let rows = source.container.rows(row_group);
         let mut group = Self {
             row_group,
             rows,
-            columns: Columns::new(Arc::clone(&file.metadata), row_group),
+            columns: Columns::new(Arc::clone(&source.container), row_group),
             conjuncts: Vec::new(),
             generation,
             vectors: None,
@@ -85,9 +114,8 @@ impl Group {
             reservation,
             selected_memory: None,
         };
-        if let Some((device, window)) = device {
-            let reservation = group.reservation.new_empty();
-            if let Some(selected) = device.select(window, reservation).await? {
+        if let Some((selector, window)) = selector {
+            if let Some(selected) = selector.select(window).await? {
                 group.selected_memory = Some(selected.memory);
                 match selected.rows {
                     SelectedRows::Which(selection) => {
@@ -101,7 +129,8 @@ impl Group {
                     }
                 }
             }
-            file.metrics.rows_filtered.add(rows - group.candidates);
+            let dropped = rows - group.candidates;
+            source.metrics.add(Counter::RowsFiltered, dropped);
             if group.candidates == 0 {
                 return Ok(None);
             }
@@ -109,7 +138,7 @@ impl Group {
                 return Ok(Some(group));
             }
         }
-        let vectors = prune_vectors(&file, row_group, rows, &mut conjuncts).await?;
+        let vectors = prune_vectors(&source, row_group, rows, &mut conjuncts).await?;
         if vectors
             .as_ref()
             .is_some_and(|vectors| vectors.count_set_bits() == 0)
@@ -118,7 +147,7 @@ impl Group {
         }
         let data = columns_of(&conjuncts, payload);
         if !data.is_empty() {
-            let read = file.read(row_group, data, Vec::new()).await?;
+            let read = source.read(row_group, data, Vec::new()).await?;
             group.columns.add(read.columns);
         }
         group.vectors = vectors;
@@ -134,13 +163,13 @@ impl Group {
         }
     }
 
-    /// Whether the query's filters are still to be evaluated.
+    /// Whether the exact filters are still to be evaluated.
     pub(crate) fn is_open(&self) -> bool {
         self.selected.is_none() && self.batch.is_none()
     }
 
     /// Reads the columns of `payload` that are missing.
-    pub(crate) async fn load_payload(&mut self, file: &ScanFile, payload: &[usize]) -> Result<()> {
+    pub(crate) async fn load_payload(&mut self, source: &Source, payload: &[usize]) -> Result<()> {
         let missing: Vec<usize> = payload
             .iter()
             .copied()
@@ -150,8 +179,8 @@ impl Group {
             return Ok(());
         }
         self.reservation
-            .try_grow(file.data_bytes(self.row_group, &missing))?;
-        let read = file.read(self.row_group, missing, Vec::new()).await?;
+            .try_grow(source.container.data_bytes(self.row_group, &missing))?;
+        let read = source.read(self.row_group, missing, Vec::new()).await?;
         self.columns.add(read.columns);
         Ok(())
     }
@@ -205,7 +234,7 @@ pub(crate) fn columns_of(conjuncts: &[Arc<Conjunct>], payload: Vec<usize>) -> Ve
 /// Asks the per-vector zone maps, and drops the conjuncts for which every vector left matches in
 /// full.
 async fn prune_vectors(
-    file: &ScanFile,
+    source: &Source,
     row_group: usize,
     rows: usize,
     conjuncts: &mut Vec<Arc<Conjunct>>,
@@ -220,23 +249,19 @@ async fn prune_vectors(
     zoned.sort_unstable();
     zoned.dedup();
     if count < 2 || zoned.is_empty() {
-        file.metrics.vectors.add_matched(count);
+        source.metrics.add(Counter::VectorsLeft, count);
         return Ok(None);
     }
-    let zones = file.read(row_group, Vec::new(), zoned).await?.zones;
+    let maps = source.read(row_group, Vec::new(), zoned).await?.zones;
     let lengths = (0..count).map(|vector| VECTOR_LEN.min(rows - vector * VECTOR_LEN) as u64);
-    let containers = Containers {
+    let zones = Zones {
         rows: &UInt64Array::from_iter_values(lengths),
-        zones: |column| {
-            zones
-                .get(column)
-                .and_then(|zone: &Option<ZoneMap>| zone.as_ref())
-        },
+        maps: |column| maps.get(column).and_then(Option::<ZoneMap>::as_ref),
     };
     let mut left = BooleanBuffer::new_set(count);
     let mut undecided = Vec::with_capacity(conjuncts.len());
     for conjunct in conjuncts.drain(..) {
-        let verdict = containers.test(&conjunct.node)?;
+        let verdict = zones.test(&conjunct.node)?;
         left = &left & &verdict.may;
         undecided.push((conjunct, verdict.all));
     }
@@ -245,7 +270,7 @@ async fn prune_vectors(
         (!decided).then_some(conjunct)
     }));
     let matched = left.count_set_bits();
-    file.metrics.vectors.add_matched(matched);
-    file.metrics.vectors.add_pruned(count - matched);
+    source.metrics.add(Counter::VectorsLeft, matched);
+    source.metrics.add(Counter::VectorsPruned, count - matched);
     Ok((matched < count).then_some(left))
 }

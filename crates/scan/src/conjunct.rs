@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::UInt64Array;
 use arrow::datatypes::Schema;
-use datafusion::common::Result;
-use vectile_encodings::{Selection, ZoneMap};
-use vectile_file::Metadata;
+use vectile_encodings::Selection;
 
+use crate::container::Container;
+use crate::error::Result;
 use crate::evaluate::{Columns, narrow};
 use crate::node::{Node, Stage};
-use crate::zones::{Containers, Verdict};
+use crate::zones::{Verdict, Zones};
 
 /// Rows that a part of a dynamic filter sees before it is judged.
 const TRIAL_ROWS: u64 = 1 << 15;
 
 /// What a conjunct is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
+pub enum Role {
     /// Every row of the scan must satisfy it.
     Exact,
     /// Evaluated on rows while that pays.
@@ -28,14 +28,14 @@ pub(crate) enum Role {
     Prune,
 }
 
-/// A conjunct, lowered.
+/// A conjunct.
 pub(crate) struct Conjunct {
     pub(crate) node: Node,
     /// Indices of the columns that evaluating it on rows needs, ascending.
     pub(crate) columns: Vec<usize>,
     pub(crate) role: Role,
     cost: u32,
-    /// What the zone maps of the file's row groups say.
+    /// What the zone maps of the row groups say.
     groups: Arc<Verdict>,
     tally: Arc<Tally>,
 }
@@ -67,12 +67,17 @@ impl Tally {
 }
 
 impl Conjunct {
-    pub(crate) fn try_new(node: Node, file: &Metadata, role: Role) -> Result<Self> {
-        let rows = group_rows(file);
-        let groups = row_groups(file, &rows).test(&node)?;
+    pub(crate) fn try_new(node: Node, container: &dyn Container, role: Role) -> Result<Self> {
+        let rows =
+            (0..container.num_row_groups()).map(|row_group| container.rows(row_group) as u64);
+        let zones = Zones {
+            rows: &UInt64Array::from_iter_values(rows),
+            maps: |column| container.row_group_zones(column),
+        };
+        let groups = zones.test(&node)?;
         Ok(Self::with(
             node,
-            file,
+            container,
             role,
             Arc::new(groups),
             Arc::default(),
@@ -81,7 +86,7 @@ impl Conjunct {
 
     fn with(
         node: Node,
-        file: &Metadata,
+        container: &dyn Container,
         role: Role,
         groups: Arc<Verdict>,
         tally: Arc<Tally>,
@@ -93,7 +98,7 @@ impl Conjunct {
         columns.sort_unstable();
         columns.dedup();
         Self {
-            cost: cost(&node, file.schema()),
+            cost: cost(&node, container.schema()),
             node,
             columns,
             role,
@@ -103,24 +108,24 @@ impl Conjunct {
     }
 
     /// This as far as the zone maps of the row group leave it open.
-    pub(crate) fn in_row_group(&self, row_group: usize, file: &Metadata) -> Result<Self> {
-        let rows = UInt64Array::from(vec![file.row_group(row_group).rows as u64]);
-        let columns = file.schema().fields().len();
+    pub(crate) fn in_row_group(&self, row_group: usize, container: &dyn Container) -> Result<Self> {
         // of this row group alone: there may be thousands, and each is asked about
-        let mut zones = HashMap::new();
+        let mut own = HashMap::new();
         self.node.visit_columns(&mut |column| {
-            if column < columns {
-                let own = || file.row_group_statistics(column).slice(row_group, 1);
-                zones.entry(column).or_insert_with(own);
+            let map = container.row_group_zones(column);
+            if let Some(map) = map.filter(|map| map.null_count.len() == container.num_row_groups())
+            {
+                let of_row_group = || map.slice(row_group, 1);
+                own.entry(column).or_insert_with(of_row_group);
             }
         });
-        let containers = Containers {
-            rows: &rows,
-            zones: |column| zones.get(&column),
+        let zones = Zones {
+            rows: &UInt64Array::from(vec![container.rows(row_group) as u64]),
+            maps: |column| own.get(&column),
         };
-        let node = containers.open_part(&self.node, 0)?;
+        let node = zones.open_part(&self.node, 0)?;
         let (groups, tally) = (Arc::clone(&self.groups), Arc::clone(&self.tally));
-        Ok(Self::with(node, file, self.role, groups, tally))
+        Ok(Self::with(node, container, self.role, groups, tally))
     }
 
     /// Whether no row of the row group can match.
@@ -162,22 +167,6 @@ impl Conjunct {
     }
 }
 
-fn group_rows(file: &Metadata) -> UInt64Array {
-    let rows = file.row_groups().iter().map(|group| group.rows as u64);
-    UInt64Array::from_iter_values(rows)
-}
-
-fn row_groups<'a>(
-    file: &'a Metadata,
-    rows: &'a UInt64Array,
-) -> Containers<'a, impl Fn(usize) -> Option<&'a ZoneMap>> {
-    let columns = file.schema().fields().len();
-    Containers {
-        rows,
-        zones: move |column| (column < columns).then(|| file.row_group_statistics(column)),
-    }
-}
-
 /// About how much a row costs, relative to a comparison of integers.
 fn cost(node: &Node, schema: &Schema) -> u32 {
     match node {
@@ -187,7 +176,7 @@ fn cost(node: &Node, schema: &Schema) -> u32 {
             _ => 2,
         },
         Node::PerValue(_) => 8,
-        Node::Rows(test) => 10 + test.columns.len() as u32,
+        Node::Rows(test) => 10 + test.columns().len() as u32,
         Node::And(children) | Node::Or(children) => {
             1 + children
                 .iter()

@@ -1,36 +1,33 @@
-//! Narrows a selection of rows by a lowered filter.
+//! Narrows a selection of rows by a filter.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::error::ArrowError;
-use datafusion::common::Result;
-use datafusion::error::DataFusionError;
 use vectile_encodings::{Column, Selection};
-use vectile_file::Metadata;
 
-use crate::error;
-use crate::expression::Test;
+use crate::container::Container;
+use crate::error::{Error, Result};
 use crate::node::Node;
+use crate::test::Test;
 
 /// Decoded rows that are in memory together take about this much at most, unless it is a single row.
 pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 
 /// The columns of a row group that were read.
 pub(crate) struct Columns {
-    metadata: Arc<Metadata>,
+    container: Arc<dyn Container>,
     row_group: usize,
-    /// By index in the file's schema.
+    /// By index in the container's schema.
     columns: Vec<Option<Column>>,
 }
 
 impl Columns {
     /// No column of `row_group` yet.
-    pub(crate) fn new(metadata: Arc<Metadata>, row_group: usize) -> Self {
-        let columns = vec![None; metadata.schema().fields().len()];
+    pub(crate) fn new(container: Arc<dyn Container>, row_group: usize) -> Self {
+        let columns = vec![None; container.schema().fields().len()];
         Self {
-            metadata,
+            container,
             row_group,
             columns,
         }
@@ -51,15 +48,21 @@ impl Columns {
     }
 
     /// The selected rows of a column.
-    pub(crate) fn select(&self, index: usize, selection: &Selection) -> Result<ArrayRef> {
+    fn select(&self, index: usize, selection: &Selection) -> Result<ArrayRef> {
         let selected = self.get(index)?.select(selection);
         selected.map_err(|error| self.error(index, error))
     }
 
-    /// A range of rows of a column.
-    pub(crate) fn decode(&self, index: usize, rows: Range<usize>) -> Result<ArrayRef> {
-        let decoded = self.get(index)?.decode(rows);
-        decoded.map_err(|error| self.error(index, error))
+    /// The selected rows of some columns.
+    pub(crate) fn select_all(
+        &self,
+        indices: &[usize],
+        selection: &Selection,
+    ) -> Result<Vec<ArrayRef>> {
+        let indices = indices.iter();
+        indices
+            .map(|&index| self.select(index, selection))
+            .collect()
     }
 
     /// About how many bytes the selected rows of some columns take when they are decoded.
@@ -73,11 +76,11 @@ impl Columns {
 
     fn get(&self, index: usize) -> Result<&Column> {
         let column = self.columns.get(index).and_then(Option::as_ref);
-        column.ok_or_else(|| error::missing_column(index))
+        column.ok_or_else(|| Error::Internal(format!("column {index} was not read")))
     }
 
-    fn error(&self, index: usize, error: vectile_encodings::Error) -> DataFusionError {
-        error::file(self.metadata.error(self.row_group, index, error))
+    fn error(&self, index: usize, error: vectile_encodings::Error) -> Error {
+        self.container.error(self.row_group, index, error)
     }
 }
 
@@ -127,7 +130,7 @@ fn narrow_any(children: &[Node], columns: &Columns, selection: &mut Selection) -
 /// Asks about distinct values. Those may include some that no selected row has, so if the
 /// expression fails on them (a cast, a division) only the selected rows decide.
 fn narrow_per_value(test: &Test, columns: &Columns, selection: &mut Selection) -> Result<()> {
-    let Some(&index) = test.columns.first() else {
+    let Some(&index) = test.columns().first() else {
         return narrow_rows(test, columns, selection);
     };
     let mut failed = false;
@@ -153,14 +156,10 @@ fn narrow_per_value(test: &Test, columns: &Columns, selection: &mut Selection) -
 fn narrow_rows(test: &Test, columns: &Columns, selection: &mut Selection) -> Result<()> {
     let mut rest = selection.clone();
     while !rest.is_empty() {
-        let size = |rows: &Selection| columns.decoded_bytes(&test.columns, rows);
+        let size = |rows: &Selection| columns.decoded_bytes(test.columns(), rows);
         let (count, _) = rest.fitting(BATCH_BYTES, size)?;
         let part = rest.take_selected(count);
-        let values = test
-            .columns
-            .iter()
-            .map(|&index| columns.select(index, &part));
-        let values: Vec<ArrayRef> = values.collect::<Result<_>>()?;
+        let values = columns.select_all(test.columns(), &part)?;
         let mut passed = part.clone();
         passed.and_boolean(&test.evaluate(values, count)?);
         selection.and_not(&part);

@@ -1,4 +1,4 @@
-//! Filters in the form that the scan evaluates.
+//! Filters in the form that a scan evaluates.
 //!
 //! A conjunct is a tree in negation normal form. Its leaves, from cheap to dear:
 //!
@@ -15,14 +15,16 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::{concat, filter, sort};
-use datafusion::common::{Result, exec_datafusion_err};
+use arrow::error::ArrowError;
 use vectile_encodings::Predicate;
 
-use crate::expression::Test;
+use crate::test::Test;
 
-/// A filter over the columns of one file, by their index in its schema.
+/// A filter over the columns of one container, by their index in its schema.
+///
+/// A node selects the rows for which its expression is *true*.
 #[derive(Clone)]
-pub(crate) enum Node {
+pub enum Node {
     /// Selects every row, or none.
     Constant(bool),
     /// Answered on the encoded form of one column.
@@ -39,15 +41,16 @@ pub(crate) enum Node {
 
 /// A predicate of one column.
 #[derive(Clone)]
-pub(crate) struct Leaf {
-    /// Index of the column in the file's schema.
-    pub(crate) column: usize,
-    pub(crate) predicate: Predicate,
+pub struct Leaf {
+    /// Index of the column in the container's schema.
+    pub column: usize,
+    /// What its values have to pass.
+    pub predicate: Predicate,
 }
 
-/// How the scan evaluates a conjunct; named in `EXPLAIN`.
+/// How a scan evaluates a conjunct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub enum Stage {
     /// On the encoded form of the columns.
     Encoded,
     /// Once per distinct value of a column where it has any.
@@ -68,7 +71,7 @@ impl fmt::Display for Stage {
 
 impl Node {
     /// The parts of the conjunction of `nodes`.
-    pub(crate) fn conjunction(nodes: Vec<Node>) -> Result<Vec<Self>> {
+    pub(crate) fn conjunction(nodes: Vec<Node>) -> Result<Vec<Self>, ArrowError> {
         Ok(match Self::all(nodes)? {
             Self::Constant(true) => Vec::new(),
             Self::And(parts) => parts,
@@ -77,7 +80,7 @@ impl Node {
     }
 
     /// The dearest way in which a part of this is evaluated.
-    pub(crate) fn stage(&self) -> Stage {
+    pub fn stage(&self) -> Stage {
         match self {
             Self::Constant(_) | Self::Leaf(_) => Stage::Encoded,
             Self::PerValue(_) => Stage::PerValue,
@@ -95,7 +98,9 @@ impl Node {
         match self {
             Self::Constant(_) => {}
             Self::Leaf(leaf) => visit(leaf.column),
-            Self::PerValue(test) | Self::Rows(test) => test.columns.iter().copied().for_each(visit),
+            Self::PerValue(test) | Self::Rows(test) => {
+                test.columns().iter().copied().for_each(visit)
+            }
             Self::And(children) | Self::Or(children) => {
                 children.iter().for_each(|child| child.visit_columns(visit));
             }
@@ -116,7 +121,11 @@ impl Node {
     }
 
     /// The conjunction of `nodes`, with the ranges of a column merged.
-    pub(crate) fn all(nodes: impl IntoIterator<Item = Node>) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If predicates of one column have constants of different types.
+    pub fn all(nodes: impl IntoIterator<Item = Node>) -> Result<Self, ArrowError> {
         let mut parts: Vec<Node> = Vec::new();
         let mut rest: Vec<Node> = nodes.into_iter().collect();
         rest.reverse();
@@ -141,7 +150,11 @@ impl Node {
     }
 
     /// The disjunction of `nodes`, with the points of a column merged to one membership test.
-    pub(crate) fn any(nodes: impl IntoIterator<Item = Node>) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// As [`all`](Self::all).
+    pub fn any(nodes: impl IntoIterator<Item = Node>) -> Result<Self, ArrowError> {
         let mut parts: Vec<Node> = Vec::new();
         let mut rest: Vec<Node> = nodes.into_iter().collect();
         rest.reverse();
@@ -161,15 +174,23 @@ impl Node {
         })
     }
 
-    /// A leaf.
-    pub(crate) fn leaf(column: usize, predicate: Predicate) -> Self {
+    /// A predicate of one column.
+    pub fn leaf(column: usize, predicate: Predicate) -> Self {
         Self::Leaf(Leaf { column, predicate })
+    }
+
+    /// A test of decoded values.
+    pub fn test(test: Test) -> Self {
+        match test.columns().len() {
+            1 => Self::PerValue(Arc::new(test)),
+            _ => Self::Rows(Arc::new(test)),
+        }
     }
 }
 
 /// Adds `leaf`, joining `a >= 1` and `a < 5` into one range, and `a IN (3, 7)` and `a < 5` into
 /// one membership test. False if no value passes both.
-fn push_conjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<bool> {
+fn push_conjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<bool, ArrowError> {
     for part in parts.iter_mut() {
         let Node::Leaf(other) = part else {
             continue;
@@ -196,7 +217,7 @@ fn push_conjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<bool> {
 
 /// The values of a membership test that pass another predicate too; `None` unless one of `a` and
 /// `b` is a membership test.
-fn common_values(a: &Predicate, b: &Predicate) -> Result<Option<ArrayRef>> {
+fn common_values(a: &Predicate, b: &Predicate) -> Result<Option<ArrayRef>, ArrowError> {
     let (values, other) = match (a, b) {
         (
             Predicate::In {
@@ -214,9 +235,8 @@ fn common_values(a: &Predicate, b: &Predicate) -> Result<Option<ArrayRef>> {
         ) => (values, other),
         _ => return Ok(None),
     };
-    let passed = other
-        .evaluate(values)
-        .map_err(|error| exec_datafusion_err!("{error}"))?;
+    let passed = other.evaluate(values);
+    let passed = passed.map_err(|error| ArrowError::ExternalError(Box::new(error)))?;
     Ok(Some(filter(values, &passed)?))
 }
 
@@ -250,7 +270,7 @@ fn join_ranges(a: &Predicate, b: &Predicate) -> Option<Predicate> {
 }
 
 /// Adds `leaf`, joining `a = 1` and `a IN (2, 3)` into one membership test.
-fn push_disjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<()> {
+fn push_disjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<(), ArrowError> {
     if let Some(values) = points(&leaf.predicate) {
         for part in parts.iter_mut() {
             if let Node::Leaf(other) = part

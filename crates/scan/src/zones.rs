@@ -1,5 +1,5 @@
-//! What zone maps say about a filter: which containers (row groups, vectors) can have a matching
-//! row, and which have nothing but.
+//! What zone maps say about a filter: which zones (row groups, vectors) can have a matching row, and
+//! which have nothing but.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -8,12 +8,12 @@ use arrow::array::{Array, ArrayRef, BooleanArray, Datum, Scalar, UInt64Array, ma
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::SortOptions;
 use arrow::compute::kernels::cmp;
-use datafusion::common::Result;
 use vectile_encodings::{Predicate, ZoneMap};
 
+use crate::error::{Error, Result};
 use crate::node::{Leaf, Node};
 
-/// A bit for each container.
+/// A bit for each zone.
 pub(crate) struct Verdict {
     /// A row may match; where unset, none does.
     pub(crate) may: BooleanBuffer,
@@ -22,10 +22,10 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    fn constant(containers: usize, value: bool) -> Self {
+    fn constant(zones: usize, value: bool) -> Self {
         let bits = match value {
-            true => BooleanBuffer::new_set(containers),
-            false => BooleanBuffer::new_unset(containers),
+            true => BooleanBuffer::new_set(zones),
+            false => BooleanBuffer::new_unset(zones),
         };
         Self {
             may: bits.clone(),
@@ -33,10 +33,10 @@ impl Verdict {
         }
     }
 
-    fn unknown(containers: usize) -> Self {
+    fn unknown(zones: usize) -> Self {
         Self {
-            may: BooleanBuffer::new_set(containers),
-            all: BooleanBuffer::new_unset(containers),
+            may: BooleanBuffer::new_set(zones),
+            all: BooleanBuffer::new_unset(zones),
         }
     }
 
@@ -55,70 +55,70 @@ impl Verdict {
     }
 }
 
-/// The containers that a filter is asked about.
-pub(crate) struct Containers<'a, Z> {
-    /// Rows of each container.
+/// The zones that a filter is asked about.
+pub(crate) struct Zones<'a, Z> {
+    /// Rows of each zone.
     pub(crate) rows: &'a UInt64Array,
-    /// The zone map of a column, one entry per container.
-    pub(crate) zones: Z,
+    /// The zone map of a column, one entry per zone.
+    pub(crate) maps: Z,
 }
 
-impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Containers<'a, Z> {
+impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Zones<'a, Z> {
     /// Asks `node`.
     pub(crate) fn test(&self, node: &Node) -> Result<Verdict> {
-        let containers = self.rows.len();
+        let zones = self.rows.len();
         Ok(match node {
-            Node::Constant(value) => Verdict::constant(containers, *value),
-            Node::PerValue(_) | Node::Rows(_) => Verdict::unknown(containers),
+            Node::Constant(value) => Verdict::constant(zones, *value),
+            Node::PerValue(_) | Node::Rows(_) => Verdict::unknown(zones),
             Node::Leaf(leaf) => self.test_leaf(leaf)?,
             Node::And(children) => {
-                let start = Verdict::constant(containers, true);
+                let start = Verdict::constant(zones, true);
                 children.iter().try_fold(start, |verdict, child| {
-                    Ok::<_, datafusion::error::DataFusionError>(verdict.and(&self.test(child)?))
+                    Ok::<_, Error>(verdict.and(&self.test(child)?))
                 })?
             }
             Node::Or(children) => {
-                let start = Verdict::constant(containers, false);
+                let start = Verdict::constant(zones, false);
                 children.iter().try_fold(start, |verdict, child| {
-                    Ok::<_, datafusion::error::DataFusionError>(verdict.or(&self.test(child)?))
+                    Ok::<_, Error>(verdict.or(&self.test(child)?))
                 })?
             }
         })
     }
 
-    /// `node` with the leaves left out that zone maps decide for all rows of a container.
-    pub(crate) fn open_part(&self, node: &Node, container: usize) -> Result<Node> {
+    /// `node` with the leaves left out that zone maps decide for all rows of a zone.
+    pub(crate) fn open_part(&self, node: &Node, zone: usize) -> Result<Node> {
         Ok(match node {
             Node::Leaf(leaf) => {
                 let verdict = self.test_leaf(leaf)?;
-                match (verdict.may.value(container), verdict.all.value(container)) {
+                match (verdict.may.value(zone), verdict.all.value(zone)) {
                     (false, _) => Node::Constant(false),
                     (true, true) => Node::Constant(true),
                     (true, false) => node.clone(),
                 }
             }
-            Node::And(children) => Node::all(self.open_parts(children, container)?)?,
-            Node::Or(children) => Node::any(self.open_parts(children, container)?)?,
+            Node::And(children) => Node::all(self.open_parts(children, zone)?)?,
+            Node::Or(children) => Node::any(self.open_parts(children, zone)?)?,
             Node::Constant(_) | Node::PerValue(_) | Node::Rows(_) => node.clone(),
         })
     }
 
-    fn open_parts(&self, nodes: &[Node], container: usize) -> Result<Vec<Node>> {
+    fn open_parts(&self, nodes: &[Node], zone: usize) -> Result<Vec<Node>> {
         nodes
             .iter()
-            .map(|node| self.open_part(node, container))
+            .map(|node| self.open_part(node, zone))
             .collect()
     }
 
     fn test_leaf(&self, leaf: &Leaf) -> Result<Verdict> {
-        let containers = self.rows.len();
-        let Some(zone) = (self.zones)(leaf.column) else {
-            return Ok(Verdict::unknown(containers));
+        let zones = self.rows.len();
+        let Some(map) = (self.maps)(leaf.column) else {
+            return Ok(Verdict::unknown(zones));
         };
-        if zone.null_count.len() != containers {
-            return Ok(Verdict::unknown(containers));
+        if map.null_count.len() != zones {
+            return Ok(Verdict::unknown(zones));
         }
-        let nulls = Nulls::of(zone, self.rows);
+        let nulls = Nulls::of(map, self.rows);
         Ok(match &leaf.predicate {
             Predicate::IsNull => Verdict {
                 may: !&nulls.none,
@@ -128,32 +128,28 @@ impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Containers<'a, Z> {
                 may: !&nulls.all,
                 all: nulls.none,
             },
-            Predicate::Range { .. } | Predicate::In { .. } if !zone.has_bounds() => {
-                Verdict::unknown(containers)
+            Predicate::Range { .. } | Predicate::In { .. } if !map.has_bounds() => {
+                Verdict::unknown(zones)
             }
             Predicate::Range { low, high, negated } => {
-                Position::of_range(zone, low, high)?.verdict(&nulls, *negated)
+                Position::of_range(map, low, high)?.verdict(&nulls, *negated)
             }
             Predicate::In { values, negated } => {
-                Position::of_values(zone, values)?.verdict(&nulls, *negated)
+                Position::of_values(map, values)?.verdict(&nulls, *negated)
             }
         })
     }
 }
 
-/// Which containers have no null, and nothing but nulls.
+/// Which zones have no null, and nothing but nulls.
 struct Nulls {
     none: BooleanBuffer,
     all: BooleanBuffer,
 }
 
 impl Nulls {
-    fn of(zone: &ZoneMap, rows: &UInt64Array) -> Self {
-        let count = |i: usize| {
-            zone.null_count
-                .is_valid(i)
-                .then(|| zone.null_count.value(i))
-        };
+    fn of(map: &ZoneMap, rows: &UInt64Array) -> Self {
+        let count = |i: usize| map.null_count.is_valid(i).then(|| map.null_count.value(i));
         Self {
             none: BooleanBuffer::collect_bool(rows.len(), |i| count(i) == Some(0)),
             all: BooleanBuffer::collect_bool(rows.len(), |i| count(i) == Some(rows.value(i))),
@@ -161,7 +157,7 @@ impl Nulls {
     }
 }
 
-/// Where a container's values lie, as far as its bounds tell. Bounds may be wider than the values
+/// Where a zone's values lie, as far as its bounds tell. Bounds may be wider than the values
 /// (strings are truncated): both facts hold for the values nevertheless.
 struct Position {
     /// Every value is in the set.
@@ -171,29 +167,29 @@ struct Position {
 }
 
 impl Position {
-    fn of_range(zone: &ZoneMap, low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Result<Self> {
-        let containers = zone.null_count.len();
-        let mut inside = BooleanBuffer::new_set(containers);
-        let mut outside = BooleanBuffer::new_unset(containers);
+    fn of_range(map: &ZoneMap, low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Result<Self> {
+        let zones = map.null_count.len();
+        let mut inside = BooleanBuffer::new_set(zones);
+        let mut outside = BooleanBuffer::new_unset(zones);
         match low {
             Bound::Included(low) => {
-                inside = &inside & &holds(cmp::gt_eq, &zone.min, low)?;
-                outside = &outside | &holds(cmp::lt, &zone.max, low)?;
+                inside = &inside & &holds(cmp::gt_eq, &map.min, low)?;
+                outside = &outside | &holds(cmp::lt, &map.max, low)?;
             }
             Bound::Excluded(low) => {
-                inside = &inside & &holds(cmp::gt, &zone.min, low)?;
-                outside = &outside | &holds(cmp::lt_eq, &zone.max, low)?;
+                inside = &inside & &holds(cmp::gt, &map.min, low)?;
+                outside = &outside | &holds(cmp::lt_eq, &map.max, low)?;
             }
             Bound::Unbounded => {}
         }
         match high {
             Bound::Included(high) => {
-                inside = &inside & &holds(cmp::lt_eq, &zone.max, high)?;
-                outside = &outside | &holds(cmp::gt, &zone.min, high)?;
+                inside = &inside & &holds(cmp::lt_eq, &map.max, high)?;
+                outside = &outside | &holds(cmp::gt, &map.min, high)?;
             }
             Bound::Excluded(high) => {
-                inside = &inside & &holds(cmp::lt, &zone.max, high)?;
-                outside = &outside | &holds(cmp::gt_eq, &zone.min, high)?;
+                inside = &inside & &holds(cmp::lt, &map.max, high)?;
+                outside = &outside | &holds(cmp::gt_eq, &map.min, high)?;
             }
             Bound::Unbounded => {}
         }
@@ -201,21 +197,21 @@ impl Position {
     }
 
     /// `values` ascend.
-    fn of_values(zone: &ZoneMap, values: &ArrayRef) -> Result<Self> {
-        let against_min = make_comparator(values, &zone.min, SortOptions::default())?;
-        let against_max = make_comparator(values, &zone.max, SortOptions::default())?;
-        let min_against_max = make_comparator(&zone.min, &zone.max, SortOptions::default())?;
-        let containers = zone.null_count.len();
-        let mut inside = vec![false; containers];
-        let mut outside = vec![false; containers];
-        for container in 0..containers {
-            if zone.min.is_null(container) || zone.max.is_null(container) {
+    fn of_values(map: &ZoneMap, values: &ArrayRef) -> Result<Self> {
+        let against_min = make_comparator(values, &map.min, SortOptions::default())?;
+        let against_max = make_comparator(values, &map.max, SortOptions::default())?;
+        let min_against_max = make_comparator(&map.min, &map.max, SortOptions::default())?;
+        let zones = map.null_count.len();
+        let mut inside = vec![false; zones];
+        let mut outside = vec![false; zones];
+        for zone in 0..zones {
+            if map.min.is_null(zone) || map.max.is_null(zone) {
                 continue;
             }
-            let first = partition_point(values.len(), |i| against_min(i, container).is_lt());
-            let hit = first < values.len() && against_max(first, container) != Ordering::Greater;
-            outside[container] = !hit;
-            inside[container] = hit && min_against_max(container, container).is_eq();
+            let first = partition_point(values.len(), |i| against_min(i, zone).is_lt());
+            let hit = first < values.len() && against_max(first, zone) != Ordering::Greater;
+            outside[zone] = !hit;
+            inside[zone] = hit && min_against_max(zone, zone).is_eq();
         }
         Ok(Self {
             inside: inside.into(),
@@ -273,7 +269,7 @@ mod tests {
         Arc::new(Int32Array::from(vec![value]))
     }
 
-    /// Containers: 0..=9, 10 throughout, 20..=29 with nulls, nulls only.
+    /// Zones: 0..=9, 10 throughout, 20..=29 with nulls, nulls only.
     fn zone() -> (ZoneMap, UInt64Array) {
         let zone = ZoneMap {
             min: Arc::new(Int32Array::from(vec![Some(0), Some(10), Some(20), None])),
@@ -286,11 +282,11 @@ mod tests {
 
     fn test(predicate: Predicate) -> (Vec<bool>, Vec<bool>) {
         let (zone, rows) = zone();
-        let containers = Containers {
+        let zones = Zones {
             rows: &rows,
-            zones: |_| Some(&zone),
+            maps: |_| Some(&zone),
         };
-        let verdict = containers
+        let verdict = zones
             .test(&Node::Leaf(Leaf {
                 column: 0,
                 predicate,
@@ -313,7 +309,7 @@ mod tests {
                 vec![false, true, false, false]
             )
         );
-        // The nulls of the third container match neither way.
+        // The nulls of the third zone match neither way.
         assert_eq!(
             test(at_least_10(true)),
             (
@@ -387,9 +383,9 @@ mod tests {
             exact: BooleanArray::from(vec![false]),
         };
         let rows = UInt64Array::from(vec![4]);
-        let containers = Containers {
+        let zones = Zones {
             rows: &rows,
-            zones: |_| Some(&zone),
+            maps: |_| Some(&zone),
         };
         let value: ArrayRef = Arc::new(StringArray::from(vec!["zzz"]));
         for predicate in [
@@ -403,7 +399,7 @@ mod tests {
                 negated: false,
             },
         ] {
-            let verdict = containers
+            let verdict = zones
                 .test(&Node::Leaf(Leaf {
                     column: 0,
                     predicate,

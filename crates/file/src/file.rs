@@ -1,0 +1,115 @@
+//! A file as a container of row groups to scan.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
+use vectile_encodings::ZoneMap;
+use vectile_scan::{Container, Fetch, RowGroupData};
+
+use crate::error::Result;
+use crate::metadata::Metadata;
+use crate::ranges::Handle;
+use crate::reader::{ReadOptions, read_metadata, read_row_group_from};
+
+/// One version of a file, ready to be scanned. A local file stays open from its first row group on.
+///
+/// Errors of a scan are [`Error`](crate::Error)s within [`vectile_scan::Error::External`].
+#[derive(Debug)]
+pub struct File {
+    store: Arc<dyn ObjectStore>,
+    handle: Handle,
+    location: Path,
+    metadata: Arc<Metadata>,
+    options: ReadOptions,
+}
+
+impl File {
+    /// Reads the footer of `object`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read_metadata`].
+    pub async fn open(store: Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Self> {
+        let metadata = Arc::new(read_metadata(&store, object).await?);
+        let location = object.location.clone();
+        let options = ReadOptions::default();
+        Ok(Self::new(store, location, metadata, options))
+    }
+
+    /// The file at `location`, whose footer is known.
+    pub fn new(
+        store: Arc<dyn ObjectStore>,
+        location: Path,
+        metadata: Arc<Metadata>,
+        options: ReadOptions,
+    ) -> Self {
+        Self {
+            store,
+            handle: Handle::default(),
+            location,
+            metadata,
+            options,
+        }
+    }
+
+    /// Its location in the object store.
+    pub fn location(&self) -> &Path {
+        &self.location
+    }
+
+    /// Its footer.
+    pub fn metadata(&self) -> &Arc<Metadata> {
+        &self.metadata
+    }
+}
+
+#[async_trait]
+impl Container for File {
+    fn schema(&self) -> &SchemaRef {
+        self.metadata.schema()
+    }
+
+    fn num_row_groups(&self) -> usize {
+        self.metadata.num_row_groups()
+    }
+
+    fn rows(&self, row_group: usize) -> usize {
+        self.metadata.row_group(row_group).rows
+    }
+
+    fn row_group_zones(&self, column: usize) -> Option<&ZoneMap> {
+        self.metadata.statistics.get(column)
+    }
+
+    fn data_bytes(&self, row_group: usize, columns: &[usize]) -> usize {
+        let chunks = &self.metadata.row_group(row_group).columns;
+        let chunks = columns.iter().filter_map(|&column| chunks.get(column));
+        chunks
+            .map(|chunk| (chunk.data.end - chunk.data.start) as usize)
+            .sum()
+    }
+
+    async fn fetch(&self, fetch: &Fetch) -> vectile_scan::Result<RowGroupData> {
+        let read = read_row_group_from(
+            &self.handle,
+            &self.store,
+            &self.location,
+            &self.metadata,
+            fetch,
+            &self.options,
+        );
+        read.await.map_err(vectile_scan::Error::external)
+    }
+
+    fn error(
+        &self,
+        row_group: usize,
+        column: usize,
+        source: vectile_encodings::Error,
+    ) -> vectile_scan::Error {
+        vectile_scan::Error::external(self.metadata.error(row_group, column, source))
+    }
+}

@@ -1,0 +1,72 @@
+//! Where row groups come from.
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use vectile_encodings::{Column, ZoneMap};
+
+use crate::error::{Error, Result};
+
+/// What to read of one row group: columns by their index in the schema, in any order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fetch {
+    /// The row group.
+    pub row_group: usize,
+    /// Columns whose values to read.
+    pub data: Vec<usize>,
+    /// Columns whose per-vector zone maps to read.
+    pub zones: Vec<usize>,
+}
+
+/// What was read of one row group.
+#[derive(Debug)]
+pub struct RowGroupData {
+    /// Per column of the schema, its values if they were asked for.
+    pub columns: Vec<Option<Column>>,
+    /// Per column of the schema, its per-vector zone map if it was asked for and there is one.
+    pub zones: Vec<Option<ZoneMap>>,
+    /// Bytes that were asked for. Stores may read the gaps between them as well.
+    pub bytes_read: u64,
+}
+
+/// Rows in row groups, whose columns are encoded: a file, a table in memory.
+///
+/// Statistics are hints. Where a container has none, a scan reads more and returns the same rows.
+#[async_trait]
+pub trait Container: Send + Sync {
+    /// The schema of the rows.
+    fn schema(&self) -> &SchemaRef;
+
+    /// The number of row groups.
+    fn num_row_groups(&self) -> usize;
+
+    /// The rows of a row group. There is one of that number.
+    fn rows(&self, row_group: usize) -> usize;
+
+    /// Minimum, maximum and null count of a column, one entry for each row group; `None` if they are
+    /// not known, or there is no such column.
+    fn row_group_zones(&self, column: usize) -> Option<&ZoneMap>;
+
+    /// Bytes of memory that the values of `columns` take once they are fetched. There may be no such
+    /// column.
+    fn data_bytes(&self, row_group: usize, columns: &[usize]) -> usize;
+
+    /// Reads values and zone maps.
+    ///
+    /// A scan asks for the zone maps of filtered columns first, and then for all values that it
+    /// expects to need, at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::External`] with the container's own error, also if there is no such row group or
+    /// column.
+    async fn fetch(&self, fetch: &Fetch) -> Result<RowGroupData>;
+
+    /// The error that filtering or decoding a column gave, with its place.
+    fn error(&self, row_group: usize, column: usize, source: vectile_encodings::Error) -> Error {
+        Error::Encoding {
+            row_group,
+            column,
+            source,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What can go wrong.
+
+use arrow::error::ArrowError;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a scan ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What the scan was given has failed: its container, a test, its memory. The error is theirs.
+    #[error(transparent)]
+    External(Source),
+    /// A column could not be filtered or decoded.
+    #[error("row group {row_group}, column {column}: {source}")]
+    Encoding {
+        /// The row group.
+        row_group: usize,
+        /// The index of the column in the container's schema.
+        column: usize,
+        /// Why.
+        source: vectile_encodings::Error,
+    },
+    /// The arguments do not fit the container.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// An Arrow kernel refused.
+    #[error(transparent)]
+    Arrow(#[from] ArrowError),
+    /// A bug in this crate or one below it.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// The result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of what the scan was given.
+    pub fn external(error: impl Into<Source>) -> Self {
+        Self::External(error.into())
+    }
+}

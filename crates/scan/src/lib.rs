@@ -1,0 +1,48 @@
+//! Scans of encoded columns, between containers and engines.
+//!
+//! A [`Container`] has row groups of encoded columns and what is known of them: a file, a table in
+//! memory. A [`Scan`] finds the rows that pass a filter and decodes no others:
+//!
+//! ```text
+//!  row groups ── zone maps ──▶ read ── windows of vectors ── filters, cheapest first ──▶ decode ──▶ batches
+//!                 └─ prune             └─ on the encoded form where that is possible     └─ survivors only
+//! ```
+//!
+//! A filter is a tree of [`Node`]s. Its leaves are predicates of one column, which are answered on the
+//! encoded form, and [`Test`]s that the caller brings, which are asked about distinct or decoded
+//! values.
+//!
+//! [`Scan::stream`] is for callers with a runtime, [`Scan::blocking`] for those without. Engines
+//! connect what they have: their [`Memory`] and [`Metrics`], [`DynamicFilter`]s, a [`Projection`] of
+//! expressions, a [`Selector`] that filters on a device.
+
+mod conjunct;
+mod container;
+mod error;
+mod evaluate;
+mod fetch;
+mod filters;
+mod memory;
+mod metrics;
+mod node;
+mod output;
+mod projection;
+mod scan;
+mod selector;
+mod stream;
+mod task;
+mod test;
+mod zones;
+
+pub use conjunct::Role;
+pub use container::{Container, Fetch, RowGroupData};
+pub use error::{Error, Result};
+pub use filters::{DynamicFilter, Filters};
+pub use memory::Memory;
+pub use metrics::{Counter, Metrics, Step};
+pub use node::{Leaf, Node, Stage};
+pub use projection::Projection;
+pub use scan::Scan;
+pub use selector::{Selected, SelectedRows, Selector};
+pub use task::Spawn;
+pub use test::{RowTest, Test};

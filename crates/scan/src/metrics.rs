@@ -1,0 +1,73 @@
+//! What a scan counts and times, as it goes.
+
+use std::time::{Duration, Instant};
+
+/// Something that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Counter {
+    /// Row groups that a dynamic filter has ruled out.
+    RowGroupsPruned,
+    /// Vectors that zone maps have ruled out.
+    VectorsPruned,
+    /// Vectors that zone maps have left.
+    VectorsLeft,
+    /// Bytes of values and zone maps read.
+    BytesRead,
+    /// Rows that filters were evaluated on and dropped.
+    RowsFiltered,
+    /// Rows decoded for output.
+    RowsDecoded,
+}
+
+/// Something that takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Step {
+    /// Waiting for values, as far as the scan had to.
+    Fetching,
+    /// Evaluating filters.
+    Filtering,
+    /// Decoding and projecting the surviving rows.
+    Decoding,
+}
+
+/// Is told what a scan does.
+pub trait Metrics: Send + Sync {
+    /// There were so many more.
+    fn add(&self, counter: Counter, count: usize);
+
+    /// A step took so long, by the wall clock.
+    fn add_time(&self, step: Step, time: Duration);
+}
+
+/// Counts nothing.
+impl Metrics for () {
+    fn add(&self, _: Counter, _: usize) {}
+
+    fn add_time(&self, _: Step, _: Duration) {}
+}
+
+/// Times a step until it is dropped.
+pub(crate) struct Timer<'a> {
+    metrics: &'a dyn Metrics,
+    step: Step,
+    start: Instant,
+}
+
+impl<'a> Timer<'a> {
+    pub(crate) fn start(metrics: &'a dyn Metrics, step: Step) -> Self {
+        let start = Instant::now();
+        Self {
+            metrics,
+            step,
+            start,
+        }
+    }
+}
+
+impl Drop for Timer<'_> {
+    fn drop(&mut self) {
+        self.metrics.add_time(self.step, self.start.elapsed());
+    }
+}

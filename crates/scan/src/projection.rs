@@ -1,0 +1,67 @@
+//! What a scan makes of the rows that are left.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Schema, SchemaRef};
+
+use crate::error::{Error, Result};
+
+/// Makes batches of decoded columns.
+pub trait Projection: Send + Sync {
+    /// Indices in the container's schema of the columns that it needs, ascending.
+    fn columns(&self) -> &[usize];
+
+    /// The schema of the batches.
+    fn schema(&self) -> &SchemaRef;
+
+    /// The batch of `rows` rows, of which these are the columns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::External`] with the engine's error.
+    fn batch(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch>;
+}
+
+/// Columns as they are, in any order.
+pub(crate) struct Columns {
+    needed: Vec<usize>,
+    /// Of each output, its position in `needed`.
+    positions: Vec<usize>,
+    schema: SchemaRef,
+}
+
+impl Columns {
+    pub(crate) fn try_new(columns: &[usize], schema: &Schema) -> Result<Self> {
+        let mut needed = columns.to_vec();
+        needed.sort_unstable();
+        needed.dedup();
+        let schema = schema.project(columns)?;
+        let position = |column| needed.binary_search(column).ok();
+        let positions = columns.iter().map(position).collect::<Option<_>>();
+        let lost = || Error::Internal("a column was lost".into());
+        Ok(Self {
+            positions: positions.ok_or_else(lost)?,
+            schema: Arc::new(schema),
+            needed,
+        })
+    }
+}
+
+impl Projection for Columns {
+    fn columns(&self) -> &[usize] {
+        &self.needed
+    }
+
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn batch(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let outputs = self.positions.iter().map(|&at| Arc::clone(&columns[at]));
+        let schema = Arc::clone(&self.schema);
+        let batch = RecordBatch::try_new_with_options(schema, outputs.collect(), &options);
+        Ok(batch?)
+    }
+}

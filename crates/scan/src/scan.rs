@@ -1,0 +1,107 @@
+//! What a scan is of: which rows and columns, with whose memory.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+
+use crate::conjunct::Role;
+use crate::container::Container;
+use crate::error::{Error, Result};
+use crate::filters::Filters;
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::node::Node;
+use crate::projection::{Columns, Projection};
+use crate::selector::Selector;
+use crate::task::{self, Spawn};
+
+/// Rows per batch unless told otherwise.
+const BATCH_ROWS: usize = 8192;
+
+/// A scan of one container. [`stream`](Self::stream) or [`blocking`](Self::blocking) runs it.
+#[non_exhaustive]
+pub struct Scan {
+    /// What is scanned.
+    pub container: Arc<dyn Container>,
+    /// Which rows are returned. They are of the same container.
+    pub filters: Filters,
+    /// What is made of them.
+    pub projection: Arc<dyn Projection>,
+    /// Evaluates the exact filters, if it is not for the scan to do.
+    pub selector: Option<Arc<dyn Selector>>,
+    /// The row groups, in the order to scan them. Those that the container does not have are left out.
+    pub row_groups: Vec<usize>,
+    /// Rows per batch, about.
+    pub batch_size: usize,
+    /// Rows after which to stop.
+    pub limit: Option<usize>,
+    /// What the rows in memory are charged to.
+    pub memory: Box<dyn Memory>,
+    /// Is told what happens.
+    pub metrics: Arc<dyn Metrics>,
+    /// Runs what is read ahead.
+    pub spawn: Spawn,
+}
+
+impl Scan {
+    /// A scan of all rows and columns, without a limit on memory.
+    ///
+    /// # Errors
+    ///
+    /// None today.
+    pub fn try_new(container: Arc<dyn Container>) -> Result<Self> {
+        let columns: Vec<usize> = (0..container.schema().fields().len()).collect();
+        let projection = Columns::try_new(&columns, container.schema())?;
+        let filters = Filters::try_new(Arc::clone(&container), vec![], Role::Exact, vec![])?;
+        Ok(Self {
+            filters,
+            projection: Arc::new(projection),
+            selector: None,
+            row_groups: (0..container.num_row_groups()).collect(),
+            batch_size: BATCH_ROWS,
+            limit: None,
+            memory: Box::new(()),
+            metrics: Arc::new(()),
+            spawn: Arc::new(task::spawn),
+            container,
+        })
+    }
+
+    /// Returns the rows that pass `filter`, and no others.
+    ///
+    /// # Errors
+    ///
+    /// If constants are not of their column's type.
+    pub fn with_filter(mut self, filter: Node) -> Result<Self> {
+        let container = Arc::clone(&self.container);
+        self.filters = Filters::try_new(container, vec![filter], Role::Exact, vec![])?;
+        Ok(self)
+    }
+
+    /// Returns these columns, in this order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the container does not have them.
+    pub fn with_columns(mut self, names: &[&str]) -> Result<Self> {
+        let schema = self.container.schema();
+        let columns = names.iter().map(|name| {
+            let unknown = |_| Error::InvalidArgument(format!("there is no column '{name}'"));
+            schema.index_of(name).map_err(unknown)
+        });
+        let columns: Vec<usize> = columns.collect::<Result<_>>()?;
+        self.projection = Arc::new(Columns::try_new(&columns, schema)?);
+        Ok(self)
+    }
+
+    /// Stops after so many rows.
+    pub fn with_limit(mut self, rows: usize) -> Self {
+        self.limit = Some(rows);
+        self
+    }
+
+    /// The schema of the batches.
+    pub fn schema(&self) -> &SchemaRef {
+        self.projection.schema()
+    }
+}

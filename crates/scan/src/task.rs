@@ -1,0 +1,64 @@
+//! Work beside a scan: what is read ahead.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::thread;
+
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+use crate::error::{Error, Result};
+
+/// Starts to run a future. Dropping what this returns ends it, wherever it waits.
+pub type Spawn = Arc<dyn Fn(BoxFuture<'static, ()>) -> Box<dyn Any + Send + Sync> + Send + Sync>;
+
+/// As a task of the caller's runtime, or on a thread if there is none.
+pub(crate) fn spawn(work: BoxFuture<'static, ()>) -> Box<dyn Any + Send + Sync> {
+    let Ok(runtime) = Handle::try_current() else {
+        return spawn_thread(work);
+    };
+    let mut task = JoinSet::new();
+    task.spawn_on(work, &runtime);
+    Box::new(task)
+}
+
+/// On a thread. Where there is none left, the work is dropped.
+pub(crate) fn spawn_thread(work: BoxFuture<'static, ()>) -> Box<dyn Any + Send + Sync> {
+    let (work, handle) = work.remote_handle();
+    let named = thread::Builder::new().name("vectile-scan".into());
+    let started = named.spawn(move || block_on(work));
+    Box::new(started.is_ok().then_some(handle))
+}
+
+/// Something that is being worked on. Ends with this.
+pub(crate) struct Task<T> {
+    result: oneshot::Receiver<Result<T>>,
+    _running: Box<dyn Any + Send + Sync>,
+}
+
+impl<T: Send + 'static> Task<T> {
+    pub(crate) fn start(
+        spawn: &Spawn,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Self {
+        let (sender, result) = oneshot::channel();
+        let send = work.map(|result| {
+            // The scan may have ended.
+            let _ = sender.send(result);
+        });
+        Self {
+            result,
+            _running: spawn(send.boxed()),
+        }
+    }
+
+    /// Waits for it.
+    pub(crate) async fn join(self) -> Result<T> {
+        let interrupted = |_| Error::Internal("reading ahead was interrupted".into());
+        self.result.await.map_err(interrupted).flatten()
+    }
+}
