@@ -5,6 +5,7 @@
 //! - [`session`]: Vectile tables in a DataFusion session, through SQL or as data frames. What most
 //!   applications need of it is at the root: [`register`] and [`VectileSessionContextExt`].
 //! - [`file`](mod@file): the container; writing batches, reading footers and row groups.
+//! - [`scan`]: filters and projections of files, or of other containers, without SQL.
 //! - [`encodings`]: encoding, filtering and decoding single columns.
 //!
 //! The feature `gpu`, on by default, puts queries on CUDA devices.
@@ -38,3 +39,4 @@ pub use vectile_datafusion::{
 };
 pub use vectile_encodings as encodings;
 pub use vectile_file as file;
+pub use vectile_scan as scan;

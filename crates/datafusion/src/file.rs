@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "gpu")]
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
-use vectile_file::File;
-#[cfg(feature = "gpu")]
-use vectile_file::{Fetch, Metadata, RowGroupData};
-#[cfg(feature = "gpu")]
-use vectile_scan::{Container, Counter, Metrics};
+use vectile_file::{Fetch, File, RowGroupData};
+use vectile_scan::Container;
 
 use crate::error;
 use crate::listing::Listings;
@@ -23,24 +19,16 @@ pub(crate) struct ScanFile {
 }
 
 impl ScanFile {
-    #[cfg(feature = "gpu")]
-    pub(crate) fn metadata(&self) -> &Metadata {
-        self.file.metadata()
-    }
-
     /// Reads the values of `data`.
-    #[cfg(feature = "gpu")]
     pub(crate) async fn read(&self, row_group: usize, data: Vec<usize>) -> Result<RowGroupData> {
-        let zones = Vec::new();
         let fetch = Fetch {
             row_group,
             data,
-            zones,
+            ..Fetch::default()
         };
         let read = self.file.fetch(&fetch).await;
         let read = read.map_err(|error| self.error(error))?;
-        self.metrics
-            .add(Counter::BytesRead, read.bytes_read as usize);
+        self.metrics.bytes_scanned.add(read.bytes_read as usize);
         Ok(read)
     }
 

@@ -24,7 +24,6 @@ use object_store::ObjectStore;
 use vectile_file::{File, Metadata, ReadOptions};
 use vectile_scan::{Filters, Role, Scan};
 
-use crate::error;
 use crate::file::ScanFile;
 use crate::filters::filters;
 use crate::footer::footer;
@@ -122,7 +121,7 @@ impl VectileOpener {
             listings: self.listings.clone(),
             metrics: self.metrics.clone(),
         });
-        let mut scan = Scan::try_new(opened).map_err(error::scan)?;
+        let mut scan = Scan::new(opened);
         if let Some(device) = &self.device {
             scan.selector = device.open(DeviceScan {
                 file: Arc::clone(&scanned),

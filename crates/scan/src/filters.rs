@@ -68,6 +68,16 @@ pub struct Filters {
 }
 
 impl Filters {
+    /// All rows.
+    pub(crate) fn none(container: Arc<dyn Container>) -> Self {
+        Self {
+            container,
+            exact: Vec::new(),
+            dynamic: Vec::new(),
+            generation: 0,
+        }
+    }
+
     /// The rows that pass all of `nodes`. `role` is [`Role::Exact`], or [`Role::Prune`] if they are
     /// evaluated elsewhere.
     ///

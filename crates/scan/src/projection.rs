@@ -32,6 +32,17 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
+    /// All of `schema`.
+    pub(crate) fn all(schema: &SchemaRef) -> Self {
+        let needed: Vec<usize> = (0..schema.fields().len()).collect();
+        Self {
+            positions: needed.clone(),
+            needed,
+            schema: Arc::clone(schema),
+        }
+    }
+
+    /// Those of these indices.
     pub(crate) fn try_new(columns: &[usize], schema: &Schema) -> Result<Self> {
         let mut needed = columns.to_vec();
         needed.sort_unstable();

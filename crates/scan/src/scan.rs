@@ -45,17 +45,10 @@ pub struct Scan {
 
 impl Scan {
     /// A scan of all rows and columns, without a limit on memory.
-    ///
-    /// # Errors
-    ///
-    /// None today.
-    pub fn try_new(container: Arc<dyn Container>) -> Result<Self> {
-        let columns: Vec<usize> = (0..container.schema().fields().len()).collect();
-        let projection = Columns::try_new(&columns, container.schema())?;
-        let filters = Filters::try_new(Arc::clone(&container), vec![], Role::Exact, vec![])?;
-        Ok(Self {
-            filters,
-            projection: Arc::new(projection),
+    pub fn new(container: Arc<dyn Container>) -> Self {
+        Self {
+            filters: Filters::none(Arc::clone(&container)),
+            projection: Arc::new(Columns::all(container.schema())),
             selector: None,
             row_groups: (0..container.num_row_groups()).collect(),
             batch_size: BATCH_ROWS,
@@ -64,7 +57,7 @@ impl Scan {
             metrics: Arc::new(()),
             spawn: Arc::new(task::spawn),
             container,
-        })
+        }
     }
 
     /// Returns the rows that pass `filter`, and no others.
@@ -95,6 +88,7 @@ impl Scan {
     }
 
     /// Stops after so many rows.
+    #[must_use]
     pub fn with_limit(mut self, rows: usize) -> Self {
         self.limit = Some(rows);
         self

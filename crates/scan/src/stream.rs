@@ -155,7 +155,7 @@ impl Run {
                 self.source.metrics.add(Counter::RowGroupsPruned, 1);
                 continue;
             }
-            self.relower(&mut group)?;
+            self.renew(&mut group)?;
             let sure = group.sure_rows();
             self.group = Some(group);
             if self.wants_more_than(sure) {
@@ -171,8 +171,8 @@ impl Run {
         remaining.is_none_or(|remaining| remaining > rows)
     }
 
-    /// The row groups to ask the selector for together: `row_group`, which is next, and those after it that
-    /// will be wanted, as far as that can be said now. `sure` rows come before them in any case.
+    /// The row groups to ask the selector for together: `row_group`, which is next, and those after it
+    /// that will be wanted, as far as that can be said now. `sure` rows come before them in any case.
     fn window(&self, selector: &dyn Selector, row_group: usize, mut sure: usize) -> Vec<usize> {
         let most = selector.window(row_group);
         let mut window = Vec::with_capacity(most);
@@ -243,7 +243,7 @@ impl Run {
     }
 
     /// Takes up dynamic filters that have changed, as far as their columns have been read.
-    fn relower(&self, group: &mut Group) -> Result<()> {
+    fn renew(&self, group: &mut Group) -> Result<()> {
         if group.generation == self.filters.generation() {
             return Ok(());
         }
@@ -331,7 +331,7 @@ impl Run {
 
     /// The rows of the next window that pass the filters; `None` at the end of the group.
     fn filter_window(&mut self, group: &mut Group) -> Result<Option<Selection>> {
-        self.relower(group)?;
+        self.renew(group)?;
         group.conjuncts.retain(|conjunct| conjunct.pays());
         let Some(mut selection) = group.next_window(self.window.vectors) else {
             return Ok(None);

@@ -58,7 +58,7 @@ impl<T: Send + 'static> Task<T> {
 
     /// Waits for it.
     pub(crate) async fn join(self) -> Result<T> {
-        let interrupted = |_| Error::Internal("reading ahead was interrupted".into());
+        let interrupted = |_| Error::external("reading ahead was interrupted");
         self.result.await.map_err(interrupted).flatten()
     }
 }

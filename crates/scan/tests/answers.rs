@@ -82,7 +82,7 @@ impl Filters<'_> {
                 let column = 3 + self.random.below(2) as usize;
                 self.test(vec![column], |rows| {
                     let texts = rows.column(0).as_string::<i32>().iter();
-                    let passes = |text: &str| text.len() % 3 == 0;
+                    let passes = |text: &str| text.len().is_multiple_of(3);
                     Ok(texts.map(|text| text.map(passes)).collect())
                 })
             }
@@ -194,7 +194,7 @@ async fn scans_answer_as_arrow_does() {
 
             let scan = || {
                 let columns: Vec<&str> = wanted.iter().map(|&column| names[column]).collect();
-                let scan = Scan::try_new(Arc::clone(&table) as Arc<dyn Container>).unwrap();
+                let scan = Scan::new(Arc::clone(&table) as Arc<dyn Container>);
                 let scan = scan.with_filter(node.clone()).unwrap();
                 let mut scan = scan.with_columns(&columns).unwrap();
                 scan.limit = limit;
@@ -230,7 +230,7 @@ fn columns_and_rows_that_are_not_there() {
     let batches = batches(&mut Random(1), &[100, 100]);
     let table = Arc::new(Table::new(batches, Statistics::Vectors));
     let container = Arc::clone(&table) as Arc<dyn Container>;
-    let scan = || Scan::try_new(Arc::clone(&container)).unwrap();
+    let scan = || Scan::new(Arc::clone(&container));
     let error = scan().with_columns(&["id", "size"]).err().unwrap();
     assert_eq!(error.to_string(), "there is no column 'size'");
 

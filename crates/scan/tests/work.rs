@@ -28,7 +28,7 @@ fn table(statistics: Statistics) -> Arc<Table> {
 }
 
 fn scan(table: &Arc<Table>) -> Scan {
-    Scan::try_new(Arc::clone(table) as Arc<dyn Container>).unwrap()
+    Scan::new(Arc::clone(table) as Arc<dyn Container>)
 }
 
 fn number(value: i64) -> ArrayRef {
@@ -289,7 +289,7 @@ async fn dropping_a_scan_ends_what_is_read_ahead() {
             table: table(Statistics::None),
             waiting: Arc::clone(&waiting),
         };
-        Scan::try_new(Arc::new(stuck)).unwrap()
+        Scan::new(Arc::new(stuck))
     };
     let mut stream = scan().stream();
     assert!(stream.next().await.unwrap().is_ok());

@@ -124,7 +124,7 @@ impl Input {
 impl Reads<'_> {
     /// Those of a file that is opened.
     pub(crate) fn of_file(&self, scan: Arc<ScanFile>, object: &ObjectMeta) -> Result<GpuFile> {
-        let schema = scan.metadata().schema();
+        let schema = scan.file.metadata().schema();
         let columns = self.columns.iter().map(|&column| {
             let field = self.table.field(column);
             match schema.index_of(field.name()) {
@@ -139,7 +139,7 @@ impl Reads<'_> {
         let columns: Vec<usize> = columns.collect::<Result<_>>()?;
         let is_text = |&&column: &&usize| is_text(schema.field(column).data_type());
         for &column in columns.iter().filter(is_text) {
-            let row_groups = scan.metadata().row_groups().iter();
+            let row_groups = scan.file.metadata().row_groups().iter();
             for chunk in row_groups.filter_map(|row_group| row_group.columns.get(column)) {
                 if chunk.encoding.starts_with("fsst") || chunk.encoding.starts_with("plain") {
                     let reason = format!("text is stored as {}", chunk.encoding);
@@ -148,7 +148,7 @@ impl Reads<'_> {
             }
         }
         // A rewrite may have the size and time of what it replaces.
-        let checksum = scan.metadata().checksum();
+        let checksum = scan.file.metadata().checksum();
         Ok(GpuFile {
             key: format!("{} {checksum:08x}", file_key(self.store, object)).into(),
             engine: Arc::clone(self.engine),
