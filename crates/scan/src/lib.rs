@@ -12,6 +12,22 @@
 //! encoded form, and [`Test`]s that the caller brings, which are asked about distinct or decoded
 //! values.
 //!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use arrow::array::{ArrayRef, RecordBatch, StringArray};
+//! use vectile_encodings::Predicate;
+//! use vectile_scan::{Container, Node, Result, Scan};
+//!
+//! /// The ids of the rows that have "Oslo" in their third column.
+//! fn in_oslo(table: Arc<dyn Container>) -> Result<Vec<RecordBatch>> {
+//!     let oslo: ArrayRef = Arc::new(StringArray::from(vec!["Oslo"]));
+//!     let filter = Node::leaf(2, Predicate::equal(oslo));
+//!     let scan = Scan::new(table).with_filter(filter)?.with_columns(&["id"])?;
+//!     scan.blocking().collect()
+//! }
+//! ```
+//!
 //! [`Scan::stream`] is for callers with a runtime, [`Scan::blocking`] for those without. Engines
 //! connect what they have: their [`Memory`] and [`Metrics`], [`DynamicFilter`]s, a [`Projection`] of
 //! expressions, a [`Selector`] that filters on a device.
