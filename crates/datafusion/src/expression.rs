@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Result, exec_err, internal_err};
+use datafusion::common::{Result, exec_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
@@ -39,7 +39,7 @@ pub(crate) fn expression_of(test: &Test) -> Result<&Arc<dyn PhysicalExpr>> {
     let rows: &dyn Any = test.rows();
     match rows.downcast_ref::<Expression>() {
         Some(expression) => Ok(&expression.expr),
-        None => internal_err!("a test without an expression"),
+        None => datafusion::common::internal_err!("a test without an expression"),
     }
 }
 
