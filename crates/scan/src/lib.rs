@@ -4,8 +4,9 @@
 //! memory. A [`Scan`] finds the rows that pass a filter and decodes no others:
 //!
 //! ```text
-//!  row groups ── zone maps ──▶ read ── windows of vectors ── filters, cheapest first ──▶ decode ──▶ batches
-//!                 └─ prune             └─ on the encoded form where that is possible     └─ survivors only
+//!  row groups ── zone maps ──▶ read ── windows of vectors ── filters ──▶ decode ──▶ batches
+//!                └─ prune                                    │           └─ survivors only
+//!                                                            └─ cheapest first, on the encoded form
 //! ```
 //!
 //! A filter is a tree of [`Node`]s. Its leaves are predicates of one column, which are answered on the

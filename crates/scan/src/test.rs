@@ -1,4 +1,4 @@
-//! Tests that an engine brings, of decoded values.
+//! Tests of decoded values, which an engine brings.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,8 +14,9 @@ pub trait RowTest: Any + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Error::External`](crate::Error::External) with the engine's error. Of a test of one column, an
-    /// error counts only if the engine gives it for rows that are asked about.
+    /// [`Error::External`](crate::Error::External) with the engine's error. A test of one column is asked
+    /// about distinct values first, and no selected row may have them. If that fails, it is asked about
+    /// the selected rows, and only their error counts.
     fn evaluate(&self, rows: &RecordBatch) -> Result<BooleanArray>;
 }
 
