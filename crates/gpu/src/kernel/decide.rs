@@ -112,6 +112,7 @@ mod tests {
     use super::super::plan::{GroupsPlan, Picks, Spot, Test};
     use super::super::samples::*;
     use super::*;
+    use crate::plan::{Aggregate, Expr, GroupKey};
 
     fn groups(plan: &KernelPlan) -> &GroupsPlan {
         match &plan.output {
@@ -157,6 +158,30 @@ mod tests {
         assert_eq!(total(1 << 28), sum(false, false));
         assert_eq!(total((1 << 43) - 1), sum(false, false));
         assert_eq!(total(1 << 43), sum(true, false));
+    }
+
+    #[test]
+    fn what_is_asked_twice_is_accumulated_once() {
+        let sum = || Aggregate::Sum(Expr::Column(1));
+        let asked = vec![sum(), Aggregate::Min(Expr::Column(1)), sum()];
+        let totals = Output::Aggregates(asked.clone());
+        let groups = Output::Groups(vec![GroupKey::Value(Expr::Column(0))], asked);
+        for (output, most) in [(totals, 1 << 10), (groups.clone(), 5), (groups, 1 << 10)] {
+            let pipeline = Pipeline {
+                output,
+                ..filtered_sum(5)
+            };
+            let shapes = [integers(10, 0, most), integers(20, 0, 1 << 20)];
+            let accumulators = match planned(&pipeline, &shapes, &facts()).0.output {
+                OutputPlan::Totals { accumulators, .. } => accumulators,
+                OutputPlan::Groups(groups) => groups.accumulators,
+                other => panic!("{other:?}"),
+            };
+            // rows, the sum, the minimum
+            assert_eq!(accumulators.all.len(), 3);
+            let of = accumulators.results.iter().map(|result| result.value);
+            assert!(of.eq([Some(1), Some(2), Some(1)]));
+        }
     }
 
     #[test]
