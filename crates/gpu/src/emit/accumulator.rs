@@ -59,6 +59,15 @@ impl Accumulator {
         }
     }
 
+    /// The same if `condition` is true: extremes have one branch for both.
+    pub(super) fn merge_if(self, condition: &str, name: &str, other: &str) -> String {
+        match self {
+            Self::Min(_) => format!("if ({condition} && {other} < {name}) {name} = {other};"),
+            Self::Max(_) => format!("if ({condition} && {other} > {name}) {name} = {other};"),
+            _ => format!("if ({condition}) {}", self.merge(name, other)),
+        }
+    }
+
     /// The function that leaves behind what the threads of a warp have.
     pub(super) fn store(self) -> &'static str {
         match self {

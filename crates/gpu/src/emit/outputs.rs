@@ -150,7 +150,7 @@ impl<'a> Generator<'a> {
             line
         } else {
             let other = accumulator.taken(Some(value));
-            format!("if ({taken}) {}", accumulator.merge(&name, &other))
+            accumulator.merge_if(&taken, &name, &other)
         };
         self.line(4, line);
     }
