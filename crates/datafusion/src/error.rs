@@ -37,6 +37,16 @@ pub(crate) fn gpu(error: vectile_gpu::Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
+/// Whether there is no kernel for what was asked.
+#[cfg(feature = "gpu")]
+pub(crate) fn is_unsupported(error: &DataFusionError) -> bool {
+    let DataFusionError::External(error) = error else {
+        return false;
+    };
+    let error = error.downcast_ref();
+    error.is_some_and(|error| matches!(error, vectile_gpu::Error::Unsupported(_)))
+}
+
 /// What must run on the GPU does not.
 #[cfg(feature = "gpu")]
 pub(crate) fn required(error: DataFusionError) -> DataFusionError {

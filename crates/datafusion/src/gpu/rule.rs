@@ -282,7 +282,7 @@ impl<'a> Fusing<'a> {
             let (function, lowered) =
                 function::lower(expr, only_where.as_ref(), &relation, &mut lowering)?;
             functions.push(function);
-            aggregates.push(lowered);
+            aggregates.extend(lowered);
         }
         let Needs { columns, lookups } = lowering.finish();
         if relation.joins.is_empty() && filters.of_table.is_empty() {

@@ -7,6 +7,7 @@ mod faults;
 mod filters;
 mod gpu;
 mod gpu_plans;
+mod gpu_variances;
 mod projection;
 mod pushdown;
 mod requests;

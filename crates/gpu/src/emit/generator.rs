@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::value::Value;
 use crate::kernel::{
-    Argument, FIXED_ARGUMENTS, Fold, GROUP_WORDS, KernelPlan, Outcome, OutputPlan, Per, Registers,
-    SLOT_VECTORS, TABLE_WORDS, Task, Typed,
+    Argument, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan, Per, Registers, SLOT_VECTORS,
+    TABLE_WORDS, Task, Typed,
 };
 use crate::plan::Type;
 
@@ -52,12 +52,10 @@ impl Emitted {
     }
 }
 
-/// What a kernel is given, and what it leaves behind, in which order.
+/// What a kernel is given, and which columns it leaves behind, in which order.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     pub arguments: Vec<Argument>,
-    pub accumulators: Vec<Fold>,
-    pub results: Vec<Outcome>,
     /// Machine type of each output column, and whether it has nulls.
     pub outputs: Vec<(Type, bool)>,
 }
@@ -315,10 +313,10 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
                 loops,
             } => self.rows(*columns, copied, loops),
             OutputPlan::Totals {
-                aggregates,
-                counts,
+                accumulators,
                 loops,
-            } => self.totals(*aggregates, counts, loops),
+                counts,
+            } => self.totals(accumulators, loops, counts),
             OutputPlan::Groups(groups) => self.groups(groups),
         }
     }

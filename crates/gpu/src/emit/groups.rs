@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use super::accumulator::Table;
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Argument, GroupFold, GroupsPlan, KeySource, Spot};
+use crate::kernel::{Argument, GroupsPlan, KeySource, Spot};
 
 impl<'a> Generator<'a> {
     pub fn groups(&mut self, plan: &'a GroupsPlan) {
@@ -13,7 +14,10 @@ impl<'a> Generator<'a> {
             let codes = this.digits(plan, keys);
             this.number(plan, &codes);
             match &plan.threads {
-                Some(threads) => this.group_in_threads(threads, arguments, &condition(plan)),
+                Some(threads) => {
+                    let of = &plan.accumulators.all;
+                    this.group_in_threads(threads, of, arguments, &condition(plan));
+                }
                 None => this.group_in_table(plan, arguments),
             }
         });
@@ -72,48 +76,22 @@ impl<'a> Generator<'a> {
             // a value out of its chunk's bounds: none of ours
             self.line(5, format!("const u64 at = g;\n                        if (at >= a.word[{table}]) *(volatile u64*)a.word[5] = 1;\n                        else {{"));
         }
-        let (base, suffix) = match plan.spot {
-            Spot::Shared => ("own_table", "_shared"),
-            _ => ("((u64*)a.word[3])", ""),
+        let groups = format!("a.word[{table}]");
+        let is_shared = plan.spot == Spot::Shared;
+        let table = Table {
+            at: match is_shared {
+                true => "own_table",
+                false => "((u64*)a.word[3])",
+            },
+            groups: &groups,
+            is_shared,
         };
-        let to = |word: usize| match word {
-            0 => format!("{base} + at"),
-            _ => format!("{base} + (at + {word} * a.word[{table}])"),
-        };
-        match plan.spot {
-            Spot::Shared => self.line(6, format!("count_shared({});", to(0))),
-            _ => self.line(6, format!("add({}, (u64)1);", to(0))),
-        }
-        for add in &plan.adds {
-            let Value {
-                code, valid, of, ..
-            } = &arguments[add.argument];
-            let target = to(add.word);
-            let add = match plan.words[add.word] {
-                GroupFold::Count => match plan.spot {
-                    Spot::Shared => format!("count_shared({target});"),
-                    _ => format!("add({target}, (u64)1);"),
-                },
-                GroupFold::Sum => format!("add{suffix}({target}, (u64)(i64){code});"),
-                GroupFold::WideSum => {
-                    format!("add{suffix}({target}, a.word[{table}], (u128)(i128){code});")
-                }
-                GroupFold::SumFloat => format!("add({target}, (double){code});"),
-                GroupFold::Min | GroupFold::Max => {
-                    let word = match of.is_float() {
-                        true => format!("(i64)key_of({code})"),
-                        false => format!("(i64){code}"),
-                    };
-                    let turned = if plan.words[add.word] == GroupFold::Min {
-                        "~"
-                    } else {
-                        ""
-                    };
-                    format!("raise({target}, {turned}ordered({word}));")
-                }
-                GroupFold::High => continue,
-            };
-            match valid {
+        let accumulators = &plan.accumulators;
+        for (added, word) in accumulators.all.iter().zip(accumulators.words().0) {
+            let value = added.argument.map(|argument| &arguments[argument]);
+            let to = table.word("at", word);
+            let add = added.accumulator.add_to(&to, table, value);
+            match value.and_then(|value| value.valid.as_ref()) {
                 Some(valid) => self.line(6, format!("if ({valid}) {add}")),
                 None => self.line(6, add),
             }
@@ -125,7 +103,8 @@ impl<'a> Generator<'a> {
     /// Tables in shared memory: cleared before, added to those in global memory afterwards.
     fn share_table(&mut self, plan: &GroupsPlan) {
         let table = self.argument(Argument::Groups);
-        let (at, count) = (self.table_argument, plan.words.len());
+        let (words, count) = plan.accumulators.words();
+        let at = self.table_argument;
         let _ = writeln!(
             self.block,
             "    u64* const own_table = (u64*)(shared + a.word[{at}]);\n    \
@@ -140,19 +119,12 @@ impl<'a> Generator<'a> {
              if (!own_table[g]) continue;\n        \
              u64* const to = (u64*)a.word[3] + g;"
         );
-        for (word, fold) in plan.words.iter().enumerate() {
-            let from = format!("own_table[g + {word} * a.word[{table}]]");
+        for (added, word) in plan.accumulators.all.iter().zip(words) {
+            let from = |word| format!("own_table[g + {word} * a.word[{table}]]");
             let to = format!("to + {word} * a.word[{table}]");
-            let add = match fold {
-                GroupFold::Count | GroupFold::Sum => format!("add({to}, {from});"),
-                GroupFold::WideSum => {
-                    let high = format!("own_table[g + {} * a.word[{table}]]", word + 1);
-                    format!("add({to}, a.word[{table}], (u128){high} << 64 | {from});")
-                }
-                GroupFold::High => continue,
-                GroupFold::SumFloat => format!("add({to}, __longlong_as_double((i64){from}));"),
-                GroupFold::Min | GroupFold::Max => format!("raise({to}, {from});"),
-            };
+            let groups = format!("a.word[{table}]");
+            let accumulator = added.accumulator;
+            let add = accumulator.merge_tables(&to, &groups, &from(word), &from(word + 1));
             let _ = writeln!(end, "        {add}");
         }
         end.push_str("    }\n");

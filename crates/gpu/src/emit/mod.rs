@@ -13,6 +13,7 @@
 //!   reduce over the warp, one result a warp
 //! ```
 
+mod accumulator;
 mod by_row;
 mod expressions;
 mod filters;

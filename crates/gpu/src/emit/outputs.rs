@@ -1,11 +1,12 @@
 //! What becomes of the rows that pass: they are written, or accumulated.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use super::expressions::native_names;
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Fold, Outcome, RowLoop, Task, Total};
+use crate::kernel::{Accumulator, Accumulators, Added, RowLoop, Task};
 use crate::plan::Type;
 
 impl<'a> Generator<'a> {
@@ -75,132 +76,82 @@ impl<'a> Generator<'a> {
         name
     }
 
-    fn accumulator(&mut self, fold: Fold, of: &str, first: &str) -> (usize, String) {
-        let index = self.layout.accumulators.len();
-        let name = format!("s{index}");
-        let _ = writeln!(self.start, "    {of} {name} = {first};");
-        self.layout.accumulators.push(fold);
-        (index, name)
-    }
-
     pub fn totals(
         &mut self,
-        aggregates: usize,
-        counts: &[(usize, Option<usize>)],
-        loops: &'a [(RowLoop, Vec<(usize, Total)>)],
+        accumulators: &Accumulators,
+        loops: &'a [(RowLoop, Range<usize>)],
+        counts: &[(usize, usize)],
     ) {
-        let rows = self.accumulator(Fold::Count, "u32", "0").1;
-        self.line(2, format!("{rows} += __popc(m);"));
-        for column in counts.iter().filter_map(|(_, column)| *column) {
-            self.valid_rows(column);
+        for (index, added) in accumulators.all.iter().enumerate() {
+            let (of, first) = (added.accumulator.name(), added.accumulator.first());
+            let _ = writeln!(self.start, "    {of} s{index} = {first};");
         }
-        let of_rows = Outcome {
-            count: 0,
-            value: None,
-            key: None,
-        };
-        let mut results = vec![of_rows; aggregates];
-        for (rows, totals) in loops {
+        self.line(2, "s0 += __popc(m);");
+        for (_, column) in counts {
+            self.valid_rows(*column);
+        }
+        for (rows, of_loop) in loops {
             self.by_row(rows, |this, values| {
-                for ((place, total), value) in totals.iter().zip(values) {
-                    results[*place] = this.accumulate(*total, value);
+                let mut named: Option<(usize, Value)> = None;
+                for index in of_loop.clone() {
+                    let Added {
+                        accumulator,
+                        argument: Some(argument),
+                    } = accumulators.all[index]
+                    else {
+                        continue;
+                    };
+                    let value = match named.take() {
+                        Some((known, value)) if known == argument => value,
+                        _ => this.named(values[argument].clone()),
+                    };
+                    this.accumulate(index, accumulator, &value);
+                    named = Some((argument, value));
                 }
             });
         }
-        // counts of rows, and of a column's values, need no values
-        for (place, column) in counts {
-            if let Some(valid) = column.and_then(|column| self.valid_rows(column)) {
-                let (index, name) = self.accumulator(Fold::Count, "u32", "0");
-                self.line(2, format!("{name} += __popc(m & {valid});"));
-                results[*place].count = index;
+        for (index, column) in counts {
+            if let Some(valid) = self.valid_rows(*column) {
+                self.line(2, format!("s{index} += __popc(m & {valid});"));
             }
         }
-        self.layout.results = results;
-        self.store_accumulators();
+        // what warps leave behind, two words for each accumulator
+        let words = 2 * accumulators.all.len();
+        let _ = writeln!(
+            self.end,
+            "    u64* const to = (u64*)a.word[3] + result * {words};"
+        );
+        for (index, added) in accumulators.all.iter().enumerate() {
+            let store = added.accumulator.store();
+            let cast = match added.accumulator {
+                Accumulator::Count => "(i64)",
+                _ => "",
+            };
+            let _ = writeln!(self.end, "    {store}(to + {}, {cast}s{index});", 2 * index);
+        }
         if self.plan.has_block {
             self.end_block();
         }
     }
 
-    /// What warps leave behind, two words for each accumulator.
-    fn store_accumulators(&mut self) {
-        let words = 2 * self.layout.accumulators.len();
-        let _ = writeln!(
-            self.end,
-            "    u64* const to = (u64*)a.word[3] + result * {words};"
-        );
-        for (index, fold) in self.layout.accumulators.iter().enumerate() {
-            let (store, cast) = match fold {
-                Fold::Count => ("store_sum", "(i64)"),
-                Fold::SumInt | Fold::SumFloat => ("store_sum", ""),
-                Fold::Min => ("store_min", ""),
-                Fold::Max => ("store_max", ""),
-            };
-            let _ = writeln!(self.end, "    {store}(to + {}, {cast}s{index});", 2 * index);
-        }
-    }
-
-    /// Code that accumulates a row, if it is selected. The first accumulator counts the rows.
-    fn accumulate(&mut self, total: Total, value: &Value) -> Outcome {
-        let value = self.named(value.clone());
+    /// Code that accumulates a row, if it is selected.
+    fn accumulate(&mut self, index: usize, accumulator: Accumulator, value: &Value) {
+        let name = format!("s{index}");
         let taken = match &value.valid {
             Some(valid) => format!("in && {valid}"),
             None => "in".into(),
         };
-        let count = match &value.valid {
-            None => 0,
-            Some(_) => {
-                let (index, name) = self.accumulator(Fold::Count, "u32", "0");
-                self.line(4, format!("{name} += {taken};"));
-                index
-            }
+        let line = if accumulator == Accumulator::Count {
+            format!("{name} += {taken};")
+        } else if accumulator.adds_by_eight(value.bounds) {
+            let partial = format!("p{index}");
+            let line = format!("if ({taken}) {partial} += (i32){};", value.code);
+            self.partials.push((partial, name));
+            line
+        } else {
+            let other = accumulator.taken(Some(value));
+            accumulator.merge_if(&taken, &name, &other)
         };
-        let code = &value.code;
-        let mut key = None;
-        let index = match total {
-            Total::Count => None,
-            Total::SumFloat => {
-                let (index, name) = self.accumulator(Fold::SumFloat, "double", "0.0");
-                self.line(4, format!("if ({taken}) {name} += {code};"));
-                Some(index)
-            }
-            Total::Sum { wide, by_eight } => {
-                let (of, cast) = match wide {
-                    true => ("u128", "(u128)(i128)"),
-                    false => ("i64", "(i64)"),
-                };
-                let (index, name) = self.accumulator(Fold::SumInt, of, "0");
-                if by_eight {
-                    let partial = format!("p{index}");
-                    self.line(4, format!("if ({taken}) {partial} += (i32){code};"));
-                    self.partials.push((partial, name));
-                } else {
-                    self.line(4, format!("if ({taken}) {name} += {cast}{code};"));
-                }
-                Some(index)
-            }
-            Total::Min | Total::Max => {
-                let (fold, symbol, first) = match total {
-                    Total::Min => (Fold::Min, "<", "greatest"),
-                    _ => (Fold::Max, ">", "least"),
-                };
-                let (of, code) = match value.of {
-                    Type::F32 | Type::F64 => ("i64", format!("(i64)key_of({code})")),
-                    _ => (value.name(), format!("({}){code}", value.name())),
-                };
-                key = value.of.is_float().then_some(value.of);
-                let (index, name) = self.accumulator(fold, of, &format!("{first}<{of}>()"));
-                self.line(
-                    4,
-                    format!("if ({taken} && {code} {symbol} {name}) {name} = {code};"),
-                );
-                Some(index)
-            }
-        };
-        Outcome {
-            count,
-            value: index,
-            key,
-        }
+        self.line(4, line);
     }
 }

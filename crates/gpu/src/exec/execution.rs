@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use vectile_encodings::VECTOR_LEN;
 
+use super::accumulator::Part;
 use super::answers::Answers;
-use super::folded::Part;
 use super::tables::{Entries, Tables};
 use crate::error::{Error, Result};
 use crate::kernel::{Bindings, Facts, KernelPlan, Per, SLOT_VECTORS, Task, plan};

@@ -7,13 +7,13 @@ use arrow::array::ArrayData;
 use arrow::array::{ArrayRef, UInt32Array, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 
+use super::accumulator::{Folded, numbers, numbers_of};
 use super::execution::{Execution, Prepared, ROWS_AT_ONCE, TABLE_SHARE, parts};
-use super::folded::{Part, float_of};
 use super::launch::{Outputs, Wanted};
 use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
-use crate::kernel::{Digit, Fold, GroupFold, Grouping, Spot, Task};
-use crate::plan::{GroupKey, GroupTotals, Groups, Number, Numbers, Output, Total, Type};
+use crate::kernel::{Accumulators, Digit, OutputPlan, Spot, Task};
+use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, Output, Type};
 use crate::runtime::{Batch, Lane, Piece};
 
 /// Entries of a table at first, where groups are found by hashing; then it grows.
@@ -51,29 +51,42 @@ impl Execution {
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
         let mut prepared = self.prepare(batch, Task::Groups)?;
-        let grouping = prepared.bindings.grouping.clone();
-        let grouping = grouping.ok_or_else(|| Error::Unsupported("no groups".into()))?;
-        if grouping.spot == Spot::Hashed {
+        let OutputPlan::Groups(plan) = &prepared.plan.output else {
+            return Err(Error::Unsupported("no groups".into()));
+        };
+        let (spot, accumulators) = (plan.spot, plan.accumulators.clone());
+        if spot == Spot::Hashed {
             prepared.table_entries = HASHED_ENTRIES;
         }
         self.check_groups(&prepared)?;
         let mut lane = self.engine.lane()?;
         let mut vectors = ROWS_AT_ONCE as usize / vectile_encodings::VECTOR_LEN;
-        if grouping.spot == Spot::Threads {
+        if spot == Spot::Threads {
             vectors = vectors.min(prepared.warps() * prepared.vectors_per_warp());
         }
+        let digits = prepared.bindings.digits().len();
+        let group_bytes = bytes_of_group(accumulators.results.len(), digits);
         let mut results = vec![];
         let mut held = 0;
         for part in parts(batch.rows(), vectors) {
-            if grouping.spot == Spot::Threads {
-                results.push(self.few_groups(&prepared, &grouping, batch, part, &mut lane)?);
+            if spot == Spot::Threads {
+                results.push(self.few_groups(&prepared, &accumulators, batch, part, &mut lane)?);
                 continue;
             }
             let mut more = |bytes: usize| reserve(bytes.saturating_add(held));
-            let table =
-                self.table_of(&mut prepared, &grouping, batch, part, &mut lane, &mut more)?;
-            let groups = self.read(&prepared, &grouping, &table, &mut more)?;
-            held += groups.count * bytes_of_group(&grouping);
+            let words = accumulators.words().1;
+            let table = self.table_of(
+                &mut prepared,
+                (spot, words),
+                batch,
+                part,
+                &mut lane,
+                &mut more,
+            )?;
+            let found = table.found();
+            more(table.back.bytes() + found.len().saturating_mul(group_bytes))?;
+            let groups = self.read(&prepared, &accumulators, &table, &found)?;
+            held += groups.count * group_bytes;
             results.push(groups);
         }
         self.engine.give_back(lane);
@@ -84,51 +97,33 @@ impl Execution {
     fn few_groups(
         &mut self,
         prepared: &Prepared,
-        grouping: &Grouping,
+        accumulators: &Accumulators,
         batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<Groups> {
-        let folded = self.folded(prepared, batch, part, lane)?;
-        let results = &prepared.loaded.layout.results;
-        let each = results.len() / grouping.groups.max(1) as usize;
-        let mut numbers = vec![];
-        let mut found = vec![];
-        for (number, results) in results.chunks(each.max(1)).enumerate() {
-            let results = results
-                .iter()
-                .map(|result| Part::of(result, &folded).total());
-            let results: Vec<Total> = results.collect();
-            if results.first().is_some_and(|rows| rows.count > 0) {
-                numbers.push(number as u64);
-                found.push(results);
-            }
-        }
-        let totals = (1..each).map(|at| {
-            let of = || found.iter().map(|results| results[at]);
-            let accumulators = &prepared.loaded.layout.accumulators;
-            let fold = results[at].value.and_then(|value| accumulators.get(value));
-            let floats = results[at].key.is_some() || fold == Some(&Fold::SumFloat);
-            let int = |total: Total| match total.value {
-                Some(Number::Int(value)) => value,
-                _ => 0,
-            };
-            let float = |total: Total| match total.value {
-                Some(Number::Float(value)) => value,
-                _ => 0.0,
-            };
-            GroupTotals {
-                counts: of().map(|total| total.count).collect(),
-                values: match floats {
-                    true => Numbers::Float(of().map(float).collect()),
-                    false => Numbers::Int(of().map(int).collect()),
-                },
-            }
+        let Accumulators { all, results } = accumulators;
+        let each = all.len();
+        let of_groups = all.repeat(prepared.table_entries as usize);
+        let folded = self.folded(prepared, &of_groups, batch, part, lane)?;
+        let groups = folded.chunks(each).zip(0..);
+        let found: Vec<(&[Folded], u64)> =
+            groups.filter(|(group, _)| group[0].count() > 0).collect();
+        let groups = || found.iter().map(|(group, _)| group);
+        let totals = results.iter().map(|result| GroupTotals {
+            counts: groups().map(|group| group[result.count].count()).collect(),
+            values: match result.value {
+                None => Numbers::Int(vec![]),
+                Some(at) => numbers(
+                    groups().map(|group| group[at].number()),
+                    all[at].accumulator,
+                ),
+            },
         });
         Ok(Groups {
-            count: numbers.len(),
+            count: found.len(),
             totals: totals.collect(),
-            keys: self.keys(prepared, grouping, numbers)?,
+            keys: self.keys(prepared, found.iter().map(|(_, number)| *number).collect())?,
         })
     }
 
@@ -136,19 +131,18 @@ impl Execution {
     fn table_of(
         &mut self,
         prepared: &mut Prepared,
-        grouping: &Grouping,
+        (spot, words): (Spot, usize),
         batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Table> {
-        let hashed = grouping.spot == Spot::Hashed;
-        let words = grouping.words.len() as u64;
+        let hashed = spot == Spot::Hashed;
         loop {
             let entries = prepared.table_entries;
             let numbers = if hashed { entries } else { 0 };
             let bytes = entries
-                .checked_mul(words)
+                .checked_mul(words as u64)
                 .and_then(|words| words.checked_add(numbers)?.checked_mul(8))
                 .and_then(|bytes| usize::try_from(bytes).ok()?.checked_add(FLAG_BYTES))
                 .ok_or_else(|| Error::Unsupported(format!("a table of {entries} groups")))?;
@@ -194,58 +188,49 @@ impl Execution {
         }
     }
 
-    /// The groups of a table.
+    /// The groups of a table, at these entries.
     fn read(
         &self,
         prepared: &Prepared,
-        grouping: &Grouping,
+        accumulators: &Accumulators,
         table: &Table,
-        reserve: &mut dyn FnMut(usize) -> Result<()>,
+        found: &[usize],
     ) -> Result<Groups> {
-        let counts = table.column(0);
-        let found: Vec<usize> = (0..counts.len())
-            .filter(|at| counts[*at] != [0; 8])
-            .collect();
-        let groups_bytes = found.len().saturating_mul(bytes_of_group(grouping));
-        reserve(table.back.bytes().saturating_add(groups_bytes))?;
         let numbers: Vec<u64> = match table.numbers {
             0 => found.iter().map(|at| *at as u64).collect(),
             _ => found.iter().map(|at| table.number(*at)).collect(),
         };
+        let first = accumulators.words().0;
         let words = |word: usize| -> Vec<u64> {
             let column = table.column(word);
-            found
-                .iter()
-                .map(|at| u64::from_le_bytes(column[*at]))
-                .collect()
+            let of_groups = found.iter().map(|at| u64::from_le_bytes(column[*at]));
+            of_groups.collect()
         };
-        let totals = grouping.results.iter().map(|result| GroupTotals {
-            counts: words(result.count),
+        let totals = accumulators.results.iter().map(|result| GroupTotals {
+            counts: words(first[result.count]),
             values: match result.value {
                 None => Numbers::Int(vec![]),
-                Some(at) => numbers_of(grouping.words[at], at, result.key, &words),
+                Some(at) => {
+                    let next = || words(first[at] + 1);
+                    numbers_of(accumulators.all[at].accumulator, words(first[at]), next)
+                }
             },
         });
         Ok(Groups {
             count: found.len(),
             totals: totals.collect(),
-            keys: self.keys(prepared, grouping, numbers)?,
+            keys: self.keys(prepared, numbers)?,
         })
     }
 
     /// The keys of groups, by their numbers.
-    fn keys(
-        &self,
-        prepared: &Prepared,
-        grouping: &Grouping,
-        mut numbers: Vec<u64>,
-    ) -> Result<Vec<ArrayRef>> {
+    fn keys(&self, prepared: &Prepared, mut numbers: Vec<u64>) -> Result<Vec<ArrayRef>> {
         let Output::Groups(kinds, _) = &self.pipeline.output else {
             return Err(Error::Unsupported("no groups".into()));
         };
         let mut keys = vec![];
         let mut entries = prepared.entries.iter();
-        for (kind, digit) in kinds.iter().zip(&grouping.digits) {
+        for (kind, digit) in kinds.iter().zip(prepared.bindings.digits()) {
             let digits: Vec<Option<u64>> = numbers
                 .iter_mut()
                 .map(|number| {
@@ -274,8 +259,8 @@ impl Execution {
 
 /// Bytes that a group takes at most while it is read, but for text: its place and number, for each
 /// result a count, a value and the words of that, for each key a digit, a code and a value.
-fn bytes_of_group(grouping: &Grouping) -> usize {
-    16 + 40 * grouping.results.len() + 40 * grouping.digits.len()
+fn bytes_of_group(results: usize, digits: usize) -> usize {
+    16 + 40 * results + 40 * digits
 }
 
 /// What came back.
@@ -300,42 +285,17 @@ impl Table {
         self.word(FLAG_BYTES / 8 + at).wrapping_sub(1)
     }
 
+    /// The entries of groups that have rows.
+    fn found(&self) -> Vec<usize> {
+        let counts = self.column(0).iter().enumerate();
+        let found = counts.filter(|(_, count)| **count != [0; 8]);
+        found.map(|(at, _)| at).collect()
+    }
+
     /// A word of each entry.
     fn column(&self, word: usize) -> &[[u8; 8]] {
         let start = FLAG_BYTES / 8 + self.numbers + word * self.entries;
         &self.words()[start..start + self.entries]
-    }
-}
-
-/// The numbers that words stand for.
-fn numbers_of(
-    fold: GroupFold,
-    at: usize,
-    key: Option<Type>,
-    words: &dyn Fn(usize) -> Vec<u64>,
-) -> Numbers {
-    let low = words(at);
-    let ordered = |word: u64| (word ^ 1 << 63) as i64;
-    let ints: Vec<i128> = match fold {
-        GroupFold::SumFloat => {
-            return Numbers::Float(low.into_iter().map(f64::from_bits).collect());
-        }
-        GroupFold::WideSum => {
-            let high = words(at + 1);
-            let wide = |(low, high): (u64, u64)| i128::from(low) | i128::from(high as i64) << 64;
-            low.into_iter().zip(high).map(wide).collect()
-        }
-        GroupFold::Sum => low
-            .into_iter()
-            .map(|word| i128::from(word as i64))
-            .collect(),
-        GroupFold::Count | GroupFold::High => low.into_iter().map(i128::from).collect(),
-        GroupFold::Min => low.into_iter().map(|word| ordered(!word).into()).collect(),
-        GroupFold::Max => low.into_iter().map(|word| ordered(word).into()).collect(),
-    };
-    match key {
-        Some(of) => Numbers::Float(ints.into_iter().map(|key| float_of(key, of)).collect()),
-        None => Numbers::Int(ints),
     }
 }
 

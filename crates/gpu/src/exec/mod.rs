@@ -3,10 +3,10 @@
 //! [`prepare`](Execution::prepare) makes a kernel for some row groups, [`launch`] runs it over a part
 //! of them; [`totals`] and [`rows`] make results of what comes back.
 
+mod accumulator;
 mod answers;
 mod exact;
 mod execution;
-mod folded;
 mod groups;
 mod launch;
 mod parameters;

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use super::accumulator::{Folded, Part};
 use super::execution::{Execution, Prepared, parts, slots_of};
-use super::folded::{Folded, Part, fold_words};
 use super::launch::{Outputs, Wanted};
-use crate::error::Result;
-use crate::kernel::{Fold, Per, Task};
+use crate::error::{Error, Result};
+use crate::kernel::{Added, OutputPlan, Per, Task};
 use crate::plan::Total;
 use crate::runtime::{Batch, Lane};
 
@@ -33,21 +33,22 @@ impl Execution {
         })
     }
 
-    /// What the accumulators of some groups come to.
+    /// What accumulators of some row groups come to, one set of them after the other.
     pub(super) fn folded(
         &mut self,
         prepared: &Prepared,
+        all: &[Added],
         batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<Vec<Folded>> {
-        let accumulators = &prepared.loaded.layout.accumulators;
+        let width = all.len();
         let results = match prepared.plan.per {
             Per::Slot => slots_of(&batch.rows()[part.clone()]),
             Per::Block { .. } => prepared.grid as usize,
             Per::Warp => prepared.warps(),
         };
-        let out_bytes = results * accumulators.len() * 16;
+        let out_bytes = results * width * 16;
         let wanted = Wanted {
             bytes: out_bytes,
             ..Wanted::default()
@@ -58,12 +59,10 @@ impl Execution {
             ..Outputs::default()
         })?;
         let (words, _) = back.as_slice()[..out_bytes].as_chunks::<16>();
-        let folded: Vec<Folded> = accumulators
-            .iter()
-            .enumerate()
-            .map(|(i, fold)| fold_words(*fold, words.iter().skip(i).step_by(accumulators.len())))
-            .collect();
-        Ok(folded)
+        let all = all.iter().enumerate();
+        let folded = all
+            .map(|(i, added)| Folded::of(added.accumulator, words.iter().skip(i).step_by(width)));
+        Ok(folded.collect())
     }
 
     fn totals_of(
@@ -73,13 +72,14 @@ impl Execution {
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<()> {
-        let accumulators = &prepared.loaded.layout.accumulators;
-        let folded = self.folded(prepared, batch, part, lane)?;
-        for (index, result) in prepared.loaded.layout.results.iter().enumerate() {
+        let OutputPlan::Totals { accumulators, .. } = &prepared.plan.output else {
+            return Err(Error::Unsupported("no totals".into()));
+        };
+        let folded = self.folded(prepared, &accumulators.all, batch, part, lane)?;
+        for (index, result) in accumulators.results.iter().enumerate() {
             let new = Part::of(result, &folded);
-            let fold = result.value.and_then(|at| accumulators.get(at)).copied();
             match self.results.get_mut(index) {
-                Some(old) => old.combine(new, fold.unwrap_or(Fold::Count)),
+                Some(old) => old.merge(new),
                 None => self.results.push(new),
             }
         }

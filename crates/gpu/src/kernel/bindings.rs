@@ -2,8 +2,8 @@
 
 use arrow::array::ArrayRef;
 
-use super::plan::{GroupFold, KernelPlan, Spot};
-use super::task::{CodeTest, Outcome};
+use super::plan::KernelPlan;
+use super::task::CodeTest;
 use crate::plan::Type;
 
 /// What a kernel with this plan is told: all that may differ between two queries that share it.
@@ -19,7 +19,7 @@ pub(crate) struct Bindings {
     pub block_bytes: u32,
     /// Where in them the table of groups is.
     pub table_at: u32,
-    /// What the table of groups holds.
+    /// Which groups there may be.
     pub grouping: Option<Grouping>,
 }
 
@@ -62,14 +62,10 @@ pub(crate) struct Digit {
     pub of: Option<Type>,
 }
 
-/// What the table of a kernel holds.
+/// Which groups there may be.
 #[derive(Clone, Debug)]
 pub(crate) struct Grouping {
-    pub spot: Spot,
     pub digits: Vec<Digit>,
     /// All there may be: the product of the digits' counts.
     pub groups: u64,
-    /// The words of a group. The first counts its rows.
-    pub words: Vec<GroupFold>,
-    pub results: Vec<Outcome>,
 }

@@ -2,7 +2,7 @@
 
 use super::bindings::Bindings;
 use super::columns::{columns_by_row, columns_of_filter, push};
-use super::plan::{KernelPlan, OutputPlan, Registers, Total};
+use super::plan::{KernelPlan, OutputPlan, Registers};
 use super::planner::{Planner, SHARED_BYTES};
 use super::tables::Facts;
 use super::task::{Per, Task};
@@ -98,10 +98,7 @@ pub(crate) fn plan(
             false if matches!(per, Per::Block { .. }) => Registers::Threads,
             false => Registers::Plain,
         },
-        per: match sums_floats(&output) {
-            true => Per::Slot,
-            false => per,
-        },
+        per,
         output,
         columns: planner.columns,
         tables: planner.tables,
@@ -109,20 +106,13 @@ pub(crate) fn plan(
     Ok((plan, planner.bindings))
 }
 
-/// Whether totals are of floats: the order of additions matters then.
-fn sums_floats(output: &OutputPlan) -> bool {
-    let OutputPlan::Totals { loops, .. } = output else {
-        return false;
-    };
-    let mut totals = loops.iter().flat_map(|(_, totals)| totals);
-    totals.any(|(_, total)| *total == Total::SumFloat)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{GroupFold, GroupsPlan, Picks, Spot, Test};
+    use super::super::accumulator::Accumulator;
+    use super::super::plan::{GroupsPlan, Picks, Spot, Test};
     use super::super::samples::*;
     use super::*;
+    use crate::plan::{Aggregate, Expr, GroupKey};
 
     fn groups(plan: &KernelPlan) -> &GroupsPlan {
         match &plan.output {
@@ -152,11 +142,18 @@ mod tests {
             let shapes = [integers(10, 0, 900), integers(40, 0, most)];
             let (plan, _) = planned(&filtered_sum(5), &shapes, &facts());
             match plan.output {
-                OutputPlan::Totals { loops, .. } => loops[0].1[0].1,
+                OutputPlan::Totals {
+                    accumulators,
+                    loops,
+                    ..
+                } => {
+                    let sum = accumulators.all[1].accumulator;
+                    (sum, sum.adds_by_eight(loops[0].0.exprs[0].bounds))
+                }
                 other => panic!("{other:?}"),
             }
         };
-        let sum = |wide, by_eight| Total::Sum { wide, by_eight };
+        let sum = |wide, by_eight| (Accumulator::Sum { wide }, by_eight);
         assert_eq!(total(1 << 27), sum(false, true));
         assert_eq!(total(1 << 28), sum(false, false));
         assert_eq!(total((1 << 43) - 1), sum(false, false));
@@ -164,14 +161,36 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_twice_is_accumulated_once() {
+        let sum = || Aggregate::Sum(Expr::Column(1));
+        let asked = vec![sum(), Aggregate::Min(Expr::Column(1)), sum()];
+        let totals = Output::Aggregates(asked.clone());
+        let groups = Output::Groups(vec![GroupKey::Value(Expr::Column(0))], asked);
+        for (output, most) in [(totals, 1 << 10), (groups.clone(), 5), (groups, 1 << 10)] {
+            let pipeline = Pipeline {
+                output,
+                ..filtered_sum(5)
+            };
+            let shapes = [integers(10, 0, most), integers(20, 0, 1 << 20)];
+            let accumulators = match planned(&pipeline, &shapes, &facts()).0.output {
+                OutputPlan::Totals { accumulators, .. } => accumulators,
+                OutputPlan::Groups(groups) => groups.accumulators,
+                other => panic!("{other:?}"),
+            };
+            // rows, the sum, the minimum
+            assert_eq!(accumulators.all.len(), 3);
+            let of = accumulators.results.iter().map(|result| result.value);
+            assert!(of.eq([Some(1), Some(2), Some(1)]));
+        }
+    }
+
+    #[test]
     fn groups_are_added_up_where_they_fit() {
         let spot = |most| {
             let shapes = [integers(10, 0, most), integers(20, 0, 1 << 20)];
             let (plan, bindings) = planned(&grouped(), &shapes, &facts());
-            let grouping = bindings.grouping.unwrap();
-            assert_eq!(grouping.groups, most as u64 + 1);
-            assert_eq!(groups(&plan).spot, grouping.spot);
-            grouping.spot
+            assert_eq!(bindings.grouping.unwrap().groups, most as u64 + 1);
+            groups(&plan).spot
         };
         // two fields share a word, of 64 that a thread may have, one group for what does not count
         assert_eq!(spot(5), Spot::Threads);
@@ -193,7 +212,10 @@ mod tests {
         };
         let ((one, told), (other, told_other)) = (plan(10_000), plan(16_000));
         assert_eq!(one, other);
-        assert_eq!(groups(&one).words, [GroupFold::Count, GroupFold::Sum]);
+        let accumulators = groups(&one).accumulators.all.iter();
+        let accumulators: Vec<_> = accumulators.map(|added| added.accumulator).collect();
+        let sum = Accumulator::Sum { wide: false };
+        assert_eq!(accumulators, [Accumulator::Count, sum]);
         let counts = [told, told_other].map(|told| told.digits()[0].count);
         assert_eq!(counts, [10_001, 16_001]);
     }

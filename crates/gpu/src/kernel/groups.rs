@@ -5,15 +5,16 @@
 //! Of more, the number is the place in a table, as long as that is small enough; else a place is found by
 //! hashing the number.
 
+use super::accumulator::{Accumulator, Accumulators, Added};
 use super::bindings::{Digit, Grouping};
 use super::bounds::Bounds;
 use super::columns::{argument_of, push};
-use super::plan::{Added, GroupFold, GroupsPlan, KeyPlan, KeySource, Spot, Typed, Valid};
+use super::plan::{GroupsPlan, KeyPlan, KeySource, Spot, Typed};
 use super::planner::{Planner, SPARSE_SHARE};
 use super::tables::TableSource;
-use super::task::Outcome;
+use super::threads::SLOT_GROWTH;
 use crate::error::{Error, Result};
-use crate::plan::{Aggregate, Expr, GroupKey};
+use crate::plan::{Aggregate, Expr, GroupKey, Type};
 
 /// Bytes of a table of groups up to which each block has one in shared memory.
 pub(crate) const SHARED_TABLE: u64 = 24 << 10;
@@ -34,7 +35,8 @@ impl Grouped {
     /// Whether a table has sums of 128 bits: they take more registers than the narrower bounds leave.
     pub fn is_wide(&self) -> bool {
         let table = self.table.as_ref();
-        table.is_ok_and(|(words, ..)| words.contains(&GroupFold::WideSum))
+        let is_wide = |added: &Added| added.accumulator == Accumulator::Sum { wide: true };
+        table.is_ok_and(|table| table.all.iter().any(is_wide))
     }
 }
 
@@ -85,7 +87,7 @@ impl Planner<'_> {
             .filter(|groups| *groups < 1 << 62)
             .ok_or_else(|| Error::Unsupported("keys of more than 62 bits together".into()))?;
         Ok(Grouped {
-            table: accumulators(&rows.exprs[key_values..], aggregates, self.facts.rows),
+            table: in_table(&rows.exprs[key_values..], aggregates, self.facts.rows),
             plan: GroupsPlan {
                 rows,
                 keys: planned,
@@ -93,8 +95,7 @@ impl Planner<'_> {
                 deferred: self.deferred.clone(),
                 is_wide: groups > u32::MAX.into(),
                 spot: Spot::Threads,
-                words: vec![],
-                adds: vec![],
+                accumulators: Accumulators::default(),
                 threads: None,
             },
             digits,
@@ -110,14 +111,14 @@ impl Planner<'_> {
             groups,
             table,
         } = grouped;
-        let mut results = vec![];
         if self.expected_share() > SPARSE_SHARE {
             let arguments = &plan.rows.exprs[plan.key_values..];
-            plan.threads = self.threads(groups, arguments, of)?;
+            plan.accumulators = Accumulators::of(arguments, of, SLOT_GROWTH)?;
+            plan.threads = self.threads(groups, arguments, &plan.accumulators);
         }
         if plan.threads.is_none() {
-            (plan.words, results, plan.adds) = table?;
-            let group_bytes = plan.words.len() as u64 * 8;
+            plan.accumulators = table?;
+            let group_bytes = plan.accumulators.words().1 as u64 * 8;
             let bytes = groups.saturating_mul(group_bytes);
             let by_rows = self.facts.rows.saturating_mul(GROUPS_PER_ROW * group_bytes);
             plan.spot = match bytes {
@@ -132,13 +133,7 @@ impl Planner<'_> {
                 self.bindings.block_bytes += (bytes as u32).next_multiple_of(16);
             }
         }
-        self.bindings.grouping = Some(Grouping {
-            spot: plan.spot,
-            digits,
-            groups,
-            words: plan.words.clone(),
-            results,
-        });
+        self.bindings.grouping = Some(Grouping { digits, groups });
         Ok(plan)
     }
 
@@ -189,70 +184,15 @@ impl Planner<'_> {
     }
 }
 
-type Accumulators = (Vec<GroupFold>, Vec<Outcome>, Vec<Added>);
-
-/// The words of all aggregates, after that of the rows.
-fn accumulators(arguments: &[Typed], aggregates: &[Aggregate], rows: u64) -> Result<Accumulators> {
-    let mut words = vec![GroupFold::Count];
-    let mut results = vec![];
-    let mut folds = vec![];
-    let mut counts: Vec<(Valid, usize)> = vec![];
-    let mut next = 0;
-    for aggregate in aggregates {
-        let Some(_) = argument_of(aggregate) else {
-            let (count, value, key) = (0, None, None);
-            results.push(Outcome { count, value, key });
-            continue;
-        };
-        let argument = next;
-        next += 1;
-        let value = &arguments[argument];
-        let count = match value.valid {
-            None => 0,
-            Some(valid) => match counts.iter().find(|(known, _)| *known == valid) {
-                Some((_, word)) => *word,
-                None => {
-                    let word = words.len();
-                    words.push(GroupFold::Count);
-                    folds.push(Added { word, argument });
-                    counts.push((valid, word));
-                    word
-                }
-            },
-        };
-        let word = words.len();
-        let is_float = value.of.is_float();
-        let fold = match aggregate {
-            Aggregate::CountRows | Aggregate::Count(_) => None,
-            Aggregate::Sum(_) if is_float => Some(GroupFold::SumFloat),
-            Aggregate::Sum(_) => {
-                let bits = value.bounds.bits() + 64 - rows.leading_zeros();
-                Some(if bits <= 63 {
-                    GroupFold::Sum
-                } else {
-                    GroupFold::WideSum
-                })
-            }
-            Aggregate::Min(_) | Aggregate::Max(_) if !is_float && value.bounds.name() == "i128" => {
-                let reason = "extremes of 128 bits in groups";
-                return Err(Error::Unsupported(reason.into()));
-            }
-            Aggregate::Min(_) => Some(GroupFold::Min),
-            Aggregate::Max(_) => Some(GroupFold::Max),
-        };
-        let is_extreme = matches!(fold, Some(GroupFold::Min | GroupFold::Max));
-        results.push(Outcome {
-            count,
-            value: fold.map(|_| word),
-            key: Some(value.of).filter(|of| is_extreme && of.is_float()),
-        });
-        if let Some(fold) = fold {
-            words.push(fold);
-            if fold == GroupFold::WideSum {
-                words.push(GroupFold::High);
-            }
-            folds.push(Added { word, argument });
-        }
+/// The accumulators of groups in a table.
+fn in_table(arguments: &[Typed], aggregates: &[Aggregate], rows: u64) -> Result<Accumulators> {
+    let accumulators = Accumulators::of(arguments, aggregates, 64 - rows.leading_zeros())?;
+    let is_too_wide = |added: &Added| {
+        let wide = [Accumulator::Min(Type::I128), Accumulator::Max(Type::I128)];
+        wide.contains(&added.accumulator)
+    };
+    match accumulators.all.iter().any(is_too_wide) {
+        true => Err(Error::Unsupported("extremes of 128 bits in groups".into())),
+        false => Ok(accumulators),
     }
-    Ok((words, results, folds))
 }

@@ -5,6 +5,8 @@
 //! the columns rounded out to powers of two. Constants are arguments, so that another constant is no
 //! other kernel: only how many bits it has matters.
 
+mod accumulator;
+mod aggregates;
 mod bindings;
 mod bounds;
 mod columns;
@@ -23,16 +25,17 @@ mod task;
 mod threads;
 mod values;
 
-pub(crate) use bindings::{Bindings, Digit, Grouping};
+pub(crate) use accumulator::{Accumulator, Accumulators, Added, Outcome};
+pub(crate) use bindings::{Bindings, Digit};
 pub(crate) use bounds::Bounds;
 pub(crate) use decide::plan;
 pub(crate) use plan::{
-    Accumulator, Field, GroupFold, GroupsPlan, Kept, KernelPlan, KeySource, Node, OutputPlan,
-    Picks, RangeTest, Registers, RowLoop, Spot, TablePlan, Test, ThreadsPlan, Total, Typed,
+    Field, GroupsPlan, Kept, KernelPlan, KeySource, Node, OutputPlan, Picks, RangeTest, Registers,
+    RowLoop, Spot, TablePlan, Test, ThreadsPlan, Typed,
 };
 pub(crate) use tables::{Facts, TableSource};
 pub(crate) use task::{
-    Argument, CodeTest, EntryTest, FIXED_ARGUMENTS, Fold, GROUP_WORDS, Outcome, Per, SLOT_VECTORS,
-    TABLE_WORDS, Task,
+    Argument, CodeTest, EntryTest, FIXED_ARGUMENTS, GROUP_WORDS, Per, SLOT_VECTORS, TABLE_WORDS,
+    Task,
 };
 pub(crate) use values::KNOWN_DAYS;

@@ -1,9 +1,12 @@
 //! What becomes of the rows that pass, without groups: they are written, or added up.
 
+use super::accumulator::{Accumulator, Accumulators, Outcome};
+use super::aggregates::Collected;
 use super::columns::{argument_of, loops};
 use super::loops::Walk;
-use super::plan::{OutputPlan, Total, Typed};
+use super::plan::OutputPlan;
 use super::planner::Planner;
+use super::task::Per;
 use crate::error::Result;
 use crate::plan::{Aggregate, Expr};
 
@@ -40,46 +43,55 @@ impl Planner<'_> {
     }
 
     pub fn totals(&mut self, aggregates: &[Aggregate]) -> Result<OutputPlan> {
-        let (mut exprs, mut places, mut counts) = (vec![], vec![], vec![]);
+        let (mut exprs, mut places) = (vec![], vec![]);
         for (place, aggregate) in aggregates.iter().enumerate() {
             match (aggregate, argument_of(aggregate)) {
-                (Aggregate::Count(Expr::Column(column)), _) => counts.push((place, Some(*column))),
+                // rows, and a column's values, are counted without a loop
+                (Aggregate::Count(Expr::Column(_)), _) | (_, None) => {}
                 (_, Some(expr)) => {
                     exprs.push(expr.clone());
                     places.push(place);
                 }
-                (_, None) => counts.push((place, None)),
             }
         }
+        let mut collected = Collected::new(THREAD_ROWS_BITS);
+        let of_rows = Outcome {
+            count: 0,
+            value: None,
+        };
+        let mut results = vec![of_rows; aggregates.len()];
         let mut planned = vec![];
         for together in loops(&exprs) {
             let values: Vec<Expr> = together.iter().map(|expr| exprs[*expr].clone()).collect();
             let places: Vec<usize> = together.iter().map(|expr| places[*expr]).collect();
             let walk = self.walk_of(places.iter().map(|place| &aggregates[*place]));
             let rows = self.row_loop(&values, &[], walk)?;
-            let totals = places.iter().zip(&rows.exprs);
-            let totals = totals.map(|(place, value)| (*place, total(&aggregates[*place], value)));
-            let totals = totals.collect();
-            planned.push((rows, totals));
+            let first = collected.all.len();
+            for (argument, (place, value)) in places.iter().zip(&rows.exprs).enumerate() {
+                results[*place] = collected.add(&aggregates[*place], value, argument);
+            }
+            planned.push((rows, first..collected.all.len()));
+        }
+        let mut counts = vec![];
+        for (aggregate, result) in aggregates.iter().zip(&mut results) {
+            if let Aggregate::Count(Expr::Column(column)) = aggregate
+                && self.columns[*column].shape.nullable()
+            {
+                result.count = collected.push(Accumulator::Count, None);
+                counts.push((result.count, *column));
+            }
+        }
+        let accumulators = Accumulators {
+            all: collected.all,
+            results,
+        };
+        if accumulators.are_ordered() {
+            self.per = Per::Slot;
         }
         Ok(OutputPlan::Totals {
-            aggregates: aggregates.len(),
-            counts,
+            accumulators,
             loops: planned,
+            counts,
         })
-    }
-}
-
-fn total(aggregate: &Aggregate, value: &Typed) -> Total {
-    let bits = value.bounds.bits();
-    match aggregate {
-        Aggregate::CountRows | Aggregate::Count(_) => Total::Count,
-        Aggregate::Min(_) => Total::Min,
-        Aggregate::Max(_) => Total::Max,
-        Aggregate::Sum(_) if value.of.is_float() => Total::SumFloat,
-        Aggregate::Sum(_) => Total::Sum {
-            wide: bits + THREAD_ROWS_BITS > 63,
-            by_eight: bits + 3 <= 31,
-        },
     }
 }

@@ -3,9 +3,12 @@
 //! Two queries with equal plans have the same kernel. What may differ between them (constants, first keys, sizes
 //! of tables) are [`Bindings`](super::Bindings), which arguments bring to the kernel.
 
+use std::ops::Range;
+
+use super::accumulator::Accumulators;
 use super::bounds::Bounds;
 use super::tables::TableSource;
-use super::task::{Fold, Outcome, Per, Task};
+use super::task::{Per, Task};
 use crate::layout::Shape;
 use crate::plan::{Arithmetic, Comparison, DatePart, Type};
 
@@ -222,27 +225,13 @@ pub(crate) enum OutputPlan {
         loops: Vec<(RowLoop, Vec<usize>)>,
     },
     Totals {
-        aggregates: usize,
-        /// Aggregates that need no values: place, and the column whose values count.
-        counts: Vec<(usize, Option<usize>)>,
-        loops: Vec<(RowLoop, Vec<(usize, Total)>)>,
+        accumulators: Accumulators,
+        /// The accumulators of each loop, by number.
+        loops: Vec<(RowLoop, Range<usize>)>,
+        /// Accumulators of a column's values that count without a loop: number, column.
+        counts: Vec<(usize, usize)>,
     },
     Groups(Box<GroupsPlan>),
-}
-
-/// How an aggregate without groups adds up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Total {
-    Count,
-    SumFloat,
-    Sum {
-        /// In 128 bits.
-        wide: bool,
-        /// Eight values are added in 32 bits first.
-        by_eight: bool,
-    },
-    Min,
-    Max,
 }
 
 /// How rows are grouped, and added up.
@@ -258,10 +247,7 @@ pub(crate) struct GroupsPlan {
     /// Whether numbers of groups take 64 bits.
     pub is_wide: bool,
     pub spot: Spot,
-    /// The words of a group in a table.
-    pub words: Vec<GroupFold>,
-    /// Words that a row adds to, and the argument of each.
-    pub adds: Vec<Added>,
+    pub accumulators: Accumulators,
     pub threads: Option<ThreadsPlan>,
 }
 
@@ -276,25 +262,6 @@ pub(crate) enum Spot {
     Numbered,
     /// Where the number hashes to.
     Hashed,
-}
-
-/// How a word of a group's accumulators starts and how two are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum GroupFold {
-    /// The number of rows or values.
-    Count,
-    /// A sum of 64 bits.
-    Sum,
-    /// A sum of 128 bits: this word and the next.
-    WideSum,
-    /// The high word of the sum before.
-    High,
-    /// A sum of doubles.
-    SumFloat,
-    /// The smallest, in unsigned order and turned round.
-    Min,
-    /// The largest, in unsigned order.
-    Max,
 }
 
 /// A digit of a group's number.
@@ -315,22 +282,14 @@ pub(crate) enum KeySource {
     Table(usize),
 }
 
-/// A word of a group, and the argument that it accumulates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Added {
-    pub word: usize,
-    pub argument: usize,
-}
-
 /// Accumulators that each thread has of every group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ThreadsPlan {
     pub groups: u32,
     /// Byte of a warp's shared memory where they begin.
     pub at: u32,
-    pub accumulators: Vec<Accumulator>,
-    /// Of the rows, then of each aggregate.
-    pub results: Vec<Outcome>,
+    /// Where each accumulator is.
+    pub kept: Vec<Kept>,
     /// Bits that fields have in the end.
     pub fields: Vec<Field>,
     /// Words that are no fields'.
@@ -349,22 +308,11 @@ pub(crate) struct Field {
     pub signed: bool,
 }
 
-/// An accumulator of a group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Accumulator {
-    pub fold: Fold,
-    pub kept: Kept,
-    /// The argument that it is of; `None` counts rows.
-    pub argument: Option<usize>,
-    /// Whether it counts, and does not take values.
-    pub counts: bool,
-}
-
-/// How it is kept.
+/// How an accumulator is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kept {
     /// In a field, by its place among fields.
     Field(usize),
-    /// A word or two of its own, the first of them; of this C++ type.
-    Own(usize, &'static str),
+    /// In words of its own, the first of them.
+    Own(usize),
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vectile_encodings::Predicate;
 
-use crate::plan::{Codes, Type, ValueTest};
+use crate::plan::{Codes, ValueTest};
 
 /// Vectors that are summed by themselves, where the order of additions matters.
 pub(crate) const SLOT_VECTORS: usize = 32;
@@ -85,16 +85,6 @@ pub(crate) enum EntryTest {
     Found(Arc<Codes>),
 }
 
-/// How an accumulator starts and how two are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Fold {
-    Count,
-    SumInt,
-    SumFloat,
-    Min,
-    Max,
-}
-
 /// What there is a result of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Per {
@@ -104,15 +94,4 @@ pub(crate) enum Per {
     Block { vectors_per_warp: usize },
     /// Each slot of [`SLOT_VECTORS`] vectors of a row group: then it does not depend on who computes it.
     Slot,
-}
-
-/// What an aggregate's result is made of: accumulators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Outcome {
-    /// The number of values.
-    pub count: usize,
-    /// The value, if it is not the number.
-    pub value: Option<usize>,
-    /// Whether a smallest or largest value is a float's place in the total order, and of which type.
-    pub key: Option<Type>,
 }

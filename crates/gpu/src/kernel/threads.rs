@@ -12,21 +12,17 @@
 //! the bits of one value, and those that it grows by over the rows of a thread. How many rows these may be is
 //! chosen so that there are few words, and the launch has as many blocks as that takes.
 
-use std::mem::Discriminant;
-
-use super::columns::{argument_of, has_lookups};
-use super::plan::{Accumulator, Field as PlacedField, Kept, ThreadsPlan, Typed, Valid};
+use super::accumulator::{Accumulator, Accumulators};
+use super::plan::{Field as PlacedField, Kept, ThreadsPlan, Typed};
 use super::planner::{Planner, SHARED_BYTES};
-use super::task::{Fold, Outcome, Per};
-use crate::error::{Error, Result};
-use crate::plan::{Aggregate, Expr};
+use super::task::Per;
 
 /// Words of a thread, of all groups and the last one together: 16 KiB of a warp, four warps of a block.
 const MOST_WORDS: u64 = 64;
 /// Bits that fields grow by, at least and at most: a warp then takes 16 vectors, or 2^15.
 const GROWTH: std::ops::RangeInclusive<u32> = 9..=20;
 /// The same where results are of slots: a thread has 2^10 rows of one.
-const SLOT_GROWTH: u32 = 10;
+pub(super) const SLOT_GROWTH: u32 = 10;
 
 /// A field, as wide as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,170 +79,56 @@ fn growth_of(fields: &[Field]) -> u32 {
     growths.find(fits).unwrap_or(*GROWTH.start())
 }
 
-/// The accumulators of a group, and which of them aggregates need.
-#[derive(Default)]
-struct Layout {
-    accumulators: Vec<Accumulator>,
-    fields: Vec<Field>,
-    /// Words that are no fields'.
-    own_words: usize,
-}
-
-impl Layout {
-    fn new(values: &[Typed], aggregates: &[Aggregate]) -> Result<(Self, Vec<Outcome>)> {
-        let mut this = Self::default();
-        let count = this.field(Fold::Count, 1, false, None, true);
-        let of_rows = Outcome {
-            count,
-            value: None,
-            key: None,
-        };
-        let mut results = vec![of_rows];
-        // what is asked twice, as sums and averages do, is accumulated once
-        let mut known: Vec<((Discriminant<Aggregate>, &Expr), Outcome)> = vec![];
-        let mut counts: Vec<(Valid, usize)> = vec![];
-        let mut next = 0;
-        for aggregate in aggregates {
-            let Some(expr) = argument_of(aggregate) else {
-                results.push(of_rows);
-                continue;
-            };
-            let argument = next;
-            next += 1;
-            let value = values.get(argument);
-            let value = value.ok_or_else(|| Error::Unsupported("no argument".into()))?;
-            // of what is looked up, not all values have a name
-            let name = Some((std::mem::discriminant(aggregate), expr));
-            let name = name.filter(|_| !has_lookups(expr));
-            let same = known.iter().find(|(known, _)| Some(*known) == name);
-            if let Some((_, outcome)) = same {
-                results.push(*outcome);
-                continue;
-            }
-            let count = match value.valid {
-                None => of_rows.count,
-                Some(valid) => match counts.iter().find(|(known, _)| *known == valid) {
-                    Some((_, count)) => *count,
-                    None => {
-                        let count = this.field(Fold::Count, 1, false, Some(argument), true);
-                        counts.push((valid, count));
-                        count
-                    }
-                },
-            };
-            let outcome = this.accumulate(aggregate, value, argument, count);
-            known.extend(name.map(|name| (name, outcome)));
-            results.push(outcome);
-        }
-        Ok((this, results))
-    }
-
-    fn field(
-        &mut self,
-        fold: Fold,
-        bits: u32,
-        signed: bool,
-        argument: Option<usize>,
-        counts: bool,
-    ) -> usize {
-        self.fields.push(Field { bits, signed });
-        self.accumulators.push(Accumulator {
-            fold,
-            kept: Kept::Field(self.fields.len() - 1),
-            argument,
-            counts,
-        });
-        self.accumulators.len() - 1
-    }
-
-    fn own(&mut self, fold: Fold, name: &'static str, argument: usize) -> usize {
-        self.accumulators.push(Accumulator {
-            fold,
-            kept: Kept::Own(self.own_words, name),
-            argument: Some(argument),
-            counts: false,
-        });
-        self.own_words += words_of(name);
-        self.accumulators.len() - 1
-    }
-
-    fn accumulate(
-        &mut self,
-        aggregate: &Aggregate,
-        value: &Typed,
-        argument: usize,
-        count: usize,
-    ) -> Outcome {
-        let is_extreme = matches!(aggregate, Aggregate::Min(_) | Aggregate::Max(_));
-        let fold = match aggregate {
-            Aggregate::Min(_) => Fold::Min,
-            Aggregate::Max(_) => Fold::Max,
-            Aggregate::Sum(_) if value.of.is_float() => Fold::SumFloat,
-            Aggregate::Sum(_) => Fold::SumInt,
-            Aggregate::CountRows | Aggregate::Count(_) => {
-                return Outcome {
-                    count,
-                    value: None,
-                    key: None,
-                };
-            }
-        };
-        let at = match fold {
-            Fold::SumFloat => self.own(fold, "double", argument),
-            Fold::Min | Fold::Max => match value.name() {
-                "i128" => self.own(fold, "i128", argument),
-                _ => self.own(fold, "i64", argument),
-            },
-            Fold::SumInt | Fold::Count => {
-                let (bits, signed) = (value.bounds.bits(), value.bounds.0 < 0);
-                match (Field { bits, signed }).bits(SLOT_GROWTH) {
-                    ..=64 => self.field(fold, bits, signed, Some(argument), false),
-                    _ => self.own(fold, "u128", argument),
-                }
-            }
-        };
-        Outcome {
-            count,
-            value: Some(at),
-            key: Some(value.of).filter(|of| is_extreme && of.is_float()),
-        }
-    }
-}
-
-fn words_of(name: &str) -> usize {
-    match name {
-        "i128" | "u128" => 2,
-        _ => 1,
-    }
-}
-
 impl Planner<'_> {
-    /// Accumulators of each thread. `None` if they would need too much memory.
+    /// Where threads keep accumulators of groups. `None` if they would need too much memory.
     pub fn threads(
         &mut self,
         groups: u64,
         arguments: &[Typed],
-        aggregates: &[Aggregate],
-    ) -> Result<Option<ThreadsPlan>> {
-        let (layout, results) = Layout::new(arguments, aggregates)?;
-        let mut folds = layout.accumulators.iter();
-        let by_slot = folds.any(|accumulator| accumulator.fold == Fold::SumFloat);
+        accumulators: &Accumulators,
+    ) -> Option<ThreadsPlan> {
+        let (mut kept, mut fields, mut own_words) = (vec![], vec![], 0);
+        for added in &accumulators.all {
+            let field = match (added.accumulator, added.argument) {
+                (Accumulator::Count, _) => Some(Field {
+                    bits: 1,
+                    signed: false,
+                }),
+                (Accumulator::Sum { .. }, Some(argument)) => {
+                    let bounds = arguments[argument].bounds;
+                    let (bits, signed) = (bounds.bits(), bounds.0 < 0);
+                    Some(Field { bits, signed })
+                }
+                _ => None,
+            };
+            match field.filter(|field| field.bits(SLOT_GROWTH) <= 64) {
+                Some(field) => {
+                    kept.push(Kept::Field(fields.len()));
+                    fields.push(field);
+                }
+                None => {
+                    kept.push(Kept::Own(own_words));
+                    own_words += added.accumulator.words();
+                }
+            }
+        }
+        let by_slot = accumulators.are_ordered();
         let growth = match by_slot {
             true => SLOT_GROWTH,
-            false => growth_of(&layout.fields),
+            false => growth_of(&fields),
         };
-        let (places, words) = pack(&layout.fields, growth);
-        let all_words = layout.own_words + words;
+        let (places, words) = pack(&fields, growth);
+        let all_words = own_words + words;
         let wanted = (groups + 1).saturating_mul(all_words as u64);
         let before = u64::from(self.bindings.block_bytes) + u64::from(self.warp_bytes);
         if wanted > MOST_WORDS || before + wanted * 256 > SHARED_BYTES.into() {
-            return Ok(None);
+            return None;
         }
         let at = self.warp_bytes;
         self.warp_bytes += wanted as u32 * 256;
-        let fields = places.iter().zip(&layout.fields);
+        let fields = places.iter().zip(&fields);
         let fields = fields.map(|(place, field)| PlacedField {
-            word: layout.own_words + place.word,
+            word: own_words + place.word,
             first: place.first,
             bits: field.bits(growth),
             signed: field.signed,
@@ -257,15 +139,14 @@ impl Planner<'_> {
                 vectors_per_warp: 1 << (growth - 5),
             },
         };
-        Ok(Some(ThreadsPlan {
+        Some(ThreadsPlan {
             groups: groups as u32,
             at,
             fields: fields.collect(),
-            accumulators: layout.accumulators,
-            results,
-            own_words: layout.own_words,
+            kept,
+            own_words,
             words: all_words,
-        }))
+        })
     }
 }
 

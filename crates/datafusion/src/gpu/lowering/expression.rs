@@ -630,13 +630,13 @@ pub(crate) enum Grouping {
 }
 
 /// The digits of a decimal, or of an integer as one.
-struct Decimal {
+pub(super) struct Decimal {
     precision: i16,
-    scale: i16,
+    pub(super) scale: i16,
 }
 
 impl Decimal {
-    fn of(data_type: &DataType) -> Option<Self> {
+    pub(super) fn of(data_type: &DataType) -> Option<Self> {
         match *data_type {
             DataType::Decimal32(precision, scale)
             | DataType::Decimal64(precision, scale)
@@ -667,7 +667,7 @@ fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> Reason {
 }
 
 /// `value`, which is of type `from`, as `to`; a constant that fits is converted here.
-fn cast(value: Expr, from: Type, to: Type) -> Expr {
+pub(super) fn cast(value: Expr, from: Type, to: Type) -> Expr {
     let fits = |number| match to.range() {
         Some((least, greatest)) => (least..=greatest).contains(&number),
         None => false,

@@ -8,19 +8,27 @@ use datafusion::common::{Result, internal_err};
 use datafusion::functions_aggregate::average::Avg;
 use datafusion::functions_aggregate::count::Count;
 use datafusion::functions_aggregate::min_max::{Max, Min};
+use datafusion::functions_aggregate::stddev::{Stddev, StddevPop};
 use datafusion::functions_aggregate::sum::Sum;
+use datafusion::functions_aggregate::variance::{VariancePopulation, VarianceSample};
+use datafusion::logical_expr::AggregateUDFImpl;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::IsNotNullExpr;
-use vectile_gpu::plan::{Aggregate, Expr, GroupTotals, Literal, Number, Numbers, Total, Type};
+use vectile_gpu::Error;
+use vectile_gpu::plan::{
+    Aggregate, Expr, GroupTotals, Literal, Number, Numbers, Output, Total, Type,
+};
 
 use super::expression::{Lowering, is_never_null};
+use super::variance::Variance;
+use crate::error;
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar;
 
 /// An aggregate function that a kernel computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Function {
     /// Rows, or values.
     Count,
@@ -28,6 +36,8 @@ pub(crate) enum Function {
     Average,
     /// Sum, minimum, maximum.
     Value,
+    /// Variance or standard deviation, of a sample or of all.
+    Variance(Variance),
 }
 
 /// The most digits of values whose sum over any number of rows that fits a disk has 38 at most.
@@ -39,7 +49,7 @@ pub(crate) fn lower(
     filter: Option<&Arc<dyn PhysicalExpr>>,
     relation: &Relation,
     lowering: &mut Lowering<'_>,
-) -> Result<(Function, Aggregate), Reason> {
+) -> Result<(Function, Vec<Aggregate>), Reason> {
     let unsupported = || Reason::Aggregate(aggregate.name().to_owned());
     if aggregate.is_distinct() || !aggregate.order_bys().is_empty() || aggregate.ignore_nulls() {
         return Err(unsupported());
@@ -64,23 +74,36 @@ pub(crate) fn lower(
             (true, Some(_)) => Aggregate::Count(only_where(one())),
             (false, _) => Aggregate::Count(only_where(counted(&argument, lowering)?)),
         };
-        return Ok((Function::Count, count));
+        return Ok((Function::Count, vec![count]));
+    }
+    if is_variance(function.as_ref()) {
+        let (variance, value) = Variance::lower(&argument, lowering)?;
+        let aggregates = variance.aggregates(only_where(value));
+        return Ok((Function::Variance(variance), aggregates));
     }
     let value = only_where(lowering.value(&argument)?);
-    if function.is::<Sum>() {
-        Ok((Function::Value, Aggregate::Sum(value)))
+    let (function, aggregate) = if function.is::<Sum>() {
+        (Function::Value, Aggregate::Sum(value))
     } else if function.is::<Min>() {
-        Ok((Function::Value, Aggregate::Min(value)))
+        (Function::Value, Aggregate::Min(value))
     } else if function.is::<Max>() {
-        Ok((Function::Value, Aggregate::Max(value)))
+        (Function::Value, Aggregate::Max(value))
     } else if function.is::<Avg>() {
         match lowering.type_of(&argument)? {
-            DataType::Decimal128(digits, _) if digits > MAX_AVERAGE_DIGITS => Err(unsupported()),
-            _ => Ok((Function::Average, Aggregate::Sum(value))),
+            DataType::Decimal128(digits, _) if digits > MAX_AVERAGE_DIGITS => {
+                return Err(unsupported());
+            }
+            _ => (Function::Average, Aggregate::Sum(value)),
         }
     } else {
-        Err(unsupported())
-    }
+        return Err(unsupported());
+    };
+    Ok((function, vec![aggregate]))
+}
+
+fn is_variance(function: &dyn AggregateUDFImpl) -> bool {
+    let is_sample = function.is::<VarianceSample>() || function.is::<Stddev>();
+    is_sample || function.is::<VariancePopulation>() || function.is::<StddevPop>()
 }
 
 /// A value where `argument` has one. What that is does not matter: it may be text that is looked up.
@@ -100,30 +123,45 @@ fn one() -> Expr {
 }
 
 impl Function {
-    /// The state that `total` is, as the aggregate's accumulator has it.
+    /// How many aggregates of the kernel it is made of.
+    pub(crate) fn width(self) -> usize {
+        match self {
+            Self::Count | Self::Average | Self::Value => 1,
+            Self::Variance(variance) => variance.width(),
+        }
+    }
+
+    /// The state that `totals` are, as the aggregate's accumulator has it.
     pub(crate) fn state(
-        self,
-        total: Total,
+        &mut self,
+        totals: &[Total],
         aggregate: &AggregateFunctionExpr,
     ) -> Result<Vec<ArrayRef>> {
-        let values = match total.value {
-            Some(Number::Float(value)) => Numbers::Float(vec![value]),
-            Some(Number::Int(value)) => Numbers::Int(vec![value]),
-            None => Numbers::Int(vec![0]),
-        };
-        let counts = vec![total.count];
-        self.states(&GroupTotals { counts, values }, aggregate)
+        let totals = totals.iter().map(|total| GroupTotals {
+            counts: vec![total.count],
+            values: match total.value {
+                Some(Number::Float(value)) => Numbers::Float(vec![value]),
+                Some(Number::Int(value)) => Numbers::Int(vec![value]),
+                None => Numbers::Int(vec![0]),
+            },
+        });
+        self.states(&totals.collect::<Vec<_>>(), aggregate)
     }
 
     /// The states of groups, as the aggregate's accumulator has them.
     pub(crate) fn states(
-        self,
-        totals: &GroupTotals,
+        &mut self,
+        totals: &[GroupTotals],
         aggregate: &AggregateFunctionExpr,
     ) -> Result<Vec<ArrayRef>> {
+        if let Self::Variance(variance) = self {
+            return variance.states(totals);
+        }
         let fields = aggregate.state_fields()?;
         let types: Vec<&DataType> = fields.iter().map(|field| field.data_type()).collect();
-        let GroupTotals { counts, values } = totals;
+        let [GroupTotals { counts, values }] = totals else {
+            return internal_err!("{} totals for {}", totals.len(), aggregate.name());
+        };
         match (self, types.as_slice()) {
             (Self::Count, [of]) => Ok(vec![scalar::counts(counts, of)?]),
             (Self::Value, [of]) => Ok(vec![scalar::numbers(values, counts, of)?]),
@@ -137,5 +175,51 @@ impl Function {
             }
             _ => internal_err!("{} has another state than expected", aggregate.name()),
         }
+    }
+}
+
+/// An aggregate function, and what DataFusion calls it.
+pub(crate) type Named = (Function, Arc<AggregateFunctionExpr>);
+
+/// Changes functions that have to be computed again, in another way, and says whether there are any: because there
+/// was no kernel for exact sums, or because digits were lost.
+pub(crate) fn again(functions: &mut [Named], has_kernel: bool) -> Result<bool> {
+    let mut changes = false;
+    for (function, aggregate) in functions {
+        let Function::Variance(variance) = function else {
+            continue;
+        };
+        let now = match has_kernel {
+            true => variance.shifted(),
+            false => variance.rounded(),
+        };
+        match now {
+            Some(now) => {
+                *variance = now;
+                changes = true;
+            }
+            None if has_kernel && variance.is_close() => {
+                let name = aggregate.name();
+                let reason = format!("values that are too close together for {name}");
+                return Err(error::gpu(Error::Unsupported(reason)));
+            }
+            None => {}
+        }
+    }
+    Ok(changes)
+}
+
+/// Has a kernel compute what `functions` are by now, in the place of what they were `planned` to be.
+pub(crate) fn replace(planned: &[Named], functions: &[Named], output: &mut Output) {
+    let (Output::Aggregates(aggregates) | Output::Groups(_, aggregates)) = output else {
+        return;
+    };
+    let mut rest = std::mem::take(aggregates).into_iter();
+    for ((planned, _), (function, _)) in planned.iter().zip(functions) {
+        let own: Vec<Aggregate> = rest.by_ref().take(planned.width()).collect();
+        aggregates.extend(match (planned, function) {
+            (Function::Variance(planned), Function::Variance(now)) => planned.replaced(&own, *now),
+            _ => own,
+        });
     }
 }

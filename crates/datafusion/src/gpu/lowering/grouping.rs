@@ -6,12 +6,11 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, SchemaRef, UInt32Type};
 use datafusion::common::{Result, internal_datafusion_err};
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::aggregates::PhysicalGroupBy;
 use vectile_gpu::plan::{GroupKey, Groups};
 
 use super::expression::{Grouping, Lowering};
-use super::function::Function;
+use super::function::Named;
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
@@ -130,12 +129,15 @@ pub(crate) fn batch_of(
     groups: &Groups,
     keys: &Keys,
     tables: &Tables,
-    functions: &[(Function, Arc<AggregateFunctionExpr>)],
+    functions: &mut [Named],
     schema: &SchemaRef,
 ) -> Result<RecordBatch> {
     let mut columns = keys.columns(groups, tables, schema)?;
-    for ((function, aggregate), totals) in functions.iter().zip(&groups.totals) {
-        columns.extend(function.states(totals, aggregate)?);
+    let mut totals = groups.totals.as_slice();
+    for (function, aggregate) in functions {
+        let own = totals.split_off(..function.width());
+        let own = own.ok_or_else(|| internal_datafusion_err!("too few totals"))?;
+        columns.extend(function.states(own, aggregate)?);
     }
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
@@ -188,7 +190,7 @@ mod tests {
             Field::new("date", DataType::Date32, true),
             Field::new("text", DataType::Utf8View, true),
         ]));
-        let batch = batch_of(&groups, &keys, &tables, &[], &schema).unwrap();
+        let batch = batch_of(&groups, &keys, &tables, &mut [], &schema).unwrap();
         let numbers: &Int32Array = batch.column(0).as_primitive();
         assert_eq!(numbers, &Int32Array::from(vec![None, Some(-1), Some(7)]));
         let texts: Vec<_> = batch.column(2).as_string_view().iter().flatten().collect();

@@ -4,3 +4,4 @@ pub(crate) mod expression;
 pub(crate) mod function;
 pub(crate) mod grouping;
 pub(crate) mod lookups;
+mod variance;

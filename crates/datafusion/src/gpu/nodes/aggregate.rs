@@ -22,7 +22,6 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -47,7 +46,7 @@ use super::load::{Input, Loads, LookedUp, Part, decline, interrupted, look_up, w
 use super::metrics::GpuMetrics;
 use super::star::Star;
 use crate::error;
-use crate::gpu::lowering::function::Function;
+use crate::gpu::lowering::function::{self, Function, Named};
 use crate::gpu::lowering::grouping::{self, Keys};
 use crate::gpu::pattern::aggregates::Aggregates;
 use crate::gpu::reason::Reason;
@@ -61,7 +60,7 @@ pub(crate) struct GpuAggregateExec {
     input: Input,
     star: Star,
     cache: Arc<DimensionCache>,
-    functions: Vec<(Function, Arc<AggregateFunctionExpr>)>,
+    functions: Vec<Named>,
     keys: Keys,
     filter: Option<Arc<dyn PhysicalExpr>>,
     options: VectileOptions,
@@ -170,9 +169,12 @@ impl Grouped {
             return Ok(());
         }
         let GpuAggregateExec {
-            keys, functions, ..
-        } = &self.node;
-        let schema = self.node.aggregates.partial.schema();
+            keys,
+            functions,
+            aggregates,
+            ..
+        } = &mut self.node;
+        let schema = aggregates.partial.schema();
         let batch = grouping::batch_of(groups, keys, &self.tables, functions, &schema)?;
         self.memory.try_grow(batch.get_array_memory_size())?;
         self.batches.push(batch);
@@ -250,16 +252,37 @@ impl GpuAggregateExec {
         if self.star.is_empty(&tables) {
             return self.nothing().map(Ok);
         }
-        let pipeline = Arc::new(self.star.pipeline(&tables)?);
+        let mut node = self.clone();
+        loop {
+            let answer = node.attempt(self, &parts, &tables, metrics, context).await;
+            let has_kernel = !answer.as_ref().is_err_and(error::is_unsupported);
+            if !function::again(&mut node.functions, has_kernel)? {
+                return answer.map(Ok);
+            }
+        }
+    }
+
+    /// The rows of `parts`. Functions may want to be computed once more.
+    async fn attempt(
+        &mut self,
+        planned: &Self,
+        parts: &[Part],
+        tables: &Tables,
+        metrics: &GpuMetrics,
+        context: &Arc<TaskContext>,
+    ) -> Result<Answer> {
+        let engine = &self.input.engine;
+        let mut pipeline = self.star.pipeline(tables)?;
+        function::replace(&planned.functions, &self.functions, &mut pipeline.output);
         let consumer = MemoryConsumer::new("VectileGpuGroups");
         let grouped = (!self.keys.is_empty()).then(|| Grouped {
             node: self.clone(),
-            tables,
+            tables: tables.clone(),
             batches: Vec::new(),
             memory: consumer.register(context.memory_pool()),
         });
         let mut run = Run {
-            execution: engine.start(pipeline),
+            execution: engine.start(Arc::new(pipeline)),
             metrics: metrics.clone(),
             grouped,
         };
@@ -273,7 +296,9 @@ impl GpuAggregateExec {
             let task = SpawnedTask::spawn_blocking(move || look_up(&engine, window));
             async { task.join().await.map_err(interrupted).flatten() }
         };
-        let mut windows = windows(parts, engine.memory_limit()).into_iter().peekable();
+        let mut windows = windows(parts.to_vec(), engine.memory_limit())
+            .into_iter()
+            .peekable();
         let mut ahead = None;
         while let Some(window) = windows.next() {
             let found = match ahead.take() {
@@ -303,11 +328,14 @@ impl GpuAggregateExec {
         }
         metrics.add(&run.execution.statistics());
         match run.grouped {
-            Some(grouped) => Ok(Ok(Answer {
-                batches: grouped.batches,
-                memory: Some(grouped.memory),
-            })),
-            None => self.total(&run.execution.totals()).map(Ok),
+            Some(grouped) => {
+                self.functions = grouped.node.functions;
+                Ok(Answer {
+                    batches: grouped.batches,
+                    memory: Some(grouped.memory),
+                })
+            }
+            None => self.total(&run.execution.totals()),
         }
     }
 
@@ -323,18 +351,19 @@ impl GpuAggregateExec {
             count: 0,
             value: None,
         };
-        self.total(&vec![nothing; self.functions.len()])
+        let width = self.functions.iter().map(|(function, _)| function.width());
+        self.clone().total(&vec![nothing; width.sum()])
     }
 
     /// The row that this node puts out without grouping.
-    fn total(&self, totals: &[Total]) -> Result<Answer> {
-        if totals.len() != self.functions.len() {
-            return internal_err!("{} totals of {}", totals.len(), self.functions.len());
-        }
+    fn total(&mut self, mut totals: &[Total]) -> Result<Answer> {
         let mut columns = Vec::new();
-        for ((function, aggregate), total) in self.functions.iter().zip(totals) {
+        for (function, aggregate) in &mut self.functions {
+            let Some(own) = totals.split_off(..function.width()) else {
+                return internal_err!("too few totals for {}", aggregate.name());
+            };
             let mut accumulator = aggregate.create_accumulator()?;
-            accumulator.merge_batch(&function.state(*total, aggregate)?)?;
+            accumulator.merge_batch(&function.state(own, aggregate)?)?;
             columns.push(accumulator.evaluate()?.to_array()?);
         }
         Ok(Answer {

@@ -1,0 +1,94 @@
+//! Which accumulators aggregates need.
+
+use std::mem::Discriminant;
+
+use super::accumulator::{Accumulator, Accumulators, Added, Outcome};
+use super::columns::{argument_of, has_lookups};
+use super::plan::{Typed, Valid};
+use crate::error::{Error, Result};
+use crate::plan::{Aggregate, Expr};
+
+/// Accumulators in the making. What is asked twice, as sums and averages do, is accumulated once.
+pub(super) struct Collected<'a> {
+    pub all: Vec<Added>,
+    counts: Vec<(Valid, usize)>,
+    known: Vec<((Discriminant<Aggregate>, &'a Expr), Outcome)>,
+    /// Bits of the number of rows that they are made for.
+    growth: u32,
+}
+
+impl<'a> Collected<'a> {
+    pub fn new(growth: u32) -> Self {
+        Self {
+            all: vec![Added {
+                accumulator: Accumulator::Count,
+                argument: None,
+            }],
+            counts: vec![],
+            known: vec![],
+            growth,
+        }
+    }
+
+    pub fn push(&mut self, accumulator: Accumulator, argument: Option<usize>) -> usize {
+        self.all.push(Added {
+            accumulator,
+            argument,
+        });
+        self.all.len() - 1
+    }
+
+    /// Adds what an aggregate of an argument needs.
+    pub fn add(&mut self, of: &'a Aggregate, value: &Typed, argument: usize) -> Outcome {
+        // of what is looked up, not all values have a name
+        let name = argument_of(of).filter(|expr| !has_lookups(expr));
+        let name = name.map(|expr| (std::mem::discriminant(of), expr));
+        let same = self.known.iter().find(|(known, _)| Some(*known) == name);
+        if let Some((_, outcome)) = same {
+            return *outcome;
+        }
+        let count = match value.valid {
+            None => 0,
+            Some(valid) => match self.counts.iter().find(|(known, _)| *known == valid) {
+                Some((_, count)) => *count,
+                None => {
+                    let count = self.push(Accumulator::Count, Some(argument));
+                    self.counts.push((valid, count));
+                    count
+                }
+            },
+        };
+        let accumulator = Accumulator::of(of, value.of, value.bounds, self.growth);
+        let value = accumulator.map(|accumulator| self.push(accumulator, Some(argument)));
+        let outcome = Outcome { count, value };
+        self.known.extend(name.map(|name| (name, outcome)));
+        outcome
+    }
+}
+
+impl Accumulators {
+    /// Those of aggregates over `arguments`, in words of memory, of 2^`growth` rows at most.
+    pub fn of(arguments: &[Typed], aggregates: &[Aggregate], growth: u32) -> Result<Self> {
+        let mut collected = Collected::new(growth);
+        let mut arguments = arguments.iter().enumerate();
+        let mut results = vec![];
+        for aggregate in aggregates {
+            let mut outcome = Outcome {
+                count: 0,
+                value: None,
+            };
+            if argument_of(aggregate).is_some() {
+                let argument = arguments.next();
+                let (argument, value) =
+                    argument.ok_or_else(|| Error::Unsupported("no argument".into()))?;
+                outcome = collected.add(aggregate, value, argument);
+            }
+            results.push(outcome);
+        }
+        let mut all = collected.all;
+        for added in &mut all {
+            added.accumulator = added.accumulator.in_words();
+        }
+        Ok(Self { all, results })
+    }
+}
