@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::generator::Generator;
 use crate::kernel::{Argument, RangeTest, Test};
-use crate::layout::Form;
+use vectile_kernels::Form;
 
 impl<'a> Generator<'a> {
     /// Code for the mask of a test.

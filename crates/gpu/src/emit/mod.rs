@@ -31,8 +31,8 @@ mod tests {
     use crate::kernel::samples::{
         facts, filtered_sum, grouped, integers, planned, star, star_columns,
     };
-    use crate::layout::Shape;
     use crate::plan::Pipeline;
+    use vectile_kernels::Shape;
 
     fn body(pipeline: &Pipeline, shapes: &[Shape]) -> String {
         emit(&planned(pipeline, shapes, &facts()).0).body

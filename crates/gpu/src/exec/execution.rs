@@ -12,9 +12,9 @@ use super::folded::Part;
 use super::tables::{Entries, Tables};
 use crate::error::{Error, Result};
 use crate::kernel::{Bindings, Facts, KernelPlan, Per, SLOT_VECTORS, Task, plan};
-use crate::layout::Shape;
 use crate::plan::{GroupKey, Lookup, Output, Pipeline};
 use crate::runtime::{Batch, Engine, Loaded};
+use vectile_kernels::Shape;
 
 /// Vectors that one warp may take in a launch: a thread then sees at most 2^20 rows, which is what
 /// accumulators are made for.

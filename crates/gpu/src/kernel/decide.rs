@@ -7,8 +7,8 @@ use super::planner::{Planner, SHARED_BYTES};
 use super::tables::Facts;
 use super::task::{Per, Task};
 use crate::error::{Error, Result};
-use crate::layout::{Form, Shape};
 use crate::plan::{Filter, Output, Pipeline};
+use vectile_kernels::{Form, Shape};
 
 /// Warps of a block, where shared memory allows it.
 const WARPS: u32 = 8;

@@ -11,8 +11,8 @@ use super::plan::{RangeTest, Test};
 use super::planner::Planner;
 use super::task::{CodeTest, EntryTest};
 use crate::error::{Error, Result};
-use crate::layout::Form;
 use crate::plan::{Filter, Type};
+use vectile_kernels::Form;
 
 /// The most ranges that a membership test is taken apart into.
 const MAX_RANGES: usize = 16;

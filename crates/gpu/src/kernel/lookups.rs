@@ -9,8 +9,8 @@ use super::plan::Test;
 use super::planner::{Planner, SPARSE_SHARE};
 use super::task::{EntryTest, Task};
 use crate::error::{Error, Result};
-use crate::layout::Form;
 use crate::plan::{Codes, Filter, GroupKey, Output};
+use vectile_kernels::Form;
 
 /// Share of the rows that pass from which on a key is not looked up beforehand, if its code is wanted.
 const DEFERRED_SHARE: f64 = 0.5;

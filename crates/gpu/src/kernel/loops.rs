@@ -4,8 +4,8 @@ use super::columns::{columns_of_expr, is_float, lookups_of_expr, push};
 use super::plan::{Picks, RowLoop};
 use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::Result;
-use crate::layout::SequenceKind;
 use crate::plan::{Aggregate, Expr};
+use vectile_kernels::SequenceKind;
 
 /// How the lanes of a warp go through their rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 use super::bounds::Bounds;
 use super::tables::TableSource;
 use super::task::{Fold, Outcome, Per, Task};
-use crate::layout::Shape;
 use crate::plan::{Arithmetic, Comparison, DatePart, Type};
+use vectile_kernels::Shape;
 
 /// A kernel before it is written: the key of the cache of kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -7,8 +7,8 @@ use super::plan::{ColumnPlan, TablePlan, Typed};
 use super::tables::{Facts, TableSource, tables_of};
 use super::task::{Per, Task};
 use crate::error::{Error, Result};
-use crate::layout::{Form, SequenceKind, Shape};
 use crate::plan::{Expr, Filter, Pipeline, Type, code_bytes};
+use vectile_kernels::{Form, SequenceKind, Shape};
 
 /// Bytes of shared memory that a block takes at most: every device has more.
 pub(super) const SHARED_BYTES: u32 = 64 << 10;

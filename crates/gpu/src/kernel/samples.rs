@@ -8,8 +8,8 @@ use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
 use super::{Bindings, Facts, KernelPlan, Task, plan};
-use crate::layout::{Form, SequenceKind, Shape};
 use crate::plan::{Aggregate, Codes, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
+use vectile_kernels::{Form, SequenceKind, Shape};
 
 /// A column of packed integers.
 pub(crate) fn integers(width: usize, low: i128, high: i128) -> Shape {

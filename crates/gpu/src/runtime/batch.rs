@@ -11,7 +11,7 @@ use arrow::datatypes::DataType;
 use super::chunks::{Copies, Group, Resident};
 use super::memory::Pool;
 use crate::error::{Error, Result};
-use crate::layout::{Form, Shape};
+use vectile_kernels::{Form, Shape};
 
 /// Chunks of a column whose samples are looked at.
 const SAMPLED_CHUNKS: usize = 64;

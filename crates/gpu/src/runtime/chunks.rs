@@ -8,7 +8,7 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 
 use super::memory::{Piece, Pool};
-use crate::layout::{Chunk, Shape};
+use vectile_kernels::{Chunk, Shape};
 
 /// Streams that copy to the device: while one is waited for, another has work.
 pub(super) const COPIERS: usize = 2;

@@ -17,7 +17,7 @@ use super::kernels::{Kernels, Loaded};
 use super::memory::{Piece, Pinned, Place, Pool, lock};
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
-use crate::layout::{Chunk, Image};
+use vectile_kernels::{Chunk, Image};
 
 /// A column chunk in host memory that the device copies from at full speed: what there was no room for
 /// on the device comes back from here, at the speed of the link.

@@ -391,7 +391,7 @@ impl Found {
         for (&column, slot) in slots.filter(|(_, slot)| slot.is_none()) {
             let values = columns.get(column).and_then(Option::as_ref);
             let values = values.ok_or_else(|| error::missing_column(column))?;
-            let image = Image::build(values).map_err(error::gpu)?;
+            let image = Image::build(values).map_err(|e| error::gpu(e.into()))?;
             let start = Instant::now();
             let resident = part.file.engine.load(part.key(column), &image);
             *slot = Some(resident.map_err(error::gpu)?);

@@ -5,25 +5,33 @@ use std::fmt::Write as _;
 
 /// What entries of a sequence stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
+pub enum Form {
+    /// Offsets from the smallest value.
     #[default]
     Integer = 0,
+    /// Codes of a dictionary.
     Dict = 1,
+    /// Integers of `alp`.
     Alp = 2,
+    /// Indices of left parts.
     AlpRd = 3,
+    /// Nothing: values lie as they are.
     Plain = 4,
 }
 
 /// How a sequence is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SequenceKind {
+pub enum SequenceKind {
+    /// Packed residuals.
     Packed = 0,
+    /// Differences.
     Delta = 1,
+    /// Runs.
     Rle = 2,
 }
 
 /// Scales of ALP: exponent * 19 + factor.
-pub(crate) const SCALES: usize = 19 * 19;
+pub const SCALES: usize = 19 * 19;
 
 /// Flags of a vector.
 pub(crate) const PATCHED: u8 = 1;
@@ -34,7 +42,7 @@ pub(crate) const WIDE_STARTS: u8 = 16;
 
 /// What occurs in a chunk, or in any of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Shape {
+pub struct Shape {
     /// A bit for each [`Form`].
     pub forms: u8,
     /// That of one chunk.
@@ -60,10 +68,12 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// Adds a kind of sequence.
     pub fn sequence(&mut self, kind: SequenceKind) {
         self.sequences |= 1 << kind as u8;
     }
 
+    /// Adds a width of residuals.
     pub fn width(&mut self, width: usize) {
         if width > 32 {
             self.low |= 1 << 32;
@@ -73,6 +83,7 @@ impl Shape {
         }
     }
 
+    /// Adds a scale of `alp`.
     pub fn scale(&mut self, scale: u16) {
         if let Err(at) = self.scales.binary_search(&scale) {
             self.scales.insert(at, scale);
@@ -117,10 +128,12 @@ impl Shape {
         }
     }
 
+    /// Whether a form occurs.
     pub fn has(&self, form: Form) -> bool {
         self.forms >> form as u8 & 1 == 1
     }
 
+    /// Whether a kind of sequence occurs.
     pub fn has_sequence(&self, kind: SequenceKind) -> bool {
         self.sequences >> kind as u8 & 1 == 1
     }

@@ -23,11 +23,11 @@ use arrow::datatypes::DataType;
 use vectile_encodings::layout::{DeltaView, Packed, PatchList, Sequence, Values};
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
 
-use super::shape::{
+use crate::error::{Error, Result};
+use crate::shape::{
     ALL_NULL, EXCEPTIONS, Form, PATCHED, SOME_NULL, SequenceKind, Shape, WIDE_STARTS,
 };
-use crate::error::{Error, Result};
-use crate::plan::Type;
+use crate::types::Type;
 
 const HEADER_BYTES: usize = 128;
 const VECTOR_BYTES: usize = 16;
@@ -49,12 +49,14 @@ pub struct Image {
 
 /// What is known of a column chunk, wherever its image lies.
 #[derive(Clone, Debug)]
-pub(crate) struct Chunk {
+pub struct Chunk {
     /// Bytes of the image.
     pub bytes: usize,
+    /// Its rows.
     pub rows: usize,
     /// Of the column.
     pub data_type: DataType,
+    /// What kernels have to know of it.
     pub shape: Shape,
     /// The distinct values, if that is how they are stored.
     pub entries: Option<ArrayRef>,
@@ -149,7 +151,8 @@ impl Image {
         self.chunk.rows
     }
 
-    pub(crate) fn chunk(&self) -> &Chunk {
+    /// What is known of the chunk.
+    pub fn chunk(&self) -> &Chunk {
         &self.chunk
     }
 }
