@@ -1,13 +1,21 @@
 //! Device code of CUDA kernels, and the layout of column chunks that it reads.
+//!
+//! ```text
+//! chunk <- registry <- layouts of encodings <- builder <- traits
+//! code  <-----'
+//! ```
 
+mod builder;
+mod chunk;
+mod code;
 mod error;
-mod headers;
-mod image;
-mod shape;
+mod registry;
+mod traits;
 mod types;
 
+pub use chunk::{ChunkInfo, DeviceChunk};
+pub use code::{BANDWIDTH, FLOATS, HASHED, LOOKUPS, scan};
 pub use error::{Error, Result};
-pub use headers::{BANDWIDTH, FLOATS, HASHED, LOOKUPS, SCAN};
-pub use image::{Chunk, Image};
-pub use shape::{Form, SCALES, SequenceKind, Shape};
+pub use registry::{SCALES, SequenceKind, Transform};
+pub use traits::ColumnTraits;
 pub use types::Type;

@@ -23,4 +23,4 @@ pub use runtime::{
     Resident, Resources, Stream, Survey, cache_directory, compile_cubin, driver_version, measure,
     nvrtc,
 };
-pub use vectile_kernels::Image;
+pub use vectile_kernels::DeviceChunk;

@@ -106,7 +106,7 @@ impl<'a> Generator<'a> {
 
     fn finish(self) -> Emitted {
         let plan = self.plan;
-        let mut headers = vectile_kernels::SCAN.to_vec();
+        let mut headers = vectile_kernels::scan().collect::<Vec<_>>();
         if plan.has_block || !plan.tables.is_empty() {
             headers.extend(vectile_kernels::LOOKUPS);
         }
@@ -122,9 +122,7 @@ impl<'a> Generator<'a> {
         let _ = writeln!(source, "\nstruct Args {{ u64 word[{words}]; }};");
         for (index, column) in plan.columns.iter().enumerate() {
             let (stored, value, word) = self.types(index);
-            let traits = column
-                .shape
-                .traits(&format!("C{index}"), stored, value, word);
+            let traits = column.shape.code(&format!("C{index}"), stored, value, word);
             source.push_str(&traits);
         }
         let (warps, shared) = (plan.warps, plan.warp_bytes);

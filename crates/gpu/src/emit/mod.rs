@@ -32,9 +32,9 @@ mod tests {
         facts, filtered_sum, grouped, integers, planned, star, star_columns,
     };
     use crate::plan::Pipeline;
-    use vectile_kernels::Shape;
+    use vectile_kernels::ColumnTraits;
 
-    fn body(pipeline: &Pipeline, shapes: &[Shape]) -> String {
+    fn body(pipeline: &Pipeline, shapes: &[ColumnTraits]) -> String {
         emit(&planned(pipeline, shapes, &facts()).0).body
     }
 

@@ -46,8 +46,9 @@ impl Planner<'_> {
         let exprs = exprs.iter().map(|expr| self.typed(expr));
         let exprs = exprs.collect::<Result<Vec<_>>>()?;
         let mut shapes = read.iter().map(|column| &self.columns[*column].shape);
-        let packed = 1 << SequenceKind::Packed as u8;
-        let is_packed = shapes.clone().all(|shape| shape.sequences & !packed == 0);
+        let is_packed = shapes
+            .clone()
+            .all(|shape| shape.has_only_sequence(SequenceKind::Ffor));
         let picks = match (shapes.all(|shape| shape.is_direct()), walk) {
             (true, Walk::Any) if self.expected_share() <= SPARSE_SHARE => Picks::All,
             (true, Walk::Any) => Picks::Few,
