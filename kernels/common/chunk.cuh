@@ -1,4 +1,4 @@
-// A column chunk in device memory: what `src/chunk.rs` writes.
+// A column chunk in device memory: what `src/builder.rs` writes.
 
 enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8, WIDE_STARTS = 16 };
 
@@ -32,10 +32,10 @@ struct Extra {
 
 // A chunk, as far as every vector needs it: kept in registers from vector to vector.
 struct Chunk {
-    const u8* image;
+    const u8* bytes;
 
-    DEVICE const Header* header() const { return (const Header*)image; }
-    DEVICE const u8* at(u32 place) const { return image + (u64)place * 16; }
+    DEVICE const Header* header() const { return (const Header*)bytes; }
+    DEVICE const u8* at(u32 place) const { return bytes + (u64)place * 16; }
     DEVICE u64 reference() const { return __ldg(&header()->reference); }
     DEVICE i128 wide_reference() const {
         return (i128)((u128)__ldg(&header()->reference_high) << 64 | __ldg(&header()->reference));
@@ -43,9 +43,9 @@ struct Chunk {
     DEVICE const u8* values() const { return at(__ldg(&header()->values)); }
 };
 
-DEVICE Chunk chunk(u64 image) {
+DEVICE Chunk chunk(u64 address) {
     Chunk c;
-    c.image = (const u8*)image;
+    c.bytes = (const u8*)address;
     return c;
 }
 
@@ -66,10 +66,10 @@ struct Cursor : Chunk {
         return (const Extra*)at(__ldg(&header()->extras)) + vector;
     }
     DEVICE const u32* words(u32 line) const {
-        return (const u32*)(image + (u64)line * 128) + lane_id();
+        return (const u32*)(bytes + (u64)line * 128) + lane_id();
     }
     DEVICE const u32* words() const { return words(line); }
-    DEVICE const u32* words_of(u32 lane) const { return (const u32*)(image + (u64)line * 128) + lane; }
+    DEVICE const u32* words_of(u32 lane) const { return (const u32*)(bytes + (u64)line * 128) + lane; }
 };
 
 // The rows that are not null.

@@ -17,4 +17,16 @@ DEVICE auto choose(List<First, Rest...>, u8 number, F f) {
     }
 }
 
+// The same, but the last is asked for its number, too: loads are then not brought before the question, where they
+// would take more registers.
+template <class S, u32 MASK, u32 NUMBER = 0, class F> DEVICE void ask(List<>, u8, F) {}
+
+template <class S, u32 MASK, u32 NUMBER = 0, class F, template <class> class First, template <class> class... Rest>
+DEVICE void ask(List<First, Rest...>, u8 number, F f) {
+    if constexpr (MASK >> NUMBER & 1) {
+        if (number == NUMBER) return f(First<S>());
+    }
+    ask<S, MASK, NUMBER + 1>(List<Rest...>(), number, f);
+}
+
 DEVICE constexpr bool is_one(u32 mask) { return (mask & (mask - 1)) == 0; }

@@ -15,10 +15,10 @@ DEVICE constexpr bool strays(List<First, Rest...>) {
 
 template <class S> DEVICE Cursor open(const Chunk& chunk, u32 vector) {
     Cursor c;
-    c.image = chunk.image;
+    c.bytes = chunk.bytes;
     c.vector = vector;
     // vectors follow the header
-    const uint4 v = __ldg((const uint4*)(c.image + sizeof(Header)) + vector);
+    const uint4 v = __ldg((const uint4*)(c.bytes + sizeof(Header)) + vector);
     c.line = v.x;
     c.width = (u8)v.y;
     c.flags = (u8)(v.y >> 8);

@@ -28,7 +28,7 @@ template <class S> struct Sequence {
     // What the other lanes know of row r of a lane: its run.
     static DEVICE u32 run_at(const Cursor&, u32, u32) { return 0; }
 
-    static DEVICE Lines lines(const Cursor& c) { return Lines{c.image + (u64)c.line * 128, c.width}; }
+    static DEVICE Lines lines(const Cursor& c) { return Lines{c.bytes + (u64)c.line * 128, c.width}; }
 
     // What follows is asked of whole vectors. Where it is no faster than to go by entries, `by_entries` answers.
 

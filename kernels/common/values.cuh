@@ -17,13 +17,11 @@ DEVICE constexpr u32 of_entries(List<First, Rest...>) {
 }
 
 template <class S> DEVICE bool has_entries(const Chunk& c) {
-    constexpr u32 DIRECT = S::FORMS & ~of_entries<S>(Transforms());
-    if constexpr (DIRECT == 0 || DIRECT == S::FORMS) return DIRECT == 0;
-    else return !(DIRECT >> transform_of<S>(c) & 1);
+    return with_transform<S>(c, [](auto of) -> bool { return of.HAS_ENTRIES; });
 }
 
-// Calls f with the transform, after `read` if there are entries to be read.
-template <class S, class R, class F> DEVICE auto decode(const Chunk& c, R read, F f) {
+// Calls f with the transform, after `read` if there are entries to be read. ASK: see `ask`.
+template <class S, bool ASK, class R, class F> DEVICE auto decode(const Chunk& c, R read, F f) {
     constexpr u32 MASK = of_entries<S>(Transforms());
     if constexpr (MASK == 0) {
         return with_transform<S>(c, f);
@@ -32,7 +30,8 @@ template <class S, class R, class F> DEVICE auto decode(const Chunk& c, R read, 
             if (!has_entries<S>(c)) return choose<S, S::FORMS & ~MASK>(Transforms(), transform_of<S>(c), f);
         }
         read();
-        return choose<S, MASK>(Transforms(), transform_of<S>(c), f);
+        if constexpr (ASK && MASK != S::FORMS) ask<S, MASK>(Transforms(), transform_of<S>(c), f);
+        else return choose<S, MASK>(Transforms(), transform_of<S>(c), f);
     }
 }
 
@@ -40,7 +39,7 @@ template <class S, class R, class F> DEVICE auto decode(const Chunk& c, R read, 
 template <class S>
 DEVICE void values_8(const Cursor& c, u32 eighth, const void* tile, typename S::Value out[8]) {
     typename S::Entry entry[8];
-    decode<S>(
+    decode<S, true>(
         c, [&] { entries_8<S>(c, eighth, tile, entry); }, [&](auto of) { of.values_8(c, eighth, entry, out); });
 }
 
@@ -64,7 +63,7 @@ DEVICE void copy_values(const Cursor& c, u32 rows, const void* tile, typename S:
 template <class S>
 DEVICE typename S::Value value_at(const Cursor& c, u32 r, u32 lane, u32 run, const void* tile) {
     typename S::Entry entry = 0;
-    return decode<S>(
+    return decode<S, false>(
         c, [&] { entry = entry_at<S>(c, r, lane, run, tile); },
         [&](auto of) { return of.value_at(c, r, lane, entry); });
 }

@@ -29,6 +29,7 @@ template <class S> struct Dict : Transform<S> {
         else return code;
     }
 
+    // What `safe` needs to know.
     static DEVICE u32 entries(const Chunk& c) {
         if constexpr (strays<S>(Sequences())) return __ldg(&c.header()->entries);
         else return 0;

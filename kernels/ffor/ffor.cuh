@@ -1,6 +1,7 @@
 // Packed residuals and a base for each vector, as `layout.rs` beside this writes them: `line` is where a vector's
 // words are, `width` the bits of a residual.
 
+// Writes value(residual) of these rows.
 template <class T, class F> struct Copy32 {
     const u32* words;
     u32 rows;
@@ -13,6 +14,7 @@ template <class T, class F> struct Copy32 {
     }
 };
 
+// Which rows have a bit at their place, which is `start` and the residual.
 template <bool SHARED, bool EVERY> struct Found32 {
     const u32* words;
     u32 rows, start, places;

@@ -25,7 +25,7 @@ DEVICE Runs runs_of(const Cursor& c) {
 // Which of `count` runs have a value, less the base, that passes: bit i of lane l is run 32 * l + i. Bits of no
 // run are arbitrary.
 template <class V, class T> DEVICE u32 values_where(const Runs& runs, u32 count, T test) {
-    // images go on behind the last run
+    // chunks go on behind the last run
     const V* values = (const V*)runs.values + lane_id();
     const u32 in = __ballot_sync(ALL, test(__ldg(values)));
     u32 mask = in;
