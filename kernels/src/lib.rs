@@ -1,8 +1,10 @@
 //! Device code of CUDA kernels, and the layout of column chunks that it reads.
 //!
+//! Each encoding has a folder with both, and the registry lists them. Imports run one way:
+//!
 //! ```text
-//! chunk <- registry <- layouts of encodings <- builder <- traits
-//! code  <-----'
+//! chunk ──▶ registry ──▶ layouts of encodings ──▶ builder ──▶ traits
+//! code ───▶ registry
 //! ```
 
 mod builder;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
 use vectile_gpu::plan::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
 use vectile_gpu::{
-    Bandwidth, Batch, ChunkKey, Cuda, Driver, Engine, Group, DeviceChunk, Resident, Rows, measure,
+    Bandwidth, Batch, ChunkKey, Cuda, DeviceChunk, Driver, Engine, Group, Resident, Rows, measure,
 };
 
 use crate::bounds::{self, Bounds};
@@ -79,7 +79,10 @@ impl Case {
             Ok(Column::parse(bytes.into(), array.data_type(), array.len())?)
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
-        let images = columns.iter().map(DeviceChunk::build).collect::<Result<_, _>>()?;
+        let images = columns
+            .iter()
+            .map(DeviceChunk::build)
+            .collect::<Result<_, _>>()?;
         Ok(Encoded {
             images,
             file_bytes,

@@ -11,7 +11,7 @@ use vectile_encodings::Encoding;
 use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, GroupKey, Literal, Numbers, Output, Pipeline, Type,
 };
-use vectile_gpu::{Batch, Execution, Group, DeviceChunk};
+use vectile_gpu::{Batch, DeviceChunk, Execution, Group};
 
 use crate::bench::{Bench, RUNS, Result, column, median};
 use crate::data::{GROUP_ROWS, Random, between, decimals};

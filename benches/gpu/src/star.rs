@@ -10,7 +10,7 @@ use vectile_encodings::Encoding;
 use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline,
 };
-use vectile_gpu::{Batch, Codes, Group, DeviceChunk};
+use vectile_gpu::{Batch, Codes, DeviceChunk, Group};
 
 use crate::bench::{Bench, RUNS, Result, column, median};
 use crate::data::{GROUP_ROWS, Random, between, i32s, i64s};
