@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
 use vectile_gpu::plan::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
 use vectile_gpu::{
-    Bandwidth, Batch, ChunkKey, Cuda, Driver, Engine, Group, Image, Resident, Rows, measure,
+    Bandwidth, Batch, ChunkKey, Cuda, DeviceChunk, Driver, Engine, Group, Resident, Rows, measure,
 };
 
 use crate::bounds::{self, Bounds};
@@ -79,7 +79,10 @@ impl Case {
             Ok(Column::parse(bytes.into(), array.data_type(), array.len())?)
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
-        let images = columns.iter().map(Image::build).collect::<Result<_, _>>()?;
+        let images = columns
+            .iter()
+            .map(DeviceChunk::build)
+            .collect::<Result<_, _>>()?;
         Ok(Encoded {
             images,
             file_bytes,
@@ -151,7 +154,7 @@ impl Case {
 
 /// The columns of a row group.
 struct Encoded {
-    images: Vec<Image>,
+    images: Vec<DeviceChunk>,
     /// Bytes in a file.
     file_bytes: usize,
     encoding: String,
@@ -226,7 +229,7 @@ impl Bench {
     }
 
     /// Row groups of these columns, each copied to the device `copies` times.
-    pub fn groups(&mut self, images: &[Image], copies: usize) -> Result<Vec<Group>> {
+    pub fn groups(&mut self, images: &[DeviceChunk], copies: usize) -> Result<Vec<Group>> {
         let groups = (0..copies).map(|_| {
             let columns = images.iter().map(|image| self.load(image));
             Ok(Group {
@@ -237,7 +240,7 @@ impl Bench {
         groups.collect()
     }
 
-    fn load(&mut self, image: &Image) -> Result<Arc<Resident>> {
+    fn load(&mut self, image: &DeviceChunk) -> Result<Arc<Resident>> {
         self.loaded += 1;
         let key = ChunkKey {
             file: "bench".into(),

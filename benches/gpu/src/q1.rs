@@ -11,7 +11,7 @@ use vectile_encodings::Encoding;
 use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, GroupKey, Literal, Numbers, Output, Pipeline, Type,
 };
-use vectile_gpu::{Batch, Execution, Group, Image};
+use vectile_gpu::{Batch, DeviceChunk, Execution, Group};
 
 use crate::bench::{Bench, RUNS, Result, column, median};
 use crate::data::{GROUP_ROWS, Random, between, decimals};
@@ -124,12 +124,12 @@ pub fn measure(
     arrays: &[ArrayRef],
     pin: Option<Encoding>,
 ) -> Result<(usize, f64, Answer)> {
-    let image = |array: &ArrayRef| -> Result<Image> {
+    let image = |array: &ArrayRef| -> Result<DeviceChunk> {
         let pin = match array.data_type().is_primitive() {
             true => pin,
             false => Some(Encoding::Dict),
         };
-        Ok(Image::build(&column(array, pin)?)?)
+        Ok(DeviceChunk::build(&column(array, pin)?)?)
     };
     let images = arrays.iter().map(image).collect::<Result<Vec<_>>>()?;
     let copies = ROWS.div_ceil(GROUP_ROWS);

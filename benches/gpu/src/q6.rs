@@ -6,7 +6,7 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, Date32Array};
 use serde_json::json;
 use vectile_gpu::plan::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline};
-use vectile_gpu::{Batch, ChunkKey, Group, Image};
+use vectile_gpu::{Batch, ChunkKey, DeviceChunk, Group};
 
 use crate::bench::{Bench, Result, column, median};
 use crate::data::{GROUP_ROWS, Random, between, decimals};
@@ -46,7 +46,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 /// The columns of a row group, and what is asked.
-pub fn query() -> Result<(Vec<Image>, Arc<Pipeline>)> {
+pub fn query() -> Result<(Vec<DeviceChunk>, Arc<Pipeline>)> {
     let mut random = Random(5);
     let (mut prices, mut quantities, mut discounts) = (vec![], vec![], vec![]);
     let mut dates = vec![];
@@ -65,7 +65,7 @@ pub fn query() -> Result<(Vec<Image>, Arc<Pipeline>)> {
     ];
     let images = arrays
         .iter()
-        .map(|array| Ok(Image::build(&column(array, None)?)?));
+        .map(|array| Ok(DeviceChunk::build(&column(array, None)?)?));
     let images = images.collect::<Result<Vec<_>>>()?;
     let date = |x: i32| -> ArrayRef { Arc::new(Date32Array::from(vec![x])) };
     let decimal = |x: i128| decimals(vec![x]);
@@ -87,7 +87,7 @@ pub fn query() -> Result<(Vec<Image>, Arc<Pipeline>)> {
 /// The same with the columns in host memory: they cross the link while kernels run.
 fn cold(
     bench: &mut Bench,
-    images: &[Image],
+    images: &[DeviceChunk],
     pipeline: &Arc<Pipeline>,
     copies: usize,
 ) -> Result<()> {

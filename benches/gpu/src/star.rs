@@ -10,7 +10,7 @@ use vectile_encodings::Encoding;
 use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline,
 };
-use vectile_gpu::{Batch, Codes, Group, Image};
+use vectile_gpu::{Batch, Codes, DeviceChunk, Group};
 
 use crate::bench::{Bench, RUNS, Result, column, median};
 use crate::data::{GROUP_ROWS, Random, between, i32s, i64s};
@@ -214,8 +214,8 @@ fn measure(
     let arrays: Vec<&ArrayRef> = query.columns.iter().map(|at| &arrays[*at]).collect();
     let images = arrays
         .iter()
-        .map(|array| Ok(Image::build(&column(array, pin)?)?))
-        .collect::<Result<Vec<Image>>>()?;
+        .map(|array| Ok(DeviceChunk::build(&column(array, pin)?)?))
+        .collect::<Result<Vec<DeviceChunk>>>()?;
     let copies = ROWS.div_ceil(GROUP_ROWS);
     let groups = bench.groups(&images, copies)?;
     let pipeline = Arc::new(Pipeline {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use vectile_encodings::Encoding;
-use vectile_gpu::Image;
+use vectile_gpu::DeviceChunk;
 use vectile_gpu::plan::{Expr, Filter, Output, Pipeline};
 
 use crate::bench::{Bench, Case, Result, column, median};
@@ -60,7 +60,7 @@ fn selected(bench: &mut Bench, random: &mut Random) -> Result<()> {
     let arrays = [i64s(random.bits(12)), i64s(random.bits(12))];
     let images = arrays
         .iter()
-        .map(|array| Ok(Image::build(&column(array, Some(Encoding::Ffor))?)?))
+        .map(|array| Ok(DeviceChunk::build(&column(array, Some(Encoding::Ffor))?)?))
         .collect::<Result<Vec<_>>>()?;
     let groups = bench.groups(&images, 512)?;
     let all: usize = groups.iter().map(|group| group.rows).sum();

@@ -54,5 +54,14 @@ pub enum Error {
     Encoding(#[from] vectile_encodings::Error),
 }
 
+impl From<vectile_kernels::Error> for Error {
+    fn from(error: vectile_kernels::Error) -> Self {
+        match error {
+            vectile_kernels::Error::Encoding(error) => Self::Encoding(error),
+            vectile_kernels::Error::Unsupported(reason) => Self::Unsupported(reason),
+        }
+    }
+}
+
 /// Result of an operation on a device.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,21 +1,21 @@
 //! Queries over encoded columns in one kernel.
 //!
 //! ```text
-//! plan <- layout <- kernel <- emit <- exec      what is asked, how columns lie, what is decided, its text, its run
-//!              ^--- runtime <----------'        device, memory, compiler and their caches
+//! plan <- kernel <- emit <- exec      what is asked, what is decided, its text, its run
+//!    ^--- runtime <----------'        device, memory, compiler and their caches
 //! ```
+//!
+//! How columns lie on a device, and the device code that reads them, are `vectile-kernels`.
 
 mod emit;
 mod error;
 mod exec;
 mod kernel;
-mod layout;
 pub mod plan;
 mod runtime;
 
 pub use error::{Error, Result};
 pub use exec::{CancelGuard, Execution, Rows, Statistics};
-pub use layout::Image;
 pub use plan::Codes;
 pub use runtime::{
     Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, Cubin, Cuda, DeviceInfo,
@@ -23,3 +23,4 @@ pub use runtime::{
     Resident, Resources, Stream, Survey, cache_directory, compile_cubin, driver_version, measure,
     nvrtc,
 };
+pub use vectile_kernels::DeviceChunk;

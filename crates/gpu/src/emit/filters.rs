@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::generator::Generator;
 use crate::kernel::{Argument, RangeTest, Test};
-use crate::layout::Form;
+use vectile_kernels::Transform;
 
 impl<'a> Generator<'a> {
     /// Code for the mask of a test.
@@ -84,7 +84,7 @@ impl<'a> Generator<'a> {
         self.open(column, 2);
         let word = self.types(column).2;
         let RangeTest { low, high, codes } = *range;
-        let scales = match self.plan.columns[column].shape.has(Form::Alp) {
+        let scales = match self.plan.columns[column].shape.has(Transform::Alp) {
             true => {
                 let at = self.argument(Argument::Scales { column, low, high });
                 format!("(const i64*)a.word[{at}]")

@@ -14,27 +14,6 @@ const OPEN_AHEAD: usize = 3;
 /// The name of every kernel.
 pub(crate) const NAME: &str = "scan";
 
-const HEADERS: [&str; 6] = [
-    include_str!("../../kernels/base.cuh"),
-    include_str!("../../kernels/column.cuh"),
-    include_str!("../../kernels/packed.cuh"),
-    include_str!("../../kernels/sequence.cuh"),
-    include_str!("../../kernels/values.cuh"),
-    include_str!("../../kernels/scan.cuh"),
-];
-
-/// What only kernels with lookups or groups need.
-const LOOKUP_HEADERS: [&str; 2] = [
-    include_str!("../../kernels/lookup.cuh"),
-    include_str!("../../kernels/groups.cuh"),
-];
-
-/// What only kernels need that look keys up in a hash table.
-const HASHED_HEADER: &str = include_str!("../../kernels/hashed.cuh");
-
-/// What only kernels need that compute floats.
-const FLOATS_HEADER: &str = include_str!("../../kernels/floats.cuh");
-
 /// The text of a kernel.
 #[derive(Debug)]
 pub(crate) struct Emitted {
@@ -125,15 +104,15 @@ impl<'a> Generator<'a> {
 
     fn finish(self) -> Emitted {
         let plan = self.plan;
-        let mut headers = HEADERS.to_vec();
+        let mut headers = vectile_kernels::scan().collect::<Vec<_>>();
         if plan.has_block || !plan.tables.is_empty() {
-            headers.extend(LOOKUP_HEADERS);
+            headers.extend(vectile_kernels::LOOKUPS);
         }
         if plan.tables.iter().any(|table| table.is_hashed) {
-            headers.push(HASHED_HEADER);
+            headers.push(vectile_kernels::HASHED);
         }
         if self.computes_floats {
-            headers.push(FLOATS_HEADER);
+            headers.push(vectile_kernels::FLOATS);
         }
         let mut source = String::new();
         let words = FIXED_ARGUMENTS + self.layout.arguments.len();
@@ -141,9 +120,7 @@ impl<'a> Generator<'a> {
         let _ = writeln!(source, "\nstruct Args {{ u64 word[{words}]; }};");
         for (index, column) in plan.columns.iter().enumerate() {
             let (stored, value, word) = self.types(index);
-            let traits = column
-                .shape
-                .traits(&format!("C{index}"), stored, value, word);
+            let traits = column.shape.code(&format!("C{index}"), stored, value, word);
             source.push_str(&traits);
         }
         let (warps, shared) = (plan.warps, plan.warp_bytes);

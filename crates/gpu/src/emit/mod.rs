@@ -32,10 +32,10 @@ mod tests {
     use crate::kernel::samples::{
         facts, filtered_sum, grouped, integers, planned, star, star_columns,
     };
-    use crate::layout::Shape;
     use crate::plan::Pipeline;
+    use vectile_kernels::ColumnTraits;
 
-    fn body(pipeline: &Pipeline, shapes: &[Shape]) -> String {
+    fn body(pipeline: &Pipeline, shapes: &[ColumnTraits]) -> String {
         emit(&planned(pipeline, shapes, &facts()).0).body
     }
 

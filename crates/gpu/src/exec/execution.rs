@@ -12,9 +12,9 @@ use super::answers::Answers;
 use super::tables::{Entries, Tables};
 use crate::error::{Error, Result};
 use crate::kernel::{Bindings, Facts, KernelPlan, Per, SLOT_VECTORS, Task, plan};
-use crate::layout::Shape;
 use crate::plan::{GroupKey, Lookup, Output, Pipeline};
 use crate::runtime::{Batch, Engine, Loaded};
+use vectile_kernels::ColumnTraits;
 
 /// Vectors that one warp may take in a launch: a thread then sees at most 2^20 rows, which is what
 /// accumulators are made for.
@@ -134,7 +134,7 @@ impl Execution {
         let start = Instant::now();
         batch.check(&self.pipeline.columns, self.engine.pool())?;
         let shapes = batch.columns().iter().map(|stack| stack.shape.clone());
-        let shapes: Vec<Shape> = shapes.collect();
+        let shapes: Vec<ColumnTraits> = shapes.collect();
         let (facts, entries) = self.facts(batch, task)?;
         let (mut plan, bindings) = plan(&self.pipeline, &shapes, &facts, task)?;
         let mut answers = vec![];

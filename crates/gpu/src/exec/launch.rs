@@ -13,8 +13,8 @@ use super::parameters::Parameters;
 use super::tables::DeviceTable;
 use crate::error::Result;
 use crate::kernel::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, Per, SLOT_VECTORS, TABLE_WORDS};
-use crate::layout::{SCALES, Shape};
 use crate::runtime::{Batch, Lane, Launch, Mark, Piece, Stream};
+use vectile_kernels::{ColumnTraits, SCALES};
 
 /// Memory of the device that a launch wants for itself. The next launch overwrites it.
 #[derive(Default)]
@@ -216,7 +216,7 @@ impl Execution {
 fn scales(
     parameters: &mut Parameters,
     data_type: &DataType,
-    used: &Shape,
+    used: &ColumnTraits,
     [low, high]: [i64; 2],
 ) -> Result<()> {
     let single = data_type == &DataType::Float32;

@@ -7,8 +7,8 @@ use super::planner::{Planner, SHARED_BYTES};
 use super::tables::Facts;
 use super::task::{Per, Task};
 use crate::error::{Error, Result};
-use crate::layout::{Form, Shape};
 use crate::plan::{Filter, Output, Pipeline};
+use vectile_kernels::{ColumnTraits, Transform};
 
 /// Warps of a block, where shared memory allows it.
 const WARPS: u32 = 8;
@@ -20,7 +20,7 @@ const LARGE_WARPS: u32 = 28;
 /// Plans the kernel for `task` over columns of these shapes, and what it is told.
 pub(crate) fn plan(
     pipeline: &Pipeline,
-    shapes: &[Shape],
+    shapes: &[ColumnTraits],
     facts: &Facts,
     task: Task,
 ) -> Result<(KernelPlan, Bindings)> {
@@ -57,7 +57,7 @@ pub(crate) fn plan(
             let later = opened.iter().skip(1).copied();
             // vectors of plain values are too large for that
             fetched = later
-                .filter(|column| !shapes[*column].has(Form::Plain))
+                .filter(|column| !shapes[*column].has(Transform::Plain))
                 .collect();
             let by_row = columns_by_row(pipeline, task).into_iter();
             by_row.for_each(|column| push(column, &mut opened));

@@ -11,8 +11,8 @@ use super::plan::{RangeTest, Test};
 use super::planner::Planner;
 use super::task::{CodeTest, EntryTest};
 use crate::error::{Error, Result};
-use crate::layout::Form;
 use crate::plan::{Filter, Type};
+use vectile_kernels::Transform;
 
 /// The most ranges that a membership test is taken apart into.
 const MAX_RANGES: usize = 16;
@@ -56,7 +56,7 @@ impl Planner<'_> {
             }
             Predicate::In { values, negated } => {
                 let shape = &self.columns[column].shape;
-                if shape.forms == 1 << Form::Dict as u8 {
+                if shape.has_only(Transform::Dict) {
                     let test = EntryTest::Predicate(Predicate::In {
                         values: values.clone(),
                         negated: false,
@@ -70,7 +70,7 @@ impl Planner<'_> {
                     let reason = format!("a list of {} ranges on a plain column", ranges.len());
                     return Err(Error::Unsupported(reason));
                 }
-                if shape.has(Form::Dict) {
+                if shape.has(Transform::Dict) {
                     let reason = "a list on a column of both codes and values";
                     return Err(Error::Unsupported(reason.into()));
                 }
@@ -97,8 +97,8 @@ impl Planner<'_> {
     ) -> Result<Test> {
         let shape = &self.columns[column].shape;
         let mut codes = None;
-        if shape.has(Form::Dict) {
-            if shape.forms != 1 << Form::Dict as u8 && range.is_none() {
+        if shape.has(Transform::Dict) {
+            if !shape.has_only(Transform::Dict) && range.is_none() {
                 let reason = "a test of values that are not all in dictionaries";
                 return Err(Error::Unsupported(reason.into()));
             }

@@ -9,8 +9,8 @@ use super::plan::Test;
 use super::planner::{Planner, SPARSE_SHARE};
 use super::task::{EntryTest, Task};
 use crate::error::{Error, Result};
-use crate::layout::Form;
 use crate::plan::{Codes, Filter, GroupKey, Output};
+use vectile_kernels::Transform;
 
 /// Share of the rows that pass from which on a key is not looked up beforehand, if its code is wanted.
 const DEFERRED_SHARE: f64 = 0.5;
@@ -105,7 +105,7 @@ impl<'a> Planner<'a> {
         let codes = Arc::clone(self.codes_of(lookup)?);
         let column = self.pipeline.lookups[lookup].column;
         let shape = &self.columns[column].shape;
-        if shape.forms == 1 << Form::Dict as u8 {
+        if shape.has_only(Transform::Dict) {
             return self.codes(column, EntryTest::Found(codes), None, false);
         }
         let every = !std::mem::replace(&mut self.is_filtered, true);
@@ -113,7 +113,7 @@ impl<'a> Planner<'a> {
         if !self.tables[lookup].is_hashed {
             let bytes = self.facts.bits.get(lookup).copied().unwrap_or(usize::MAX);
             let room = self.room_for_bits().saturating_sub(self.shared_bits);
-            match !self.columns[column].shape.has(Form::Dict) && bytes <= room {
+            match !self.columns[column].shape.has(Transform::Dict) && bytes <= room {
                 false => self.has_bits_outside = true,
                 true => {
                     self.shared_bits += bytes;

@@ -4,8 +4,8 @@ use super::columns::{columns_of_expr, is_float, lookups_of_expr, push};
 use super::plan::{Picks, RowLoop};
 use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::Result;
-use crate::layout::SequenceKind;
 use crate::plan::{Aggregate, Expr};
+use vectile_kernels::SequenceKind;
 
 /// How the lanes of a warp go through their rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,9 @@ impl Planner<'_> {
         let exprs = exprs.iter().map(|expr| self.typed(expr));
         let exprs = exprs.collect::<Result<Vec<_>>>()?;
         let mut shapes = read.iter().map(|column| &self.columns[*column].shape);
-        let packed = 1 << SequenceKind::Packed as u8;
-        let is_packed = shapes.clone().all(|shape| shape.sequences & !packed == 0);
+        let is_packed = shapes
+            .clone()
+            .all(|shape| shape.has_only_sequence(SequenceKind::Ffor));
         let picks = match (shapes.all(|shape| shape.is_direct()), walk) {
             (true, Walk::Any) if self.expected_share() <= SPARSE_SHARE => Picks::All,
             (true, Walk::Any) => Picks::Few,

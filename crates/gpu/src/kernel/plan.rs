@@ -9,8 +9,8 @@ use super::accumulator::Accumulators;
 use super::bounds::Bounds;
 use super::tables::TableSource;
 use super::task::{Per, Task};
-use crate::layout::Shape;
 use crate::plan::{Arithmetic, Comparison, DatePart, Type};
+use vectile_kernels::ColumnTraits;
 
 /// A kernel before it is written: the key of the cache of kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +63,7 @@ pub(crate) struct ColumnPlan {
     /// `None` for text.
     pub of: Option<Type>,
     /// With bounds rounded out, and one scale or none.
-    pub shape: Shape,
+    pub shape: ColumnTraits,
     /// Byte of the tile that `delta` needs to be read by row or by code.
     pub tile: Option<u32>,
 }

@@ -7,8 +7,8 @@ use super::plan::{ColumnPlan, TablePlan, Typed};
 use super::tables::{Facts, TableSource, tables_of};
 use super::task::{Per, Task};
 use crate::error::{Error, Result};
-use crate::layout::{Form, SequenceKind, Shape};
 use crate::plan::{Expr, Filter, Pipeline, Type, code_bytes};
+use vectile_kernels::{ColumnTraits, SequenceKind, Transform};
 
 /// Bytes of shared memory that a block takes at most: every device has more.
 pub(super) const SHARED_BYTES: u32 = 64 << 10;
@@ -17,7 +17,7 @@ pub(super) const SPARSE_SHARE: f64 = 0.15;
 
 pub(super) struct Planner<'a> {
     pub pipeline: &'a Pipeline,
-    pub shapes: &'a [Shape],
+    pub shapes: &'a [ColumnTraits],
     pub facts: &'a Facts,
     pub task: Task,
     pub columns: Vec<ColumnPlan>,
@@ -48,7 +48,7 @@ pub(super) struct Planner<'a> {
 impl<'a> Planner<'a> {
     pub fn new(
         pipeline: &'a Pipeline,
-        shapes: &'a [Shape],
+        shapes: &'a [ColumnTraits],
         facts: &'a Facts,
         task: Task,
     ) -> Result<Self> {
@@ -61,7 +61,7 @@ impl<'a> Planner<'a> {
         let mut warp_bytes = 0;
         let mut columns = Vec::with_capacity(width);
         for (column, shape) in shapes.iter().enumerate() {
-            let is_looked_up = shape.has(Form::Dict) || shape.has(Form::AlpRd);
+            let is_looked_up = shape.has(Transform::Dict) || shape.has(Transform::AlpRd);
             let needs = by_row.contains(&column) || is_looked_up;
             let tile = (shape.has_sequence(SequenceKind::Delta) && needs).then_some(warp_bytes);
             if tile.is_some() {
@@ -104,7 +104,7 @@ impl<'a> Planner<'a> {
             .into_iter()
             .map(|of| {
                 let (column, source) = (of.column, of.source);
-                let is_dict = this.shapes[column].forms == 1 << Form::Dict as u8;
+                let is_dict = this.shapes[column].has_only(Transform::Dict);
                 let (is_hashed, is_coded, is_found, count) = match source {
                     TableSource::Lookup(lookup) => (
                         facts.hashed.get(lookup) == Some(&true) && !is_dict,

@@ -8,19 +8,12 @@ use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
 use super::{Bindings, Facts, KernelPlan, Task, plan};
-use crate::layout::{Form, SequenceKind, Shape};
 use crate::plan::{Aggregate, Codes, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
+use vectile_kernels::ColumnTraits;
 
 /// A column of packed integers.
-pub(crate) fn integers(width: usize, low: i128, high: i128) -> Shape {
-    let mut shape = Shape {
-        forms: 1 << Form::Integer as u8,
-        ..Shape::default()
-    };
-    shape.sequence(SequenceKind::Packed);
-    shape.width(width);
-    shape.include(low, high);
-    shape
+pub(crate) fn integers(width: usize, low: i128, high: i128) -> ColumnTraits {
+    ColumnTraits::integers(width, low, high)
 }
 
 pub(crate) fn facts() -> Facts {
@@ -96,7 +89,7 @@ pub(crate) fn star(shares: [f64; 2]) -> (Pipeline, Facts) {
 }
 
 /// Columns for it.
-pub(crate) fn star_columns() -> Vec<Shape> {
+pub(crate) fn star_columns() -> Vec<ColumnTraits> {
     vec![
         integers(12, 0, 2499),
         integers(15, 0, 19_999),
@@ -106,7 +99,7 @@ pub(crate) fn star_columns() -> Vec<Shape> {
 
 pub(crate) fn planned(
     pipeline: &Pipeline,
-    shapes: &[Shape],
+    shapes: &[ColumnTraits],
     facts: &Facts,
 ) -> (KernelPlan, Bindings) {
     let task = match pipeline.output {

@@ -1,9 +1,10 @@
 //! How fast a device reads its memory, and how fast bytes get there and back.
 
+use vectile_kernels::BANDWIDTH;
+
 use super::driver::{Driver, Kernel, Launch, Stream};
 use crate::error::{Error, Result};
 
-const SOURCE: &str = include_str!("../../kernels/bandwidth.cu");
 const KERNEL: &str = "read_all";
 
 /// Bytes read on a device with memory to spare: far more than its caches hold, and long enough
@@ -48,7 +49,7 @@ pub struct Bandwidth {
 pub fn measure(driver: &dyn Driver) -> Result<Bandwidth> {
     let bytes = bytes_to_read(driver.free_memory()?)?;
     let copied = bytes.min(COPY_BYTES as usize);
-    let compiled = driver.compile(SOURCE, KERNEL)?;
+    let compiled = driver.compile(BANDWIDTH, KERNEL)?;
     // The stream last: it is dropped first, and waits for what uses the memory.
     let data = DeviceMemory::new(driver, bytes)?;
     let sum = DeviceMemory::new(driver, size_of::<u64>())?;
@@ -414,7 +415,7 @@ mod tests {
             if crate::nvrtc().is_err() {
                 return;
             }
-            let cubin = crate::compile_cubin(SOURCE, capability).unwrap();
+            let cubin = crate::compile_cubin(BANDWIDTH, capability).unwrap();
             let [kernel] = cubin.resources.as_slice() else {
                 panic!("{}", cubin.log)
             };

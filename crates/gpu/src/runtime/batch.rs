@@ -11,7 +11,7 @@ use arrow::datatypes::DataType;
 use super::chunks::{Copies, Group, Resident};
 use super::memory::Pool;
 use crate::error::{Error, Result};
-use crate::layout::{Form, Shape};
+use vectile_kernels::{ColumnTraits, Transform};
 
 /// Chunks of a column whose samples are looked at.
 const SAMPLED_CHUNKS: usize = 64;
@@ -33,7 +33,7 @@ pub(crate) struct Stack {
     pub addresses: Vec<u64>,
     pub bytes: Vec<usize>,
     /// What occurs in any of them.
-    pub shape: Shape,
+    pub shape: ColumnTraits,
     /// Each once; `None` stands for having none.
     pub dictionaries: Vec<Option<Dictionary>>,
     /// The number of each chunk's dictionary.
@@ -162,7 +162,7 @@ impl Stack {
             };
             return Err(mismatch(reason));
         }
-        let mut shape = Shape::default();
+        let mut shape = ColumnTraits::default();
         let mut copies = Copies::default();
         let mut dictionaries: Vec<Option<Dictionary>> = vec![];
         let mut known = HashMap::new();
@@ -170,7 +170,7 @@ impl Stack {
         for chunk in &chunks {
             shape.merge(chunk.shape());
             copies.include(chunk);
-            let is_coded = chunk.shape().form == Form::Dict;
+            let is_coded = chunk.shape().has(Transform::Dict);
             let key = chunk.entries().map(|of| (Arc::as_ptr(of).addr(), is_coded));
             let index = *known.entry(key).or_insert_with(|| {
                 dictionaries.push(chunk.entries().map(|entries| Dictionary {

@@ -8,7 +8,7 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 
 use super::memory::{Piece, Pool};
-use crate::layout::{Chunk, Shape};
+use vectile_kernels::{ChunkInfo, ColumnTraits};
 
 /// Streams that copy to the device: while one is waited for, another has work.
 pub(super) const COPIERS: usize = 2;
@@ -42,7 +42,7 @@ pub struct Resident {
     /// Of this chunk, and of others that came with it.
     pub(super) memory: Arc<Piece>,
     pub(super) offset: u64,
-    pub(super) chunk: Arc<Chunk>,
+    pub(super) chunk: Arc<ChunkInfo>,
     pub(super) used: AtomicU64,
     /// Which copy brought it.
     pub(super) copier: usize,
@@ -54,8 +54,8 @@ impl Resident {
         self.memory.address() + self.offset
     }
 
-    pub(crate) fn shape(&self) -> &Shape {
-        &self.chunk.shape
+    pub(crate) fn shape(&self) -> &ColumnTraits {
+        &self.chunk.traits
     }
 
     pub(crate) fn entries(&self) -> Option<&ArrayRef> {

@@ -17,14 +17,14 @@ use super::kernels::{Kernels, Loaded};
 use super::memory::{Piece, Pinned, Place, Pool, lock};
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
-use crate::layout::{Chunk, Image};
+use vectile_kernels::{ChunkInfo, DeviceChunk};
 
 /// A column chunk in host memory that the device copies from at full speed: what there was no room for
 /// on the device comes back from here, at the speed of the link.
 #[derive(Debug)]
 struct Hosted {
     memory: Piece,
-    chunk: Arc<Chunk>,
+    chunk: Arc<ChunkInfo>,
     used: AtomicU64,
 }
 
@@ -325,20 +325,20 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::OutOfMemory`] if chunks in use leave no room; those of the driver.
-    pub fn load(&self, key: ChunkKey, image: &Image) -> Result<Arc<Resident>> {
+    pub fn load(&self, key: ChunkKey, image: &DeviceChunk) -> Result<Arc<Resident>> {
         self.health.watch(|| self.load_watched(key, image))
     }
 
-    fn load_watched(&self, key: ChunkKey, image: &Image) -> Result<Arc<Resident>> {
+    fn load_watched(&self, key: ChunkKey, image: &DeviceChunk) -> Result<Arc<Resident>> {
         if let Some(found) = self.lookup(&key) {
             return Ok(found);
         }
-        let chunk = image.chunk();
+        let chunk = image.info();
         let mut memory = self.host_pool.take(chunk.bytes)?;
         memory.as_mut_slice()[..chunk.bytes].copy_from_slice(image.bytes());
         let hosted = Arc::new(Hosted {
             memory,
-            chunk: Arc::new(Chunk {
+            chunk: Arc::new(ChunkInfo {
                 entries: chunk.entries.as_ref().map(|entries| self.intern(entries)),
                 ..chunk.clone()
             }),

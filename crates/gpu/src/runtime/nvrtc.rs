@@ -362,6 +362,8 @@ impl Nvrtc {
             "--std=c++17".to_string(),
             "--device-int128".to_string(),
             "--fmad=false".to_string(),
+            // lambdas that take any type have no other way to be device code
+            "--device-as-default-execution-space".to_string(),
             "--ptxas-options=-v".to_string(),
         ];
         if self.version() >= FIRST_WITH_CACHE {

@@ -10,7 +10,7 @@ use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
 use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Output, Pipeline, Type, ValueTest,
 };
-use vectile_gpu::{Batch, Codes, Engine, Error, Group, Image};
+use vectile_gpu::{Batch, Codes, DeviceChunk, Engine, Error, Group};
 
 use crate::reference;
 use crate::samples::{Nulls, Random, Style, sample, strings};
@@ -97,7 +97,7 @@ fn damaged(bytes: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 /// Columns that parse and have an image although they were damaged.
-fn survivors(data_type: &DataType, tries: u64) -> Vec<(Column, Image)> {
+fn survivors(data_type: &DataType, tries: u64) -> Vec<(Column, DeviceChunk)> {
     let random = &mut Random::new(11);
     let mut survivors = vec![];
     for (array, bytes) in chunks(data_type) {
@@ -106,7 +106,7 @@ fn survivors(data_type: &DataType, tries: u64) -> Vec<(Column, Image)> {
             let Ok(column) = Column::parse(damaged.into(), data_type, array.len()) else {
                 continue;
             };
-            if let Ok(image) = Image::build(&column) {
+            if let Ok(image) = DeviceChunk::build(&column) {
                 survivors.push((column, image));
             }
         }
@@ -241,7 +241,7 @@ fn text(engine: &Arc<Engine>, groups: &[Group]) {
 fn check_rows(
     engine: &Arc<Engine>,
     data_type: &DataType,
-    survivors: &[(Column, Image)],
+    survivors: &[(Column, DeviceChunk)],
     groups: &[Group],
 ) {
     let output = Output::Rows(vec![Expr::Column(0)]);

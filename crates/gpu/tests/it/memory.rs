@@ -11,7 +11,7 @@ use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Number, Output, Pipeline};
 use vectile_gpu::{
-    Batch, ChunkKey, ChunkRun, Driver, Engine, Error, Group, Image, Resident, Result,
+    Batch, ChunkKey, ChunkRun, DeviceChunk, Driver, Engine, Error, Group, Resident, Result,
 };
 
 use crate::support::{device, image, input};
@@ -25,7 +25,7 @@ fn values(chunk: usize) -> Vec<i64> {
         .collect()
 }
 
-fn chunk(number: usize) -> Image {
+fn chunk(number: usize) -> DeviceChunk {
     image(&input(
         Int64Array::from(values(number)),
         Some(Encoding::Ffor),

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use arrow::array::{Float32Array, Int32Array, Int64Array};
 use arrow::datatypes::DataType;
 use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Output, Pipeline};
-use vectile_gpu::{Batch, Engine, Error, Group, Image, Result};
+use vectile_gpu::{Batch, DeviceChunk, Engine, Error, Group, Result};
 
 use crate::support::{device, image, input, resident};
 
-fn group(engine: &Engine, images: &[&Image]) -> Group {
+fn group(engine: &Engine, images: &[&DeviceChunk]) -> Group {
     Group {
         rows: images[0].rows(),
         columns: images.iter().map(|image| resident(engine, image)).collect(),
     }
 }
 
-fn integers() -> Image {
+fn integers() -> DeviceChunk {
     image(&input(Int32Array::from_iter_values(0..2000), None))
 }
 

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef};
 use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
 use vectile_gpu::plan::{Filter, Output, Pipeline};
-use vectile_gpu::{ChunkKey, Cuda, Driver, Engine, Execution, Group, Image};
+use vectile_gpu::{ChunkKey, Cuda, DeviceChunk, Driver, Engine, Execution, Group};
 
 /// A CPU in the place of a GPU; `None`, and said so, where there is no C++ compiler.
 pub fn device() -> Option<Arc<CpuDevice>> {
@@ -79,11 +79,11 @@ pub fn column(input: &Input) -> Column {
     Column::parse(bytes.into(), input.array.data_type(), input.array.len()).unwrap()
 }
 
-pub fn image(input: &Input) -> Image {
-    Image::build(&column(input)).unwrap()
+pub fn image(input: &Input) -> DeviceChunk {
+    DeviceChunk::build(&column(input)).unwrap()
 }
 
-pub fn resident(engine: &Engine, image: &Image) -> Arc<vectile_gpu::Resident> {
+pub fn resident(engine: &Engine, image: &DeviceChunk) -> Arc<vectile_gpu::Resident> {
     engine.load(new_key(), image).unwrap()
 }
 

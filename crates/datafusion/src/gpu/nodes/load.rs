@@ -29,7 +29,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use vectile_encodings::Column;
-use vectile_gpu::{Batch, ChunkKey, ChunkRun, Engine, Error, Group, Image, Resident};
+use vectile_gpu::{Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident};
 use vectile_scan::Container;
 
 use super::metrics::GpuMetrics;
@@ -392,7 +392,7 @@ impl Found {
         for (&column, slot) in slots.filter(|(_, slot)| slot.is_none()) {
             let values = columns.get(column).and_then(Option::as_ref);
             let values = values.ok_or_else(|| error::missing_column(column))?;
-            let image = Image::build(values).map_err(error::gpu)?;
+            let image = DeviceChunk::build(values).map_err(|e| error::gpu(e.into()))?;
             let start = Instant::now();
             let resident = part.file.engine.load(part.key(column), &image);
             *slot = Some(resident.map_err(error::gpu)?);

@@ -64,6 +64,12 @@ DEVICE u32 transpose(u32 x) {
     return x;
 }
 
+// Bits that lie in shared memory cannot be loaded the same way.
+template <bool SHARED> DEVICE u32 word_of_bits(const u32* bits, u32 word) {
+    if constexpr (SHARED) return bits[word];
+    else return __ldg(bits + word);
+}
+
 // The sum of the values of the lanes before this one.
 template <class T> DEVICE T sum_before(T value) {
     const u32 lane = lane_id();

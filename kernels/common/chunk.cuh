@@ -1,12 +1,10 @@
-// A column chunk in device memory: what `image.rs` writes.
+// A column chunk in device memory: what `src/builder.rs` writes.
 
-enum { FORM_INTEGER = 0, FORM_DICT = 1, FORM_ALP = 2, FORM_ALP_RD = 3, FORM_PLAIN = 4 };
-enum { SEQUENCE_PACKED = 0, SEQUENCE_DELTA = 1, SEQUENCE_RLE = 2 };
 enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8, WIDE_STARTS = 16 };
 
 // The first 128 bytes. Places are in units of 16 bytes from the start of the chunk.
 struct Header {
-    u8 form, sequence, unused, patch_bytes;
+    u8 transform, sequence, unused, patch_bytes;
     u32 rows;
     u32 vectors, extras, packed, values;  // vectors follow the header
     u32 entries, right_width;
@@ -34,10 +32,10 @@ struct Extra {
 
 // A chunk, as far as every vector needs it: kept in registers from vector to vector.
 struct Chunk {
-    const u8* image;
+    const u8* bytes;
 
-    DEVICE const Header* header() const { return (const Header*)image; }
-    DEVICE const u8* at(u32 place) const { return image + (u64)place * 16; }
+    DEVICE const Header* header() const { return (const Header*)bytes; }
+    DEVICE const u8* at(u32 place) const { return bytes + (u64)place * 16; }
     DEVICE u64 reference() const { return __ldg(&header()->reference); }
     DEVICE i128 wide_reference() const {
         return (i128)((u128)__ldg(&header()->reference_high) << 64 | __ldg(&header()->reference));
@@ -45,9 +43,9 @@ struct Chunk {
     DEVICE const u8* values() const { return at(__ldg(&header()->values)); }
 };
 
-DEVICE Chunk chunk(u64 image) {
+DEVICE Chunk chunk(u64 address) {
     Chunk c;
-    c.image = (const u8*)image;
+    c.bytes = (const u8*)address;
     return c;
 }
 
@@ -68,34 +66,11 @@ struct Cursor : Chunk {
         return (const Extra*)at(__ldg(&header()->extras)) + vector;
     }
     DEVICE const u32* words(u32 line) const {
-        return (const u32*)(image + (u64)line * 128) + lane_id();
+        return (const u32*)(bytes + (u64)line * 128) + lane_id();
     }
     DEVICE const u32* words() const { return words(line); }
-    DEVICE const u32* words_of(u32 lane) const { return (const u32*)(image + (u64)line * 128) + lane; }
+    DEVICE const u32* words_of(u32 lane) const { return (const u32*)(bytes + (u64)line * 128) + lane; }
 };
-
-template <class S> DEVICE Cursor open(const Chunk& chunk, u32 vector) {
-    Cursor c;
-    c.image = chunk.image;
-    c.vector = vector;
-    // vectors follow the header
-    const uint4 v = __ldg((const uint4*)(c.image + sizeof(Header)) + vector);
-    c.line = v.x;
-    c.width = (u8)v.y;
-    c.flags = (u8)(v.y >> 8);
-    c.scale = (u16)(v.y >> 16);
-    // known to be 0 when the kernel is compiled, it takes no register, and nothing to be added
-    c.base_low = S::BASED ? v.z : 0;
-    c.base_high = S::BASED ? v.w : 0;
-    c.starts = c.before = 0;
-    c.smallest = 0;
-    if constexpr (S::SEQUENCES >> SEQUENCE_DELTA & 1) {
-        if (S::SEQUENCES == 1 << SEQUENCE_DELTA || __ldg(&c.header()->sequence) == SEQUENCE_DELTA) {
-            c.smallest = __ldg(&c.extra()->smallest);
-        }
-    }
-    return c;
-}
 
 // The rows that are not null.
 DEVICE u32 valid_rows(const Cursor& c) {

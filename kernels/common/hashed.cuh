@@ -29,9 +29,8 @@ template <class S> DEVICE HashTable hash_table_of(const Chunk& c, const u64* wor
     t.empty = words[2];
     t.mask = (u32)words[3];
     t.probes = (u32)(words[3] >> 32);
-    const u8 form = form_of<S>(c);
-    t.origin = S::FORMS >> FORM_INTEGER & 1 && form == FORM_INTEGER ? c.reference() : 0;
-    t.coded = S::FORMS >> FORM_DICT & 1 && form == FORM_DICT;
+    t.origin = with_transform<S>(c, [&](auto of) { return of.key_start(c); });
+    t.coded = with_transform<S>(c, [](auto of) { return of.CODED; });
     return t;
 }
 
@@ -99,8 +98,7 @@ const u32 TOGETHER = 4;
 template <class S>
 DEVICE void places_8(const Cursor& c, u32 rows, u32 eighth, const void* tile, const HashTable& t, u32 out[8]) {
     u64 key[8];
-    const u8 form = form_of<S>(c);
-    if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
+    if (!has_entries<S>(c)) {
         typename S::Value value[8];
         values_8<S>(c, eighth, tile, value);
 #pragma unroll
@@ -118,8 +116,7 @@ DEVICE void places_8(const Cursor& c, u32 rows, u32 eighth, const void* tile, co
 // The key of row r of a lane, of columns without patches.
 template <class S>
 DEVICE u64 key_at(const Cursor& c, u32 r, u32 lane, u32 run, const void* tile, const HashTable& t) {
-    const u8 form = form_of<S>(c);
-    if (S::FORMS >> FORM_PLAIN & 1 && form == FORM_PLAIN) {
+    if (!has_entries<S>(c)) {
         return (u64)(i64)value_at<S>(c, r, lane, run, tile);
     }
     return t.origin + entry_at<S>(c, r, lane, run, tile);
@@ -134,26 +131,21 @@ template <class T> DEVICE u32 code_at(const HashTable& t, u32 place) {
 
 // Which of these rows have a key that is there; arbitrary where null.
 template <class S> DEVICE u32 found_in(Cursor& c, u32 rows, const HashTable& t, void* tile) {
-    typedef typename S::Entry E;
-    const u8 form = form_of<S>(c);
-    if (form != FORM_PLAIN && sequence_of<S>(c) == SEQUENCE_PACKED && c.width == 0) {
-        if (!(S::FLAGS & PATCHED && c.flags & PATCHED)) {
-            return place_of(t, t.origin + c.base<E>()) != ALL ? rows : 0;
-        }
-    }
-    if (S::SEQUENCES >> SEQUENCE_RLE & 1 && form != FORM_PLAIN && sequence_of<S>(c) == SEQUENCE_RLE) {
-        const u64 start = t.origin + c.base<E>();
-        return rows & runs_where<E>(runs_of(c), [=](E x) { return place_of(t, start + x) != ALL; });
-    }
-    prepare<S>(c, tile);
-    u32 mask = 0;
-    for (u32 eighth = 0; eighth < 4; eighth++) {
-        const u32 left = rows >> eighth * 8 & 255;
-        if (!__any_sync(ALL, left)) continue;
-        u32 place[8];
-        places_8<S>(c, left, eighth, tile, t, place);
+    const auto by_rows = [&] {
+        prepare<S>(c, tile);
+        u32 mask = 0;
+        for (u32 eighth = 0; eighth < 4; eighth++) {
+            const u32 left = rows >> eighth * 8 & 255;
+            if (!__any_sync(ALL, left)) continue;
+            u32 place[8];
+            places_8<S>(c, left, eighth, tile, t, place);
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) mask |= (u32)(place[k] != ALL) << (eighth * 8 + k);
-    }
-    return mask;
+            for (u32 k = 0; k < 8; k++) mask |= (u32)(place[k] != ALL) << (eighth * 8 + k);
+        }
+        return mask;
+    };
+    if (!has_entries<S>(c)) return by_rows();
+    const u64 start = t.origin + c.base<typename S::Entry>();
+    const auto is_there = [=](typename S::Entry x) { return place_of(t, start + x) != ALL; };
+    return with_sequence<S>(c, [&](auto of) { return of.where(c, rows, is_there, by_rows); });
 }

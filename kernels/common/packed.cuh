@@ -260,3 +260,16 @@ template <u64 HIGH, class F> DEVICE u32 test_wide(const u32* words, u32 width, F
     }
     return mask;
 }
+
+// The residuals of rows 8 * eighth to 8 * eighth + 7 of this lane, patches among them.
+template <class S> DEVICE void residuals_8(const Cursor& c, u32 eighth, typename S::Entry out[8]) {
+    if constexpr (sizeof(typename S::Entry) == 8) wide_8<S::LOW, S::HIGH>(c.words(), c.width, eighth, out);
+    else narrow_8<S::LOW>(c.words(), c.width, eighth, out);
+    if (S::FLAGS & PATCHED && c.flags & PATCHED) {
+        each_patch(c, [&](u32 row, u64 value) {
+            if (row / 8 != eighth) return;
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) out[k] = row % 8 == k ? (typename S::Entry)value : out[k];
+        });
+    }
+}

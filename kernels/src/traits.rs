@@ -3,28 +3,6 @@
 
 use std::fmt::Write as _;
 
-/// What entries of a sequence stand for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
-    #[default]
-    Integer = 0,
-    Dict = 1,
-    Alp = 2,
-    AlpRd = 3,
-    Plain = 4,
-}
-
-/// How a sequence is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SequenceKind {
-    Packed = 0,
-    Delta = 1,
-    Rle = 2,
-}
-
-/// Scales of ALP: exponent * 19 + factor.
-pub(crate) const SCALES: usize = 19 * 19;
-
 /// Flags of a vector.
 pub(crate) const PATCHED: u8 = 1;
 pub(crate) const ALL_NULL: u8 = 2;
@@ -34,18 +12,16 @@ pub(crate) const WIDE_STARTS: u8 = 16;
 
 /// What occurs in a chunk, or in any of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Shape {
-    /// A bit for each [`Form`].
-    pub forms: u8,
-    /// That of one chunk.
-    pub form: Form,
-    /// A bit for each [`SequenceKind`].
+pub struct ColumnTraits {
+    /// A bit for each transform.
+    pub transforms: u8,
+    /// A bit for each kind of sequence.
     pub sequences: u8,
     /// A bit for each width up to 32 of a word plane.
     pub low: u64,
     /// A bit for each width, less 32, of a high plane.
     pub high: u64,
-    /// Patches, nulls, exceptions; as in an image's vectors.
+    /// Patches, nulls, exceptions; as in a chunk's vectors.
     pub flags: u8,
     /// Whether some entry needs more than 32 bits.
     pub wide_entries: bool,
@@ -55,16 +31,15 @@ pub(crate) struct Shape {
     pub scales: Vec<u16>,
     /// Whether some vector's base is not 0.
     pub based: bool,
-    /// Whether some dictionary is not of evenly spaced numbers.
-    pub uneven: bool,
+    /// Whether all dictionaries are of evenly spaced numbers; `None` without dictionaries.
+    pub even: Option<bool>,
+    /// Whether it takes decoding others to have the value of some row.
+    pub searched: bool,
 }
 
-impl Shape {
-    pub fn sequence(&mut self, kind: SequenceKind) {
-        self.sequences |= 1 << kind as u8;
-    }
-
-    pub fn width(&mut self, width: usize) {
+impl ColumnTraits {
+    /// Adds a width of residuals.
+    pub(crate) fn width(&mut self, width: usize) {
         if width > 32 {
             self.low |= 1 << 32;
             self.high |= 1 << (width - 32);
@@ -73,14 +48,15 @@ impl Shape {
         }
     }
 
-    pub fn scale(&mut self, scale: u16) {
+    /// Adds a scale of `alp`.
+    pub(crate) fn scale(&mut self, scale: u16) {
         if let Err(at) = self.scales.binary_search(&scale) {
             self.scales.insert(at, scale);
         }
     }
 
     /// Widens the bounds.
-    pub fn include(&mut self, low: i128, high: i128) {
+    pub(crate) fn include(&mut self, low: i128, high: i128) {
         self.bounds = Some(match self.bounds {
             Some((a, b)) => (a.min(low), b.max(high)),
             None => (low, high),
@@ -89,14 +65,18 @@ impl Shape {
 
     /// Adds what occurs in another chunk of the column.
     pub fn merge(&mut self, other: &Self) {
-        self.forms |= other.forms;
+        self.transforms |= other.transforms;
         self.sequences |= other.sequences;
         self.low |= other.low;
         self.high |= other.high;
         self.flags |= other.flags;
         self.wide_entries |= other.wide_entries;
         self.based |= other.based;
-        self.uneven |= other.uneven;
+        self.searched |= other.searched;
+        self.even = match (self.even, other.even) {
+            (Some(a), Some(b)) => Some(a && b),
+            (a, b) => a.or(b),
+        };
         if let Some((low, high)) = other.bounds {
             self.include(low, high);
         }
@@ -117,14 +97,6 @@ impl Shape {
         }
     }
 
-    pub fn has(&self, form: Form) -> bool {
-        self.forms >> form as u8 & 1 == 1
-    }
-
-    pub fn has_sequence(&self, kind: SequenceKind) -> bool {
-        self.sequences >> kind as u8 & 1 == 1
-    }
-
     /// Whether some row may be null.
     pub fn nullable(&self) -> bool {
         self.flags & (ALL_NULL | SOME_NULL) != 0
@@ -132,7 +104,7 @@ impl Shape {
 
     /// Whether any value can be had without searching patches for it.
     pub fn is_direct(&self) -> bool {
-        self.flags & (PATCHED | EXCEPTIONS) == 0 && !self.has(Form::AlpRd)
+        self.flags & (PATCHED | EXCEPTIONS) == 0 && !self.searched
     }
 
     /// Whether some integer does not fit 64 bits, signed.
@@ -141,8 +113,8 @@ impl Shape {
             .is_some_and(|(low, high)| low < i128::from(i64::MIN) || high > i128::from(i64::MAX))
     }
 
-    /// The traits of a column in kernels: see `sequence.cuh` and `values.cuh`.
-    pub fn traits(&self, name: &str, stored: &str, value: &str, word: &str) -> String {
+    /// The traits as a struct of device code: see `sequence.cuh` and `transform.cuh`.
+    pub fn code(&self, name: &str, stored: &str, value: &str, word: &str) -> String {
         let mut out = String::new();
         let (low, high) = (self.low, self.high);
         let entry = if self.wide_entries { "u64" } else { "u32" };
@@ -150,9 +122,9 @@ impl Shape {
             [one] => i32::from(*one),
             _ => -1,
         };
-        let even = self.has(Form::Dict) && !self.uneven;
-        // a constant saves nothing beside code for several forms; with one, such a kernel spilled on sm_120
-        let based = self.based || self.forms.count_ones() > 1;
+        let even = self.even == Some(true);
+        // a constant saves nothing beside code for several transforms; with one, such a kernel spilled on sm_120
+        let based = self.based || self.transforms.count_ones() > 1;
         let _ = write!(
             out,
             "struct {name} {{\n    static const u64 LOW = {low:#x}ull, HIGH = {high:#x}ull;\n    \
@@ -160,7 +132,7 @@ impl Shape {
              static const i32 ONE_SCALE = {scale};\n    static const bool BASED = {based}, EVEN = {even};\n    \
              typedef {entry} Entry;\n    \
              typedef {stored} Stored;\n    typedef {value} Value;\n    typedef {word} Word;\n}};\n",
-            self.forms, self.sequences, self.flags
+            self.transforms, self.sequences, self.flags
         );
         out
     }

@@ -1,0 +1,26 @@
+//! Values as Arrow lays them out, filled up to whole vectors.
+
+use arrow::buffer::Buffer;
+use arrow::datatypes::DataType;
+use vectile_encodings::VECTOR_LEN;
+
+use crate::builder::{Builder, unsupported};
+use crate::error::Result;
+use crate::types::Type;
+
+/// Values of `width` bytes.
+pub(super) fn lay_out(
+    builder: &mut Builder,
+    data_type: &DataType,
+    width: usize,
+    bytes: &Buffer,
+) -> Result<()> {
+    let of = Type::of(data_type).ok_or_else(|| unsupported(data_type))?;
+    builder.values = bytes.as_slice().to_vec();
+    let whole = builder.vectors.len() * VECTOR_LEN * width;
+    builder.values.resize(whole, 0);
+    if let Some((low, high)) = of.range() {
+        builder.traits.include(low, high);
+    }
+    Ok(())
+}

@@ -1,0 +1,309 @@
+//! A column chunk in its device layout: one piece of memory that can lie anywhere.
+//!
+//! The packed words are those of the file. What a reader of the file finds by adding up (where a
+//! vector's words start, which patches are its own) is written out, so that a warp that decodes a
+//! vector reads 16 bytes, and then the words:
+//!
+//! ```text
+//! header    128 bytes: transform, sequence, rows, places of the parts, reference, step
+//! vectors   16 bytes each: line of the packed words, width, flags, scale, base
+//! extras    32 bytes each, if some vector has patches, nulls or differences
+//! values    dictionary entries, or plain values
+//! packed    packed words; of `delta` those of a vector behind where its lanes start
+//! blocks    of single vectors: patches, exceptions, bitmaps of validity, runs
+//! ```
+//!
+//! `common/chunk.cuh` has the same structs. The layouts of encodings, which fill a builder, leave nothing for kernels to
+//! check.
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
+use vectile_encodings::layout::{Nulls, Packed, PatchList};
+
+use crate::error::{Error, Result};
+use crate::traits::{ALL_NULL, ColumnTraits, EXCEPTIONS, PATCHED, SOME_NULL};
+
+const HEADER_BYTES: usize = 128;
+const VECTOR_BYTES: usize = 16;
+const EXTRA_BYTES: usize = 32;
+const LINE_BYTES: usize = 128;
+pub(crate) const LANES: usize = 32;
+/// What a decoder may read behind packed words, and behind the values of runs.
+const SLACK_BYTES: usize = 2048;
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Vector {
+    pub line: u32,
+    pub width: u8,
+    pub flags: u8,
+    pub scale: u16,
+    pub base: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Extra {
+    pub patches: u32,
+    pub exceptions: u32,
+    pub bitmap: u32,
+    pub right_line: u32,
+    pub smallest: u64,
+    pub right_width: u32,
+}
+
+/// A chunk while it is put together. Places are in units of 16 bytes; blocks lie behind the packed
+/// words, whose length is known first.
+pub(crate) struct Builder {
+    rows: usize,
+    pub traits: ColumnTraits,
+    pub vectors: Vec<Vector>,
+    extras: Vec<Extra>,
+    pub values: Vec<u8>,
+    pub packed: Vec<u8>,
+    blocks: Vec<u8>,
+    patch_bytes: u8,
+    pub reference: i128,
+    /// The distinct values, if that is how they are stored.
+    pub entries: Option<ArrayRef>,
+    /// One more than the largest code that a kernel may meet.
+    pub codes: usize,
+    pub right_width: u32,
+    pub lefts: [u64; 8],
+    pub step: i64,
+    /// Whether lines of vectors are places of blocks.
+    pub lines_are_blocks: bool,
+}
+
+fn too_large() -> Error {
+    Error::Unsupported("a column chunk beyond 64 GiB".into())
+}
+
+/// The place of byte `at`, a multiple of 16.
+fn place(at: usize) -> Result<u32> {
+    u32::try_from(at / 16).map_err(|_| too_large())
+}
+
+fn pad(bytes: &mut Vec<u8>, to: usize) {
+    bytes.resize(bytes.len().next_multiple_of(to), 0);
+}
+
+impl Builder {
+    pub fn new(rows: usize, vectors: usize) -> Self {
+        Self {
+            rows,
+            traits: ColumnTraits::default(),
+            vectors: vec![Vector::default(); vectors],
+            extras: vec![],
+            values: vec![],
+            packed: vec![],
+            blocks: vec![],
+            patch_bytes: 4,
+            reference: 0,
+            entries: None,
+            codes: 0,
+            right_width: 0,
+            lefts: [0; 8],
+            step: 0,
+            lines_are_blocks: false,
+        }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn extra(&mut self, vector: usize) -> &mut Extra {
+        if self.extras.is_empty() {
+            self.extras = vec![Extra::default(); self.vectors.len()];
+        }
+        &mut self.extras[vector]
+    }
+
+    /// Where packed words go that are added next.
+    pub fn line(&self) -> Result<u32> {
+        u32::try_from(self.packed.len() / LINE_BYTES).map_err(|_| too_large())
+    }
+
+    /// Says where the packed residuals of a vector are, and adds their patches; gives the largest that there may be.
+    pub fn residuals(&mut self, vector: usize, line: u32, residuals: &Packed<'_>) -> Result<u64> {
+        let width = residuals.width(vector);
+        self.vectors[vector].line = line;
+        self.vectors[vector].width = width as u8;
+        self.traits.width(width);
+        let patches = residuals.patches();
+        if !patches.is_empty(vector) {
+            let block = self.patch_block(patches, vector, self.patch_bytes)?;
+            self.extra(vector).patches = block;
+            self.flag(vector, PATCHED);
+        }
+        let patched = patches.of(vector).map(|(_, residual)| residual);
+        Ok(patched.fold(top_of(width), u64::max))
+    }
+
+    /// Settles how many bytes a patch of residuals takes.
+    pub fn patch_width(&mut self, residuals: &Packed<'_>) {
+        let mut patches = (0..self.vectors.len()).flat_map(|v| residuals.patches().of(v));
+        let wide = patches.any(|(_, residual)| residual > u64::from(u32::MAX));
+        self.patch_bytes = if wide { 8 } else { 4 };
+    }
+
+    /// Adds values that are stored as they are.
+    pub fn exceptions(&mut self, exceptions: PatchList<'_>, bytes: u8) -> Result<()> {
+        for vector in 0..self.vectors.len() {
+            if !exceptions.is_empty(vector) {
+                let block = self.patch_block(exceptions, vector, bytes)?;
+                self.extra(vector).exceptions = block;
+                self.flag(vector, EXCEPTIONS);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn flag(&mut self, vector: usize, flag: u8) {
+        self.vectors[vector].flags |= flag;
+        self.traits.flags |= flag;
+    }
+
+    /// A word for each lane with count and offset of its patches, their values, their positions.
+    fn patch_block(&mut self, patches: PatchList<'_>, vector: usize, bytes: u8) -> Result<u32> {
+        let (mut words, mut positions, mut values) = ([0u16; 32], vec![], vec![]);
+        for (row, value) in patches.of(vector) {
+            let lane = row % 32;
+            if words[lane] == 0 {
+                words[lane] = positions.len() as u16;
+            }
+            words[lane] += 1 << 10;
+            positions.push(row as u16);
+            values.push(value);
+        }
+        // lanes without patches: the last one tells the total
+        let mut offset = 0;
+        for word in &mut words {
+            if *word >> 10 == 0 {
+                *word = offset;
+            }
+            offset = (*word >> 10) + (*word & 0x3FF);
+        }
+        let mut block: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        for value in values {
+            block.extend(&value.to_le_bytes()[..usize::from(bytes)]);
+        }
+        block.extend(positions.iter().flat_map(|position| position.to_le_bytes()));
+        self.add_block(block)
+    }
+
+    /// Adds a block of one vector; gives its place, counted from the first one.
+    pub fn add_block(&mut self, bytes: impl IntoIterator<Item = u8>) -> Result<u32> {
+        let start = place(self.blocks.len())?;
+        self.blocks.extend(bytes);
+        pad(&mut self.blocks, 16);
+        Ok(start)
+    }
+
+    /// Adds which rows are null.
+    pub fn validity(&mut self, nulls: &Nulls<'_>) {
+        if !nulls.any() {
+            return;
+        }
+        for vector in 0..self.vectors.len() {
+            match nulls.mask(vector) {
+                None => {}
+                Some(mask) if mask == [0; 16] => self.flag(vector, ALL_NULL),
+                Some(mask) => {
+                    // 2^28 rows at most, so 32 MiB of bitmaps
+                    let start = (self.blocks.len() / 16) as u32;
+                    mask.iter()
+                        .for_each(|w| self.blocks.extend(w.to_le_bytes()));
+                    self.extra(vector).bitmap = start;
+                    self.flag(vector, SOME_NULL);
+                }
+            }
+        }
+    }
+
+    /// The bytes of the chunk.
+    pub fn finish(mut self) -> Result<Vec<u8>> {
+        let vectors_at = HEADER_BYTES;
+        let extras_at = vectors_at + self.vectors.len() * VECTOR_BYTES;
+        let values_at = (extras_at + self.extras.len() * EXTRA_BYTES).next_multiple_of(256);
+        let packed_at = (values_at + self.values.len()).next_multiple_of(LINE_BYTES);
+        let blocks_at = packed_at + self.packed.len();
+        let first_block = place(blocks_at)?;
+        // lines and places so far count from the packed words and from the first block
+        let first_line = u32::try_from(packed_at / LINE_BYTES).map_err(|_| too_large())?;
+        let first = match self.lines_are_blocks {
+            true => first_block,
+            false => first_line,
+        };
+        for vector in &mut self.vectors {
+            vector.line = vector.line.checked_add(first).ok_or_else(too_large)?;
+        }
+        for extra in &mut self.extras {
+            extra.right_line = extra
+                .right_line
+                .checked_add(first_line)
+                .ok_or_else(too_large)?;
+        }
+        let mut out = Vec::with_capacity(blocks_at + self.blocks.len() + SLACK_BYTES);
+        let number = |bits: u8| bits.trailing_zeros() as u8;
+        let transform = number(self.traits.transforms);
+        let sequence = number(self.traits.sequences);
+        out.extend([transform, sequence, 0, self.patch_bytes]);
+        let rows = u32::try_from(self.rows).map_err(|_| too_large())?;
+        for word in [
+            rows,
+            place(vectors_at)?,
+            place(extras_at)?,
+            place(packed_at)?,
+            place(values_at)?,
+            self.entries
+                .as_ref()
+                .map_or(0, |entries| entries.len() as u32),
+            self.right_width,
+        ] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(self.reference.to_le_bytes());
+        self.lefts
+            .iter()
+            .for_each(|left| out.extend(left.to_le_bytes()));
+        out.extend(self.step.to_le_bytes());
+        out.resize(HEADER_BYTES, 0);
+        for v in &self.vectors {
+            out.extend(v.line.to_le_bytes());
+            out.extend([v.width, v.flags]);
+            out.extend(v.scale.to_le_bytes());
+            out.extend(v.base.to_le_bytes());
+        }
+        for e in &self.extras {
+            for word in [e.patches, e.exceptions, e.bitmap] {
+                let word = word.checked_add(first_block).ok_or_else(too_large)?;
+                out.extend(word.to_le_bytes());
+            }
+            out.extend(e.right_line.to_le_bytes());
+            out.extend(e.smallest.to_le_bytes());
+            out.extend(e.right_width.to_le_bytes());
+            out.extend([0; 4]);
+        }
+        out.resize(values_at, 0);
+        out.extend(&self.values);
+        out.resize(packed_at, 0);
+        out.extend(&self.packed);
+        out.extend(&self.blocks);
+        out.resize(out.len() + SLACK_BYTES, 0);
+        pad(&mut out, 256);
+        Ok(out)
+    }
+}
+
+pub(crate) fn unsupported(data_type: &DataType) -> Error {
+    Error::Unsupported(format!("{data_type} that is not a dictionary"))
+}
+
+/// The largest residual of a width.
+fn top_of(width: usize) -> u64 {
+    match width {
+        0 => 0,
+        1..64 => (1 << width) - 1,
+        _ => u64::MAX,
+    }
+}

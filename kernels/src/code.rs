@@ -1,0 +1,44 @@
+//! The device code.
+
+use crate::registry::{SequenceKind, Transform};
+
+/// What every kernel needs.
+pub fn scan() -> impl Iterator<Item = &'static str> {
+    let sequences = [
+        include_str!("../common/base.cuh"),
+        include_str!("../common/chunk.cuh"),
+        include_str!("../common/packed.cuh"),
+        include_str!("../common/codecs.cuh"),
+        include_str!("../common/sequence.cuh"),
+    ];
+    let transforms = [
+        include_str!("../common/entries.cuh"),
+        include_str!("../common/transform.cuh"),
+    ];
+    let values = [
+        include_str!("../common/values.cuh"),
+        include_str!("../common/scan.cuh"),
+    ];
+    let sequences = sequences
+        .into_iter()
+        .chain(SequenceKind::CODE.iter().copied());
+    let transforms = transforms
+        .into_iter()
+        .chain(Transform::CODE.iter().copied());
+    sequences.chain(transforms).chain(values)
+}
+
+/// What only kernels with lookups or groups need.
+pub const LOOKUPS: [&str; 2] = [
+    include_str!("../common/lookup.cuh"),
+    include_str!("../common/groups.cuh"),
+];
+
+/// What only kernels need that look keys up in a hash table.
+pub const HASHED: &str = include_str!("../common/hashed.cuh");
+
+/// What only kernels need that compute floats.
+pub const FLOATS: &str = include_str!("../common/floats.cuh");
+
+/// Kernels that measure the bandwidth of a device's memory.
+pub const BANDWIDTH: &str = include_str!("../common/bandwidth.cu");

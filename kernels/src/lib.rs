@@ -1,0 +1,23 @@
+//! Device code of CUDA kernels, and the layout of column chunks that it reads.
+//!
+//! Each encoding has a folder with both, and the registry lists them. Imports run one way:
+//!
+//! ```text
+//! chunk ──▶ registry ──▶ layouts of encodings ──▶ builder ──▶ traits
+//! code ───▶ registry
+//! ```
+
+mod builder;
+mod chunk;
+mod code;
+mod error;
+mod registry;
+mod traits;
+mod types;
+
+pub use chunk::{ChunkInfo, DeviceChunk};
+pub use code::{BANDWIDTH, FLOATS, HASHED, LOOKUPS, scan};
+pub use error::{Error, Result};
+pub use registry::{SCALES, SequenceKind, Transform};
+pub use traits::ColumnTraits;
+pub use types::Type;

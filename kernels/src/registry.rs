@@ -1,0 +1,213 @@
+//! The list of encodings that kernels read: device code and layout of each.
+//!
+//! There are two families. A *sequence* is a way to store unsigned integers; a *transform* says what these stand
+//! for. Any transform goes with any sequence. The place of a codec in its list is its number in chunks and its bit
+//! in [`ColumnTraits`]; device code gets the same lists.
+
+#[path = "../alp/layout.rs"]
+mod alp;
+#[path = "../alp_rd/layout.rs"]
+mod alp_rd;
+#[path = "../constant/layout.rs"]
+mod constant;
+#[path = "../delta/layout.rs"]
+mod delta;
+#[path = "../dict/layout.rs"]
+mod dict;
+#[path = "../ffor/layout.rs"]
+mod ffor;
+#[path = "../integers/layout.rs"]
+mod integers;
+#[path = "../plain/layout.rs"]
+mod plain;
+#[path = "../rle/layout.rs"]
+mod rle;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
+use vectile_encodings::layout::{Sequence, Values};
+
+use crate::builder::{Builder, unsupported};
+use crate::error::Result;
+use crate::traits::ColumnTraits;
+
+pub use alp::SCALES;
+
+/// A list of codecs: an enum, and the device code of each behind which the list has a name.
+macro_rules! list {
+    ($(#[$about:meta])* $list:ident as $named:literal {
+        $(#[$first_about:meta])* $first:ident: $first_code:expr,
+        $($(#[$rest_about:meta])* $rest:ident: $rest_code:expr,)*
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $list {
+            $(#[$first_about])* $first,
+            $($(#[$rest_about])* $rest,)*
+        }
+
+        impl $list {
+            pub(crate) const CODE: &[&str] = &[
+                $first_code,
+                $($rest_code,)*
+                concat!("typedef List<", stringify!($first), $(", ", stringify!($rest),)* "> ", $named, ";\n"),
+            ];
+
+            fn bit(self) -> u8 {
+                1 << self as u8
+            }
+        }
+    };
+}
+
+list! {
+    /// How a sequence of unsigned integers is stored.
+    SequenceKind as "Sequences" {
+        /// Packed residuals, and a base for each vector.
+        Ffor: include_str!("../ffor/ffor.cuh"),
+        /// Differences.
+        Delta: include_str!("../delta/delta.cuh"),
+        /// Runs.
+        Rle: include_str!("../rle/rle.cuh"),
+    }
+}
+
+list! {
+    /// What the entries of a sequence stand for.
+    Transform as "Transforms" {
+        /// Distances from the smallest value.
+        Integers: include_str!("../integers/integers.cuh"),
+        /// Codes of distinct values.
+        Dict: include_str!("../dict/dict.cuh"),
+        /// Floats that are decimals.
+        Alp: include_str!("../alp/alp.cuh"),
+        /// Left parts of floats.
+        AlpRd: include_str!("../alp_rd/alp_rd.cuh"),
+        /// Nothing: values lie as they are.
+        Plain: include_str!("../plain/plain.cuh"),
+    }
+}
+
+/// Lays the values of a column out.
+pub(crate) fn lay_out(
+    builder: &mut Builder,
+    data_type: &DataType,
+    values: Values<'_>,
+) -> Result<()> {
+    let transform = match values {
+        Values::AllNull => {
+            builder.traits.sequences = SequenceKind::Ffor.bit();
+            match constant::nulls(builder, data_type) {
+                true => Transform::Integers,
+                false => Transform::Dict,
+            }
+        }
+        Values::Constant(value) => dictionary(builder, value, Sequence::Constant(0))?,
+        Values::Plain(width, bytes) => {
+            builder.traits.sequences = SequenceKind::Ffor.bit();
+            plain::lay_out(builder, data_type, width, bytes)?;
+            Transform::Plain
+        }
+        Values::Integers { reference, offsets } => {
+            let bounds = sequence(builder, offsets)?;
+            integers::lay_out(builder, data_type, reference, bounds)?;
+            Transform::Integers
+        }
+        Values::Dictionary { entries, codes } => dictionary(builder, entries, codes)?,
+        Values::Alp {
+            reference,
+            exponents,
+            factors,
+            integers,
+            exceptions,
+        } => {
+            sequence(builder, integers)?;
+            let scales = exponents.iter().zip(factors);
+            alp::lay_out(builder, data_type, reference, scales, exceptions)?;
+            Transform::Alp
+        }
+        Values::AlpRd {
+            right_width,
+            lefts,
+            indices,
+            rights,
+            exceptions,
+        } => {
+            sequence(builder, indices)?;
+            alp_rd::lay_out(builder, right_width, lefts, rights, exceptions)?;
+            Transform::AlpRd
+        }
+        _ => return Err(unsupported(data_type)),
+    };
+    builder.traits.transforms = transform.bit();
+    Ok(())
+}
+
+/// The same of a dictionary; of a single boolean, which kernels compute with, the transform is another.
+fn dictionary(builder: &mut Builder, entries: &ArrayRef, codes: Sequence<'_>) -> Result<Transform> {
+    let bounds = sequence(builder, codes)?;
+    dict::check(builder, entries.len(), codes, bounds)?;
+    match constant::boolean(entries) {
+        Some(value) => {
+            integers::lay_out(builder, entries.data_type(), value, (0, 0))?;
+            Ok(Transform::Integers)
+        }
+        None => {
+            dict::lay_out(builder, entries)?;
+            Ok(Transform::Dict)
+        }
+    }
+}
+
+/// Lays a sequence out. Gives bounds of the entries of its rows.
+fn sequence(builder: &mut Builder, sequence: Sequence<'_>) -> Result<(u64, u64)> {
+    let (kind, bounds) = match sequence {
+        Sequence::Constant(value) => (SequenceKind::Ffor, constant::entries(builder, value)),
+        Sequence::Ffor(view) => (SequenceKind::Ffor, ffor::lay_out(builder, view)?),
+        Sequence::Delta(view) => {
+            let rows = builder.rows();
+            let largest = || sequence.largest(rows);
+            (SequenceKind::Delta, delta::lay_out(builder, view, largest)?)
+        }
+        Sequence::Rle(view) => (SequenceKind::Rle, rle::lay_out(builder, view)?),
+    };
+    builder.traits.sequences = kind.bit();
+    let bounds = bounds.unwrap_or((0, 0));
+    // differences may be wider than what they add up to
+    builder.traits.wide_entries |= bounds.1 > u64::from(u32::MAX) || builder.traits.high != 0;
+    Ok(bounds)
+}
+
+impl ColumnTraits {
+    /// Whether a transform occurs.
+    pub fn has(&self, of: Transform) -> bool {
+        self.transforms & of.bit() != 0
+    }
+
+    /// Whether no other transform occurs.
+    pub fn has_only(&self, of: Transform) -> bool {
+        self.transforms == of.bit()
+    }
+
+    /// Whether a kind of sequence occurs.
+    pub fn has_sequence(&self, of: SequenceKind) -> bool {
+        self.sequences & of.bit() != 0
+    }
+
+    /// Whether no other kind of sequence occurs.
+    pub fn has_only_sequence(&self, of: SequenceKind) -> bool {
+        self.sequences & !of.bit() == 0
+    }
+
+    /// Packed integers of some width within bounds.
+    pub fn integers(width: usize, low: i128, high: i128) -> Self {
+        let mut traits = Self {
+            transforms: Transform::Integers.bit(),
+            sequences: SequenceKind::Ffor.bit(),
+            ..Self::default()
+        };
+        traits.width(width);
+        traits.include(low, high);
+        traits
+    }
+}
