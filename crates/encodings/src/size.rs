@@ -56,7 +56,7 @@ pub fn fixed_bytes(data_type: &DataType, rows: u64) -> u64 {
 /// there, because arrow-rs casts them to values first.
 fn distinct_bytes(values: &DataType, rows: u64) -> u64 {
     match values {
-        DataType::RunEndEncoded(_, values) => fixed_bytes(values.data_type(), rows),
+        DataType::RunEndEncoded(_, values) => fixed_bytes(values.data_type(), rows.max(1)),
         other => fixed_bytes(other, 1),
     }
 }

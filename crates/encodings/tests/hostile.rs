@@ -336,4 +336,9 @@ fn runs_that_are_written_out_are_refused_before_they_are() {
     is_too_large(decoded(dictionary(runs(wide()))));
     is_too_large(decoded(runs(runs(wide()))));
     assert_eq!(decoded(runs(runs(DataType::Int32))).unwrap().len(), 8192);
+    // even no rows have one value, as wide as it is
+    let none = parse(vec![7, 0, 0, 1], vec![], &runs(runs(wide())), 0).unwrap();
+    let announced = none.decoded_bytes(&Selection::all(0, 0)).unwrap();
+    let size = none.decode(0..0).unwrap().to_data().get_slice_memory_size();
+    assert!(announced >= size.unwrap() as u64);
 }
