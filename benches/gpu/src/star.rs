@@ -249,7 +249,7 @@ fn run_once(
         }
         return Ok(answer);
     }
-    for groups in execution.group(&Batch::of(groups)?)? {
+    for groups in execution.group(&Batch::of(groups)?, |_| Ok(()))? {
         for group in 0..groups.count {
             let code = |array: &ArrayRef| array.as_primitive::<UInt32Type>().value(group);
             let keys: Vec<u32> = groups.keys.iter().map(code).collect();

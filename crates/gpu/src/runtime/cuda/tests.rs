@@ -378,7 +378,9 @@ fn an_illegal_address_loses_the_device() {
         return;
     }
     let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-    alone.args(["--ignored", "--exact", "cuda::tests::the_device_is_lost"]);
+    let (_, module) = module_path!().split_once("::").unwrap();
+    alone.args(["--ignored", "--exact"]);
+    alone.arg(format!("{module}::the_device_is_lost"));
     let run = alone.output().unwrap();
     let said = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success() && said.contains("1 passed"), "{said}");
