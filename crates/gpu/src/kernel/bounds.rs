@@ -1,6 +1,6 @@
 //! Bounds of integers, and what they are computed in.
 
-use crate::plan::Type;
+use crate::plan::{DatePart, Type};
 
 /// An integer's bounds, rounded out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +58,37 @@ impl Bounds {
         }
     }
 
+    /// Those of a part of dates whose days are within these.
+    pub fn of_part(self, part: DatePart) -> Self {
+        match part {
+            DatePart::Year => {
+                // a year has 365 days or 366
+                let year = |day: i128, days| 1970 + day.div_euclid(days);
+                let Self(first, last) = self;
+                Self(
+                    year(first, 365).min(year(first, 366)),
+                    year(last, 365).max(year(last, 366)),
+                )
+            }
+            DatePart::Quarter => Self(1, 4),
+            DatePart::Month => Self(1, 12),
+            DatePart::Day => Self(1, 31),
+            DatePart::DayOfWeek => Self(0, 6),
+            DatePart::DayOfYear => Self(1, 366),
+        }
+    }
+
+    /// Those of remainders by `divisor`, which have the sign of these.
+    pub fn remainders(self, divisor: i128) -> Self {
+        let most = divisor.saturating_abs().saturating_sub(1).max(0);
+        Self(self.0.clamp(-most, 0), self.1.clamp(0, most))
+    }
+
+    /// The nearest within these.
+    pub fn clamped(self, to: Self) -> Self {
+        Self(self.0.clamp(to.0, to.1), self.1.clamp(to.0, to.1))
+    }
+
     /// Bits of the largest magnitude.
     pub fn bits(self) -> u32 {
         let of = |x: i128| 128 - x.unsigned_abs().leading_zeros();
@@ -81,4 +112,38 @@ pub(crate) fn product(a: Bounds, b: Bounds) -> Option<(i128, i128)> {
         a.1.checked_mul(b.1)?,
     ];
     Some((*ends.iter().min()?, *ends.iter().max()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn years_are_within_those_of_their_days() {
+        // 1969-12-31, 1970-01-01, 1970-12-31, 1972-12-31, 1973-01-01, 2000-02-29, 2024-12-31, 0001-01-01
+        let years = [
+            (-1, 1969),
+            (0, 1970),
+            (364, 1970),
+            (1095, 1972),
+            (1096, 1973),
+            (11_016, 2000),
+            (20_088, 2024),
+            (-719_162, 1),
+        ];
+        for (day, year) in years {
+            let Bounds(low, high) = Bounds(day, day).of_part(DatePart::Year);
+            assert!(low <= year && year <= high, "{day}: {low} to {high}");
+            assert!(high - low <= 7, "{day}: {low} to {high}");
+        }
+        assert_eq!(Bounds(-5, 700).of_part(DatePart::Month), Bounds(1, 12));
+    }
+
+    #[test]
+    fn remainders_are_smaller_than_the_divisor() {
+        assert_eq!(Bounds(0, 1000).remainders(7), Bounds(0, 6));
+        assert_eq!(Bounds(-1000, 3).remainders(-7), Bounds(-6, 3));
+        assert_eq!(Bounds(5, 9).remainders(100), Bounds(0, 9));
+        assert_eq!(Bounds(-9, -5).remainders(i128::MIN), Bounds(-9, 0));
+    }
 }

@@ -112,7 +112,8 @@ mod tests {
     use super::super::plan::{GroupsPlan, Picks, Spot, Test};
     use super::super::samples::*;
     use super::*;
-    use crate::plan::{Aggregate, Expr, GroupKey};
+    use crate::plan::{Aggregate, Arithmetic, DatePart, Expr, GroupKey, Literal, Type};
+    use arrow::datatypes::DataType;
 
     fn groups(plan: &KernelPlan) -> &GroupsPlan {
         match &plan.output {
@@ -202,6 +203,29 @@ mod tests {
         assert_eq!(spot((1 << 22) - 1), Spot::Numbered);
         assert_eq!(spot(1 << 22), Spot::Hashed);
         assert_eq!(spot(1 << 40), Spot::Hashed);
+    }
+
+    #[test]
+    fn parts_of_dates_and_remainders_are_few_groups() {
+        let part = |part| GroupKey::Value(Expr::DatePart(part, Expr::Column(0).into()));
+        let seven = Expr::Literal(Literal::Int(7, Type::I32));
+        let remainder =
+            Expr::Arithmetic(Arithmetic::Remainder, Expr::Column(0).into(), seven.into());
+        // 1992 to 1998
+        let groups_of = |keys: Vec<GroupKey>| {
+            let mut pipeline = grouped();
+            pipeline.columns[0] = DataType::Date32;
+            pipeline.output = Output::Groups(keys, vec![Aggregate::CountRows]);
+            let shapes = [integers(12, 8035, 10_561), integers(20, 0, 1 << 20)];
+            let (plan, bindings) = planned(&pipeline, &shapes, &facts());
+            (bindings.grouping.unwrap().groups, groups(&plan).spot)
+        };
+        let month = || part(DatePart::Month);
+        assert_eq!(groups_of(vec![month()]), (12, Spot::Threads));
+        let years = groups_of(vec![part(DatePart::Year), month()]);
+        assert_eq!(years, (8 * 12, Spot::Shared));
+        let remainder = groups_of(vec![GroupKey::Value(remainder)]);
+        assert_eq!(remainder, (7, Spot::Threads));
     }
 
     #[test]

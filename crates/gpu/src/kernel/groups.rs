@@ -141,13 +141,10 @@ impl Planner<'_> {
         if value.of.is_float() {
             return Err(Error::Unsupported("keys that are floats".into()));
         }
-        let exact = match expr {
-            Expr::Column(column) => self.shapes[*column].bounds.map(|(a, b)| Bounds(a, b)),
-            _ => None,
-        };
-        let of = Bounds::of(value.of);
+        let exact = self.exact_bounds(expr);
+        // what casts and types cut is in neither
         let Bounds(low, high) = exact
-            .filter(|bounds| bounds.within(of))
+            .filter(|bounds| bounds.within(value.bounds))
             .unwrap_or(value.bounds);
         let range = high
             .checked_sub(low)

@@ -117,18 +117,41 @@ impl Planner<'_> {
                 let date = self.typed(date)?;
                 let is_checked = !date.bounds.within(KNOWN_DAYS);
                 let valid = self.named(date.valid.is_some() || is_checked);
+                let bounds = date.bounds.clamped(KNOWN_DAYS).of_part(*part);
                 let node = Node::DatePart {
                     part: *part,
                     date: date.into(),
                     is_checked,
                 };
-                Typed::new(node, Type::I32, Bounds::of(Type::I32), valid)
+                Typed::new(node, Type::I32, bounds, valid)
             }
             Expr::Looked(lookup, values) => self.looked(*lookup, values)?,
             Expr::Values(..) => {
                 let reason = "a test of values within an expression";
                 return Err(Error::Unsupported(reason.into()));
             }
+        })
+    }
+
+    /// Bounds of an integer that kernels do not depend on, and so need not be rounded out.
+    pub fn exact_bounds(&self, expr: &Expr) -> Option<Bounds> {
+        Some(match expr {
+            Expr::Column(column) => {
+                let (low, high) = self.shapes[*column].bounds?;
+                Bounds(low, high)
+            }
+            Expr::Literal(Literal::Int(value, _)) => Bounds(*value, *value),
+            Expr::Cast(part, _) => self.exact_bounds(part)?,
+            Expr::DatePart(part, date) => {
+                let days = self.exact_bounds(date)?;
+                days.clamped(KNOWN_DAYS).of_part(*part)
+            }
+            Expr::Arithmetic(Arithmetic::Remainder, part, divisor) => {
+                let divisor = self.exact_bounds(divisor)?;
+                self.exact_bounds(part)?
+                    .remainders(divisor.1.max(-divisor.0))
+            }
+            _ => return None,
         })
     }
 
@@ -265,6 +288,12 @@ fn arithmetic(
             let most = high.max(-low).min(range.1);
             match (operation, constant) {
                 (Arithmetic::Divide, Some(..0)) => Some((range.0.max(-most), most)),
+                (Arithmetic::Remainder, Some(divisor)) => {
+                    // those of all divisors of about this size: they are arguments
+                    let Bounds(least, greatest) = Bounds::literal(divisor);
+                    let Bounds(low, high) = Bounds(low, high).remainders(greatest - least);
+                    Some((low, high))
+                }
                 _ => Some((low, high)),
             }
         }
