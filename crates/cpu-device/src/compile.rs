@@ -19,12 +19,12 @@ use crate::shared::driver_error;
 
 /// What comes before a kernel.
 const PRELUDE: &str = concat!(
-    include_str!("../shim/cuda_cpu.hpp"),
-    include_str!("../shim/cuda_builtins.hpp"),
+    include_str!("../headers/cuda_cpu.hpp"),
+    include_str!("../headers/cuda_builtins.hpp"),
 );
 
 /// What comes after it.
-const ENTRY: &str = include_str!("../shim/entry.cpp");
+const ENTRY: &str = include_str!("../headers/entry.cpp");
 
 /// Set to `1`, kernels are compiled with sanitizers.
 pub(crate) const SANITIZE: &str = "VECTILE_CPU_DEVICE_SANITIZE";
@@ -153,7 +153,7 @@ fn compile_error(log: String) -> Error {
     Error::Compile { log }
 }
 
-/// `cucpu_launch` of `shim/entry.cpp`.
+/// `cucpu_launch` of `headers/entry.cpp`.
 type Entry = unsafe extern "C" fn(
     args: *const u64,
     words: usize,
@@ -167,7 +167,7 @@ type Entry = unsafe extern "C" fn(
 ) -> i32;
 
 /// Stacks of threads, kept between launches by the kernels themselves: atomically exchanged, and null or
-/// what some kernel made of the same shim.
+/// what some kernel made of the same headers.
 static SPARE_STACKS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// A kernel that was loaded.

@@ -1,12 +1,12 @@
 //! A CPU in the place of a GPU, for tests: [`CpuDevice`] runs the very CUDA C++ that is generated for
 //! a GPU, one fiber per CUDA thread, behind [`vectile_gpu::Driver`].
 //!
-//! A kernel is compiled by the machine's C++ compiler between the two headers of `shim/`, which stand
+//! A kernel is compiled by the machine's C++ compiler between the two of `headers/`, which stand
 //! for what a CUDA compiler predefines, and is kept on disk by the hash of all that. It must
 //!
 //! - include nothing outside `#ifndef CUCPU`, and have its own typedefs;
 //! - take one struct of 64-bit words, by value, and be `extern "C"`;
-//! - get dynamic shared memory by `DYN_SHARED(T, name)`, which the shim defines here;
+//! - get dynamic shared memory by `DYN_SHARED(T, name)`, which the emulator defines here;
 //! - leave out `__activemask` and inline PTX, and call `__nanosleep` where it spins.
 //!
 //! What is found is more than wrong answers: lanes that wait for each other forever, masks that do not
@@ -68,7 +68,7 @@ impl CpuDevice {
         Ok(Self {
             info: DeviceInfo {
                 ordinal: 0,
-                name: "CPU shim".into(),
+                name: "CPU emulator".into(),
                 capability: (0, 0),
                 memory: DEFAULT_MEMORY,
                 multiprocessors: MULTIPROCESSORS,

@@ -392,12 +392,12 @@ async fn plans_say_what_is_fused_and_what_is_not() {
         (
             "SELECT sum(int) FROM packed WHERE byte > 3 AND name = 'apple'",
             "GpuAggregateExec: aggr=[sum(packed.int)], filter=byte@3 > 3 AND name@9 = apple, \
-             columns=[byte, name, int], device=CPU shim",
+             columns=[byte, name, int], device=CPU emulator",
         ),
         (
             "SELECT name, date AS day, flag, count(*) FROM packed WHERE int > 3 GROUP BY name, day, flag",
             "GpuAggregateExec: gby=[name@2 as name, date@1 as date, flag@0 as flag], \
-             aggr=[count(Int64(1))], filter=int@1 > 3, columns=[int, name, date, flag], device=CPU shim",
+             aggr=[count(Int64(1))], filter=int@1 > 3, columns=[int, name, date, flag], device=CPU emulator",
         ),
         (
             "SELECT count(DISTINCT int) FROM packed",
@@ -413,11 +413,11 @@ async fn plans_say_what_is_fused_and_what_is_not() {
         ),
         (
             "SELECT id FROM packed WHERE int > 3",
-            "gpu=filter and project on CPU shim",
+            "gpu=filter and project on CPU emulator",
         ),
         (
             "SELECT name, int, count(*) FROM packed WHERE int > 3 GROUP BY CUBE (name, int)",
-            "gpu=filter on CPU shim",
+            "gpu=filter on CPU emulator",
         ),
         (
             "SELECT float, count(*) FROM packed GROUP BY float",
@@ -438,7 +438,7 @@ async fn plans_say_what_is_fused_and_what_is_not() {
         ("SELECT id FROM packed", "not_on_gpu=there is no filter"),
         (
             "SELECT max(name) FROM packed WHERE int > 3",
-            "gpu=filter on CPU shim, not_fused=no kernel for ",
+            "gpu=filter on CPU emulator, not_fused=no kernel for ",
         ),
         (
             "SELECT sum(length(text)) FROM packed",

@@ -23,7 +23,7 @@ impl<'a> Generator<'a> {
             Test::Expr(rows) => {
                 let mask = self.temporary();
                 self.line(2, format!("u32 {mask} = 0;"));
-                self.by_row(rows, |this, values| {
+                self.row_loop(rows, |this, values| {
                     let truth = values[0].truth();
                     this.line(4, format!("{mask} |= (u32){truth} << r;"));
                 });
@@ -84,7 +84,7 @@ impl<'a> Generator<'a> {
         self.open(column, 2);
         let word = self.types(column).2;
         let RangeTest { low, high, codes } = *range;
-        let scales = match self.plan.columns[column].shape.has(Transform::Alp) {
+        let scales = match self.plan.columns[column].traits.has(Transform::Alp) {
             true => {
                 let at = self.argument(Argument::Scales { column, low, high });
                 format!("(const i64*)a.word[{at}]")

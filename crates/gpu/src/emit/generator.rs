@@ -120,7 +120,9 @@ impl<'a> Generator<'a> {
         let _ = writeln!(source, "\nstruct Args {{ u64 word[{words}]; }};");
         for (index, column) in plan.columns.iter().enumerate() {
             let (stored, value, word) = self.types(index);
-            let traits = column.shape.code(&format!("C{index}"), stored, value, word);
+            let traits = column
+                .traits
+                .code(&format!("C{index}"), stored, value, word);
             source.push_str(&traits);
         }
         let (warps, shared) = (plan.warps, plan.warp_bytes);
@@ -217,7 +219,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
             Some(Type::F32 | Type::F64) => (stored, stored, "i64"),
             Some(_) => {
                 let value = column.bounds().name();
-                let word = if column.shape.is_wide() {
+                let word = if column.traits.is_wide() {
                     "i128"
                 } else {
                     "i64"
@@ -351,7 +353,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
 
     /// Code for the rows of a column that are not null; `None` if all are.
     pub(super) fn valid_rows(&mut self, column: usize) -> Option<String> {
-        if !self.plan.columns[column].shape.nullable() {
+        if !self.plan.columns[column].traits.nullable() {
             return None;
         }
         self.open(column, 2);

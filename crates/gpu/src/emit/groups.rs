@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use super::accumulator::Table;
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Argument, GroupsPlan, KeySource, Spot};
+use crate::kernel::{Argument, GroupsPlan, KeySource, Strategy};
 
 impl<'a> Generator<'a> {
     pub fn groups(&mut self, plan: &'a GroupsPlan) {
-        self.by_row(&plan.rows, |this, values| {
+        self.row_loop(&plan.rows, |this, values| {
             let (keys, arguments) = values.split_at(plan.key_values);
             let codes = this.digits(plan, keys);
             this.number(plan, &codes);
@@ -21,9 +21,9 @@ impl<'a> Generator<'a> {
                 None => this.group_in_table(plan, arguments),
             }
         });
-        match plan.spot {
-            Spot::Shared => self.share_table(plan),
-            Spot::Threads | Spot::Numbered | Spot::Hashed => self.end_block(),
+        match plan.strategy {
+            Strategy::Shared => self.share_table(plan),
+            Strategy::Threads | Strategy::Numbered | Strategy::Hashed => self.end_block(),
         }
     }
 
@@ -69,7 +69,7 @@ impl<'a> Generator<'a> {
         let condition = condition(plan);
         self.line(4, format!("if ({condition}) {{"));
         let table = self.argument(Argument::Groups);
-        if plan.spot == Spot::Hashed {
+        if plan.strategy == Strategy::Hashed {
             self.line(5, format!("const u64 at = entry_of((u64*)a.word[4], a.word[{table}] - 1, g, (u64*)a.word[5]);"));
             self.line(5, "if (at != ~0ull) {");
         } else {
@@ -77,7 +77,7 @@ impl<'a> Generator<'a> {
             self.line(5, format!("const u64 at = g;\n                        if (at >= a.word[{table}]) *(volatile u64*)a.word[5] = 1;\n                        else {{"));
         }
         let groups = format!("a.word[{table}]");
-        let is_shared = plan.spot == Spot::Shared;
+        let is_shared = plan.strategy == Strategy::Shared;
         let table = Table {
             at: match is_shared {
                 true => "own_table",

@@ -37,7 +37,7 @@ impl Generator<'_> {
     pub fn code(&mut self, table: usize) {
         let plan = &self.plan.tables[table];
         let column = plan.column;
-        let is_nullable = self.plan.columns[column].shape.nullable();
+        let is_nullable = self.plan.columns[column].traits.nullable();
         if plan.is_coded && !is_nullable {
             return self.line(4, format!("const u32 q{table} = y{table}[k];"));
         }

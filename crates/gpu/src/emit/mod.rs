@@ -14,13 +14,13 @@
 //! ```
 
 mod accumulator;
-mod by_row;
 mod expressions;
 mod filters;
 mod generator;
 mod groups;
 mod lookups;
 mod outputs;
+mod row_loop;
 mod threads;
 mod value;
 
@@ -35,26 +35,26 @@ mod tests {
     use crate::plan::Pipeline;
     use vectile_kernels::ColumnTraits;
 
-    fn body(pipeline: &Pipeline, shapes: &[ColumnTraits]) -> String {
-        emit(&planned(pipeline, shapes, &facts()).0).body
+    fn body(pipeline: &Pipeline, traits: &[ColumnTraits]) -> String {
+        emit(&planned(pipeline, traits, &facts()).0).body
     }
 
     #[test]
     fn a_filtered_sum() {
-        let shapes = [integers(10, 0, 900), integers(20, 0, 1 << 20)];
-        insta::assert_snapshot!(body(&filtered_sum(5), &shapes));
+        let traits = [integers(10, 0, 900), integers(20, 0, 1 << 20)];
+        insta::assert_snapshot!(body(&filtered_sum(5), &traits));
     }
 
     #[test]
     fn few_groups() {
-        let shapes = [integers(3, 0, 5), integers(20, 0, 1 << 20)];
-        insta::assert_snapshot!(body(&grouped(), &shapes));
+        let traits = [integers(3, 0, 5), integers(20, 0, 1 << 20)];
+        insta::assert_snapshot!(body(&grouped(), &traits));
     }
 
     #[test]
     fn groups_in_a_table() {
-        let shapes = [integers(14, 0, 10_000), integers(20, 0, 1 << 20)];
-        insta::assert_snapshot!(body(&grouped(), &shapes));
+        let traits = [integers(14, 0, 10_000), integers(20, 0, 1 << 20)];
+        insta::assert_snapshot!(body(&grouped(), &traits));
     }
 
     #[test]

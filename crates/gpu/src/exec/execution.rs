@@ -133,10 +133,10 @@ impl Execution {
         self.check_wanted()?;
         let start = Instant::now();
         batch.check(&self.pipeline.columns, self.engine.pool())?;
-        let shapes = batch.columns().iter().map(|stack| stack.shape.clone());
-        let shapes: Vec<ColumnTraits> = shapes.collect();
+        let traits = batch.columns().iter().map(|column| column.traits.clone());
+        let traits: Vec<ColumnTraits> = traits.collect();
         let (facts, entries) = self.facts(batch, task)?;
-        let (mut plan, bindings) = plan(&self.pipeline, &shapes, &facts, task)?;
+        let (mut plan, bindings) = plan(&self.pipeline, &traits, &facts, task)?;
         let mut answers = vec![];
         for (test, is_bitmap) in bindings.code_tests.iter().zip(&mut plan.bitmaps) {
             let mut answer = Answers::of(test, batch)?;

@@ -12,7 +12,7 @@ use super::execution::{Execution, Prepared, ROWS_AT_ONCE, TABLE_SHARE, parts};
 use super::launch::{Outputs, Wanted};
 use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
-use crate::kernel::{Accumulators, Digit, OutputPlan, Spot, Task};
+use crate::kernel::{Accumulators, Digit, OutputPlan, Strategy, Task};
 use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, Output, Type};
 use crate::runtime::{Batch, Lane, Piece};
 
@@ -54,14 +54,14 @@ impl Execution {
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
             return Err(Error::Unsupported("no groups".into()));
         };
-        let (spot, accumulators) = (plan.spot, plan.accumulators.clone());
-        if spot == Spot::Hashed {
+        let (strategy, accumulators) = (plan.strategy, plan.accumulators.clone());
+        if strategy == Strategy::Hashed {
             prepared.table_entries = HASHED_ENTRIES;
         }
         self.check_groups(&prepared)?;
         let mut lane = self.engine.lane()?;
         let mut vectors = ROWS_AT_ONCE as usize / vectile_encodings::VECTOR_LEN;
-        if spot == Spot::Threads {
+        if strategy == Strategy::Threads {
             vectors = vectors.min(prepared.warps() * prepared.vectors_per_warp());
         }
         let digits = prepared.bindings.digits().len();
@@ -69,7 +69,7 @@ impl Execution {
         let mut results = vec![];
         let mut held = 0;
         for part in parts(batch.rows(), vectors) {
-            if spot == Spot::Threads {
+            if strategy == Strategy::Threads {
                 results.push(self.few_groups(&prepared, &accumulators, batch, part, &mut lane)?);
                 continue;
             }
@@ -77,7 +77,7 @@ impl Execution {
             let words = accumulators.words().1;
             let table = self.table_of(
                 &mut prepared,
-                (spot, words),
+                (strategy, words),
                 batch,
                 part,
                 &mut lane,
@@ -131,13 +131,13 @@ impl Execution {
     fn table_of(
         &mut self,
         prepared: &mut Prepared,
-        (spot, words): (Spot, usize),
+        (strategy, words): (Strategy, usize),
         batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Table> {
-        let hashed = spot == Spot::Hashed;
+        let hashed = strategy == Strategy::Hashed;
         loop {
             let entries = prepared.table_entries;
             let numbers = if hashed { entries } else { 0 };

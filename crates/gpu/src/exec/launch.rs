@@ -71,7 +71,7 @@ impl Execution {
                 Argument::Scales { column, low, high } => {
                     sent_at.push(parameters.place());
                     let data_type = &self.pipeline.columns[column];
-                    let used = &batch.columns()[column].shape;
+                    let used = &batch.columns()[column].traits;
                     let ends = [low, high].map(|end| bindings.constants[end] as i64);
                     scales(&mut parameters, data_type, used, ends)?;
                 }
@@ -183,7 +183,7 @@ impl Execution {
             self.engine.wait_for(stream, batch)?;
             // SAFETY: scratch, staging and the piece are as long as asked for; they, what `outputs`
             // names and the chunks of `batch` live until the stream is done, which is waited for
-            // below. The kernel was generated for these arguments: columns of these shapes, tables
+            // below. The kernel was generated for these arguments: columns of these traits, tables
             // and outputs of these sizes. The columns are of the pipeline's types and on this
             // engine's device, which `Batch::check` has made sure of.
             unsafe {

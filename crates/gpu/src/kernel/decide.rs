@@ -17,14 +17,14 @@ const THREAD_WARPS: u32 = 4;
 /// Warps of a block that has a multiprocessor for itself, as many as registers allow.
 const LARGE_WARPS: u32 = 28;
 
-/// Plans the kernel for `task` over columns of these shapes, and what it is told.
+/// Plans the kernel for `task` over columns of these traits, and what it is told.
 pub(crate) fn plan(
     pipeline: &Pipeline,
-    shapes: &[ColumnTraits],
+    traits: &[ColumnTraits],
     facts: &Facts,
     task: Task,
 ) -> Result<(KernelPlan, Bindings)> {
-    let mut planner = Planner::new(pipeline, shapes, facts, task)?;
+    let mut planner = Planner::new(pipeline, traits, facts, task)?;
     let mut grouped = None;
     let mut output = match (&pipeline.output, task) {
         (_, Task::Masks) => OutputPlan::Masks,
@@ -57,7 +57,7 @@ pub(crate) fn plan(
             let later = opened.iter().skip(1).copied();
             // vectors of plain values are too large for that
             fetched = later
-                .filter(|column| !shapes[*column].has(Transform::Plain))
+                .filter(|column| !traits[*column].has(Transform::Plain))
                 .collect();
             let by_row = columns_by_row(pipeline, task).into_iter();
             by_row.for_each(|column| push(column, &mut opened));
@@ -109,7 +109,7 @@ pub(crate) fn plan(
 #[cfg(test)]
 mod tests {
     use super::super::accumulator::Accumulator;
-    use super::super::plan::{GroupsPlan, Picks, Spot, Test};
+    use super::super::plan::{GroupsPlan, Picks, Strategy, Test};
     use super::super::samples::*;
     use super::*;
     use crate::plan::{Aggregate, Arithmetic, DatePart, Expr, GroupKey, Literal, Type};
@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn constants_and_sizes_are_told_to_the_same_kernel() {
         let sum = |limit, most| {
-            let shapes = [integers(10, 0, 900), integers(10, 0, most)];
-            planned(&filtered_sum(limit), &shapes, &facts())
+            let traits = [integers(10, 0, 900), integers(10, 0, most)];
+            planned(&filtered_sum(limit), &traits, &facts())
         };
         let (first, bindings) = sum(5, 900);
         assert_eq!(bindings.constants[1], 4);
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn sums_are_as_wide_as_values_and_rows_need() {
         let total = |most| {
-            let shapes = [integers(10, 0, 900), integers(40, 0, most)];
-            let (plan, _) = planned(&filtered_sum(5), &shapes, &facts());
+            let traits = [integers(10, 0, 900), integers(40, 0, most)];
+            let (plan, _) = planned(&filtered_sum(5), &traits, &facts());
             match plan.output {
                 OutputPlan::Totals {
                     accumulators,
@@ -172,8 +172,8 @@ mod tests {
                 output,
                 ..filtered_sum(5)
             };
-            let shapes = [integers(10, 0, most), integers(20, 0, 1 << 20)];
-            let accumulators = match planned(&pipeline, &shapes, &facts()).0.output {
+            let traits = [integers(10, 0, most), integers(20, 0, 1 << 20)];
+            let accumulators = match planned(&pipeline, &traits, &facts()).0.output {
                 OutputPlan::Totals { accumulators, .. } => accumulators,
                 OutputPlan::Groups(groups) => groups.accumulators,
                 other => panic!("{other:?}"),
@@ -187,22 +187,22 @@ mod tests {
 
     #[test]
     fn groups_are_added_up_where_they_fit() {
-        let spot = |most| {
-            let shapes = [integers(10, 0, most), integers(20, 0, 1 << 20)];
-            let (plan, bindings) = planned(&grouped(), &shapes, &facts());
+        let strategy = |most| {
+            let traits = [integers(10, 0, most), integers(20, 0, 1 << 20)];
+            let (plan, bindings) = planned(&grouped(), &traits, &facts());
             assert_eq!(bindings.grouping.unwrap().groups, most as u64 + 1);
-            groups(&plan).spot
+            groups(&plan).strategy
         };
         // two fields share a word, of 64 that a thread may have, one group for what does not count
-        assert_eq!(spot(5), Spot::Threads);
-        assert_eq!(spot(62), Spot::Threads);
-        assert_eq!(spot(63), Spot::Shared);
+        assert_eq!(strategy(5), Strategy::Threads);
+        assert_eq!(strategy(62), Strategy::Threads);
+        assert_eq!(strategy(63), Strategy::Shared);
         // two words of 24 KiB
-        assert_eq!(spot(1535), Spot::Shared);
-        assert_eq!(spot(1536), Spot::Numbered);
-        assert_eq!(spot((1 << 22) - 1), Spot::Numbered);
-        assert_eq!(spot(1 << 22), Spot::Hashed);
-        assert_eq!(spot(1 << 40), Spot::Hashed);
+        assert_eq!(strategy(1535), Strategy::Shared);
+        assert_eq!(strategy(1536), Strategy::Numbered);
+        assert_eq!(strategy((1 << 22) - 1), Strategy::Numbered);
+        assert_eq!(strategy(1 << 22), Strategy::Hashed);
+        assert_eq!(strategy(1 << 40), Strategy::Hashed);
     }
 
     #[test]
@@ -216,23 +216,23 @@ mod tests {
             let mut pipeline = grouped();
             pipeline.columns[0] = DataType::Date32;
             pipeline.output = Output::Groups(keys, vec![Aggregate::CountRows]);
-            let shapes = [integers(12, 8035, 10_561), integers(20, 0, 1 << 20)];
-            let (plan, bindings) = planned(&pipeline, &shapes, &facts());
-            (bindings.grouping.unwrap().groups, groups(&plan).spot)
+            let traits = [integers(12, 8035, 10_561), integers(20, 0, 1 << 20)];
+            let (plan, bindings) = planned(&pipeline, &traits, &facts());
+            (bindings.grouping.unwrap().groups, groups(&plan).strategy)
         };
         let month = || part(DatePart::Month);
-        assert_eq!(groups_of(vec![month()]), (12, Spot::Threads));
+        assert_eq!(groups_of(vec![month()]), (12, Strategy::Threads));
         let years = groups_of(vec![part(DatePart::Year), month()]);
-        assert_eq!(years, (8 * 12, Spot::Shared));
+        assert_eq!(years, (8 * 12, Strategy::Shared));
         let remainder = groups_of(vec![GroupKey::Value(remainder)]);
-        assert_eq!(remainder, (7, Spot::Threads));
+        assert_eq!(remainder, (7, Strategy::Threads));
     }
 
     #[test]
-    fn groups_of_the_same_spot_share_a_kernel() {
+    fn groups_of_the_same_strategy_share_a_kernel() {
         let plan = |most| {
-            let shapes = [integers(14, 0, most), integers(20, 0, 1 << 20)];
-            planned(&grouped(), &shapes, &facts())
+            let traits = [integers(14, 0, most), integers(20, 0, 1 << 20)];
+            planned(&grouped(), &traits, &facts())
         };
         let ((one, told), (other, told_other)) = (plan(10_000), plan(16_000));
         assert_eq!(one, other);
@@ -270,11 +270,15 @@ mod tests {
         let picks = |shares| {
             let (pipeline, facts) = star(shares);
             let (plan, _) = planned(&pipeline, &star_columns(), &facts);
-            (groups(&plan).rows.picks, plan.registers, groups(&plan).spot)
+            (
+                groups(&plan).rows.picks,
+                plan.registers,
+                groups(&plan).strategy,
+            )
         };
-        let sparse = (Picks::All, Registers::Sparse, Spot::Shared);
+        let sparse = (Picks::All, Registers::Sparse, Strategy::Shared);
         assert_eq!(picks([0.3, 0.5]), sparse);
-        let dense = (Picks::Few, Registers::Threads, Spot::Threads);
+        let dense = (Picks::Few, Registers::Threads, Strategy::Threads);
         assert_eq!(picks([0.4, 0.5]), dense);
     }
 

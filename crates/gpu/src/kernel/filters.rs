@@ -55,8 +55,8 @@ impl Planner<'_> {
                 self.codes(column, test, range, *negated)
             }
             Predicate::In { values, negated } => {
-                let shape = &self.columns[column].shape;
-                if shape.has_only(Transform::Dict) {
+                let traits = &self.columns[column].traits;
+                if traits.has_only(Transform::Dict) {
                     let test = EntryTest::Predicate(Predicate::In {
                         values: values.clone(),
                         negated: false,
@@ -70,7 +70,7 @@ impl Planner<'_> {
                     let reason = format!("a list of {} ranges on a plain column", ranges.len());
                     return Err(Error::Unsupported(reason));
                 }
-                if shape.has(Transform::Dict) {
+                if traits.has(Transform::Dict) {
                     let reason = "a list on a column of both codes and values";
                     return Err(Error::Unsupported(reason.into()));
                 }
@@ -95,10 +95,10 @@ impl Planner<'_> {
         range: Option<(i128, i128)>,
         negated: bool,
     ) -> Result<Test> {
-        let shape = &self.columns[column].shape;
+        let traits = &self.columns[column].traits;
         let mut codes = None;
-        if shape.has(Transform::Dict) {
-            if !shape.has_only(Transform::Dict) && range.is_none() {
+        if traits.has(Transform::Dict) {
+            if !traits.has_only(Transform::Dict) && range.is_none() {
                 let reason = "a test of values that are not all in dictionaries";
                 return Err(Error::Unsupported(reason.into()));
             }
@@ -118,7 +118,7 @@ impl Planner<'_> {
 
     fn range(&mut self, column: usize, range: (i128, i128), codes: Option<usize>) -> RangeTest {
         let plan = &self.columns[column];
-        let is_wide = plan.shape.is_wide() && !plan.of.is_some_and(Type::is_float);
+        let is_wide = plan.traits.is_wide() && !plan.of.is_some_and(Type::is_float);
         let (low, high) = match is_wide {
             true => range,
             // nothing lies beyond 64 bits

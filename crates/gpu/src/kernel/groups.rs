@@ -9,7 +9,7 @@ use super::accumulator::{Accumulator, Accumulators, Added};
 use super::bindings::{Digit, Grouping};
 use super::bounds::Bounds;
 use super::columns::{argument_of, push};
-use super::plan::{GroupsPlan, KeyPlan, KeySource, Spot, Typed};
+use super::plan::{GroupsPlan, KeyPlan, KeySource, Strategy, Typed};
 use super::planner::{Planner, SPARSE_SHARE};
 use super::tables::TableSource;
 use super::threads::SLOT_GROWTH;
@@ -94,7 +94,7 @@ impl Planner<'_> {
                 key_values,
                 deferred: self.deferred.clone(),
                 is_wide: groups > u32::MAX.into(),
-                spot: Spot::Threads,
+                strategy: Strategy::Threads,
                 accumulators: Accumulators::default(),
                 threads: None,
             },
@@ -121,14 +121,14 @@ impl Planner<'_> {
             let group_bytes = plan.accumulators.words().1 as u64 * 8;
             let bytes = groups.saturating_mul(group_bytes);
             let by_rows = self.facts.rows.saturating_mul(GROUPS_PER_ROW * group_bytes);
-            plan.spot = match bytes {
-                ..=SHARED_TABLE => Spot::Shared,
+            plan.strategy = match bytes {
+                ..=SHARED_TABLE => Strategy::Shared,
                 _ if bytes <= SMALL_TABLE.max(by_rows) && bytes <= self.facts.table_bytes => {
-                    Spot::Numbered
+                    Strategy::Numbered
                 }
-                _ => Spot::Hashed,
+                _ => Strategy::Hashed,
             };
-            if plan.spot == Spot::Shared {
+            if plan.strategy == Strategy::Shared {
                 self.bindings.table_at = self.bindings.block_bytes;
                 self.bindings.block_bytes += (bytes as u32).next_multiple_of(16);
             }
@@ -169,7 +169,7 @@ impl Planner<'_> {
             TableSource::Entries(entries) => {
                 let count = self.facts.entries.get(entries).copied().unwrap_or(0);
                 let column = &self.columns[self.tables[table].column];
-                (count, !column.shape.nullable())
+                (count, !column.traits.nullable())
             }
         };
         Digit {

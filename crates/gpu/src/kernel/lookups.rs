@@ -104,8 +104,8 @@ impl<'a> Planner<'a> {
     pub fn found(&mut self, lookup: usize) -> Result<Test> {
         let codes = Arc::clone(self.codes_of(lookup)?);
         let column = self.pipeline.lookups[lookup].column;
-        let shape = &self.columns[column].shape;
-        if shape.has_only(Transform::Dict) {
+        let traits = &self.columns[column].traits;
+        if traits.has_only(Transform::Dict) {
             return self.codes(column, EntryTest::Found(codes), None, false);
         }
         let every = !std::mem::replace(&mut self.is_filtered, true);
@@ -113,7 +113,7 @@ impl<'a> Planner<'a> {
         if !self.tables[lookup].is_hashed {
             let bytes = self.facts.bits.get(lookup).copied().unwrap_or(usize::MAX);
             let room = self.room_for_bits().saturating_sub(self.shared_bits);
-            match !self.columns[column].shape.has(Transform::Dict) && bytes <= room {
+            match !self.columns[column].traits.has(Transform::Dict) && bytes <= room {
                 false => self.has_bits_outside = true,
                 true => {
                     self.shared_bits += bytes;

@@ -38,18 +38,18 @@ impl Planner<'_> {
         let read: Vec<usize> = columns.iter().copied().chain(keys).collect();
         let mut nullable = vec![];
         for column in &read {
-            if self.columns[*column].shape.nullable() {
+            if self.columns[*column].traits.nullable() {
                 push(*column, &mut nullable);
             }
         }
         self.computed.clear();
         let exprs = exprs.iter().map(|expr| self.typed(expr));
         let exprs = exprs.collect::<Result<Vec<_>>>()?;
-        let mut shapes = read.iter().map(|column| &self.columns[*column].shape);
-        let is_packed = shapes
+        let mut traits = read.iter().map(|column| &self.columns[*column].traits);
+        let is_packed = traits
             .clone()
-            .all(|shape| shape.has_only_sequence(SequenceKind::Ffor));
-        let picks = match (shapes.all(|shape| shape.is_direct()), walk) {
+            .all(|traits| traits.has_only_sequence(SequenceKind::Ffor));
+        let picks = match (traits.all(|traits| traits.is_direct()), walk) {
             (true, Walk::Any) if self.expected_share() <= SPARSE_SHARE => Picks::All,
             (true, Walk::Any) => Picks::Few,
             (true, Walk::Each) if is_packed => Picks::Own,

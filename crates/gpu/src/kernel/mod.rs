@@ -1,5 +1,5 @@
 //! What is decided about a kernel before any of it is written: [`plan`] makes a [`KernelPlan`] of a pipeline, of the
-//! shapes of its columns and of what is known of the data.
+//! traits of its columns and of what is known of the data.
 //!
 //! Integers are computed in the narrowest of 32, 64 and 128 bits that the data allow, by the bounds of
 //! the columns rounded out to powers of two. Constants are arguments, so that another constant is no
@@ -31,7 +31,7 @@ pub(crate) use bounds::Bounds;
 pub(crate) use decide::plan;
 pub(crate) use plan::{
     Field, GroupsPlan, Kept, KernelPlan, KeySource, Node, OutputPlan, Picks, RangeTest, Registers,
-    RowLoop, Spot, TablePlan, Test, ThreadsPlan, Typed,
+    RowLoop, Strategy, TablePlan, Test, ThreadsPlan, Typed,
 };
 pub(crate) use tables::{Facts, TableSource};
 pub(crate) use task::{

@@ -19,7 +19,7 @@ impl Planner<'_> {
         for (place, expr) in exprs.iter().enumerate() {
             match expr {
                 // columns without nulls of which every row is wanted need no loop
-                Expr::Column(column) if all && !self.columns[*column].shape.nullable() => {
+                Expr::Column(column) if all && !self.columns[*column].traits.nullable() => {
                     self.type_of(*column)?;
                     copied.push((place, *column));
                 }
@@ -75,7 +75,7 @@ impl Planner<'_> {
         let mut counts = vec![];
         for (aggregate, result) in aggregates.iter().zip(&mut results) {
             if let Aggregate::Count(Expr::Column(column)) = aggregate
-                && self.columns[*column].shape.nullable()
+                && self.columns[*column].traits.nullable()
             {
                 result.count = collected.push(Accumulator::Count, None);
                 counts.push((result.count, *column));

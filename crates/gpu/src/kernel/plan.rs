@@ -63,7 +63,7 @@ pub(crate) struct ColumnPlan {
     /// `None` for text.
     pub of: Option<Type>,
     /// With bounds rounded out, and one scale or none.
-    pub shape: ColumnTraits,
+    pub traits: ColumnTraits,
     /// Byte of the tile that `delta` needs to be read by row or by code.
     pub tile: Option<u32>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct ColumnPlan {
 impl ColumnPlan {
     /// Bounds of the integers; of nothing else.
     pub fn bounds(&self) -> Bounds {
-        self.shape
+        self.traits
             .bounds
             .map_or(Bounds(0, 0), |(a, b)| Bounds(a, b))
     }
@@ -246,14 +246,14 @@ pub(crate) struct GroupsPlan {
     pub deferred: Vec<usize>,
     /// Whether numbers of groups take 64 bits.
     pub is_wide: bool,
-    pub spot: Spot,
+    pub strategy: Strategy,
     pub accumulators: Accumulators,
     pub threads: Option<ThreadsPlan>,
 }
 
-/// Where groups are accumulated.
+/// The aggregation strategy: where groups are accumulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Spot {
+pub(crate) enum Strategy {
     /// Each thread has accumulators of every group, in shared memory.
     Threads,
     /// By number, in shared memory, then in global memory.

@@ -17,7 +17,7 @@ pub(super) const SPARSE_SHARE: f64 = 0.15;
 
 pub(super) struct Planner<'a> {
     pub pipeline: &'a Pipeline,
-    pub shapes: &'a [ColumnTraits],
+    pub traits: &'a [ColumnTraits],
     pub facts: &'a Facts,
     pub task: Task,
     pub columns: Vec<ColumnPlan>,
@@ -48,28 +48,28 @@ pub(super) struct Planner<'a> {
 impl<'a> Planner<'a> {
     pub fn new(
         pipeline: &'a Pipeline,
-        shapes: &'a [ColumnTraits],
+        traits: &'a [ColumnTraits],
         facts: &'a Facts,
         task: Task,
     ) -> Result<Self> {
         let width = pipeline.columns.len();
-        if shapes.len() != width {
-            let reason = format!("{} columns where {width} belong", shapes.len());
+        if traits.len() != width {
+            let reason = format!("{} columns where {width} belong", traits.len());
             return Err(Error::Unsupported(reason));
         }
         let by_row = columns_by_row(pipeline, task);
         let mut warp_bytes = 0;
         let mut columns = Vec::with_capacity(width);
-        for (column, shape) in shapes.iter().enumerate() {
-            let is_looked_up = shape.has(Transform::Dict) || shape.has(Transform::AlpRd);
+        for (column, traits) in traits.iter().enumerate() {
+            let is_looked_up = traits.has(Transform::Dict) || traits.has(Transform::AlpRd);
             let needs = by_row.contains(&column) || is_looked_up;
-            let tile = (shape.has_sequence(SequenceKind::Delta) && needs).then_some(warp_bytes);
+            let tile = (traits.has_sequence(SequenceKind::Delta) && needs).then_some(warp_bytes);
             if tile.is_some() {
-                warp_bytes += 32 * 33 * if shape.wide_entries { 8 } else { 4 };
+                warp_bytes += 32 * 33 * if traits.wide_entries { 8 } else { 4 };
             }
             columns.push(ColumnPlan {
                 of: Type::of(&pipeline.columns[column]),
-                shape: shape.for_kernels(|low, high| {
+                traits: traits.for_kernels(|low, high| {
                     let Bounds(low, high) = Bounds::rounded(low, high);
                     (low, high)
                 }),
@@ -82,7 +82,7 @@ impl<'a> Planner<'a> {
         }
         let mut this = Self {
             pipeline,
-            shapes,
+            traits,
             facts,
             task,
             columns,
@@ -104,7 +104,7 @@ impl<'a> Planner<'a> {
             .into_iter()
             .map(|of| {
                 let (column, source) = (of.column, of.source);
-                let is_dict = this.shapes[column].has_only(Transform::Dict);
+                let is_dict = this.traits[column].has_only(Transform::Dict);
                 let (is_hashed, is_coded, is_found, count) = match source {
                     TableSource::Lookup(lookup) => (
                         facts.hashed.get(lookup) == Some(&true) && !is_dict,

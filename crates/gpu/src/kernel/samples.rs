@@ -99,12 +99,12 @@ pub(crate) fn star_columns() -> Vec<ColumnTraits> {
 
 pub(crate) fn planned(
     pipeline: &Pipeline,
-    shapes: &[ColumnTraits],
+    traits: &[ColumnTraits],
     facts: &Facts,
 ) -> (KernelPlan, Bindings) {
     let task = match pipeline.output {
         Output::Groups(..) => Task::Groups,
         _ => Task::Totals,
     };
-    plan(pipeline, shapes, facts, task).unwrap()
+    plan(pipeline, traits, facts, task).unwrap()
 }

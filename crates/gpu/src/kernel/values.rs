@@ -50,7 +50,7 @@ impl Planner<'_> {
         Ok(match expr {
             Expr::Column(column) => {
                 let of = self.type_of(*column)?;
-                let valid = self.columns[*column].shape.nullable();
+                let valid = self.columns[*column].traits.nullable();
                 let valid = valid.then_some(Valid::Column(*column));
                 let bounds = self.columns[*column].bounds();
                 Typed::new(Node::Column(*column), of, bounds, valid)
@@ -137,7 +137,7 @@ impl Planner<'_> {
     pub fn exact_bounds(&self, expr: &Expr) -> Option<Bounds> {
         Some(match expr {
             Expr::Column(column) => {
-                let (low, high) = self.shapes[*column].bounds?;
+                let (low, high) = self.traits[*column].bounds?;
                 Bounds(low, high)
             }
             Expr::Literal(Literal::Int(value, _)) => Bounds(*value, *value),

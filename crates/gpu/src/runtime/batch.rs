@@ -33,7 +33,7 @@ pub(crate) struct Stack {
     pub addresses: Vec<u64>,
     pub bytes: Vec<usize>,
     /// What occurs in any of them.
-    pub shape: ColumnTraits,
+    pub traits: ColumnTraits,
     /// Each once; `None` stands for having none.
     pub dictionaries: Vec<Option<Dictionary>>,
     /// The number of each chunk's dictionary.
@@ -162,15 +162,15 @@ impl Stack {
             };
             return Err(mismatch(reason));
         }
-        let mut shape = ColumnTraits::default();
+        let mut traits = ColumnTraits::default();
         let mut copies = Copies::default();
         let mut dictionaries: Vec<Option<Dictionary>> = vec![];
         let mut known = HashMap::new();
         let mut dictionary_of = Vec::with_capacity(chunks.len());
         for chunk in &chunks {
-            shape.merge(chunk.shape());
+            traits.merge(chunk.traits());
             copies.include(chunk);
-            let is_coded = chunk.shape().has(Transform::Dict);
+            let is_coded = chunk.traits().has(Transform::Dict);
             let key = chunk.entries().map(|of| (Arc::as_ptr(of).addr(), is_coded));
             let index = *known.entry(key).or_insert_with(|| {
                 dictionaries.push(chunk.entries().map(|entries| Dictionary {
@@ -189,7 +189,7 @@ impl Stack {
             rows: chunks.iter().map(|chunk| chunk.rows()).collect(),
             addresses: chunks.iter().map(|chunk| chunk.address()).collect(),
             bytes: chunks.iter().map(|chunk| chunk.bytes()).collect(),
-            shape,
+            traits,
             dictionaries,
             dictionary_of: dictionary_of.into(),
             copies,

@@ -54,7 +54,7 @@ impl Resident {
         self.memory.address() + self.offset
     }
 
-    pub(crate) fn shape(&self) -> &ColumnTraits {
+    pub(crate) fn traits(&self) -> &ColumnTraits {
         &self.chunk.traits
     }
 

@@ -325,22 +325,22 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::OutOfMemory`] if chunks in use leave no room; those of the driver.
-    pub fn load(&self, key: ChunkKey, image: &DeviceChunk) -> Result<Arc<Resident>> {
-        self.health.watch(|| self.load_watched(key, image))
+    pub fn load(&self, key: ChunkKey, chunk: &DeviceChunk) -> Result<Arc<Resident>> {
+        self.health.watch(|| self.load_watched(key, chunk))
     }
 
-    fn load_watched(&self, key: ChunkKey, image: &DeviceChunk) -> Result<Arc<Resident>> {
+    fn load_watched(&self, key: ChunkKey, chunk: &DeviceChunk) -> Result<Arc<Resident>> {
         if let Some(found) = self.lookup(&key) {
             return Ok(found);
         }
-        let chunk = image.info();
-        let mut memory = self.host_pool.take(chunk.bytes)?;
-        memory.as_mut_slice()[..chunk.bytes].copy_from_slice(image.bytes());
+        let info = chunk.info();
+        let mut memory = self.host_pool.take(info.bytes)?;
+        memory.as_mut_slice()[..info.bytes].copy_from_slice(chunk.bytes());
         let hosted = Arc::new(Hosted {
             memory,
             chunk: Arc::new(ChunkInfo {
-                entries: chunk.entries.as_ref().map(|entries| self.intern(entries)),
-                ..chunk.clone()
+                entries: info.entries.as_ref().map(|entries| self.intern(entries)),
+                ..info.clone()
             }),
             used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
         });

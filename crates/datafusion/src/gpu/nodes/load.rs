@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  files ── footers, zone maps ──▶ row groups ──┬── columns in memory ───────▶ one batch, at once
-//!                                               └── read ── image ── copy ──▶ batches as they arrive
+//!                                               └── read ── build ── copy ──▶ batches as they arrive
 //! ```
 //!
 //! What the engine has, on the device or in host memory, is looked up for all row groups together,
@@ -41,7 +41,7 @@ use crate::gpu::types::is_text;
 use crate::metrics::ScanMetrics;
 use crate::source::VectileSource;
 
-/// Bytes of images worth a launch of the kernel.
+/// Bytes of device layouts worth a launch of the kernel.
 const BATCH_BYTES: usize = 64 << 20;
 
 /// The part of the device's memory for chunks that a query looks up at once if it needs more than all.
@@ -370,7 +370,7 @@ impl Found {
         let (file, row_group) = (&self.part.file, self.part.row_group);
         let bytes = file.scan.file.data_bytes(row_group, &missing);
         let cached = (self.part.bytes as usize).saturating_sub(bytes);
-        // As they are read, and their images.
+        // As they are read, and their device layouts.
         reservation.try_grow(2 * bytes)?;
         let mut data = missing.clone();
         data.sort_unstable();
@@ -392,12 +392,12 @@ impl Found {
         for (&column, slot) in slots.filter(|(_, slot)| slot.is_none()) {
             let values = columns.get(column).and_then(Option::as_ref);
             let values = values.ok_or_else(|| error::missing_column(column))?;
-            let image = DeviceChunk::build(values).map_err(|e| error::gpu(e.into()))?;
+            let chunk = DeviceChunk::build(values).map_err(|e| error::gpu(e.into()))?;
             let start = Instant::now();
-            let resident = part.file.engine.load(part.key(column), &image);
+            let resident = part.file.engine.load(part.key(column), &chunk);
             *slot = Some(resident.map_err(error::gpu)?);
             metrics.copy_time.add_elapsed(start);
-            bytes += image.bytes().len();
+            bytes += chunk.bytes().len();
         }
         metrics.bytes_sent.add(bytes);
         let group = self.group().ok_or_else(|| error::missing_column(0))?;

@@ -11,7 +11,7 @@ pub(crate) struct GpuMetrics {
     /// Bytes of column chunks, as they are in the file, that the engine had: on the device, or in host
     /// memory.
     pub(crate) bytes_cached: Count,
-    /// Bytes of images that were made for this query and copied to the device.
+    /// Bytes of device layouts that were made for this query and copied to the device.
     pub(crate) bytes_sent: Count,
     /// Rows that kernels looked at.
     pub(crate) rows: Count,
@@ -25,7 +25,7 @@ pub(crate) struct GpuMetrics {
     launches: Count,
     /// Finding or compiling kernels.
     compile_time: Time,
-    /// Copying to the device, added up over copies under way at once; building the images is not
+    /// Copying to the device, added up over copies under way at once; building the layouts is not
     /// in it.
     pub(crate) copy_time: Time,
     /// Running kernels, by the device's clock.

@@ -66,7 +66,7 @@ impl<'a> Generator<'a> {
                     format!("key_at<C{column}>(c{column}, {row}, {tile}, b{table})")
                 };
                 self.line(5, format!("const u64 z{table}[] = {{{}}};", each(&key_at)));
-                let rows = match self.plan.columns[column].shape.nullable() {
+                let rows = match self.plan.columns[column].traits.nullable() {
                     true => format!("n{column}"),
                     false => "ALL".into(),
                 };
@@ -128,7 +128,7 @@ impl<'a> Generator<'a> {
                 let row = "r, lane_id(), 0, (void*)0";
                 let key_at = format!("key_at<C{column}>(c{column}, {row}, b{table})");
                 self.line(4, format!("const u64 z{table}[] = {{{key_at}}};"));
-                let rows = match self.plan.columns[column].shape.nullable() {
+                let rows = match self.plan.columns[column].traits.nullable() {
                     true => format!("v{column} >> r"),
                     false => "1".into(),
                 };
@@ -153,7 +153,7 @@ impl<'a> Generator<'a> {
 
     /// Opens a loop over eight rows at a time, decodes the columns of expressions, and lets `each` use
     /// their values in row `r` of the lane.
-    pub fn by_row(&mut self, rows: &'a RowLoop, each: impl FnOnce(&mut Self, &[Value])) {
+    pub fn row_loop(&mut self, rows: &'a RowLoop, each: impl FnOnce(&mut Self, &[Value])) {
         let RowLoop {
             columns,
             tables,
@@ -275,7 +275,7 @@ impl<'a> Generator<'a> {
             self.line(3, format!("u32 y{table}[8];"));
             let places = match (
                 self.is_hashed(*table),
-                self.plan.columns[column].shape.nullable(),
+                self.plan.columns[column].traits.nullable(),
             ) {
                 (true, true) => format!("places_8<C{column}>(c{column}, m8 & n{column}, "),
                 (true, false) => format!("places_8<C{column}>(c{column}, m8, "),
