@@ -1,6 +1,7 @@
 //! Codes of distinct values, behind which the values lie if they have a fixed width.
 
 use arrow::array::{Array, ArrayRef};
+use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::Sequence;
@@ -59,8 +60,9 @@ pub(super) fn lay_out(builder: &mut Builder, values: &ArrayRef) -> Result<()> {
     }
     if let Some(of) = Type::of(values.data_type()) {
         let width = values.data_type().primitive_width().unwrap_or(0);
-        builder.values = value_bytes(values, width);
-        builder.values.resize(builder.codes * width, 0);
+        let bytes = builder.codes * width;
+        builder.values = value_bytes(values, width, bytes);
+        builder.values_bytes = bytes;
         if let Some((low, high)) = of.range() {
             let known = numbers.as_ref().map(|numbers| numbers.bounds);
             let (low, high) = known.unwrap_or((low, high));
@@ -71,13 +73,15 @@ pub(super) fn lay_out(builder: &mut Builder, values: &ArrayRef) -> Result<()> {
     Ok(())
 }
 
-/// The fixed-width values of an array as Arrow lays them out.
-fn value_bytes(array: &ArrayRef, width: usize) -> Vec<u8> {
+/// The fixed-width values of an array as Arrow lays them out, up to `most` bytes.
+fn value_bytes(array: &ArrayRef, width: usize, most: usize) -> Buffer {
     let data = array.to_data();
-    let start = data.offset() * width;
-    let bytes = data.buffers().first().map_or(&[][..], |b| b.as_slice());
-    let end = start + data.len() * width;
-    bytes.get(start..end).unwrap_or_default().to_vec()
+    let Some(bytes) = data.buffers().first() else {
+        return Buffer::default();
+    };
+    let start = (data.offset() * width).min(bytes.len());
+    let len = (data.len() * width).min(bytes.len() - start).min(most);
+    bytes.slice_with_length(start, len)
 }
 
 /// What is known of an array of integers.

@@ -8,7 +8,7 @@ use crate::error::Result;
 /// Gives bounds of the entries; `None` without any.
 pub(super) fn lay_out(builder: &mut Builder, view: FforView<'_>) -> Result<Option<(u64, u64)>> {
     let residuals = view.residuals();
-    builder.packed = residuals.all_words().as_slice().to_vec();
+    builder.words = residuals.all_words().clone();
     builder.patch_width(&residuals);
     let mut bounds: Option<(u64, u64)> = None;
     let mut line = 0u32;

@@ -16,9 +16,9 @@ pub(super) fn lay_out(
     bytes: &Buffer,
 ) -> Result<()> {
     let of = Type::of(data_type).ok_or_else(|| unsupported(data_type))?;
-    builder.values = bytes.as_slice().to_vec();
     let whole = builder.vectors.len() * VECTOR_LEN * width;
-    builder.values.resize(whole, 0);
+    builder.values = bytes.slice_with_length(0, bytes.len().min(whole));
+    builder.values_bytes = whole;
     if let Some((low, high)) = of.range() {
         builder.traits.include(low, high);
     }

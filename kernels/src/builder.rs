@@ -17,6 +17,7 @@
 //! check.
 
 use arrow::array::ArrayRef;
+use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 use vectile_encodings::layout::{Nulls, Packed, PatchList};
 
@@ -57,7 +58,11 @@ pub(crate) struct Builder {
     pub traits: ColumnTraits,
     pub vectors: Vec<Vector>,
     extras: Vec<Extra>,
-    pub values: Vec<u8>,
+    /// Dictionary entries, or plain values; what is missing of `values_bytes` is zeros.
+    pub values: Buffer,
+    pub values_bytes: usize,
+    /// Packed words as they are in the file; then those that were arranged anew.
+    pub words: Buffer,
     pub packed: Vec<u8>,
     blocks: Vec<u8>,
     patch_bytes: u8,
@@ -93,7 +98,9 @@ impl Builder {
             traits: ColumnTraits::default(),
             vectors: vec![Vector::default(); vectors],
             extras: vec![],
-            values: vec![],
+            values: Buffer::default(),
+            values_bytes: 0,
+            words: Buffer::default(),
             packed: vec![],
             blocks: vec![],
             patch_bytes: 4,
@@ -120,7 +127,8 @@ impl Builder {
 
     /// Where packed words go that are added next.
     pub fn line(&self) -> Result<u32> {
-        u32::try_from(self.packed.len() / LINE_BYTES).map_err(|_| too_large())
+        let bytes = self.words.len() + self.packed.len();
+        u32::try_from(bytes / LINE_BYTES).map_err(|_| too_large())
     }
 
     /// Says where the packed residuals of a vector are, and adds their patches; gives the largest that there may be.
@@ -220,13 +228,14 @@ impl Builder {
         }
     }
 
-    /// The bytes of the chunk.
-    pub fn finish(mut self) -> Result<Vec<u8>> {
+    /// The parts of the chunk, each with the byte where it starts, and the bytes of all. Between them are zeros.
+    pub fn finish(mut self) -> Result<(Vec<(usize, Buffer)>, usize)> {
         let vectors_at = HEADER_BYTES;
         let extras_at = vectors_at + self.vectors.len() * VECTOR_BYTES;
         let values_at = (extras_at + self.extras.len() * EXTRA_BYTES).next_multiple_of(256);
-        let packed_at = (values_at + self.values.len()).next_multiple_of(LINE_BYTES);
-        let blocks_at = packed_at + self.packed.len();
+        let packed_at = (values_at + self.values_bytes).next_multiple_of(LINE_BYTES);
+        let rearranged_at = packed_at + self.words.len();
+        let blocks_at = rearranged_at + self.packed.len();
         let first_block = place(blocks_at)?;
         // lines and places so far count from the packed words and from the first block
         let first_line = u32::try_from(packed_at / LINE_BYTES).map_err(|_| too_large())?;
@@ -243,7 +252,7 @@ impl Builder {
                 .checked_add(first_line)
                 .ok_or_else(too_large)?;
         }
-        let mut out = Vec::with_capacity(blocks_at + self.blocks.len() + SLACK_BYTES);
+        let mut out = Vec::with_capacity(values_at);
         let number = |bits: u8| bits.trailing_zeros() as u8;
         let transform = number(self.traits.transforms);
         let sequence = number(self.traits.sequences);
@@ -284,14 +293,15 @@ impl Builder {
             out.extend(e.right_width.to_le_bytes());
             out.extend([0; 4]);
         }
-        out.resize(values_at, 0);
-        out.extend(&self.values);
-        out.resize(packed_at, 0);
-        out.extend(&self.packed);
-        out.extend(&self.blocks);
-        out.resize(out.len() + SLACK_BYTES, 0);
-        pad(&mut out, 256);
-        Ok(out)
+        let bytes = (blocks_at + self.blocks.len() + SLACK_BYTES).next_multiple_of(256);
+        let parts = vec![
+            (0, out.into()),
+            (values_at, self.values),
+            (packed_at, self.words),
+            (rearranged_at, self.packed.into()),
+            (blocks_at, self.blocks.into()),
+        ];
+        Ok((parts, bytes))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A column chunk as kernels read it, and what is known of it.
 
 use arrow::array::{ArrayRef, BooleanBufferBuilder};
+use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 use vectile_encodings::{Column, Selection};
 
@@ -10,10 +11,11 @@ use crate::registry::lay_out;
 use crate::traits::ColumnTraits;
 use crate::types::Type;
 
-/// A column chunk in its device layout, still on the host.
+/// A column chunk in its device layout, still on the host. Packed words stay where they were read.
 #[derive(Debug)]
 pub struct DeviceChunk {
-    bytes: Vec<u8>,
+    /// Each with the byte where it starts.
+    parts: Vec<(usize, Buffer)>,
     info: ChunkInfo,
 }
 
@@ -68,14 +70,20 @@ impl DeviceChunk {
                 false => None,
             },
         };
-        let bytes = builder.finish()?;
-        info.bytes = bytes.len();
-        Ok(Self { bytes, info })
+        let (parts, bytes) = builder.finish()?;
+        info.bytes = bytes;
+        Ok(Self { parts, info })
     }
 
-    /// What the device gets.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// Writes what the device gets to the start of `out`, which has [`ChunkInfo::bytes`] or more.
+    pub fn write(&self, out: &mut [u8]) {
+        let mut end = 0;
+        for (start, bytes) in &self.parts {
+            out[end..*start].fill(0);
+            end = start + bytes.len();
+            out[*start..end].copy_from_slice(bytes);
+        }
+        out[end..self.info.bytes].fill(0);
     }
 
     /// Rows of the chunk.

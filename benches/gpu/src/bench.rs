@@ -163,7 +163,7 @@ struct Encoded {
 impl Encoded {
     /// Bytes on the device.
     fn bytes(&self) -> usize {
-        self.images.iter().map(|image| image.bytes().len()).sum()
+        self.images.iter().map(|image| image.info().bytes).sum()
     }
 }
 

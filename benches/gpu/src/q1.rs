@@ -140,7 +140,7 @@ pub fn measure(
         answer = run_once(&mut execution, &groups)?;
         times.push(execution.statistics().kernel.as_secs_f64() * 1e3);
     }
-    let bytes: usize = images.iter().map(|image| image.bytes().len()).sum();
+    let bytes: usize = images.iter().map(|image| image.info().bytes).sum();
     drop(groups);
     bench.engine.clear();
     Ok((bytes * copies, median(&mut times[2..]), answer))

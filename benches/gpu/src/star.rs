@@ -230,7 +230,7 @@ fn measure(
         answer = run_once(&mut execution, &pipeline, &groups)?;
         times.push(execution.statistics().kernel.as_secs_f64() * 1e3);
     }
-    let bytes: usize = images.iter().map(|image| image.bytes().len()).sum();
+    let bytes: usize = images.iter().map(|image| image.info().bytes).sum();
     drop(groups);
     bench.engine.clear();
     Ok((bytes * copies, median(&mut times[2..]), answer))

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
 use vectile_kernels::{ChunkInfo, DeviceChunk};
 
-/// A column chunk in host memory that the device copies from at full speed: what there was no room for
+/// A column chunk in host memory that the device copies from at full speed. What there was no room for
 /// on the device comes back from here, at the speed of the link.
 #[derive(Debug)]
 struct Hosted {
@@ -318,9 +318,9 @@ impl Engine {
         }
     }
 
-    /// Copies a chunk to the device and keeps it there, in the place of those used least recently; and
-    /// in host memory too, as far as that may be used. Returns when the copy has begun: kernels that
-    /// need it wait.
+    /// Copies a chunk to the device and keeps it there, in the place of those used least recently. If the
+    /// device has no room left, the chunk stays in host memory too, as far as that may be used. Returns when
+    /// the copy has begun: kernels that need it wait.
     ///
     /// # Errors
     ///
@@ -335,7 +335,7 @@ impl Engine {
         }
         let info = chunk.info();
         let mut memory = self.host_pool.take(info.bytes)?;
-        memory.as_mut_slice()[..info.bytes].copy_from_slice(chunk.bytes());
+        chunk.write(memory.as_mut_slice());
         let hosted = Arc::new(Hosted {
             memory,
             chunk: Arc::new(ChunkInfo {
@@ -345,7 +345,11 @@ impl Engine {
             used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
         });
         let name = lock(&self.chunks).name(&key);
-        self.host(name, &hosted);
+        // While the device has room for all, a copy in host memory would only take time: such memory is
+        // pinned at 2 GB/s.
+        if self.excess(info.bytes as u64) > 0 {
+            self.host(name, &hosted);
+        }
         let sent = self.send(&[(name, hosted)])?.pop();
         sent.ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
     }
@@ -550,15 +554,21 @@ impl Engine {
 
     /// Makes room in the budget.
     fn make_room(&self, bytes: u64) -> Result<()> {
-        let (used, limit) = (self.cached_bytes(), self.memory_limit());
-        let excess = used.saturating_add(bytes).saturating_sub(limit);
+        let excess = self.excess(bytes);
         if excess > 0 && self.drop_idle(excess)? < excess {
+            let (used, limit) = (self.cached_bytes(), self.memory_limit());
             return Err(Error::OutOfMemory {
                 wanted: bytes,
                 reason: format!("{used} of {limit} bytes are in use"),
             });
         }
         Ok(())
+    }
+
+    /// Bytes of chunks beyond the budget, if these come to them.
+    fn excess(&self, bytes: u64) -> u64 {
+        let used = self.cached_bytes().saturating_add(bytes);
+        used.saturating_sub(self.memory_limit())
     }
 
     /// As [`Engine::evict`], of chunks that copies under way bring, too: it waits for them if need be.

@@ -216,18 +216,23 @@ fn kernels_wait_for_what_they_need() {
         Some(Encoding::Ffor),
     )];
     let keys = [new_key(), new_key()];
+    let chunk = image(&inputs[0]);
+    // the device is full with the first one, so that the others stay in host memory
+    engine.set_memory_limit(chunk.info().bytes as u64);
+    engine.load(new_key(), &chunk).unwrap();
     for key in &keys {
-        engine.load(key.clone(), &image(&inputs[0])).unwrap();
+        engine.load(key.clone(), &chunk).unwrap();
     }
     engine.clear_device();
+    engine.set_memory_limit(u64::MAX);
     let ask = |key: &ChunkKey| {
         let mut found = engine.lookup_all(std::slice::from_ref(key));
         found.pop().flatten().unwrap()
     };
     let (first, _second) = (ask(&keys[0]), ask(&keys[1]));
-    assert_eq!(seen.copies.lock().unwrap().len(), 4);
+    assert_eq!(seen.copies.lock().unwrap().len(), 5);
     count(&engine, &inputs, first);
-    assert_eq!(*seen.waits.lock().unwrap(), [3]);
+    assert_eq!(*seen.waits.lock().unwrap(), [4]);
 }
 
 /// When a copy has failed and others come after it, kernels wait for these, whatever was waited for before.

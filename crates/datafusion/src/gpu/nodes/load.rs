@@ -397,7 +397,7 @@ impl Found {
             let resident = part.file.engine.load(part.key(column), &chunk);
             *slot = Some(resident.map_err(error::gpu)?);
             metrics.copy_time.add_elapsed(start);
-            bytes += chunk.bytes().len();
+            bytes += chunk.info().bytes;
         }
         metrics.bytes_sent.add(bytes);
         let group = self.group().ok_or_else(|| error::missing_column(0))?;
