@@ -3,10 +3,10 @@
 floor, and why what was not fused was not.
 
     benches/gpu/tpch.py [--vectile target/release/vectile] [--scale 10] [--data DIR] [--queries 1,6]
-                        [--min-rows N] [--json FILE]
+                        [--mode auto|on] [--json FILE]
 
 Tables are generated in DIR if they are not there yet. Every query runs RUNS times in one process in each of
-the modes `off` and `auto`, of which the median of all but the first counts; in `auto` then once with EXPLAIN
+the modes `off` and `auto` (or `on`), of which the median of all but the first counts; in the latter then once with EXPLAIN
 ANALYZE VERBOSE, which tells kernel times, bytes and reasons. Bytes are those of columns that aggregates and
 scans on the GPU read, the floor is the time in which the device reads that many. Aggregates, the joins fused
 with them, and scans are those that the plan has on the GPU; `back` counts what was left to the CPU after all.
@@ -47,25 +47,25 @@ def vectile(options, arguments):
     return done.stdout.decode(), done.stderr.decode()
 
 
-def sql(options, files, settings, statements):
+def sql(options, files, statements):
     """What is printed, and the milliseconds of each of `statements`."""
     tables = [word for name, file in files.items() for word in ("-t", f"{name}={file}")]
-    script = "; ".join([*settings, *statements])
+    script = "; ".join(statements)
     out, log = vectile(options, ["sql", "--timing", "--format", "csv", *tables, script])
     times = [float(t) for t in re.findall(r"^statement \d+: ([0-9.]+) ms", log, re.M)]
-    return out, times[len(settings) :]
+    return out, times
 
 
-def run(options, files, settings, number, mode):
-    """Answers and milliseconds of a query's runs, and with `auto` the two plans of EXPLAIN ANALYZE VERBOSE:
+def run(options, files, number, mode):
+    """Answers and milliseconds of a query's runs, and but with `off` the two plans of EXPLAIN ANALYZE VERBOSE:
     with metrics added up over partitions, and with those of each, which have reasons."""
     query = (FOLDER / f"q{number}.sql").read_text().strip().rstrip(";")
-    statements = [query] * RUNS + [f"explain analyze verbose {query}"] * (mode == "auto")
-    out, times = sql(options, files, [f"set vectile.gpu = '{mode}'", *settings], statements)
+    statements = [query] * RUNS + [f"explain analyze verbose {query}"] * (mode != "off")
+    out, times = sql(options, files, [f"set vectile.gpu = '{mode}'", *statements])
     answers, _, plans = out.partition("plan_type,plan\n")
     rows = dict(csv.reader(io.StringIO(plans)))
     plans = [rows[kind] for kind in PLANS] if plans else []
-    return {"answers": answers, "times": times[:RUNS], "plans": plans}
+    return {"answers": answers, "times": times[1 : 1 + RUNS], "plans": plans}
 
 
 def nodes(plan):
@@ -161,7 +161,7 @@ def main():
     parser.add_argument("--scale", type=float, default=10)
     parser.add_argument("--data")
     parser.add_argument("--queries", default=",".join(map(str, range(1, 23))))
-    parser.add_argument("--min-rows", type=int)
+    parser.add_argument("--mode", default="auto", choices=["auto", "on"])
     parser.add_argument("--json")
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())
@@ -170,25 +170,22 @@ def main():
     files = {name: data / f"{name}.vectile" for name in TABLES.values()}
     if not all(file.exists() for file in files.values()):
         vectile(options, ["gen", "tpch", "--scale", f"{options.scale:g}", "--out", str(data), "-q"])
-    settings = [] if options.min_rows is None else [f"set vectile.gpu.min_rows = {options.min_rows}"]
 
     device = vectile(options, ["device"])[0]
     name = re.search(r"^ *\d+  (.+?)  ", device, re.M)
     rate = re.search(r"([0-9.]+) ([TG])B/s", device)
     reads = float(rate[1]) * {"T": 1e12, "G": 1e9}[rate[2]] if rate else None
-    shown, _ = sql(options, {}, settings, ["show vectile.gpu.min_rows"])
-    min_rows = int(shown.rpartition(",")[2])
     facts = {"scale": options.scale, "cores": os.cpu_count(), "device": name[1] if name else None}
     facts |= {"reads_bytes_per_s": reads, "version": vectile(options, ["--version"])[0].strip()}
-    facts |= {"runs": RUNS, "min_rows": min_rows, "queries": []}
+    facts |= {"runs": RUNS, "mode": options.mode, "queries": []}
     head = f"TPC-H, scale {options.scale:g}, {facts['cores']} cores, {facts['device'] or 'no GPU'}"
     head += f" ({rate[0]})" if rate else ""
-    print(f"{head}, {facts['version']}, {RUNS} runs, min_rows {min_rows}\n")
+    print(f"{head}, {facts['version']}, {RUNS} runs, {options.mode}\n")
 
     print("query  cpu, ms  gpu, ms   ratio   kernel      MB   floor  /floor  aggr  joins  scans  back")
     different = []
     for number in queries:
-        off, auto = (run(options, files, settings, number, mode) for mode in ["off", "auto"])
+        off, auto = (run(options, files, number, mode) for mode in ["off", options.mode])
         line = facts_of(number, off, auto, reads)
         if not line["agrees"]:
             different.append(number)

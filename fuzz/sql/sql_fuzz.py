@@ -427,7 +427,7 @@ class Set:
         if rng.random() < .3: s.append("SET datafusion.execution.batch_size = %d" % rng.choice([64, 1000, 1024, 8191]))
         if rng.random() < .15: s.append("SET vectile.pushdown_filters = false")
         if self.args.mode == 'gpu':
-            s += ["SET vectile.gpu = 'auto'", "SET vectile.gpu.min_rows = %d" % rng.choice([1, 1, 1, 0])]
+            s += ["SET vectile.gpu = '%s'" % rng.choice(['on', 'on', 'on', 'auto'])]
             if rng.random() < .15: s.append("SET vectile.gpu.memory_limit = '%s'" % rng.choice(['20M', '5M', '60M']))
             if rng.random() < .15: s.append("SET vectile.gpu.host_memory_limit = '%s'" % rng.choice(['0', '1M', '20M']))
             if rng.random() < .15: s.append("SET vectile.gpu.max_build_rows = %d" % rng.choice([0, 10, 1000, 5000]))

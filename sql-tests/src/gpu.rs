@@ -8,7 +8,7 @@ use datafusion::common::{Result, exec_err};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use vectile_cpu_device::CpuDevice;
-use vectile_datafusion::{Gpu, VectileOptions, register_with_gpu};
+use vectile_datafusion::{Gpu, GpuMode, VectileOptions, register_with_gpu};
 
 /// The environment variable that has all tests over Vectile files use the machine's GPU; or, if it is `cpu`, a
 /// CPU in the place of one.
@@ -73,7 +73,7 @@ impl GpuRun {
         let mut state = state.write();
         let extensions = &mut state.config_mut().options_mut().extensions;
         if let Some(options) = extensions.get_mut::<VectileOptions>() {
-            options.gpu_min_rows = 0;
+            options.gpu = GpuMode::On;
         }
         Ok(())
     }

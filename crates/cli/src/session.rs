@@ -7,7 +7,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use url::Url;
-use vectile_datafusion::VectileSessionStateBuilderExt;
+use vectile_datafusion::{VectileOptions, VectileSessionStateBuilderExt};
 
 use crate::error::Result;
 use crate::interruptible::{Cancel, InterruptibleJoins};
@@ -36,7 +36,19 @@ pub fn for_copying() -> Result<SessionContext> {
             false,
         )
         .set_bool("datafusion.execution.parquet.skip_metadata", false);
-    session(config, None)
+    let context = session(config, None)?;
+    make_nothing_ready(&context);
+    Ok(context)
+}
+
+/// Has queries make no GPU ready in the background for those after them, because there are none.
+pub fn make_nothing_ready(context: &SessionContext) {
+    let state = context.state_ref();
+    let mut state = state.write();
+    let extensions = &mut state.config_mut().options_mut().extensions;
+    if let Some(options) = extensions.get_mut::<VectileOptions>() {
+        options.gpu_background = false;
+    }
 }
 
 fn config() -> Result<SessionConfig> {

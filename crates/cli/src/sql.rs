@@ -87,6 +87,9 @@ pub async fn run(args: SqlArgs, interrupt: &Interrupt) -> Result<()> {
     let statements = parse(&context, &script(&args)?)?;
     let last = statements.len().saturating_sub(1);
     for (index, statement) in statements.into_iter().enumerate() {
+        if index == last {
+            session::make_nothing_ready(&context);
+        }
         let started = Instant::now();
         let answer = interrupt.or(answer(&context, statement)).await?;
         let planned = started.elapsed();

@@ -40,11 +40,32 @@ pub(crate) fn gpu(error: vectile_gpu::Error) -> DataFusionError {
 /// Whether there is no kernel for what was asked.
 #[cfg(feature = "gpu")]
 pub(crate) fn is_unsupported(error: &DataFusionError) -> bool {
-    let DataFusionError::External(error) = error else {
-        return false;
-    };
-    let error = error.downcast_ref();
-    error.is_some_and(|error| matches!(error, vectile_gpu::Error::Unsupported(_)))
+    is(error, |error| {
+        matches!(error, vectile_gpu::Error::Unsupported(_))
+    })
+}
+
+/// Whether the kernel would have had to be compiled.
+#[cfg(feature = "gpu")]
+pub(crate) fn is_not_compiled(error: &DataFusionError) -> bool {
+    is(error, |error| {
+        matches!(error, vectile_gpu::Error::NotCompiled)
+    })
+}
+
+/// Whether the GPU lacks what it takes to begin.
+#[cfg(feature = "gpu")]
+pub(crate) fn is_not_ready(error: &DataFusionError) -> bool {
+    use vectile_gpu::Error::{NotCompiled, NotLoaded};
+    is(error, |error| matches!(error, NotCompiled | NotLoaded))
+}
+
+#[cfg(feature = "gpu")]
+fn is(error: &DataFusionError, test: impl Fn(&vectile_gpu::Error) -> bool) -> bool {
+    match error {
+        DataFusionError::External(error) => error.downcast_ref().is_some_and(test),
+        _ => false,
+    }
 }
 
 /// What must run on the GPU does not.

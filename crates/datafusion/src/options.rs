@@ -15,9 +15,11 @@ use vectile_file::{DEFAULT_ROW_GROUP_ROWS, WriterOptions};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GpuMode {
-    /// Where there is one and it is expected to pay; what fails there is done by the CPU.
+    /// Where there is one and it is expected to be faster; what fails there is done by the CPU.
     #[default]
     Auto,
+    /// Wherever there is a kernel; what fails there is done by the CPU.
+    On,
     /// Never.
     Off,
     /// Every scan of a Vectile table; what cannot run there is an error. Without the feature `gpu`,
@@ -29,6 +31,7 @@ impl fmt::Display for GpuMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Auto => "auto",
+            Self::On => "on",
             Self::Off => "off",
             Self::Require => "require",
         })
@@ -41,6 +44,7 @@ impl FromStr for GpuMode {
     fn from_str(name: &str) -> Result<Self, ()> {
         match name {
             "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
             "off" => Ok(Self::Off),
             "require" => Ok(Self::Require),
             _ => Err(()),
@@ -65,10 +69,6 @@ impl FromStr for Bytes {
     }
 }
 
-/// Rows of a scan below which a GPU does not pay: the CPU is done in a millisecond or two, about
-/// what starting a query on the device takes.
-const GPU_MIN_ROWS: usize = 1_000_000;
-
 /// Rows of a joined table beyond which the CPU's hash join is the better one: a table of codes for so
 /// many is made by one thread.
 const GPU_MAX_BUILD_ROWS: usize = 64_000_000;
@@ -90,8 +90,9 @@ pub struct VectileOptions {
     pub gpu_memory_limit: Option<u64>,
     /// The most bytes of columns to keep in pinned host memory besides; as above.
     pub gpu_host_memory_limit: Option<u64>,
-    /// Rows of a scan, after pruning, from which on [`GpuMode::Auto`] uses the GPU.
-    pub gpu_min_rows: usize,
+    /// Whether [`GpuMode::Auto`] makes the GPU ready in the background for what the CPU answers meanwhile: opens
+    /// it, loads columns, compiles kernels.
+    pub gpu_background: bool,
     /// The most rows of a table that a scan on the GPU is joined with.
     pub gpu_max_build_rows: usize,
 }
@@ -105,7 +106,7 @@ impl Default for VectileOptions {
             gpu: GpuMode::default(),
             gpu_memory_limit: None,
             gpu_host_memory_limit: None,
-            gpu_min_rows: GPU_MIN_ROWS,
+            gpu_background: true,
             gpu_max_build_rows: GPU_MAX_BUILD_ROWS,
         }
     }
@@ -143,7 +144,7 @@ impl ExtensionOptions for VectileOptions {
                 let Bytes(limit) = parse(key, value)?;
                 self.gpu_host_memory_limit = Some(limit);
             }
-            "gpu.min_rows" => self.gpu_min_rows = parse(key, value)?,
+            "gpu.background" => self.gpu_background = parse(key, value)?,
             "gpu.max_build_rows" => self.gpu_max_build_rows = parse(key, value)?,
             _ => {
                 let known = self.entries().into_iter().map(|entry| entry.key);
@@ -182,7 +183,7 @@ impl ExtensionOptions for VectileOptions {
             entry(
                 "gpu",
                 self.gpu.to_string(),
-                "Whether queries run on the GPU: auto, where it pays; off; require, or fail",
+                "Whether queries run on the GPU: auto, where it is faster; on, where it can; off; require, or fail",
             ),
             optional(
                 "gpu.memory_limit",
@@ -195,9 +196,9 @@ impl ExtensionOptions for VectileOptions {
                 "The most bytes of columns to keep in host memory for the GPU",
             ),
             entry(
-                "gpu.min_rows",
-                self.gpu_min_rows.to_string(),
-                "Rows of a scan from which on vectile.gpu = auto uses the GPU",
+                "gpu.background",
+                self.gpu_background.to_string(),
+                "Whether vectile.gpu = auto makes the GPU ready while the CPU answers",
             ),
             entry(
                 "gpu.max_build_rows",
@@ -356,14 +357,14 @@ mod tests {
         config.set("vectile.gpu", "Require").unwrap();
         config.set("vectile.gpu.memory_limit", "4G").unwrap();
         config.set("vectile.gpu.host_memory_limit", "2g").unwrap();
-        config.set("vectile.gpu.min_rows", "10").unwrap();
+        config.set("vectile.gpu.background", "false").unwrap();
         config.set("vectile.gpu.max_build_rows", "20").unwrap();
         let options = VectileOptions::of(&config);
         assert_eq!(options.gpu, GpuMode::Require);
         assert_eq!(options.check().is_ok(), cfg!(feature = "gpu"));
         assert_eq!(options.gpu_memory_limit, Some(4 << 30));
         assert_eq!(options.gpu_host_memory_limit, Some(2 << 30));
-        assert_eq!(options.gpu_min_rows, 10);
+        assert!(!options.gpu_background);
         assert_eq!(options.gpu_max_build_rows, 20);
     }
 

@@ -43,6 +43,13 @@ pub enum Error {
         /// What the compiler said.
         log: String,
     },
+    /// Columns are not on the device yet, and nothing may be loaded.
+    #[error("columns are not loaded yet")]
+    NotLoaded,
+    /// The kernel has to be compiled first, and [`Execution::without_compiler`](crate::Execution::without_compiler)
+    /// was called.
+    #[error("the kernel is not compiled yet")]
+    NotCompiled,
     /// What was asked for has no kernel; the text says why.
     #[error("not for the GPU: {0}")]
     Unsupported(String),

@@ -1,15 +1,22 @@
 //! The device that queries use, and what is kept beside it.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Once, OnceLock};
+use std::thread;
 
 use vectile_gpu::{Cuda, Engine};
 
+use super::background::Background;
+use super::costs::Costs;
 use super::nodes::dimension_cache::DimensionCache;
 
 /// Where queries find a GPU: by default the first device of the machine.
 #[derive(Clone)]
-pub struct Gpu(Source);
+pub struct Gpu {
+    source: Source,
+    costs: Arc<Costs>,
+}
 
 #[derive(Clone)]
 enum Source {
@@ -27,12 +34,14 @@ type Opened = Result<Device, Arc<str>>;
 pub(crate) struct Device {
     pub(crate) engine: Arc<Engine>,
     pub(crate) dimensions: Arc<DimensionCache>,
+    pub(crate) background: Arc<Background>,
 }
 
 impl Device {
     fn new(engine: Arc<Engine>) -> Self {
         Self {
             dimensions: Arc::new(DimensionCache::beside(&engine)),
+            background: Arc::new(Background::new()),
             engine,
         }
     }
@@ -41,26 +50,59 @@ impl Device {
 /// The first device of the machine, or why it cannot be used.
 static MACHINE: OnceLock<Opened> = OnceLock::new();
 
+/// What queries took on this machine.
+static COSTS: LazyLock<Arc<Costs>> = LazyLock::new(Arc::default);
+
 impl Gpu {
     /// The first device of the machine, if there is one. It is opened when a query first asks for
     /// it, once in a process.
     pub fn of_machine() -> Self {
-        Self(Source::Machine)
+        Self {
+            source: Source::Machine,
+            costs: Arc::clone(&COSTS),
+        }
     }
 
     /// The device of this engine.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self(Source::Given(Ok(Device::new(engine))))
+        Self::given(Ok(Device::new(engine)))
     }
 
     /// No device, and what to say about that.
     pub fn none(reason: impl Into<Arc<str>>) -> Self {
-        Self(Source::Given(Err(reason.into())))
+        Self::given(Err(reason.into()))
     }
 
-    /// The device, or why there is none that works.
+    fn given(device: Opened) -> Self {
+        Self {
+            source: Source::Given(device),
+            costs: Arc::default(),
+        }
+    }
+
+    /// Begins to open the device on a thread of its own, and returns. A service calls this when it starts, so
+    /// that its first query can use the device; otherwise the first query for which a GPU would pay does.
+    pub fn open_in_background(&self) {
+        static BEGIN: Once = Once::new();
+        if self.is_to_be_opened() {
+            BEGIN.call_once(|| {
+                let open = || {
+                    if let Ok(device) = MACHINE.get_or_init(open) {
+                        // without it, the first copies take longer
+                        let _ = device.engine.prepare_copies();
+                    }
+                };
+                // without a thread, a query opens it that has to have it
+                let _ = thread::Builder::new()
+                    .name("vectile-gpu".into())
+                    .spawn(open);
+            });
+        }
+    }
+
+    /// The device, or why there is none that works. Opens it if need be, and waits for that.
     pub(crate) fn device(&self) -> Opened {
-        let device = match &self.0 {
+        let device = match &self.source {
             Source::Machine => MACHINE.get_or_init(open).clone()?,
             Source::Given(device) => device.clone()?,
         };
@@ -69,12 +111,31 @@ impl Gpu {
         Ok(device)
     }
 
+    /// Whether there may be a device that is still to be opened.
+    pub(crate) fn is_to_be_opened(&self) -> bool {
+        let is_there = |node: &&str| Path::new(node).exists();
+        match &self.source {
+            Source::Machine if MACHINE.get().is_some() => false,
+            // of NVIDIA's driver, there and in the Linux of Windows
+            Source::Machine if cfg!(target_os = "linux") => {
+                ["/dev/nvidiactl", "/dev/dxg"].iter().any(is_there)
+            }
+            Source::Machine => true,
+            Source::Given(_) => false,
+        }
+    }
+
     /// Whether there is a device and it is open.
     pub(crate) fn is_open(&self) -> bool {
-        match &self.0 {
+        match &self.source {
             Source::Machine => MACHINE.get().is_some_and(Result::is_ok),
             Source::Given(device) => device.is_ok(),
         }
+    }
+
+    /// What queries took so far.
+    pub(crate) fn costs(&self) -> &Arc<Costs> {
+        &self.costs
     }
 }
 
@@ -93,7 +154,7 @@ impl Default for Gpu {
 
 impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.source {
             Source::Machine => f.write_str("Gpu(of the machine)"),
             Source::Given(Ok(device)) => f.debug_tuple("Gpu").field(&device.engine).finish(),
             Source::Given(Err(reason)) => write!(f, "Gpu(none: {reason})"),

@@ -5,6 +5,8 @@
 //! ```text
 //!  rule       finds what can be fused, weighs it up, and says why the rest is not
 //!  device     the device that queries use
+//!  background what makes it ready while the CPU answers
+//!  costs      what queries may take on either
 //!  nodes      what runs
 //!    aggregate  a plan node: loads, runs the kernel, builds the states of the aggregates
 //!    star       the kernel's pipeline, once the tables it looks up are there
@@ -24,6 +26,8 @@
 //!  reason, scalar, table, types
 //! ```
 
+mod background;
+mod costs;
 mod device;
 mod lowering;
 mod nodes;

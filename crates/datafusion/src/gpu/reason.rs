@@ -6,6 +6,8 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::error::DataFusionError;
 
+use super::costs::Estimate;
+
 /// Why a scan, or what is above it, is left to the CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
@@ -36,13 +38,14 @@ pub(crate) enum Reason {
     Limit,
     /// The scan has no filter, so there is nothing to compute on the device.
     NoFilter,
-    /// Too few rows to pay.
-    FewRows {
-        /// Those of the scan.
-        rows: usize,
-        /// What it takes.
-        least: usize,
-    },
+    /// The CPU is expected to be faster, or was.
+    CpuIsFaster(Estimate),
+    /// The device is being opened.
+    NotOpen(Estimate),
+    /// Columns are not on the device yet.
+    NotLoaded(Estimate),
+    /// The kernel is not compiled yet.
+    NotCompiled(Estimate),
     /// More bytes than fit, most of which would be loaded for this query alone.
     TooLarge {
         /// Bytes of the columns.
@@ -61,6 +64,21 @@ pub(crate) enum Reason {
     Failed(String),
 }
 
+impl Reason {
+    /// Whether the CPU is expected to be faster.
+    pub(crate) fn is_of_cost(&self) -> bool {
+        matches!(
+            self,
+            Self::CpuIsFaster(_) | Self::NotOpen(_) | Self::NotLoaded(_) | Self::NotCompiled(_)
+        )
+    }
+
+    /// Whether it would be another answer if the device had what the query needs.
+    pub(crate) fn can_be_prepared(&self) -> bool {
+        matches!(self, Self::NotLoaded(_) | Self::NotCompiled(_))
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -77,12 +95,10 @@ impl fmt::Display for Reason {
             Self::PartitionColumn(column) => write!(f, "{column} is not in the files"),
             Self::Limit => f.write_str("a limit below an aggregate is not fused"),
             Self::NoFilter => f.write_str("there is no filter"),
-            Self::FewRows { rows, least } => {
-                write!(
-                    f,
-                    "{rows} rows are fewer than vectile.gpu.min_rows = {least}"
-                )
-            }
+            Self::CpuIsFaster(estimate) => write!(f, "the CPU is faster: {estimate}"),
+            Self::NotOpen(estimate) => write!(f, "the GPU is not open yet: {estimate}"),
+            Self::NotLoaded(estimate) => write!(f, "columns are not loaded yet: {estimate}"),
+            Self::NotCompiled(estimate) => write!(f, "the kernel is not compiled yet: {estimate}"),
             Self::TooLarge { bytes, limit } => {
                 write!(f, "{bytes} bytes do not fit {limit} of device memory")
             }

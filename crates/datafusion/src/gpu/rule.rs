@@ -16,11 +16,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use vectile_gpu::plan::{Expr, Filter, GroupKey, Output, Pipeline};
 
+use super::background::{Session, SessionEnd};
+use super::costs::{Missing, Work};
 use super::device::{Device, Gpu};
 use super::lowering::expression::{Lowering, Needs};
 use super::lowering::function;
 use super::lowering::grouping::Keys;
 use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS};
+use super::nodes::auto::Auto;
 use super::nodes::dimension;
 use super::nodes::load::Input;
 use super::nodes::scan::GpuScan;
@@ -43,12 +46,14 @@ struct FuseGpuAggregates {
     gpu: Gpu,
     /// The rules behind it.
     later: Arc<[Rule]>,
+    session: Session,
 }
 
 /// Puts what scans filter and project on the GPU, once it is known what that is.
 #[derive(Debug)]
 struct FuseGpuScans {
     gpu: Gpu,
+    session: SessionEnd,
 }
 
 /// The names of the rules, and of those that they come before.
@@ -59,14 +64,23 @@ const SCANS: [&str; 2] = ["FuseGpuScans", "EnsureCooperative"];
 pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
     rules.retain(|rule| ![AGGREGATES[0], SCANS[0]].contains(&rule.name()));
     let place_of = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name);
-    let scans = Arc::new(FuseGpuScans { gpu: gpu.clone() });
+    let session = Session::new();
+    let scans = Arc::new(FuseGpuScans {
+        gpu: gpu.clone(),
+        session: session.end(),
+    });
     rules.insert(place_of(rules, SCANS[1]).unwrap_or(rules.len()), scans);
     // Where others have other rules, nothing may give operators above the partitions that they need.
     if place_of(rules, nullable::JOINS).is_some()
         && let Some(place) = place_of(rules, AGGREGATES[1])
     {
         let later = rules[place..].into();
-        rules.insert(place, Arc::new(FuseGpuAggregates { gpu, later }));
+        let aggregates = FuseGpuAggregates {
+            gpu,
+            later,
+            session,
+        };
+        rules.insert(place, Arc::new(aggregates));
     }
 }
 
@@ -76,7 +90,7 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let Some(fusing) = Fusing::new(&self.gpu, config) else {
+        let Some(fusing) = Fusing::new(&self.gpu, self.session.end(), config) else {
             return Ok(plan);
         };
         // It tells which groups are asked for, and depends on nothing that comes before it otherwise.
@@ -99,7 +113,7 @@ impl PhysicalOptimizerRule for FuseGpuScans {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match Fusing::new(&self.gpu, config) {
+        match Fusing::new(&self.gpu, self.session.clone(), config) {
             Some(fusing) => Ok(fusing.scans(plan)?.data),
             None => Ok(plan),
         }
@@ -117,14 +131,22 @@ impl PhysicalOptimizerRule for FuseGpuScans {
 /// A rule at work.
 struct Fusing<'a> {
     gpu: &'a Gpu,
+    session: SessionEnd,
     options: VectileOptions,
+    /// Cores that the CPU would use.
+    cores: usize,
 }
 
 impl<'a> Fusing<'a> {
     /// `None` if nothing is to be put on a GPU.
-    fn new(gpu: &'a Gpu, config: &ConfigOptions) -> Option<Self> {
+    fn new(gpu: &'a Gpu, session: SessionEnd, config: &ConfigOptions) -> Option<Self> {
         let options = VectileOptions::of(config);
-        (options.gpu != GpuMode::Off).then_some(Self { gpu, options })
+        (options.gpu != GpuMode::Off).then_some(Self {
+            gpu,
+            session,
+            options,
+            cores: config.execution.target_partitions,
+        })
     }
 
     /// `plan` with what can be of its aggregates on the GPU. `above` is why the operator that reads it was
@@ -189,7 +211,7 @@ impl<'a> Fusing<'a> {
 
     /// The scan with the reason why it, or what reads it, is not fused; `None` where nobody asks.
     fn noted(&self, source: &VectileSource, reason: &Reason) -> Option<VectileSource> {
-        let asked = self.gpu.is_open();
+        let asked = self.gpu.is_open() || matches!(reason, Reason::NotOpen(_));
         asked.then(|| source.clone().with_gpu_note(reason.to_string()))
     }
 
@@ -207,8 +229,7 @@ impl<'a> Fusing<'a> {
         if !partial.group_expr().is_single() {
             return Err(Reason::GroupingSets);
         }
-        self.check_rows(&relation.config)?;
-        if partial.limit_options().is_some() && self.options.gpu == GpuMode::Auto {
+        if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
             return Err(Reason::AnyGroups);
         }
         let fused = self.fused(partial, relation, later)?;
@@ -241,7 +262,7 @@ impl<'a> Fusing<'a> {
         keys: &[GroupKey],
         columns: &[usize],
     ) -> Result<(), Reason> {
-        if self.options.gpu != GpuMode::Auto {
+        if self.options.gpu == GpuMode::Require {
             return Ok(());
         }
         let rows = num_rows(config).unwrap_or_default() as u128;
@@ -288,7 +309,7 @@ impl<'a> Fusing<'a> {
         if relation.joins.is_empty() && filters.of_table.is_empty() {
             self.check_groups(&relation.config, &group_keys, &columns)?;
         }
-        let device = self.device()?;
+        let (device, auto) = self.weighed(&relation.config, columns.len(), relation.joins.len())?;
         let schema = table.table_schema();
         let types = |column: usize| schema.field(column).data_type().clone();
         let most_rows = self.options.gpu_max_build_rows;
@@ -323,6 +344,7 @@ impl<'a> Fusing<'a> {
                 columns,
             },
             cache: device.dimensions,
+            auto,
             functions,
             keys,
             filter: (!all.is_empty()).then(|| conjunction(all)),
@@ -333,9 +355,13 @@ impl<'a> Fusing<'a> {
     fn lenient(&self) -> Self {
         let mut options = self.options.clone();
         if options.gpu == GpuMode::Require {
-            options.gpu = GpuMode::Auto;
+            options.gpu = GpuMode::On;
         }
-        Self { options, ..*self }
+        Self {
+            options,
+            session: self.session.clone(),
+            ..*self
+        }
     }
 
     /// The device, told how much memory it may take.
@@ -350,15 +376,59 @@ impl<'a> Fusing<'a> {
         Ok(device)
     }
 
-    /// Whether there may be enough rows. That is looked at again once zone maps have been.
-    fn check_rows(&self, config: &FileScanConfig) -> Result<(), Reason> {
-        let least = self.options.gpu_min_rows;
-        match num_rows(config) {
-            Some(rows) if self.options.gpu == GpuMode::Auto && rows < least => {
-                Err(Reason::FewRows { rows, least })
-            }
-            _ => Ok(()),
+    /// The device for a query that reads so many columns of a table, joined with others. With `auto` also what
+    /// CPU and GPU may take. That is looked at again once zone maps and the device's memory have been.
+    fn weighed(
+        &self,
+        config: &FileScanConfig,
+        columns: usize,
+        joins: usize,
+    ) -> Result<(Device, Option<Auto>), Reason> {
+        if self.options.gpu != GpuMode::Auto {
+            return Ok((self.device()?, None));
         }
+        let all = config
+            .file_source
+            .table_schema()
+            .table_schema()
+            .fields()
+            .len()
+            .max(1);
+        let work = Work {
+            rows: num_rows(config).unwrap_or(usize::MAX / all) as u64,
+            columns,
+            joins,
+            bytes: num_bytes(config) / all as u64 * columns as u64,
+        };
+        let costs = self.gpu.costs();
+        let estimate = costs.estimate(work, Missing::default(), self.cores);
+        if estimate.is_for_cpu() {
+            return Err(Reason::CpuIsFaster(estimate));
+        }
+        if self.gpu.is_to_be_opened() {
+            let missing = Missing {
+                bytes: work.bytes,
+                kernel: true,
+                device: true,
+            };
+            let estimate = costs.estimate(work, missing, self.cores);
+            if estimate.is_for_cpu() {
+                if self.options.gpu_background {
+                    self.gpu.open_in_background();
+                }
+                return Err(Reason::NotOpen(estimate));
+            }
+        }
+        let device = self.device()?;
+        let background = Arc::clone(&device.background);
+        let auto = Auto {
+            work,
+            estimate,
+            costs: Arc::clone(costs),
+            background: self.options.gpu_background.then_some(background),
+            session: self.session.clone(),
+        };
+        Ok((device, Some(auto)))
     }
 
     /// The scan with its filters on the GPU, and with its projection where there is a kernel.
@@ -367,13 +437,12 @@ impl<'a> Fusing<'a> {
         config: &FileScanConfig,
         source: &VectileSource,
     ) -> Result<VectileSource, Reason> {
-        self.check_rows(config)?;
         let table = source.table_schema().clone();
         let predicate = source.filter().filter(|_| source.evaluates_filters());
         let mut lowering = Lowering::new(&table);
         let filter = lowering.filters(predicate.as_slice())?;
         let filters = !matches!(filter, Filter::Constant(true));
-        if !filters && self.options.gpu == GpuMode::Auto {
+        if !filters && self.options.gpu != GpuMode::Require {
             return Err(Reason::NoFilter);
         }
         let mut projecting = lowering.clone();
@@ -386,8 +455,9 @@ impl<'a> Fusing<'a> {
             None => return Err(Reason::NoFilter),
         };
         let columns = lowering.finish().columns;
-        let Device { engine, .. } = self.device()?;
-        if self.options.gpu == GpuMode::Auto {
+        let (device, auto) = self.weighed(config, columns.len(), 0)?;
+        let engine = device.engine;
+        if self.options.gpu != GpuMode::Require {
             let (bytes, limit) = (num_bytes(config), engine.memory_limit());
             if bytes > limit {
                 return Err(Reason::TooLarge { bytes, limit });
@@ -404,6 +474,7 @@ impl<'a> Fusing<'a> {
             pipeline: Arc::new(pipeline),
             columns,
             mode: self.options.gpu,
+            auto,
             store: config.object_store_url.clone(),
         })))
     }

@@ -24,7 +24,7 @@ fn device() -> Option<Arc<CpuDevice>> {
     }
 }
 
-/// The tables of [`Fixture::new`] in a session with that GPU, which no scan is too small for.
+/// The tables of [`Fixture::new`] in a session with that GPU.
 async fn fixture(gpu: Gpu, mode: &str) -> Fixture {
     let config = SessionConfig::new().with_target_partitions(2);
     let config = config.with_information_schema(true);
@@ -33,7 +33,6 @@ async fn fixture(gpu: Gpu, mode: &str) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let fixture = Fixture { ctx, dir };
     fixture.add_tables().await;
-    fixture.set("vectile.gpu.min_rows", "0").await;
     fixture.set("vectile.gpu", mode).await;
     fixture
 }
@@ -140,7 +139,7 @@ const GROUPS: &[&str] = &[
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn groups_have_the_same_answers() {
     let Some(device) = device() else { return };
-    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     for (i, groups) in GROUPS.iter().enumerate() {
         let order: Vec<String> = (0..groups.split(", ").count())
             .map(|key| (key + 1).to_string())
@@ -164,7 +163,7 @@ async fn groups_have_the_same_answers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_have_the_same_answers() {
     let Some(device) = device() else { return };
-    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     let words = "CREATE VIEW words AS SELECT column1 AS word, column2 AS value FROM (VALUES \
                  ('apple', 1), ('cherry', NULL), ('', 3), ('zebra', 4), ('other', 5), (NULL, 6))";
     fixture.run(words).await.unwrap();
@@ -193,7 +192,7 @@ async fn joins_have_the_same_answers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn similar_dimensions_are_told_apart() {
     let Some(device) = device() else { return };
-    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     for (name, rows) in [
         (
             "f",
@@ -311,7 +310,7 @@ async fn groups_are_finished_in_as_many_partitions_as_they_need() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn groups_come_to_joins_by_their_keys() {
     let Some(device) = device() else { return };
-    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     for key in ["", "_rows"] {
         let key = format!("datafusion.optimizer.hash_join_single_partition_threshold{key}");
         fixture.set(&key, "0").await;
@@ -373,7 +372,7 @@ async fn scans_have_the_same_answers() {
         fixture.same(sql).await;
     }
     // What turns out to be no lookup is a join of scans that are fused.
-    fixture.set("vectile.gpu", "auto").await;
+    fixture.set("vectile.gpu", "on").await;
     for sql in [
         "SELECT count(*), sum(a.int) FROM {t} a JOIN {t} b ON a.int = b.byte WHERE a.byte > 3 AND b.int < 9",
         "SELECT count(*), sum(a.int) FROM {t} a JOIN {t} b ON a.name = b.name WHERE a.int > 490 AND b.int = 7",
@@ -387,7 +386,7 @@ async fn scans_have_the_same_answers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plans_say_what_is_fused_and_what_is_not() {
     let Some(device) = device() else { return };
-    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     for (sql, expected) in [
         (
             "SELECT sum(int) FROM packed WHERE byte > 3 AND name = 'apple'",
@@ -460,9 +459,9 @@ async fn plans_say_what_is_fused_and_what_is_not() {
         let plan = fixture.plan(sql).await;
         assert!(plan.contains(expected), "{sql}\n{plan}");
     }
-    fixture.set("vectile.gpu.min_rows", "10001").await;
+    fixture.set("vectile.gpu", "auto").await;
     let plan = fixture.plan("SELECT sum(int) FROM packed").await;
-    let expected = "not_on_gpu=10000 rows are fewer than vectile.gpu.min_rows = 10001";
+    let expected = "not_on_gpu=the CPU is faster: CPU 0.";
     assert!(plan.contains(expected), "{plan}");
     fixture.set("vectile.gpu", "off").await;
     let plan = fixture.plan("SELECT sum(int) FROM packed").await;
@@ -472,7 +471,7 @@ async fn plans_say_what_is_fused_and_what_is_not() {
 #[tokio::test]
 async fn very_many_groups_are_left_to_the_cpu() {
     let Some(device) = device() else { return };
-    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     let path = fixture.path("many.vectile");
     let path = path.display();
     let rows = "SELECT 2 * value AS id, value % 7 AS week FROM generate_series(1, 2200000)";
@@ -497,12 +496,12 @@ async fn very_many_groups_are_left_to_the_cpu() {
 
 #[tokio::test]
 async fn without_a_gpu_plans_are_what_they_were() {
-    let with = fixture(Gpu::none("there is none"), "auto").await;
+    let with = fixture(Gpu::none("there is none"), "on").await;
     for sql in [
         "SELECT sum(int), count(*) FROM packed WHERE byte > 3",
         "SELECT id FROM packed WHERE int > 3",
     ] {
-        with.set("vectile.gpu", "auto").await;
+        with.set("vectile.gpu", "on").await;
         let auto = with.plan(sql).await;
         with.set("vectile.gpu", "off").await;
         assert_eq!(auto, with.plan(sql).await);
@@ -547,7 +546,7 @@ async fn what_is_required_and_impossible_is_an_error() {
 async fn the_cpu_does_what_fails_on_the_gpu() {
     let Some(device) = device() else { return };
     let engine = Engine::new(Arc::clone(&device) as _);
-    let fixture = fixture(Gpu::new(Arc::clone(&engine)), "auto").await;
+    let fixture = fixture(Gpu::new(Arc::clone(&engine)), "on").await;
     for sql in [
         "SELECT sum(int), count(*) FROM packed WHERE byte > 3",
         "SELECT big FROM packed WHERE int = 3",
@@ -555,7 +554,7 @@ async fn the_cpu_does_what_fails_on_the_gpu() {
     ] {
         fixture.set("vectile.gpu", "off").await;
         let expected = fixture.answer(sql).await;
-        fixture.set("vectile.gpu", "auto").await;
+        fixture.set("vectile.gpu", "on").await;
         let mut fallbacks = 0;
         for n in 1.. {
             engine.clear();
@@ -628,7 +627,11 @@ async fn tables_larger_than_the_memory_limit_pass_through() {
         .same("SELECT sum(int), sum(byte), sum(price) FROM {t}")
         .await;
     assert!(engine.cached_bytes() <= all * 2 / 3);
-    // The next time they come from host memory.
+    // What came before the device was full is read once more.
+    fixture
+        .same("SELECT sum(int), sum(byte), sum(price) FROM {t}")
+        .await;
+    // From then on they come from host memory.
     let (plan, _) = fixture
         .executed("SELECT sum(int), sum(byte), sum(price) FROM packed")
         .await;
@@ -637,7 +640,7 @@ async fn tables_larger_than_the_memory_limit_pass_through() {
     fixture
         .same("SELECT sum(int), sum(byte), sum(price) FROM {t}")
         .await;
-    fixture.set("vectile.gpu", "auto").await;
+    fixture.set("vectile.gpu", "on").await;
     let (plan, _) = fixture
         .executed("SELECT sum(int), sum(byte), sum(price) FROM packed")
         .await;
@@ -770,7 +773,7 @@ async fn a_top_k_rules_out_what_was_to_come() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_row_group_that_fails_goes_to_the_cpu() {
     let Some(device) = device() else { return };
-    let fixture = fixture(Gpu::new(Engine::new(device)), "auto").await;
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     fixture
         .set("datafusion.execution.target_partitions", "1")
         .await;
@@ -800,17 +803,17 @@ async fn only_the_row_group_that_fails_goes_to_the_cpu() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_window_that_fails_is_selected_anew() {
     let Some(device) = device() else { return };
-    let fixture = fixture(Gpu::new(Engine::new(Arc::clone(&device) as _)), "auto").await;
+    let fixture = fixture(Gpu::new(Engine::new(Arc::clone(&device) as _)), "on").await;
     fixture.repack(1024).await;
     for sql in [
         "SELECT id, int FROM packed WHERE int > 100",
         "SELECT id, text FROM packed WHERE int > 100",
     ] {
-        fixture.set("vectile.gpu", "auto").await;
+        fixture.set("vectile.gpu", "on").await;
         let expected = fixture.answer(sql).await;
         let (mut faults, mut fallbacks, mut errors) = (0, 0, 0);
         for call in 1.. {
-            fixture.set("vectile.gpu", "auto").await;
+            fixture.set("vectile.gpu", "on").await;
             device.fail_after(call);
             let (plan, _) = fixture.executed(sql).await;
             fallbacks += metric(&plan, "fallbacks");
@@ -875,7 +878,7 @@ async fn rows_that_wait_are_accounted_for() {
 async fn a_lost_device_is_said_and_left_alone() {
     let Some(device) = device() else { return };
     let engine = Engine::new(Arc::clone(&device) as _);
-    let fixture = fixture(Gpu::new(engine), "auto").await;
+    let fixture = fixture(Gpu::new(engine), "on").await;
     let queries = [
         "SELECT sum(int), count(*) FROM packed WHERE byte > 3",
         "SELECT big FROM packed WHERE int = 3",
@@ -969,15 +972,15 @@ async fn tables_of_groups_are_accounted_for() {
 
 #[tokio::test]
 async fn settings_are_shown() {
-    let fixture = fixture(Gpu::none("there is none"), "auto").await;
+    let fixture = fixture(Gpu::none("there is none"), "on").await;
     let shown = async |key: &str| fixture.answer(&format!("SHOW {key}")).await;
     fixture.set("vectile.gpu.memory_limit", "3G").await;
     fixture.set("vectile.gpu.host_memory_limit", "2K").await;
     for (key, value) in [
-        ("vectile.gpu", "| auto "),
+        ("vectile.gpu", "| on "),
         ("vectile.gpu.memory_limit", "| 3221225472 "),
         ("vectile.gpu.host_memory_limit", "| 2048 "),
-        ("vectile.gpu.min_rows", "| 0 "),
+        ("vectile.gpu.background", "| true "),
     ] {
         let one = shown(key).await;
         assert!(one.contains(value), "{one}");

@@ -34,7 +34,7 @@ async fn tpch() -> Option<Fixture> {
     fixture.add("lineitem", lineitem).await;
     let part = PartArrow::new(PartGenerator::new(SCALE, 1, 1));
     fixture.add("part", part).await;
-    fixture.run("SET vectile.gpu.min_rows = 0").await.unwrap();
+    fixture.run("SET vectile.gpu = 'on'").await.unwrap();
     Some(fixture)
 }
 

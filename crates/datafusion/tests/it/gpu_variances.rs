@@ -78,11 +78,8 @@ async fn fixture(mode: &str) -> Option<Fixture> {
     );
     fixture.run(&copy).await.unwrap();
     fixture.register("packed", &path).await;
-    for (key, value) in [("min_rows", "0"), ("", mode)] {
-        let key = format!("vectile.gpu.{key}");
-        let set = format!("SET {} = '{value}'", key.trim_end_matches('.'));
-        fixture.run(&set).await.unwrap();
-    }
+    let set = format!("SET vectile.gpu = '{mode}'");
+    fixture.run(&set).await.unwrap();
     Some(fixture)
 }
 
@@ -219,7 +216,7 @@ async fn variances_of_groups_are_those_of_the_cpu() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn groups_close_together_and_far_apart_are_left_to_the_cpu() {
-    let Some(fixture) = fixture("auto").await else {
+    let Some(fixture) = fixture("on").await else {
         return;
     };
     for of in ["level", "far", "float"] {
@@ -247,7 +244,7 @@ async fn values_far_from_zero_take_a_second_launch() {
 
 #[tokio::test]
 async fn plans_say_which_variances_are_fused() {
-    let Some(fixture) = fixture("auto").await else {
+    let Some(fixture) = fixture("on").await else {
         return;
     };
     for (sql, expected) in [

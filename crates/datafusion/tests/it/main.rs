@@ -6,6 +6,7 @@ mod explain;
 mod faults;
 mod filters;
 mod gpu;
+mod gpu_auto;
 mod gpu_plans;
 mod gpu_variances;
 mod projection;

@@ -236,7 +236,7 @@ async fn ssb() -> Option<Fixture> {
         fixture.run(&copy).await.unwrap();
         fixture.register(name, &path).await;
     }
-    fixture.run("SET vectile.gpu.min_rows = 0").await.unwrap();
+    fixture.run("SET vectile.gpu = 'on'").await.unwrap();
     Some(fixture)
 }
 

@@ -50,6 +50,7 @@ pub struct Execution {
     pub(super) results: Vec<Part>,
     pub(super) statistics: Statistics,
     pub(super) most_groups: u64,
+    pub(super) may_compile: bool,
     pub(super) cancelled: Arc<AtomicBool>,
 }
 
@@ -94,6 +95,7 @@ impl Execution {
             results: vec![],
             statistics: Statistics::default(),
             most_groups: u64::MAX,
+            may_compile: true,
             cancelled: Arc::default(),
         }
     }
@@ -123,6 +125,11 @@ impl Execution {
         self.most_groups = most;
     }
 
+    /// Has a kernel that is neither loaded nor on disk be [`Error::NotCompiled`].
+    pub fn without_compiler(&mut self) {
+        self.may_compile = false;
+    }
+
     /// What was done so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics
@@ -150,7 +157,10 @@ impl Execution {
         let tables = tables
             .map(|of| Tables::of(of, &self.pipeline, &entries, batch, &self.engine))
             .collect::<Result<_>>()?;
-        let (loaded, compiled) = self.engine.kernel(&plan)?;
+        let (loaded, compiled) = match self.may_compile {
+            true => self.engine.kernel(&plan)?,
+            false => (self.engine.find_kernel(&plan)?, false),
+        };
         self.statistics.compile += start.elapsed();
         self.statistics.kernels_compiled += usize::from(compiled);
         let device = self.engine.device();

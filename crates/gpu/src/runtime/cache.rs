@@ -138,7 +138,7 @@ impl Cache {
     }
 
     /// What is kept for a key, if it is whole.
-    fn get(&self, key: &Key) -> Option<Vec<u8>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Vec<u8>> {
         let mut file = File::open(self.directory.join(key.file_name())).ok()?;
         if !self.owner.owns(&file.metadata().ok()?) {
             return None;

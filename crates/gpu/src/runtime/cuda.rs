@@ -307,6 +307,24 @@ impl Driver for Cuda {
         })
     }
 
+    fn find(&self, source: &str, name: &str) -> Result<Option<Compiled>> {
+        let Some(cache) = &self.cache else {
+            return Ok(None);
+        };
+        let Some(cubin) = cache.get(&self.nvrtc.key(source, self.target)) else {
+            return Ok(None);
+        };
+        match CudaKernel::load(&self.context, &cubin, name) {
+            Ok(kernel) => Ok(Some(Compiled {
+                kernel: Arc::new(kernel),
+                from_disk: true,
+            })),
+            // it has to be compiled anew
+            Err(Error::Driver { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn allocate(&self, bytes: usize) -> Result<u64> {
         self.context.bind()?;
         let mut address = 0;

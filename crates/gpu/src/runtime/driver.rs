@@ -65,6 +65,15 @@ pub trait Driver: fmt::Debug + Send + Sync {
     /// [`Error::Unavailable`](crate::Error::Unavailable) without a compiler.
     fn compile(&self, source: &str, name: &str) -> Result<Compiled>;
 
+    /// As [`Driver::compile`], if that takes no compiler, because the kernel is on disk.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    fn find(&self, _source: &str, _name: &str) -> Result<Option<Compiled>> {
+        Ok(None)
+    }
+
     /// The address of `bytes > 0` new bytes of device memory, a multiple of 256.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,8 @@ pub struct Engine {
     lanes: Mutex<Vec<Lane>>,
     clock: AtomicU64,
     health: Health,
+    /// Whether chunks did not fit the budget since the caches were cleared.
+    was_full: AtomicBool,
     /// Bytes of the device's memory that are free or the engine's, and when that was looked at.
     usable: Mutex<Option<(Instant, u64)>>,
 }
@@ -140,6 +142,7 @@ impl Engine {
             // no copy is the 0th, which is done from the start
             clock: AtomicU64::new(1),
             health: Health::new(),
+            was_full: AtomicBool::new(false),
             usable: Mutex::default(),
         })
     }
@@ -318,8 +321,8 @@ impl Engine {
         }
     }
 
-    /// Copies a chunk to the device and keeps it there, in the place of those used least recently. If the
-    /// device has no room left, the chunk stays in host memory too, as far as that may be used. Returns when
+    /// Copies a chunk to the device and keeps it there, in the place of those used least recently. Once the
+    /// device has been full, chunks stay in host memory too, as far as that may be used. Returns when
     /// the copy has begun: kernels that need it wait.
     ///
     /// # Errors
@@ -345,9 +348,10 @@ impl Engine {
             used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
         });
         let name = lock(&self.chunks).name(&key);
-        // While the device has room for all, a copy in host memory would only take time: such memory is
-        // pinned at 2 GB/s.
-        if self.excess(info.bytes as u64) > 0 {
+        // As long as the device has had room for all, a copy in host memory would only take time: such memory
+        // is pinned at 2 GB/s.
+        if self.was_full.load(Ordering::Relaxed) || self.excess(info.bytes as u64) > 0 {
+            self.was_full.store(true, Ordering::Relaxed);
             self.host(name, &hosted);
         }
         let sent = self.send(&[(name, hosted)])?.pop();
@@ -684,6 +688,21 @@ impl Engine {
     /// The kernel of a plan, and whether the compiler had to make it.
     pub(crate) fn kernel(&self, plan: &KernelPlan) -> Result<(Arc<Loaded>, bool)> {
         self.kernels.get(plan, &*self.driver)
+    }
+
+    /// As [`Engine::kernel`], without the compiler.
+    pub(crate) fn find_kernel(&self, plan: &KernelPlan) -> Result<Arc<Loaded>> {
+        self.kernels.find(plan, &*self.driver)
+    }
+
+    /// Allocates host memory for copies to come: that takes as long as copying ten times as much.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    pub fn prepare_copies(&self) -> Result<()> {
+        // a pool keeps one free slab
+        self.host_pool.take(COPIERS * COPIER_BYTES).map(drop)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Kernels that are loaded, by their plans. Those used last stay.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 
-use super::driver::{Driver, Kernel};
+use super::driver::{Compiled, Driver, Kernel};
 use super::memory::lock;
 use crate::emit::{Layout, NAME, emit};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
 
 /// Kernels that stay loaded: each takes some 100 KB of the device's memory.
@@ -49,12 +49,39 @@ impl Kernels {
     pub fn get(&self, plan: &KernelPlan, driver: &dyn Driver) -> Result<(Arc<Loaded>, bool)> {
         let slot = self.slot(plan);
         // others who want this kernel wait here; if it does not compile, the next one tries
-        let mut slot = lock(&slot);
+        self.fill(&mut lock(&slot), plan, |source| {
+            driver.compile(source, NAME)
+        })
+    }
+
+    /// The kernel of a plan.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotCompiled`] if it is neither loaded nor on disk, or is just being compiled.
+    pub fn find(&self, plan: &KernelPlan, driver: &dyn Driver) -> Result<Arc<Loaded>> {
+        let slot = self.slot(plan);
+        let mut slot = match slot.try_lock() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(Error::NotCompiled),
+        };
+        let find = |source: &str| driver.find(source, NAME)?.ok_or(Error::NotCompiled);
+        Ok(self.fill(&mut slot, plan, find)?.0)
+    }
+
+    /// What is in the slot, or else what `compile` makes of the plan's source.
+    fn fill(
+        &self,
+        slot: &mut Option<Arc<Loaded>>,
+        plan: &KernelPlan,
+        compile: impl FnOnce(&str) -> Result<Compiled>,
+    ) -> Result<(Arc<Loaded>, bool)> {
         if let Some(loaded) = slot.as_ref() {
             return Ok((Arc::clone(loaded), false));
         }
         let emitted = emit(plan);
-        let compiled = driver.compile(&emitted.source(), NAME)?;
+        let compiled = compile(&emitted.source())?;
         let loaded = Arc::new(Loaded {
             kernel: compiled.kernel,
             layout: emitted.layout,
@@ -93,10 +120,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::error::Error;
     use crate::kernel::{Facts, Task, plan};
     use crate::plan::{Filter, Output, Pipeline};
-    use crate::runtime::driver::{Compiled, DeviceInfo, Stream};
+    use crate::runtime::driver::{DeviceInfo, Stream};
 
     #[derive(Debug)]
     struct Counted(Arc<AtomicUsize>);
@@ -196,6 +222,23 @@ mod tests {
         assert_eq!(loaded(), 4, "one is in use");
         drop(in_use);
         assert_eq!(loaded(), 3);
+    }
+
+    #[test]
+    fn a_kernel_that_is_not_there_is_not_compiled() {
+        let driver = Counting::default();
+        let kernels = Kernels::default();
+        let found = kernels.find(&planned(1), &driver);
+        assert!(matches!(found, Err(Error::NotCompiled)));
+        assert!(kernels.get(&planned(1), &driver).unwrap().1);
+        kernels.find(&planned(1), &driver).unwrap();
+        // somebody else compiles it
+        let slot = kernels.slot(&planned(2));
+        let compiling = lock(&slot);
+        let found = kernels.find(&planned(2), &driver);
+        assert!(matches!(found, Err(Error::NotCompiled)));
+        drop(compiling);
+        assert_eq!(driver.loaded.load(Ordering::Relaxed), 1);
     }
 
     #[test]

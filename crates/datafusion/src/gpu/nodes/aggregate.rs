@@ -10,6 +10,8 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
@@ -25,6 +27,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::execution_plan::{
     Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions, SchedulingType,
     reset_plan_states,
@@ -41,11 +44,13 @@ use futures::stream::{StreamExt, TryStreamExt};
 use vectile_gpu::plan::{Groups, Total};
 use vectile_gpu::{Batch, Error, Execution};
 
+use super::auto::Auto;
 use super::dimension_cache::DimensionCache;
-use super::load::{Input, Loads, LookedUp, Part, decline, interrupted, look_up, windows};
+use super::load::{Found, Input, Loads, LookedUp, Part, decline, interrupted, look_up, windows};
 use super::metrics::GpuMetrics;
 use super::star::Star;
 use crate::error;
+use crate::gpu::costs::{Missing, Work};
 use crate::gpu::lowering::function::{self, Function, Named};
 use crate::gpu::lowering::grouping::{self, Keys};
 use crate::gpu::pattern::aggregates::Aggregates;
@@ -60,6 +65,8 @@ pub(crate) struct GpuAggregateExec {
     input: Input,
     star: Star,
     cache: Arc<DimensionCache>,
+    /// With `auto`.
+    auto: Option<Auto>,
     functions: Vec<Named>,
     keys: Keys,
     filter: Option<Arc<dyn PhysicalExpr>>,
@@ -78,6 +85,7 @@ pub(crate) struct Fused {
     pub(crate) input: Input,
     pub(crate) star: Star,
     pub(crate) cache: Arc<DimensionCache>,
+    pub(crate) auto: Option<Auto>,
     pub(crate) functions: Vec<Function>,
     pub(crate) keys: Keys,
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
@@ -189,6 +197,15 @@ struct Answer {
     batches: Vec<RecordBatch>,
     /// Covers them.
     memory: Option<MemoryReservation>,
+    /// Kernels that had to be compiled for it.
+    kernels_compiled: usize,
+}
+
+/// How a run of the kernel goes about what is not in place.
+struct Pace {
+    /// Row groups that are loaded at the same time.
+    loads: usize,
+    may_compile: bool,
 }
 
 impl GpuAggregateExec {
@@ -217,6 +234,7 @@ impl GpuAggregateExec {
             input: fused.input,
             star: fused.star,
             cache: fused.cache,
+            auto: fused.auto,
             functions: functions.collect(),
             keys: fused.keys,
             filter: fused.filter,
@@ -242,24 +260,111 @@ impl GpuAggregateExec {
         if parts.is_empty() {
             return self.nothing().map(Ok);
         }
-        if self.options.gpu == GpuMode::Auto {
-            let memory = engine.memory_limit();
-            if let Some(reason) = decline(&parts, self.options.gpu_min_rows, memory) {
+        if self.options.gpu != GpuMode::Require
+            && let Some(reason) = decline(&parts, engine.memory_limit())
+        {
+            return Ok(Err(reason));
+        }
+        let cores = context.session_config().target_partitions();
+        let mut pace = Pace {
+            loads: cores,
+            may_compile: true,
+        };
+        let mut if_not_compiled = None;
+        if let Some(auto) = &self.auto {
+            let work = self.work(&parts);
+            if let Some(known) = auto.costs.took(&self.identity())
+                && known.is_for_cpu()
+            {
+                return Ok(Err(Reason::CpuIsFaster(known)));
+            }
+            let mut missing = Missing::default();
+            if let Some(reason) = auto.cpu_is_faster(work, missing, cores) {
                 return Ok(Err(reason));
             }
+            missing.bytes = self.missing_bytes(&parts).await?;
+            if let Some(reason) = auto.cpu_is_faster(work, missing, cores) {
+                return Ok(Err(reason));
+            }
+            missing.kernel = true;
+            if_not_compiled = auto.cpu_is_faster(work, missing, cores);
+            pace.may_compile = if_not_compiled.is_none();
         }
+        let answer = self.computed(&parts, &pace, metrics, context).await;
+        match if_not_compiled {
+            Some(reason) if answer.as_ref().is_err_and(error::is_not_compiled) => Ok(Err(reason)),
+            _ => answer.map(Ok),
+        }
+    }
+
+    /// The rows of `parts`.
+    async fn computed(
+        &self,
+        parts: &[Part],
+        pace: &Pace,
+        metrics: &GpuMetrics,
+        context: &Arc<TaskContext>,
+    ) -> Result<Answer> {
         let tables = self.star.tables(&self.cache, metrics, context).await?;
         if self.star.is_empty(&tables) {
-            return self.nothing().map(Ok);
+            return self.nothing();
         }
         let mut node = self.clone();
         loop {
-            let answer = node.attempt(self, &parts, &tables, metrics, context).await;
+            let answer = node.attempt(self, parts, &tables, pace, metrics, context);
+            let answer = answer.await;
             let has_kernel = !answer.as_ref().is_err_and(error::is_unsupported);
             if !function::again(&mut node.functions, has_kernel)? {
-                return answer.map(Ok);
+                return answer;
             }
         }
+    }
+
+    /// What there is to do for `parts`.
+    fn work(&self, parts: &[Part]) -> Work {
+        Work {
+            rows: parts.iter().map(|part| part.rows() as u64).sum(),
+            columns: self.input.columns.len(),
+            joins: self.star.dimensions.len(),
+            bytes: parts.iter().map(Part::bytes).sum(),
+        }
+    }
+
+    /// Bytes of columns of `parts` that are not on the device. Those in host memory begin to come.
+    async fn missing_bytes(&self, parts: &[Part]) -> Result<u64> {
+        let (engine, parts) = (Arc::clone(&self.input.engine), parts.to_vec());
+        let task = SpawnedTask::spawn_blocking(move || look_up(&engine, parts));
+        let found = task.join().await.map_err(interrupted).flatten()?;
+        Ok(found.missing.iter().map(Found::missing_bytes).sum())
+    }
+
+    /// Tells it from other queries: what it computes, of which files.
+    fn identity(&self) -> String {
+        let files = self.input.config.file_groups.iter();
+        let files = files.flat_map(|group| group.iter());
+        let files: Vec<&str> = files
+            .map(|file| file.object_meta.location.as_ref())
+            .collect();
+        let node = DisplayableExecutionPlan::new(self);
+        format!("{} {}", node.one_line(), files.join(" "))
+    }
+
+    /// Computes the rows and drops them: then all that takes is on the device.
+    async fn prepare(self, context: Arc<TaskContext>) -> Result<()> {
+        let node = reset_plan_states(Arc::new(self))?;
+        let Some(node) = node.downcast_ref::<Self>() else {
+            return internal_err!("GpuAggregateExec is reset to another node");
+        };
+        let metrics = GpuMetrics::new(&node.metrics, 0);
+        let parts = node.input.open(&context, &node.metrics).await?;
+        let cores = context.session_config().target_partitions();
+        let pace = Pace {
+            // others have work to do
+            loads: (cores / 2).max(1),
+            may_compile: true,
+        };
+        node.computed(&parts, &pace, &metrics, &context).await?;
+        Ok(())
     }
 
     /// The rows of `parts`. Functions may want to be computed once more.
@@ -268,6 +373,7 @@ impl GpuAggregateExec {
         planned: &Self,
         parts: &[Part],
         tables: &Tables,
+        pace: &Pace,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
     ) -> Result<Answer> {
@@ -286,8 +392,11 @@ impl GpuAggregateExec {
             metrics: metrics.clone(),
             grouped,
         };
-        if self.options.gpu == GpuMode::Auto {
+        if self.options.gpu != GpuMode::Require {
             run.execution.limit_groups(MOST_GROUPS);
+        }
+        if !pace.may_compile {
+            run.execution.without_compiler();
         }
         // a task that has begun does not end with this future by itself
         let _cancel = run.execution.cancel_on_drop();
@@ -321,22 +430,37 @@ impl GpuAggregateExec {
                 ahead = windows.peek().cloned().map(start);
             }
             run = run.with(batch).await?;
-            let mut loads = Loads::new(missing, metrics, context);
+            let (begun, sent) = (Instant::now(), metrics.bytes_sent.value());
+            let mut loads = Loads::new(missing, metrics, context, pace.loads);
             while let Some(batch) = loads.next().await? {
                 run = run.with(batch).await?;
             }
+            if let Some(auto) = &self.auto {
+                let bytes = (metrics.bytes_sent.value() - sent) as u64;
+                auto.costs.add_load(bytes, pace.loads, begun.elapsed());
+            }
         }
-        metrics.add(&run.execution.statistics());
-        match run.grouped {
+        let statistics = run.execution.statistics();
+        metrics.add(&statistics);
+        let kernels_compiled = statistics.kernels_compiled;
+        if let Some(auto) = &self.auto {
+            auto.costs.add_compile(kernels_compiled, statistics.compile);
+        }
+        let answer = match run.grouped {
             Some(grouped) => {
                 self.functions = grouped.node.functions;
-                Ok(Answer {
+                Answer {
                     batches: grouped.batches,
                     memory: Some(grouped.memory),
-                })
+                    kernels_compiled,
+                }
             }
-            None => self.total(&run.execution.totals()),
-        }
+            None => self.total(&run.execution.totals())?,
+        };
+        Ok(Answer {
+            kernels_compiled,
+            ..answer
+        })
     }
 
     /// What there is to say of no rows.
@@ -345,6 +469,7 @@ impl GpuAggregateExec {
             return Ok(Answer {
                 batches: Vec::new(),
                 memory: None,
+                kernels_compiled: 0,
             });
         }
         let nothing = Total {
@@ -369,6 +494,7 @@ impl GpuAggregateExec {
         Ok(Answer {
             batches: vec![RecordBatch::try_new(self.schema(), columns)?],
             memory: None,
+            kernels_compiled: 0,
         })
     }
 
@@ -402,8 +528,13 @@ impl GpuAggregateExec {
     async fn run(self, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let metrics = GpuMetrics::new(&self.metrics, 0);
         let required = self.options.gpu == GpuMode::Require;
+        let begun = Instant::now();
         let reason = match self.answer(&metrics, &context).await {
-            Ok(Ok(Answer { batches, memory })) => {
+            Ok(Ok(answer)) => {
+                let was_in_place = answer.kernels_compiled == 0 && metrics.bytes_sent.value() == 0;
+                let Answer {
+                    batches, memory, ..
+                } = answer;
                 let rows = match self.keys.is_empty() || batches.is_empty() {
                     true => Box::pin(MemoryStream::try_new(batches, self.schema(), None)?),
                     false => self.results(batches, context)?,
@@ -413,15 +544,44 @@ impl GpuAggregateExec {
                     let _covered = &memory;
                     baseline.record_output(batch.num_rows());
                 });
-                return Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)));
+                let rows = RecordBatchStreamAdapter::new(self.schema(), rows);
+                return Ok(match self.auto.clone().filter(|_| was_in_place) {
+                    Some(auto) => {
+                        let query = self.identity();
+                        let note = move || auto.costs.add_gpu(&query, begun.elapsed());
+                        at_end(Box::pin(rows), note)
+                    }
+                    None => Box::pin(rows),
+                });
             }
             Err(error) if required => return Err(error::required(error)),
             Ok(Err(reason)) => reason,
             Err(error) => error.into(),
         };
-        metrics.add_fallback(reason);
-        let config = Arc::clone(context.session_config().options());
-        self.cpu.optimized(&config)?.execute(0, context)
+        metrics.add_fallback(&reason);
+        let mut config = Arc::clone(context.session_config().options());
+        if reason.is_of_cost() {
+            // nor does it pay to have the GPU filter for this
+            let options = &mut Arc::make_mut(&mut config).extensions;
+            if let Some(options) = options.get_mut::<VectileOptions>() {
+                options.gpu = GpuMode::Off;
+            }
+        }
+        let rows = self.cpu.optimized(&config)?;
+        let begun = Instant::now();
+        let rows = rows.execute(0, Arc::clone(&context))?;
+        let Some(auto) = self.auto.clone() else {
+            return Ok(rows);
+        };
+        let (query, cores) = (self.identity(), config.execution.target_partitions);
+        Ok(at_end(rows, move || {
+            auto.costs
+                .add_cpu(&query, auto.work, cores, begun.elapsed());
+            // not before: the CPU was busy
+            if let Some(background) = auto.background.filter(|_| reason.can_be_prepared()) {
+                background.start(query, auto.session, self.prepare(context));
+            }
+        }))
     }
 
     /// The joins, for `EXPLAIN`.
@@ -467,7 +627,11 @@ impl DisplayAs for GpuAggregateExec {
                 if let Some(filter) = &self.filter {
                     write!(f, ", filter={filter}")?;
                 }
-                write!(f, ", columns=[{}], device={device}", self.input)
+                write!(f, ", columns=[{}], device={device}", self.input)?;
+                match &self.auto {
+                    Some(auto) => write!(f, ", expected=[{}]", auto.estimate),
+                    None => Ok(()),
+                }
             }
             DisplayFormatType::TreeRender => {
                 writeln!(f, "aggr={names}")?;
@@ -570,6 +734,22 @@ impl ExecutionPlan for GpuAggregateExec {
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
+}
+
+/// `rows`, and `then` when all of them were taken.
+fn at_end(
+    rows: SendableRecordBatchStream,
+    then: impl FnOnce() + Send + 'static,
+) -> SendableRecordBatchStream {
+    let schema = rows.schema();
+    let mut then = Some(then);
+    let end = futures::stream::poll_fn(move |_| {
+        if let Some(then) = then.take() {
+            then();
+        }
+        Poll::Ready(None)
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(end)))
 }
 
 /// The aggregate in another mode, over what that reads.

@@ -158,6 +158,13 @@ impl Reads<'_> {
     }
 }
 
+/// What names its chunks.
+impl fmt::Display for GpuFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)
+    }
+}
+
 /// The names of the columns.
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -201,6 +208,11 @@ impl Part {
             row_group,
             file,
         }
+    }
+
+    /// Its rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
     }
 
     /// Bytes of its columns in the file.
@@ -360,6 +372,12 @@ impl Found {
         missing.map(|(&column, _)| column).collect()
     }
 
+    /// Bytes in the file of the columns that are not on the device.
+    pub(crate) fn missing_bytes(&self) -> u64 {
+        let file = &self.part.file.scan.file;
+        file.data_bytes(self.part.row_group, &self.missing()) as u64
+    }
+
     /// Loads what is missing.
     pub(crate) async fn load(
         self,
@@ -411,13 +429,8 @@ pub(crate) fn interrupted(error: tokio::task::JoinError) -> DataFusionError {
 }
 
 /// Why a query over `parts` would not pay, if so.
-pub(crate) fn decline(parts: &[Part], least_rows: usize, memory: u64) -> Option<Reason> {
-    let rows = parts.iter().map(|part| part.rows).sum();
+pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<Reason> {
     let bytes = parts.iter().map(|part| part.bytes).sum();
-    if rows < least_rows {
-        let least = least_rows;
-        return Some(Reason::FewRows { rows, least });
-    }
     (bytes > memory).then_some(Reason::TooLarge {
         bytes,
         limit: memory,
@@ -434,7 +447,13 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    pub(crate) fn new(missing: Vec<Found>, metrics: &GpuMetrics, context: &TaskContext) -> Self {
+    /// Loads `concurrency` row groups at a time.
+    pub(crate) fn new(
+        missing: Vec<Found>,
+        metrics: &GpuMetrics,
+        context: &TaskContext,
+        concurrency: usize,
+    ) -> Self {
         let consumer = MemoryConsumer::new("VectileGpu");
         let reservation = consumer.register(context.memory_pool());
         let (counted, reserved) = (metrics.clone(), reservation.new_empty());
@@ -443,7 +462,6 @@ impl Loads {
             let task = SpawnedTask::spawn(load);
             async move { (found, task.join().await.map_err(interrupted).flatten()) }
         });
-        let concurrency = context.session_config().target_partitions();
         Self {
             loads: loads.buffered(concurrency.max(1)).boxed(),
             crowded: Vec::new(),

@@ -30,9 +30,10 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::StreamExt;
 use vectile_gpu::plan::{Output, Pipeline};
-use vectile_gpu::{Engine, Group, Rows};
+use vectile_gpu::{Engine, Error, Group, Rows};
 use vectile_scan::{Selected, SelectedRows, Selector};
 
+use super::auto::Auto;
 use super::load::{Found, GpuFile, Part, Reads, find, interrupted};
 use super::metrics::GpuMetrics;
 use crate::error;
@@ -61,6 +62,8 @@ pub(crate) struct GpuScan {
     /// The pipeline's columns, by their index in the table's schema.
     pub(crate) columns: Vec<usize>,
     pub(crate) mode: GpuMode,
+    /// With `auto`.
+    pub(crate) auto: Option<Auto>,
     /// Where the files are.
     pub(crate) store: ObjectStoreUrl,
 }
@@ -163,10 +166,16 @@ impl Selector for GpuSelector {
         if let Some(selected) = self.take(row_group) {
             return Ok(Some(selected));
         }
-        match self.select_window(row_groups).await {
+        let only_ready = self.scan.auto.is_some();
+        match self.select_window(row_groups.clone(), only_ready).await {
             Ok(selected) => {
                 *self.ahead() = selected.into();
                 Ok(self.take(row_group))
+            }
+            Err(error) if error::is_not_ready(&error) => {
+                self.prepare(row_groups);
+                self.metrics.add_fallback(error);
+                Ok(None)
             }
             Err(error) if self.scan.mode == GpuMode::Require => {
                 Err(vectile_scan::Error::external(error::required(error)))
@@ -191,8 +200,39 @@ impl GpuSelector {
         None
     }
 
-    /// Selects rows of the first of `row_groups`, and of as many others as there is room for.
-    async fn select_window(&self, row_groups: Vec<usize>) -> Result<Vec<(usize, Selected)>> {
+    /// Makes the device ready for `row_groups` in the background: selects their rows, and drops them.
+    fn prepare(&self, row_groups: Vec<usize>) {
+        let Some(auto) = &self.scan.auto else {
+            return;
+        };
+        if let Some(background) = &auto.background {
+            let what = format!("{} of {} {row_groups:?}", self.scan, self.file);
+            let own = Self {
+                file: Arc::clone(&self.file),
+                scan: self.scan.clone(),
+                schema: Arc::clone(&self.schema),
+                // nobody looks at them
+                metrics: GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0),
+                window: Arc::new(AtomicUsize::new(1)),
+                ahead: Mutex::default(),
+                reservation: self.reservation.new_empty(),
+            };
+            let work = async move { own.select_window(row_groups, false).await.map(drop) };
+            background.start(what, auto.session.clone(), work);
+        }
+    }
+
+    /// Selects rows of the first of `row_groups`, and of as many others as there is room for. With `only_ready`,
+    /// nothing is loaded or compiled for that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotLoaded`] and [`Error::NotCompiled`], if that was to be done.
+    async fn select_window(
+        &self,
+        row_groups: Vec<usize>,
+        only_ready: bool,
+    ) -> Result<Vec<(usize, Selected)>> {
         let reservation = self.reservation.new_empty();
         let parts = row_groups.into_iter();
         let parts = parts.map(|row_group| Part::new(Arc::clone(&self.file), row_group));
@@ -201,12 +241,13 @@ impl GpuSelector {
         let wanted = parts.len();
         // one after the other again, should this fail
         let before = self.window.swap(1, Ordering::Relaxed);
-        let mut groups = self.on_device(parts, &reservation).await?;
-        let selected = match self.run(groups.clone(), reservation.new_empty()).await {
+        let mut groups = self.on_device(parts, only_ready, &reservation).await?;
+        let run = self.run(groups.clone(), only_ready, reservation.new_empty());
+        let selected = match run.await {
             // It may be the fault of any of them. The others' turn comes when they are asked for.
-            Err(_) if groups.len() > 1 => {
+            Err(error) if groups.len() > 1 && !error::is_not_ready(&error) => {
                 groups.truncate(1);
-                self.run(groups, reservation).await?
+                self.run(groups, only_ready, reservation).await?
             }
             selected => selected?,
         };
@@ -226,11 +267,19 @@ impl GpuSelector {
     async fn on_device(
         &self,
         parts: Vec<Part>,
+        only_ready: bool,
         reservation: &MemoryReservation,
     ) -> Result<Vec<(usize, Group)>> {
         let engine = Arc::clone(&self.scan.engine);
         let find = SpawnedTask::spawn_blocking(move || find(&engine, parts));
         let mut found = find.join().await.map_err(interrupted)?;
+        if only_ready {
+            let ready = found.iter().take_while(|found| found.group().is_some());
+            match ready.count() {
+                0 => return Err(error::gpu(Error::NotLoaded)),
+                ready => found.truncate(ready),
+            }
+        }
         let mut groups = Vec::with_capacity(found.len());
         let mut loads = futures::stream::iter(found.clone())
             .map(|found| self.load(found, reservation.new_empty()))
@@ -269,11 +318,15 @@ impl GpuSelector {
     async fn run(
         &self,
         groups: Vec<(usize, Group)>,
+        only_ready: bool,
         reservation: MemoryReservation,
     ) -> Result<Vec<(usize, Selected)>> {
         let (row_groups, groups): (Vec<usize>, Vec<Group>) = groups.into_iter().unzip();
         let looked_at = groups.iter().map(|group| group.rows).sum();
         let mut execution = self.scan.engine.start(Arc::clone(&self.scan.pipeline));
+        if only_ready {
+            execution.without_compiler();
+        }
         // the task does not end with this future by itself
         let _cancel = execution.cancel_on_drop();
         let (projects, schema) = (self.projects(), Arc::clone(&self.schema));

@@ -1,0 +1,215 @@
+//! Makes the GPU ready for queries that the CPU answers meanwhile.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datafusion::common::Result;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+/// Tasks that may wait for their turn. What comes while so many do is left for the next query that wants it.
+const MOST_WAITING: usize = 1024;
+
+/// Work in the background: one task at a time, each once.
+#[derive(Debug)]
+pub(crate) struct Background {
+    /// Ends with the device.
+    tasks: Mutex<JoinSet<()>>,
+    turn: Arc<Semaphore>,
+    known: Arc<Mutex<Known>>,
+}
+
+/// Tasks by what they make ready.
+#[derive(Debug, Default)]
+struct Known {
+    pending: HashSet<String>,
+    /// They failed, and would again.
+    failed: HashSet<String>,
+}
+
+/// Held by a session. What sessions began ends with them.
+#[derive(Debug)]
+pub(crate) struct Session(watch::Sender<()>);
+
+/// Tells when a session ends.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionEnd(watch::Receiver<()>);
+
+impl Session {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(()))
+    }
+
+    pub(crate) fn end(&self) -> SessionEnd {
+        SessionEnd(self.0.subscribe())
+    }
+}
+
+impl SessionEnd {
+    async fn wait(mut self) {
+        // an error says that there is no sender any more
+        while self.0.changed().await.is_ok() {}
+    }
+}
+
+impl Background {
+    pub(crate) fn new() -> Self {
+        Self {
+            tasks: Mutex::default(),
+            turn: Arc::new(Semaphore::new(1)),
+            known: Arc::default(),
+        }
+    }
+
+    /// Begins to make `what` ready, if nobody does that yet and it has not failed before.
+    pub(crate) fn start(
+        &self,
+        what: String,
+        session: SessionEnd,
+        work: impl Future<Output = Result<()>> + Send + 'static,
+    ) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let mut known = lock(&self.known);
+        let is_full = known.pending.len() >= MOST_WAITING;
+        if is_full || known.failed.contains(&what) || !known.pending.insert(what.clone()) {
+            return;
+        }
+        drop(known);
+        let (turn, pending) = (Arc::clone(&self.turn), Pending::new(&self.known, what));
+        let work = async move {
+            let mut pending = pending;
+            let _turn = turn.acquire().await;
+            pending.has_failed = work.await.is_err();
+        };
+        let mut tasks = lock(&self.tasks);
+        while tasks.try_join_next().is_some() {}
+        let until_end = async move {
+            tokio::select! {
+                () = session.wait() => (),
+                () = work => (),
+            }
+        };
+        tasks.spawn_on(until_end, &runtime);
+    }
+}
+
+/// A task that is pending until this is dropped.
+struct Pending {
+    known: Arc<Mutex<Known>>,
+    what: String,
+    has_failed: bool,
+}
+
+impl Pending {
+    fn new(known: &Arc<Mutex<Known>>, what: String) -> Self {
+        Self {
+            known: Arc::clone(known),
+            what,
+            has_failed: false,
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let mut known = lock(&self.known);
+        let what = std::mem::take(&mut self.what);
+        known.pending.remove(&what);
+        if self.has_failed {
+            if known.failed.len() >= MOST_WAITING {
+                known.failed.clear();
+            }
+            known.failed.insert(what);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use datafusion::common::internal_err;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    async fn until_idle(background: &Background) {
+        while !lock(&background.known).pending.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn each_task_runs_once_at_a_time() {
+        let (background, session) = (Background::new(), Session::new());
+        let (go, runs) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+        let start = |what: &str| {
+            let (go, runs) = (Arc::clone(&go), Arc::clone(&runs));
+            background.start(what.into(), session.end(), async move {
+                go.notified().await;
+                runs.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            });
+        };
+        start("a");
+        start("a");
+        start("b");
+        assert_eq!(lock(&background.known).pending.len(), 2);
+        go.notify_one();
+        while runs.load(Ordering::Relaxed) < 1 {
+            tokio::task::yield_now().await;
+        }
+        go.notify_one();
+        until_idle(&background).await;
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
+        start("a");
+        go.notify_one();
+        until_idle(&background).await;
+        assert_eq!(runs.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn what_fails_is_not_tried_again() {
+        let (background, session) = (Background::new(), Session::new());
+        let runs = Arc::new(AtomicUsize::new(0));
+        for _ in 0..2 {
+            let runs = Arc::clone(&runs);
+            background.start("a".into(), session.end(), async move {
+                runs.fetch_add(1, Ordering::Relaxed);
+                internal_err!("no")
+            });
+            until_idle(&background).await;
+        }
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn tasks_end_with_their_session() {
+        let (background, session, other) = (Background::new(), Session::new(), Session::new());
+        let held = Arc::new(());
+        for (what, session) in [("a", &session), ("b", &session), ("c", &other)] {
+            let held = Arc::clone(&held);
+            background.start(what.into(), session.end(), async move {
+                std::future::pending::<()>().await;
+                drop(held);
+                Ok(())
+            });
+        }
+        drop(session);
+        while Arc::strong_count(&held) > 2 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(lock(&background.known).pending.len(), 1);
+        drop(background);
+        while Arc::strong_count(&held) > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+}

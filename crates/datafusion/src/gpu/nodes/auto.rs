@@ -1,0 +1,37 @@
+//! What a node needs to decide between CPU and GPU when it runs, with `vectile.gpu = auto`.
+
+use std::sync::Arc;
+
+use crate::gpu::background::{Background, SessionEnd};
+use crate::gpu::costs::{Costs, Estimate, Missing, Work};
+use crate::gpu::reason::Reason;
+
+/// How a node with `auto` decides.
+#[derive(Clone, Debug)]
+pub(crate) struct Auto {
+    /// What there is to do, as far as that was known when the query was planned.
+    pub(crate) work: Work,
+    /// What that may take on a device that is ready.
+    pub(crate) estimate: Estimate,
+    pub(crate) costs: Arc<Costs>,
+    /// Where the device is made ready, if that is wanted.
+    pub(crate) background: Option<Arc<Background>>,
+    pub(crate) session: SessionEnd,
+}
+
+impl Auto {
+    /// Why the CPU should do `work`, if it should.
+    pub(crate) fn cpu_is_faster(
+        &self,
+        work: Work,
+        missing: Missing,
+        cores: usize,
+    ) -> Option<Reason> {
+        let estimate = self.costs.estimate(work, missing, cores);
+        estimate.is_for_cpu().then_some(match missing {
+            Missing { kernel: true, .. } => Reason::NotCompiled(estimate),
+            Missing { bytes: 1.., .. } => Reason::NotLoaded(estimate),
+            _ => Reason::CpuIsFaster(estimate),
+        })
+    }
+}
