@@ -46,6 +46,7 @@ struct FuseGpuAggregates {
     gpu: Gpu,
     /// The rules behind it.
     later: Arc<[Rule]>,
+    /// Here, because plans hold the rules behind it, and tasks that end with the session hold plans.
     session: Session,
 }
 
@@ -53,7 +54,9 @@ struct FuseGpuAggregates {
 #[derive(Debug)]
 struct FuseGpuScans {
     gpu: Gpu,
-    session: SessionEnd,
+    end: SessionEnd,
+    /// Where there is no rule for aggregates.
+    _session: Option<Session>,
 }
 
 /// The names of the rules, and of those that they come before.
@@ -64,14 +67,22 @@ const SCANS: [&str; 2] = ["FuseGpuScans", "EnsureCooperative"];
 pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
     rules.retain(|rule| ![AGGREGATES[0], SCANS[0]].contains(&rule.name()));
     let place_of = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name);
+    // Where others have other rules, nothing may give operators above the partitions that they need.
+    let has_joins = place_of(rules, nullable::JOINS).is_some();
+    let has_aggregates = has_joins && place_of(rules, AGGREGATES[1]).is_some();
     let session = Session::new();
+    let (end, gpu_of_scans) = (session.end(), gpu.clone());
+    let (of_aggregates, of_scans) = match has_aggregates {
+        true => (Some(session), None),
+        false => (None, Some(session)),
+    };
     let scans = Arc::new(FuseGpuScans {
-        gpu: gpu.clone(),
-        session: session.end(),
+        gpu: gpu_of_scans,
+        end,
+        _session: of_scans,
     });
     rules.insert(place_of(rules, SCANS[1]).unwrap_or(rules.len()), scans);
-    // Where others have other rules, nothing may give operators above the partitions that they need.
-    if place_of(rules, nullable::JOINS).is_some()
+    if let Some(session) = of_aggregates
         && let Some(place) = place_of(rules, AGGREGATES[1])
     {
         let later = rules[place..].into();
@@ -113,7 +124,7 @@ impl PhysicalOptimizerRule for FuseGpuScans {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match Fusing::new(&self.gpu, self.session.clone(), config) {
+        match Fusing::new(&self.gpu, self.end.clone(), config) {
             Some(fusing) => Ok(fusing.scans(plan)?.data),
             None => Ok(plan),
         }

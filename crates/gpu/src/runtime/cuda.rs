@@ -16,6 +16,7 @@ use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute, CUresult};
 use super::cache::{Cache, Key};
 use super::calls::{check, check_memory, describe, driver_version, reason, unavailable};
 use super::driver::{Compiled, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
+use super::exit::{AtWork, wait_at_exit};
 use super::health::Process;
 use super::nvrtc::{self, Nvrtc};
 use crate::error::{Error, Result};
@@ -224,6 +225,9 @@ impl Cuda {
     ///
     /// [`Error::Unavailable`], whatever is missing: the driver, the device, NVRTC.
     pub fn open(ordinal: usize) -> Result<Arc<Cuda>> {
+        driver_version()?;
+        wait_at_exit();
+        let _at_work = AtWork::begin()?;
         let opened = Cuda::open_with(ordinal, Cache::of_user());
         opened.map_err(|error| Error::Unavailable(reason(&error)))
     }

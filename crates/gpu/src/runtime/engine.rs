@@ -702,7 +702,8 @@ impl Engine {
     /// Those of the driver.
     pub fn prepare_copies(&self) -> Result<()> {
         // a pool keeps one free slab
-        self.host_pool.take(COPIERS * COPIER_BYTES).map(drop)
+        let take = || self.host_pool.take(COPIERS * COPIER_BYTES);
+        self.health.watch(take).map(drop)
     }
 }
 

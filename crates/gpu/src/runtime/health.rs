@@ -3,6 +3,7 @@
 use std::process;
 use std::sync::OnceLock;
 
+use super::exit::AtWork;
 use crate::error::{Error, Result};
 
 /// The process that opened a device. CUDA does not work in its forks.
@@ -58,6 +59,7 @@ impl Health {
     /// Does work on the device, unless it is lost; and notes if it is lost then.
     pub fn watch<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.check()?;
+        let _at_work = AtWork::begin()?;
         let result = work();
         if let Err(Error::Lost(reason)) = &result {
             // the first reason is the one that tells most

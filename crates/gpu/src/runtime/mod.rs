@@ -9,6 +9,7 @@ mod cuda;
 mod devices;
 mod driver;
 mod engine;
+mod exit;
 mod health;
 mod kernels;
 mod memory;
