@@ -21,9 +21,9 @@ template <class S> DEVICE Cursor open(const Chunk& chunk, u32 vector) {
     const uint4 v = __ldg((const uint4*)(c.bytes + sizeof(Header)) + vector);
     c.line = v.x;
     c.width = (u8)v.y;
-    c.flags = (u8)(v.y >> 8);
+    // what is known when the kernel is compiled takes no register, and code for anything else goes
+    c.flags = (u8)(v.y >> 8) & S::FLAGS;
     c.scale = (u16)(v.y >> 16);
-    // known to be 0 when the kernel is compiled, it takes no register, and nothing to be added
     c.base_low = S::BASED ? v.z : 0;
     c.base_high = S::BASED ? v.w : 0;
     c.starts = c.before = 0;

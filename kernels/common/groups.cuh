@@ -89,6 +89,7 @@ DEVICE u64 hash_of(u64 x) {
 DEVICE u64 entry_of(u64* entries, u64 mask, u64 group, u64* full) {
     const u64 named = group + 1;
     u64 at = hash_of(group) & mask;
+#pragma unroll 1
     for (u32 tries = 0; tries < 128; tries++) {
         u64 found = *(volatile u64*)(entries + at);
         if (found == 0) {

@@ -98,7 +98,7 @@ const u32 TOGETHER = 4;
 template <class S>
 DEVICE void places_8(const Cursor& c, u32 rows, u32 eighth, const void* tile, const HashTable& t, u32 out[8]) {
     u64 key[8];
-    if (!has_entries<S>(c)) {
+    if (lacks_entries<S>(c)) {
         typename S::Value value[8];
         values_8<S>(c, eighth, tile, value);
 #pragma unroll
@@ -116,9 +116,7 @@ DEVICE void places_8(const Cursor& c, u32 rows, u32 eighth, const void* tile, co
 // The key of row r of a lane, of columns without patches.
 template <class S>
 DEVICE u64 key_at(const Cursor& c, u32 r, u32 lane, u32 run, const void* tile, const HashTable& t) {
-    if (!has_entries<S>(c)) {
-        return (u64)(i64)value_at<S>(c, r, lane, run, tile);
-    }
+    if (lacks_entries<S>(c)) return (u64)(i64)value_at<S>(c, r, lane, run, tile);
     return t.origin + entry_at<S>(c, r, lane, run, tile);
 }
 
@@ -144,7 +142,7 @@ template <class S> DEVICE u32 found_in(Cursor& c, u32 rows, const HashTable& t, 
         }
         return mask;
     };
-    if (!has_entries<S>(c)) return by_rows();
+    if (lacks_entries<S>(c)) return by_rows();
     const u64 start = t.origin + c.base<typename S::Entry>();
     const auto is_there = [=](typename S::Entry x) { return place_of(t, start + x) != ALL; };
     return with_sequence<S>(c, [&](auto of) { return of.where(c, rows, is_there, by_rows); });

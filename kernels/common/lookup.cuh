@@ -40,12 +40,14 @@ DEVICE u32 place_in(const Table& t, i64 x) {
 // rows they are known to be some.
 template <class S, bool FOUND>
 DEVICE void places_8(const Cursor& c, u32 eighth, const void* tile, const Table& t, u32 out[8]) {
-    if (!has_entries<S>(c)) {
-        typename S::Value value[8];
-        values_8<S>(c, eighth, tile, value);
+    if constexpr (may_lack_entries<S>()) {
+        if (lacks_entries<S>(c)) {
+            typename S::Value value[8];
+            values_8<S>(c, eighth, tile, value);
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) out[k] = place_in(t, (i64)value[k]);
-        return;
+            for (u32 k = 0; k < 8; k++) out[k] = place_in(t, (i64)value[k]);
+            return;
+        }
     }
     typename S::Entry entry[8];
     entries_8<S>(c, eighth, tile, entry);
@@ -56,9 +58,7 @@ DEVICE void places_8(const Cursor& c, u32 eighth, const void* tile, const Table&
 // The place of row r of a lane, of columns without patches; of FOUND rows it is known to be one.
 template <class S, bool FOUND>
 DEVICE u32 place_at(const Cursor& c, u32 r, u32 lane, u32 run, const void* tile, const Table& t) {
-    if (!has_entries<S>(c)) {
-        return place_in(t, (i64)value_at<S>(c, r, lane, run, tile));
-    }
+    if (lacks_entries<S>(c)) return place_in(t, (i64)value_at<S>(c, r, lane, run, tile));
     const typename S::Entry entry = entry_at<S>(c, r, lane, run, tile);
     return FOUND ? (u32)entry + (u32)t.origin : place_in(t, (i64)entry);
 }
@@ -84,7 +84,8 @@ template <class T> DEVICE u32 found_code(const Table& t, u32 place) {
 template <class S, bool SHARED, bool EVERY>
 DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* tile) {
     const u32* bits = SHARED ? copy : t.bits;
-    const auto by_rows = [&] {
+    // without arguments, but no code where nothing calls it
+    const auto by_rows = [&](auto...) {
         u32 mask = 0;
         prepare<S>(c, tile);
         for (u32 eighth = 0; eighth < 4; eighth++) {
@@ -100,7 +101,9 @@ DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* 
         }
         return mask & rows;
     };
-    if (!has_entries<S>(c)) return by_rows();
+    if constexpr (may_lack_entries<S>()) {
+        if (lacks_entries<S>(c)) return by_rows();
+    }
     return with_sequence<S>(c, [&](auto of) {
         return of.template found<SHARED, EVERY>(c, rows, t.origin, t.places, bits, by_rows);
     });

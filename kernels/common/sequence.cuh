@@ -1,7 +1,12 @@
 // Sequences of unsigned integers: offsets from a column's smallest value, codes of a dictionary.
 //
-// A column's traits S say what its chunks have: LOW and HIGH (widths, 0 among them, see packed.cuh), SEQUENCES,
-// FORMS and FLAGS (masks), Entry (u32, or u64 where some entry needs it), BASED (whether some vector's base is not 0).
+// A column's traits S say what its chunks have: LOW and HIGH (widths of residuals, 0 among them, see packed.cuh),
+// WIDTHS (a bit for each `width` of a vector below 64), ONE_WIDTH (the only one, or -1), SEQUENCES, TRANSFORMS and
+// FLAGS (masks), Entry (u32, or u64 where some entry needs it), BASED (whether some vector's base is not 0).
+
+// The width of a vector, known when the kernel is compiled if all have the same. What decodes whole vectors asks
+// `c.width` all the same: the branch keeps the loads of several columns apart, which takes fewer registers.
+template <class S> DEVICE u32 width_of(const Cursor& c) { return S::ONE_WIDTH < 0 ? c.width : (u32)S::ONE_WIDTH; }
 
 // Memory that a vector is read from.
 struct Lines {

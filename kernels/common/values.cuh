@@ -1,23 +1,26 @@
 // Values of a column, whatever its entries stand for.
 
 template <class S> DEVICE u8 transform_of(const Chunk& c) {
-    return is_one(S::FORMS) ? 0 : __ldg(&c.header()->transform);
+    return is_one(S::TRANSFORMS) ? 0 : __ldg(&c.header()->transform);
 }
 
 template <class S, class F> DEVICE auto with_transform(const Chunk& c, F f) {
-    return choose<S, S::FORMS>(Transforms(), transform_of<S>(c), f);
+    return choose<S, S::TRANSFORMS>(Transforms(), transform_of<S>(c), f);
 }
 
 // Those of a column's transforms that have entries.
 template <class S, u32 NUMBER = 0, template <class> class First, template <class> class... Rest>
 DEVICE constexpr u32 of_entries(List<First, Rest...>) {
-    const u32 own = First<S>::HAS_ENTRIES ? S::FORMS & 1 << NUMBER : 0;
+    const u32 own = First<S>::HAS_ENTRIES ? S::TRANSFORMS & 1 << NUMBER : 0;
     if constexpr (sizeof...(Rest) == 0) return own;
     else return own | of_entries<S, NUMBER + 1>(List<Rest...>());
 }
 
-template <class S> DEVICE bool has_entries(const Chunk& c) {
-    return with_transform<S>(c, [](auto of) -> bool { return of.HAS_ENTRIES; });
+// Whether values may lie as they are. Only then is there code for that.
+template <class S> DEVICE constexpr bool may_lack_entries() { return of_entries<S>(Transforms()) != S::TRANSFORMS; }
+
+template <class S> DEVICE bool lacks_entries(const Chunk& c) {
+    return with_transform<S>(c, [](auto of) -> bool { return !of.HAS_ENTRIES; });
 }
 
 // Calls f with the transform, after `read` if there are entries to be read. ASK: see `ask`.
@@ -26,11 +29,11 @@ template <class S, bool ASK, class R, class F> DEVICE auto decode(const Chunk& c
     if constexpr (MASK == 0) {
         return with_transform<S>(c, f);
     } else {
-        if constexpr (MASK != S::FORMS) {
-            if (!has_entries<S>(c)) return choose<S, S::FORMS & ~MASK>(Transforms(), transform_of<S>(c), f);
+        if constexpr (MASK != S::TRANSFORMS) {
+            if (lacks_entries<S>(c)) return choose<S, S::TRANSFORMS & ~MASK>(Transforms(), transform_of<S>(c), f);
         }
         read();
-        if constexpr (ASK && MASK != S::FORMS) ask<S, MASK>(Transforms(), transform_of<S>(c), f);
+        if constexpr (ASK && MASK != S::TRANSFORMS) ask<S, MASK>(Transforms(), transform_of<S>(c), f);
         else return choose<S, MASK>(Transforms(), transform_of<S>(c), f);
     }
 }

@@ -59,8 +59,12 @@ template <class S> struct Dict : Transform<S> {
 
     template <bool BITS>
     static DEVICE u32 rows_in(Cursor& c, const Range<W>& range, const Entries<E>& codes, void* tile) {
-        if (!BITS) return entries_in<S>(c, codes.low, codes.high);
-        const u32* bits = (const u32*)range.codes;
+        if constexpr (BITS) return in_bits(c, (const u32*)range.codes, tile);
+        else return entries_in<S>(c, codes.low, codes.high);
+    }
+
+    // Which rows have a code with a bit.
+    static DEVICE u32 in_bits(Cursor& c, const u32* bits, void* tile) {
         const auto by_codes = [&] {
             u32 mask = 0;
             prepare<S>(c, tile);

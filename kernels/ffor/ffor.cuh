@@ -35,14 +35,15 @@ template <bool SHARED, bool EVERY> struct Found32 {
 const u32 FEW_ROWS = 4;
 
 // The same for few `rows`: two at a time, so that both are waited for together.
-template <bool SHARED>
+template <class S, bool SHARED>
 DEVICE u32 few_found(const Cursor& c, u32 rows, u32 start, u32 places, const u32* bits) {
+    const u32 width = width_of<S>(c);
     u32 mask = 0;
     while (rows) {
         const u32 below = rows & (rows - 1), r[] = {(u32)__ffs((int)rows) - 1, (u32)__ffs((int)below) - 1};
         u32 x[2];
 #pragma unroll
-        for (u32 k = 0; k < 2; k++) x[k] = narrow_at(c.words(), c.width, r[k] & 31);
+        for (u32 k = 0; k < 2; k++) x[k] = narrow_at(c.words(), width, r[k] & 31);
 #pragma unroll
         for (u32 k = 0; k < 2; k++) {
             const u32 place = min(start + x[k], places);
@@ -93,7 +94,7 @@ template <class S> struct Ffor : Sequence<S> {
     }
 
     static DEVICE E entry_at(const Cursor& c, u32 r, u32 lane, u32, const void*) {
-        return (E)(c.base<E>() + (E)wide_at<S::HIGH>(c.words_of(lane), c.width, r));
+        return (E)(c.base<E>() + (E)wide_at<S::HIGH>(c.words_of(lane), width_of<S>(c), r));
     }
 
     // All words of a vector are loaded before the first is used.
@@ -127,36 +128,37 @@ template <class S> struct Ffor : Sequence<S> {
 
     template <bool SHARED, bool EVERY, class G>
     static DEVICE u32 found(const Cursor& c, u32 rows, i64 origin, u32 places, const u32* bits, G by_entries) {
-        u32 mask = 0;
-        if (c.width < 32) {
-            const i64 start = (i64)((u64)origin + c.base<E>());
-            // within these bounds, no sum of a residual and the start is taken for another
-            if (start < (i64)places && start > -(1ll << 31)) {
-                if (c.width == 0) {
-                    const bool in = start >= 0 && word_of_bits<SHARED>(bits, (u32)start / 32) >> (u32)start % 32 & 1;
-                    mask = in ? rows : 0;
-                } else if (!EVERY && __reduce_max_sync(ALL, (u32)__popc(rows)) <= FEW_ROWS) {
-                    mask = few_found<SHARED>(c, rows, (u32)start, places, bits);
-                } else {
-                    with_width<S::LOW & 0xffffffffull>(
-                        c.width, Found32<SHARED, EVERY>{c.words(), rows, (u32)start, places, bits, mask});
-                }
-                if (is_patched(c)) {
-                    each_patch(c, [&](u32 r, u64 x) {
-                        const u64 place = (u64)start + x;
-                        const bool in = place < places
-                            && word_of_bits<SHARED>(bits, (u32)place / 32) >> (u32)place % 32 & 1;
-                        mask = (mask & ~(1u << r)) | (u32)in << r;
-                    });
-                }
-                return mask;
-            }
+        // a residual of 32 bits or more could take a sum for another
+        const u32 width = width_of<S>(c);
+        if constexpr (S::LOW >> 32) {
+            if (width >= 32) return by_entries();
         }
-        return by_entries();
+        const i64 start = (i64)((u64)origin + c.base<E>());
+        u32 mask = 0;
+        if (start >= (i64)places || start <= -(1ll << 31)) {
+            // none, but patches
+        } else if (width == 0) {
+            const bool in = start >= 0 && word_of_bits<SHARED>(bits, (u32)start / 32) >> (u32)start % 32 & 1;
+            mask = in ? rows : 0;
+        } else if (!EVERY && __reduce_max_sync(ALL, (u32)__popc(rows)) <= FEW_ROWS) {
+            mask = few_found<S, SHARED>(c, rows, (u32)start, places, bits);
+        } else {
+            with_width<S::LOW & 0xffffffffull>(
+                c.width, Found32<SHARED, EVERY>{c.words(), rows, (u32)start, places, bits, mask});
+        }
+        if (is_patched(c)) {
+            each_patch(c, [&](u32 r, u64 x) {
+                const u64 place = (u64)start + x;
+                const bool in = place < places
+                    && word_of_bits<SHARED>(bits, (u32)place / 32) >> (u32)place % 32 & 1;
+                mask = (mask & ~(1u << r)) | (u32)in << r;
+            });
+        }
+        return mask;
     }
 
     template <class F, class G> static DEVICE u32 where(const Cursor& c, u32 rows, F test, G by_entries) {
-        if (c.width == 0 && !is_patched(c)) return test((E)0) ? rows : 0;
+        if (width_of<S>(c) == 0 && !is_patched(c)) return test((E)0) ? rows : 0;
         return by_entries();
     }
 };

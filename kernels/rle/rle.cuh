@@ -17,9 +17,9 @@ struct Runs {
     }
 };
 
-DEVICE Runs runs_of(const Cursor& c) {
+template <class S> DEVICE Runs runs_of(const Cursor& c) {
     const u8* block = c.at(c.line);
-    return Runs{(const u32*)block, block + 128, c.width, c.base<u64>()};
+    return Runs{(const u32*)block, block + 128, width_of<S>(c), c.base<u64>()};
 }
 
 // Which of `count` runs have a value, less the base, that passes: bit i of lane l is run 32 * l + i. Bits of no
@@ -45,19 +45,22 @@ template <class V, class T> DEVICE u32 values_where(const Runs& runs, u32 count,
 }
 
 // Which rows are in runs whose value, less the base, passes.
-template <class E, class T> DEVICE u32 runs_where(const Runs& runs, T test) {
+template <class S, class T> DEVICE u32 runs_where(const Runs& runs, T test) {
     const u32 starts = __ldg(runs.starts + lane_id());
     const u32 before = sum_before((u32)__popc(starts));
     const u32 count = __shfl_sync(ALL, before + __popc(starts), 31);
-    u32 in;
+    u32 in = 0;
     switch (runs.value_bytes) {
         case 0: return test(0) ? ALL : 0;
-        case 1: in = values_where<u8>(runs, count, test); break;
-        case 2: in = values_where<u16>(runs, count, test); break;
-        case 4: in = values_where<u32>(runs, count, test); break;
-        default:
-            if constexpr (sizeof(E) == 8) in = values_where<u64>(runs, count, test);
-            else in = 0;
+#define CASE(V)                                                                                    \
+    case sizeof(V):                                                                                \
+        if constexpr (S::WIDTHS >> sizeof(V) & 1) in = values_where<V>(runs, count, test);         \
+        break;
+        CASE(u8)
+        CASE(u16)
+        CASE(u32)
+        CASE(u64)
+#undef CASE
     }
     // which runs are not as the one before, and of these the ones that start in this lane's 32 rows
     const u32 previous = __shfl_up_sync(ALL, in, 1);
@@ -97,7 +100,7 @@ template <class S> struct Rle : Sequence<S> {
 
     // Notes where runs start, for run_at.
     static DEVICE void prepare(Cursor& c, void*) {
-        c.starts = __ldg(runs_of(c).starts + lane_id());
+        c.starts = __ldg(runs_of<S>(c).starts + lane_id());
         c.before = sum_before((u32)__popc(c.starts));
     }
 
@@ -110,7 +113,7 @@ template <class S> struct Rle : Sequence<S> {
     static DEVICE Lines lines(const Cursor& c) { return Lines{c.at(c.line), 1 + 2 * min((u32)c.width, 4u)}; }
 
     static DEVICE u32 in_range(const Cursor& c, E low, E high) {
-        const Runs runs = runs_of(c);
+        const Runs runs = runs_of<S>(c);
         const E base = c.base<E>();
         const u32 unused_bits = (sizeof(E) - runs.value_bytes) * 8;
         const E most = runs.value_bytes == 0 ? 0 : (E)~(E)0 >> unused_bits % (sizeof(E) * 8);
@@ -120,22 +123,23 @@ template <class S> struct Rle : Sequence<S> {
         last = last < most ? last : most;
         if (first == 0 && last == most) return ALL;
         const E span = last - first;
-        return runs_where<E>(runs, [=](E x) { return (E)(x - first) <= span; });
+        return runs_where<S>(runs, [=](E x) { return (E)(x - first) <= span; });
     }
 
     static DEVICE void entries_8(const Cursor& c, u32 eighth, const void*, E out[8]) {
-        const Runs runs = runs_of(c);
+        const Runs runs = runs_of<S>(c);
 #pragma unroll
         for (u32 k = 0; k < 8; k++) out[k] = runs.value<E>(run_at(c, eighth * 8 + k, lane_id()));
     }
 
     static DEVICE E entry_at(const Cursor& c, u32, u32, u32 run, const void*) {
-        return runs_of(c).value<E>(run);
+        const Runs runs = runs_of<S>(c);
+        return runs.value<E>(run);
     }
 
     template <class G> static DEVICE u32 in_set(const Cursor& c, const u32* bits, G) {
         const E base = c.base<E>(), entries = __ldg(&c.header()->entries);
-        return runs_where<E>(runs_of(c), [=](E x) {
+        return runs_where<S>(runs_of<S>(c), [=](E x) {
             const E code = base + x;
             return code < entries && (__ldg(bits + code / 32) >> code % 32 & 1) != 0;
         });
@@ -146,10 +150,10 @@ template <class S> struct Rle : Sequence<S> {
         const i64 start = (i64)((u64)origin + c.base<E>());
         // entries of 32 bits are below 2^31 in a block: within these bounds no sum is taken for another
         if (sizeof(E) == 4 && (start >= (i64)places || start <= -(1ll << 31))) return 0;
-        return rows & runs_where<E>(runs_of(c), FoundRun<E, SHARED>{(E)start, places, bits});
+        return rows & runs_where<S>(runs_of<S>(c), FoundRun<E, SHARED>{(E)start, places, bits});
     }
 
     template <class F, class G> static DEVICE u32 where(const Cursor& c, u32 rows, F test, G) {
-        return rows & runs_where<E>(runs_of(c), test);
+        return rows & runs_where<S>(runs_of<S>(c), test);
     }
 };

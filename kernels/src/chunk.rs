@@ -56,7 +56,9 @@ impl DeviceChunk {
         let mut builder = Builder::new(column.len(), column.num_vectors());
         lay_out(&mut builder, column.data_type(), layout.values)?;
         builder.validity(&layout.validity);
-        builder.traits.based = builder.vectors.iter().any(|vector| vector.base != 0);
+        let vectors = builder.vectors.iter();
+        builder.traits.based = vectors.clone().any(|vector| vector.base != 0);
+        builder.traits.widths = vectors.fold(0, |widths, vector| widths | 1 << vector.width);
         let is_number = Type::of(column.data_type()).is_some();
         let mut info = ChunkInfo {
             bytes: 0,

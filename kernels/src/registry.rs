@@ -207,6 +207,7 @@ impl ColumnTraits {
             ..Self::default()
         };
         traits.width(width);
+        traits.widths = 1 << width;
         traits.include(low, high);
         traits
     }

@@ -21,6 +21,8 @@ pub struct ColumnTraits {
     pub low: u64,
     /// A bit for each width, less 32, of a high plane.
     pub high: u64,
+    /// A bit for each width that a vector has: bits of a packed residual, or bytes of a run's value.
+    pub widths: u128,
     /// Patches, nulls, exceptions; as in a chunk's vectors.
     pub flags: u8,
     /// Whether some entry needs more than 32 bits.
@@ -69,6 +71,7 @@ impl ColumnTraits {
         self.sequences |= other.sequences;
         self.low |= other.low;
         self.high |= other.high;
+        self.widths |= other.widths;
         self.flags |= other.flags;
         self.wide_entries |= other.wide_entries;
         self.based |= other.based;
@@ -123,13 +126,18 @@ impl ColumnTraits {
             _ => -1,
         };
         let even = self.even == Some(true);
+        let one_width = match self.widths.is_power_of_two() {
+            true => self.widths.trailing_zeros() as i32,
+            false => -1,
+        };
+        let widths = self.widths as u64;
         // a constant saves nothing beside code for several transforms; with one, such a kernel spilled on sm_120
         let based = self.based || self.transforms.count_ones() > 1;
         let _ = write!(
             out,
-            "struct {name} {{\n    static const u64 LOW = {low:#x}ull, HIGH = {high:#x}ull;\n    \
-             static const u32 FORMS = {}, SEQUENCES = {}, FLAGS = {};\n    \
-             static const i32 ONE_SCALE = {scale};\n    static const bool BASED = {based}, EVEN = {even};\n    \
+            "struct {name} {{\n    static const u64 LOW = {low:#x}ull, HIGH = {high:#x}ull, WIDTHS = {widths:#x}ull;\n    \
+             static const u32 TRANSFORMS = {}, SEQUENCES = {}, FLAGS = {};\n    \
+             static const i32 ONE_WIDTH = {one_width}, ONE_SCALE = {scale};\n    static const bool BASED = {based}, EVEN = {even};\n    \
              typedef {entry} Entry;\n    \
              typedef {stored} Stored;\n    typedef {value} Value;\n    typedef {word} Word;\n}};\n",
             self.transforms, self.sequences, self.flags

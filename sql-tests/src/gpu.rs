@@ -35,7 +35,8 @@ struct Tally {
 }
 
 impl GpuRun {
-    fn new(gpu: Gpu) -> Self {
+    /// On this device.
+    pub fn new(gpu: Gpu) -> Self {
         let tally = Arc::default();
         Self { gpu, tally }
     }

@@ -20,6 +20,7 @@
 
 mod compile;
 mod memory;
+mod record;
 mod sanitize;
 mod shared;
 mod stream;
@@ -36,6 +37,7 @@ use crate::shared::{Hook, SHARED_MEMORY, Shared};
 use crate::stream::CpuStream;
 
 pub use compile::sanitized;
+pub use record::Recorder;
 pub use sanitize::{run_sanitized_self, sanitized_self};
 
 /// Bytes of device memory, unless told otherwise.

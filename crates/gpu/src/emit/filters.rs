@@ -3,12 +3,19 @@
 use std::fmt::Write as _;
 
 use super::generator::Generator;
-use crate::kernel::{Argument, RangeTest, Test};
+use crate::kernel::{Argument, RangeTest, RowLoop, Test};
 use vectile_kernels::Transform;
 
 impl<'a> Generator<'a> {
+    /// Code for the mask of a conjunct.
+    pub fn conjunct(&mut self, test: &'a Test) -> String {
+        self.row_tests.clear();
+        row_tests(test, &mut self.row_tests);
+        self.filter(test)
+    }
+
     /// Code for the mask of a test.
-    pub fn filter(&mut self, test: &'a Test) -> String {
+    fn filter(&mut self, test: &'a Test) -> String {
         let mask = match test {
             Test::Constant(true) => return "ALL".into(),
             Test::Constant(false) => return "0u".into(),
@@ -20,21 +27,41 @@ impl<'a> Generator<'a> {
                 }
                 format!("({})", masks.join(if is_and { " & " } else { " | " }))
             }
-            Test::Expr(rows) => {
-                let mask = self.temporary();
-                self.line(2, format!("u32 {mask} = 0;"));
-                self.row_loop(rows, |this, values| {
-                    let truth = values[0].truth();
-                    this.line(4, format!("{mask} |= (u32){truth} << r;"));
-                });
-                mask
-            }
+            Test::Expr(rows) => self.expr_mask(rows),
             Test::Not(part) => format!("~{}", self.mask(part)),
             leaf => self.mask(leaf),
         };
         let name = self.temporary();
         self.line(2, format!("const u32 {name} = {mask};"));
         name
+    }
+
+    /// The name of the mask of an expression.
+    fn expr_mask(&mut self, rows: &'a RowLoop) -> String {
+        if !self.masks.iter().any(|(of, _)| *of == rows) {
+            self.expr_masks(rows);
+        }
+        let known = self.masks.iter().find(|(of, _)| *of == rows);
+        known.map_or_else(|| "0u".into(), |(_, mask)| mask.clone())
+    }
+
+    /// Computes the masks of an expression, and of all others of the conjunct over the same columns: they share a loop.
+    fn expr_masks(&mut self, rows: &'a RowLoop) {
+        let waiting = std::mem::take(&mut self.row_tests).into_iter();
+        let (alike, others): (Vec<_>, Vec<_>) =
+            waiting.partition(|of| of.columns == rows.columns && of.tables == rows.tables);
+        self.row_tests = others;
+        let masks: Vec<String> = alike.iter().map(|_| self.temporary()).collect();
+        for mask in &masks {
+            self.line(2, format!("u32 {mask} = 0;"));
+        }
+        self.row_loop(&alike, |this, values| {
+            for (value, mask) in values.iter().zip(&masks) {
+                let truth = value.truth();
+                this.line(4, format!("{mask} |= (u32){truth} << r;"));
+            }
+        });
+        self.masks.extend(alike.into_iter().zip(masks));
     }
 
     /// The same of a test of one column, without a name.
@@ -107,5 +134,14 @@ impl<'a> Generator<'a> {
              const auto {range}e = entries_of<C{column}>(h{column}, {range});"
         );
         format!("rows_in<C{column}, {bits}>(c{column}, {range}, {range}e, {tile})")
+    }
+}
+
+/// The expressions in a test.
+fn row_tests<'a>(test: &'a Test, found: &mut Vec<&'a RowLoop>) {
+    match test {
+        Test::And(parts) | Test::Or(parts) => parts.iter().for_each(|part| row_tests(part, found)),
+        Test::Expr(rows) if !found.contains(&rows) => found.push(rows),
+        _ => {}
     }
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::value::Value;
 use crate::kernel::{
-    Argument, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan, Per, Registers, SLOT_VECTORS,
-    TABLE_WORDS, Task, Typed,
+    Argument, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan, Per, Registers, RowLoop,
+    SLOT_VECTORS, TABLE_WORDS, Task, Typed,
 };
 use crate::plan::Type;
 
@@ -61,6 +61,9 @@ pub(super) struct Generator<'a> {
     pub(super) temporaries: usize,
     /// What was computed for a row so far.
     pub(super) computed: Vec<(&'a Typed, Value)>,
+    /// Expressions of the conjunct that have no mask yet, and names of the masks that there are.
+    pub(super) row_tests: Vec<&'a RowLoop>,
+    pub(super) masks: Vec<(&'a RowLoop, String)>,
     /// Whether floats are computed, and not only read.
     pub(super) computes_floats: bool,
     pub(super) layout: Layout,
@@ -90,6 +93,8 @@ impl<'a> Generator<'a> {
             partials: vec![],
             temporaries: 0,
             computed: vec![],
+            row_tests: vec![],
+            masks: vec![],
             computes_floats: false,
             layout: Layout::default(),
             chunks: vec![false; columns],
@@ -324,7 +329,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
             if let Some(column) = later.next() {
                 self.open(*column, 2);
             }
-            let mask = self.filter(conjunct);
+            let mask = self.conjunct(conjunct);
             self.line(2, format!("m &= {mask};"));
             self.line(2, "if (!__any_sync(ALL, m)) continue;");
         }

@@ -9,7 +9,7 @@ use crate::kernel::{Argument, GroupsPlan, KeySource, Strategy};
 
 impl<'a> Generator<'a> {
     pub fn groups(&mut self, plan: &'a GroupsPlan) {
-        self.row_loop(&plan.rows, |this, values| {
+        self.row_loop(&[&plan.rows], |this, values| {
             let (keys, arguments) = values.split_at(plan.key_values);
             let codes = this.digits(plan, keys);
             this.number(plan, &codes);

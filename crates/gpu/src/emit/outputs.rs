@@ -37,7 +37,7 @@ impl<'a> Generator<'a> {
     /// A loop that writes values of some expressions, the outputs at these places.
     fn write_rows(&mut self, rows: &'a RowLoop, places: &[usize]) {
         let all = self.plan.task == Task::AllValues;
-        self.row_loop(rows, |this, values| {
+        self.row_loop(&[rows], |this, values| {
             if all {
                 this.line(4, "const u64 to = first + r * 32;");
             } else {
@@ -91,7 +91,7 @@ impl<'a> Generator<'a> {
             self.valid_rows(*column);
         }
         for (rows, of_loop) in loops {
-            self.row_loop(rows, |this, values| {
+            self.row_loop(&[rows], |this, values| {
                 let mut named: Option<(usize, Value)> = None;
                 for index in of_loop.clone() {
                     let Added {

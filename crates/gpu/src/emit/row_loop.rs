@@ -153,7 +153,8 @@ impl<'a> Generator<'a> {
 
     /// Opens a loop over eight rows at a time, decodes the columns of expressions, and lets `each` use
     /// their values in row `r` of the lane.
-    pub fn row_loop(&mut self, rows: &'a RowLoop, each: impl FnOnce(&mut Self, &[Value])) {
+    pub fn row_loop(&mut self, loops: &[&'a RowLoop], each: impl FnOnce(&mut Self, &[Value])) {
+        let Some(rows) = loops.first() else { return };
         let RowLoop {
             columns,
             tables,
@@ -171,7 +172,8 @@ impl<'a> Generator<'a> {
         let before = std::mem::take(&mut self.out);
         self.computed.clear();
         tables.iter().for_each(|table| self.code(*table));
-        let values: Vec<Value> = rows.exprs.iter().map(|expr| self.expr(expr)).collect();
+        let exprs = loops.iter().flat_map(|rows| &rows.exprs);
+        let values: Vec<Value> = exprs.map(|expr| self.expr(expr)).collect();
         each(self, &values);
         let body = std::mem::replace(&mut self.out, before);
         let partials = std::mem::take(&mut self.partials);

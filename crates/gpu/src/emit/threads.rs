@@ -8,6 +8,8 @@ use crate::kernel::{Accumulator, Added, Field, Kept, Per, ThreadsPlan};
 
 /// Bits of a field up to which the sum over all threads of a block, 2^8 at most, fits 64 bits with a sign.
 const SHORT_BITS: u32 = 54;
+/// Before loops that run once for a block: unrolled, they would only take longer to compile.
+const ROLLED: &str = "#pragma unroll 1\n";
 
 /// Code for an integer of 64 bits.
 fn widened(value: &Value) -> String {
@@ -94,7 +96,7 @@ impl Generator<'_> {
     fn begin_threads(&mut self, plan: &ThreadsPlan, all: &[Added], own: &str) {
         let (groups, each) = (plan.groups, 32 * plan.words);
         let start = &mut self.start;
-        let _ = writeln!(start, "    for (u32 g = 0; g <= {groups}; g++) {{");
+        let _ = writeln!(start, "{ROLLED}    for (u32 g = 0; g <= {groups}; g++) {{");
         let _ = writeln!(start, "        u64* const kept = {own} + g * {each};");
         for (added, kept) in all.iter().zip(&plan.kept) {
             if let Kept::Own(word) = *kept {
@@ -137,7 +139,7 @@ impl Generator<'_> {
             true => writeln!(end, "        {{\n            const u8* const from = own;"),
             false => writeln!(
                 end,
-                "        for (u32 w = 0; w < blockDim.x / 32; w++) {{\n            \
+                "{ROLLED}        for (u32 w = 0; w < blockDim.x / 32; w++) {{\n            \
                  const u8* const from = own + (i32)(w - threadIdx.x / 32) * {bytes};"
             ),
         };

@@ -6,18 +6,14 @@
 //! compiler and source is not compiled again, but with `ALL_KERNELS=1`; those of [`QUICK`] are
 //! compiled always. `UPDATE_RESOURCES=1` writes the table anew.
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use vectile_cpu_device::CpuDevice;
+use vectile_cpu_device::{CpuDevice, Recorder};
 use vectile_gpu::plan::Output;
-use vectile_gpu::{
-    Batch, Compiled, DeviceInfo, Driver, Engine, Kernel, Resources, Result, Stream, compile_cubin,
-    nvrtc,
-};
+use vectile_gpu::{Batch, Driver, Engine, Resources, compile_cubin, nvrtc};
 
 use crate::catalog::{Case, Query, catalog};
 use crate::support;
@@ -31,79 +27,16 @@ const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resources.txt");
 /// Registers more than in the table that are no regression yet: compilers differ.
 const SLACK: u32 = 8;
 
-/// Writes down what it should compile, and compiles nothing.
-#[derive(Debug)]
-struct Recorder {
-    device: CpuDevice,
-    sources: Mutex<Vec<String>>,
-}
-
-#[derive(Debug)]
-struct NoKernel;
-
-impl Kernel for NoKernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn resident_blocks(&self, _threads: u32, _shared: u32) -> u32 {
-        1
-    }
-}
-
-impl Driver for Recorder {
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
-    }
-
-    fn free_memory(&self) -> Result<u64> {
-        self.device.free_memory()
-    }
-
-    fn compile(&self, source: &str, _name: &str) -> Result<Compiled> {
-        self.sources.lock().unwrap().push(source.into());
-        Ok(Compiled {
-            kernel: Arc::new(NoKernel),
-            from_disk: false,
-        })
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<u64> {
-        self.device.allocate(bytes)
-    }
-
-    unsafe fn free(&self, address: u64) {
-        // SAFETY: as the caller says.
-        unsafe { self.device.free(address) }
-    }
-
-    fn allocate_host(&self, bytes: usize) -> Result<*mut u8> {
-        self.device.allocate_host(bytes)
-    }
-
-    unsafe fn free_host(&self, address: *mut u8) {
-        // SAFETY: as the caller says.
-        unsafe { self.device.free_host(address) }
-    }
-
-    fn stream(&self) -> Result<Box<dyn Stream>> {
-        self.device.stream()
-    }
-}
-
 /// The distinct kernels of cases of the catalogue, with a name each; `None` without a device to fill
 /// memory of.
 fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
-    let recorder = Arc::new(Recorder {
-        device: match CpuDevice::new() {
-            Ok(device) => device,
-            Err(error) => {
-                eprintln!("skipped: {error}");
-                return None;
-            }
-        },
-        sources: Mutex::default(),
-    });
+    let recorder = match CpuDevice::new() {
+        Ok(device) => Arc::new(Recorder::new(device)),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return None;
+        }
+    };
     let engine = Engine::new(Arc::clone(&recorder) as Arc<dyn Driver>);
     let (mut known, mut named) = (BTreeSet::new(), vec![]);
     for case in catalog().iter().filter(|case| wanted(case)) {
@@ -115,7 +48,7 @@ fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
             .collect();
         for query in &case.queries {
             ask(&engine, case, query, &groups);
-            for source in recorder.sources.lock().unwrap().drain(..) {
+            for source in recorder.take() {
                 let count = counts.entry(query.name).or_default();
                 if known.insert(source.clone()) {
                     *count += 1;
