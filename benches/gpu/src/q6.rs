@@ -6,7 +6,7 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, Date32Array};
 use serde_json::json;
 use vectile_gpu::plan::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline};
-use vectile_gpu::{Batch, ChunkKey, DeviceChunk, Group};
+use vectile_gpu::{Batch, ChunkKey, DeviceChunk, Error, Group};
 
 use crate::bench::{Bench, Result, column, median};
 use crate::data::{GROUP_ROWS, Random, between, decimals};

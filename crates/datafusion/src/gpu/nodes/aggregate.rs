@@ -359,8 +359,8 @@ impl GpuAggregateExec {
         let parts = node.input.open(&context, &node.metrics).await?;
         let cores = context.session_config().target_partitions();
         let pace = Pace {
-            // others have work to do
-            loads: (cores / 2).max(1),
+            // the others are for the CPU's queries
+            loads: (cores / 4).max(1),
             may_compile: true,
         };
         node.computed(&parts, &pace, &metrics, &context).await?;
