@@ -19,7 +19,7 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, split_conjunction};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, conjunction, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_encodings::Predicate;
 use vectile_gpu::plan::{
@@ -124,28 +124,61 @@ impl<'a> Lowering<'a> {
 
     /// Takes `AND` and `OR` apart, so that parts over the table alone are tested as they are stored.
     fn joined_filter(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<Filter> {
-        let columns = collect_columns(filter);
-        let of_table = self.table.table_schema().fields().len();
-        if columns.iter().all(|column| column.index() < of_table) {
+        if self.is_of_table(filter) {
             return self.filters(std::slice::from_ref(filter));
         }
         if self.lookups.join_of(filter).is_none()
             && let Some(binary) = filter.downcast_ref::<BinaryExpr>()
-            && matches!(binary.op(), Operator::And | Operator::Or)
         {
-            let sides = [binary.left(), binary.right()];
-            let sides = sides.map(|side| self.joined_filter(side));
-            let sides = sides.into_iter().collect::<Result<_>>()?;
-            return Ok(match binary.op() {
-                Operator::And => Filter::And(sides),
-                _ => Filter::Or(sides),
-            });
+            match binary.op() {
+                Operator::And => return self.joined_conjunction(filter),
+                Operator::Or => {
+                    let sides = [binary.left(), binary.right()];
+                    let sides = sides.map(|side| self.joined_filter(side));
+                    return Ok(Filter::Or(sides.into_iter().collect::<Result<_>>()?));
+                }
+                _ => {}
+            }
         }
         if is_volatile(filter) || DynamicFilterTracking::classify(filter).contains_dynamic_filter()
         {
             return Err(unsupported(filter));
         }
         Ok(Filter::Expr(self.value(filter)?))
+    }
+
+    /// Puts parts over the table together, whose ranges may merge, and those over each join, which make one attribute.
+    fn joined_conjunction(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<Filter> {
+        let (of_table, others): (Vec<_>, Vec<_>) = split_conjunction(filter)
+            .into_iter()
+            .cloned()
+            .partition(|part| self.is_of_table(part));
+        let mut joined: Vec<(Option<usize>, Vec<_>)> = vec![];
+        for part in others {
+            let join = self.lookups.join_of(&part);
+            match joined
+                .iter_mut()
+                .find(|(of, _)| join.is_some() && *of == join)
+            {
+                Some((_, parts)) => parts.push(part),
+                None => joined.push((join, vec![part])),
+            }
+        }
+        let of_table = match of_table.as_slice() {
+            [] => None,
+            parts => Some(self.filters(parts)),
+        };
+        let joined = joined
+            .into_iter()
+            .map(|(_, parts)| self.joined_filter(&conjunction(parts)));
+        let parts = of_table.into_iter().chain(joined);
+        Ok(Filter::And(parts.collect::<Result<_>>()?))
+    }
+
+    fn is_of_table(&self, expr: &Arc<dyn PhysicalExpr>) -> bool {
+        let of_table = self.table.table_schema().fields().len();
+        let columns = collect_columns(expr);
+        columns.iter().all(|column| column.index() < of_table)
     }
 
     /// What to group by.

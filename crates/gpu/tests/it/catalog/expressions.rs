@@ -214,6 +214,23 @@ pub fn logic() -> Case {
             ]),
         });
     }
+    let either = Filter::Expr(or(&[&a, &b]));
+    queries.push(Query {
+        name: "one loop",
+        filter: Filter::Or(vec![
+            Filter::And(vec![
+                Filter::Expr(and(&[&a, &not(&b)])),
+                Filter::Column(2, Predicate::IsNotNull),
+                either.clone(),
+            ]),
+            Filter::And(vec![
+                Filter::Expr(not(&and(&[&a, &b]))),
+                either,
+                Filter::Expr(is_null(&n)),
+            ]),
+        ]),
+        output: Output::Aggregates(vec![Aggregate::CountRows, Aggregate::Max(n.clone())]),
+    });
     queries.push(Query {
         name: "nothing",
         filter: Filter::Constant(false),
