@@ -68,6 +68,8 @@ const LOAD_RATE: f64 = 150e6;
 const COMPILE: f64 = 0.6;
 /// How much of a measurement goes into the average.
 const NEW_SHARE: f64 = 0.3;
+/// Runs on the CPU after which a time on the GPU is forgotten, so that it is taken again: it may have been busy.
+const MOST_ON_CPU: usize = 16;
 /// Queries whose times are kept.
 const MOST_QUERIES: usize = 1024;
 
@@ -93,6 +95,8 @@ struct Measured {
 struct Took {
     cpu: Option<Duration>,
     gpu: Option<Duration>,
+    /// Runs on the CPU since the last one on the GPU.
+    on_cpu: usize,
 }
 
 impl Default for Costs {
@@ -137,7 +141,12 @@ impl Costs {
     /// Notes what the CPU took for a query.
     pub(crate) fn add_cpu(&self, query: &str, work: Work, cores: usize, took: Duration) {
         let mut measured = self.measured();
-        measured.of(query).cpu = Some(took);
+        let known = measured.of(query);
+        known.cpu = Some(took);
+        known.on_cpu += 1;
+        if known.on_cpu >= MOST_ON_CPU {
+            known.gpu = None;
+        }
         let expected = cpu_seconds(work) / cores.max(1) as f64;
         let seconds = took.as_secs_f64() - CPU_START;
         if expected > CPU_START && seconds > 0.0 {
@@ -147,7 +156,10 @@ impl Costs {
 
     /// Notes what the GPU took for a query for which everything was in place.
     pub(crate) fn add_gpu(&self, query: &str, took: Duration) {
-        self.measured().of(query).gpu = Some(took);
+        let mut measured = self.measured();
+        let known = measured.of(query);
+        known.gpu = Some(took);
+        known.on_cpu = 0;
     }
 
     /// Notes what it took to load columns.
@@ -262,6 +274,9 @@ mod tests {
         assert!(costs.took("slow results").unwrap().is_for_cpu());
         costs.add_gpu("slow results", 2 * MS);
         assert!(!costs.took("slow results").unwrap().is_for_cpu());
+        costs.add_gpu("slow results", 50 * MS);
+        (0..MOST_ON_CPU).for_each(|_| costs.add_cpu("slow results", q6(1), 16, 5 * MS));
+        assert_eq!(costs.took("slow results"), None, "it may be faster by now");
         (0..2 * MOST_QUERIES).for_each(|query| costs.add_gpu(&query.to_string(), MS));
         assert!(costs.measured().queries.len() <= MOST_QUERIES);
     }

@@ -82,6 +82,18 @@ async fn the_cpu_answers_until_the_gpu_is_ready() {
     assert!(plan.contains("expected=[CPU "), "{plan}");
 }
 
+/// The emulator takes much longer than the CPU.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_ran_on_both_goes_where_it_was_faster() {
+    let Some(fixture) = fixture().await else {
+        return;
+    };
+    let sql = "SELECT sum(a * a) AS s FROM packed WHERE a > 19 AND a < 2990";
+    fixture.once_ready(sql).await;
+    let plan = fixture.analyzed(sql).await;
+    assert!(plan.contains("the CPU is faster: CPU "), "{plan}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_made_ready_where_nobody_wants_that() {
     let Some(fixture) = fixture().await else {

@@ -9,6 +9,7 @@
 //! ```
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Instant;
@@ -342,11 +343,13 @@ impl GpuAggregateExec {
     fn identity(&self) -> String {
         let files = self.input.config.file_groups.iter();
         let files = files.flat_map(|group| group.iter());
-        let files: Vec<&str> = files
-            .map(|file| file.object_meta.location.as_ref())
-            .collect();
-        let node = DisplayableExecutionPlan::new(self);
-        format!("{} {}", node.one_line(), files.join(" "))
+        let mut hasher = DefaultHasher::new();
+        files.for_each(|file| file.object_meta.location.hash(&mut hasher));
+        // without what was expected, which changes
+        let mut node = self.clone();
+        node.auto = None;
+        let node = DisplayableExecutionPlan::new(&node).one_line().to_string();
+        format!("{node} {:x}", hasher.finish())
     }
 
     /// Computes the rows and drops them: then all that takes is on the device.
