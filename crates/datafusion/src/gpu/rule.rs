@@ -366,7 +366,7 @@ impl<'a> Fusing<'a> {
     fn lenient(&self) -> Self {
         let mut options = self.options.clone();
         if options.gpu == GpuMode::Require {
-            options.gpu = GpuMode::On;
+            options.gpu = GpuMode::Auto;
         }
         Self {
             options,

@@ -17,6 +17,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -206,7 +207,10 @@ impl GpuSelector {
             return;
         };
         if let Some(background) = &auto.background {
-            let what = format!("{} of {} {row_groups:?}", self.scan, self.file);
+            let mut hasher = DefaultHasher::new();
+            format!("{:?}", self.scan.pipeline).hash(&mut hasher);
+            let which = hasher.finish();
+            let what = format!("{which:x} of {} {row_groups:?}", self.file);
             let own = Self {
                 file: Arc::clone(&self.file),
                 scan: self.scan.clone(),
