@@ -189,13 +189,28 @@ impl ColumnTraits {
         self.transforms == of.bit()
     }
 
+    /// Whether some transform looks something up by each entry, for which entries have to be decoded.
+    pub fn looks_entries_up(&self) -> bool {
+        self.has(Transform::Dict) || self.has(Transform::AlpRd)
+    }
+
+    /// Whether some sequence is decoded by whole vectors, into shared memory of the warp.
+    pub fn decodes_through_tile(&self) -> bool {
+        self.has_sequence(SequenceKind::Delta)
+    }
+
+    /// Whether all entries are packed residuals, each found by its row alone.
+    pub fn is_packed(&self) -> bool {
+        self.has_only_sequence(SequenceKind::Ffor)
+    }
+
     /// Whether a kind of sequence occurs.
-    pub fn has_sequence(&self, of: SequenceKind) -> bool {
+    fn has_sequence(&self, of: SequenceKind) -> bool {
         self.sequences & of.bit() != 0
     }
 
     /// Whether no other kind of sequence occurs.
-    pub fn has_only_sequence(&self, of: SequenceKind) -> bool {
+    fn has_only_sequence(&self, of: SequenceKind) -> bool {
         self.sequences & !of.bit() == 0
     }
 

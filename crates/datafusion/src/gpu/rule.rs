@@ -67,31 +67,28 @@ const SCANS: [&str; 2] = ["FuseGpuScans", "EnsureCooperative"];
 pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
     rules.retain(|rule| ![AGGREGATES[0], SCANS[0]].contains(&rule.name()));
     let place_of = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name);
-    // Where others have other rules, nothing may give operators above the partitions that they need.
-    let has_joins = place_of(rules, nullable::JOINS).is_some();
-    let has_aggregates = has_joins && place_of(rules, AGGREGATES[1]).is_some();
     let session = Session::new();
-    let (end, gpu_of_scans) = (session.end(), gpu.clone());
-    let (of_aggregates, of_scans) = match has_aggregates {
-        true => (Some(session), None),
-        false => (None, Some(session)),
-    };
-    let scans = Arc::new(FuseGpuScans {
-        gpu: gpu_of_scans,
+    let scans = |session: Option<Session>, end| FuseGpuScans {
+        gpu: gpu.clone(),
         end,
-        _session: of_scans,
-    });
-    rules.insert(place_of(rules, SCANS[1]).unwrap_or(rules.len()), scans);
-    if let Some(session) = of_aggregates
-        && let Some(place) = place_of(rules, AGGREGATES[1])
-    {
-        let later = rules[place..].into();
-        let aggregates = FuseGpuAggregates {
-            gpu,
-            later,
-            session,
-        };
-        rules.insert(place, Arc::new(aggregates));
+        _session: session,
+    };
+    let end = session.end();
+    let of_scans = place_of(rules, SCANS[1]).unwrap_or(rules.len());
+    // Where others have other rules, nothing may give operators above the partitions that they need.
+    let joins = place_of(rules, nullable::JOINS);
+    match place_of(rules, AGGREGATES[1]).filter(|_| joins.is_some()) {
+        Some(place) => {
+            rules.insert(of_scans, Arc::new(scans(None, end)));
+            let place = place + usize::from(of_scans <= place);
+            let aggregates = FuseGpuAggregates {
+                later: rules[place..].into(),
+                gpu,
+                session,
+            };
+            rules.insert(place, Arc::new(aggregates));
+        }
+        None => rules.insert(of_scans, Arc::new(scans(Some(session), end))),
     }
 }
 

@@ -5,7 +5,6 @@ use super::plan::{Picks, RowLoop};
 use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::Result;
 use crate::plan::{Aggregate, Expr};
-use vectile_kernels::SequenceKind;
 
 /// How the lanes of a warp go through their rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +45,7 @@ impl Planner<'_> {
         let exprs = exprs.iter().map(|expr| self.typed(expr));
         let exprs = exprs.collect::<Result<Vec<_>>>()?;
         let mut traits = read.iter().map(|column| &self.columns[*column].traits);
-        let is_packed = traits
-            .clone()
-            .all(|traits| traits.has_only_sequence(SequenceKind::Ffor));
+        let is_packed = traits.clone().all(|traits| traits.is_packed());
         let picks = match (traits.all(|traits| traits.is_direct()), walk) {
             (true, Walk::Any) if self.expected_share() <= SPARSE_SHARE => Picks::All,
             (true, Walk::Any) => Picks::Few,

@@ -8,7 +8,7 @@ use super::tables::{Facts, TableSource, tables_of};
 use super::task::{Per, Task};
 use crate::error::{Error, Result};
 use crate::plan::{Expr, Filter, Pipeline, Type, code_bytes};
-use vectile_kernels::{ColumnTraits, SequenceKind, Transform};
+use vectile_kernels::{ColumnTraits, Transform};
 
 /// Bytes of shared memory that a block takes at most: every device has more.
 pub(super) const SHARED_BYTES: u32 = 64 << 10;
@@ -61,9 +61,8 @@ impl<'a> Planner<'a> {
         let mut warp_bytes = 0;
         let mut columns = Vec::with_capacity(width);
         for (column, traits) in traits.iter().enumerate() {
-            let is_looked_up = traits.has(Transform::Dict) || traits.has(Transform::AlpRd);
-            let needs = by_row.contains(&column) || is_looked_up;
-            let tile = (traits.has_sequence(SequenceKind::Delta) && needs).then_some(warp_bytes);
+            let needs = by_row.contains(&column) || traits.looks_entries_up();
+            let tile = (traits.decodes_through_tile() && needs).then_some(warp_bytes);
             if tile.is_some() {
                 warp_bytes += 32 * 33 * if traits.wide_entries { 8 } else { 4 };
             }
