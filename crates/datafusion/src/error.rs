@@ -45,7 +45,7 @@ pub(crate) fn is_unsupported(error: &DataFusionError) -> bool {
     })
 }
 
-/// Whether the kernel would have had to be compiled.
+/// Whether a kernel is not compiled yet.
 #[cfg(feature = "gpu")]
 pub(crate) fn is_not_compiled(error: &DataFusionError) -> bool {
     is(error, |error| {
@@ -53,7 +53,7 @@ pub(crate) fn is_not_compiled(error: &DataFusionError) -> bool {
     })
 }
 
-/// Whether the GPU lacks what it takes to begin.
+/// Whether columns or a kernel are not on the GPU yet.
 #[cfg(feature = "gpu")]
 pub(crate) fn is_not_ready(error: &DataFusionError) -> bool {
     use vectile_gpu::Error::{NotCompiled, NotLoaded};

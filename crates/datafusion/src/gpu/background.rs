@@ -1,6 +1,6 @@
 //! Makes the GPU ready for queries that the CPU answers meanwhile.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::Result;
@@ -8,8 +8,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// Tasks that may wait for their turn. What comes while so many do is left for the next query that wants it.
+/// Tasks that may wait for their turn. Others are left for the next query that wants them.
 const MOST_WAITING: usize = 1024;
+
+/// How often a task that has failed is passed over before it is tried again.
+const PASSED_OVER: usize = 16;
 
 /// Work in the background: one task at a time, each once.
 #[derive(Debug)]
@@ -24,8 +27,8 @@ pub(crate) struct Background {
 #[derive(Debug, Default)]
 struct Known {
     pending: HashSet<String>,
-    /// They failed, and would again.
-    failed: HashSet<String>,
+    /// Those that failed, and how often each was passed over since.
+    failed: HashMap<String, usize>,
 }
 
 /// Held by a session. What sessions began ends with them.
@@ -62,7 +65,7 @@ impl Background {
         }
     }
 
-    /// Begins to make `what` ready, if nobody does that yet and it has not failed before.
+    /// Begins to make `what` ready, if nobody does that yet and it has not failed lately.
     pub(crate) fn start(
         &self,
         what: String,
@@ -73,10 +76,16 @@ impl Background {
             return;
         };
         let mut known = lock(&self.known);
-        let is_full = known.pending.len() >= MOST_WAITING;
-        if is_full || known.failed.contains(&what) || !known.pending.insert(what.clone()) {
+        if let Some(passed_over) = known.failed.get_mut(&what)
+            && *passed_over < PASSED_OVER
+        {
+            *passed_over += 1;
             return;
         }
+        if known.pending.len() >= MOST_WAITING || !known.pending.insert(what.clone()) {
+            return;
+        }
+        known.failed.remove(&what);
         drop(known);
         let (turn, pending) = (Arc::clone(&self.turn), Pending::new(&self.known, what));
         let work = async move {
@@ -122,7 +131,7 @@ impl Drop for Pending {
             if known.failed.len() >= MOST_WAITING {
                 known.failed.clear();
             }
-            known.failed.insert(what);
+            known.failed.insert(what, 0);
         }
     }
 }
@@ -176,10 +185,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fails_is_not_tried_again() {
+    async fn what_fails_is_passed_over_for_a_while() {
         let (background, session) = (Background::new(), Session::new());
         let runs = Arc::new(AtomicUsize::new(0));
-        for _ in 0..2 {
+        for request in 0..PASSED_OVER + 2 {
+            assert_eq!(runs.load(Ordering::Relaxed), request.min(1), "{request}");
             let runs = Arc::clone(&runs);
             background.start("a".into(), session.end(), async move {
                 runs.fetch_add(1, Ordering::Relaxed);
@@ -187,7 +197,7 @@ mod tests {
             });
             until_idle(&background).await;
         }
-        assert_eq!(runs.load(Ordering::Relaxed), 1);
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test]

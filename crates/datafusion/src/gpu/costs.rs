@@ -1,7 +1,7 @@
-//! What a query may take on the CPU and on the GPU, by which `auto` decides.
+//! Estimates of the time that a query takes on the CPU and on the GPU. `auto` decides by them.
 //!
-//! Estimates start from constants that were measured on servers. What queries then take on this machine replaces
-//! them: first the rates, and for a query that ran on both, its own times.
+//! Estimates start from constants that were measured on servers. Times of queries on this machine correct them. For a
+//! query that ran on both, its own times decide.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(crate) struct Work {
     pub(crate) bytes: u64,
 }
 
-/// What the GPU lacks before it can begin.
+/// What is not on the GPU yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Missing {
     /// Bytes of columns that are not on the device.
@@ -81,7 +81,7 @@ pub(crate) struct Costs {
 
 #[derive(Debug)]
 struct Measured {
-    /// What the CPU takes, in parts of what its constants say.
+    /// The CPU's time, as a multiple of what its constants say.
     cpu: f64,
     /// Bytes loaded in a second by each core.
     load: f64,
@@ -129,7 +129,7 @@ impl Costs {
         }
     }
 
-    /// What the query that is described so took when it last ran on each, if it did.
+    /// The last times of the query with this description, if it ran on both.
     pub(crate) fn took(&self, query: &str) -> Option<Estimate> {
         let took = self.measured().queries.get(query).copied()?;
         Some(Estimate {

@@ -402,11 +402,13 @@ impl<'a> Fusing<'a> {
             .fields()
             .len()
             .max(1);
+        let bytes = num_bytes(config) / all as u64;
         let work = Work {
-            rows: num_rows(config).unwrap_or(usize::MAX / all) as u64,
+            // without statistics, as if a value took a byte
+            rows: num_rows(config).map_or(bytes, |rows| rows as u64),
             columns,
             joins,
-            bytes: num_bytes(config) / all as u64 * columns as u64,
+            bytes: bytes * columns as u64,
         };
         let costs = self.gpu.costs();
         let estimate = costs.estimate(work, Missing::default(), self.cores);
@@ -430,7 +432,6 @@ impl<'a> Fusing<'a> {
         let device = self.device()?;
         let background = Arc::clone(&device.background);
         let auto = Auto {
-            work,
             estimate,
             costs: Arc::clone(costs),
             background: self.options.gpu_background.then_some(background),

@@ -4,10 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::{Int32Array, RecordBatch};
-use datafusion::prelude::{SessionConfig, SessionContext};
-use vectile_cpu_device::CpuDevice;
-use vectile_datafusion::{Gpu, register_with_gpu};
-use vectile_gpu::Engine;
 
 use crate::support::Fixture;
 
@@ -16,18 +12,7 @@ const ROWS: i32 = 3_000_000;
 
 /// One table, in a session with default settings.
 async fn fixture() -> Option<Fixture> {
-    let device = match CpuDevice::new() {
-        Ok(device) => Arc::new(device),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            return None;
-        }
-    };
-    let config = SessionConfig::new().with_target_partitions(2);
-    let ctx = SessionContext::new_with_config(config);
-    register_with_gpu(&ctx, Gpu::new(Engine::new(device))).unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let fixture = Fixture { ctx, dir };
+    let fixture = Fixture::on_emulator()?;
     let values = Arc::new(Int32Array::from_iter_values(
         (0..ROWS).map(|row| row / 1000),
     ));

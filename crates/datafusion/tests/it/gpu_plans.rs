@@ -4,12 +4,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatchReader;
 use datafusion::catalog::MemTable;
-use datafusion::prelude::{SessionConfig, SessionContext};
 use tpchgen::generators::{LineItemGenerator, PartGenerator};
 use tpchgen_arrow::{LineItemArrow, PartArrow};
-use vectile_cpu_device::CpuDevice;
-use vectile_datafusion::{Gpu, register_with_gpu};
-use vectile_gpu::Engine;
 
 use crate::support::Fixture;
 
@@ -18,18 +14,7 @@ const SCALE: f64 = 0.001;
 
 /// Tables of TPC-H and a device; `None`, and said so, where there is no C++ compiler.
 async fn tpch() -> Option<Fixture> {
-    let device = match CpuDevice::new() {
-        Ok(device) => device,
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            return None;
-        }
-    };
-    let config = SessionConfig::new().with_target_partitions(2);
-    let ctx = SessionContext::new_with_config(config);
-    register_with_gpu(&ctx, Gpu::new(Engine::new(Arc::new(device)))).unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let fixture = Fixture { ctx, dir };
+    let fixture = Fixture::on_emulator()?;
     let lineitem = LineItemArrow::new(LineItemGenerator::new(SCALE, 1, 1));
     fixture.add("lineitem", lineitem).await;
     let part = PartArrow::new(PartGenerator::new(SCALE, 1, 1));

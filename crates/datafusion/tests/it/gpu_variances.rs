@@ -6,10 +6,6 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBat
 use datafusion::arrow::array::{Decimal128Array, Float32Array, Int32Array, Int64Array};
 use datafusion::arrow::compute::{cast, concat_batches};
 use datafusion::arrow::datatypes::{DataType, Float64Type};
-use datafusion::prelude::{SessionConfig, SessionContext};
-use vectile_cpu_device::CpuDevice;
-use vectile_datafusion::{Gpu, register_with_gpu};
-use vectile_gpu::Engine;
 
 use crate::support::{Fixture, metric};
 
@@ -18,18 +14,7 @@ const ROWS: usize = 60_000;
 /// Numbers that variances are easily got wrong for, as `plain` and `packed`. `None`, and said so, where there is
 /// no C++ compiler.
 async fn fixture(mode: &str) -> Option<Fixture> {
-    let device = match CpuDevice::new() {
-        Ok(device) => Arc::new(device),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            return None;
-        }
-    };
-    let config = SessionConfig::new().with_target_partitions(2);
-    let ctx = SessionContext::new_with_config(config);
-    register_with_gpu(&ctx, Gpu::new(Engine::new(device))).unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let fixture = Fixture { ctx, dir };
+    let fixture = Fixture::on_emulator()?;
     let hash = |i: usize| (i.wrapping_mul(2_654_435_761) % 1_000_003) as f64;
     let floats = |of: &dyn Fn(usize) -> f64| -> ArrayRef {
         Arc::new(Float64Array::from_iter_values((0..ROWS).map(of)))

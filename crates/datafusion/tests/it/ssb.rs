@@ -1,13 +1,6 @@
 //! The queries of the Star Schema Benchmark: their plans with a kernel in them, and their answers, over
 //! tables of its schema with few rows.
 
-use std::sync::Arc;
-
-use datafusion::prelude::{SessionConfig, SessionContext};
-use vectile_cpu_device::CpuDevice;
-use vectile_datafusion::{Gpu, register_with_gpu};
-use vectile_gpu::Engine;
-
 use crate::support::{Fixture, metric};
 
 const JOINS: [(&str, &str); 4] = [
@@ -217,18 +210,7 @@ const REGION: &str = "CASE value % 5 WHEN 0 THEN 'ASIA' WHEN 1 THEN 'AMERICA' \
 
 /// The tables and a device; `None`, and said so, where there is no C++ compiler.
 async fn ssb() -> Option<Fixture> {
-    let device = match CpuDevice::new() {
-        Ok(device) => device,
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            return None;
-        }
-    };
-    let config = SessionConfig::new().with_target_partitions(2);
-    let ctx = SessionContext::new_with_config(config);
-    register_with_gpu(&ctx, Gpu::new(Engine::new(Arc::new(device)))).unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let fixture = Fixture { ctx, dir };
+    let fixture = Fixture::on_emulator()?;
     for (name, sql) in TABLES {
         let path = fixture.path(&format!("{name}.vectile"));
         let sql = sql.replace("{region}", REGION);

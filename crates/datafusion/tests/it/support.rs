@@ -16,7 +16,11 @@ use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use tempfile::TempDir;
-use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt, register};
+use vectile_cpu_device::CpuDevice;
+use vectile_datafusion::{
+    Gpu, VectileReadOptions, VectileSessionContextExt, register, register_with_gpu,
+};
+use vectile_gpu::Engine;
 
 /// Rows of the test table: two row groups of 4096 and a ragged one.
 pub const ROWS: usize = 10_000;
@@ -28,6 +32,22 @@ pub struct Fixture {
 }
 
 impl Fixture {
+    /// A session without tables, with the emulator as its GPU; `None`, and said so, where there is no C++ compiler.
+    pub fn on_emulator() -> Option<Self> {
+        let device = match CpuDevice::new() {
+            Ok(device) => Arc::new(device),
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+        };
+        let config = SessionConfig::new().with_target_partitions(2);
+        let ctx = SessionContext::new_with_config(config);
+        register_with_gpu(&ctx, Gpu::new(Engine::new(device))).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        Some(Self { ctx, dir })
+    }
+
     /// A session that knows Vectile, and an empty directory.
     pub fn empty() -> Self {
         Self::with_config(SessionConfig::new().with_target_partitions(2))

@@ -149,7 +149,7 @@ impl Planner<'_> {
             Expr::Arithmetic(Arithmetic::Remainder, part, divisor) => {
                 let divisor = self.exact_bounds(divisor)?;
                 self.exact_bounds(part)?
-                    .remainders(divisor.1.max(-divisor.0))
+                    .remainders(divisor.1.max(divisor.0.saturating_neg()))
             }
             _ => return None,
         })
@@ -285,7 +285,7 @@ fn arithmetic(
                 a.bounds.0.max(range.0).min(0),
                 a.bounds.1.min(range.1).max(0),
             );
-            let most = high.max(-low).min(range.1);
+            let most = high.max(low.saturating_neg()).min(range.1);
             match (operation, constant) {
                 (Arithmetic::Divide, Some(..0)) => Some((range.0.max(-most), most)),
                 (Arithmetic::Remainder, Some(divisor)) => {

@@ -635,6 +635,7 @@ impl Engine {
         let mut chunks = lock(&self.chunks);
         let hosted = std::mem::take(&mut chunks.hosted);
         chunks.host_bytes = 0;
+        self.was_full.store(false, Ordering::Relaxed);
         drop(chunks);
         drop(hosted);
     }
@@ -695,7 +696,7 @@ impl Engine {
         self.kernels.find(plan, &*self.driver)
     }
 
-    /// Allocates host memory for copies to come: that takes as long as copying ten times as much.
+    /// Allocates pinned host memory for copies to come, which takes longer than they do.
     ///
     /// # Errors
     ///

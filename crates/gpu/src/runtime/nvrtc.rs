@@ -351,7 +351,9 @@ impl Nvrtc {
             self.compile_with(source, options)
         };
         thread::scope(|scope| {
-            let most_beside = (cores >= SPARE_CORES).then(|| scope.spawn(most));
+            // without a thread, it is compiled after
+            let beside = || thread::Builder::new().spawn_scoped(scope, most).ok();
+            let most_beside = (cores >= SPARE_CORES).then(beside).flatten();
             let first = self.compile_with(source, self.options(capability))?;
             if spilled(&first) == 0 {
                 return Ok(first);

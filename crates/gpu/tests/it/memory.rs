@@ -232,6 +232,12 @@ fn more_chunks_than_memory() {
             assert!(engine.cached_bytes() <= 2 * bytes);
         }
     }
+    // cleared, it keeps nothing in host memory until it is full again
+    engine.clear();
+    load(&engine, 0).unwrap();
+    engine.settle().unwrap();
+    engine.clear_device();
+    assert!(engine.lookup(&key(0)).is_none());
     drop(engine);
     assert_nothing_left(&device, "after streaming");
 }

@@ -249,9 +249,11 @@ impl GpuAggregateExec {
         }
     }
 
-    /// The rows of all row groups; or why they were not computed.
+    /// The rows of all row groups; or why they were not computed. Notes what there is to do once that is known.
     async fn answer(
         &self,
+        query: &str,
+        work: &mut Option<Work>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
     ) -> Result<Result<Answer, Reason>> {
@@ -273,8 +275,8 @@ impl GpuAggregateExec {
         };
         let mut if_not_compiled = None;
         if let Some(auto) = &self.auto {
-            let work = self.work(&parts);
-            if let Some(known) = auto.costs.took(&self.identity())
+            let work = *work.insert(self.work(&parts));
+            if let Some(known) = auto.costs.took(query)
                 && known.is_for_cpu()
             {
                 return Ok(Err(Reason::CpuIsFaster(known)));
@@ -532,7 +534,11 @@ impl GpuAggregateExec {
         let metrics = GpuMetrics::new(&self.metrics, 0);
         let required = self.options.gpu == GpuMode::Require;
         let begun = Instant::now();
-        let reason = match self.answer(&metrics, &context).await {
+        let query = self.auto.as_ref().map(|_| self.identity());
+        let query = query.unwrap_or_default();
+        let mut work = None;
+        let answer = self.answer(&query, &mut work, &metrics, &context);
+        let reason = match answer.await {
             Ok(Ok(answer)) => {
                 let was_in_place = answer.kernels_compiled == 0 && metrics.bytes_sent.value() == 0;
                 let Answer {
@@ -550,7 +556,6 @@ impl GpuAggregateExec {
                 let rows = RecordBatchStreamAdapter::new(self.schema(), rows);
                 return Ok(match self.auto.clone().filter(|_| was_in_place) {
                     Some(auto) => {
-                        let query = self.identity();
                         let note = move || auto.costs.add_gpu(&query, begun.elapsed());
                         at_end(Box::pin(rows), note)
                     }
@@ -573,13 +578,12 @@ impl GpuAggregateExec {
         let rows = self.cpu.optimized(&config)?;
         let begun = Instant::now();
         let rows = rows.execute(0, Arc::clone(&context))?;
-        let Some(auto) = self.auto.clone() else {
+        let (Some(auto), Some(work)) = (self.auto.clone(), work) else {
             return Ok(rows);
         };
-        let (query, cores) = (self.identity(), config.execution.target_partitions);
+        let cores = config.execution.target_partitions;
         Ok(at_end(rows, move || {
-            auto.costs
-                .add_cpu(&query, auto.work, cores, begun.elapsed());
+            auto.costs.add_cpu(&query, work, cores, begun.elapsed());
             // not before: the CPU was busy
             if let Some(background) = auto.background.filter(|_| reason.can_be_prepared()) {
                 background.start(query, auto.session, self.prepare(context));

@@ -9,9 +9,7 @@ use crate::gpu::reason::Reason;
 /// How a node with `auto` decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Auto {
-    /// What there is to do, as far as that was known when the query was planned.
-    pub(crate) work: Work,
-    /// What that may take on a device that is ready.
+    /// What the query may take on a device that is ready, as far as that was known when it was planned.
     pub(crate) estimate: Estimate,
     pub(crate) costs: Arc<Costs>,
     /// Where the device is made ready, if that is wanted.
