@@ -27,6 +27,12 @@ pub(super) fn check(
         return Ok(());
     }
     let rows = builder.rows();
+    let bases = builder.vectors.iter().map(|vector| vector.base);
+    let filling = codes.largest(rows.next_multiple_of(VECTOR_LEN))?;
+    let filling = bases.fold(filling, u64::max);
+    if filling < values as u64 {
+        return Ok(());
+    }
     let largest = codes.largest(rows)?;
     if largest >= values as u64 && rows > 0 {
         let reason = format!("code {largest} of {values} entries");
@@ -35,9 +41,6 @@ pub(super) fn check(
     }
     // kernels look before they look up codes of `delta`, and look up bases of others
     if !matches!(codes, Sequence::Delta(_)) {
-        let filling = codes.largest(rows.next_multiple_of(VECTOR_LEN))?;
-        let bases = builder.vectors.iter().map(|vector| vector.base);
-        let filling = bases.fold(filling, u64::max);
         if filling >= MAX_CODES {
             let reason = format!("a dictionary code of {filling}");
             return Err(Error::Unsupported(reason));

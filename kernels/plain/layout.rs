@@ -17,8 +17,8 @@ pub(super) fn lay_out(
 ) -> Result<()> {
     let of = Type::of(data_type).ok_or_else(|| unsupported(data_type))?;
     let whole = builder.vectors.len() * VECTOR_LEN * width;
-    builder.values = bytes.slice_with_length(0, bytes.len().min(whole));
-    builder.values_bytes = whole;
+    builder.words = bytes.slice_with_length(0, bytes.len().min(whole));
+    builder.packed = vec![0; whole - builder.words.len()];
     if let Some((low, high)) = of.range() {
         builder.traits.include(low, high);
     }

@@ -1,16 +1,17 @@
-//! A column chunk in its device layout: one piece of memory that can lie anywhere.
+//! A column chunk in its device layout: a front and a body, anywhere behind it.
 //!
-//! The packed words are those of the file. What a reader of the file finds by adding up (where a
-//! vector's words start, which patches are its own) is written out, so that a warp that decodes a
-//! vector reads 16 bytes, and then the words:
+//! The body is what the file has, as a rule: nobody but the device's copy engine touches it. What a
+//! reader of the file finds by adding up (where a vector's words start, which patches are its own) is
+//! written out in the front, so that a warp that decodes a vector reads 16 bytes, and then the words:
 //!
 //! ```text
 //! header    128 bytes: transform, sequence, rows, places of the parts, reference, step
 //! vectors   16 bytes each: line of the packed words, width, flags, scale, base
 //! extras    32 bytes each, if some vector has patches, nulls or differences
-//! values    dictionary entries, or plain values
-//! packed    packed words; of `delta` those of a vector behind where its lanes start
+//! values    dictionary entries
 //! blocks    of single vectors: patches, exceptions, bitmaps of validity, runs
+//!
+//! body      packed words (of `delta` those of a vector behind where its lanes start), or plain values
 //! ```
 //!
 //! `common/chunk.cuh` has the same structs. The layouts of encodings, which fill a builder, leave nothing for kernels to
@@ -29,10 +30,12 @@ const VECTOR_BYTES: usize = 16;
 const EXTRA_BYTES: usize = 32;
 const LINE_BYTES: usize = 128;
 pub(crate) const LANES: usize = 32;
+/// Fronts and bodies start at multiples of it.
+pub(crate) const ALIGNMENT: usize = 256;
 /// What a decoder may read behind packed words, and behind the values of runs.
-const SLACK_BYTES: usize = 2048;
+pub(crate) const SLACK_BYTES: usize = 2048;
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Vector {
     pub line: u32,
     pub width: u8,
@@ -41,7 +44,7 @@ pub(crate) struct Vector {
     pub base: u64,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extra {
     pub patches: u32,
     pub exceptions: u32,
@@ -51,17 +54,18 @@ pub(crate) struct Extra {
     pub right_width: u32,
 }
 
-/// A chunk while it is put together. Places are in units of 16 bytes; blocks lie behind the packed
-/// words, whose length is known first.
+/// A chunk while it is put together. Places are in units of 16 bytes; those of blocks count from the
+/// first block, lines of packed words from the start of the body.
+#[derive(Debug)]
 pub(crate) struct Builder {
     rows: usize,
     pub traits: ColumnTraits,
     pub vectors: Vec<Vector>,
     extras: Vec<Extra>,
-    /// Dictionary entries, or plain values; what is missing of `values_bytes` is zeros.
+    /// Dictionary entries; what is missing of `values_bytes` is zeros.
     pub values: Buffer,
     pub values_bytes: usize,
-    /// Packed words as they are in the file; then those that were arranged anew.
+    /// The body: what it has from the file, and behind that what was arranged anew.
     pub words: Buffer,
     pub packed: Vec<u8>,
     blocks: Vec<u8>,
@@ -228,80 +232,96 @@ impl Builder {
         }
     }
 
-    /// The parts of the chunk, each with the byte where it starts, and the bytes of all. Between them are zeros.
-    pub fn finish(mut self) -> Result<(Vec<(usize, Buffer)>, usize)> {
-        let vectors_at = HEADER_BYTES;
-        let extras_at = vectors_at + self.vectors.len() * VECTOR_BYTES;
-        let values_at = (extras_at + self.extras.len() * EXTRA_BYTES).next_multiple_of(256);
-        let packed_at = (values_at + self.values_bytes).next_multiple_of(LINE_BYTES);
-        let rearranged_at = packed_at + self.words.len();
-        let blocks_at = rearranged_at + self.packed.len();
-        let first_block = place(blocks_at)?;
-        // lines and places so far count from the packed words and from the first block
-        let first_line = u32::try_from(packed_at / LINE_BYTES).map_err(|_| too_large())?;
+    /// Where the parts of the front begin: extras, values, blocks; and where it ends.
+    fn places(&self) -> [usize; 4] {
+        let extras = HEADER_BYTES + self.vectors.len() * VECTOR_BYTES;
+        let values = (extras + self.extras.len() * EXTRA_BYTES).next_multiple_of(ALIGNMENT);
+        let blocks = (values + self.values_bytes).next_multiple_of(16);
+        let end = (blocks + self.blocks.len()).next_multiple_of(ALIGNMENT);
+        [extras, values, blocks, end]
+    }
+
+    /// Bytes of the front, a multiple of [`ALIGNMENT`].
+    pub fn front_bytes(&self) -> usize {
+        let [.., end] = self.places();
+        end
+    }
+
+    /// Writes the front of a chunk whose body lies `body` bytes behind its start, to all of `out`.
+    pub fn write_front(&self, out: &mut [u8], body: usize) -> Result<()> {
+        let [extras, values, blocks, _] = self.places();
+        let first_block = place(blocks)?;
+        let first_line = u32::try_from(body / LINE_BYTES).map_err(|_| too_large())?;
         let first = match self.lines_are_blocks {
             true => first_block,
             false => first_line,
         };
-        for vector in &mut self.vectors {
-            vector.line = vector.line.checked_add(first).ok_or_else(too_large)?;
-        }
-        for extra in &mut self.extras {
-            extra.right_line = extra
-                .right_line
-                .checked_add(first_line)
-                .ok_or_else(too_large)?;
-        }
-        let mut out = Vec::with_capacity(values_at);
+        let behind = |first: u32, place: u32| first.checked_add(place).ok_or_else(too_large);
         let number = |bits: u8| bits.trailing_zeros() as u8;
         let transform = number(self.traits.transforms);
         let sequence = number(self.traits.sequences);
-        out.extend([transform, sequence, 0, self.patch_bytes]);
-        let rows = u32::try_from(self.rows).map_err(|_| too_large())?;
+        let mut out = Writer { out, at: 0 };
+        out.bytes(&[transform, sequence, 0, self.patch_bytes]);
         for word in [
-            rows,
-            place(vectors_at)?,
-            place(extras_at)?,
-            place(packed_at)?,
-            place(values_at)?,
+            u32::try_from(self.rows).map_err(|_| too_large())?,
+            place(HEADER_BYTES)?,
+            place(extras)?,
+            place(body)?,
+            place(if self.values_bytes > 0 { values } else { body })?,
             self.entries
                 .as_ref()
                 .map_or(0, |entries| entries.len() as u32),
             self.right_width,
         ] {
-            out.extend(word.to_le_bytes());
+            out.bytes(&word.to_le_bytes());
         }
-        out.extend(self.reference.to_le_bytes());
-        self.lefts
-            .iter()
-            .for_each(|left| out.extend(left.to_le_bytes()));
-        out.extend(self.step.to_le_bytes());
-        out.resize(HEADER_BYTES, 0);
+        out.bytes(&self.reference.to_le_bytes());
+        for left in &self.lefts {
+            out.bytes(&left.to_le_bytes());
+        }
+        out.bytes(&self.step.to_le_bytes());
+        out.zeros_to(HEADER_BYTES);
         for v in &self.vectors {
-            out.extend(v.line.to_le_bytes());
-            out.extend([v.width, v.flags]);
-            out.extend(v.scale.to_le_bytes());
-            out.extend(v.base.to_le_bytes());
+            let mut bytes = [0; VECTOR_BYTES];
+            bytes[..4].copy_from_slice(&behind(first, v.line)?.to_le_bytes());
+            [bytes[4], bytes[5]] = [v.width, v.flags];
+            bytes[6..8].copy_from_slice(&v.scale.to_le_bytes());
+            bytes[8..].copy_from_slice(&v.base.to_le_bytes());
+            out.bytes(&bytes);
         }
         for e in &self.extras {
-            for word in [e.patches, e.exceptions, e.bitmap] {
-                let word = word.checked_add(first_block).ok_or_else(too_large)?;
-                out.extend(word.to_le_bytes());
+            for place in [e.patches, e.exceptions, e.bitmap] {
+                out.bytes(&behind(first_block, place)?.to_le_bytes());
             }
-            out.extend(e.right_line.to_le_bytes());
-            out.extend(e.smallest.to_le_bytes());
-            out.extend(e.right_width.to_le_bytes());
-            out.extend([0; 4]);
+            out.bytes(&behind(first_line, e.right_line)?.to_le_bytes());
+            out.bytes(&e.smallest.to_le_bytes());
+            out.bytes(&e.right_width.to_le_bytes());
+            out.bytes(&[0; 4]);
         }
-        let bytes = (blocks_at + self.blocks.len() + SLACK_BYTES).next_multiple_of(256);
-        let parts = vec![
-            (0, out.into()),
-            (values_at, self.values),
-            (packed_at, self.words),
-            (rearranged_at, self.packed.into()),
-            (blocks_at, self.blocks.into()),
-        ];
-        Ok((parts, bytes))
+        out.zeros_to(values);
+        out.bytes(&self.values);
+        out.zeros_to(blocks);
+        out.bytes(&self.blocks);
+        out.zeros_to(out.out.len());
+        Ok(())
+    }
+}
+
+/// Writes one thing after the other.
+struct Writer<'a> {
+    out: &'a mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.out[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+
+    fn zeros_to(&mut self, end: usize) {
+        self.out[self.at..end].fill(0);
+        self.at = end;
     }
 }
 

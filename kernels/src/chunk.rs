@@ -5,17 +5,17 @@ use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 use vectile_encodings::{Column, Selection};
 
-use crate::builder::Builder;
+use crate::builder::{ALIGNMENT, Builder, SLACK_BYTES};
 use crate::error::Result;
 use crate::registry::lay_out;
 use crate::traits::ColumnTraits;
 use crate::types::Type;
 
-/// A column chunk in its device layout, still on the host. Packed words stay where they were read.
+/// A column chunk in its device layout, still on the host, in two parts: a front, which is made here, and a body
+/// that lies anywhere behind it. The body stays where it was read, as a rule.
 #[derive(Debug)]
 pub struct DeviceChunk {
-    /// Each with the byte where it starts.
-    parts: Vec<(usize, Buffer)>,
+    builder: Builder,
     info: ChunkInfo,
 }
 
@@ -43,6 +43,12 @@ pub struct ChunkInfo {
 const SAMPLE_ROWS: usize = 32;
 
 impl DeviceChunk {
+    /// Fronts and bodies start at multiples of it.
+    pub const ALIGNMENT: usize = ALIGNMENT;
+
+    /// Bytes behind a body that kernels may read, whatever is there.
+    pub const SLACK_BYTES: usize = SLACK_BYTES;
+
     /// Lays a column out. Checks what parsing the column has left to check: codes without an entry, runs that do not
     /// tile a vector. Kernels trust what they read.
     ///
@@ -72,20 +78,58 @@ impl DeviceChunk {
                 false => None,
             },
         };
-        let (parts, bytes) = builder.finish()?;
-        info.bytes = bytes;
-        Ok(Self { parts, info })
+        let bytes = builder.front_bytes() + builder.words.len() + builder.packed.len();
+        info.bytes = (bytes + SLACK_BYTES).next_multiple_of(ALIGNMENT);
+        Ok(Self { builder, info })
     }
 
-    /// Writes what the device gets to the start of `out`, which has [`ChunkInfo::bytes`] or more.
-    pub fn write(&self, out: &mut [u8]) {
-        let mut end = 0;
-        for (start, bytes) in &self.parts {
-            out[end..*start].fill(0);
-            end = start + bytes.len();
-            out[*start..end].copy_from_slice(bytes);
-        }
-        out[end..self.info.bytes].fill(0);
+    /// Bytes of the front, a multiple of [`ALIGNMENT`](Self::ALIGNMENT).
+    pub fn front_bytes(&self) -> usize {
+        self.builder.front_bytes()
+    }
+
+    /// Bytes of the body.
+    pub fn body_bytes(&self) -> usize {
+        self.builder.words.len() + self.builder.packed.len()
+    }
+
+    /// The body, if it is as it was read.
+    pub fn body_as_read(&self) -> Option<&Buffer> {
+        self.builder
+            .packed
+            .is_empty()
+            .then_some(&self.builder.words)
+    }
+
+    /// Writes the front to all of `out`, [`front_bytes`](Self::front_bytes) long, for a body that starts `body`
+    /// bytes behind it, a multiple of [`ALIGNMENT`](Self::ALIGNMENT).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a body further than 64 GiB away.
+    pub fn write_front(&self, out: &mut [u8], body: usize) -> Result<()> {
+        self.builder.write_front(out, body)
+    }
+
+    /// Writes the body to all of `out`, [`body_bytes`](Self::body_bytes) long.
+    pub fn write_body(&self, out: &mut [u8]) {
+        let (words, packed) = out.split_at_mut(self.builder.words.len());
+        words.copy_from_slice(&self.builder.words);
+        packed.copy_from_slice(&self.builder.packed);
+    }
+
+    /// Writes front and body one behind the other to the start of `out`, which has [`ChunkInfo::bytes`] or more.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_front`](Self::write_front).
+    pub fn write(&self, out: &mut [u8]) -> Result<()> {
+        let (front, rest) = out.split_at_mut(self.front_bytes());
+        self.write_front(front, front.len())?;
+        let (body, rest) = rest.split_at_mut(self.body_bytes());
+        self.write_body(body);
+        rest.fill(0);
+        Ok(())
     }
 
     /// Rows of the chunk.

@@ -190,8 +190,10 @@ impl Driver for CpuDevice {
 
     fn allocate_host(&self, bytes: usize) -> Result<*mut u8> {
         self.shared.enter("allocate_host")?;
-        let address = self.shared.host.allocate(bytes)?;
-        Ok(address as *mut u8)
+        let address = self.shared.host.allocate(bytes)? as *mut u8;
+        // SAFETY: `bytes` of memory that nobody else has.
+        unsafe { address.write_bytes(0, bytes) };
+        Ok(address)
     }
 
     unsafe fn free_host(&self, address: *mut u8) {

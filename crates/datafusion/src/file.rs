@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
-use vectile_file::{Fetch, File, RowGroupData};
-use vectile_scan::Container;
+use vectile_file::{Fetch, File, ReadBuffers, RowGroupData};
 
 use crate::error;
 use crate::listing::Listings;
@@ -19,14 +18,19 @@ pub(crate) struct ScanFile {
 }
 
 impl ScanFile {
-    /// Reads the values of `data`.
-    pub(crate) async fn read(&self, row_group: usize, data: Vec<usize>) -> Result<RowGroupData> {
+    /// Reads the values of `data`, into `buffers` if it is a local file.
+    pub(crate) async fn read(
+        &self,
+        row_group: usize,
+        data: Vec<usize>,
+        buffers: Arc<dyn ReadBuffers>,
+    ) -> Result<RowGroupData> {
         let fetch = Fetch {
             row_group,
             data,
             ..Fetch::default()
         };
-        let read = self.file.fetch(&fetch).await;
+        let read = self.file.fetch_into(&fetch, buffers).await;
         let read = read.map_err(|error| self.error(error))?;
         self.metrics.bytes_scanned.add(read.bytes_read as usize);
         Ok(read)

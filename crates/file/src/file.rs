@@ -11,7 +11,7 @@ use vectile_scan::{Container, Fetch, RowGroupData};
 
 use crate::error::Result;
 use crate::metadata::Metadata;
-use crate::ranges::Handle;
+use crate::ranges::{Handle, ReadBuffers};
 use crate::reader::{ReadOptions, read_metadata, read_row_group_from};
 
 /// One version of a file, ready to be scanned. A local file stays open from its first row group on.
@@ -60,6 +60,36 @@ impl File {
         &self.location
     }
 
+    /// As [`Container::fetch`], into other memory, if it is a local file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Container::fetch`].
+    pub async fn fetch_into(
+        &self,
+        fetch: &Fetch,
+        buffers: Arc<dyn ReadBuffers>,
+    ) -> vectile_scan::Result<RowGroupData> {
+        let options = self.options.clone().with_buffers(buffers);
+        self.fetch_with(fetch, &options).await
+    }
+
+    async fn fetch_with(
+        &self,
+        fetch: &Fetch,
+        options: &ReadOptions,
+    ) -> vectile_scan::Result<RowGroupData> {
+        let read = read_row_group_from(
+            &self.handle,
+            &self.store,
+            &self.location,
+            &self.metadata,
+            fetch,
+            options,
+        );
+        read.await.map_err(vectile_scan::Error::external)
+    }
+
     /// Its footer.
     pub fn metadata(&self) -> &Arc<Metadata> {
         &self.metadata
@@ -93,15 +123,7 @@ impl Container for File {
     }
 
     async fn fetch(&self, fetch: &Fetch) -> vectile_scan::Result<RowGroupData> {
-        let read = read_row_group_from(
-            &self.handle,
-            &self.store,
-            &self.location,
-            &self.metadata,
-            fetch,
-            &self.options,
-        );
-        read.await.map_err(vectile_scan::Error::external)
+        self.fetch_with(fetch, &self.options).await
     }
 
     fn error(

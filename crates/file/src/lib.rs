@@ -56,6 +56,7 @@ pub use file::File;
 pub use metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
 pub use parts::GrowingParts;
 pub use publish::{Staged, publish};
+pub use ranges::{ReadBuffer, ReadBuffers};
 pub use reader::{ReadOptions, read_metadata, read_row_group};
 pub use summary::{ColumnSummary, WriteSummary};
 pub use sync::sync_file;

@@ -1,6 +1,7 @@
 //! Reads bytes of one version of a file, never a mixture of two. A local file stays open, so that it may get another
 //! name or none; an object that is replaced, or a file that is written in place, is an error.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -27,6 +28,30 @@ struct Opened {
     size: u64,
 }
 
+/// Memory that bytes of local files are read into, instead of that of the heap.
+pub trait ReadBuffers: fmt::Debug + Send + Sync {
+    /// Memory for `bytes`; `None` while there is none.
+    fn take(&self, bytes: usize) -> Option<Box<dyn ReadBuffer>>;
+}
+
+/// Memory that bytes are read into, and that is given back when the last of them is dropped.
+pub trait ReadBuffer: AsRef<[u8]> + AsMut<[u8]> + Send + Sync {}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + Sync> ReadBuffer for T {}
+
+/// The first `len` bytes of a buffer.
+struct Filled {
+    buffer: Box<dyn ReadBuffer>,
+    len: usize,
+}
+
+impl AsRef<[u8]> for Filled {
+    fn as_ref(&self) -> &[u8] {
+        let bytes = (*self.buffer).as_ref();
+        bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
 /// An object as it was when it was listed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Version<'a> {
@@ -35,6 +60,8 @@ pub(crate) struct Version<'a> {
     /// What the store calls this version; without it, the store is not asked whether it is still the same.
     pub(crate) e_tag: Option<&'a str>,
     pub(crate) handle: &'a Handle,
+    /// Where bytes of a local file are put.
+    pub(crate) buffers: Option<&'a Arc<dyn ReadBuffers>>,
 }
 
 /// What was read.
@@ -95,8 +122,10 @@ impl Version<'_> {
 
     async fn read_file(self, opened: Opened, ranges: &[Range<u64>]) -> Result<Parts> {
         let ranges = ranges.to_vec();
+        let buffers = self.buffers.cloned();
         let read = move || -> io::Result<_> {
-            let bytes = ranges.iter().map(|range| read_range(&opened, range));
+            let bytes = ranges.iter();
+            let bytes = bytes.map(|range| read_range(&opened, range, buffers.as_deref()));
             let bytes = bytes.collect::<io::Result<Vec<_>>>()?;
             // A file that is written in place stays open as the same one.
             let after = opened.file.metadata()?;
@@ -137,26 +166,41 @@ impl Version<'_> {
     }
 }
 
-fn read_range(opened: &Opened, range: &Range<u64>) -> io::Result<Bytes> {
-    let mut bytes = Vec::new();
+fn read_range(
+    opened: &Opened,
+    range: &Range<u64>,
+    buffers: Option<&dyn ReadBuffers>,
+) -> io::Result<Bytes> {
     // a damaged footer may ask for more than there is
     let len = range.end.min(opened.size).saturating_sub(range.start);
     let len = usize::try_from(len).unwrap_or(usize::MAX);
+    if let Some(mut buffer) = buffers.and_then(|buffers| buffers.take(len)) {
+        let bytes = (*buffer).as_mut().get_mut(..len).unwrap_or_default();
+        let len = read_all(&opened.file, bytes, range.start)?;
+        return Ok(Bytes::from_owner(Filled { buffer, len }));
+    }
+    let mut bytes = Vec::new();
     if bytes.try_reserve_exact(len).is_err() {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
     bytes.resize(len, 0);
+    let len = read_all(&opened.file, &mut bytes, range.start)?;
+    bytes.truncate(len);
+    Ok(bytes.into())
+}
+
+/// Reads what there is from `start` on, and tells how much that was.
+fn read_all(file: &File, bytes: &mut [u8], start: u64) -> io::Result<usize> {
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
-        match read_at(&opened.file, rest, range.start + read as u64) {
+        match read_at(file, rest, start + read as u64) {
             Ok(0) => break,
             Ok(more) => read += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
             Err(error) => return Err(error),
         }
     }
-    bytes.truncate(read);
-    Ok(bytes.into())
+    Ok(read)
 }
 
 #[cfg(unix)]

@@ -15,7 +15,7 @@ use crate::error::{Error, Place, Result};
 use crate::footer;
 use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
 use crate::metadata::{Metadata, RowGroup};
-use crate::ranges::{Handle, Parts, Version};
+use crate::ranges::{Handle, Parts, ReadBuffers, Version};
 
 /// Bytes of the end of a file that are read in the hope that the footer is in them.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -41,12 +41,15 @@ pub struct ReadOptions {
     /// Whether to compare checksums, which costs some tenth of a second per gigabyte. The footer's
     /// is always compared.
     pub verify_checksums: bool,
+    /// What bytes of local files are read into; by default, memory of the heap.
+    pub buffers: Option<Arc<dyn ReadBuffers>>,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
         Self {
             verify_checksums: true,
+            buffers: None,
         }
     }
 }
@@ -56,6 +59,13 @@ impl ReadOptions {
     #[must_use]
     pub fn with_verify_checksums(mut self, verify: bool) -> Self {
         self.verify_checksums = verify;
+        self
+    }
+
+    /// With [`buffers`](Self::buffers).
+    #[must_use]
+    pub fn with_buffers(mut self, buffers: Arc<dyn ReadBuffers>) -> Self {
+        self.buffers = Some(buffers);
         self
     }
 }
@@ -80,6 +90,7 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
         location: &object.location,
         e_tag: object.e_tag.as_deref(),
         handle: &handle,
+        buffers: None,
     };
     let mut tail = Tail::read(version, size, place).await?;
     let trailer = tail.bytes(size - TRAILER_BYTES..size)?;
@@ -239,6 +250,7 @@ pub(crate) async fn read_row_group_from(
         location,
         e_tag: metadata.e_tag.as_deref(),
         handle,
+        buffers: options.buffers.as_ref(),
     };
     let fetched = fetch_ranges(version, &ranges, metadata.is_file).await?;
 

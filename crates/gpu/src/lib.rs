@@ -20,7 +20,7 @@ pub use plan::Codes;
 pub use runtime::{
     Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, Cubin, Cuda, DeviceInfo,
     Driver, DriverInfo, Engine, Group, Kernel, Launch, Mark, NVRTC_VARIABLE, Nvrtc, NvrtcInfo,
-    Resident, Resources, Stream, Survey, cache_directory, compile_cubin, driver_version, measure,
-    nvrtc,
+    Resident, Resources, Staging, Stream, Survey, cache_directory, compile_cubin, driver_version,
+    measure, nvrtc,
 };
 pub use vectile_kernels::DeviceChunk;

@@ -69,6 +69,19 @@ impl Ffor {
         u64_at(&self.bases, vector)
     }
 
+    /// The largest entry of a whole vector; `None` where that takes decoding it.
+    pub fn largest(&self, vector: usize) -> Option<u64> {
+        if self.residuals.width(vector) > 32 {
+            return None;
+        }
+        let mut words = [0; VECTOR_LEN];
+        self.residuals.unpack_words(vector, &mut words);
+        let patched = self.residuals.patches(vector);
+        let patched = patched.fold(0, |largest: u64, (_, residual)| largest.max(residual));
+        let largest = u64::from(largest_word(&words)).max(patched);
+        self.base(vector).checked_add(largest)
+    }
+
     pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
         let base = reference.plus(self.base(vector));
         if self.residuals.width(vector) <= 32 {
@@ -129,6 +142,12 @@ impl Ffor {
             self.residuals
                 .in_range(vector, low.saturating_sub(base), high - base, out);
         }
+    }
+}
+
+dispatched! {
+    fn largest_word(words: &Words) -> u32 {
+        words.iter().fold(0, |largest, word| largest.max(*word))
     }
 }
 

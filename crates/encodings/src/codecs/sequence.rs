@@ -363,6 +363,14 @@ impl<'a> SequenceView<'a> {
         let mut largest = 0;
         let mut entries = [0; VECTOR_LEN];
         for vector in 0..rows.div_ceil(VECTOR_LEN) {
+            let live = VECTOR_LEN.min(rows - vector * VECTOR_LEN);
+            if let Self::Ffor(view) = self
+                && live == VECTOR_LEN
+                && let Some(of_vector) = view.0.largest(vector)
+            {
+                largest = largest.max(of_vector);
+                continue;
+            }
             match self {
                 Self::Constant(value) => entries.fill(*value),
                 Self::Ffor(view) => view.0.decode(vector, 0, &mut entries),
@@ -371,7 +379,6 @@ impl<'a> SequenceView<'a> {
                     .0
                     .decode(vector, 0, &mut Runs::default(), &mut entries)?,
             }
-            let live = VECTOR_LEN.min(rows - vector * VECTOR_LEN);
             largest = entries[..live].iter().fold(largest, |a, b| a.max(*b));
         }
         Ok(largest)

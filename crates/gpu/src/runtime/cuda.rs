@@ -5,6 +5,7 @@
 //! kernels) keeps its context alive, so the context is released last whatever is dropped first.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::fmt;
 use std::ptr;
@@ -18,6 +19,8 @@ use super::calls::{check, check_memory, describe, driver_version, reason, unavai
 use super::driver::{Compiled, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
 use super::exit::{AtWork, wait_at_exit};
 use super::health::Process;
+use super::huge::HugePages;
+use super::memory::lock;
 use super::nvrtc::{self, Nvrtc};
 use crate::error::{Error, Result};
 
@@ -210,6 +213,8 @@ pub struct Cuda {
     /// its code may be of.
     target: (u32, u32),
     cache: Option<Cache>,
+    /// Host memory that the device copies from, by address.
+    pinned: Mutex<HashMap<usize, HugePages>>,
 }
 
 impl Cuda {
@@ -244,6 +249,7 @@ impl Cuda {
             nvrtc,
             target,
             cache,
+            pinned: Mutex::default(),
         }))
     }
 
@@ -346,24 +352,32 @@ impl Driver for Cuda {
 
     fn allocate_host(&self, bytes: usize) -> Result<*mut u8> {
         self.context.bind()?;
-        let mut address = ptr::null_mut();
-        // SAFETY: a context is bound; the pointer is to a live pointer.
-        let result =
-            unsafe { sys::cuMemHostAlloc(&mut address, bytes, sys::CU_MEMHOSTALLOC_PORTABLE) };
+        let failed = |call| Error::Driver {
+            call,
+            reason: format!("{bytes} bytes of host memory cannot be pinned"),
+        };
+        let pages = HugePages::new(bytes).ok_or_else(|| failed("malloc"))?;
+        let address = pages.address();
+        // SAFETY: a context is bound; the memory is there until it is unregistered.
+        let result = unsafe {
+            let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
+            sys::cuMemHostRegister_v2(address.cast(), pages.bytes(), flags)
+        };
         // Memory of the host that lacks is not helped by freeing some of the device's.
         match result {
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(Error::Driver {
-                call: "cuMemHostAlloc",
-                reason: format!("{bytes} bytes of host memory cannot be pinned"),
-            }),
-            result => check("cuMemHostAlloc", result).map(|()| address.cast()),
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => return Err(failed("cuMemHostRegister")),
+            result => check("cuMemHostRegister", result)?,
         }
+        lock(&self.pinned).insert(address.addr(), pages);
+        Ok(address)
     }
 
     unsafe fn free_host(&self, address: *mut u8) {
-        // SAFETY: the caller vouches that it was allocated and is not used any more.
+        let pages = lock(&self.pinned).remove(&address.addr());
+        // SAFETY: the caller vouches that it was allocated, which is to say registered, and is not used any more.
         self.context
-            .give_back(|| unsafe { sys::cuMemFreeHost(address.cast()) });
+            .give_back(|| unsafe { sys::cuMemHostUnregister(address.cast()) });
+        drop(pages);
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>> {

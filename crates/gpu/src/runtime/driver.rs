@@ -89,7 +89,7 @@ pub trait Driver: fmt::Debug + Send + Sync {
     /// way on a stream uses it.
     unsafe fn free(&self, address: u64);
 
-    /// `bytes > 0` of host memory that the device copies from at full speed.
+    /// `bytes > 0` of host memory, all zeros, that the device copies from at full speed; at a multiple of 256.
     ///
     /// # Errors
     ///

@@ -7,14 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::{Array, ArrayRef, AsArray, MutableArrayData, make_array};
+use arrow::buffer::Buffer;
+use arrow::datatypes::DataType;
 
 use super::batch::{Batch, Stack};
 use super::chunks::{COPIERS, ChunkKey, ChunkRun, Resident};
 use super::driver::{DeviceInfo, Driver, Mark, Stream};
 use super::health::Health;
 use super::kernels::{Kernels, Loaded};
-use super::memory::{Piece, Pinned, Place, Pool, lock};
+use super::memory::{Piece, Pinned, Place, Pool, Sizes, Staging, lock};
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
 use vectile_kernels::{ChunkInfo, DeviceChunk};
@@ -38,8 +40,34 @@ struct Copier {
     /// Points behind what was asked for together, by the last copy before them.
     marks: Vec<(u64, Mark)>,
     /// What must not be freed before they are done.
-    held: Vec<(Arc<Hosted>, Arc<Resident>)>,
+    held: Vec<Shipped>,
     held_bytes: usize,
+}
+
+/// Chunks that are to come to the device together.
+struct Parcel {
+    /// Bytes that they take there.
+    bytes: usize,
+    /// Where bytes go to, from the start of these, and where they come from: memory of `from`.
+    copies: Vec<(u64, *const u8, usize)>,
+    from: Vec<Source>,
+    /// The chunks, and where they start.
+    chunks: Vec<(ChunkName, u64, Arc<ChunkInfo>)>,
+}
+
+/// Pinned memory that the device copies from.
+enum Source {
+    Hosted { _memory: Arc<Hosted> },
+    Staged { _memory: Piece },
+    Read { _memory: Buffer },
+}
+
+/// What a copy under way needs.
+struct Shipped {
+    copy: u64,
+    bytes: usize,
+    _from: Vec<Source>,
+    _to: Vec<Arc<Resident>>,
 }
 
 /// A device, with what is cached on it.
@@ -47,6 +75,8 @@ pub struct Engine {
     driver: Arc<dyn Driver>,
     pool: Arc<Pool>,
     host_pool: Arc<Pool>,
+    /// What files are read into.
+    staging: Arc<Pool>,
     chunks: Mutex<Chunks>,
     copiers: [Mutex<Option<Copier>>; COPIERS],
     copier: AtomicUsize,
@@ -111,6 +141,13 @@ const FREE_MEMORY_AGE: Duration = Duration::from_millis(100);
 const DEFAULT_HOST_BYTES: u64 = 4 << 30;
 /// Bytes from which on a copy is large enough to run at the speed of the link.
 const RUN_BYTES: usize = 4 << 20;
+/// Of the memory that files are read into: enough for what copiers hold, and for as much that is being read.
+const STAGING: Sizes = Sizes {
+    slab: STAGING_SLAB..=STAGING_SLAB,
+    most: 4 * STAGING_SLAB,
+    kept: 4,
+};
+const STAGING_SLAB: u64 = 64 << 20;
 /// Bytes that a copier takes on before it is another one's turn.
 const COPIER_BYTES: usize = 64 << 20;
 /// Chunks that all stacks together may have, each counted in each: 40 bytes of host memory a chunk.
@@ -121,8 +158,9 @@ impl Engine {
     /// chunks.
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
         Arc::new(Self {
-            pool: Pool::new(Arc::clone(&driver), Place::Device),
-            host_pool: Pool::new(Arc::clone(&driver), Place::Host),
+            pool: Pool::new(Arc::clone(&driver), Place::Device, Sizes::default()),
+            host_pool: Pool::new(Arc::clone(&driver), Place::Host, Sizes::default()),
+            staging: Pool::new(Arc::clone(&driver), Place::Host, STAGING),
             copiers: Default::default(),
             copier: AtomicUsize::new(0),
             driver,
@@ -321,41 +359,143 @@ impl Engine {
         }
     }
 
-    /// Copies a chunk to the device and keeps it there, in the place of those used least recently. Once the
-    /// device has been full, chunks stay in host memory too, as far as that may be used. Returns when
-    /// the copy has begun: kernels that need it wait.
+    /// A chunk, as [`Engine::load_all`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::load_all`].
+    pub fn load(&self, key: ChunkKey, chunk: &DeviceChunk) -> Result<Arc<Resident>> {
+        let loaded = self.load_all(&[(key, chunk)])?.pop();
+        loaded.ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
+    }
+
+    /// Copies chunks to the device and keeps them there, in the place of those used least recently. What was
+    /// read into [`Engine::staging`] is copied from there. Once the device has been full, chunks stay in
+    /// host memory too, as far as that may be used. Returns when the copies have begun: kernels that need them
+    /// wait.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`] if chunks in use leave no room; those of the driver.
-    pub fn load(&self, key: ChunkKey, chunk: &DeviceChunk) -> Result<Arc<Resident>> {
-        self.health.watch(|| self.load_watched(key, chunk))
+    pub fn load_all(&self, chunks: &[(ChunkKey, &DeviceChunk)]) -> Result<Vec<Arc<Resident>>> {
+        self.health.watch(|| self.load_watched(chunks))
     }
 
-    fn load_watched(&self, key: ChunkKey, chunk: &DeviceChunk) -> Result<Arc<Resident>> {
-        if let Some(found) = self.lookup(&key) {
-            return Ok(found);
+    fn load_watched(&self, chunks: &[(ChunkKey, &DeviceChunk)]) -> Result<Vec<Arc<Resident>>> {
+        let keys: Vec<ChunkKey> = chunks.iter().map(|(key, _)| key.clone()).collect();
+        let mut found = self.lookup_all(&keys);
+        let names = lock(&self.chunks).names(&keys);
+        let missing = names.into_iter().zip(chunks).zip(&found);
+        let missing = missing.filter(|(_, found)| found.is_none());
+        let missing: Vec<(ChunkName, &DeviceChunk)> = missing
+            .map(|((name, (_, chunk)), _)| (name, *chunk))
+            .collect();
+        let bytes: u64 = missing
+            .iter()
+            .map(|(_, chunk)| chunk.info().bytes as u64)
+            .sum();
+        // As long as the device has had room for all, a copy in host memory would only take time.
+        if bytes > 0 && self.excess(bytes) > 0 {
+            self.was_full.store(true, Ordering::Relaxed);
         }
-        let info = chunk.info();
-        let mut memory = self.host_pool.take(info.bytes)?;
-        chunk.write(memory.as_mut_slice());
+        let loaded = match self.was_full.load(Ordering::Relaxed) {
+            true => {
+                let each = missing.iter();
+                let each = each.map(|(name, chunk)| self.load_hosted(*name, chunk));
+                each.collect::<Result<Vec<_>>>()?.concat()
+            }
+            false => self.ship(self.parcel(&missing)?)?,
+        };
+        let mut loaded = loaded.into_iter();
+        for slot in found.iter_mut().filter(|slot| slot.is_none()) {
+            *slot = loaded.next();
+        }
+        found
+            .into_iter()
+            .collect::<Option<_>>()
+            .ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
+    }
+
+    /// Loads a chunk, by way of host memory where it stays.
+    fn load_hosted(&self, name: ChunkName, chunk: &DeviceChunk) -> Result<Vec<Arc<Resident>>> {
+        let mut memory = self.host_pool.take(chunk.info().bytes)?;
+        chunk.write(memory.as_mut_slice())?;
         let hosted = Arc::new(Hosted {
             memory,
-            chunk: Arc::new(ChunkInfo {
-                entries: info.entries.as_ref().map(|entries| self.intern(entries)),
-                ..info.clone()
-            }),
+            chunk: self.info(chunk),
             used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
         });
-        let name = lock(&self.chunks).name(&key);
-        // As long as the device has had room for all, a copy in host memory would only take time: such memory
-        // is pinned at 2 GB/s.
-        if self.was_full.load(Ordering::Relaxed) || self.excess(info.bytes as u64) > 0 {
-            self.was_full.store(true, Ordering::Relaxed);
-            self.host(name, &hosted);
+        self.host(name, &hosted);
+        self.send(&[(name, hosted)])
+    }
+
+    /// What is known of a chunk, with nothing of the memory that it was read into.
+    fn info(&self, chunk: &DeviceChunk) -> Arc<ChunkInfo> {
+        let info = chunk.info();
+        Arc::new(ChunkInfo {
+            entries: info.entries.as_ref().map(|entries| self.intern(entries)),
+            sample: info.sample.as_ref().map(own),
+            ..info.clone()
+        })
+    }
+
+    /// Lays chunks out: first what is put together here, which is copied at once, then bodies that are copied from
+    /// where they were read.
+    fn parcel(&self, chunks: &[(ChunkName, &DeviceChunk)]) -> Result<Parcel> {
+        let mut end = 0;
+        let mut place = |bytes: usize| {
+            let start = end;
+            end = (end + bytes).next_multiple_of(DeviceChunk::ALIGNMENT);
+            start
+        };
+        let as_read = |chunk: &DeviceChunk| {
+            let body = chunk.body_as_read().filter(|body| self.staging.has(body));
+            body.cloned()
+        };
+        let fronts: Vec<usize> = chunks
+            .iter()
+            .map(|(_, chunk)| place(chunk.front_bytes()))
+            .collect();
+        let read: Vec<Option<Buffer>> = chunks.iter().map(|(_, chunk)| as_read(chunk)).collect();
+        let mut bodies = vec![0; chunks.len()];
+        let each = || chunks.iter().zip(&read).enumerate();
+        for (index, ((_, chunk), _)) in each().filter(|(_, (_, read))| read.is_none()) {
+            bodies[index] = place(chunk.body_bytes());
         }
-        let sent = self.send(&[(name, hosted)])?.pop();
-        sent.ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
+        let staged_bytes = place(0);
+        for (index, ((_, chunk), _)) in each().filter(|(_, (_, read))| read.is_some()) {
+            bodies[index] = place(chunk.body_bytes());
+        }
+        let bytes = end + DeviceChunk::SLACK_BYTES;
+
+        let mut memory = self.host_pool.take(staged_bytes)?;
+        let staged = memory.as_mut_slice();
+        let mut copies = vec![(0, staged.as_ptr(), staged_bytes)];
+        let mut from = vec![];
+        let mut arriving = vec![];
+        let places = fronts.into_iter().zip(bodies);
+        for (((name, chunk), read), (front, body)) in chunks.iter().zip(read).zip(places) {
+            let out = staged.get_mut(front..front + chunk.front_bytes());
+            chunk.write_front(out.unwrap_or_default(), body - front)?;
+            match read {
+                Some(read) => {
+                    copies.push((body as u64, read.as_ptr(), read.len()));
+                    from.push(Source::Read { _memory: read });
+                }
+                None => {
+                    let out = staged.get_mut(body..body + chunk.body_bytes());
+                    chunk.write_body(out.unwrap_or_default());
+                }
+            }
+            arriving.push((*name, front as u64, self.info(chunk)));
+        }
+        from.push(Source::Staged { _memory: memory });
+        Ok(Parcel {
+            bytes,
+            copies,
+            from,
+            chunks: arriving,
+        })
     }
 
     /// Keeps a chunk in host memory, in the place of those used least recently.
@@ -400,8 +540,28 @@ impl Engine {
         };
         let start = first.memory.address();
         let bytes = (last.memory.address() - start) as usize + last.chunk.bytes;
-        self.make_room(bytes as u64)?;
-        let memory = Arc::new(self.take(bytes)?);
+        let chunks = run.iter().map(|(name, hosted)| {
+            let offset = hosted.memory.address() - start;
+            (*name, offset, Arc::clone(&hosted.chunk))
+        });
+        let from = run.iter().map(|(_, hosted)| Source::Hosted {
+            _memory: Arc::clone(hosted),
+        });
+        self.ship(Parcel {
+            bytes,
+            copies: vec![(0, start as *const u8, bytes)],
+            from: from.collect(),
+            chunks: chunks.collect(),
+        })
+    }
+
+    /// Begins to copy chunks to the device.
+    fn ship(&self, parcel: Parcel) -> Result<Vec<Arc<Resident>>> {
+        if parcel.chunks.is_empty() {
+            return Ok(vec![]);
+        }
+        self.make_room(parcel.bytes as u64)?;
+        let memory = Arc::new(self.take(parcel.bytes)?);
         let index = self.copier.load(Ordering::Relaxed) % COPIERS;
         let mut slot = lock(&self.copiers[index]);
         let mut copier = match slot.take() {
@@ -421,35 +581,32 @@ impl Engine {
         }
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         copier.begun = now;
-        // SAFETY: both have that many bytes: the chunks touch. The copier holds both until the copy is
-        // done; if that fails, it is dropped below, which waits for its stream, before they are.
-        let copied = unsafe {
-            copier
-                .stream
-                .copy_in(memory.address(), start as *const u8, bytes)
-        };
-        let residents: Vec<Arc<Resident>> = run
-            .iter()
-            .map(|(_, hosted)| {
-                Arc::new(Resident {
-                    memory: Arc::clone(&memory),
-                    offset: hosted.memory.address() - start,
-                    chunk: Arc::clone(&hosted.chunk),
-                    used: AtomicU64::new(now),
-                    copier: index,
-                    copy: now,
-                })
+        let residents = parcel.chunks.iter().map(|(_, offset, chunk)| {
+            Arc::new(Resident {
+                memory: Arc::clone(&memory),
+                offset: *offset,
+                chunk: Arc::clone(chunk),
+                used: AtomicU64::new(now),
+                copier: index,
+                copy: now,
             })
-            .collect();
-        let held = run.iter().zip(&residents);
-        copier
-            .held
-            .extend(held.map(|((_, hosted), r)| (Arc::clone(hosted), Arc::clone(r))));
-        copier.held_bytes += run
-            .iter()
-            .map(|(_, hosted)| hosted.chunk.bytes)
-            .sum::<usize>();
-        copied?;
+        });
+        let residents: Vec<Arc<Resident>> = residents.collect();
+        copier.held_bytes += parcel.bytes;
+        copier.held.push(Shipped {
+            copy: now,
+            bytes: parcel.bytes,
+            _from: parcel.from,
+            _to: residents.clone(),
+        });
+        for (offset, from, bytes) in parcel.copies {
+            // SAFETY: the parcel's memory has these bytes, and so has the device's. The copier holds both until
+            // the copy is done; if that fails, it is dropped here, which waits for its stream, before they are.
+            unsafe {
+                let to = memory.address() + offset;
+                copier.stream.copy_in(to, from, bytes)?;
+            }
+        }
         if copier.held_bytes > COPIER_BYTES {
             self.copier.fetch_add(1, Ordering::Relaxed);
         }
@@ -457,9 +614,9 @@ impl Engine {
         drop(slot);
         let mut chunks = lock(&self.chunks);
         let mut added = 0;
-        let mut result = Vec::with_capacity(run.len());
-        for ((key, _), resident) in run.iter().zip(residents) {
-            result.push(match chunks.resident.entry(*key) {
+        let mut result = Vec::with_capacity(residents.len());
+        for ((name, ..), resident) in parcel.chunks.iter().zip(residents) {
+            result.push(match chunks.resident.entry(*name) {
                 // somebody else was faster
                 Entry::Occupied(entry) => Arc::clone(entry.get()),
                 Entry::Vacant(entry) => {
@@ -514,10 +671,8 @@ impl Engine {
             {
                 copier.done = needed;
                 copier.marks.retain(|(copy, _)| *copy > needed);
-                let arrived = copier
-                    .held
-                    .partition_point(|(_, chunk)| chunk.copy <= needed);
-                let bytes = copier.held.drain(..arrived).map(|(_, chunk)| chunk.bytes());
+                let arrived = copier.held.partition_point(|held| held.copy <= needed);
+                let bytes = copier.held.drain(..arrived).map(|held| held.bytes);
                 copier.held_bytes = copier.held_bytes.saturating_sub(bytes.sum());
             }
         }
@@ -638,6 +793,7 @@ impl Engine {
         self.was_full.store(false, Ordering::Relaxed);
         drop(chunks);
         drop(hosted);
+        self.staging.clear();
     }
 
     /// Drops all chunks that no query uses from the device.
@@ -663,8 +819,9 @@ impl Engine {
         match known.iter().find(|array| array.to_data() == data) {
             Some(array) => Arc::clone(array),
             None => {
-                known.push(Arc::clone(entries));
-                Arc::clone(entries)
+                let entries = own(entries);
+                known.push(Arc::clone(&entries));
+                entries
             }
         }
     }
@@ -696,15 +853,41 @@ impl Engine {
         self.kernels.find(plan, &*self.driver)
     }
 
-    /// Allocates pinned host memory for copies to come, which takes longer than they do.
+    /// Host memory to read `bytes` of a file into that are to be chunks: the device copies from there. `None`
+    /// while all of it is in use; it is limited.
+    pub fn staging(&self, bytes: usize) -> Option<Staging> {
+        let piece = self.health.watch(|| self.staging.take(bytes)).ok()?;
+        Some(Staging::new(piece, bytes))
+    }
+
+    /// Allocates the memory of [`Engine::staging`], all of it, before it is asked for.
     ///
     /// # Errors
     ///
     /// Those of the driver.
     pub fn prepare_copies(&self) -> Result<()> {
-        // a pool keeps one free slab
-        let take = || self.host_pool.take(COPIERS * COPIER_BYTES);
-        self.health.watch(take).map(drop)
+        let take = |_| self.staging.take(STAGING_SLAB as usize);
+        let slabs = self
+            .health
+            .watch(|| (0..STAGING.kept).map(take).collect::<Result<Vec<_>>>());
+        slabs.map(drop)
+    }
+}
+
+/// A copy that is no part of a larger memory.
+fn own(array: &ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
+        _ => {
+            let data = array.to_data();
+            let mut copy = MutableArrayData::new(vec![&data], false, data.len());
+            match copy.try_extend(0, 0, data.len()) {
+                Ok(()) => make_array(copy.freeze()),
+                // as many bytes as there are already
+                Err(_) => Arc::clone(array),
+            }
+        }
     }
 }
 
@@ -713,10 +896,6 @@ impl Chunks {
     fn number(&mut self, file: &Arc<str>) -> usize {
         let next = self.files.len();
         *self.files.entry(Arc::clone(file)).or_insert(next)
-    }
-
-    fn name(&mut self, key: &ChunkKey) -> ChunkName {
-        key.name(self.number(&key.file))
     }
 
     fn names(&mut self, keys: &[ChunkKey]) -> Vec<ChunkName> {

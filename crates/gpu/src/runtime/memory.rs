@@ -2,7 +2,7 @@
 //! slabs and handed out in pieces: a driver's own allocations take as long as scanning millions of rows.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,28 @@ use crate::error::{Error, Result};
 
 /// Every piece starts at a multiple of this.
 const GRANULE: u64 = 256;
-/// What is taken from the driver at a time: as much as there is already, between these bounds.
-const SLAB_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=256 << 20;
+
+/// How much a pool takes from the driver.
+#[derive(Clone, Debug)]
+pub(crate) struct Sizes {
+    /// At a time: as much as there is already, between these bounds.
+    pub slab: RangeInclusive<u64>,
+    /// In all, at most.
+    pub most: u64,
+    /// Slabs that are kept when they are free.
+    pub kept: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self {
+            slab: 4 << 20..=256 << 20,
+            most: u64::MAX,
+            // for what comes next
+            kept: 1,
+        }
+    }
+}
 
 /// Locks, whether or not another thread panicked meanwhile: what is guarded is always consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -35,6 +55,7 @@ pub(crate) enum Place {
 pub(crate) struct Pool {
     driver: Arc<dyn Driver>,
     place: Place,
+    sizes: Sizes,
     slabs: Mutex<Vec<Slab>>,
 }
 
@@ -89,10 +110,11 @@ impl RefUnwindSafe for Piece {}
 impl UnwindSafe for Piece {}
 
 impl Pool {
-    pub fn new(driver: Arc<dyn Driver>, place: Place) -> Arc<Self> {
+    pub fn new(driver: Arc<dyn Driver>, place: Place, sizes: Sizes) -> Arc<Self> {
         Arc::new(Self {
             driver,
             place,
+            sizes,
             slabs: Mutex::default(),
         })
     }
@@ -106,8 +128,6 @@ impl Pool {
             Place::Device => self.driver.allocate(bytes),
             Place::Host => {
                 let address = self.driver.allocate_host(bytes)?;
-                // SAFETY: `bytes` of memory that nobody else has. Zeros, so that it can be read.
-                unsafe { address.write_bytes(0, bytes) };
                 Ok(address as u64)
             }
         }
@@ -132,7 +152,13 @@ impl Pool {
         let mut address = slabs.iter_mut().find_map(|slab| slab.take(bytes));
         if address.is_none() {
             let held: u64 = slabs.iter().map(|slab| slab.bytes).sum();
-            let usual = held.clamp(*SLAB_BYTES.start(), *SLAB_BYTES.end());
+            let usual = held.clamp(*self.sizes.slab.start(), *self.sizes.slab.end());
+            if held.saturating_add(bytes.max(usual)) > self.sizes.most {
+                return Err(Error::OutOfMemory {
+                    wanted: bytes,
+                    reason: "a pool has all that it may have".into(),
+                });
+            }
             let mut slab = match self.slab(bytes, usual) {
                 // what is free may be too small, and in the way
                 Err(Error::OutOfMemory { .. }) if self.trim(&mut slabs) => {
@@ -179,6 +205,21 @@ impl Pool {
         !free.is_empty()
     }
 
+    /// Gives back what nobody uses.
+    pub fn clear(&self) {
+        self.trim(&mut lock(&self.slabs));
+    }
+
+    /// Whether these bytes of the host are the pool's.
+    pub fn has(&self, bytes: &[u8]) -> bool {
+        let start = bytes.as_ptr().addr() as u64;
+        let is_within = |slab: &Slab| {
+            let end = start.checked_add(bytes.len() as u64);
+            slab.address <= start && end.is_some_and(|end| end <= slab.address + slab.bytes)
+        };
+        self.place == Place::Host && lock(&self.slabs).iter().any(is_within)
+    }
+
     /// Bytes taken from the driver.
     pub fn held(&self) -> u64 {
         lock(&self.slabs).iter().map(|slab| slab.bytes).sum()
@@ -191,8 +232,8 @@ impl Pool {
             .position(|slab| (slab.address..slab.address + slab.bytes).contains(&address));
         let Some(owner) = owner else { return };
         slabs[owner].give(address, bytes);
-        // one free slab is kept for what comes next
-        if slabs[owner].is_free() && slabs.iter().filter(|slab| slab.is_free()).count() > 1 {
+        let are_free = slabs.iter().filter(|slab| slab.is_free()).count();
+        if slabs[owner].is_free() && are_free > self.sizes.kept {
             let slab = slabs.swap_remove(owner);
             // SAFETY: the address came from `allocate`, is freed once as the slab is gone, and
             // nothing uses it: pieces are dropped only after the streams that used them are done.
@@ -273,6 +314,32 @@ impl Drop for Piece {
     }
 }
 
+/// Host memory that files are read into, from where the device copies; see [`Engine::staging`](crate::Engine::staging).
+#[derive(Debug)]
+pub struct Staging {
+    piece: Piece,
+    bytes: usize,
+}
+
+impl Staging {
+    pub(crate) fn new(piece: Piece, bytes: usize) -> Self {
+        Self { piece, bytes }
+    }
+}
+
+impl AsRef<[u8]> for Staging {
+    fn as_ref(&self) -> &[u8] {
+        self.piece.as_slice().get(..self.bytes).unwrap_or_default()
+    }
+}
+
+impl AsMut<[u8]> for Staging {
+    fn as_mut(&mut self) -> &mut [u8] {
+        let bytes = self.piece.as_mut_slice();
+        bytes.get_mut(..self.bytes).unwrap_or_default()
+    }
+}
+
 /// Host memory that the device copies from and to at full speed.
 #[derive(Debug)]
 pub(crate) struct Pinned {
@@ -290,8 +357,6 @@ impl Pinned {
     pub fn new(driver: &Arc<dyn Driver>, bytes: usize) -> Result<Self> {
         let bytes = bytes.max(1);
         let address = driver.allocate_host(bytes)?;
-        // SAFETY: `bytes` of memory that nobody else has. Zeros, so that it can be read as bytes.
-        unsafe { address.write_bytes(0, bytes) };
         Ok(Self {
             driver: Arc::clone(driver),
             address,

@@ -29,6 +29,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use vectile_encodings::Column;
+use vectile_file::{ReadBuffer, ReadBuffers};
 use vectile_gpu::{Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident};
 use vectile_scan::Container;
 
@@ -393,7 +394,8 @@ impl Found {
         let mut data = missing.clone();
         data.sort_unstable();
         data.dedup();
-        let columns = file.scan.read(row_group, data).await?.columns;
+        let staging = Arc::new(Staging(Arc::clone(&file.engine)));
+        let columns = file.scan.read(row_group, data, staging).await?.columns;
         let counted = metrics.clone();
         let copy = SpawnedTask::spawn_blocking(move || self.copy(columns, &counted));
         let loaded = copy.join().await.map_err(interrupted)??;
@@ -405,21 +407,39 @@ impl Found {
     /// Copies columns to the device. Blocks.
     fn copy(mut self, columns: Vec<Option<Column>>, metrics: &GpuMetrics) -> Result<Loaded> {
         let part = self.part.clone();
-        let mut bytes = 0;
-        let slots = part.file.columns.iter().zip(&mut self.columns);
-        for (&column, slot) in slots.filter(|(_, slot)| slot.is_none()) {
+        let (mut chunks, mut bytes) = (Vec::new(), 0);
+        for column in self.missing() {
             let values = columns.get(column).and_then(Option::as_ref);
             let values = values.ok_or_else(|| error::missing_column(column))?;
             let chunk = DeviceChunk::build(values).map_err(|e| error::gpu(e.into()))?;
-            let start = Instant::now();
-            let resident = part.file.engine.load(part.key(column), &chunk);
-            *slot = Some(resident.map_err(error::gpu)?);
-            metrics.copy_time.add_elapsed(start);
             bytes += chunk.info().bytes;
+            chunks.push((part.key(column), chunk));
         }
+        drop(columns);
+        let start = Instant::now();
+        let chunks: Vec<(ChunkKey, &DeviceChunk)> = chunks
+            .iter()
+            .map(|(key, chunk)| (key.clone(), chunk))
+            .collect();
+        let loaded = part.file.engine.load_all(&chunks).map_err(error::gpu)?;
+        metrics.copy_time.add_elapsed(start);
         metrics.bytes_sent.add(bytes);
+        let slots = self.columns.iter_mut().filter(|slot| slot.is_none());
+        for (slot, resident) in slots.zip(loaded) {
+            *slot = Some(resident);
+        }
         let group = self.group().ok_or_else(|| error::missing_column(0))?;
         Ok(Loaded { group, bytes })
+    }
+}
+
+/// An engine's memory for files that are read.
+#[derive(Debug)]
+struct Staging(Arc<Engine>);
+
+impl ReadBuffers for Staging {
+    fn take(&self, bytes: usize) -> Option<Box<dyn ReadBuffer>> {
+        Some(Box::new(self.0.staging(bytes)?))
     }
 }
 
