@@ -1,9 +1,9 @@
 //! The device that queries use, and what is kept beside it.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Once, OnceLock};
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::{fmt, io};
 
 use vectile_gpu::{Cuda, Engine};
 
@@ -86,16 +86,8 @@ impl Gpu {
         static BEGIN: Once = Once::new();
         if self.is_to_be_opened() {
             BEGIN.call_once(|| {
-                let open = || {
-                    if let Ok(device) = MACHINE.get_or_init(open) {
-                        // without it, the first copies take longer
-                        let _ = device.engine.prepare_copies();
-                    }
-                };
                 // without a thread, a query opens it that has to have it
-                let _ = thread::Builder::new()
-                    .name("vectile-gpu".into())
-                    .spawn(open);
+                let _ = in_background(|| _ = MACHINE.get_or_init(open));
             });
         }
     }
@@ -139,9 +131,20 @@ impl Gpu {
     }
 }
 
+fn in_background(work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let thread = thread::Builder::new().name("vectile-gpu".into());
+    thread.spawn(work)
+}
+
 fn open() -> Opened {
     match Cuda::open(0) {
-        Ok(device) => Ok(Device::new(Engine::new(device))),
+        Ok(device) => {
+            let device = Device::new(Engine::new(device));
+            let engine = Arc::clone(&device.engine);
+            // without it, the first copies take longer
+            let _ = in_background(move || _ = engine.prepare_copies());
+            Ok(device)
+        }
         Err(error) => Err(error.to_string().into()),
     }
 }

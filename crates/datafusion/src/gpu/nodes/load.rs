@@ -28,6 +28,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
+use tokio::sync::Semaphore;
 use vectile_encodings::Column;
 use vectile_file::{ReadBuffer, ReadBuffers};
 use vectile_gpu::{Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident};
@@ -44,6 +45,10 @@ use crate::source::VectileSource;
 
 /// Bytes of device layouts worth a launch of the kernel.
 const BATCH_BYTES: usize = 64 << 20;
+
+/// Row groups that are loaded while a kernel is busy with those before, for each that is loaded at a time: what they
+/// take is on the device only, and loading goes on while the first kernel is made.
+const AHEAD: usize = 16;
 
 /// The part of the device's memory for chunks that a query looks up at once if it needs more than all.
 const WINDOW_SHARE: u64 = 4;
@@ -467,7 +472,7 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    /// Loads `concurrency` row groups at a time.
+    /// Loads `concurrency` row groups at a time, some ahead of the kernel.
     pub(crate) fn new(
         missing: Vec<Found>,
         metrics: &GpuMetrics,
@@ -477,13 +482,19 @@ impl Loads {
         let consumer = MemoryConsumer::new("VectileGpu");
         let reservation = consumer.register(context.memory_pool());
         let (counted, reserved) = (metrics.clone(), reservation.new_empty());
+        let concurrency = concurrency.max(1);
+        let turns = Arc::new(Semaphore::new(concurrency));
         let loads = futures::stream::iter(missing).map(move |found| {
             let load = found.clone().load(counted.clone(), reserved.new_empty());
-            let task = SpawnedTask::spawn(load);
+            let turns = Arc::clone(&turns);
+            let task = SpawnedTask::spawn(async move {
+                let _turn = turns.acquire().await;
+                load.await
+            });
             async move { (found, task.join().await.map_err(interrupted).flatten()) }
         });
         Self {
-            loads: loads.buffered(concurrency.max(1)).boxed(),
+            loads: loads.buffered(concurrency.saturating_mul(AHEAD)).boxed(),
             crowded: Vec::new(),
             metrics: metrics.clone(),
             reservation,
