@@ -200,13 +200,13 @@ impl Builder {
             block.extend(&value.to_le_bytes()[..usize::from(bytes)]);
         }
         block.extend(positions.iter().flat_map(|position| position.to_le_bytes()));
-        self.add_block(block)
+        self.add_block(&block)
     }
 
     /// Adds a block of one vector; gives its place, counted from the first one.
-    pub fn add_block(&mut self, bytes: impl IntoIterator<Item = u8>) -> Result<u32> {
+    pub fn add_block(&mut self, bytes: &[u8]) -> Result<u32> {
         let start = place(self.blocks.len())?;
-        self.blocks.extend(bytes);
+        self.blocks.extend_from_slice(bytes);
         pad(&mut self.blocks, 16);
         Ok(start)
     }

@@ -93,14 +93,22 @@ impl<S: RunSequence> Rle<S> {
         self.len.div_ceil(VECTOR_LEN)
     }
 
-    /// Calls `visit` with the rows in the vector and the value of each run of `vector`.
-    pub fn visit_runs(
+    /// The first row and the value of each run of `vector`: fills as many of `firsts` and `values` as it returns.
+    pub fn runs(
         &self,
         vector: usize,
         runs: &mut Runs<u64>,
-        visit: &mut dyn FnMut(Range<usize>, u64),
-    ) -> Result<()> {
-        self.for_each_run(vector, 0, runs, visit)
+        firsts: &mut [u16; VECTOR_LEN],
+        values: &mut [u64; VECTOR_LEN],
+    ) -> Result<usize> {
+        let mut slots = firsts.iter_mut().zip(values.iter_mut());
+        self.for_each_run(vector, 0, runs, |rows, value| {
+            // a run has a row at least, so there are no more of them
+            if let Some((to_first, to_value)) = slots.next() {
+                (*to_first, *to_value) = (rows.start as u16, value);
+            }
+        })?;
+        Ok(VECTOR_LEN - slots.len())
     }
 
     pub fn describe(&self) -> String {

@@ -390,18 +390,21 @@ impl<'a> SequenceView<'a> {
 pub struct RleView<'a>(&'a Rle<Sequence>);
 
 impl RleView<'_> {
-    /// Calls `visit` with the vector, the first row in it, and the entry of each run, in order. The
-    /// runs of a vector tile it.
+    /// Calls `visit` with each vector, and the first rows in it and the entries of its runs, in order. The runs of
+    /// a vector tile it.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`](crate::Error::Corrupt) if they do not.
-    pub fn for_each_run(&self, mut visit: impl FnMut(usize, usize, u64)) -> Result<()> {
-        let mut runs = Runs::default();
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if they do not; those of `visit`.
+    pub fn for_each_vector<E: From<crate::Error>>(
+        &self,
+        mut visit: impl FnMut(usize, &[u16], &[u64]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut decoded = Runs::default();
+        let (mut firsts, mut entries) = ([0; VECTOR_LEN], [0; VECTOR_LEN]);
         for vector in 0..self.0.num_vectors() {
-            self.0.visit_runs(vector, &mut runs, &mut |rows, value| {
-                visit(vector, rows.start, value)
-            })?;
+            let runs = self.0.runs(vector, &mut decoded, &mut firsts, &mut entries)?;
+            visit(vector, &firsts[..runs], &entries[..runs])?;
         }
         Ok(())
     }
