@@ -83,7 +83,7 @@ def main():
         sql = text(benchmark, query)
         # compiles its kernels, too
         _, plan = statements(options.vectile, benchmark, data, ["explain analyze " + sql], cache)
-        bytes_read = sum(scaled(*found) for found in re.findall(r"bytes_sent=([0-9.]+) ?([KMG]?)", plan))
+        bytes_read = sum(scaled(*found) for found in re.findall(r"bytes_sent=([0-9.]+) ?([KMGB]?)", plan))
         times = [statements(options.vectile, benchmark, data, [sql] * 3, cache)[0] for _ in range(options.runs)]
         cold = sorted(each[0] for each in times)
         warm = statistics.median(each[2] for each in times)
@@ -109,7 +109,7 @@ def main():
 
 
 def scaled(number, unit):
-    return float(number) * {"": 1, "K": 1e3, "M": 1e6, "G": 1e9}[unit]
+    return float(number) * {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}[unit]
 
 
 if __name__ == "__main__":

@@ -24,6 +24,12 @@ fn bounds_of(entries: &[u64]) -> (u64, u64) {
     entries.iter().fold(first, wider)
 }
 
+/// Bit i is byte i.
+fn bits(bytes: &[u8; 8]) -> u8 {
+    // each factor moves one of the bytes to its place among the upper eight bits
+    (u64::from_le_bytes(*bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+}
+
 /// Adds the runs of a vector, by first row and entry.
 fn block(
     builder: &mut Builder,
@@ -41,12 +47,13 @@ fn block(
         _ => 8,
     };
     builder.traits.wide_entries |= width == 8;
-    let mut starts = [0u64; VECTOR_LEN / 64];
+    // bytes first: bits would wait for those before them in their word
+    let mut starts = [0u8; VECTOR_LEN];
     for first in firsts {
-        starts[usize::from(*first) / 64] |= 1 << (first % 64);
+        starts[usize::from(*first) % VECTOR_LEN] = 1;
     }
     let mut block: Vec<u8> = Vec::with_capacity(VECTOR_LEN / 8 + entries.len() * width);
-    block.extend(starts.iter().flat_map(|word| word.to_le_bytes()));
+    block.extend(starts.as_chunks().0.iter().map(bits));
     let offsets = entries.iter().map(|entry| entry - low);
     match width {
         0 => {}
@@ -61,4 +68,17 @@ fn block(
     vector.width = width as u8;
     vector.base = low;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bits;
+
+    #[test]
+    fn bytes_to_bits() {
+        for byte in 0..=u8::MAX {
+            let bytes = std::array::from_fn(|bit| byte >> bit & 1);
+            assert_eq!(bits(&bytes), byte);
+        }
+    }
 }

@@ -60,7 +60,13 @@ impl File {
         &self.location
     }
 
-    /// As [`Container::fetch`], into other memory, if it is a local file.
+    /// Whether it is a file of this machine.
+    pub fn is_local(&self) -> bool {
+        self.metadata.is_file
+    }
+
+    /// As [`Container::fetch`]. A [local](Self::is_local) file is read into other memory, and on the calling thread,
+    /// which waits for that.
     ///
     /// # Errors
     ///

@@ -60,7 +60,7 @@ pub(crate) struct Version<'a> {
     /// What the store calls this version; without it, the store is not asked whether it is still the same.
     pub(crate) e_tag: Option<&'a str>,
     pub(crate) handle: &'a Handle,
-    /// Where bytes of a local file are put.
+    /// Where bytes of a local file are put, by the thread that asks for them.
     pub(crate) buffers: Option<&'a Arc<dyn ReadBuffers>>,
 }
 
@@ -133,11 +133,11 @@ impl Version<'_> {
             Ok(is_same.then_some(bytes))
         };
         let read = match Runtime::try_current() {
-            Ok(runtime) => {
+            Ok(runtime) if self.buffers.is_none() => {
                 let read = runtime.spawn_blocking(read).await;
                 read.map_err(|error| Error::Internal(format!("reading ended early: {error}")))?
             }
-            Err(_) => read(),
+            _ => read(),
         };
         match read {
             Ok(Some(bytes)) => Ok(Parts {

@@ -41,7 +41,8 @@ pub struct ReadOptions {
     /// Whether to compare checksums, which costs some tenth of a second per gigabyte. The footer's
     /// is always compared.
     pub verify_checksums: bool,
-    /// What bytes of local files are read into; by default, memory of the heap.
+    /// What bytes of local files are read into, by the thread that asks for them; by default, memory of the heap, by
+    /// another thread.
     pub buffers: Option<Arc<dyn ReadBuffers>>,
 }
 

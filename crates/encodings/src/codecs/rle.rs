@@ -101,14 +101,34 @@ impl<S: RunSequence> Rle<S> {
         firsts: &mut [u16; VECTOR_LEN],
         values: &mut [u64; VECTOR_LEN],
     ) -> Result<usize> {
-        let mut slots = firsts.iter_mut().zip(values.iter_mut());
-        self.for_each_run(vector, 0, runs, |rows, value| {
-            // a run has a row at least, so there are no more of them
-            if let Some((to_first, to_value)) = slots.next() {
-                (*to_first, *to_value) = (rows.start as u16, value);
+        let rows = self.len.saturating_sub(vector * VECTOR_LEN).min(VECTOR_LEN);
+        let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
+        let (mut run, end) = (start(vector), start(vector + 1));
+        let (mut filled, mut next) = (0, 0usize);
+        let mut all_lengths = 0;
+        while run < end {
+            runs.load(self, run / VECTOR_LEN, 0)?;
+            let first = run % VECTOR_LEN;
+            let count = (end - run).min(VECTOR_LEN - first);
+            let decoded = first..first + count;
+            values[filled..filled + count].copy_from_slice(&runs.values[decoded.clone()]);
+            let lengths = &runs.lengths[decoded];
+            for (first, length) in firsts[filled..filled + count].iter_mut().zip(lengths) {
+                *first = next as u16;
+                // whatever a damaged length makes of it: see below
+                next = next.wrapping_add((*length as usize).wrapping_add(1));
+                all_lengths |= length;
             }
-        })?;
-        Ok(VECTOR_LEN - slots.len())
+            filled += count;
+            run += count;
+        }
+        // lengths that are all below that of a vector add up to what they seem to
+        ensure(
+            next == rows && all_lengths < VECTOR_LEN as u64,
+            PART,
+            || format!("runs of {next} rows in a vector of {rows}"),
+        )?;
+        Ok(filled)
     }
 
     pub fn describe(&self) -> String {

@@ -403,7 +403,9 @@ impl RleView<'_> {
         let mut decoded = Runs::default();
         let (mut firsts, mut entries) = ([0; VECTOR_LEN], [0; VECTOR_LEN]);
         for vector in 0..self.0.num_vectors() {
-            let runs = self.0.runs(vector, &mut decoded, &mut firsts, &mut entries)?;
+            let runs = self
+                .0
+                .runs(vector, &mut decoded, &mut firsts, &mut entries)?;
             visit(vector, &firsts[..runs], &entries[..runs])?;
         }
         Ok(())

@@ -468,7 +468,10 @@ impl Engine {
         }
         let bytes = end + DeviceChunk::SLACK_BYTES;
 
-        let mut memory = self.host_pool.take(staged_bytes)?;
+        let mut memory = match self.staging.take(staged_bytes) {
+            Ok(memory) => memory,
+            Err(_) => self.host_pool.take(staged_bytes)?,
+        };
         let staged = memory.as_mut_slice();
         let mut copies = vec![(0, staged.as_ptr(), staged_bytes)];
         let mut from = vec![];

@@ -26,8 +26,10 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::FutureExt;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use vectile_encodings::Column;
 use vectile_file::{ReadBuffer, ReadBuffers};
@@ -399,10 +401,22 @@ impl Found {
         let mut data = missing.clone();
         data.sort_unstable();
         data.dedup();
+        let file = Arc::clone(file);
         let staging = Arc::new(Staging(Arc::clone(&file.engine)));
-        let columns = file.scan.read(row_group, data, staging).await?.columns;
         let counted = metrics.clone();
-        let copy = SpawnedTask::spawn_blocking(move || self.copy(columns, &counted));
+        let copy = match file.scan.file.is_local() {
+            true => {
+                let runtime = Handle::current();
+                SpawnedTask::spawn_blocking(move || {
+                    let read = file.scan.read(row_group, data, staging);
+                    self.copy(runtime.block_on(read)?.columns, &counted)
+                })
+            }
+            false => {
+                let columns = file.scan.read(row_group, data, staging).await?.columns;
+                SpawnedTask::spawn_blocking(move || self.copy(columns, &counted))
+            }
+        };
         let loaded = copy.join().await.map_err(interrupted)??;
         drop(reservation);
         metrics.bytes_cached.add(cached);
@@ -505,8 +519,17 @@ impl Loads {
     pub(crate) async fn next(&mut self) -> Result<Option<Batch>> {
         let mut batch = Vec::new();
         let mut bytes = 0;
-        while bytes < BATCH_BYTES {
-            match self.loads.next().await {
+        loop {
+            let next = self.loads.next();
+            let loaded = match bytes < BATCH_BYTES {
+                true => next.await,
+                // what has come meanwhile saves a launch
+                false => match next.now_or_never() {
+                    Some(loaded) => loaded,
+                    None => break,
+                },
+            };
+            match loaded {
                 Some((_, Ok(loaded))) => {
                     bytes += loaded.bytes;
                     batch.push(loaded.group);
