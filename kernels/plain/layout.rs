@@ -18,7 +18,7 @@ pub(super) fn lay_out(
     let of = Type::of(data_type).ok_or_else(|| unsupported(data_type))?;
     let whole = builder.vectors.len() * VECTOR_LEN * width;
     builder.words = bytes.slice_with_length(0, bytes.len().min(whole));
-    builder.packed = vec![0; whole - builder.words.len()];
+    builder.packed.resize(whole - builder.words.len(), 0);
     if let Some((low, high)) = of.range() {
         builder.traits.include(low, high);
     }

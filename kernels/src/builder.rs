@@ -17,6 +17,9 @@
 //! `common/chunk.cuh` has the same structs. The layouts of encodings, which fill a builder, leave nothing for kernels to
 //! check.
 
+use std::cell::RefCell;
+use std::mem;
+
 use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
@@ -105,8 +108,8 @@ impl Builder {
             values: Buffer::default(),
             values_bytes: 0,
             words: Buffer::default(),
-            packed: vec![],
-            blocks: vec![],
+            packed: spare(),
+            blocks: spare(),
             patch_bytes: 4,
             reference: 0,
             entries: None,
@@ -304,6 +307,36 @@ impl Builder {
         out.bytes(&self.blocks);
         out.zeros_to(out.out.len());
         Ok(())
+    }
+}
+
+thread_local! {
+    /// Memory of builders before. New memory costs page faults, the more the more threads have them at once.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Vectors that a thread keeps, and their largest.
+const SPARE_VECTORS: usize = 8;
+const SPARE_BYTES: usize = 4 << 20;
+
+fn spare() -> Vec<u8> {
+    let kept = SPARE.try_with(|spare| spare.borrow_mut().pop());
+    kept.ok().flatten().unwrap_or_default()
+}
+
+impl Drop for Builder {
+    fn drop(&mut self) {
+        let own = [mem::take(&mut self.packed), mem::take(&mut self.blocks)];
+        for mut bytes in own {
+            bytes.clear();
+            // at the end of a thread there is nowhere to keep it
+            let _ = SPARE.try_with(|spare| {
+                let mut spare = spare.borrow_mut();
+                if spare.len() < SPARE_VECTORS && (1..=SPARE_BYTES).contains(&bytes.capacity()) {
+                    spare.push(bytes);
+                }
+            });
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 //! task that ends when the query is dropped.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,7 +27,6 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use futures::FutureExt;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use tokio::runtime::Handle;
@@ -45,8 +45,9 @@ use crate::gpu::types::is_text;
 use crate::metrics::ScanMetrics;
 use crate::source::VectileSource;
 
-/// Bytes of device layouts worth a launch of the kernel.
-const BATCH_BYTES: usize = 64 << 20;
+/// Bytes of device layouts worth a launch of the kernel: few at first, so that it is made beside loading. They do not
+/// depend on what has come by then, because the kernel depends on what is in a batch.
+const BATCH_BYTES: RangeInclusive<usize> = 64 << 20..=512 << 20;
 
 /// Row groups that are loaded while a kernel is busy with those before, for each that is loaded at a time: what they
 /// take is on the device only, and loading goes on while the first kernel is made.
@@ -481,6 +482,8 @@ pub(crate) struct Loads {
     loads: BoxStream<'static, (Found, Result<Loaded>)>,
     /// Row groups for which there was no room beside others: they come last, one at a time.
     crowded: Vec<Found>,
+    /// Of the next batch.
+    batch_bytes: usize,
     metrics: GpuMetrics,
     reservation: MemoryReservation,
 }
@@ -510,6 +513,7 @@ impl Loads {
         Self {
             loads: loads.buffered(concurrency.saturating_mul(AHEAD)).boxed(),
             crowded: Vec::new(),
+            batch_bytes: *BATCH_BYTES.start(),
             metrics: metrics.clone(),
             reservation,
         }
@@ -519,17 +523,8 @@ impl Loads {
     pub(crate) async fn next(&mut self) -> Result<Option<Batch>> {
         let mut batch = Vec::new();
         let mut bytes = 0;
-        loop {
-            let next = self.loads.next();
-            let loaded = match bytes < BATCH_BYTES {
-                true => next.await,
-                // what has come meanwhile saves a launch
-                false => match next.now_or_never() {
-                    Some(loaded) => loaded,
-                    None => break,
-                },
-            };
-            match loaded {
+        while bytes < self.batch_bytes {
+            match self.loads.next().await {
                 Some((_, Ok(loaded))) => {
                     bytes += loaded.bytes;
                     batch.push(loaded.group);
@@ -544,6 +539,7 @@ impl Loads {
                 None => break,
             }
         }
+        self.batch_bytes = (2 * self.batch_bytes).min(*BATCH_BYTES.end());
         if batch.is_empty()
             && let Some(found) = self.crowded.pop()
         {
