@@ -52,7 +52,23 @@ const MOST_FILES: usize = 4096;
 ///
 /// A session that knows Vectile keeps the plans of queries that read Vectile files only, unless they call functions
 /// such as `now()` and `random()`. A kept plan is used as long as the session's settings, functions and rules, the
-/// tables and all of their files are the same.
+/// tables and all of their files are the same. If a session has rules that go by something else, such as the user of a
+/// request, set [`VectileOptions::keep_plans`] to false.
+///
+/// ```
+/// use datafusion::physical_plan::collect;
+/// # use datafusion::prelude::SessionContext;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> datafusion::error::Result<()> {
+/// # let ctx = SessionContext::new();
+/// # vectile_datafusion::register(&ctx)?;
+/// let (state, query) = ctx.sql("SELECT 1").await?.into_parts();
+/// let plan = vectile_datafusion::physical_plan(&state, &query).await?;
+/// let rows = collect(plan, state.task_ctx()).await?;
+/// # assert_eq!(rows[0].num_rows(), 1);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
