@@ -281,6 +281,24 @@ mod tests {
     }
 
     #[test]
+    fn the_outlook_follows_large_changes() {
+        let costs = Costs::default();
+        let start = CPU_START * 1e3;
+        let as_expected = cpu_seconds(q6(10)) / 16.0 * 1e3 + start;
+        let before = costs.outlook();
+        for share in [0.9, 1.2, 1.0] {
+            costs.add_cpu("a query", q6(10), 16, MS.mul_f64(share * as_expected));
+            assert_eq!(costs.outlook(), before);
+        }
+        for _ in 0..20 {
+            costs.add_cpu("a query", q6(10), 16, MS.mul_f64(3.0 * as_expected));
+        }
+        let after = costs.outlook();
+        assert_ne!(after, before);
+        assert_eq!(costs.outlook(), after);
+    }
+
+    #[test]
     fn a_query_that_ran_on_both_is_known() {
         let costs = Costs::default();
         costs.add_cpu("slow results", q6(1), 16, 5 * MS);

@@ -84,11 +84,11 @@ pub async fn physical_plan(
     };
     // If files cannot be listed, planning says why.
     let files = query.files(state).await.unwrap_or_default();
-    if files.is_empty() || files.len() > MOST_FILES {
+    let listed = !files.is_empty() && files.len() <= MOST_FILES;
+    let Some(environment) = plans.environment(state).filter(|_| listed) else {
         return state.create_physical_plan(plan).await;
-    }
-    let outlook = (plans.outlook)();
-    if let Some(kept) = plans.get(state, outlook, &query, &files) {
+    };
+    if let Some(kept) = plans.get(&environment, &query, &files) {
         return finished(fresh(&kept)?, state);
     }
     let planning = async {
@@ -102,7 +102,7 @@ pub async fn physical_plan(
         && query.files(state).await.is_ok_and(|after| after == files)
     {
         let plan = fresh(&unfinished)?;
-        plans.put(state, outlook, Kept { query, files, plan });
+        plans.put(&environment, Kept { query, files, plan });
     }
     Ok(plan)
 }
@@ -167,7 +167,7 @@ pub(crate) struct KeptPlans {
 #[derive(Default)]
 struct Plans {
     /// What all of them were planned in.
-    environment: Option<Environment>,
+    environment: Option<Arc<Environment>>,
     /// Those used last are at the end.
     kept: VecDeque<Kept>,
 }
@@ -187,15 +187,29 @@ impl KeptPlans {
         }
     }
 
+    /// That of a session. If it is not the one that plans were kept for, they are forgotten.
+    fn environment(&self, state: &SessionState) -> Option<Arc<Environment>> {
+        let outlook = (self.outlook)();
+        let mut plans = self.plans();
+        let known = plans.environment.as_ref();
+        if !known.is_some_and(|known| known.is_of(state, outlook)) {
+            plans.kept.clear();
+            plans.environment = Environment::of(state, outlook).map(Arc::new);
+        }
+        plans.environment.clone()
+    }
+
     /// The plan of `query`, if it has read these files.
     fn get(
         &self,
-        state: &SessionState,
-        outlook: u64,
+        environment: &Arc<Environment>,
         query: &Query,
         files: &[ObjectMeta],
     ) -> Option<Arc<dyn ExecutionPlan>> {
-        let mut plans = self.plans(state, outlook)?;
+        let mut plans = self.plans();
+        if !plans.are_for(environment) {
+            return None;
+        }
         let place = plans.kept.iter().position(|kept| &kept.query == query)?;
         let kept = plans.kept.remove(place)?;
         if kept.files != files {
@@ -206,25 +220,25 @@ impl KeptPlans {
         Some(plan)
     }
 
-    fn put(&self, state: &SessionState, outlook: u64, new: Kept) {
-        let Some(mut plans) = self.plans(state, outlook) else {
-            return;
-        };
-        plans.kept.retain(|kept| kept.query != new.query);
-        plans.kept.push_back(new);
-        if plans.kept.len() > MOST_PLANS {
-            plans.kept.pop_front();
+    fn put(&self, environment: &Arc<Environment>, new: Kept) {
+        let mut plans = self.plans();
+        if plans.are_for(environment) {
+            plans.kept.retain(|kept| kept.query != new.query);
+            plans.kept.push_back(new);
+            if plans.kept.len() > MOST_PLANS {
+                plans.kept.pop_front();
+            }
         }
     }
 
-    /// The plans that were made in the same session, of which nothing has changed: others are forgotten.
-    fn plans(&self, state: &SessionState, outlook: u64) -> Option<MutexGuard<'_, Plans>> {
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = plans.environment.as_ref();
-        if !known.is_some_and(|known| known.is_of(state, outlook)) {
-            plans.kept.clear();
-            plans.environment = Environment::of(state, outlook);
-        }
-        plans.environment.is_some().then_some(plans)
+    fn plans(&self) -> MutexGuard<'_, Plans> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Plans {
+    fn are_for(&self, environment: &Arc<Environment>) -> bool {
+        let known = self.environment.as_ref();
+        known.is_some_and(|known| Arc::ptr_eq(known, environment))
     }
 }

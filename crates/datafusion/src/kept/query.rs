@@ -1,11 +1,12 @@
 //! What a query is known by.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::datasource::listing::ListingTable;
+use datafusion::datasource::listing::{ListingTable, ListingTableUrl};
 use datafusion::datasource::source_as_provider;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::WindowFunction;
@@ -18,19 +19,23 @@ use object_store::ObjectMeta;
 
 use crate::format::VectileFormat;
 
+/// The most tables, functions and literals of a query that is known: lists can be long.
+const MOST_MARKS: usize = 4096;
+
 /// A query over Vectile files whose answer depends on nothing but them and the session.
 #[derive(Debug)]
 pub(super) struct Query {
     plan: LogicalPlan,
-    /// Where its tables and functions are, in the order of the plan. Plans compare as equal even if these differ.
-    /// Nothing else is put in such a place as long as the plan is there.
-    places: Vec<usize>,
+    /// In the order of the plan, where tables and functions are: plans compare as equal even if these differ. Nothing
+    /// else is put in such a place as long as the plan is there. Also the hashes of literals, because they tell
+    /// most plans apart that differ.
+    marks: Vec<u64>,
     tables: Vec<Arc<dyn TableProvider>>,
 }
 
 impl PartialEq for Query {
     fn eq(&self, other: &Self) -> bool {
-        self.places == other.places && self.plan == other.plan
+        self.marks == other.marks && self.plan == other.plan
     }
 }
 
@@ -39,7 +44,7 @@ impl Query {
     pub(super) fn of(plan: &LogicalPlan) -> Option<Self> {
         let mut query = Self {
             plan: plan.clone(),
-            places: Vec::new(),
+            marks: Vec::new(),
             tables: Vec::new(),
         };
         let mut is_known = true;
@@ -47,7 +52,8 @@ impl Query {
             is_known = is_known && query.add_node(node)?;
             Ok(go_on(is_known))
         });
-        (visited.is_ok() && is_known && !query.tables.is_empty()).then_some(query)
+        let is_known = visited.is_ok() && is_known && query.marks.len() <= MOST_MARKS;
+        (is_known && !query.tables.is_empty()).then_some(query)
     }
 
     /// Notes what an operator reads; returns whether it is known here.
@@ -87,7 +93,7 @@ impl Query {
         }
         let table = source_as_provider(&scan.source).ok()?;
         listing_of(&table)?;
-        self.places.push(place_of(&table));
+        self.marks.push(place_of(&table));
         self.tables.push(table);
         Some(())
     }
@@ -98,9 +104,14 @@ impl Query {
             Expr::ScalarFunction(call) => (place_of(&call.func), call.func.signature()),
             Expr::AggregateFunction(call) => (place_of(&call.func), call.func.signature()),
             Expr::WindowFunction(call) => window_function(call),
+            Expr::Literal(value, _) => {
+                let mut hasher = DefaultHasher::new();
+                value.hash(&mut hasher);
+                self.marks.push(hasher.finish());
+                return true;
+            }
             Expr::Alias(_)
             | Expr::Column(_)
-            | Expr::Literal(..)
             | Expr::BinaryExpr(_)
             | Expr::Like(_)
             | Expr::SimilarTo(_)
@@ -127,12 +138,20 @@ impl Query {
             | Expr::OuterReferenceColumn(..) => return true,
             _ => return false,
         };
-        self.places.push(place);
+        self.marks.push(place);
         signature.volatility == Volatility::Immutable
     }
 
-    /// The files of its tables, listed as planning lists them.
+    /// The files of its tables, listed as planning lists them; none if that takes a request each time.
     pub(super) async fn files(&self, state: &SessionState) -> Result<Vec<ObjectMeta>> {
+        let lists_once = state.runtime_env().cache_manager.get_list_files_cache();
+        let is_near = |url: &ListingTableUrl| {
+            url.scheme() == "file" || (url.is_collection() && lists_once.is_some())
+        };
+        let mut tables = self.tables.iter().filter_map(listing_of);
+        if !tables.all(|table| table.table_paths().iter().all(is_near)) {
+            return Ok(Vec::new());
+        }
         let tables = self.tables.iter().filter_map(listing_of);
         let listings = tables.flat_map(|table| {
             let extension = &table.options().file_extension;
@@ -153,7 +172,7 @@ fn go_on(is_known: bool) -> TreeNodeRecursion {
     }
 }
 
-fn window_function(call: &WindowFunction) -> (usize, &Signature) {
+fn window_function(call: &WindowFunction) -> (u64, &Signature) {
     match &call.fun {
         WindowFunctionDefinition::AggregateUDF(function) => {
             (place_of(function), function.signature())
@@ -169,6 +188,6 @@ fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
     format.is::<VectileFormat>().then_some(listing)
 }
 
-fn place_of<T: ?Sized>(of: &Arc<T>) -> usize {
-    Arc::as_ptr(of).cast::<()>() as usize
+fn place_of<T: ?Sized>(of: &Arc<T>) -> u64 {
+    Arc::as_ptr(of).cast::<()>() as u64
 }

@@ -276,6 +276,10 @@ async fn answers_that_may_change_are_not_kept() {
         session.is_planned(sql).await;
         assert!(session.is_planned(sql).await, "{sql}");
     }
+    let many: Vec<String> = (0..5000).map(|number| number.to_string()).collect();
+    let sql = format!("SELECT count(*) FROM t WHERE id IN ({})", many.join(", "));
+    session.is_planned(&sql).await;
+    assert!(session.is_planned(&sql).await, "a long list");
     let sql = "SELECT max(random()) FROM t WHERE id < 3";
     assert_ne!(session.answer(sql).await.0, session.answer(sql).await.0);
 }
@@ -437,6 +441,8 @@ async fn literals_of_other_types_are_other_queries() {
     let session = Session::new().await;
     for literal in [
         "1",
+        "0.0",
+        "-0.0",
         "1.0",
         "'1'",
         "CAST(1 AS SMALLINT)",
