@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::physical_plan::FileSource;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_plan::ExecutionPlan;
@@ -35,7 +34,7 @@ use crate::source::VectileSource;
 ///
 /// The list is that of operators in DataFusion 55.2 that were checked. Not among them are, for what they share,
 /// `ScalarSubqueryExec` (results, with expressions above it), `LazyMemoryExec` and `RecursiveQueryExec`.
-pub(super) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+pub(super) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_known = plan.is::<AggregateExec>()
         || plan.is::<BoundedWindowAggExec>()
         || plan.is::<CoalescePartitionsExec>()
@@ -59,40 +58,28 @@ pub(super) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         || plan.is::<SortPreservingMergeExec>()
         || plan.is::<UnionExec>()
         || plan.is::<WindowAggExec>()
-        || is_scan(plan)?
-        || is_on_gpu(plan)?;
-    if !is_known {
-        return Ok(false);
-    }
-    for child in plan.children() {
-        if !can_be_copied(child)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+        || is_scan(plan)
+        || is_on_gpu(plan);
+    is_known && plan.children().into_iter().all(can_be_copied)
 }
 
 /// Whether it scans Vectile files, and no filter of it changes while it runs.
-fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let scan = plan.downcast_ref::<DataSourceExec>();
-    if scan.is_none_or(|scan| scan.downcast_to_file_source::<VectileSource>().is_none()) {
-        return Ok(false);
-    }
-    let mut is_fixed = true;
-    plan.apply_expressions(&mut |expr| {
-        is_fixed &= !DynamicFilterTracking::classify(expr).contains_dynamic_filter();
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(is_fixed)
+    let source = scan.and_then(|scan| scan.downcast_to_file_source::<VectileSource>());
+    source.is_some_and(|(_, source)| {
+        let changes = |filter| DynamicFilterTracking::classify(filter).contains_dynamic_filter();
+        !source.filter().as_ref().is_some_and(changes)
+    })
 }
 
 /// Whether it runs on a GPU, and what would do the same on the CPU can be copied.
 #[cfg(feature = "gpu")]
-fn is_on_gpu(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    gpu::on_cpu(plan).map_or(Ok(false), can_be_copied)
+fn is_on_gpu(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    gpu::on_cpu(plan).is_some_and(can_be_copied)
 }
 
 #[cfg(not(feature = "gpu"))]
-fn is_on_gpu(_: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    Ok(false)
+fn is_on_gpu(_: &Arc<dyn ExecutionPlan>) -> bool {
+    false
 }

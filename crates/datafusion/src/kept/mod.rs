@@ -98,10 +98,10 @@ pub async fn physical_plan(
     let (plan, unfinished) = UNFINISHED.scope(RefCell::default(), planning).await?;
     // Planning lists the files too, between these two times.
     if let Some(unfinished) = unfinished
-        && can_be_copied(&unfinished)?
+        && can_be_copied(&unfinished)
         && query.files(state).await.is_ok_and(|after| after == files)
+        && let Ok(plan) = fresh(&unfinished)
     {
-        let plan = fresh(&unfinished)?;
         plans.put(&environment, Kept { query, files, plan });
     }
     Ok(plan)
