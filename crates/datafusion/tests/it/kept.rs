@@ -307,6 +307,26 @@ async fn files_that_change_are_seen() {
     assert!(answer.contains(" 9996 "), "{answer}");
 }
 
+/// DataFusion's default keeps listings for ever.
+#[tokio::test]
+async fn a_session_sees_its_own_files() {
+    let Fixture { ctx, dir } = Fixture::empty();
+    let session = Session::over(ctx, dir).await;
+    let sql = "SELECT count(*) AS n, sum(id) FROM t";
+    session.is_planned_once(sql).await;
+    let insert = "INSERT INTO t SELECT 7, 1, 2, 'x'";
+    session.run(insert).await.unwrap();
+    session.is_planned_once(sql).await;
+    assert!(session.answer(sql).await.0.contains(" 20001 "));
+    let copy = format!(
+        "COPY (SELECT * FROM t WHERE id < 5) TO '{}' STORED AS VECTILE OPTIONS (replace true)",
+        session.path("t", "a").display()
+    );
+    session.run(&copy).await.unwrap();
+    session.is_planned_once(sql).await;
+    assert!(session.answer(sql).await.0.contains(" 6 "));
+}
+
 #[tokio::test]
 async fn one_file_that_is_rewritten_is_seen() {
     let session = Session::new().await;
