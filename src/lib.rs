@@ -35,7 +35,7 @@ pub use vectile_datafusion as session;
 pub use vectile_datafusion::{Gpu, register_with_gpu};
 pub use vectile_datafusion::{
     GpuMode, VectileOptions, VectileReadOptions, VectileSessionContextExt,
-    VectileSessionStateBuilderExt, register,
+    VectileSessionStateBuilderExt, physical_plan, register,
 };
 pub use vectile_encodings as encodings;
 pub use vectile_file as file;

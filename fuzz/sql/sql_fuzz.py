@@ -1289,6 +1289,7 @@ class Worker:
             stmts += [(id + 'w', sql, 'copy') for id, sql, _ in fine]
         stmts += [(id + 'e', 'EXPLAIN ' + sql, 'show') for id, sql, _ in good if oracle[id][0] == 'ok'] if self.args.mode == 'gpu' else []
         if self.args.mode == 'gpu': stmts += [(id + 'a', 'EXPLAIN ANALYZE VERBOSE ' + sql, 'show') for id, sql, _ in good if oracle[id][0] == 'ok' and gen.rng.random() < .5]
+        if self.args.twice: stmts += [(id + k, sql, 'show') for id, sql, _ in fine for k in 'yz']
         stmts += [x for x in good if oracle[x[0]][0] != 'ok']
         t0 = time.time()
         subject = run_many(self.args.bin, s.views(s.vec), s.settings, stmts, mk(d, 's'), self.args.hang)
@@ -1309,6 +1310,11 @@ class Worker:
                 if v:
                     self.report(s, seed, q, i, v, suffix, queries, oracle[id], subject.get(id + suffix), d)
                     break
+            first, second = subject.get(id + 'y'), subject.get(id + 'z')
+            if first and second and set(q.all_tags()) == {'exact'}:
+                STATS['answered twice'] += 1
+                of = lambda r: (r[0], kind_of(r[1]) if r[0] != 'ok' else sorted(re.sub(r'-0\.0\b', '0.0', r[1]).splitlines()))
+                if of(first) != of(second): self.finding('twice', s, seed, q, 'the second answer differs: %s / %s' % (first[1][:700], second[1][:700]), script=[q.sql(), q.sql()])
             bad = self.explain(q, subject.get(id + 'e'), subject.get(id + 'a'))
             if bad:
                 self.sigs['gpu-failed ' + bad] += 1; self.say('GPU FAILED', bad, 'set', seed, 'query', i)
@@ -1642,7 +1648,7 @@ def main():
     p.add_argument('--out', required=True); p.add_argument('--workers', type=int, default=1); p.add_argument('--hang', type=float, default=60)
     p.add_argument('--only', type=int, help='just the table set with this seed, as reports name it'); p.add_argument('--keep', type=int, default=4, help='findings of a signature to minimise, per worker')
     p.add_argument('--shrink', type=float, default=60, help='seconds to spend on making a finding smaller'); p.add_argument('--scratch', help='where tables are written (default OUT/work)')
-    p.add_argument('--quiet', action='store_true')
+    p.add_argument('--quiet', action='store_true'); p.add_argument('--twice', action='store_true', help='have each query answered twice in a session: the second time, its plan may be a kept one')
     p.add_argument('--skip', type=int, default=1, help='leave out what the oracle fails to plan')
     a = p.parse_args()
     a.bin, a.out = os.path.abspath(a.bin), os.path.abspath(a.out)

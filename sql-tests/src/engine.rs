@@ -15,6 +15,7 @@ use datafusion_sqllogictest::{
     is_spark_path,
 };
 use sqllogictest::{AsyncDB, DBOutput};
+use vectile_datafusion::physical_plan;
 
 use crate::compressed::{CompressedTables, has_tables};
 use crate::gpu::{GpuRun, register_vectile};
@@ -75,14 +76,16 @@ impl Engine {
     }
 
     async fn query(&self, sql: &str) -> Result<DFOutput, DFSqlLogicTestError> {
-        let frame = self.ctx.sql(sql).await?;
+        let (state, plan) = self.ctx.sql(sql).await?.into_parts();
+        let task = state.task_ctx();
         if let Some(tables) = &self.compressed
-            && tables.read_by(frame.logical_plan())?
+            && tables.read_by(&plan)?
         {
             self.read_compressed.store(true, Ordering::Relaxed);
+            // from now on it is kept
+            physical_plan(&state, &plan).await?;
         }
-        let task = Arc::new(frame.task_ctx());
-        let plan = frame.create_physical_plan().await?;
+        let plan = physical_plan(&state, &plan).await?;
         let schema = plan.schema();
         let stream = execute_stream(Arc::clone(&plan), task)?;
         let types = convert_schema_to_types(stream.schema().fields());

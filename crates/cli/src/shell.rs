@@ -306,6 +306,26 @@ mod tests {
     }
 
     #[test]
+    fn a_query_runs_again_after_others_were_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("t.vectile").display().to_string();
+        let mut shell = Shell::new(PrintFormat::Csv, &[]).unwrap();
+        let join = "SELECT * FROM t a JOIN t b ON a.k = b.k AND a.v + b.v > 3";
+        for sql in [
+            &format!("COPY (SELECT 1 AS k, 2 AS v) TO '{file}'"),
+            &format!("CREATE EXTERNAL TABLE t STORED AS VECTILE LOCATION '{file}'"),
+            join,
+            join,
+            join,
+        ] {
+            shell
+                .run_until(sql.to_string(), std::future::pending())
+                .unwrap();
+            shell.cancel.cancel();
+        }
+    }
+
+    #[test]
     fn rows_beyond_the_first_are_counted() {
         let mut shell = Shell::new(PrintFormat::Csv, &[]).unwrap();
         let sql = "SELECT value FROM range(100000)".to_string();

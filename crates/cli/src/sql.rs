@@ -8,13 +8,15 @@ use std::time::Instant;
 use arrow::datatypes::SchemaRef;
 use clap::Args;
 use datafusion::common::TableReference;
-use datafusion::dataframe::DataFrame;
 use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::{StreamExt, TryStreamExt};
+use vectile_datafusion::physical_plan;
 
 use crate::connect::object_store;
 use crate::copy::{Batches, Output, copy};
@@ -184,16 +186,26 @@ pub fn parse(context: &SessionContext, script: &str) -> Result<Vec<Statement>> {
     }
 }
 
-/// Runs what has to run before rows come: DDL and settings take effect here.
-async fn execute(context: &SessionContext, statement: Statement) -> Result<DataFrame> {
-    let plan = context.state().statement_to_plan(statement).await?;
+/// Runs what has to run before rows come: DDL and settings take effect here. Returns what gives the rows, and the
+/// session to plan it in.
+async fn execute(
+    context: &SessionContext,
+    statement: Statement,
+) -> Result<(SessionState, LogicalPlan)> {
+    let state = context.state();
+    let plan = state.statement_to_plan(statement).await?;
     if let LogicalPlan::Copy(copy) = &plan
         && copy.file_type.get_ext() == "parquet"
     {
         parquet_schema::check(copy.input.schema().as_arrow())?;
     }
     connect_stores(context, &plan).await?;
-    Ok(context.execute_logical_plan(plan).await?)
+    Ok(match plan {
+        LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
+            context.execute_logical_plan(plan).await?.into_parts()
+        }
+        query => (state, query),
+    })
 }
 
 /// Statements may name places the session has not seen yet, with options on how to reach them.
@@ -223,9 +235,10 @@ pub struct Answer {
 
 /// Plans a statement; DDL and settings take effect here.
 pub async fn answer(context: &SessionContext, statement: Statement) -> Result<Answer> {
-    let frame = execute(context, statement).await?;
-    let schema = Arc::clone(frame.schema().inner());
-    let stream = frame.execute_stream().await?;
+    let (state, plan) = execute(context, statement).await?;
+    let schema = Arc::clone(plan.schema().inner());
+    let task = state.task_ctx();
+    let stream = execute_stream(physical_plan(&state, &plan).await?, task)?;
     let batches = stream.map_err(CliError::from).boxed();
     Ok(Answer { schema, batches })
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,8 +15,9 @@ use futures::{StreamExt, TryStreamExt, future};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    Attributes, CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, RenameOptions, Result,
 };
 use tokio::sync::mpsc;
 use url::Url;
@@ -30,8 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(8);
 
 /// The files of this machine. Listing passes over those whose names or links cannot be used.
 pub fn local() -> Arc<dyn ObjectStore> {
+    let files = Arc::new(LocalFileSystem::new());
     Arc::new(Telling {
-        inner: Arc::new(LocalFileSystem::new()),
+        inner: Arc::clone(&files) as _,
+        local: Some(files),
         host: None,
         told: Told::default(),
     })
@@ -41,6 +44,7 @@ pub fn local() -> Arc<dyn ObjectStore> {
 pub fn remote(inner: Arc<dyn ObjectStore>, url: &Url) -> Arc<dyn ObjectStore> {
     Arc::new(Telling {
         inner,
+        local: None,
         host: Some(url.host_str().unwrap_or(url.as_str()).to_string()),
         told: Told::default(),
     })
@@ -49,6 +53,8 @@ pub fn remote(inner: Arc<dyn ObjectStore>, url: &Url) -> Arc<dyn ObjectStore> {
 #[derive(Clone, Debug)]
 struct Telling {
     inner: Arc<dyn ObjectStore>,
+    /// `inner`, if it is the files of this machine.
+    local: Option<Arc<LocalFileSystem>>,
     /// `None`: there is no server to wait for.
     host: Option<String>,
     told: Told,
@@ -134,6 +140,29 @@ impl Telling {
     }
 }
 
+/// What [`LocalFileSystem`] says of a file, which opens and closes it for that on another thread: queries ask before each
+/// run. `None` of what is no file, which is left to it.
+#[cfg(unix)]
+fn looked_at(files: &LocalFileSystem, location: &Path) -> Option<ObjectMeta> {
+    use std::os::unix::fs::MetadataExt;
+
+    let found = std::fs::metadata(files.path_to_filesystem(location).ok()?).ok()?;
+    let modified = found.modified().ok()?;
+    let micros = modified.duration_since(UNIX_EPOCH).ok()?.as_micros();
+    found.is_file().then(|| ObjectMeta {
+        location: location.clone(),
+        last_modified: modified.into(),
+        size: found.len(),
+        e_tag: Some(format!("{:x}-{micros:x}-{:x}", found.ino(), found.len())),
+        version: None,
+    })
+}
+
+#[cfg(not(unix))]
+fn looked_at(_: &LocalFileSystem, _: &Path) -> Option<ObjectMeta> {
+    None
+}
+
 /// Names that are no text and links that lead back to themselves: other files do not depend on them.
 fn is_unusable(error: &Error) -> bool {
     let reason = with_sources(error);
@@ -178,6 +207,18 @@ impl ObjectStore for Telling {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if options.head
+            && let Some(local) = &self.local
+            && let Some(meta) = looked_at(local, location)
+            && options.check_preconditions(&meta).is_ok()
+        {
+            return Ok(GetResult {
+                payload: GetResultPayload::Stream(futures::stream::empty().boxed()),
+                range: 0..meta.size,
+                attributes: Attributes::default(),
+                meta,
+            });
+        }
         self.patiently(self.inner.get_opts(location, options)).await
     }
 
@@ -238,6 +279,27 @@ mod tests {
     use super::*;
     use object_store::ObjectStoreExt;
     use object_store::memory::InMemory;
+
+    #[tokio::test]
+    async fn looking_at_a_file_tells_what_opening_it_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Path::from_absolute_path(folder.path()).unwrap();
+        let file = folder.path().join("a b%c");
+        std::fs::write(&file, "text").unwrap();
+        let location = Path::from_absolute_path(&file).unwrap();
+        let theirs = LocalFileSystem::new().head(&location).await.unwrap();
+        assert_eq!(local().head(&location).await.unwrap(), theirs);
+        assert_eq!(looked_at(&LocalFileSystem::new(), &location), Some(theirs));
+        assert!(local().head(&root.clone().join("none")).await.is_err());
+        assert!(local().head(&root).await.is_err(), "it is a folder");
+        let options = GetOptions {
+            head: true,
+            if_match: Some("other".into()),
+            ..GetOptions::default()
+        };
+        let other = local().get_opts(&location, options).await;
+        assert!(matches!(other, Err(Error::Precondition { .. })));
+    }
 
     #[tokio::test]
     async fn listings_pass_over_hidden_names() {

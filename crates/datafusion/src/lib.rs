@@ -24,8 +24,10 @@ mod file;
 mod filters;
 mod footer;
 mod format;
+mod fresh;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod kept;
 mod listing;
 mod lower;
 mod memory;
@@ -51,6 +53,7 @@ mod statistics;
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
 pub use gpu::Gpu;
+pub use kept::physical_plan;
 pub use merge::{MergeError, common_type, merge_schemas};
 pub use options::{GpuMode, TableOptions, VectileOptions};
 #[cfg(feature = "gpu")]

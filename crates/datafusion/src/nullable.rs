@@ -112,7 +112,7 @@ fn knows_values(plan: &Plan) -> bool {
 
 /// Its input, of which only order and equal columns are known.
 #[derive(Clone, Debug)]
-struct NullableSideExec {
+pub(crate) struct NullableSideExec {
     input: Plan,
     properties: Arc<PlanProperties>,
 }

@@ -83,6 +83,8 @@ pub struct VectileOptions {
     pub verify_checksums: bool,
     /// Rows per row group of files written.
     pub row_group_rows: usize,
+    /// Whether [`physical_plan`](crate::physical_plan) keeps the plans of queries for when they run again.
+    pub keep_plans: bool,
     /// Whether queries run on the GPU.
     pub gpu: GpuMode,
     /// The most bytes of columns to keep on the device; `None`: what the engine takes. The device
@@ -103,6 +105,7 @@ impl Default for VectileOptions {
             pushdown_filters: true,
             verify_checksums: true,
             row_group_rows: DEFAULT_ROW_GROUP_ROWS,
+            keep_plans: true,
             gpu: GpuMode::default(),
             gpu_memory_limit: None,
             gpu_host_memory_limit: None,
@@ -135,6 +138,7 @@ impl ExtensionOptions for VectileOptions {
                 0 => return config_err!("vectile.row_group_rows must be a positive integer"),
                 rows => self.row_group_rows = rows,
             },
+            "keep_plans" => self.keep_plans = parse(key, value)?,
             "gpu" => self.gpu = parse(key, value)?,
             "gpu.memory_limit" => {
                 let Bytes(limit) = parse(key, value)?;
@@ -179,6 +183,11 @@ impl ExtensionOptions for VectileOptions {
                 "row_group_rows",
                 self.row_group_rows.to_string(),
                 "Rows per row group of files written",
+            ),
+            entry(
+                "keep_plans",
+                self.keep_plans.to_string(),
+                "Whether the plan of a query is kept for when it runs again",
             ),
             entry(
                 "gpu",
@@ -340,6 +349,7 @@ mod tests {
         for (key, value) in [
             ("row_group_rows", "0"),
             ("verify_checksums", "maybe"),
+            ("keep_plans", "maybe"),
             ("gpus", "1"),
             ("gpu", "maybe"),
             ("gpu.memory_limit", "much"),

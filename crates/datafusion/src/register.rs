@@ -20,9 +20,10 @@ use datafusion::prelude::{DataFrame, SessionContext};
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Gpu, insert_rules};
+use crate::kept::{KeptPlans, Outlook};
 use crate::options::VectileOptions;
 use crate::pushdown::Rule;
-use crate::{nullable, pushdown};
+use crate::{kept, nullable, pushdown};
 
 /// The key of the table factory, and the word after `STORED AS`.
 const FILE_TYPE: &str = "VECTILE";
@@ -51,25 +52,46 @@ pub fn register(ctx: &SessionContext) -> Result<()> {
 /// As [`register`].
 #[cfg(feature = "gpu")]
 pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
-    register_with_rules(ctx, |rules| insert_rules(rules, gpu))
+    register_with_rules(ctx, |rules| insert_gpu_rules(rules, gpu))
 }
 
 /// Adds the rules for the machine's GPU, if this build has any.
 #[cfg(feature = "gpu")]
-fn insert_machine_rules(rules: &mut Vec<Rule>) {
-    insert_rules(rules, Gpu::of_machine());
+fn insert_machine_rules(rules: &mut Vec<Rule>) -> Outlook {
+    insert_gpu_rules(rules, Gpu::of_machine())
+}
+
+/// Adds the rules for `gpu`.
+#[cfg(feature = "gpu")]
+fn insert_gpu_rules(rules: &mut Vec<Rule>, gpu: Gpu) -> Outlook {
+    insert_rules(rules, gpu.clone());
+    Box::new(move || gpu.outlook())
 }
 
 #[cfg(not(feature = "gpu"))]
-fn insert_machine_rules(_: &mut Vec<Rule>) {}
+fn insert_machine_rules(_: &mut Vec<Rule>) -> Outlook {
+    Box::new(|| 0)
+}
 
-fn register_with_rules(ctx: &SessionContext, insert: impl FnOnce(&mut Vec<Rule>)) -> Result<()> {
+/// Replaces and adds rules; `insert` adds those for a GPU.
+fn change_rules(
+    rules: &mut Vec<Rule>,
+    insert: impl FnOnce(&mut Vec<Rule>) -> Outlook,
+) -> KeptPlans {
+    pushdown::replace_rules(rules);
+    nullable::insert_rule(rules);
+    kept::insert_rule(rules);
+    KeptPlans::new(insert(rules))
+}
+
+fn register_with_rules(
+    ctx: &SessionContext,
+    insert: impl FnOnce(&mut Vec<Rule>) -> Outlook,
+) -> Result<()> {
     let state = ctx.state_ref();
     let mut state = state.write();
     let mut rules = state.physical_optimizers().to_vec();
-    pushdown::replace_rules(&mut rules);
-    nullable::insert_rule(&mut rules);
-    insert(&mut rules);
+    let plans = change_rules(&mut rules, insert);
     let before = state.clone();
     *state = SessionStateBuilder::new_from_existing(state.clone())
         .with_session_id(before.session_id().to_owned())
@@ -80,6 +102,7 @@ fn register_with_rules(ctx: &SessionContext, insert: impl FnOnce(&mut Vec<Rule>)
     state
         .table_factories_mut()
         .insert(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()));
+    state.config_mut().set_extension(Arc::new(plans));
     configure(state.config_mut().options_mut());
     Ok(())
 }
@@ -156,13 +179,13 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
     fn with_vectile(mut self) -> Self {
         let formats = self.file_formats().get_or_insert_with(Vec::new);
         formats.push(Arc::new(VectileFormatFactory));
-        configure(self.config().get_or_insert_default().options_mut());
         let optimizer = self
             .physical_optimizers()
             .get_or_insert_with(PhysicalOptimizer::new);
-        pushdown::replace_rules(&mut optimizer.rules);
-        nullable::insert_rule(&mut optimizer.rules);
-        insert_machine_rules(&mut optimizer.rules);
+        let plans = change_rules(&mut optimizer.rules, insert_machine_rules);
+        let config = self.config().get_or_insert_default();
+        config.set_extension(Arc::new(plans));
+        configure(config.options_mut());
         self.with_table_factory(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()))
     }
 }

@@ -9,8 +9,9 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
-    FileGroup, FileGroupPartitioner, FileOpener, FileScanConfig, FileSource,
+    FileGroup, FileGroupPartitioner, FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource,
 };
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
@@ -29,7 +30,7 @@ use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{
-    DisplayFormatType, SortOrderPushdownResult, apply_expression_roots,
+    DisplayFormatType, ExecutionPlan, SortOrderPushdownResult, apply_expression_roots,
 };
 use object_store::ObjectStore;
 use vectile_file::{DEFAULT_ROW_GROUP_ROWS, ReadOptions};
@@ -162,6 +163,14 @@ impl VectileSource {
                 .device
                 .as_ref()
                 .map(|device| device.partition(&self.metrics, partition)),
+        }
+    }
+
+    /// This, with metrics of its own.
+    pub(crate) fn fresh(&self) -> Self {
+        Self {
+            metrics: ExecutionPlanMetricsSet::new(),
+            ..self.clone()
         }
     }
 
@@ -450,6 +459,12 @@ impl FileSource for VectileSource {
         let projected = self.projection.iter().map(|projected| &projected.expr);
         apply_expression_roots(self.predicate.iter().chain(projected), f)
     }
+}
+
+/// A scan with another source.
+pub(crate) fn scan_of(config: &FileScanConfig, source: VectileSource) -> Arc<dyn ExecutionPlan> {
+    let config = FileScanConfigBuilder::from(config.clone());
+    DataSourceExec::from_data_source(config.with_source(Arc::new(source)).build())
 }
 
 /// The ranges of `groups` as at most `partitions` groups of neighbours.

@@ -70,6 +70,8 @@ const COMPILE: f64 = 0.6;
 const NEW_SHARE: f64 = 0.3;
 /// Runs on the CPU after which a time on the GPU is forgotten, so that it is taken again: it may have been busy.
 const MOST_ON_CPU: usize = 16;
+/// How much faster or slower the CPU has to get for queries to be planned again.
+const OTHER_OUTLOOK: f64 = 1.5;
 /// Queries whose times are kept.
 const MOST_QUERIES: usize = 1024;
 
@@ -83,6 +85,8 @@ pub(crate) struct Costs {
 struct Measured {
     /// The CPU's time, as a multiple of what its constants say.
     cpu: f64,
+    /// That of which [`Costs::outlook`] tells.
+    cpu_before: f64,
     /// Bytes loaded in a second by each core.
     load: f64,
     /// Seconds to compile a kernel.
@@ -104,6 +108,7 @@ impl Default for Costs {
         Self {
             measured: Mutex::new(Measured {
                 cpu: 1.0,
+                cpu_before: 1.0,
                 load: LOAD_RATE,
                 compile: COMPILE,
                 queries: HashMap::new(),
@@ -179,6 +184,16 @@ impl Costs {
             let each = took.as_secs_f64() / kernels as f64;
             measured.compile += NEW_SHARE * (each - measured.compile);
         }
+    }
+
+    /// A number that changes when estimates of what is in place have changed much.
+    pub(crate) fn outlook(&self) -> u64 {
+        let mut measured = self.measured();
+        let change = measured.cpu / measured.cpu_before;
+        if !(1.0 / OTHER_OUTLOOK..=OTHER_OUTLOOK).contains(&change) {
+            measured.cpu_before = measured.cpu;
+        }
+        measured.cpu_before.to_bits()
     }
 
     fn measured(&self) -> MutexGuard<'_, Measured> {
@@ -263,6 +278,24 @@ mod tests {
         }
         let after = costs.estimate(q6(10), load, 16);
         assert!(after.gpu < 40 * MS && before.gpu > 300 * MS, "{after}");
+    }
+
+    #[test]
+    fn the_outlook_follows_large_changes() {
+        let costs = Costs::default();
+        let start = CPU_START * 1e3;
+        let as_expected = cpu_seconds(q6(10)) / 16.0 * 1e3 + start;
+        let before = costs.outlook();
+        for share in [0.9, 1.2, 1.0] {
+            costs.add_cpu("a query", q6(10), 16, MS.mul_f64(share * as_expected));
+            assert_eq!(costs.outlook(), before);
+        }
+        for _ in 0..20 {
+            costs.add_cpu("a query", q6(10), 16, MS.mul_f64(3.0 * as_expected));
+        }
+        let after = costs.outlook();
+        assert_ne!(after, before);
+        assert_eq!(costs.outlook(), after);
     }
 
     #[test]

@@ -125,6 +125,18 @@ impl Gpu {
         }
     }
 
+    /// A number that changes when queries may be planned otherwise: a device has been opened or lost, or the CPU is
+    /// much faster or slower than it was.
+    pub(crate) fn outlook(&self) -> u64 {
+        let device = match &self.source {
+            Source::Machine => MACHINE.get(),
+            Source::Given(device) => Some(device),
+        };
+        let opened = device.and_then(|device| device.as_ref().ok());
+        let works = opened.is_some_and(|device| device.engine.check().is_ok());
+        self.costs.outlook() << 1 | u64::from(works)
+    }
+
     /// What queries took so far.
     pub(crate) fn costs(&self) -> &Arc<Costs> {
         &self.costs

@@ -39,4 +39,5 @@ mod table;
 mod types;
 
 pub use device::Gpu;
+pub(crate) use nodes::aggregate::on_cpu;
 pub(crate) use rule::insert_rules;

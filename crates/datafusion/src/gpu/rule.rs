@@ -6,8 +6,7 @@ use arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, plan_err};
-use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::datasource::physical_plan::{FileScanConfigBuilder, FileSource};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::conjunction;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -35,7 +34,7 @@ use super::reason::Reason;
 use crate::nullable;
 use crate::options::{GpuMode, VectileOptions};
 use crate::pushdown::Rule;
-use crate::source::VectileSource;
+use crate::source::{VectileSource, scan_of};
 
 /// Puts aggregates on the GPU, with the scans and joins below them.
 ///
@@ -487,12 +486,6 @@ impl<'a> Fusing<'a> {
             store: config.object_store_url.clone(),
         })))
     }
-}
-
-/// A scan with another source.
-fn scan_of(config: &FileScanConfig, source: VectileSource) -> Arc<dyn ExecutionPlan> {
-    let config = FileScanConfigBuilder::from(config.clone());
-    DataSourceExec::from_data_source(config.with_source(Arc::new(source)).build())
 }
 
 fn types_of(schema: &Schema, columns: &[usize]) -> Vec<DataType> {

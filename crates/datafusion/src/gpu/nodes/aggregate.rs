@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Instant;
@@ -31,7 +32,6 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::execution_plan::{
     Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions, SchedulingType,
-    reset_plan_states,
 };
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
@@ -51,6 +51,7 @@ use super::load::{Found, Input, Loads, LookedUp, Part, decline, interrupted, loo
 use super::metrics::GpuMetrics;
 use super::star::Star;
 use crate::error;
+use crate::fresh::fresh;
 use crate::gpu::costs::{Missing, Work};
 use crate::gpu::lowering::function::{self, Function, Named};
 use crate::gpu::lowering::grouping::{self, Keys};
@@ -79,6 +80,7 @@ pub(crate) struct GpuAggregateExec {
     statistics: Arc<OnceLock<Arc<Statistics>>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
+    has_run: Arc<AtomicBool>,
 }
 
 /// What is computed on the device.
@@ -104,7 +106,7 @@ impl CpuPlan {
     /// The plan as it is to run, in one partition.
     fn optimized(&self, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         // Dimensions that were read share operators with it.
-        let plan = reset_plan_states(Arc::clone(&self.plan))?;
+        let plan = fresh(&self.plan)?;
         let mut rules = self.rules.iter();
         let plan = rules.try_fold(plan, |plan, rule| rule.optimize(plan, config))?;
         Ok(match plan.properties().partitioning.partition_count() {
@@ -246,6 +248,7 @@ impl GpuAggregateExec {
             // What takes time does so on other threads; then the batches are there.
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
             metrics: ExecutionPlanMetricsSet::new(),
+            has_run: Arc::default(),
         }
     }
 
@@ -356,9 +359,10 @@ impl GpuAggregateExec {
 
     /// Computes the rows and drops them: then all that takes is on the device.
     async fn prepare(self, context: Arc<TaskContext>) -> Result<()> {
-        let node = reset_plan_states(Arc::new(self))?;
+        let node: Arc<dyn ExecutionPlan> = Arc::new(self);
+        let node = fresh(&node)?;
         let Some(node) = node.downcast_ref::<Self>() else {
-            return internal_err!("GpuAggregateExec is reset to another node");
+            return internal_err!("a copy of GpuAggregateExec is another node");
         };
         let metrics = GpuMetrics::new(&node.metrics, 0);
         let parts = node.input.open(&context, &node.metrics).await?;
@@ -697,6 +701,7 @@ impl ExecutionPlan for GpuAggregateExec {
             dimension.plan = plan;
         }
         replaced.metrics = ExecutionPlanMetricsSet::new();
+        replaced.has_run = Arc::default();
         Ok(Arc::new(replaced))
     }
 
@@ -715,13 +720,6 @@ impl ExecutionPlan for GpuAggregateExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self {
-            metrics: ExecutionPlanMetricsSet::new(),
-            ..Self::clone(&self)
-        }))
-    }
-
     fn execute(
         &self,
         partition: usize,
@@ -730,7 +728,14 @@ impl ExecutionPlan for GpuAggregateExec {
         if partition != 0 {
             return internal_err!("GpuAggregateExec has no partition {partition}");
         }
-        let run = self.clone().run(context);
+        let mut node = self.clone();
+        if self.has_run.swap(true, Ordering::Relaxed) {
+            // Operators of dimensions run once.
+            for dimension in &mut node.star.dimensions {
+                dimension.plan = fresh(&dimension.plan)?;
+            }
+        }
+        let run = node.run(context);
         let stream = futures::stream::once(run).try_flatten().boxed();
         Ok(Box::pin(RecordBatchStreamAdapter::new(
             self.schema(),
@@ -741,6 +746,12 @@ impl ExecutionPlan for GpuAggregateExec {
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
+}
+
+/// What does the same as `plan` on the CPU, if that is an aggregate on the GPU.
+pub(crate) fn on_cpu(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    let node = plan.downcast_ref::<GpuAggregateExec>()?;
+    Some(&node.cpu.plan)
 }
 
 /// `rows`, and `then` when all of them were taken.

@@ -1,0 +1,193 @@
+//! What a query is known by.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use datafusion::common::Result;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::listing::{ListingTable, ListingTableUrl};
+use datafusion::datasource::source_as_provider;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr::WindowFunction;
+use datafusion::logical_expr::{
+    Expr, LogicalPlan, Signature, TableScan, Volatility, WindowFunctionDefinition,
+};
+use futures::TryStreamExt;
+use futures::future::try_join_all;
+use object_store::ObjectMeta;
+
+use crate::format::VectileFormat;
+
+/// The most tables, functions and literals of a query that is known: lists can be long.
+const MOST_MARKS: usize = 4096;
+
+/// A query over Vectile files whose answer depends on nothing but them and the session.
+#[derive(Debug)]
+pub(super) struct Query {
+    plan: LogicalPlan,
+    /// In the order of the plan, where tables and functions are: plans compare as equal even if these differ. Nothing
+    /// else is put in such a place as long as the plan is there. Also the hashes of literals, because they tell
+    /// most plans apart that differ.
+    marks: Vec<u64>,
+    tables: Vec<Arc<dyn TableProvider>>,
+}
+
+impl PartialEq for Query {
+    fn eq(&self, other: &Self) -> bool {
+        self.marks == other.marks && self.plan == other.plan
+    }
+}
+
+impl Query {
+    /// `None` of a plan that reads something else, or may have another answer the next time.
+    pub(super) fn of(plan: &LogicalPlan) -> Option<Self> {
+        let mut query = Self {
+            plan: plan.clone(),
+            marks: Vec::new(),
+            tables: Vec::new(),
+        };
+        let mut is_known = true;
+        let visited = plan.apply_with_subqueries(|node| {
+            is_known = is_known && query.add_node(node)?;
+            Ok(go_on(is_known))
+        });
+        let is_known = visited.is_ok() && is_known && query.marks.len() <= MOST_MARKS;
+        (is_known && !query.tables.is_empty()).then_some(query)
+    }
+
+    /// Notes what an operator reads; returns whether it is known here.
+    fn add_node(&mut self, node: &LogicalPlan) -> Result<bool> {
+        match node {
+            LogicalPlan::TableScan(scan) if self.add_table(scan).is_some() => {}
+            LogicalPlan::Projection(_)
+            | LogicalPlan::Filter(_)
+            | LogicalPlan::Window(_)
+            | LogicalPlan::Aggregate(_)
+            | LogicalPlan::Sort(_)
+            | LogicalPlan::Join(_)
+            | LogicalPlan::Repartition(_)
+            | LogicalPlan::Union(_)
+            | LogicalPlan::EmptyRelation(_)
+            | LogicalPlan::Subquery(_)
+            | LogicalPlan::SubqueryAlias(_)
+            | LogicalPlan::Limit(_)
+            | LogicalPlan::Values(_)
+            | LogicalPlan::Distinct(_) => {}
+            _ => return Ok(false),
+        }
+        let mut is_known = true;
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                is_known = is_known && self.add_expr(expr);
+                Ok(go_on(is_known))
+            })
+        })?;
+        Ok(is_known)
+    }
+
+    fn add_table(&mut self, scan: &TableScan) -> Option<()> {
+        // these are not compared
+        if !scan.statistics_requests.is_empty() {
+            return None;
+        }
+        let table = source_as_provider(&scan.source).ok()?;
+        listing_of(&table)?;
+        self.marks.push(place_of(&table));
+        self.tables.push(table);
+        Some(())
+    }
+
+    /// Notes the function that an expression calls; returns whether the expression has the same value every time.
+    fn add_expr(&mut self, expr: &Expr) -> bool {
+        let (place, signature) = match expr {
+            Expr::ScalarFunction(call) => (place_of(&call.func), call.func.signature()),
+            Expr::AggregateFunction(call) => (place_of(&call.func), call.func.signature()),
+            Expr::WindowFunction(call) => window_function(call),
+            Expr::Literal(value, _) => {
+                let mut hasher = DefaultHasher::new();
+                value.hash(&mut hasher);
+                self.marks.push(hasher.finish());
+                return true;
+            }
+            Expr::Alias(_)
+            | Expr::Column(_)
+            | Expr::BinaryExpr(_)
+            | Expr::Like(_)
+            | Expr::SimilarTo(_)
+            | Expr::Not(_)
+            | Expr::IsNotNull(_)
+            | Expr::IsNull(_)
+            | Expr::IsTrue(_)
+            | Expr::IsFalse(_)
+            | Expr::IsUnknown(_)
+            | Expr::IsNotTrue(_)
+            | Expr::IsNotFalse(_)
+            | Expr::IsNotUnknown(_)
+            | Expr::Negative(_)
+            | Expr::Between(_)
+            | Expr::Case(_)
+            | Expr::Cast(_)
+            | Expr::TryCast(_)
+            | Expr::InList(_)
+            | Expr::Exists(_)
+            | Expr::InSubquery(_)
+            | Expr::SetComparison(_)
+            | Expr::ScalarSubquery(_)
+            | Expr::GroupingSet(_)
+            | Expr::OuterReferenceColumn(..) => return true,
+            _ => return false,
+        };
+        self.marks.push(place);
+        signature.volatility == Volatility::Immutable
+    }
+
+    /// The files of its tables, listed as planning lists them; none if that takes a request each time.
+    pub(super) async fn files(&self, state: &SessionState) -> Result<Vec<ObjectMeta>> {
+        let lists_once = state.runtime_env().cache_manager.get_list_files_cache();
+        let is_near = |url: &ListingTableUrl| {
+            url.scheme() == "file" || (url.is_collection() && lists_once.is_some())
+        };
+        let mut tables = self.tables.iter().filter_map(listing_of);
+        if !tables.all(|table| table.table_paths().iter().all(is_near)) {
+            return Ok(Vec::new());
+        }
+        let tables = self.tables.iter().filter_map(listing_of);
+        let listings = tables.flat_map(|table| {
+            let extension = &table.options().file_extension;
+            table.table_paths().iter().map(async move |url| {
+                let store = state.runtime_env().object_store(url)?;
+                let files = url.list_all_files(state, store.as_ref(), extension);
+                files.await?.try_collect::<Vec<_>>().await
+            })
+        });
+        Ok(try_join_all(listings).await?.concat())
+    }
+}
+
+fn go_on(is_known: bool) -> TreeNodeRecursion {
+    match is_known {
+        true => TreeNodeRecursion::Continue,
+        false => TreeNodeRecursion::Stop,
+    }
+}
+
+fn window_function(call: &WindowFunction) -> (u64, &Signature) {
+    match &call.fun {
+        WindowFunctionDefinition::AggregateUDF(function) => {
+            (place_of(function), function.signature())
+        }
+        WindowFunctionDefinition::WindowUDF(function) => (place_of(function), function.signature()),
+    }
+}
+
+/// The table as one of Vectile files.
+fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
+    let listing = table.downcast_ref::<ListingTable>()?;
+    let format = listing.options().format.as_ref();
+    format.is::<VectileFormat>().then_some(listing)
+}
+
+fn place_of<T: ?Sized>(of: &Arc<T>) -> u64 {
+    Arc::as_ptr(of).cast::<()>() as u64
+}

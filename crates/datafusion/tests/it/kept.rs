@@ -1,0 +1,551 @@
+//! Plans that are kept from one run of a query to the next.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::{ColumnarValue, LogicalPlan, Volatility, create_udf};
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::StreamExt;
+use tempfile::TempDir;
+use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt, physical_plan, register};
+
+use crate::support::{Fixture, metric};
+
+/// Counts how often a query is planned.
+#[derive(Debug, Default)]
+struct Counting(Arc<AtomicUsize>);
+
+impl OptimizerRule for Counting {
+    fn name(&self) -> &str {
+        "counting"
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Transformed::no(plan))
+    }
+}
+
+/// Tables in directories, one of which is `t`, and a session that sees at once what others write there.
+struct Session {
+    ctx: SessionContext,
+    dir: TempDir,
+    planned: Arc<AtomicUsize>,
+}
+
+impl Session {
+    async fn new() -> Self {
+        let runtime = RuntimeEnvBuilder::new()
+            .with_object_list_cache_ttl(Some(Duration::from_millis(1)))
+            .build_arc()
+            .unwrap();
+        let config = SessionConfig::new().with_target_partitions(2);
+        let ctx = SessionContext::new_with_config_rt(config, runtime);
+        register(&ctx).unwrap();
+        Self::over(ctx, tempfile::tempdir().unwrap()).await
+    }
+
+    async fn on_emulator() -> Option<Self> {
+        let Fixture { ctx, dir } = Fixture::on_emulator()?;
+        Some(Self::over(ctx, dir).await)
+    }
+
+    async fn over(ctx: SessionContext, dir: TempDir) -> Self {
+        let planned = Arc::default();
+        ctx.add_optimizer_rule(Arc::new(Counting(Arc::clone(&planned))));
+        let session = Self { ctx, dir, planned };
+        session.write("t", "a", 0..20_000).await;
+        session.register("t").await;
+        session
+    }
+
+    fn path(&self, table: &str, file: &str) -> PathBuf {
+        self.dir.path().join(table).join(format!("{file}.vectile"))
+    }
+
+    /// Has another session write a file of rows that are numbered so.
+    async fn write(&self, table: &str, file: &str, rows: std::ops::Range<usize>) {
+        let path = self.path(table, file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let other = SessionContext::new();
+        register(&other).unwrap();
+        let select = format!(
+            "SELECT value AS id, value % 7 AS k, value % 1000 * 3 AS v, \
+             arrow_cast('n' || CAST(value % 13 AS VARCHAR), 'Utf8') AS name \
+             FROM range({}, {})",
+            rows.start, rows.end
+        );
+        let options = "OPTIONS (row_group_rows 4096, replace true)";
+        let copy = format!(
+            "COPY ({select}) TO '{}' STORED AS VECTILE {options}",
+            path.display()
+        );
+        other.sql(&copy).await.unwrap().collect().await.unwrap();
+        // until listings are forgotten
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    async fn register(&self, table: &str) {
+        let directory = self.dir.path().join(table);
+        let directory = format!("{}/", directory.display());
+        let options = VectileReadOptions::default();
+        let registered = self.ctx.register_vectile(table, directory, options);
+        registered.await.unwrap();
+    }
+
+    async fn plan(&self, sql: &str) -> Arc<dyn ExecutionPlan> {
+        let (state, plan) = self.ctx.sql(sql).await.unwrap().into_parts();
+        physical_plan(&state, &plan).await.unwrap()
+    }
+
+    /// Runs `sql` with the plan that is kept, if there is one.
+    async fn run(&self, sql: &str) -> Result<Vec<RecordBatch>> {
+        let (state, plan) = self.ctx.sql(sql).await?.into_parts();
+        let plan = physical_plan(&state, &plan).await?;
+        collect(plan, state.task_ctx()).await
+    }
+
+    /// The answer to `sql`, and whether it had to be planned.
+    async fn answer(&self, sql: &str) -> (String, bool) {
+        let before = self.planned.load(Ordering::Relaxed);
+        let batches = match self.run(sql).await {
+            Ok(batches) => batches,
+            Err(error) => panic!("{sql}: {error}"),
+        };
+        (
+            text(&batches),
+            self.planned.load(Ordering::Relaxed) > before,
+        )
+    }
+
+    /// Asserts that the answer is that of a new plan; returns whether it had to be planned.
+    async fn is_planned(&self, sql: &str) -> bool {
+        let expected = self.ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        let (answer, planned) = self.answer(sql).await;
+        assert_eq!(answer, text(&expected), "{sql}");
+        planned
+    }
+
+    /// Asserts that `sql` is planned now, and not again.
+    async fn is_planned_once(&self, sql: &str) {
+        assert!(self.is_planned(sql).await, "kept: {sql}");
+        for _ in 0..2 {
+            assert!(!self.is_planned(sql).await, "not kept: {sql}");
+        }
+    }
+}
+
+/// The rows, in order.
+fn text(batches: &[RecordBatch]) -> String {
+    let text = pretty_format_batches(batches).unwrap().to_string();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+/// Queries with operators that change when they run.
+const QUERIES: [&str; 13] = [
+    "SELECT count(*), sum(v) FROM t WHERE k = 3",
+    "SELECT k, sum(v), count(DISTINCT name) FROM t GROUP BY k ORDER BY k",
+    "SELECT id, v FROM t ORDER BY v DESC, id LIMIT 7",
+    "SELECT id FROM t WHERE name = 'n4' ORDER BY id DESC LIMIT 5 OFFSET 2",
+    "SELECT a.id, b.name FROM t a JOIN t b ON a.id = b.v WHERE b.id < 50",
+    "SELECT a.k, count(b.id) FROM t a LEFT JOIN t b ON a.id = b.v GROUP BY a.k",
+    "SELECT count(*) FROM t WHERE id IN (SELECT v FROM t WHERE k = 2)",
+    "SELECT count(*) FROM t a WHERE NOT EXISTS (SELECT 1 FROM t b WHERE b.v = a.id)",
+    "SELECT count(*) FROM t a JOIN t b ON a.id < b.id WHERE a.id < 60 AND b.id < 60",
+    "SELECT DISTINCT name FROM (SELECT name FROM t UNION ALL SELECT name FROM t WHERE k > 3) u",
+    "WITH c AS (SELECT k, max(v) AS m FROM t GROUP BY k) SELECT * FROM c a CROSS JOIN c b",
+    "SELECT id, row_number() OVER (PARTITION BY k ORDER BY id DESC) AS r FROM t WHERE id < 99",
+    "SELECT min(id), max(id) FROM t",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_are_planned_once() {
+    let session = Session::new().await;
+    for sql in QUERIES {
+        session.is_planned_once(sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_on_a_gpu_are_planned_once() {
+    let Some(session) = Session::on_emulator().await else {
+        return;
+    };
+    for mode in ["on", "auto"] {
+        session
+            .run(&format!("SET vectile.gpu = '{mode}'"))
+            .await
+            .unwrap();
+        for sql in QUERIES {
+            session.is_planned_once(sql).await;
+        }
+    }
+    let sql = "SELECT k, sum(v) FROM t WHERE id > 5 GROUP BY k";
+    session.run("SET vectile.gpu = 'require'").await.unwrap();
+    session.is_planned_once(sql).await;
+    let plan = session.plan(sql).await;
+    assert_eq!(metric(&plan, "gpu_rows"), 0);
+    collect(Arc::clone(&plan), session.ctx.task_ctx())
+        .await
+        .unwrap();
+    assert_eq!(metric(&plan, "gpu_rows"), 20_000);
+}
+
+/// DataFusion's operators run once: then scans have no rows, and others panic.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_on_a_gpu_run_again() {
+    let Some(session) = Session::on_emulator().await else {
+        return;
+    };
+    session.run("SET vectile.gpu = 'on'").await.unwrap();
+    for sql in [
+        "SELECT count(*), sum(v) FROM t WHERE k = 3",
+        "SELECT k, sum(v), count(*) FROM t GROUP BY k",
+        "SELECT a.k, count(b.id) FROM t a LEFT JOIN t b ON a.v = b.id GROUP BY a.k",
+        "SELECT count(*) FROM t WHERE id IN (SELECT id FROM t WHERE k = 2)",
+        // a table for this join is not kept
+        "SELECT count(*), sum(b.m) FROM t a \
+         JOIN (SELECT k, count(DISTINCT name) AS m FROM t GROUP BY k) b ON a.id = b.k",
+    ] {
+        let frame = session.ctx.sql(sql).await.unwrap();
+        let expected = frame.clone().collect().await.unwrap();
+        let plan = frame.create_physical_plan().await.unwrap();
+        for run in 1..4 {
+            let rows = collect(Arc::clone(&plan), session.ctx.task_ctx()).await;
+            assert!(text(&rows.unwrap()) == text(&expected), "{sql}");
+            assert_eq!(metric(&plan, "gpu_rows"), run * 20_000, "{sql}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn copies_prune_as_the_first_plan_did() {
+    let session = Session::new().await;
+    session.write("few", "a", 17_000..17_003).await;
+    session.register("few").await;
+    let sql = "SELECT t.name FROM t JOIN few ON t.id = few.id";
+    for _ in 0..3 {
+        let plan = session.plan(sql).await;
+        let rows = collect(Arc::clone(&plan), session.ctx.task_ctx()).await;
+        assert_eq!(
+            rows.unwrap()
+                .iter()
+                .map(RecordBatch::num_rows)
+                .sum::<usize>(),
+            3
+        );
+        assert_eq!(metric(&plan, "rows_decoded"), 6);
+    }
+}
+
+#[tokio::test]
+async fn answers_that_may_change_are_not_kept() {
+    let session = Session::new().await;
+    for sql in [
+        "SELECT count(*) FROM t WHERE now() > TIMESTAMP '2020-01-01T00:00:00Z'",
+        "SELECT count(*) FROM t WHERE random() < 2",
+        "SELECT count(*) FROM t WHERE id > 3 AND (SELECT max(v) FROM t) > 5",
+        "SELECT count(*) FROM t, information_schema.tables",
+        "SELECT count(*) FROM t, range(3)",
+        "SELECT 1",
+        "WITH RECURSIVE r AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM r WHERE a < 3) \
+         SELECT count(*) FROM r, t",
+        "EXPLAIN SELECT count(*) FROM t",
+    ] {
+        if sql.contains("information_schema") {
+            let set = "SET datafusion.catalog.information_schema = true";
+            session.run(set).await.unwrap();
+        }
+        session.is_planned(sql).await;
+        assert!(session.is_planned(sql).await, "{sql}");
+    }
+    let many: Vec<String> = (0..5000).map(|number| number.to_string()).collect();
+    let sql = format!("SELECT count(*) FROM t WHERE id IN ({})", many.join(", "));
+    session.is_planned(&sql).await;
+    assert!(session.is_planned(&sql).await, "a long list");
+    let sql = "SELECT max(random()) FROM t WHERE id < 3";
+    assert_ne!(session.answer(sql).await.0, session.answer(sql).await.0);
+}
+
+#[tokio::test]
+async fn files_that_change_are_seen() {
+    let session = Session::new().await;
+    let sql = "SELECT count(*), sum(id), max(id) FROM t WHERE k < 5";
+    session.is_planned_once(sql).await;
+    session.write("t", "b", 20_000..20_100).await;
+    session.is_planned_once(sql).await;
+    session.write("t", "b", 30_000..30_100).await;
+    session.is_planned_once(sql).await;
+    std::fs::remove_file(session.path("t", "b")).unwrap();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    session.is_planned_once(sql).await;
+    session.write("t", "a", 5..10_000).await;
+    session.is_planned_once(sql).await;
+    session
+        .run("INSERT INTO t SELECT 7, 1, 2, 'x'")
+        .await
+        .unwrap();
+    session.is_planned_once(sql).await;
+    let answer = session.answer("SELECT count(*) FROM t").await.0;
+    assert!(answer.contains(" 9996 "), "{answer}");
+}
+
+/// DataFusion's default keeps listings for ever.
+#[tokio::test]
+async fn a_session_sees_its_own_files() {
+    let Fixture { ctx, dir } = Fixture::empty();
+    let session = Session::over(ctx, dir).await;
+    let sql = "SELECT count(*) AS n, sum(id) FROM t";
+    session.is_planned_once(sql).await;
+    let insert = "INSERT INTO t SELECT 7, 1, 2, 'x'";
+    session.run(insert).await.unwrap();
+    session.is_planned_once(sql).await;
+    assert!(session.answer(sql).await.0.contains(" 20001 "));
+    let copy = format!(
+        "COPY (SELECT * FROM t WHERE id < 5) TO '{}' STORED AS VECTILE OPTIONS (replace true)",
+        session.path("t", "a").display()
+    );
+    session.run(&copy).await.unwrap();
+    session.is_planned_once(sql).await;
+    assert!(session.answer(sql).await.0.contains(" 6 "));
+}
+
+#[tokio::test]
+async fn one_file_that_is_rewritten_is_seen() {
+    let session = Session::new().await;
+    session.write("one", "a", 0..10).await;
+    let path = session.path("one", "a");
+    let path = path.to_str().unwrap();
+    let options = VectileReadOptions::default;
+    let register = || session.ctx.register_vectile("one", path, options());
+    register().await.unwrap();
+    let sql = "SELECT count(*), sum(id) FROM one";
+    session.is_planned_once(sql).await;
+    session.write("one", "a", 10..30).await;
+    session.is_planned_once(sql).await;
+    std::fs::remove_file(path).unwrap();
+    let planned = session.run(sql).await;
+    let anew = session.ctx.sql(sql).await.unwrap().collect().await;
+    assert_eq!(planned.is_ok(), anew.is_ok());
+}
+
+#[tokio::test]
+async fn names_may_come_to_mean_other_tables() {
+    let session = Session::new().await;
+    session.write("u", "a", 0..10).await;
+    session.register("u").await;
+    let sql = "SELECT count(*), sum(id) FROM u";
+    session.is_planned_once(sql).await;
+    // the same files, but another table
+    session.run("DROP TABLE u").await.unwrap();
+    session.register("u").await;
+    session.is_planned_once(sql).await;
+    session
+        .run("CREATE OR REPLACE VIEW u AS SELECT * FROM t WHERE k = 1")
+        .await
+        .unwrap();
+    session.is_planned_once(sql).await;
+    session
+        .run("CREATE OR REPLACE VIEW u AS SELECT * FROM t WHERE k = 2")
+        .await
+        .unwrap();
+    session.is_planned_once(sql).await;
+    session
+        .run("CREATE OR REPLACE TABLE u AS SELECT * FROM t WHERE k = 3")
+        .await
+        .unwrap();
+    assert!(session.is_planned(sql).await);
+    session
+        .run("INSERT INTO u SELECT * FROM t WHERE k = 4")
+        .await
+        .unwrap();
+    assert!(session.is_planned(sql).await);
+}
+
+#[tokio::test]
+async fn settings_may_change() {
+    let session = Session::new().await;
+    let sql = "SELECT count(*), min(arrow_cast('2020-05-05T00:00:00', 'Timestamp(Second, Some(\"UTC\"))')), \
+               min(to_timestamp('2020-05-05T00:00:00')), max(v) FROM t WHERE k = 1";
+    session.is_planned_once(sql).await;
+    for (setting, value) in [
+        ("vectile.gpu", "'off'"),
+        ("vectile.pushdown_filters", "false"),
+        ("datafusion.execution.batch_size", "100"),
+        ("datafusion.execution.time_zone", "'+02:00'"),
+        ("datafusion.execution.time_zone", "'+03:00'"),
+        ("datafusion.execution.target_partitions", "3"),
+    ] {
+        session
+            .run(&format!("SET {setting} = {value}"))
+            .await
+            .unwrap();
+        session.is_planned_once(sql).await;
+    }
+    session.run("SET vectile.keep_plans = false").await.unwrap();
+    assert!(session.is_planned(sql).await);
+    assert!(session.is_planned(sql).await);
+}
+
+#[tokio::test]
+async fn functions_may_change() {
+    let session = Session::new().await;
+    let sql = "SELECT sum(mine(id)) FROM t WHERE k = 1";
+    for value in [1, 2] {
+        let mine = create_udf(
+            "mine",
+            vec![DataType::Int64],
+            DataType::Int64,
+            Volatility::Immutable,
+            Arc::new(move |_| Ok(ColumnarValue::Scalar(ScalarValue::Int64(Some(value))))),
+        );
+        session.ctx.register_udf(mine);
+        session.is_planned_once(sql).await;
+    }
+}
+
+#[tokio::test]
+async fn prepared_statements_are_planned_once_for_their_parameters() {
+    let session = Session::new().await;
+    for statement in [
+        "PREPARE typed(BIGINT, VARCHAR) AS \
+         SELECT count(*), sum(v) FROM t WHERE k = $1 AND name = $2",
+        "PREPARE untyped AS SELECT count(*), min(id + $1) FROM t",
+        "PREPARE any AS SELECT $1 AS x, count(*) FROM t",
+    ] {
+        session.run(statement).await.unwrap();
+    }
+    for execute in [
+        "EXECUTE typed(1, 'n1')",
+        "EXECUTE typed(2, 'n1')",
+        "EXECUTE typed(2, 'n3')",
+        "EXECUTE untyped(1)",
+        "EXECUTE untyped(2)",
+        "EXECUTE any(1)",
+        "EXECUTE any(1.5)",
+        "EXECUTE any('1')",
+        "EXECUTE any(NULL)",
+    ] {
+        session.is_planned_once(execute).await;
+    }
+    assert!(!session.is_planned("EXECUTE typed(1, 'n1')").await);
+    // this is cast to the type that the statement has
+    assert!(!session.is_planned("EXECUTE untyped(1.0)").await);
+    session.run("DEALLOCATE typed").await.unwrap();
+    session
+        .run("PREPARE typed(BIGINT) AS SELECT count(*) FROM t WHERE k = $1")
+        .await
+        .unwrap();
+    session.is_planned_once("EXECUTE typed(1)").await;
+}
+
+#[tokio::test]
+async fn literals_of_other_types_are_other_queries() {
+    let session = Session::new().await;
+    for literal in [
+        "1",
+        "0.0",
+        "-0.0",
+        "1.0",
+        "'1'",
+        "CAST(1 AS SMALLINT)",
+        "DATE '2020-01-01'",
+    ] {
+        session
+            .is_planned_once(&format!("SELECT {literal} AS x, id FROM t WHERE id = 1"))
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_do_not_disturb_each_other() {
+    let session = Arc::new(Session::new().await);
+    for sql in QUERIES {
+        let expected = session.answer(sql).await.0;
+        let runs = (0..8).map(|_| {
+            let session = Arc::clone(&session);
+            tokio::spawn(async move { session.answer(sql).await })
+        });
+        for run in runs.collect::<Vec<_>>() {
+            assert_eq!(run.await.unwrap(), (expected.clone(), false), "{sql}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_was_cancelled_leaves_nothing_behind() {
+    let session = Session::new().await;
+    session
+        .run("SET datafusion.execution.batch_size = 10")
+        .await
+        .unwrap();
+    for sql in QUERIES {
+        let expected = session.answer(sql).await.0;
+        for batches in [0, 1, 2] {
+            let plan = session.plan(sql).await;
+            let mut stream = execute_stream(plan, session.ctx.task_ctx()).unwrap();
+            for _ in 0..batches {
+                stream.next().await;
+            }
+            drop(stream);
+            assert_eq!(
+                session.answer(sql).await,
+                (expected.clone(), false),
+                "{sql}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn few_plans_are_kept() {
+    let session = Session::new().await;
+    let query = |number: usize| format!("SELECT count(*) FROM t WHERE id < {number}");
+    for number in 0..100 {
+        session.is_planned_once(&query(number)).await;
+    }
+    for number in 40..100 {
+        assert!(!session.is_planned(&query(number)).await);
+    }
+    assert!(session.is_planned(&query(3)).await);
+}
+
+#[tokio::test]
+async fn plans_go_with_their_session() {
+    let session = Session::new().await;
+    session.is_planned_once(QUERIES[4]).await;
+    let runtime = Arc::downgrade(&session.ctx.runtime_env());
+    drop(session);
+    assert!(runtime.upgrade().is_none());
+}
+
+#[tokio::test]
+async fn a_file_may_be_replaced_while_a_query_is_planned() {
+    let session = Arc::new(Session::new().await);
+    let sql = "SELECT count(*), max(id) FROM t WHERE k >= 0";
+    for rows in 1..20 {
+        let other = Arc::clone(&session);
+        let writes = tokio::spawn(async move { other.write("t", "a", 0..1000 + rows).await });
+        // It may meet the old file, or fail, as without kept plans.
+        let _ = session.run(sql).await;
+        writes.await.unwrap();
+        session.is_planned(sql).await;
+    }
+}
