@@ -10,24 +10,11 @@ use crate::error::Result;
 pub(super) fn lay_out(builder: &mut Builder, view: RleView<'_>) -> Result<Option<(u64, u64)>> {
     builder.lines_are_blocks = true;
     let mut bounds: Option<(u64, u64)> = None;
-    view.for_each_vector(|vector, firsts, entries| {
-        let (low, high) = bounds_of(entries);
+    view.for_each_vector(|vector, firsts, entries, (low, high)| {
         bounds = Some(bounds.map_or((low, high), |(a, b)| (a.min(low), b.max(high))));
         block(builder, vector, firsts, entries, (low, high))
     })?;
     Ok(bounds)
-}
-
-fn bounds_of(entries: &[u64]) -> (u64, u64) {
-    let first = entries.first().map_or((0, 0), |first| (*first, *first));
-    let wider = |(low, high): (u64, u64), entry: &u64| (low.min(*entry), high.max(*entry));
-    entries.iter().fold(first, wider)
-}
-
-/// Bit i is byte i.
-fn bits(bytes: &[u8; 8]) -> u8 {
-    // each factor moves one of the bytes to its place among the upper eight bits
-    (u64::from_le_bytes(*bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
 /// Adds the runs of a vector, by first row and entry.
@@ -54,13 +41,12 @@ fn block(
     }
     let mut block: Vec<u8> = Vec::with_capacity(VECTOR_LEN / 8 + entries.len() * width);
     block.extend(starts.as_chunks().0.iter().map(bits));
-    let offsets = entries.iter().map(|entry| entry - low);
     match width {
         0 => {}
-        1 => block.extend(offsets.map(|offset| offset as u8)),
-        2 => block.extend(offsets.flat_map(|offset| (offset as u16).to_le_bytes())),
-        4 => block.extend(offsets.flat_map(|offset| (offset as u32).to_le_bytes())),
-        _ => block.extend(offsets.flat_map(u64::to_le_bytes)),
+        1 => offsets::<1>(entries, low, &mut block),
+        2 => offsets::<2>(entries, low, &mut block),
+        4 => offsets::<4>(entries, low, &mut block),
+        _ => offsets::<8>(entries, low, &mut block),
     }
     let line = builder.add_block(&block)?;
     let vector = &mut builder.vectors[vector];
@@ -68,6 +54,23 @@ fn block(
     vector.width = width as u8;
     vector.base = low;
     Ok(())
+}
+
+/// Appends the lower bytes of what entries are above `low`.
+fn offsets<const WIDTH: usize>(entries: &[u64], low: u64, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + entries.len() * WIDTH, 0);
+    let slots = out[start..].as_chunks_mut::<WIDTH>().0;
+    for (slot, entry) in slots.iter_mut().zip(entries) {
+        let bytes = (entry - low).to_le_bytes();
+        *slot = std::array::from_fn(|byte| bytes[byte]);
+    }
+}
+
+/// Bit i is byte i.
+fn bits(bytes: &[u8; 8]) -> u8 {
+    // each factor moves one of the bytes to its place among the upper eight bits
+    (u64::from_le_bytes(*bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
 #[cfg(test)]

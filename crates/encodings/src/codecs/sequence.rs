@@ -19,6 +19,7 @@ use crate::encoding::Encoding;
 use crate::error::{Result, corrupt};
 use crate::masks::Mask;
 use crate::selection::{Selected, Selection};
+use crate::simd::dispatched;
 use crate::vectors::sample_ranges;
 use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::Word;
@@ -385,20 +386,29 @@ impl<'a> SequenceView<'a> {
     }
 }
 
+dispatched! {
+    /// The smallest and the largest; 0 and 0 of none.
+    fn bounds(entries: &[u64]) -> (u64, u64) {
+        let smallest = entries.iter().fold(u64::MAX, |a, b| a.min(*b));
+        let largest = entries.iter().fold(0, |a, b| a.max(*b));
+        (smallest.min(largest), largest)
+    }
+}
+
 /// `rle`.
 #[derive(Clone, Copy, Debug)]
 pub struct RleView<'a>(&'a Rle<Sequence>);
 
 impl RleView<'_> {
-    /// Calls `visit` with each vector, and the first rows in it and the entries of its runs, in order. The runs of
-    /// a vector tile it.
+    /// Calls `visit` with each vector, and the first rows in it and the entries of its runs, in order, and the smallest
+    /// and the largest entry. The runs of a vector tile it.
     ///
     /// # Errors
     ///
     /// [`Error::Corrupt`](crate::Error::Corrupt) if they do not; those of `visit`.
     pub fn for_each_vector<E: From<crate::Error>>(
         &self,
-        mut visit: impl FnMut(usize, &[u16], &[u64]) -> std::result::Result<(), E>,
+        mut visit: impl FnMut(usize, &[u16], &[u64], (u64, u64)) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let mut decoded = Runs::default();
         let (mut firsts, mut entries) = ([0; VECTOR_LEN], [0; VECTOR_LEN]);
@@ -406,7 +416,8 @@ impl RleView<'_> {
             let runs = self
                 .0
                 .runs(vector, &mut decoded, &mut firsts, &mut entries)?;
-            visit(vector, &firsts[..runs], &entries[..runs])?;
+            let bounds = bounds(&entries[..runs]);
+            visit(vector, &firsts[..runs], &entries[..runs], bounds)?;
         }
         Ok(())
     }
