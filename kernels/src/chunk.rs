@@ -1,13 +1,12 @@
 //! A column chunk as kernels read it, and what is known of it.
 
-use arrow::array::{Array, ArrayRef, BooleanBufferBuilder};
+use arrow::array::{ArrayRef, BooleanBufferBuilder};
 use arrow::buffer::Buffer;
-use arrow::compute::concat;
 use arrow::datatypes::DataType;
-use vectile_encodings::{Column, Selection, VECTOR_LEN};
+use vectile_encodings::{Column, Selection};
 
 use crate::builder::{ALIGNMENT, Builder, SLACK_BYTES};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::registry::lay_out;
 use crate::traits::ColumnTraits;
 use crate::types::Type;
@@ -40,9 +39,8 @@ pub struct ChunkInfo {
     pub sample: Option<ArrayRef>,
 }
 
-/// Rows of a chunk in its sample, and the vectors that they are of: one takes about as long as all of its rows.
+/// Rows of a chunk in its sample.
 const SAMPLE_ROWS: usize = 32;
-const SAMPLED_VECTORS: usize = 4;
 
 impl DeviceChunk {
     /// Fronts and bodies start at multiples of it.
@@ -145,19 +143,12 @@ impl DeviceChunk {
     }
 }
 
-/// Values of some rows of some vectors, as far from each other as may be.
+/// Values of [`SAMPLE_ROWS`] rows, as far from each other as may be.
 fn sample(column: &Column) -> Result<ArrayRef> {
-    let vectors = SAMPLED_VECTORS.min(column.num_vectors()).max(1);
-    let arrays = (0..vectors).map(|index| {
-        let vector = index * column.num_vectors() / vectors;
-        let live = VECTOR_LEN.min(column.len() - vector * VECTOR_LEN);
-        let mut bits = BooleanBufferBuilder::new(live);
-        bits.append_n(live, false);
-        let wanted = (SAMPLE_ROWS / vectors).min(live);
-        (0..wanted).for_each(|index| bits.set_bit(index * live / wanted, true));
-        column.select(&Selection::from_boolean_buffer(vector, &bits.finish()))
-    });
-    let arrays: Vec<ArrayRef> = arrays.collect::<std::result::Result<_, _>>()?;
-    let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
-    concat(&arrays).map_err(|error| Error::Unsupported(format!("a sample: {error}")))
+    let (rows, wanted) = (column.len(), SAMPLE_ROWS.min(column.len()));
+    let mut bits = BooleanBufferBuilder::new(rows);
+    bits.append_n(rows, false);
+    (0..wanted).for_each(|index| bits.set_bit(index * rows / wanted, true));
+    let selection = Selection::from_boolean_buffer(0, &bits.finish());
+    Ok(column.select(&selection)?)
 }

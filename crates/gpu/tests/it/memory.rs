@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::buffer::Buffer;
 use arrow::datatypes::Int64Type;
+use bytes::Bytes;
 use vectile_cpu_device::CpuDevice;
-use vectile_encodings::{Encoding, Predicate};
+use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
 use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Number, Output, Pipeline};
 use vectile_gpu::{
     Batch, ChunkKey, ChunkRun, DeviceChunk, Driver, Engine, Error, Group, Resident, Result,
@@ -534,4 +536,64 @@ fn groups_ask_for_memory() {
     assert!(refused(table - 1));
     assert_eq!(launches.load(Ordering::Relaxed), 1, "none without room");
     assert!(refused(all - 1));
+}
+
+#[test]
+fn chunks_are_copied_from_where_they_were_read() {
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    let read = |number: usize| {
+        let array: ArrayRef = Arc::new(Int64Array::from(values(number)));
+        let pin = Some(Encoding::Ffor);
+        let encoded = encode(&array, &EncodeOptions { pin }).unwrap();
+        let mut memory = engine.staging(encoded.len()).unwrap();
+        memory.as_mut().copy_from_slice(&encoded);
+        let bytes = Buffer::from(Bytes::from_owner(memory));
+        let column = Column::parse(bytes, array.data_type(), array.len()).unwrap();
+        (key(number), DeviceChunk::build(&column).unwrap())
+    };
+    // one of them lies elsewhere
+    let read = vec![read(0), (key(2), chunk(2)), read(1)];
+    let chunks: Vec<(ChunkKey, &DeviceChunk)> = read
+        .iter()
+        .map(|(key, chunk)| (key.clone(), chunk))
+        .collect();
+    // memory for all, one copy of what was put together, and one for each body that was read
+    engine.load_all(&chunks[..1]).unwrap();
+    engine.clear();
+    let before = device.calls();
+    let groups: Vec<Group> = engine
+        .load_all(&chunks)
+        .unwrap()
+        .into_iter()
+        .map(group)
+        .collect();
+    let calls = device.calls() - before;
+    assert!((3..=5).contains(&calls), "{calls}");
+    check(&engine, &[0, 2, 1], &groups).unwrap();
+    // what is on the device is not copied again
+    let before = device.calls();
+    engine.load_all(&chunks).unwrap();
+    assert_eq!(device.calls(), before);
+    drop(chunks);
+    drop((read, groups, engine));
+    assert_nothing_left(&device, "after chunks that were read");
+}
+
+#[test]
+fn memory_for_reading_is_limited() {
+    const MOST: u64 = 256 << 20;
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    let piece = MOST as usize / 8;
+    let taken: Vec<_> = std::iter::from_fn(|| engine.staging(piece)).collect();
+    assert_eq!(taken.len(), 8);
+    assert_eq!(device.allocated_host_bytes(), MOST);
+    assert!(engine.staging(1).is_none());
+    drop(taken);
+    assert!(engine.staging(MOST as usize).is_none(), "a slab has less");
+    assert!(engine.staging(1).is_some());
+    assert_eq!(device.allocated_host_bytes(), MOST, "it is kept");
+    engine.clear();
+    assert_nothing_left(&device, "after all was given back");
 }

@@ -585,13 +585,13 @@ impl GpuAggregateExec {
         let (Some(auto), Some(work)) = (self.auto.clone(), work) else {
             return Ok(rows);
         };
+        // At once: it takes few cores, and the next run may follow this one without a pause.
+        if let Some(background) = auto.background.filter(|_| reason.can_be_prepared()) {
+            background.start(query.clone(), auto.session, self.prepare(context));
+        }
         let cores = config.execution.target_partitions;
         Ok(at_end(rows, move || {
             auto.costs.add_cpu(&query, work, cores, begun.elapsed());
-            // not before: the CPU was busy
-            if let Some(background) = auto.background.filter(|_| reason.can_be_prepared()) {
-                background.start(query, auto.session, self.prepare(context));
-            }
         }))
     }
 
