@@ -83,7 +83,7 @@ def main():
         sql = text(benchmark, query)
         # compiles its kernels, too
         _, plan = statements(options.vectile, benchmark, data, ["explain analyze " + sql], cache)
-        bytes_read = sum(scaled(*found) for found in re.findall(r"bytes_sent=([0-9.]+) ?([KMGB]?)", plan))
+        bytes_read = sum(scaled(*found) for found in re.findall(r"bytes_scanned=([0-9.]+) ?([KMGB]?)", plan))
         times = [statements(options.vectile, benchmark, data, [sql] * 3, cache)[0] for _ in range(options.runs)]
         cold = sorted(each[0] for each in times)
         warm = statistics.median(each[2] for each in times)
