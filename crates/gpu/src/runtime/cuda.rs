@@ -356,27 +356,43 @@ impl Driver for Cuda {
             call,
             reason: format!("{bytes} bytes of host memory cannot be pinned"),
         };
-        let pages = HugePages::new(bytes).ok_or_else(|| failed("malloc"))?;
-        let address = pages.address();
-        // SAFETY: a context is bound; the memory is there until it is unregistered.
-        let result = unsafe {
-            let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
-            sys::cuMemHostRegister_v2(address.cast(), pages.bytes(), flags)
-        };
+        if let Some(pages) = HugePages::new(bytes) {
+            let address = pages.address();
+            // SAFETY: a context is bound; the memory is there until it is unregistered.
+            let result = unsafe {
+                let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
+                sys::cuMemHostRegister_v2(address.cast(), pages.bytes(), flags)
+            };
+            if result == CUresult::CUDA_SUCCESS {
+                lock(&self.pinned).insert(address.addr(), pages);
+                return Ok(address);
+            }
+        }
+        // Some systems register no memory that is there, but have a driver that makes some, slowly.
+        let mut address = ptr::null_mut();
+        // SAFETY: a context is bound; the pointer is to a live pointer.
+        let result =
+            unsafe { sys::cuMemHostAlloc(&mut address, bytes, sys::CU_MEMHOSTALLOC_PORTABLE) };
         // Memory of the host that lacks is not helped by freeing some of the device's.
         match result {
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY => return Err(failed("cuMemHostRegister")),
-            result => check("cuMemHostRegister", result)?,
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => return Err(failed("cuMemHostAlloc")),
+            result => check("cuMemHostAlloc", result)?,
         }
-        lock(&self.pinned).insert(address.addr(), pages);
+        let address: *mut u8 = address.cast();
+        // SAFETY: `bytes` of memory that nobody else has.
+        unsafe { address.write_bytes(0, bytes) };
         Ok(address)
     }
 
     unsafe fn free_host(&self, address: *mut u8) {
         let pages = lock(&self.pinned).remove(&address.addr());
-        // SAFETY: the caller vouches that it was allocated, which is to say registered, and is not used any more.
-        self.context
-            .give_back(|| unsafe { sys::cuMemHostUnregister(address.cast()) });
+        // SAFETY: the caller vouches that it was allocated, registered or by the driver, and is not used any more.
+        self.context.give_back(|| unsafe {
+            match pages {
+                Some(_) => sys::cuMemHostUnregister(address.cast()),
+                None => sys::cuMemFreeHost(address.cast()),
+            }
+        });
         drop(pages);
     }
 
