@@ -123,14 +123,15 @@ impl VectileOpener {
         });
         let mut scan = Scan::new(opened);
         if let Some(device) = &self.device {
-            scan.selector = device.open(DeviceScan {
+            let opened = device.open(DeviceScan {
                 file: Arc::clone(&scanned),
                 object,
                 table: self.table.table_schema(),
                 schema: &output,
                 can_change: filters.can_change(),
                 reservation: reservation.new_empty(),
-            })?;
+            });
+            scan.selector = opened.await?;
         }
         scan.filters = filters;
         scan.projection = Arc::new(projection);

@@ -6,6 +6,7 @@ use std::fmt::{Debug, Display};
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use async_trait::async_trait;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
@@ -38,7 +39,8 @@ pub(crate) struct DeviceScan<'a> {
 }
 
 /// What a device does for one partition of a scan, file after file.
+#[async_trait]
 pub(crate) trait PartitionDevice: Send + Sync {
     /// For one file; `None` if that has to be scanned without.
-    fn open(&self, scan: DeviceScan<'_>) -> Result<Option<Arc<dyn Selector>>>;
+    async fn open(&self, scan: DeviceScan<'_>) -> Result<Option<Arc<dyn Selector>>>;
 }

@@ -2,163 +2,189 @@
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Once, OnceLock};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::{fmt, io};
 
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{Result, exec_datafusion_err};
 use vectile_gpu::{Cuda, Engine};
 
 use super::background::Background;
 use super::costs::Costs;
 use super::nodes::dimension_cache::DimensionCache;
+use super::nodes::load::interrupted;
+use crate::options::VectileOptions;
 
 /// Where queries find a GPU: by default the first device of the machine.
 #[derive(Clone)]
-pub struct Gpu {
-    source: Source,
-    costs: Arc<Costs>,
-}
+pub struct Gpu(Arc<Shared>);
 
-#[derive(Clone)]
-enum Source {
-    /// The first device, opened when a query first asks for it.
-    Machine,
-    /// This one, or none.
-    Given(Opened),
+struct Shared {
+    device: OnceLock<Opened>,
+    /// Opens it.
+    open: Box<dyn Fn() -> Opened + Send + Sync>,
+    begin: Once,
+    costs: Arc<Costs>,
+    background: Arc<Background>,
 }
 
 /// A device that queries use, or why they cannot.
-type Opened = Result<Device, Arc<str>>;
+pub(crate) type Opened = Result<Device, Arc<str>>;
 
 /// A device, and what queries keep for the next ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     pub(crate) engine: Arc<Engine>,
     pub(crate) dimensions: Arc<DimensionCache>,
-    pub(crate) background: Arc<Background>,
 }
 
 impl Device {
     fn new(engine: Arc<Engine>) -> Self {
         Self {
             dimensions: Arc::new(DimensionCache::beside(&engine)),
-            background: Arc::new(Background::new()),
             engine,
+        }
+    }
+
+    /// Tells it how much memory a session lets it take.
+    pub(crate) fn limit(&self, options: &VectileOptions) {
+        if let Some(limit) = options.gpu_memory_limit {
+            self.engine.set_memory_limit(limit);
+        }
+        if let Some(limit) = options.gpu_host_memory_limit {
+            self.engine.set_host_memory_limit(limit);
         }
     }
 }
 
-/// The first device of the machine, or why it cannot be used.
-static MACHINE: OnceLock<Opened> = OnceLock::new();
-
-/// What queries took on this machine.
-static COSTS: LazyLock<Arc<Costs>> = LazyLock::new(Arc::default);
+/// The first device of the machine.
+static MACHINE: LazyLock<Gpu> = LazyLock::new(|| {
+    let gpu = Gpu::later(open_first);
+    // of NVIDIA's driver, there and in the Linux of Windows
+    let nodes = ["/dev/nvidiactl", "/dev/dxg"];
+    if cfg!(target_os = "linux") && !nodes.iter().any(|node| Path::new(node).exists()) {
+        // to find none takes no time
+        let _ = gpu.open();
+    }
+    gpu
+});
 
 impl Gpu {
     /// The first device of the machine, if there is one. It is opened when a query first asks for
     /// it, once in a process.
     pub fn of_machine() -> Self {
-        Self {
-            source: Source::Machine,
-            costs: Arc::clone(&COSTS),
-        }
+        MACHINE.clone()
     }
 
     /// The device of this engine.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self::given(Ok(Device::new(engine)))
+        let gpu = Self::later(|| Err(String::new()));
+        gpu.0.device.get_or_init(|| Ok(Device::new(engine)));
+        gpu
     }
 
     /// No device, and what to say about that.
     pub fn none(reason: impl Into<Arc<str>>) -> Self {
-        Self::given(Err(reason.into()))
+        let gpu = Self::later(|| Err(String::new()));
+        gpu.0.device.get_or_init(|| Err(reason.into()));
+        gpu
     }
 
-    fn given(device: Opened) -> Self {
-        Self {
-            source: Source::Given(device),
+    /// The device of an engine that `open` makes, when a query first asks for it; or why there is none. `open` may
+    /// take its time: no thread of the async runtime runs it.
+    pub fn later(open: impl Fn() -> Result<Arc<Engine>, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Shared {
+            device: OnceLock::new(),
+            open: Box::new(move || Ok(Device::new(open()?))),
+            begin: Once::new(),
             costs: Arc::default(),
-        }
+            background: Arc::new(Background::new()),
+        }))
     }
 
     /// Begins to open the device on a thread of its own, and returns. A service calls this when it starts, so
     /// that its first query can use the device; otherwise the first query for which a GPU would pay does.
     pub fn open_in_background(&self) {
-        static BEGIN: Once = Once::new();
-        if self.is_to_be_opened() {
-            BEGIN.call_once(|| {
-                // without a thread, a query opens it that has to have it
-                let _ = in_background(|| _ = MACHINE.get_or_init(open));
-            });
+        if self.opened().is_none() {
+            let gpu = self.clone();
+            // without a thread, a query opens it that has to have it
+            let open = || drop(in_background(move || _ = gpu.open()));
+            self.0.begin.call_once(open);
         }
     }
 
-    /// The device, or why there is none that works. Opens it if need be, and waits for that.
-    pub(crate) fn device(&self) -> Opened {
-        let device = match &self.source {
-            Source::Machine => MACHINE.get_or_init(open).clone()?,
-            Source::Given(device) => device.clone()?,
+    /// The device, or why there is none that works; `None` if it was not opened yet.
+    pub(crate) fn opened(&self) -> Option<Opened> {
+        self.0.device.get().cloned().map(working)
+    }
+
+    /// Whether there is a device, or may be one; or was, before it was lost.
+    pub(crate) fn may_be_there(&self) -> bool {
+        !matches!(self.0.device.get(), Some(Err(_)))
+    }
+
+    /// The device, told how much memory it may take. If need be, it is opened on a thread that may block.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none that works.
+    pub(crate) async fn device(&self, options: &VectileOptions) -> Result<Device> {
+        let opened = match self.opened() {
+            Some(opened) => opened,
+            None => {
+                let gpu = self.clone();
+                let open = SpawnedTask::spawn_blocking(move || gpu.open());
+                open.join().await.map_err(interrupted)?
+            }
         };
-        let usable = device.engine.check();
-        usable.map_err(|error| Arc::from(error.to_string()))?;
+        let device = opened.map_err(|reason| exec_datafusion_err!("{reason}"))?;
+        device.limit(options);
         Ok(device)
     }
 
-    /// Whether there may be a device that is still to be opened.
-    pub(crate) fn is_to_be_opened(&self) -> bool {
-        let is_there = |node: &&str| Path::new(node).exists();
-        match &self.source {
-            Source::Machine if MACHINE.get().is_some() => false,
-            // of NVIDIA's driver, there and in the Linux of Windows
-            Source::Machine if cfg!(target_os = "linux") => {
-                ["/dev/nvidiactl", "/dev/dxg"].iter().any(is_there)
-            }
-            Source::Machine => true,
-            Source::Given(_) => false,
-        }
-    }
-
-    /// Whether there is a device and it is open.
-    pub(crate) fn is_open(&self) -> bool {
-        match &self.source {
-            Source::Machine => MACHINE.get().is_some_and(Result::is_ok),
-            Source::Given(device) => device.is_ok(),
-        }
+    fn open(&self) -> Opened {
+        working(self.0.device.get_or_init(&self.0.open).clone())
     }
 
     /// A number that changes when queries may be planned otherwise: a device has been opened or lost, or the CPU is
     /// much faster or slower than it was.
     pub(crate) fn outlook(&self) -> u64 {
-        let device = match &self.source {
-            Source::Machine => MACHINE.get(),
-            Source::Given(device) => Some(device),
-        };
-        let opened = device.and_then(|device| device.as_ref().ok());
-        let works = opened.is_some_and(|device| device.engine.check().is_ok());
-        self.costs.outlook() << 1 | u64::from(works)
+        let works = self.opened().is_some_and(|device| device.is_ok());
+        self.0.costs.outlook() << 1 | u64::from(works)
     }
 
     /// What queries took so far.
     pub(crate) fn costs(&self) -> &Arc<Costs> {
-        &self.costs
+        &self.0.costs
+    }
+
+    /// What makes the device ready for queries.
+    pub(crate) fn background(&self) -> &Arc<Background> {
+        &self.0.background
     }
 }
 
-fn in_background(work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+/// The device, unless it has been lost.
+fn working(opened: Opened) -> Opened {
+    let device = opened?;
+    match device.engine.check() {
+        Ok(()) => Ok(device),
+        Err(error) => Err(error.to_string().into()),
+    }
+}
+
+fn in_background(work: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
     let thread = thread::Builder::new().name("vectile-gpu".into());
     thread.spawn(work)
 }
 
-fn open() -> Opened {
-    match Cuda::open(0) {
-        Ok(device) => {
-            let device = Device::new(Engine::new(device));
-            let engine = Arc::clone(&device.engine);
-            // without it, the first copies take longer
-            let _ = in_background(move || _ = engine.prepare_copies());
-            Ok(device)
-        }
-        Err(error) => Err(error.to_string().into()),
-    }
+fn open_first() -> Result<Arc<Engine>, String> {
+    let device = Cuda::open(0).map_err(|error| error.to_string())?;
+    let engine = Engine::new(device);
+    let prepared = Arc::clone(&engine);
+    // without it, the first copies take longer
+    let _ = in_background(move || _ = prepared.prepare_copies());
+    Ok(engine)
 }
 
 impl Default for Gpu {
@@ -169,10 +195,21 @@ impl Default for Gpu {
 
 impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.source {
-            Source::Machine => f.write_str("Gpu(of the machine)"),
-            Source::Given(Ok(device)) => f.debug_tuple("Gpu").field(&device.engine).finish(),
-            Source::Given(Err(reason)) => write!(f, "Gpu(none: {reason})"),
+        match self.0.device.get() {
+            None => f.write_str("Gpu(not open yet)"),
+            Some(Ok(device)) => f.debug_tuple("Gpu").field(&device.engine).finish(),
+            Some(Err(reason)) => write!(f, "Gpu(none: {reason})"),
+        }
+    }
+}
+
+/// The name of the device, for `EXPLAIN`.
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.device.get() {
+            None => f.write_str("the GPU, which is not open yet"),
+            Some(Ok(device)) => f.write_str(&device.engine.device().name),
+            Some(Err(reason)) => write!(f, "no GPU: {reason}"),
         }
     }
 }

@@ -11,6 +11,7 @@
 //!    aggregate  a plan node: loads, runs the kernel, builds the states of the aggregates
 //!    star       the kernel's pipeline, once the tables it looks up are there
 //!      dimension  those tables, made of the small sides of joins, and kept
+//!    prepare    a plan node: the CPU's answer, while the GPU is made ready
 //!    scan       the filters of a scan, for the stream that otherwise evaluates them itself
 //!    load       row groups on their way to the device
 //!  lowering   expressions as parts of a pipeline

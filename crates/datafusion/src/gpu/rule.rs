@@ -1,5 +1,6 @@
 //! The optimizer rules: they put on the GPU what can be, and where it is expected to pay.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema};
@@ -17,7 +18,7 @@ use vectile_gpu::plan::{Expr, Filter, GroupKey, Output, Pipeline};
 
 use super::background::{Session, SessionEnd};
 use super::costs::{Missing, Work};
-use super::device::{Device, Gpu};
+use super::device::Gpu;
 use super::lowering::expression::{Lowering, Needs};
 use super::lowering::function;
 use super::lowering::grouping::Keys;
@@ -25,6 +26,7 @@ use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS};
 use super::nodes::auto::Auto;
 use super::nodes::dimension;
 use super::nodes::load::Input;
+use super::nodes::prepare::GpuPrepareExec;
 use super::nodes::scan::GpuScan;
 use super::nodes::star::{Star, StarLookup};
 use super::pattern::aggregates::Aggregates;
@@ -102,7 +104,11 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         };
         // It tells which groups are asked for, and depends on nothing that comes before it otherwise.
         let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
-        Ok(fusing.aggregates(plan, None, &self.later)?.data)
+        let plan = fusing.aggregates(plan, None, &self.later)?.data;
+        Ok(match fusing.waiting.into_inner() {
+            waiting if waiting.is_empty() => plan,
+            waiting => Arc::new(GpuPrepareExec::new(plan, waiting)),
+        })
     }
 
     fn name(&self) -> &str {
@@ -142,6 +148,16 @@ struct Fusing<'a> {
     options: VectileOptions,
     /// Cores that the CPU would use.
     cores: usize,
+    /// What would be on the GPU if that was open.
+    waiting: RefCell<Vec<Arc<GpuAggregateExec>>>,
+}
+
+/// A query that is to be on the GPU, or would be if that was open.
+struct Weighed {
+    /// With `auto`.
+    auto: Option<Auto>,
+    /// Why the CPU does it this time.
+    not_open: Option<Reason>,
 }
 
 impl<'a> Fusing<'a> {
@@ -153,6 +169,7 @@ impl<'a> Fusing<'a> {
             session,
             options,
             cores: config.execution.target_partitions,
+            waiting: RefCell::default(),
         })
     }
 
@@ -218,8 +235,8 @@ impl<'a> Fusing<'a> {
 
     /// The scan with the reason why it, or what reads it, is not fused; `None` where nobody asks.
     fn noted(&self, source: &VectileSource, reason: &Reason) -> Option<VectileSource> {
-        let asked = self.gpu.is_open() || matches!(reason, Reason::NotOpen(_));
-        asked.then(|| source.clone().with_gpu_note(reason.to_string()))
+        let may_be_there = self.gpu.may_be_there();
+        may_be_there.then(|| source.clone().with_gpu_note(reason.to_string()))
     }
 
     /// The aggregate on the GPU; `None` if it is not over a scan of a Vectile table.
@@ -239,7 +256,7 @@ impl<'a> Fusing<'a> {
         if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
             return Err(Reason::AnyGroups);
         }
-        let fused = self.fused(partial, relation, later)?;
+        let (fused, not_open) = self.fused(partial, relation, later)?;
         // A join may turn out to be no lookup: then what is below it is on the GPU, each for itself.
         let lenient = self.lenient();
         let cpu = match fused.star.dimensions.is_empty() {
@@ -257,8 +274,16 @@ impl<'a> Fusing<'a> {
             rules: Arc::clone(later),
         };
         let options = self.options.clone();
-        let node = GpuAggregateExec::new(fused, aggregates, cpu, options);
-        Ok(Some(Arc::new(node)))
+        let node = Arc::new(GpuAggregateExec::new(fused, aggregates, cpu, options));
+        match not_open {
+            None => Ok(Some(node)),
+            Some(reason) => {
+                if self.options.gpu_background {
+                    self.waiting.borrow_mut().push(node);
+                }
+                Err(reason)
+            }
+        }
     }
 
     /// Whether `auto` leaves groups by `keys` of all rows to the CPU, because one of them has very many
@@ -288,13 +313,14 @@ impl<'a> Fusing<'a> {
         Ok(())
     }
 
-    /// What is to be computed on the device for an aggregate of `relation`.
+    /// What is to be computed on the device for an aggregate of `relation`; and why it is not, if the device is
+    /// to be opened first.
     fn fused(
         &self,
         aggregate: &AggregateExec,
         relation: Relation,
         later: &Arc<[Rule]>,
-    ) -> Result<Fused, Reason> {
+    ) -> Result<(Fused, Option<Reason>), Reason> {
         let table = relation.source.table_schema().clone();
         let filters = relation.filters();
         let mut lowering = Lowering::over(&relation);
@@ -316,7 +342,7 @@ impl<'a> Fusing<'a> {
         if relation.joins.is_empty() && filters.of_table.is_empty() {
             self.check_groups(&relation.config, &group_keys, &columns)?;
         }
-        let (device, auto) = self.weighed(&relation.config, columns.len(), relation.joins.len())?;
+        let weighed = self.weighed(&relation.config, columns.len(), relation.joins.len())?;
         let schema = table.table_schema();
         let types = |column: usize| schema.field(column).data_type().clone();
         let most_rows = self.options.gpu_max_build_rows;
@@ -337,7 +363,8 @@ impl<'a> Fusing<'a> {
         };
         let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));
         let all: Vec<_> = of_table.iter().cloned().chain(filters.joined).collect();
-        Ok(Fused {
+        let fused = Fused {
+            gpu: self.gpu.clone(),
             star: Star {
                 template: Arc::new(template),
                 joined_filters,
@@ -345,17 +372,16 @@ impl<'a> Fusing<'a> {
                 lookups: StarLookup::all(&lookups, &joined),
             },
             input: Input {
-                engine: device.engine,
                 source: relation.source.pruning_by(of_table),
                 config: relation.config,
                 columns,
             },
-            cache: device.dimensions,
-            auto,
+            auto: weighed.auto,
             functions,
             keys,
             filter: (!all.is_empty()).then(|| conjunction(all)),
-        })
+        };
+        Ok((fused, weighed.not_open))
     }
 
     /// The same, for plans whose scans need not be on the GPU.
@@ -367,32 +393,30 @@ impl<'a> Fusing<'a> {
         Self {
             options,
             session: self.session.clone(),
+            waiting: RefCell::default(),
             ..*self
         }
     }
 
-    /// The device, told how much memory it may take.
-    fn device(&self) -> Result<Device, Reason> {
-        let device = self.gpu.device().map_err(Reason::NoDevice)?;
-        if let Some(limit) = self.options.gpu_memory_limit {
-            device.engine.set_memory_limit(limit);
-        }
-        if let Some(limit) = self.options.gpu_host_memory_limit {
-            device.engine.set_host_memory_limit(limit);
-        }
-        Ok(device)
-    }
-
-    /// The device for a query that reads so many columns of a table, joined with others. With `auto` also what
-    /// CPU and GPU may take. That is looked at again once zone maps and the device's memory have been.
+    /// Weighs up a query that reads so many columns of a table, joined with others: with `auto`, what CPU and GPU may
+    /// take. That is looked at again once zone maps and the device's memory have been. No device is waited for.
+    ///
+    /// # Errors
+    ///
+    /// If there is no device, or the CPU would be faster than one with all that it needs in place.
     fn weighed(
         &self,
         config: &FileScanConfig,
         columns: usize,
         joins: usize,
-    ) -> Result<(Device, Option<Auto>), Reason> {
+    ) -> Result<Weighed, Reason> {
+        let opened = self.gpu.opened().transpose().map_err(Reason::NoDevice)?;
         if self.options.gpu != GpuMode::Auto {
-            return Ok((self.device()?, None));
+            self.gpu.open_in_background();
+            return Ok(Weighed {
+                auto: None,
+                not_open: None,
+            });
         }
         let all = config
             .file_source
@@ -414,29 +438,30 @@ impl<'a> Fusing<'a> {
         if estimate.is_for_cpu() {
             return Err(Reason::CpuIsFaster(estimate));
         }
-        if self.gpu.is_to_be_opened() {
+        let mut not_open = None;
+        if opened.is_none() {
             let missing = Missing {
                 bytes: work.bytes,
                 kernel: true,
                 device: true,
             };
             let estimate = costs.estimate(work, missing, self.cores);
-            if estimate.is_for_cpu() {
-                if self.options.gpu_background {
-                    self.gpu.open_in_background();
-                }
-                return Err(Reason::NotOpen(estimate));
+            not_open = estimate.is_for_cpu().then_some(Reason::NotOpen(estimate));
+            if not_open.is_none() || self.options.gpu_background {
+                self.gpu.open_in_background();
             }
         }
-        let device = self.device()?;
-        let background = Arc::clone(&device.background);
+        let background = Arc::clone(self.gpu.background());
         let auto = Auto {
             estimate,
             costs: Arc::clone(costs),
             background: self.options.gpu_background.then_some(background),
             session: self.session.clone(),
         };
-        Ok((device, Some(auto)))
+        Ok(Weighed {
+            auto: Some(auto),
+            not_open,
+        })
     }
 
     /// The scan with its filters on the GPU, and with its projection where there is a kernel.
@@ -463,10 +488,15 @@ impl<'a> Fusing<'a> {
             None => return Err(Reason::NoFilter),
         };
         let columns = lowering.finish().columns;
-        let (device, auto) = self.weighed(config, columns.len(), 0)?;
-        let engine = device.engine;
-        if self.options.gpu != GpuMode::Require {
-            let (bytes, limit) = (num_bytes(config), engine.memory_limit());
+        let weighed = self.weighed(config, columns.len(), 0)?;
+        if let Some(reason) = weighed.not_open {
+            return Err(reason);
+        }
+        if self.options.gpu != GpuMode::Require
+            && let Some(Ok(device)) = self.gpu.opened()
+        {
+            device.limit(&self.options);
+            let (bytes, limit) = (num_bytes(config), device.engine.memory_limit());
             if bytes > limit {
                 return Err(Reason::TooLarge { bytes, limit });
             }
@@ -478,11 +508,11 @@ impl<'a> Fusing<'a> {
             output,
         };
         Ok(source.clone().with_device(Arc::new(GpuScan {
-            engine,
+            gpu: self.gpu.clone(),
             pipeline: Arc::new(pipeline),
             columns,
-            mode: self.options.gpu,
-            auto,
+            options: self.options.clone(),
+            auto: weighed.auto,
             store: config.object_store_url.clone(),
         })))
     }

@@ -1,18 +1,37 @@
 //! `vectile.gpu = auto`: the CPU answers until the GPU is ready.
 
-use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Int32Array, RecordBatch};
+use vectile_datafusion::Gpu;
+use vectile_gpu::Engine;
 
-use crate::support::Fixture;
+use crate::support::{Fixture, emulator};
 
 /// Enough for the GPU to be expected to be faster, once it is ready.
 const ROWS: i32 = 3_000_000;
 
 /// One table, in a session with default settings.
 async fn fixture() -> Option<Fixture> {
-    let fixture = Fixture::on_emulator()?;
+    Some(with_table(Fixture::on_emulator()?).await)
+}
+
+/// The same, with a GPU that opens when this is sent something.
+async fn opened_later() -> Option<(Fixture, Arc<Engine>, Sender<()>)> {
+    let engine = emulator()?;
+    let (opened, (send, receive)) = (Arc::clone(&engine), channel());
+    let receive = Mutex::new(receive);
+    let gpu = Gpu::later(move || {
+        let waited = receive.lock().unwrap().recv();
+        waited.map_err(|_| String::from("it broke"))?;
+        Ok(Arc::clone(&opened))
+    });
+    Some((with_table(Fixture::on(gpu)).await, engine, send))
+}
+
+async fn with_table(fixture: Fixture) -> Fixture {
     let values = Arc::new(Int32Array::from_iter_values(
         (0..ROWS).map(|row| row / 1000),
     ));
@@ -22,7 +41,7 @@ async fn fixture() -> Option<Fixture> {
     let copy = format!("COPY plain TO '{}' STORED AS VECTILE", path.display());
     fixture.run(&copy).await.unwrap();
     fixture.register("packed", &path).await;
-    Some(fixture)
+    fixture
 }
 
 impl Fixture {
@@ -65,6 +84,73 @@ async fn the_cpu_answers_until_the_gpu_is_ready() {
     }
     let plan = fixture.plan("SELECT sum(a) FROM packed WHERE a > 3").await;
     assert!(plan.contains("expected=[CPU "), "{plan}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_query_is_prepared_once_the_gpu_is_open() {
+    let Some((fixture, engine, open)) = opened_later().await else {
+        return;
+    };
+    let sql = "SELECT sum(a) AS s, count(*) AS n FROM packed WHERE a > 17 AND a < 2990";
+    let expected = fixture.answer(&sql.replace("packed", "plain")).await;
+    let plan = fixture.plan(sql).await;
+    assert!(plan.contains("GpuPrepareExec: aggregates=1"), "{plan}");
+    assert!(plan.contains("the GPU is not open yet: CPU "), "{plan}");
+    // neither does planning wait for the device, nor the query
+    assert_eq!(fixture.answer(sql).await, expected);
+    open.send(()).unwrap();
+    let begun = Instant::now();
+    while engine.cached_bytes() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(300));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let ready = fixture.once_ready(sql).await;
+    assert!(ready.contains("GpuAggregateExec"), "{ready}");
+    assert!(ready.contains("bytes_sent=0"), "{ready}");
+    assert_eq!(fixture.answer(sql).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_required_waits_for_the_gpu() {
+    for opens in [true, false] {
+        let Some((fixture, _, open)) = opened_later().await else {
+            return;
+        };
+        fixture.run("SET vectile.gpu = 'require'").await.unwrap();
+        match opens {
+            true => open.send(()).unwrap(),
+            false => drop(open),
+        }
+        for sql in [
+            "SELECT sum(a) AS s, count(*) AS n FROM packed WHERE a > 17 AND a < 2990",
+            "SELECT a FROM packed WHERE a = 1717",
+        ] {
+            let answer = fixture.run(sql).await;
+            assert_eq!(answer.is_ok(), opens);
+            if let Err(error) = answer {
+                let error = error.to_string();
+                assert!(error.contains("vectile.gpu = require"), "{error}");
+                assert!(error.contains("it broke"), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_cpu_answers_if_the_gpu_does_not_open() {
+    let Some((fixture, _, open)) = opened_later().await else {
+        return;
+    };
+    drop(open);
+    for mode in ["auto", "on"] {
+        let set = format!("SET vectile.gpu = '{mode}'");
+        fixture.run(&set).await.unwrap();
+        let sql = "SELECT sum(a) AS s, count(*) AS n FROM packed WHERE a > 17 AND a < 2990";
+        let expected = fixture.answer(&sql.replace("packed", "plain")).await;
+        for _ in 0..3 {
+            assert_eq!(fixture.answer(sql).await, expected);
+        }
+    }
 }
 
 /// The emulator takes much longer than the CPU.

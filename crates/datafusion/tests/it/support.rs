@@ -31,21 +31,30 @@ pub struct Fixture {
     pub dir: TempDir,
 }
 
+/// An engine of the emulator; `None`, and said so, where there is no C++ compiler.
+pub fn emulator() -> Option<Arc<Engine>> {
+    match CpuDevice::new() {
+        Ok(device) => Some(Engine::new(Arc::new(device))),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
 impl Fixture {
     /// A session without tables, with the emulator as its GPU; `None`, and said so, where there is no C++ compiler.
     pub fn on_emulator() -> Option<Self> {
-        let device = match CpuDevice::new() {
-            Ok(device) => Arc::new(device),
-            Err(error) => {
-                eprintln!("skipped: {error}");
-                return None;
-            }
-        };
+        emulator().map(|engine| Self::on(Gpu::new(engine)))
+    }
+
+    /// A session without tables that has this GPU.
+    pub fn on(gpu: Gpu) -> Self {
         let config = SessionConfig::new().with_target_partitions(2);
         let ctx = SessionContext::new_with_config(config);
-        register_with_gpu(&ctx, Gpu::new(Engine::new(device))).unwrap();
+        register_with_gpu(&ctx, gpu).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        Some(Self { ctx, dir })
+        Self { ctx, dir }
     }
 
     /// A session that knows Vectile, and an empty directory.

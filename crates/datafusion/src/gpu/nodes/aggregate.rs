@@ -43,16 +43,16 @@ use datafusion::physical_plan::{
 };
 use futures::stream::{StreamExt, TryStreamExt};
 use vectile_gpu::plan::{Groups, Total};
-use vectile_gpu::{Batch, Error, Execution};
+use vectile_gpu::{Batch, Engine, Error, Execution};
 
 use super::auto::Auto;
-use super::dimension_cache::DimensionCache;
 use super::load::{Found, Input, Loads, LookedUp, Part, decline, interrupted, look_up, windows};
 use super::metrics::GpuMetrics;
 use super::star::Star;
 use crate::error;
 use crate::fresh::fresh;
 use crate::gpu::costs::{Missing, Work};
+use crate::gpu::device::{Device, Gpu};
 use crate::gpu::lowering::function::{self, Function, Named};
 use crate::gpu::lowering::grouping::{self, Keys};
 use crate::gpu::pattern::aggregates::Aggregates;
@@ -64,9 +64,9 @@ use crate::pushdown::Rule;
 /// An aggregate over a scan, and what that is joined with, on the GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuAggregateExec {
+    gpu: Gpu,
     input: Input,
     star: Star,
-    cache: Arc<DimensionCache>,
     /// With `auto`.
     auto: Option<Auto>,
     functions: Vec<Named>,
@@ -85,9 +85,9 @@ pub(crate) struct GpuAggregateExec {
 
 /// What is computed on the device.
 pub(crate) struct Fused {
+    pub(crate) gpu: Gpu,
     pub(crate) input: Input,
     pub(crate) star: Star,
-    pub(crate) cache: Arc<DimensionCache>,
     pub(crate) auto: Option<Auto>,
     pub(crate) functions: Vec<Function>,
     pub(crate) keys: Keys,
@@ -204,6 +204,13 @@ struct Answer {
     kernels_compiled: usize,
 }
 
+/// Where the kernel runs, and what is told of that.
+struct Environment<'a> {
+    device: &'a Device,
+    metrics: &'a GpuMetrics,
+    context: &'a Arc<TaskContext>,
+}
+
 /// How a run of the kernel goes about what is not in place.
 struct Pace {
     /// Row groups that are loaded at the same time.
@@ -234,9 +241,9 @@ impl GpuAggregateExec {
         let functions = fused.functions.into_iter();
         let functions = functions.zip(aggregates.partial.aggr_expr().iter().cloned());
         Self {
+            gpu: fused.gpu,
             input: fused.input,
             star: fused.star,
-            cache: fused.cache,
             auto: fused.auto,
             functions: functions.collect(),
             keys: fused.keys,
@@ -260,9 +267,9 @@ impl GpuAggregateExec {
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
     ) -> Result<Result<Answer, Reason>> {
-        let engine = &self.input.engine;
-        engine.check().map_err(error::gpu)?;
-        let parts = self.input.open(context, &self.metrics).await?;
+        let device = &self.gpu.device(&self.options).await?;
+        let engine = &device.engine;
+        let parts = self.input.open(engine, context, &self.metrics).await?;
         if parts.is_empty() {
             return self.nothing().map(Ok);
         }
@@ -288,7 +295,7 @@ impl GpuAggregateExec {
             if let Some(reason) = auto.cpu_is_faster(work, missing, cores) {
                 return Ok(Err(reason));
             }
-            missing.bytes = self.missing_bytes(&parts).await?;
+            missing.bytes = self.missing_bytes(engine, &parts).await?;
             if let Some(reason) = auto.cpu_is_faster(work, missing, cores) {
                 return Ok(Err(reason));
             }
@@ -296,7 +303,12 @@ impl GpuAggregateExec {
             if_not_compiled = auto.cpu_is_faster(work, missing, cores);
             pace.may_compile = if_not_compiled.is_none();
         }
-        let answer = self.computed(&parts, &pace, metrics, context).await;
+        let environment = Environment {
+            device,
+            metrics,
+            context,
+        };
+        let answer = self.computed(&environment, &parts, &pace).await;
         match if_not_compiled {
             Some(reason) if answer.as_ref().is_err_and(error::is_not_compiled) => Ok(Err(reason)),
             _ => answer.map(Ok),
@@ -306,18 +318,23 @@ impl GpuAggregateExec {
     /// The rows of `parts`.
     async fn computed(
         &self,
+        environment: &Environment<'_>,
         parts: &[Part],
         pace: &Pace,
-        metrics: &GpuMetrics,
-        context: &Arc<TaskContext>,
     ) -> Result<Answer> {
-        let tables = self.star.tables(&self.cache, metrics, context).await?;
+        let Environment {
+            device,
+            metrics,
+            context,
+        } = environment;
+        let tables = self.star.tables(&device.dimensions, metrics, context);
+        let tables = tables.await?;
         if self.star.is_empty(&tables) {
             return self.nothing();
         }
         let mut node = self.clone();
         loop {
-            let answer = node.attempt(self, parts, &tables, pace, metrics, context);
+            let answer = node.attempt(self, environment, parts, &tables, pace);
             let answer = answer.await;
             let has_kernel = !answer.as_ref().is_err_and(error::is_unsupported);
             if !function::again(&mut node.functions, has_kernel)? {
@@ -337,8 +354,8 @@ impl GpuAggregateExec {
     }
 
     /// Bytes of columns of `parts` that are not on the device. Those in host memory begin to come.
-    async fn missing_bytes(&self, parts: &[Part]) -> Result<u64> {
-        let (engine, parts) = (Arc::clone(&self.input.engine), parts.to_vec());
+    async fn missing_bytes(&self, engine: &Arc<Engine>, parts: &[Part]) -> Result<u64> {
+        let (engine, parts) = (Arc::clone(engine), parts.to_vec());
         let task = SpawnedTask::spawn_blocking(move || look_up(&engine, parts));
         let found = task.join().await.map_err(interrupted).flatten()?;
         Ok(found.missing.iter().map(Found::missing_bytes).sum())
@@ -350,11 +367,22 @@ impl GpuAggregateExec {
         let files = files.flat_map(|group| group.iter());
         let mut hasher = DefaultHasher::new();
         files.for_each(|file| file.object_meta.location.hash(&mut hasher));
-        // without what was expected, which changes
+        // without what changes from run to run: what was expected, and whether the device is open
         let mut node = self.clone();
         node.auto = None;
+        node.gpu = Gpu::none("");
         let node = DisplayableExecutionPlan::new(&node).one_line().to_string();
         format!("{node} {:x}", hasher.finish())
+    }
+
+    /// Makes the device ready for this query while the CPU answers it, if that is wanted.
+    pub(crate) fn prepare_in_background(&self, context: Arc<TaskContext>) {
+        if let Some(auto) = &self.auto
+            && let Some(background) = &auto.background
+        {
+            let work = self.clone().prepare(context);
+            background.start(self.identity(), auto.session.clone(), work);
+        }
     }
 
     /// Computes the rows and drops them: then all that takes is on the device.
@@ -365,28 +393,38 @@ impl GpuAggregateExec {
             return internal_err!("a copy of GpuAggregateExec is another node");
         };
         let metrics = GpuMetrics::new(&node.metrics, 0);
-        let parts = node.input.open(&context, &node.metrics).await?;
+        let device = node.gpu.device(&node.options).await?;
+        let parts = node.input.open(&device.engine, &context, &node.metrics);
+        let parts = parts.await?;
         let cores = context.session_config().target_partitions();
         let pace = Pace {
             // the others are for the CPU's queries
             loads: (cores / 4).max(1),
             may_compile: true,
         };
-        node.computed(&parts, &pace, &metrics, &context).await?;
-        Ok(())
+        let environment = Environment {
+            device: &device,
+            metrics: &metrics,
+            context: &context,
+        };
+        let answer = node.computed(&environment, &parts, &pace);
+        answer.await.map(drop)
     }
 
     /// The rows of `parts`. Functions may want to be computed once more.
     async fn attempt(
         &mut self,
         planned: &Self,
+        environment: &Environment<'_>,
         parts: &[Part],
         tables: &Tables,
         pace: &Pace,
-        metrics: &GpuMetrics,
-        context: &Arc<TaskContext>,
     ) -> Result<Answer> {
-        let engine = &self.input.engine;
+        let Environment {
+            device: Device { engine, .. },
+            metrics,
+            context,
+        } = environment;
         let mut pipeline = self.star.pipeline(tables)?;
         function::replace(&planned.functions, &self.functions, &mut pipeline.output);
         let consumer = MemoryConsumer::new("VectileGpuGroups");
@@ -398,7 +436,7 @@ impl GpuAggregateExec {
         });
         let mut run = Run {
             execution: engine.start(Arc::new(pipeline)),
-            metrics: metrics.clone(),
+            metrics: GpuMetrics::clone(metrics),
             grouped,
         };
         if self.options.gpu != GpuMode::Require {
@@ -586,8 +624,8 @@ impl GpuAggregateExec {
             return Ok(rows);
         };
         // At once: it takes few cores, and the next run may follow this one without a pause.
-        if let Some(background) = auto.background.filter(|_| reason.can_be_prepared()) {
-            background.start(query.clone(), auto.session, self.prepare(context));
+        if reason.can_be_prepared() {
+            self.prepare_in_background(context);
         }
         let cores = config.execution.target_partitions;
         Ok(at_end(rows, move || {
@@ -624,7 +662,7 @@ impl DisplayAs for GpuAggregateExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.functions.iter().map(|(_, aggregate)| aggregate.name());
         let names = names.collect::<Vec<_>>().join(", ");
-        let device = &self.input.engine.device().name;
+        let device = &self.gpu;
         match t {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 write!(f, "GpuAggregateExec: ")?;

@@ -59,7 +59,6 @@ const WINDOW_SHARE: u64 = 4;
 /// What a kernel reads: columns of a table, by their index in its schema.
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
-    pub(crate) engine: Arc<Engine>,
     pub(crate) config: FileScanConfig,
     /// Prunes by the filters of the kernel.
     pub(crate) source: VectileSource,
@@ -97,6 +96,7 @@ impl Input {
     /// The row groups that zone maps leave.
     pub(crate) async fn open(
         &self,
+        engine: &Arc<Engine>,
         context: &TaskContext,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<Vec<Part>> {
@@ -114,7 +114,7 @@ impl Input {
             };
             scan.filters.refresh();
             let reads = Reads {
-                engine: &self.engine,
+                engine,
                 store: url,
                 table: self.source.table_schema().table_schema(),
                 columns: &self.columns,

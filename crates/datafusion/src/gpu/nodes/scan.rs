@@ -38,7 +38,8 @@ use super::auto::Auto;
 use super::load::{Found, GpuFile, Part, Reads, find, interrupted};
 use super::metrics::GpuMetrics;
 use crate::error;
-use crate::options::GpuMode;
+use crate::gpu::device::Gpu;
+use crate::options::{GpuMode, VectileOptions};
 use crate::selector::{DeviceScan, PartitionDevice, ScanDevice};
 
 /// The most row groups whose rows are selected at once.
@@ -58,11 +59,11 @@ const LOADS: usize = 4;
 /// What a scan has the GPU do.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuScan {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) gpu: Gpu,
     pub(crate) pipeline: Arc<Pipeline>,
     /// The pipeline's columns, by their index in the table's schema.
     pub(crate) columns: Vec<usize>,
-    pub(crate) mode: GpuMode,
+    pub(crate) options: VectileOptions,
     /// With `auto`.
     pub(crate) auto: Option<Auto>,
     /// Where the files are.
@@ -75,7 +76,13 @@ impl fmt::Display for GpuScan {
             Output::Rows(_) => "filter and project",
             _ => "filter",
         };
-        write!(f, "{what} on {}", self.engine.device().name)
+        write!(f, "{what} on {}", self.gpu)
+    }
+}
+
+impl GpuScan {
+    fn is_required(&self) -> bool {
+        self.options.gpu == GpuMode::Require
     }
 }
 
@@ -100,18 +107,24 @@ impl ScanDevice for GpuScan {
     }
 }
 
+#[async_trait]
 impl PartitionDevice for GpuPartition {
-    fn open(&self, opened: DeviceScan<'_>) -> Result<Option<Arc<dyn Selector>>> {
+    async fn open(&self, opened: DeviceScan<'_>) -> Result<Option<Arc<dyn Selector>>> {
         let scan = &self.scan;
-        let reads = Reads {
-            engine: &scan.engine,
-            store: &scan.store,
-            table: opened.table,
-            columns: &scan.columns,
-        };
-        let usable = scan.engine.check().map_err(error::gpu);
-        match usable.and_then(|()| reads.of_file(opened.file, opened.object)) {
-            Ok(file) => Ok(Some(Arc::new(GpuSelector {
+        let device = scan.gpu.device(&scan.options).await;
+        let file = device.and_then(|device| {
+            let reads = Reads {
+                engine: &device.engine,
+                store: &scan.store,
+                table: opened.table,
+                columns: &scan.columns,
+            };
+            let file = reads.of_file(opened.file, opened.object)?;
+            Ok((device.engine, file))
+        });
+        match file {
+            Ok((engine, file)) => Ok(Some(Arc::new(GpuSelector {
+                engine,
                 file: Arc::new(file),
                 scan: scan.clone(),
                 schema: Arc::clone(opened.schema),
@@ -123,7 +136,7 @@ impl PartitionDevice for GpuPartition {
                 ahead: Mutex::default(),
                 reservation: opened.reservation,
             }))),
-            Err(error) if scan.mode == GpuMode::Require => Err(error::required(error)),
+            Err(error) if scan.is_required() => Err(error::required(error)),
             Err(error) => {
                 self.metrics.add_fallback(error);
                 Ok(None)
@@ -134,6 +147,7 @@ impl PartitionDevice for GpuPartition {
 
 /// Selects rows of one file.
 struct GpuSelector {
+    engine: Arc<Engine>,
     file: Arc<GpuFile>,
     scan: GpuScan,
     /// Of the scan's batches.
@@ -178,7 +192,7 @@ impl Selector for GpuSelector {
                 self.metrics.add_fallback(error);
                 Ok(None)
             }
-            Err(error) if self.scan.mode == GpuMode::Require => {
+            Err(error) if self.scan.is_required() => {
                 Err(vectile_scan::Error::external(error::required(error)))
             }
             Err(error) => {
@@ -212,6 +226,7 @@ impl GpuSelector {
             let which = hasher.finish();
             let what = format!("{which:x} of {} {row_groups:?}", self.file);
             let own = Self {
+                engine: Arc::clone(&self.engine),
                 file: Arc::clone(&self.file),
                 scan: self.scan.clone(),
                 schema: Arc::clone(&self.schema),
@@ -240,7 +255,7 @@ impl GpuSelector {
         let reservation = self.reservation.new_empty();
         let parts = row_groups.into_iter();
         let parts = parts.map(|row_group| Part::new(Arc::clone(&self.file), row_group));
-        let room = self.scan.engine.memory_limit() / WINDOW_SHARE;
+        let room = self.engine.memory_limit() / WINDOW_SHARE;
         let parts = first_within(parts.collect(), room);
         let wanted = parts.len();
         // one after the other again, should this fail
@@ -274,7 +289,7 @@ impl GpuSelector {
         only_ready: bool,
         reservation: &MemoryReservation,
     ) -> Result<Vec<(usize, Group)>> {
-        let engine = Arc::clone(&self.scan.engine);
+        let engine = Arc::clone(&self.engine);
         let find = SpawnedTask::spawn_blocking(move || find(&engine, parts));
         let mut found = find.join().await.map_err(interrupted)?;
         if only_ready {
@@ -327,7 +342,7 @@ impl GpuSelector {
     ) -> Result<Vec<(usize, Selected)>> {
         let (row_groups, groups): (Vec<usize>, Vec<Group>) = groups.into_iter().unzip();
         let looked_at = groups.iter().map(|group| group.rows).sum();
-        let mut execution = self.scan.engine.start(Arc::clone(&self.scan.pipeline));
+        let mut execution = self.engine.start(Arc::clone(&self.scan.pipeline));
         if only_ready {
             execution.without_compiler();
         }

@@ -1,0 +1,102 @@
+//! What the GPU will do, once it is open, for a query that the CPU answers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+    ReplaceChildrenOptions, SendableRecordBatchStream,
+};
+
+use super::aggregate::GpuAggregateExec;
+
+/// The rows of its input. When it runs, the GPU is made ready for the next time.
+#[derive(Debug)]
+pub(crate) struct GpuPrepareExec {
+    input: Arc<dyn ExecutionPlan>,
+    /// What does parts of the query on the GPU.
+    nodes: Vec<Arc<GpuAggregateExec>>,
+    has_begun: AtomicBool,
+}
+
+impl GpuPrepareExec {
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, nodes: Vec<Arc<GpuAggregateExec>>) -> Self {
+        Self {
+            input,
+            nodes,
+            has_begun: AtomicBool::new(false),
+        }
+    }
+}
+
+impl DisplayAs for GpuPrepareExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GpuPrepareExec: aggregates={}", self.nodes.len())
+    }
+}
+
+impl ExecutionPlan for GpuPrepareExec {
+    fn name(&self) -> &str {
+        "GpuPrepareExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Ok([input]) = <[_; 1]>::try_from(children) else {
+            return internal_err!("GpuPrepareExec has one child");
+        };
+        Ok(Arc::new(Self::new(input, self.nodes.clone())))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+        self.replace_children(children, options)
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        if !self.has_begun.swap(true, Ordering::Relaxed) {
+            for node in &self.nodes {
+                node.prepare_in_background(Arc::clone(&context));
+            }
+        }
+        self.input.execute(partition, context)
+    }
+}
