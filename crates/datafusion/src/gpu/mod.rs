@@ -13,6 +13,7 @@
 //!      dimension  those tables, made of the small sides of joins, and kept
 //!    prepare    a plan node: the CPU's answer, while the GPU is made ready
 //!    scan       the filters of a scan, for the stream that otherwise evaluates them itself
+//!    arrivals   row groups as a kernel takes them
 //!    load       row groups on their way to the device
 //!  lowering   expressions as parts of a pipeline
 //!    function   aggregate functions, and their states

@@ -41,12 +41,14 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
     SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
 };
+use futures::future::try_join;
 use futures::stream::{StreamExt, TryStreamExt};
 use vectile_gpu::plan::{Groups, Total};
 use vectile_gpu::{Batch, Engine, Error, Execution};
 
+use super::arrivals::Arrivals;
 use super::auto::Auto;
-use super::load::{Found, Input, Loads, LookedUp, Part, decline, interrupted, look_up, windows};
+use super::load::{Found, Input, Part, decline, interrupted, look_up};
 use super::metrics::GpuMetrics;
 use super::star::Star;
 use crate::error;
@@ -327,14 +329,22 @@ impl GpuAggregateExec {
             metrics,
             context,
         } = environment;
+        let arrivals = || {
+            let (parts, engine) = (parts.to_vec(), &device.engine);
+            let arrivals = Arrivals::new(parts, engine, metrics, context, pace.loads);
+            arrivals.told_to(self.auto.as_ref().map(|auto| Arc::clone(&auto.costs)))
+        };
+        // row groups come while dimensions are read
+        let mut first = arrivals();
         let tables = self.star.tables(&device.dimensions, metrics, context);
-        let tables = tables.await?;
+        let (tables, ()) = try_join(tables, first.begin()).await?;
         if self.star.is_empty(&tables) {
             return self.nothing();
         }
-        let mut node = self.clone();
+        let (mut node, mut first) = (self.clone(), Some(first));
         loop {
-            let answer = node.attempt(self, environment, parts, &tables, pace);
+            let arrivals = first.take().unwrap_or_else(arrivals);
+            let answer = node.attempt(self, environment, arrivals, &tables, pace);
             let answer = answer.await;
             let has_kernel = !answer.as_ref().is_err_and(error::is_unsupported);
             if !function::again(&mut node.functions, has_kernel)? {
@@ -411,12 +421,12 @@ impl GpuAggregateExec {
         answer.await.map(drop)
     }
 
-    /// The rows of `parts`. Functions may want to be computed once more.
+    /// The rows of all row groups. Functions may want to be computed once more.
     async fn attempt(
         &mut self,
         planned: &Self,
         environment: &Environment<'_>,
-        parts: &[Part],
+        mut arrivals: Arrivals,
         tables: &Tables,
         pace: &Pace,
     ) -> Result<Answer> {
@@ -447,45 +457,8 @@ impl GpuAggregateExec {
         }
         // a task that has begun does not end with this future by itself
         let _cancel = run.execution.cancel_on_drop();
-        let start = |window: Vec<Part>| {
-            let engine = Arc::clone(engine);
-            let task = SpawnedTask::spawn_blocking(move || look_up(&engine, window));
-            async { task.join().await.map_err(interrupted).flatten() }
-        };
-        let mut windows = windows(parts.to_vec(), engine.memory_limit())
-            .into_iter()
-            .peekable();
-        let mut ahead = None;
-        while let Some(window) = windows.next() {
-            let found = match ahead.take() {
-                Some(looked_up) => Some(looked_up.await?),
-                None => None,
-            };
-            let LookedUp {
-                batch,
-                bytes,
-                missing,
-            } = match found.filter(|found: &LookedUp| found.missing.is_empty()) {
-                Some(found) => found,
-                // nothing was looked up ahead, or there may have been no room beside the window before
-                None => start(window).await?,
-            };
-            metrics.bytes_cached.add(bytes);
-            if missing.is_empty() {
-                // The next window is copied while the kernel is busy with this one. If this one has to be
-                // loaded, chunks of the next one would take the room that loads need.
-                ahead = windows.peek().cloned().map(start);
-            }
+        while let Some(batch) = arrivals.next().await? {
             run = run.with(batch).await?;
-            let (begun, sent) = (Instant::now(), metrics.bytes_sent.value());
-            let mut loads = Loads::new(missing, metrics, context, pace.loads);
-            while let Some(batch) = loads.next().await? {
-                run = run.with(batch).await?;
-            }
-            if let Some(auto) = &self.auto {
-                let bytes = (metrics.bytes_sent.value() - sent) as u64;
-                auto.costs.add_load(bytes, pace.loads, begun.elapsed());
-            }
         }
         let statistics = run.execution.statistics();
         metrics.add(&statistics);

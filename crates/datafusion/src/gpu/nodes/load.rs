@@ -14,6 +14,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,7 +28,8 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use futures::FutureExt;
+use futures::stream::{BoxStream, Peekable, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -479,7 +481,7 @@ pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<Reason> {
 
 /// Row groups that are being loaded, in batches.
 pub(crate) struct Loads {
-    loads: BoxStream<'static, (Found, Result<Loaded>)>,
+    loads: Peekable<BoxStream<'static, (Found, Result<Loaded>)>>,
     /// Row groups for which there was no room beside others: they come last, one at a time.
     crowded: Vec<Found>,
     /// Of the next batch.
@@ -512,12 +514,21 @@ impl Loads {
             async move { (found, task.join().await.map_err(interrupted).flatten()) }
         });
         Self {
-            loads: loads.buffered(concurrency.saturating_mul(AHEAD)).boxed(),
+            loads: loads
+                .buffered(concurrency.saturating_mul(AHEAD))
+                .boxed()
+                .peekable(),
             crowded: Vec::new(),
             batch_bytes: *BATCH_BYTES.start(),
             metrics: metrics.clone(),
             reservation,
         }
+    }
+
+    /// Has loading begin before the first batch is asked for.
+    pub(crate) fn begin(&mut self) {
+        // to be polled once is what starts the tasks
+        let _ = Pin::new(&mut self.loads).peek().now_or_never();
     }
 
     /// The next batch, of which the one before must have been dropped.

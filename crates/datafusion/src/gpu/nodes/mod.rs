@@ -1,6 +1,7 @@
 //! What runs: an aggregate as a plan node, the filters of a scan, and what both read.
 
 pub(crate) mod aggregate;
+mod arrivals;
 pub(crate) mod auto;
 pub(crate) mod dimension;
 pub(crate) mod dimension_cache;

@@ -1,0 +1,143 @@
+//! Row groups as a kernel takes them: those on the device first, then others as they come there.
+//!
+//! All of them are looked up together if they fit the device, else window by window.
+
+use std::iter::Peekable;
+use std::sync::Arc;
+use std::time::Instant;
+use std::vec::IntoIter;
+
+use datafusion::common::Result;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::execution::TaskContext;
+use vectile_gpu::{Batch, Engine};
+
+use super::load::{Found, Loads, LookedUp, Part, interrupted, look_up, windows};
+use super::metrics::GpuMetrics;
+use crate::gpu::costs::Costs;
+
+/// Row groups that a kernel is to look at, in batches.
+pub(crate) struct Arrivals {
+    engine: Arc<Engine>,
+    metrics: GpuMetrics,
+    context: Arc<TaskContext>,
+    /// Row groups that are loaded at the same time.
+    concurrency: usize,
+    /// Is told how long loading takes.
+    costs: Option<Arc<Costs>>,
+    windows: Peekable<IntoIter<Vec<Part>>>,
+    /// The next window.
+    ahead: Option<SpawnedTask<Result<LookedUp>>>,
+    /// What of this window was not on the device.
+    loading: Option<Loading>,
+    /// The first batch, if it was there before it was asked for.
+    first: Option<Batch>,
+}
+
+/// Loads under way.
+struct Loading {
+    loads: Loads,
+    begun: Instant,
+    /// Bytes that had been sent by then.
+    sent: usize,
+}
+
+impl Arrivals {
+    pub(crate) fn new(
+        parts: Vec<Part>,
+        engine: &Arc<Engine>,
+        metrics: &GpuMetrics,
+        context: &Arc<TaskContext>,
+        concurrency: usize,
+    ) -> Self {
+        Self {
+            windows: windows(parts, engine.memory_limit()).into_iter().peekable(),
+            engine: Arc::clone(engine),
+            metrics: metrics.clone(),
+            context: Arc::clone(context),
+            concurrency,
+            costs: None,
+            ahead: None,
+            loading: None,
+            first: None,
+        }
+    }
+
+    /// Tells these costs how long loading takes.
+    pub(crate) fn told_to(mut self, costs: Option<Arc<Costs>>) -> Self {
+        self.costs = costs;
+        self
+    }
+
+    /// Waits for the first batch, before it is asked for.
+    pub(crate) async fn begin(&mut self) -> Result<()> {
+        self.first = self.next().await?;
+        Ok(())
+    }
+
+    /// The next batch, of which the one before must have been dropped.
+    pub(crate) async fn next(&mut self) -> Result<Option<Batch>> {
+        if let Some(batch) = self.first.take() {
+            return Ok(Some(batch));
+        }
+        loop {
+            if let Some(loading) = &mut self.loading {
+                if let Some(batch) = loading.loads.next().await? {
+                    return Ok(Some(batch));
+                }
+                self.note_loaded();
+            }
+            let Some(window) = self.windows.next() else {
+                return Ok(None);
+            };
+            let found = match self.ahead.take() {
+                Some(task) => Some(task.join().await.map_err(interrupted).flatten()?),
+                None => None,
+            };
+            let found = match found.filter(|found| found.missing.is_empty()) {
+                Some(found) => found,
+                // nothing was looked up ahead, or there may have been no room beside the window before
+                None => {
+                    let task = self.look_up(window);
+                    task.join().await.map_err(interrupted).flatten()?
+                }
+            };
+            self.metrics.bytes_cached.add(found.bytes);
+            if found.missing.is_empty() {
+                // The next window is copied while the kernel is busy with this one. If this one has to be
+                // loaded, chunks of the next one would take the room that loads need.
+                let next = self.windows.peek().cloned();
+                self.ahead = next.map(|window| self.look_up(window));
+            } else {
+                self.load(found.missing);
+            }
+            if !found.batch.is_empty() {
+                return Ok(Some(found.batch));
+            }
+        }
+    }
+
+    fn look_up(&self, window: Vec<Part>) -> SpawnedTask<Result<LookedUp>> {
+        let engine = Arc::clone(&self.engine);
+        SpawnedTask::spawn_blocking(move || look_up(&engine, window))
+    }
+
+    fn load(&mut self, missing: Vec<Found>) {
+        let mut loads = Loads::new(missing, &self.metrics, &self.context, self.concurrency);
+        loads.begin();
+        self.loading = Some(Loading {
+            loads,
+            begun: Instant::now(),
+            sent: self.metrics.bytes_sent.value(),
+        });
+    }
+
+    fn note_loaded(&mut self) {
+        if let Some(loading) = self.loading.take()
+            && let Some(costs) = &self.costs
+        {
+            let bytes = self.metrics.bytes_sent.value() - loading.sent;
+            costs.add_load(bytes as u64, self.concurrency, loading.begun.elapsed());
+        }
+    }
+}
