@@ -17,40 +17,27 @@ import hashlib
 import json
 import os
 import pathlib
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
 
+import sql
+
 RUNS = 5
-ROOT = pathlib.Path(__file__).resolve().parents[2] / "sql-tests"
-SSB = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "3.1", "3.2", "3.3", "3.4", "4.1", "4.2", "4.3"]
-TABLES = {
-    "ssb": ["lineorder", "date", "customer", "supplier", "part"],
-    "tpch": ["lineitem", "orders", "customer", "part", "partsupp", "supplier", "nation", "region"],
-}
 MOST_RATIO, MOST_MS = 1.1, 20
 
 
 def runs(options, files, query, mode, cache):
     """Milliseconds of each run, and a digest of the answers; None if the query cannot run so."""
-    text = (ROOT / options.benchmark / f"q{query}.sql").read_text().strip().rstrip(";")
-    tables = [word for name, file in files.items() for word in ("-t", f"{name}={file}")]
-    command = [options.vectile, "sql", "--timing", "--format", "csv", *tables, "-f", "-"]
-    environment = os.environ | {"VECTILE_CACHE": str(cache)}
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
-    )
-    out, log = process.communicate(f"set vectile.gpu = '{mode}';" + f"{text};" * RUNS)
-    if process.returncode != 0:
-        if mode == "require" and "vectile.gpu = require" in log:
+    script = ";".join([f"set vectile.gpu = '{mode}'"] + [sql.text(options.benchmark, query)] * RUNS)
+    environment = os.environ | {"VECTILE_CACHE": cache}
+    command = [options.vectile, *sql.command(files, script)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
+    if done.returncode != 0:
+        if mode == "require" and "vectile.gpu = require" in done.stderr:
             return None, None
-        sys.exit(f"{query}, {mode}: {log}")
-    times = [float(t) for t in re.findall(r"^statement \d+: ([0-9.]+) ms", log, re.M)]
-    each = len([part for part in text.split(";") if part.strip()])
-    times = times[1:]
-    return [sum(times[at * each : (at + 1) * each]) for at in range(RUNS)], hashlib.md5(out.encode()).hexdigest()
+        sys.exit(f"{query}, {mode}: {done.stderr}")
+    return [whole for whole, _ in sql.times(done.stderr)[1:]], hashlib.md5(done.stdout.encode()).hexdigest()
 
 
 def main():
@@ -64,34 +51,32 @@ def main():
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())
     data = pathlib.Path(options.data or f"target/{options.benchmark}-{options.scale}")
-    files = {name: data / f"{name}.vectile" for name in TABLES[options.benchmark]}
-    if not all(file.exists() for file in files.values()):
-        command = [options.vectile, "gen", options.benchmark, "--scale", str(options.scale), "--out", str(data), "-q"]
-        subprocess.run(command, check=True)
-    for file in files.values():
-        with open(file, "rb") as opened:
-            while opened.read(1 << 24):
-                pass
-    known = SSB if options.benchmark == "ssb" else [str(number) for number in range(1, 23)]
-    queries = options.queries.split(",") if options.queries else known
+    files = sql.generate(options.vectile, options.benchmark, options.scale, data)
+    sql.read(files)
+    with tempfile.TemporaryDirectory() as folder:
+        facts, different = measure(options, files, folder)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(facts, indent=1))
+    sys.exit(1 if different else 0)
+
+
+def measure(options, files, folder):
+    """Prints the table; returns what is in it, and the queries whose answers differ. Kernels are kept in `folder`."""
+    queries = options.queries.split(",") if options.queries else sql.QUERIES[options.benchmark]
     facts, lost, different = {}, 0, []
     print(f"{options.benchmark}, scale {options.scale}, {os.cpu_count()} cores; milliseconds of runs 1, 2 and {RUNS}\n")
     print(f"{'query':<6}{'kernels':<8}{'off':>24}{'require':>24}{'auto':>24}  lost")
     for query in queries:
-        cache = pathlib.Path(tempfile.mkdtemp())
-        off, expected = runs(options, files, query, "off", cache)
+        caches = {mode: tempfile.mkdtemp(dir=folder) for mode in ["require", "auto"]}
+        off, expected = runs(options, files, query, "off", folder)
         for kernels in ["new", "kept"]:
             ways = {"off": off}
-            for mode in ["require", "auto"]:
-                if kernels == "new":
-                    shutil.rmtree(cache)
-                    cache.mkdir()
+            for mode, cache in caches.items():
                 ways[mode], answers = runs(options, files, query, mode, cache)
                 if answers not in (None, expected):
                     different.append(query)
-            if kernels == "new" and ways["require"]:
-                # so that they are all there for the runs with kept ones
-                runs(options, files, query, "require", cache)
+            # kept are all kernels of the query, if it can be on the GPU as a whole
+            caches = dict.fromkeys(caches, caches["require" if ways["require"] else "auto"])
             losses = []
             for run in range(RUNS):
                 others = [ways[mode][run] for mode in ["off", "require"] if ways[mode]]
@@ -103,12 +88,9 @@ def main():
                 "/".join(f"{way[run]:.0f}" for run in [0, 1, RUNS - 1]) if way else "-" for way in ways.values()
             ]
             print(f"{query:<6}{kernels:<8}{shown[0]:>24}{shown[1]:>24}{shown[2]:>24}  {losses or ''}", flush=True)
-        shutil.rmtree(cache)
     count = len(facts) * RUNS
     print(f"\n{lost} of {count} runs of auto lost" + (f"; answers differ: {different}" if different else ""))
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(facts, indent=1))
-    sys.exit(1 if different else 0)
+    return facts, different
 
 
 if __name__ == "__main__":
