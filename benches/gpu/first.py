@@ -8,8 +8,8 @@ Tables are generated in DIR if they are not there yet, and read once, so that th
 query runs RUNS times in one process, in each of the modes `off`, `require` and `auto`; the latter two with no
 kernel on disk (`new`), and with the kernels that a run before left there (`kept`). Times are milliseconds from the
 statement's text to its last row. A sum is that of a run and those before it: a user who runs a query five times
-has waited for the fifth sum. A run of `auto` loses if it takes more than 1.1 times the better of the others, and
-20 ms; so does a sum. Exits with 1 if answers differ. `require` counts only where the whole query can be on the GPU.
+has waited for the fifth sum. A run of `auto` loses if it takes 20 ms more than 1.1 times the better of the
+others; so does a sum. Exits with 1 if answers differ. `require` counts only where the whole query can be on the GPU.
 
 Without --pause, the next run begins as soon as the one before has ended. With it, the process waits between two
 runs, in all modes, as long as a user takes to read an answer: it prints more than a pipe holds, which nobody reads
@@ -32,16 +32,15 @@ import sql
 RUNS = 5
 SHOWN = [1, 2, RUNS]
 MODES = ["off", "require", "auto"]
-# a megabyte, where pipes hold 64 KiB
+# a megabyte, where pipes hold 64 KiB; the command line reads a script to its end before it begins
 PAUSE = "select repeat('.', 1000000) as pause"
 MOST_RATIO, MOST_MS = 1.1, 20
 
 
 def runs(options, files, query, mode, cache):
     """Milliseconds of each run, and a digest of the answers; None if the query cannot run so."""
-    between = [PAUSE] if options.pause else []
-    statements = [sql.text(options.benchmark, query), *between] * RUNS
-    script = ";".join([f"set vectile.gpu = '{mode}'", *statements[: len(statements) - len(between)]])
+    between = f";{PAUSE};" if options.pause else ";"
+    script = f"set vectile.gpu = '{mode}';" + between.join([sql.text(options.benchmark, query)] * RUNS)
     environment = os.environ | {"VECTILE_CACHE": cache}
     command, pipe = [options.vectile, *sql.command(files, script)], subprocess.PIPE
     digest = hashlib.md5()
@@ -55,7 +54,7 @@ def runs(options, files, query, mode, cache):
         if mode == "require" and "vectile.gpu = require" in log:
             return None, None
         sys.exit(f"{query}, {mode}: {log}")
-    return [whole for whole, _ in sql.times(log)[1 :: 1 + len(between)]], digest.hexdigest()
+    return [whole for whole, _ in sql.times(log)[1 :: 2 if options.pause else 1]], digest.hexdigest()
 
 
 def lost(ways):
