@@ -2,55 +2,102 @@
 """The first runs of a query in a fresh process: on the CPU, on the GPU, and as `auto` decides, which must never lose.
 
     benches/gpu/first.py [--vectile target/release/vectile] [--benchmark ssb|tpch] [--scale 20] [--data DIR]
-                         [--queries 1.1,2.1] [--json FILE]
+                         [--queries 1.1,2.1] [--pause SECONDS] [--json FILE]
 
 Tables are generated in DIR if they are not there yet, and read once, so that they are in the page cache. Every
 query runs RUNS times in one process, in each of the modes `off`, `require` and `auto`; the latter two with no
 kernel on disk (`new`), and with the kernels that a run before left there (`kept`). Times are milliseconds from the
-statement's text to its last row. Runs follow each other at once, so that there is little time in the background.
-A run of `auto` loses if it takes more than 1.1 times the better of the others, and 20 ms. Exits with 1 if answers
-differ. `require` counts only where the whole query can be on the GPU.
+statement's text to its last row. A sum is that of a run and those before it: a user who runs a query five times
+has waited for the fifth sum. A run of `auto` loses if it takes 20 ms more than 1.1 times the better of the
+others; so does a sum. Exits with 1 if answers differ. `require` counts only where the whole query can be on the GPU.
+
+Without --pause, the next run begins as soon as the one before has ended. With it, the process waits between two
+runs, in all modes, as long as a user takes to read an answer: it prints more than a pipe holds, which nobody reads
+for SECONDS. Its other threads go on, so that the background can work. No time includes the pause.
 """
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import pathlib
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
+import time
+
+import sql
 
 RUNS = 5
-ROOT = pathlib.Path(__file__).resolve().parents[2] / "sql-tests"
-SSB = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "3.1", "3.2", "3.3", "3.4", "4.1", "4.2", "4.3"]
-TABLES = {
-    "ssb": ["lineorder", "date", "customer", "supplier", "part"],
-    "tpch": ["lineitem", "orders", "customer", "part", "partsupp", "supplier", "nation", "region"],
-}
+SHOWN = [1, 2, RUNS]
+MODES = ["off", "require", "auto"]
+# a megabyte, where pipes hold 64 KiB; the command line reads a script to its end before it begins
+PAUSE = "select repeat('.', 1000000) as pause"
 MOST_RATIO, MOST_MS = 1.1, 20
 
 
 def runs(options, files, query, mode, cache):
     """Milliseconds of each run, and a digest of the answers; None if the query cannot run so."""
-    text = (ROOT / options.benchmark / f"q{query}.sql").read_text().strip().rstrip(";")
-    tables = [word for name, file in files.items() for word in ("-t", f"{name}={file}")]
-    command = [options.vectile, "sql", "--timing", "--format", "csv", *tables, "-f", "-"]
-    environment = os.environ | {"VECTILE_CACHE": str(cache)}
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
-    )
-    out, log = process.communicate(f"set vectile.gpu = '{mode}';" + f"{text};" * RUNS)
+    between = f";{PAUSE};" if options.pause else ";"
+    script = f"set vectile.gpu = '{mode}';" + between.join([sql.text(options.benchmark, query)] * RUNS)
+    environment = os.environ | {"VECTILE_CACHE": cache}
+    command, pipe = [options.vectile, *sql.command(files, script)], subprocess.PIPE
+    digest = hashlib.md5()
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, encoding="utf-8", env=environment) as process:
+        for line in process.stdout:
+            if line == "pause\n":
+                time.sleep(options.pause)
+            digest.update(line.encode())
+        log = process.stderr.read()
     if process.returncode != 0:
         if mode == "require" and "vectile.gpu = require" in log:
             return None, None
         sys.exit(f"{query}, {mode}: {log}")
-    times = [float(t) for t in re.findall(r"^statement \d+: ([0-9.]+) ms", log, re.M)]
-    each = len([part for part in text.split(";") if part.strip()])
-    times = times[1:]
-    return [sum(times[at * each : (at + 1) * each]) for at in range(RUNS)], hashlib.md5(out.encode()).hexdigest()
+    return [whole for whole, _ in sql.times(log)[1 :: 2 if options.pause else 1]], digest.hexdigest()
+
+
+def lost(ways):
+    """The runs of `auto`, from 1 on, that took too long."""
+    others = zip(*(times for mode, times in ways.items() if mode != "auto"))
+    pairs = enumerate(zip(ways["auto"], map(min, others)), 1)
+    return [run for run, (auto, best) in pairs if auto > best * MOST_RATIO + MOST_MS]
+
+
+def show(*words, ways, losses):
+    shown = ["/".join(f"{ways[mode][run - 1]:.0f}" for run in SHOWN) if mode in ways else "-" for mode in MODES]
+    print("{:<6}{:<8}{:<5}{:>20}{:>20}{:>20}  {}".format(*words, *shown, losses or "").rstrip(), flush=True)
+
+
+def measure(options, files, folder):
+    """Prints the table; returns what is in it, and the queries whose answers differ. Kernels are kept in `folder`."""
+    queries = options.queries.split(",") if options.queries else sql.QUERIES[options.benchmark]
+    results, different = [], []
+    print(f"{options.benchmark}, scale {options.scale}, {os.cpu_count()} cores, pauses of {options.pause:g} s")
+    print(f"milliseconds of runs {', '.join(map(str, SHOWN))}, and sums up to them\n")
+    print(f"{'query':<6}{'kernels':<13}" + "".join(f"{mode:>20}" for mode in MODES) + "  lost")
+    for query in queries:
+        caches = {mode: tempfile.mkdtemp(dir=folder) for mode in ["require", "auto"]}
+        off, expected = runs(options, files, query, "off", folder)
+        for kernels in ["new", "kept"]:
+            ways = {"off": off}
+            for mode, cache in caches.items():
+                times, answers = runs(options, files, query, mode, cache)
+                if times:
+                    ways[mode] = times
+                if answers not in (None, expected):
+                    different.append(query)
+            # kept are all kernels of the query, if it can be on the GPU as a whole
+            caches = dict.fromkeys(caches, caches["require" if "require" in ways else "auto"])
+            sums = {mode: list(itertools.accumulate(times)) for mode, times in ways.items()}
+            losses = {"lost": lost(ways), "lost_sums": lost(sums)}
+            show(query, kernels, "runs", ways=ways, losses=losses["lost"])
+            show("", "", "sums", ways=sums, losses=losses["lost_sums"])
+            results.append({"query": query, "kernels": kernels} | ways | losses)
+    counts = [sum(len(result[what]) for result in results) for what in ["lost", "lost_sums"]]
+    print(f"\n{counts[0]} of {len(results) * RUNS} runs of auto lost, {counts[1]} of as many sums", end="")
+    print(f"; answers differ: {different}" if different else "")
+    return results, different
 
 
 def main():
@@ -60,53 +107,17 @@ def main():
     parser.add_argument("--scale", type=int, default=20)
     parser.add_argument("--data")
     parser.add_argument("--queries")
+    parser.add_argument("--pause", type=float, default=0, metavar="SECONDS")
     parser.add_argument("--json")
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())
     data = pathlib.Path(options.data or f"target/{options.benchmark}-{options.scale}")
-    files = {name: data / f"{name}.vectile" for name in TABLES[options.benchmark]}
-    if not all(file.exists() for file in files.values()):
-        command = [options.vectile, "gen", options.benchmark, "--scale", str(options.scale), "--out", str(data), "-q"]
-        subprocess.run(command, check=True)
-    for file in files.values():
-        with open(file, "rb") as opened:
-            while opened.read(1 << 24):
-                pass
-    known = SSB if options.benchmark == "ssb" else [str(number) for number in range(1, 23)]
-    queries = options.queries.split(",") if options.queries else known
-    facts, lost, different = {}, 0, []
-    print(f"{options.benchmark}, scale {options.scale}, {os.cpu_count()} cores; milliseconds of runs 1, 2 and {RUNS}\n")
-    print(f"{'query':<6}{'kernels':<8}{'off':>24}{'require':>24}{'auto':>24}  lost")
-    for query in queries:
-        cache = pathlib.Path(tempfile.mkdtemp())
-        off, expected = runs(options, files, query, "off", cache)
-        for kernels in ["new", "kept"]:
-            ways = {"off": off}
-            for mode in ["require", "auto"]:
-                if kernels == "new":
-                    shutil.rmtree(cache)
-                    cache.mkdir()
-                ways[mode], answers = runs(options, files, query, mode, cache)
-                if answers not in (None, expected):
-                    different.append(query)
-            if kernels == "new" and ways["require"]:
-                # so that they are all there for the runs with kept ones
-                runs(options, files, query, "require", cache)
-            losses = []
-            for run in range(RUNS):
-                others = [ways[mode][run] for mode in ["off", "require"] if ways[mode]]
-                if ways["auto"][run] > min(others) * MOST_RATIO + MOST_MS:
-                    losses.append(run + 1)
-            lost += len(losses)
-            facts[f"{query}, {kernels}"] = ways | {"lost": losses}
-            shown = [
-                "/".join(f"{way[run]:.0f}" for run in [0, 1, RUNS - 1]) if way else "-" for way in ways.values()
-            ]
-            print(f"{query:<6}{kernels:<8}{shown[0]:>24}{shown[1]:>24}{shown[2]:>24}  {losses or ''}", flush=True)
-        shutil.rmtree(cache)
-    count = len(facts) * RUNS
-    print(f"\n{lost} of {count} runs of auto lost" + (f"; answers differ: {different}" if different else ""))
+    files = sql.generate(options.vectile, options.benchmark, options.scale, data)
+    sql.read(files)
+    with tempfile.TemporaryDirectory() as folder:
+        results, different = measure(options, files, folder)
     if options.json:
+        facts = {"benchmark": options.benchmark, "scale": options.scale, "pause": options.pause, "queries": results}
         pathlib.Path(options.json).write_text(json.dumps(facts, indent=1))
     sys.exit(1 if different else 0)
 

@@ -14,18 +14,12 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import statistics
-import subprocess
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2] / "sql-tests"
-SSB = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "3.1", "3.2", "3.3", "3.4", "4.1", "4.2", "4.3"]
-TABLES = {
-    "ssb": ["lineorder", "date", "customer", "supplier", "part"],
-    "tpch": ["lineitem", "orders", "customer", "part", "partsupp", "supplier", "nation", "region"],
-}
+import sql
+
+SSB = sql.QUERIES["ssb"]
 OPEN = {
     "ssb": "select count(*) from date where d_year = 1993",
     "tpch": "select count(*) from region where r_regionkey > 1",
@@ -33,34 +27,18 @@ OPEN = {
 WARM_PASSES = 5
 
 
-def text(benchmark, query):
-    return (ROOT / benchmark / f"q{query}.sql").read_text().strip().rstrip(";")
-
-
-def statements(vectile, benchmark, data, queries, cache):
+def statements(vectile, benchmark, files, queries, cache):
     """Milliseconds of each statement, and what they print; the device is opened before."""
-    tables = [word for name in TABLES[benchmark] for word in ("-t", f"{name}={data / name}.vectile")]
-    command = [vectile, "sql", "--timing", "--format", "csv", *tables, "-f", "-"]
-    sql = "set vectile.gpu = 'require';" + OPEN[benchmark] + ";" + "".join(f"{query};" for query in queries)
-    environment = os.environ | {"VECTILE_CACHE": str(cache)}
-    done = subprocess.run(command, input=sql, capture_output=True, text=True, env=environment)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    times = [float(t) for t in re.findall(r"^statement \d+: ([0-9.]+) ms", done.stderr, re.M)]
-    return times[2:], done.stdout
+    script = ";".join(["set vectile.gpu = 'require'", OPEN[benchmark], *queries])
+    environment = os.environ | {"VECTILE_CACHE": cache}
+    out, log = sql.vectile(vectile, *sql.command(files, script), env=environment)
+    return [whole for whole, _ in sql.times(log)[2:]], out
 
 
-def generate(options, benchmark, scale):
-    data = pathlib.Path(options.data) / f"{benchmark}-{scale}"
-    files = [data / f"{name}.vectile" for name in TABLES[benchmark]]
-    if not all(file.exists() for file in files):
-        command = [options.vectile, "gen", benchmark, "--scale", str(scale), "--out", str(data), "-q"]
-        subprocess.run(command, check=True)
-    for file in files:
-        with open(file, "rb") as opened:
-            while opened.read(1 << 24):
-                pass
-    return data
+def tables(options, benchmark, scale):
+    files = sql.generate(options.vectile, benchmark, scale, pathlib.Path(options.data) / f"{benchmark}-{scale}")
+    sql.read(files)
+    return files
 
 
 def main():
@@ -73,18 +51,26 @@ def main():
     parser.add_argument("--json")
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())
-    cache, facts = tempfile.mkdtemp(), {}
+    with tempfile.TemporaryDirectory() as cache:
+        facts = measure(options, cache)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(facts, indent=1))
+
+
+def measure(options, cache):
+    """Prints what loading takes, and returns it."""
+    facts = {}
     cases = [("tpch", options.tpch, "6")] + [("ssb", options.ssb, query) for query in SSB]
     print(f"{'query':<16}{'MB':>8}{'ms':>24}{'GB/s':>8}{'warm ms':>9}")
     for benchmark, scale, query in cases:
         if scale == 0:
             continue
-        data = generate(options, benchmark, scale)
-        sql = text(benchmark, query)
+        files = tables(options, benchmark, scale)
+        text = sql.text(benchmark, query)
         # compiles its kernels, too
-        _, plan = statements(options.vectile, benchmark, data, ["explain analyze " + sql], cache)
-        bytes_read = sum(scaled(*found) for found in re.findall(r"bytes_scanned=([0-9.]+) ?([KMGB]?)", plan))
-        times = [statements(options.vectile, benchmark, data, [sql] * 3, cache)[0] for _ in range(options.runs)]
+        _, plan = statements(options.vectile, benchmark, files, ["explain analyze " + text], cache)
+        bytes_read = sum(sql.metrics(plan, "bytes_scanned"))
+        times = [statements(options.vectile, benchmark, files, [text] * 3, cache)[0] for _ in range(options.runs)]
         cold = sorted(each[0] for each in times)
         warm = statistics.median(each[2] for each in times)
         middle = statistics.median(cold)
@@ -93,23 +79,18 @@ def main():
         spread = f"{cold[0]:.1f} / {middle:.1f} / {cold[-1]:.1f}"
         print(f"{name:<16}{bytes_read / 1e6:>8.0f}{spread:>24}{bytes_read / middle / 1e6:>8.1f}{warm:>9.1f}", flush=True)
     if options.ssb:
-        data = generate(options, "ssb", options.ssb)
-        queries = [text("ssb", query) for query in SSB]
+        files = tables(options, "ssb", options.ssb)
+        queries = [sql.text("ssb", query) for query in SSB]
         passes = []
         for _ in range(options.runs):
-            times, _ = statements(options.vectile, "ssb", data, queries * (1 + WARM_PASSES), cache)
+            times, _ = statements(options.vectile, "ssb", files, queries * (1 + WARM_PASSES), cache)
             passes.append([sum(times[at : at + len(SSB)]) for at in range(0, len(times), len(SSB))])
         cold = sorted(each[0] for each in passes)
         warm = sorted(statistics.median(each[1:]) for each in passes)
         facts["all"] = {"cold": cold, "warm": warm}
         print(f"\nall of SSB in one process: {statistics.median(cold):.0f} ms with nothing on the device", end=", ")
         print(f"{statistics.median(warm):.0f} ms warm ({warm[0]:.0f} to {warm[-1]:.0f})")
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(facts, indent=1))
-
-
-def scaled(number, unit):
-    return float(number) * {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}[unit]
+    return facts
 
 
 if __name__ == "__main__":

@@ -21,24 +21,18 @@ import math
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import time
+from statistics import median_high as median
+
+import sql
 
 RUNS = 9
 SLOW_RUNS = 4
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "sql-tests" / "ssb"
-QUERIES = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "3.1", "3.2", "3.3", "3.4", "4.1", "4.2", "4.3"]
-TABLES = ["lineorder", "date", "customer", "supplier", "part"]
+TEXT = {name: sql.text("ssb", name) for name in sql.QUERIES["ssb"]}
+TABLES = sql.TABLES["ssb"]
 COLUMNS = ["lo_custkey", "lo_partkey", "lo_suppkey", "lo_orderdate", "lo_quantity", "lo_extendedprice"]
 COLUMNS += ["lo_discount", "lo_revenue", "lo_supplycost"]
-UNITS = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}
-AMOUNTS = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
-TEXT = {name: (FOLDER / f"q{name}.sql").read_text().strip().rstrip(";") for name in QUERIES}
-
-
-def median(values):
-    return sorted(values)[len(values) // 2]
 
 
 def warm(times):
@@ -51,30 +45,18 @@ def digest(rows):
     return hashlib.md5(text.encode()).hexdigest()[:12]
 
 
-def vectile(options, arguments, **more):
-    done = subprocess.run([options.vectile, *arguments], capture_output=True, text=True, **more)
-    if done.returncode != 0:
-        sys.exit(f"vectile {' '.join(arguments)[:300]}: {done.stderr}")
-    return done
-
-
-def tables_of(files):
-    return [word for name, file in files.items() for word in ("-t", f"{name}={file}")]
-
-
 def run(options, files, mode, runs, analyze):
     """For each query: digest of the answer, milliseconds of each run and of planning it, plans of EXPLAIN ANALYZE."""
     script, counts = f"set vectile.gpu = '{mode}';", 1
-    for name in QUERIES:
+    for name in TEXT:
         script += f"select 'query {name}' as mark;" + f"{TEXT[name]};" * runs
         script += f"explain analyze {TEXT[name]};" * (runs if analyze else 0)
-    done = vectile(options, ["sql", "--timing", "--format", "csv", *tables_of(files), script])
-    times = re.findall(r"^statement \d+: ([0-9.]+) ms, of which planning ([0-9.]+)", done.stderr, re.M)
-    times = [(float(whole), float(planning)) for whole, planning in times]
+    out, log = sql.vectile(options.vectile, *sql.command(files, script))
+    times = sql.times(log)
     each = 1 + runs + (runs if analyze else 0)
-    parts = re.split(r"^mark\nquery [0-9.]+\n", done.stdout, flags=re.M)[1:]
+    parts = re.split(r"^mark\nquery [0-9.]+\n", out, flags=re.M)[1:]
     results = {}
-    for at, (name, part) in enumerate(zip(QUERIES, parts)):
+    for at, (name, part) in enumerate(zip(TEXT, parts)):
         own = times[counts + at * each + 1 : counts + at * each + 1 + runs]
         plans = part.split("plan_type,plan")
         answer = list(csv.reader(io.StringIO(plans[0])))
@@ -87,10 +69,8 @@ def run(options, files, mode, runs, analyze):
 def metric(plan, name):
     """The metric of the GPU's node, in milliseconds or ones; None without such a node."""
     node = re.search(r"GpuAggregateExec.*", plan)
-    found = node and re.search(rf"\b{name}=([0-9.]+) ?([a-zA-Zµ]*)", node.group())
-    if not found:
-        return None
-    return float(found[1]) * (UNITS.get(found[2]) or AMOUNTS.get(found[2]) or 1)
+    found = node and sql.metrics(node.group(), name)
+    return found[0] if found else None
 
 
 def duckdb_times(data):
@@ -101,7 +81,7 @@ def duckdb_times(data):
         columns = ", ".join(COLUMNS) if name == "lineorder" else "*"
         con.execute(f"create table {name} as select {columns} from '{data}/parquet/{name}/*.parquet'")
     results = {}
-    for name in QUERIES:
+    for name in TEXT:
         times = []
         for _ in range(SLOW_RUNS):
             start = time.perf_counter()
@@ -124,21 +104,19 @@ def main():
     if options.duckdb:
         import duckdb  # noqa: F401, to fail before anything is measured
     data = pathlib.Path(options.data or f"target/ssb-{options.scale}")
-    files = {name: data / f"{name}.vectile" for name in TABLES}
-    if not files["lineorder"].exists():
-        vectile(options, ["gen", "ssb", "--scale", str(options.scale), "--out", str(data), "-q"])
+    files = sql.generate(options.vectile, "ssb", options.scale, data)
     plain = dict(files, lineorder=data / "lineorder-plain.vectile")
     if options.plain and not plain["lineorder"].exists():
         pins = [word for column in COLUMNS for word in ("--encoding", f"{column}=plain")]
-        vectile(options, ["convert", str(files["lineorder"]), str(plain["lineorder"]), "-q", *pins])
+        sql.vectile(options.vectile, "convert", str(files["lineorder"]), str(plain["lineorder"]), "-q", *pins)
     parquet = {name: data / "parquet" / name for name in TABLES}
     if (options.parquet or options.duckdb) and not parquet["part"].exists():
         for name in TABLES:
             columns = ", ".join(COLUMNS) if name == "lineorder" else "*"
             copy = f"copy (select {columns} from {name}) to '{parquet[name]}/' stored as parquet "
             copy += "options ('compression' 'zstd(3)')"
-            vectile(options, ["sql", *tables_of(files), copy])
-    device = vectile(options, ["device"]).stdout
+            sql.vectile(options.vectile, *sql.command(files, copy))
+    device, _ = sql.vectile(options.vectile, "device")
     reads = re.search(r"([0-9.]+) TB/s", device)
     reads = float(reads[1]) * 1e12 if reads else math.nan
     print(f"SSB, scale {options.scale}, {os.cpu_count()} cores, {len(TEXT)} queries\n{device.strip()}\n")
@@ -160,7 +138,7 @@ def main():
     head += f"{'whole':>8}{'planning':>9}{'first':>8}" + "".join(f"{way:>10}" for way in others)
     print(head + ("   best/whole" if others else "") + "   (milliseconds)")
     lines, sums, ratios = [], {}, []
-    for name in QUERIES:
+    for name in TEXT:
         results = {way: result[name] for way, result in ways.items()}
         if len({result["digest"] for result in results.values()}) != 1:
             sys.exit(f"{name}: answers differ: {[(w, r['digest']) for w, r in results.items()]}")

@@ -22,50 +22,31 @@ import math
 import os
 import pathlib
 import re
-import subprocess
 import sys
+from statistics import median_high as median
+
+import sql
 
 RUNS = 4
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "sql-tests" / "tpch"
 TABLES = {"l": "lineitem", "o": "orders", "c": "customer", "p": "part", "ps": "partsupp", "s": "supplier"}
 TABLES |= {"n": "nation", "r": "region"}
 METRICS = ["kernel_time", "bytes_cached", "bytes_sent", "gpu_rows", "launches", "copy_time", "compile_time"]
 METRICS += ["build_time", "build_rows", "lookups_cached", "fallbacks"]
 PLANS = ["Plan with Metrics", "Plan with Full Metrics"]
-UNITS = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}
-AMOUNTS = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-
-
-def median(values):
-    return sorted(values)[len(values) // 2]
-
-
-def vectile(options, arguments):
-    done = subprocess.run([options.vectile, *arguments], capture_output=True)
-    if done.returncode != 0:
-        sys.exit(f"vectile {' '.join(arguments)[:300]}: {done.stderr.decode()}")
-    return done.stdout.decode(), done.stderr.decode()
-
-
-def sql(options, files, statements):
-    """What is printed, and the milliseconds of each of `statements`."""
-    tables = [word for name, file in files.items() for word in ("-t", f"{name}={file}")]
-    script = "; ".join(statements)
-    out, log = vectile(options, ["sql", "--timing", "--format", "csv", *tables, script])
-    times = [float(t) for t in re.findall(r"^statement \d+: ([0-9.]+) ms", log, re.M)]
-    return out, times
 
 
 def run(options, files, number, mode):
     """Answers and milliseconds of a query's runs, and but with `off` the two plans of EXPLAIN ANALYZE VERBOSE:
     with metrics added up over partitions, and with those of each, which have reasons."""
-    query = (FOLDER / f"q{number}.sql").read_text().strip().rstrip(";")
+    query = sql.text("tpch", number)
     statements = [query] * RUNS + [f"explain analyze verbose {query}"] * (mode != "off")
-    out, times = sql(options, files, [f"set vectile.gpu = '{mode}'", *statements])
+    script = "; ".join([f"set vectile.gpu = '{mode}'", *statements])
+    out, log = sql.vectile(options.vectile, *sql.command(files, script))
     answers, _, plans = out.partition("plan_type,plan\n")
     rows = dict(csv.reader(io.StringIO(plans)))
     plans = [rows[kind] for kind in PLANS] if plans else []
-    return {"answers": answers, "times": times[1 : 1 + RUNS], "plans": plans}
+    times = [whole for whole, _ in sql.times(log)[1 : 1 + RUNS]]
+    return {"answers": answers, "times": times, "plans": plans}
 
 
 def nodes(plan):
@@ -82,8 +63,8 @@ def nodes(plan):
 
 def metric(node, name):
     """The metric of a node, in milliseconds or ones; 0 if it has none."""
-    found = re.search(rf"\b{name}=([0-9.]+) ?([a-zA-Zµ]*)", node[node.rfind(", metrics=[") :])
-    return float(found[1]) * (UNITS.get(found[2]) or AMOUNTS[found[2]]) if found else 0
+    found = sql.metrics(node[node.rfind(", metrics=[") :], name)
+    return found[0] if found else 0
 
 
 def table_of(node):
@@ -160,23 +141,21 @@ def main():
     parser.add_argument("--vectile", default="target/release/vectile")
     parser.add_argument("--scale", type=float, default=10)
     parser.add_argument("--data")
-    parser.add_argument("--queries", default=",".join(map(str, range(1, 23))))
+    parser.add_argument("--queries", default=",".join(sql.QUERIES["tpch"]))
     parser.add_argument("--mode", default="auto", choices=["auto", "on"])
     parser.add_argument("--json")
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())
     queries = [int(number) for number in options.queries.split(",")]
     data = pathlib.Path(options.data or f"target/tpch-{options.scale:g}")
-    files = {name: data / f"{name}.vectile" for name in TABLES.values()}
-    if not all(file.exists() for file in files.values()):
-        vectile(options, ["gen", "tpch", "--scale", f"{options.scale:g}", "--out", str(data), "-q"])
+    files = sql.generate(options.vectile, "tpch", options.scale, data)
 
-    device = vectile(options, ["device"])[0]
+    device, _ = sql.vectile(options.vectile, "device")
     name = re.search(r"^ *\d+  (.+?)  ", device, re.M)
     rate = re.search(r"([0-9.]+) ([TG])B/s", device)
     reads = float(rate[1]) * {"T": 1e12, "G": 1e9}[rate[2]] if rate else None
     facts = {"scale": options.scale, "cores": os.cpu_count(), "device": name[1] if name else None}
-    facts |= {"reads_bytes_per_s": reads, "version": vectile(options, ["--version"])[0].strip()}
+    facts |= {"reads_bytes_per_s": reads, "version": sql.vectile(options.vectile, "--version")[0].strip()}
     facts |= {"runs": RUNS, "mode": options.mode, "queries": []}
     head = f"TPC-H, scale {options.scale:g}, {facts['cores']} cores, {facts['device'] or 'no GPU'}"
     head += f" ({rate[0]})" if rate else ""

@@ -1,0 +1,63 @@
+"""SSB and TPC-H through `vectile sql`, for the scripts beside this one: queries, tables, times and metrics."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "sql-tests"
+QUERIES = {
+    "ssb": ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "3.1", "3.2", "3.3", "3.4", "4.1", "4.2", "4.3"],
+    "tpch": [str(number) for number in range(1, 23)],
+}
+TABLES = {
+    "ssb": ["lineorder", "date", "customer", "supplier", "part"],
+    "tpch": ["lineitem", "orders", "customer", "part", "partsupp", "supplier", "nation", "region"],
+}
+UNITS = {"ns": 1e-6, "µs": 1e-3, "ms": 1, "s": 1e3, "": 1, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+
+
+def text(benchmark, query):
+    return (FOLDER / benchmark / f"q{query}.sql").read_text().strip().rstrip(";")
+
+
+def vectile(program, *arguments, **more):
+    """What a command prints, and its log."""
+    done = subprocess.run([program, *arguments], capture_output=True, encoding="utf-8", **more)
+    if done.returncode != 0:
+        sys.exit(f"vectile {' '.join(arguments)[:300]}: {done.stderr}")
+    return done.stdout, done.stderr
+
+
+def generate(program, benchmark, scale, folder):
+    """The file of each table; they are generated in `folder` if they are not there yet."""
+    files = {name: pathlib.Path(folder) / f"{name}.vectile" for name in TABLES[benchmark]}
+    if not all(file.exists() for file in files.values()):
+        vectile(program, "gen", benchmark, "--scale", f"{scale:g}", "--out", str(folder), "-q")
+    return files
+
+
+def read(files):
+    """Reads files once, so that they are in the page cache."""
+    for file in files.values():
+        with open(file, "rb") as opened:
+            while opened.read(1 << 24):
+                pass
+
+
+def command(files, script):
+    """The arguments for a script over tables."""
+    tables = [word for name, file in files.items() for word in ("-t", f"{name}={file}")]
+    return ["sql", "--timing", "--format", "csv", *tables, script]
+
+
+def times(log):
+    """Milliseconds of each statement, and of planning it."""
+    found = re.findall(r"^statement \d+: ([0-9.]+) ms, of which planning ([0-9.]+)", log, re.M)
+    return [(float(whole), float(planning)) for whole, planning in found]
+
+
+def metrics(plan, name):
+    """The values of a metric in a plan, in milliseconds or ones."""
+    found = re.findall(rf"\b{name}=([0-9.]+) ?([a-zA-Zµ]*)", plan)
+    return [float(number) * UNITS[unit] for number, unit in found]
