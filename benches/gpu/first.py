@@ -6,8 +6,8 @@
 
 Tables are generated in DIR if they are not there yet, and read once, so that they are in the page cache. Every
 query runs RUNS times in one process, in each of the modes `off`, `require` and `auto`; the latter two with no
-kernel on disk (`new`), and with the kernels that a run before left there (`kept`). Times are milliseconds from the
-statement's text to its last row. A sum is that of a run and those before it: a user who runs a query five times
+kernel on disk (`new`), and with what earlier processes left there in either mode (`kept`): kernels, and what
+queries took. Times are milliseconds from the statement's text to its last row. A sum is that of a run and those before it: a user who runs a query five times
 has waited for the fifth sum. A run of `auto` loses if it takes 20 ms more than 1.1 times the better of the
 others; so does a sum. Exits with 1 if answers differ. `require` counts only where the whole query can be on the GPU.
 
@@ -87,8 +87,10 @@ def measure(options, files, folder):
                     ways[mode] = times
                 if answers not in (None, expected):
                     different.append(query)
-            # kept are all kernels of the query, if it can be on the GPU as a whole
-            caches = dict.fromkeys(caches, caches["require" if "require" in ways else "auto"])
+            if kernels == "new":
+                # all kernels of the query are kept, if it can be on the GPU as a whole, and what it took either
+                caches = dict.fromkeys(caches, caches["require" if "require" in ways else "auto"])
+                runs(options, files, query, "auto", caches["auto"])
             sums = {mode: list(itertools.accumulate(times)) for mode, times in ways.items()}
             losses = {"lost": lost(ways), "lost_sums": lost(sums)}
             show(query, kernels, "runs", ways=ways, losses=losses["lost"])

@@ -21,6 +21,6 @@ pub use runtime::{
     Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, Cubin, Cuda, DeviceInfo,
     Driver, DriverInfo, Engine, Group, Kernel, Launch, Mark, NVRTC_VARIABLE, Nvrtc, NvrtcInfo,
     Resident, Resources, Staging, Stream, Survey, cache_directory, compile_cubin, driver_version,
-    measure, nvrtc,
+    keep, kept, measure, nvrtc,
 };
 pub use vectile_kernels::DeviceChunk;

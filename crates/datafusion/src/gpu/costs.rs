@@ -1,12 +1,16 @@
 //! Estimates of the time that a query takes on the CPU and on the GPU. `auto` decides by them.
 //!
 //! Estimates start from constants that were measured on servers. Times of queries on this machine correct them. For a
-//! query that ran on both, its own times decide.
+//! query that ran before, its own times count. What was measured is kept for later processes, beside the kernels.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fs, thread};
+
+use tokio::runtime::Handle;
 
 /// What an aggregate has to do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,6 +21,10 @@ pub(crate) struct Work {
     pub(crate) columns: usize,
     /// Tables that it is joined with.
     pub(crate) joins: usize,
+    /// Values that each row which passes the filters of the table changes or looks up: keys of groups and aggregates.
+    pub(crate) states: usize,
+    /// The share of rows that pass, if there are no joins.
+    pub(crate) passing: f64,
     /// Bytes of its columns in the files.
     pub(crate) bytes: u64,
 }
@@ -53,9 +61,11 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Seconds that a core of the CPU takes: for a value of a column, and for a row to look a key up.
+/// Seconds that a core of the CPU takes: for a value of a column, for a row to look a key up, and to add a row to the
+/// state of an aggregate.
 const CPU_VALUE: f64 = 2e-9;
 const CPU_LOOKUP: f64 = 8e-9;
+const CPU_STATE: f64 = 10e-9;
 /// Seconds that either takes for a query without rows.
 const CPU_START: f64 = 0.5e-3;
 const GPU_START: f64 = 1.5e-3;
@@ -68,8 +78,12 @@ const LOAD_RATE: f64 = 600e6;
 const COMPILE: f64 = 0.6;
 /// How much of a measurement goes into the average.
 const NEW_SHARE: f64 = 0.3;
-/// Runs on the CPU after which a time on the GPU is forgotten, so that it is taken again: it may have been busy.
+/// Runs on the CPU after which a time on the GPU is forgotten, so that it is taken again: it may have been busy. The
+/// same the other way round for processes that open the device for a query: its file may have been on a slow disk.
 const MOST_ON_CPU: usize = 16;
+const MOST_OPENED: usize = 8;
+/// How much longer or shorter a time has to be for it to be kept for later processes.
+const OTHER_TIME: f64 = 1.25;
 /// How much faster or slower the CPU has to get for queries to be planned again.
 const OTHER_OUTLOOK: f64 = 1.5;
 /// Queries whose times are kept.
@@ -79,28 +93,33 @@ const MOST_QUERIES: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Costs {
     measured: Mutex<Measured>,
+    /// What they are kept by for later processes.
+    name: Option<String>,
 }
 
 #[derive(Debug)]
 struct Measured {
     /// The CPU's time, as a multiple of what its constants say.
     cpu: f64,
-    /// That of which [`Costs::outlook`] tells.
+    /// The same when [`Costs::outlook`] last changed.
     cpu_before: f64,
     /// Bytes loaded in a second by each core.
     load: f64,
     /// Seconds to compile a kernel.
     compile: f64,
-    queries: HashMap<String, Took>,
+    /// By a hash of their description.
+    queries: HashMap<u64, Took>,
 }
 
 /// What a query took when it ran last. On the GPU, that is with all it needs in place.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Took {
     cpu: Option<Duration>,
     gpu: Option<Duration>,
     /// Runs on the CPU since the last one on the GPU.
     on_cpu: usize,
+    /// How often the device was opened for it since it ran on the CPU.
+    opened: usize,
 }
 
 impl Default for Costs {
@@ -113,58 +132,110 @@ impl Default for Costs {
                 compile: COMPILE,
                 queries: HashMap::new(),
             }),
+            name: None,
         }
     }
 }
 
 impl Costs {
-    /// What `work` may take with so many cores.
-    pub(crate) fn estimate(&self, work: Work, missing: Missing, cores: usize) -> Estimate {
+    /// Those that earlier processes measured on this machine.
+    pub(crate) fn of_machine() -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        // directories of users may be those of several machines
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let name = format!("costs 1 {cores} {}", host.trim());
+        let mut costs = Self::default();
+        if let Some(kept) = vectile_gpu::kept(&name) {
+            let measured = costs.measured.get_mut();
+            let measured = measured.unwrap_or_else(PoisonError::into_inner);
+            measured.read(&String::from_utf8_lossy(&kept));
+        }
+        costs.name = Some(name);
+        costs
+    }
+
+    /// What `work` may take with so many cores. A query that is known by its description takes what it took.
+    pub(crate) fn estimate(
+        &self,
+        query: Option<&str>,
+        work: Work,
+        missing: Missing,
+        cores: usize,
+    ) -> Estimate {
         let measured = self.measured();
+        let took = query.and_then(|query| measured.queries.get(&hash(query)));
+        let took = took.copied().unwrap_or_default();
         let cores = cores.max(1) as f64;
         let when = |is_missing: bool, seconds: f64| if is_missing { seconds } else { 0.0 };
-        let gpu = GPU_START
-            + work.bytes as f64 / GPU_RATE
-            + missing.bytes as f64 / (measured.load * cores)
-            + when(missing.kernel, measured.compile)
+        let cpu = CPU_START + measured.cpu * cpu_seconds(work) / cores;
+        let gpu = GPU_START + work.bytes as f64 / GPU_RATE;
+        let until_ready = missing.bytes as f64 / (measured.load * cores)
+            // that of a query which ran is on disk, at least
+            + when(missing.kernel && took.gpu.is_none(), measured.compile)
             + when(missing.device, OPEN);
+        let or = |took: Option<Duration>, seconds| took.unwrap_or(Duration::from_secs_f64(seconds));
         Estimate {
-            cpu: Duration::from_secs_f64(CPU_START + measured.cpu * cpu_seconds(work) / cores),
-            gpu: Duration::from_secs_f64(gpu),
+            cpu: or(took.cpu, cpu),
+            gpu: or(took.gpu, gpu) + Duration::from_secs_f64(until_ready),
         }
     }
 
-    /// The last times of the query with this description, if it ran on both.
-    pub(crate) fn took(&self, query: &str) -> Option<Estimate> {
-        let took = self.measured().queries.get(query).copied()?;
-        Some(Estimate {
-            cpu: took.cpu?,
-            gpu: took.gpu?,
-        })
-    }
-
-    /// Notes what the CPU took for a query.
-    pub(crate) fn add_cpu(&self, query: &str, work: Work, cores: usize, took: Duration) {
-        let mut measured = self.measured();
-        let known = measured.of(query);
-        known.cpu = Some(took);
-        known.on_cpu += 1;
-        if known.on_cpu >= MOST_ON_CPU {
-            known.gpu = None;
-        }
+    /// Notes that the CPU took so long for this work.
+    pub(crate) fn add_work(&self, work: Work, cores: usize, took: Duration) {
         let expected = cpu_seconds(work) / cores.max(1) as f64;
         let seconds = took.as_secs_f64() - CPU_START;
         if expected > CPU_START && seconds > 0.0 {
+            let mut measured = self.measured();
             measured.cpu += NEW_SHARE * ((seconds / expected).clamp(0.05, 20.0) - measured.cpu);
         }
     }
 
+    /// Notes what the CPU took for a query.
+    pub(crate) fn add_cpu(&self, query: &str, took: Duration) {
+        self.note(query, |known| {
+            known.cpu = Some(took);
+            known.on_cpu += 1;
+            known.opened = 0;
+            if known.on_cpu >= MOST_ON_CPU {
+                known.gpu = None;
+            }
+        });
+    }
+
     /// Notes what the GPU took for a query for which everything was in place.
     pub(crate) fn add_gpu(&self, query: &str, took: Duration) {
+        self.note(query, |known| {
+            known.gpu = Some(took);
+            known.on_cpu = 0;
+        });
+    }
+
+    /// Notes that the device is opened for a query.
+    pub(crate) fn add_opened(&self, query: &str) {
+        self.note(query, |known| {
+            known.opened += 1;
+            if known.opened >= MOST_OPENED {
+                known.cpu = None;
+            }
+        });
+    }
+
+    /// Notes something of a query, and keeps that for later processes if it is new.
+    fn note(&self, query: &str, note: impl FnOnce(&mut Took)) {
         let mut measured = self.measured();
-        let known = measured.of(query);
-        known.gpu = Some(took);
-        known.on_cpu = 0;
+        if measured.queries.len() >= MOST_QUERIES {
+            measured.queries.clear();
+        }
+        let known = measured.queries.entry(hash(query)).or_default();
+        let before = *known;
+        note(known);
+        if known.differs(&before)
+            && let Some(name) = self.name.clone()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let text = measured.to_string();
+            runtime.spawn_blocking(move || vectile_gpu::keep(&name, text.as_bytes()));
+        }
     }
 
     /// Notes what it took to load columns.
@@ -201,18 +272,71 @@ impl Costs {
     }
 }
 
-impl Measured {
-    fn of(&mut self, query: &str) -> &mut Took {
-        if self.queries.len() >= MOST_QUERIES && !self.queries.contains_key(query) {
-            self.queries.clear();
+/// A line for the averages, and one for each query, times in microseconds.
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = |time: Option<Duration>| time.map_or(0, |time| time.as_micros());
+        writeln!(f, "{} {} {}", self.cpu, self.load, self.compile)?;
+        for (query, took) in &self.queries {
+            let (cpu, gpu) = (micros(took.cpu), micros(took.gpu));
+            writeln!(f, "{query} {cpu} {gpu} {}", took.opened)?;
         }
-        self.queries.entry(query.to_owned()).or_default()
+        Ok(())
     }
+}
+
+impl Measured {
+    /// Takes over what [`Measured::to_string`] wrote, as far as it can be.
+    fn read(&mut self, text: &str) {
+        let mut lines = text.lines().map(|line| line.split(' '));
+        let averages = lines.next().into_iter().flatten();
+        let averages = averages.map_while(|number| number.parse().ok().filter(|n| *n > 0.0));
+        if let [cpu, load, compile] = averages.collect::<Vec<f64>>()[..] {
+            self.cpu = cpu.clamp(0.05, 20.0);
+            (self.load, self.compile) = (load.min(1e12), compile.min(60.0));
+            self.cpu_before = self.cpu;
+        }
+        for numbers in lines {
+            let numbers = numbers.map_while(|number| number.parse().ok());
+            if let [query, cpu, gpu, opened] = numbers.collect::<Vec<u64>>()[..] {
+                let time = |micros| (micros > 0).then_some(Duration::from_micros(micros));
+                let took = Took {
+                    cpu: time(cpu),
+                    gpu: time(gpu),
+                    opened: opened as usize,
+                    on_cpu: 0,
+                };
+                self.queries.insert(query, took);
+            }
+        }
+    }
+}
+
+impl Took {
+    fn differs(&self, before: &Self) -> bool {
+        let same = |now: Option<Duration>, before: Option<Duration>| match (now, before) {
+            (Some(now), Some(before)) => {
+                let ratio = now.as_secs_f64() / before.as_secs_f64();
+                (1.0 / OTHER_TIME..=OTHER_TIME).contains(&ratio)
+            }
+            (now, before) => now == before,
+        };
+        let times = same(self.cpu, before.cpu) && same(self.gpu, before.gpu);
+        !times || self.opened != before.opened
+    }
+}
+
+fn hash(query: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    query.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Seconds that one core takes, as the constants say.
 fn cpu_seconds(work: Work) -> f64 {
-    let row = work.columns as f64 * CPU_VALUE + work.joins as f64 * CPU_LOOKUP;
+    let row = work.columns as f64 * CPU_VALUE
+        + work.joins as f64 * CPU_LOOKUP
+        + work.states as f64 * work.passing * CPU_STATE;
     work.rows as f64 * row
 }
 
@@ -228,6 +352,8 @@ mod tests {
             rows: 6_000_000 * scale,
             columns: 4,
             joins: 0,
+            states: 1,
+            passing: 0.02,
             bytes: 35_000_000 * scale,
         }
     }
@@ -236,8 +362,8 @@ mod tests {
     fn the_gpu_gets_what_is_in_place_and_large() {
         let costs = Costs::default();
         let all = Missing::default();
-        assert!(costs.estimate(q6(0), all, 16).is_for_cpu());
-        assert!(!costs.estimate(q6(10), all, 16).is_for_cpu());
+        assert!(costs.estimate(None, q6(0), all, 16).is_for_cpu());
+        assert!(!costs.estimate(None, q6(10), all, 16).is_for_cpu());
         for missing in [
             Missing {
                 device: true,
@@ -252,7 +378,7 @@ mod tests {
                 ..all
             },
         ] {
-            let estimate = costs.estimate(q6(10), missing, 16);
+            let estimate = costs.estimate(None, q6(10), missing, 16);
             assert!(estimate.is_for_cpu(), "{missing:?}: {estimate}");
         }
     }
@@ -260,11 +386,11 @@ mod tests {
     #[test]
     fn what_was_measured_counts() {
         let costs = Costs::default();
-        let before = costs.estimate(q6(10), Missing::default(), 16);
+        let before = costs.estimate(None, q6(10), Missing::default(), 16);
         for _ in 0..20 {
-            costs.add_cpu("a query", q6(10), 16, 10 * before.cpu);
+            costs.add_work(q6(10), 16, 10 * before.cpu);
         }
-        let after = costs.estimate(q6(10), Missing::default(), 16);
+        let after = costs.estimate(None, q6(10), Missing::default(), 16);
         assert!(after.cpu > 8 * before.cpu, "{after} after {before}");
         assert_eq!(after.gpu, before.gpu);
 
@@ -272,11 +398,11 @@ mod tests {
             bytes: 1 << 30,
             ..Missing::default()
         };
-        let before = costs.estimate(q6(10), load, 16);
+        let before = costs.estimate(None, q6(10), load, 16);
         for _ in 0..20 {
             costs.add_load(1 << 30, 16, 30 * MS);
         }
-        let after = costs.estimate(q6(10), load, 16);
+        let after = costs.estimate(None, q6(10), load, 16);
         assert!(after.gpu < 40 * MS && before.gpu > 100 * MS, "{after}");
     }
 
@@ -287,11 +413,11 @@ mod tests {
         let as_expected = cpu_seconds(q6(10)) / 16.0 * 1e3 + start;
         let before = costs.outlook();
         for share in [0.9, 1.2, 1.0] {
-            costs.add_cpu("a query", q6(10), 16, MS.mul_f64(share * as_expected));
+            costs.add_work(q6(10), 16, MS.mul_f64(share * as_expected));
             assert_eq!(costs.outlook(), before);
         }
         for _ in 0..20 {
-            costs.add_cpu("a query", q6(10), 16, MS.mul_f64(3.0 * as_expected));
+            costs.add_work(q6(10), 16, MS.mul_f64(3.0 * as_expected));
         }
         let after = costs.outlook();
         assert_ne!(after, before);
@@ -299,18 +425,69 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_ran_on_both_is_known() {
-        let costs = Costs::default();
-        costs.add_cpu("slow results", q6(1), 16, 5 * MS);
-        assert_eq!(costs.took("slow results"), None);
-        costs.add_gpu("slow results", 50 * MS);
-        assert!(costs.took("slow results").unwrap().is_for_cpu());
-        costs.add_gpu("slow results", 2 * MS);
-        assert!(!costs.took("slow results").unwrap().is_for_cpu());
-        costs.add_gpu("slow results", 50 * MS);
-        (0..MOST_ON_CPU).for_each(|_| costs.add_cpu("slow results", q6(1), 16, 5 * MS));
-        assert_eq!(costs.took("slow results"), None, "it may be faster by now");
+    fn a_query_that_ran_is_known() {
+        let (costs, all, query) = (Costs::default(), Missing::default(), "slow results");
+        let is_for_cpu = || {
+            let estimate = costs.estimate(Some(query), q6(1), all, 16);
+            estimate.is_for_cpu()
+        };
+        costs.add_cpu(query, 5 * MS);
+        assert!(!is_for_cpu(), "it may be faster on the GPU");
+        costs.add_gpu(query, 50 * MS);
+        assert!(is_for_cpu());
+        costs.add_gpu(query, 2 * MS);
+        assert!(!is_for_cpu());
+        costs.add_gpu(query, 50 * MS);
+        (0..MOST_ON_CPU).for_each(|_| costs.add_cpu(query, 5 * MS));
+        assert!(!is_for_cpu(), "it may be faster by now");
         (0..2 * MOST_QUERIES).for_each(|query| costs.add_gpu(&query.to_string(), MS));
         assert!(costs.measured().queries.len() <= MOST_QUERIES);
+    }
+
+    #[test]
+    fn the_device_is_opened_for_a_query_that_is_slow_without() {
+        let (costs, query) = (Costs::default(), "slow on the CPU");
+        let all = Missing {
+            bytes: q6(1).bytes,
+            kernel: true,
+            device: true,
+        };
+        let is_for_cpu = |costs: &Costs| {
+            let estimate = costs.estimate(Some(query), q6(1), all, 16);
+            estimate.is_for_cpu()
+        };
+        assert!(is_for_cpu(&costs));
+        costs.add_cpu(query, 500 * MS);
+        assert!(is_for_cpu(&costs), "the kernel has to be compiled");
+        costs.add_gpu(query, MS);
+        assert!(!is_for_cpu(&costs));
+        // a later process knows that, too
+        let later = Costs::default();
+        let text = costs.measured().to_string();
+        later.measured().read(&text);
+        assert!(!is_for_cpu(&later));
+        assert_eq!(later.measured().to_string(), text);
+        (0..MOST_OPENED).for_each(|_| costs.add_opened(query));
+        assert!(is_for_cpu(&costs), "the CPU may be faster by now");
+    }
+
+    #[test]
+    fn what_was_kept_may_be_damaged() {
+        for text in [
+            "",
+            "x",
+            "nan 1 1\n",
+            "1 2\n1 2 3 4",
+            "-1 2 3\n7 8\n",
+            "1e999 inf 0\n\n \n",
+        ] {
+            let costs = Costs::default();
+            costs.measured().read(text);
+            let estimate = costs.estimate(None, q6(10), Missing::default(), 16);
+            assert!(
+                estimate.cpu > MS && estimate.cpu < 10_000 * MS,
+                "{text}: {estimate}"
+            );
+        }
     }
 }

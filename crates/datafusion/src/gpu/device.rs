@@ -59,14 +59,15 @@ impl Device {
 
 /// The first device of the machine.
 static MACHINE: LazyLock<Gpu> = LazyLock::new(|| {
-    let gpu = Gpu::later(open_first);
     // of NVIDIA's driver, there and in the Linux of Windows
     let nodes = ["/dev/nvidiactl", "/dev/dxg"];
     if cfg!(target_os = "linux") && !nodes.iter().any(|node| Path::new(node).exists()) {
+        let gpu = Gpu::later(open_first);
         // to find none takes no time
         let _ = gpu.open();
+        return gpu;
     }
-    gpu
+    Gpu::with_costs(open_first, Costs::of_machine())
 });
 
 impl Gpu {
@@ -93,11 +94,18 @@ impl Gpu {
     /// The device of an engine that `open` makes, when a query first asks for it; or why there is none. `open` may
     /// take its time: no thread of the async runtime runs it.
     pub fn later(open: impl Fn() -> Result<Arc<Engine>, String> + Send + Sync + 'static) -> Self {
+        Self::with_costs(open, Costs::default())
+    }
+
+    fn with_costs(
+        open: impl Fn() -> Result<Arc<Engine>, String> + Send + Sync + 'static,
+        costs: Costs,
+    ) -> Self {
         Self(Arc::new(Shared {
             device: OnceLock::new(),
             open: Box::new(move || Ok(Device::new(open()?))),
             begin: Once::new(),
-            costs: Arc::default(),
+            costs: Arc::new(costs),
             background: Arc::new(Background::new()),
         }))
     }

@@ -12,8 +12,8 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::conjunction;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_gpu::plan::{Expr, Filter, GroupKey, Output, Pipeline};
 
 use super::background::{Session, SessionEnd};
@@ -152,14 +152,6 @@ struct Fusing<'a> {
     waiting: RefCell<Vec<Arc<GpuAggregateExec>>>,
 }
 
-/// A query that is to be on the GPU, or would be if that was open.
-struct Weighed {
-    /// With `auto`.
-    auto: Option<Auto>,
-    /// Why the CPU does it this time.
-    not_open: Option<Reason>,
-}
-
 impl<'a> Fusing<'a> {
     /// `None` if nothing is to be put on a GPU.
     fn new(gpu: &'a Gpu, session: SessionEnd, config: &ConfigOptions) -> Option<Self> {
@@ -256,7 +248,7 @@ impl<'a> Fusing<'a> {
         if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
             return Err(Reason::AnyGroups);
         }
-        let (fused, not_open) = self.fused(partial, relation, later)?;
+        let fused = self.fused(partial, relation, later)?;
         // A join may turn out to be no lookup: then what is below it is on the GPU, each for itself.
         let lenient = self.lenient();
         let cpu = match fused.star.dimensions.is_empty() {
@@ -275,15 +267,15 @@ impl<'a> Fusing<'a> {
         };
         let options = self.options.clone();
         let node = Arc::new(GpuAggregateExec::new(fused, aggregates, cpu, options));
-        match not_open {
-            None => Ok(Some(node)),
-            Some(reason) => {
-                if self.options.gpu_background {
-                    self.waiting.borrow_mut().push(node);
-                }
-                Err(reason)
+        if self.gpu.opened().is_none() {
+            let reason = node.is_for_cpu(self.cores);
+            self.open_in_background(reason.is_some());
+            if let Some(reason) = reason {
+                self.waiting.borrow_mut().push(node);
+                return Err(reason);
             }
         }
+        Ok(Some(node))
     }
 
     /// Whether `auto` leaves groups by `keys` of all rows to the CPU, because one of them has very many
@@ -313,14 +305,13 @@ impl<'a> Fusing<'a> {
         Ok(())
     }
 
-    /// What is to be computed on the device for an aggregate of `relation`; and why it is not, if the device is
-    /// to be opened first.
+    /// What is to be computed on the device for an aggregate of `relation`.
     fn fused(
         &self,
         aggregate: &AggregateExec,
         relation: Relation,
         later: &Arc<[Rule]>,
-    ) -> Result<(Fused, Option<Reason>), Reason> {
+    ) -> Result<Fused, Reason> {
         let table = relation.source.table_schema().clone();
         let filters = relation.filters();
         let mut lowering = Lowering::over(&relation);
@@ -342,7 +333,16 @@ impl<'a> Fusing<'a> {
         if relation.joins.is_empty() && filters.of_table.is_empty() {
             self.check_groups(&relation.config, &group_keys, &columns)?;
         }
-        let weighed = self.weighed(&relation.config, columns.len(), relation.joins.len())?;
+        let work = Work {
+            joins: relation.joins.len(),
+            states: group_keys.len() + aggregates.len(),
+            passing: match relation.joins.is_empty() {
+                true => passing(aggregate, &relation.config)?,
+                false => 0.0,
+            },
+            ..work(&relation.config, columns.len())
+        };
+        let auto = self.weighed(work)?;
         let schema = table.table_schema();
         let types = |column: usize| schema.field(column).data_type().clone();
         let most_rows = self.options.gpu_max_build_rows;
@@ -363,7 +363,7 @@ impl<'a> Fusing<'a> {
         };
         let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));
         let all: Vec<_> = of_table.iter().cloned().chain(filters.joined).collect();
-        let fused = Fused {
+        Ok(Fused {
             gpu: self.gpu.clone(),
             star: Star {
                 template: Arc::new(template),
@@ -376,12 +376,11 @@ impl<'a> Fusing<'a> {
                 config: relation.config,
                 columns,
             },
-            auto: weighed.auto,
+            auto,
             functions,
             keys,
             filter: (!all.is_empty()).then(|| conjunction(all)),
-        };
-        Ok((fused, weighed.not_open))
+        })
     }
 
     /// The same, for plans whose scans need not be on the GPU.
@@ -398,70 +397,38 @@ impl<'a> Fusing<'a> {
         }
     }
 
-    /// Weighs up a query that reads so many columns of a table, joined with others: with `auto`, what CPU and GPU may
-    /// take. That is looked at again once zone maps and the device's memory have been. No device is waited for.
+    /// With `auto`, weighs up what CPU and GPU may take. That is looked at again once zone maps and the device's memory
+    /// have been.
     ///
     /// # Errors
     ///
     /// If there is no device, or the CPU would be faster than one with all that it needs in place.
-    fn weighed(
-        &self,
-        config: &FileScanConfig,
-        columns: usize,
-        joins: usize,
-    ) -> Result<Weighed, Reason> {
-        let opened = self.gpu.opened().transpose().map_err(Reason::NoDevice)?;
+    fn weighed(&self, work: Work) -> Result<Option<Auto>, Reason> {
+        self.gpu.opened().transpose().map_err(Reason::NoDevice)?;
         if self.options.gpu != GpuMode::Auto {
             self.gpu.open_in_background();
-            return Ok(Weighed {
-                auto: None,
-                not_open: None,
-            });
+            return Ok(None);
         }
-        let all = config
-            .file_source
-            .table_schema()
-            .table_schema()
-            .fields()
-            .len()
-            .max(1);
-        let bytes = num_bytes(config) / all as u64;
-        let work = Work {
-            // without statistics, as if a value took a byte
-            rows: num_rows(config).map_or(bytes, |rows| rows as u64),
-            columns,
-            joins,
-            bytes: bytes * columns as u64,
-        };
         let costs = self.gpu.costs();
-        let estimate = costs.estimate(work, Missing::default(), self.cores);
+        let estimate = costs.estimate(None, work, Missing::default(), self.cores);
         if estimate.is_for_cpu() {
             return Err(Reason::CpuIsFaster(estimate));
         }
-        let mut not_open = None;
-        if opened.is_none() {
-            let missing = Missing {
-                bytes: work.bytes,
-                kernel: true,
-                device: true,
-            };
-            let estimate = costs.estimate(work, missing, self.cores);
-            not_open = estimate.is_for_cpu().then_some(Reason::NotOpen(estimate));
-            if not_open.is_none() || self.options.gpu_background {
-                self.gpu.open_in_background();
-            }
-        }
         let background = Arc::clone(self.gpu.background());
-        let auto = Auto {
+        Ok(Some(Auto {
             estimate,
+            planned: work,
             costs: Arc::clone(costs),
             background: self.options.gpu_background.then_some(background),
             session: self.session.clone(),
-        };
-        Ok(Weighed {
-            auto: Some(auto),
-            not_open,
-        })
+        }))
+    }
+
+    /// Begins to open the device, which the query waits for, or the CPU does without.
+    fn open_in_background(&self, is_for_cpu: bool) {
+        if !is_for_cpu || self.options.gpu_background {
+            self.gpu.open_in_background();
+        }
     }
 
     /// The scan with its filters on the GPU, and with its projection where there is a kernel.
@@ -488,9 +455,13 @@ impl<'a> Fusing<'a> {
             None => return Err(Reason::NoFilter),
         };
         let columns = lowering.finish().columns;
-        let weighed = self.weighed(config, columns.len(), 0)?;
-        if let Some(reason) = weighed.not_open {
-            return Err(reason);
+        let auto = self.weighed(work(config, columns.len()))?;
+        if let Some(auto) = &auto
+            && self.gpu.opened().is_none()
+        {
+            let reason = auto.cpu_is_faster_than_opening(None, self.cores);
+            self.open_in_background(reason.is_some());
+            reason.map_or(Ok(()), Err)?;
         }
         if self.options.gpu != GpuMode::Require
             && let Some(Ok(device)) = self.gpu.opened()
@@ -512,7 +483,7 @@ impl<'a> Fusing<'a> {
             pipeline: Arc::new(pipeline),
             columns,
             options: self.options.clone(),
-            auto: weighed.auto,
+            auto,
             store: config.object_store_url.clone(),
         })))
     }
@@ -521,4 +492,29 @@ impl<'a> Fusing<'a> {
 fn types_of(schema: &Schema, columns: &[usize]) -> Vec<DataType> {
     let fields = columns.iter().map(|&column| schema.field(column));
     fields.map(|field| field.data_type().clone()).collect()
+}
+
+/// What there is to do for a query that reads so many columns of a table, and no more than that.
+fn work(config: &FileScanConfig, columns: usize) -> Work {
+    let schema = config.file_source.table_schema().table_schema();
+    let all = schema.fields().len().max(1);
+    let bytes = num_bytes(config) / all as u64;
+    Work {
+        // without statistics, as if a value took a byte
+        rows: num_rows(config).map_or(bytes, |rows| rows as u64),
+        columns,
+        bytes: bytes * columns as u64,
+        ..Work::default()
+    }
+}
+
+/// The share of a table's rows that an aggregate is expected to read.
+fn passing(aggregate: &AggregateExec, config: &FileScanConfig) -> Result<f64, Reason> {
+    let input = aggregate.input().as_ref();
+    let statistics = StatisticsContext::new().compute(input, &StatisticsArgs::new())?;
+    let rows = num_rows(config).unwrap_or_default();
+    Ok(match statistics.num_rows.get_value() {
+        Some(&read) if rows > 0 => (read as f64 / rows as f64).min(1.0),
+        _ => 1.0,
+    })
 }

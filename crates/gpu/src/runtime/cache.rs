@@ -81,6 +81,22 @@ fn fnv1a(bytes: &[u8]) -> u128 {
     })
 }
 
+/// What [`keep`] kept by this name, in this process or an earlier one, beside compiled kernels. Reads a file.
+pub fn kept(name: &str) -> Option<Vec<u8>> {
+    Cache::of_user()?.get(&note(name))
+}
+
+/// Keeps `content` by this name for later processes of the user, if that can be done. Writes a file.
+pub fn keep(name: &str, content: &[u8]) {
+    if let Some(cache) = Cache::of_user() {
+        cache.put(&note(name), content);
+    }
+}
+
+fn note(name: &str) -> Key {
+    Key::new(&["note", name])
+}
+
 /// A directory of compiled kernels.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {

@@ -19,7 +19,7 @@ mod nvrtc;
 pub use bandwidth::{Bandwidth, measure};
 pub use batch::Batch;
 pub(crate) use batch::Stack;
-pub use cache::{CACHE_VARIABLE, cache_directory};
+pub use cache::{CACHE_VARIABLE, cache_directory, keep, kept};
 pub use calls::driver_version;
 pub use chunks::{ChunkKey, ChunkRun, Group, Resident};
 pub use cuda::Cuda;

@@ -13,7 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
@@ -287,22 +287,18 @@ impl GpuAggregateExec {
         };
         let mut if_not_compiled = None;
         if let Some(auto) = &self.auto {
-            let work = *work.insert(self.work(&parts));
-            if let Some(known) = auto.costs.took(query)
-                && known.is_for_cpu()
-            {
-                return Ok(Err(Reason::CpuIsFaster(known)));
-            }
+            let work = *work.insert(self.work(auto, &parts));
+            let cpu_is_faster = |missing| auto.cpu_is_faster(Some(query), work, missing, cores);
             let mut missing = Missing::default();
-            if let Some(reason) = auto.cpu_is_faster(work, missing, cores) {
+            if let Some(reason) = cpu_is_faster(missing) {
                 return Ok(Err(reason));
             }
             missing.bytes = self.missing_bytes(engine, &parts).await?;
-            if let Some(reason) = auto.cpu_is_faster(work, missing, cores) {
+            if let Some(reason) = cpu_is_faster(missing) {
                 return Ok(Err(reason));
             }
             missing.kernel = true;
-            if_not_compiled = auto.cpu_is_faster(work, missing, cores);
+            if_not_compiled = cpu_is_faster(missing);
             pace.may_compile = if_not_compiled.is_none();
         }
         let environment = Environment {
@@ -354,12 +350,16 @@ impl GpuAggregateExec {
     }
 
     /// What there is to do for `parts`.
-    fn work(&self, parts: &[Part]) -> Work {
+    fn work(&self, auto: &Auto, parts: &[Part]) -> Work {
+        let rows = parts.iter().map(|part| part.rows() as u64).sum();
+        let planned = auto.planned;
+        // row groups that were ruled out had no rows that pass
+        let fewer = planned.rows as f64 / f64::max(rows as f64, 1.0);
         Work {
-            rows: parts.iter().map(|part| part.rows() as u64).sum(),
-            columns: self.input.columns.len(),
-            joins: self.star.dimensions.len(),
+            rows,
             bytes: parts.iter().map(Part::bytes).sum(),
+            passing: (planned.passing * fewer).min(1.0),
+            ..planned
         }
     }
 
@@ -369,6 +369,23 @@ impl GpuAggregateExec {
         let task = SpawnedTask::spawn_blocking(move || look_up(&engine, parts));
         let found = task.join().await.map_err(interrupted).flatten()?;
         Ok(found.missing.iter().map(Found::missing_bytes).sum())
+    }
+
+    /// With `auto`, why it is left to the CPU as long as the device is not open.
+    pub(crate) fn is_for_cpu(&self, cores: usize) -> Option<Reason> {
+        let (auto, query) = (self.auto.as_ref()?, self.identity());
+        let reason = auto.cpu_is_faster_than_opening(Some(&query), cores);
+        if reason.is_none() {
+            auto.costs.add_opened(&query);
+        }
+        reason
+    }
+
+    /// Notes what the CPU took for it.
+    pub(crate) fn note_cpu(&self, took: Duration) {
+        if let Some(auto) = &self.auto {
+            auto.costs.add_cpu(&self.identity(), took);
+        }
     }
 
     /// Tells it from other queries: what it computes, of which files.
@@ -602,7 +619,9 @@ impl GpuAggregateExec {
         }
         let cores = config.execution.target_partitions;
         Ok(at_end(rows, move || {
-            auto.costs.add_cpu(&query, work, cores, begun.elapsed());
+            let took = begun.elapsed();
+            auto.costs.add_work(work, cores, took);
+            auto.costs.add_cpu(&query, took);
         }))
     }
 
@@ -766,7 +785,7 @@ pub(crate) fn on_cpu(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn Execution
 }
 
 /// `rows`, and `then` when all of them were taken.
-fn at_end(
+pub(super) fn at_end(
     rows: SendableRecordBatchStream,
     then: impl FnOnce() + Send + 'static,
 ) -> SendableRecordBatchStream {

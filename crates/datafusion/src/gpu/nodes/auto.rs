@@ -11,6 +11,8 @@ use crate::gpu::reason::Reason;
 pub(crate) struct Auto {
     /// What the query may take on a device that is ready, as far as that was known when it was planned.
     pub(crate) estimate: Estimate,
+    /// What there is to do, as far as that was known then.
+    pub(crate) planned: Work,
     pub(crate) costs: Arc<Costs>,
     /// Where the device is made ready, if that is wanted.
     pub(crate) background: Option<Arc<Background>>,
@@ -18,18 +20,34 @@ pub(crate) struct Auto {
 }
 
 impl Auto {
-    /// Why the CPU should do `work`, if it should.
+    /// Why the CPU should do `work` of the query with this description, if it should.
     pub(crate) fn cpu_is_faster(
         &self,
+        query: Option<&str>,
         work: Work,
         missing: Missing,
         cores: usize,
     ) -> Option<Reason> {
-        let estimate = self.costs.estimate(work, missing, cores);
+        let estimate = self.costs.estimate(query, work, missing, cores);
         estimate.is_for_cpu().then_some(match missing {
+            Missing { device: true, .. } => Reason::NotOpen(estimate),
             Missing { kernel: true, .. } => Reason::NotCompiled(estimate),
             Missing { bytes: 1.., .. } => Reason::NotLoaded(estimate),
             _ => Reason::CpuIsFaster(estimate),
         })
+    }
+
+    /// The same for all of the work, as long as the device is not open.
+    pub(crate) fn cpu_is_faster_than_opening(
+        &self,
+        query: Option<&str>,
+        cores: usize,
+    ) -> Option<Reason> {
+        let missing = Missing {
+            bytes: self.planned.bytes,
+            kernel: true,
+            device: true,
+        };
+        self.cpu_is_faster(query, self.planned, missing, cores)
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
@@ -13,9 +14,9 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
 
-use super::aggregate::GpuAggregateExec;
+use super::aggregate::{GpuAggregateExec, at_end};
 
-/// The rows of its input. When it runs, the GPU is made ready for the next time.
+/// The rows of its input. When it runs, the GPU is made ready for the next time, if that is wanted.
 #[derive(Debug)]
 pub(crate) struct GpuPrepareExec {
     input: Arc<dyn ExecutionPlan>,
@@ -92,11 +93,19 @@ impl ExecutionPlan for GpuPrepareExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        if !self.has_begun.swap(true, Ordering::Relaxed) {
-            for node in &self.nodes {
-                node.prepare_in_background(Arc::clone(&context));
-            }
+        if self.has_begun.swap(true, Ordering::Relaxed) {
+            return self.input.execute(partition, context);
         }
-        self.input.execute(partition, context)
+        for node in &self.nodes {
+            node.prepare_in_background(Arc::clone(&context));
+        }
+        let begun = Instant::now();
+        let rows = self.input.execute(partition, context)?;
+        // Of what all took, the part of one is known if it is the only one.
+        let [node] = &self.nodes[..] else {
+            return Ok(rows);
+        };
+        let node = Arc::clone(node);
+        Ok(at_end(rows, move || node.note_cpu(begun.elapsed())))
     }
 }
