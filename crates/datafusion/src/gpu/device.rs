@@ -10,6 +10,8 @@ use vectile_gpu::{Cuda, Engine};
 use super::background::Background;
 use super::costs::Costs;
 use super::nodes::dimension_cache::DimensionCache;
+use super::pins::Pins;
+use crate::options::VectileOptions;
 
 /// Where queries find a GPU: by default the first device of the machine.
 #[derive(Clone)]
@@ -35,6 +37,7 @@ pub(crate) struct Device {
     pub(crate) engine: Arc<Engine>,
     pub(crate) dimensions: Arc<DimensionCache>,
     pub(crate) background: Arc<Background>,
+    pub(crate) pins: Arc<Pins>,
 }
 
 impl Device {
@@ -42,7 +45,18 @@ impl Device {
         Self {
             dimensions: Arc::new(DimensionCache::beside(&engine)),
             background: Arc::new(Background::new()),
+            pins: Arc::default(),
             engine,
+        }
+    }
+
+    /// Tells the device how much memory it may take.
+    pub(crate) fn limit(&self, options: &VectileOptions) {
+        if let Some(limit) = options.gpu_memory_limit {
+            self.engine.set_memory_limit(limit);
+        }
+        if let Some(limit) = options.gpu_host_memory_limit {
+            self.engine.set_host_memory_limit(limit);
         }
     }
 }

@@ -374,12 +374,7 @@ impl<'a> Fusing<'a> {
     /// The device, told how much memory it may take.
     fn device(&self) -> Result<Device, Reason> {
         let device = self.gpu.device().map_err(Reason::NoDevice)?;
-        if let Some(limit) = self.options.gpu_memory_limit {
-            device.engine.set_memory_limit(limit);
-        }
-        if let Some(limit) = self.options.gpu_host_memory_limit {
-            device.engine.set_host_memory_limit(limit);
-        }
+        device.limit(&self.options);
         Ok(device)
     }
 

@@ -555,7 +555,7 @@ impl Loads {
 }
 
 /// Whether there was no room on the device.
-fn is_crowded(error: &DataFusionError) -> bool {
+pub(crate) fn is_crowded(error: &DataFusionError) -> bool {
     let DataFusionError::External(error) = error else {
         return false;
     };
