@@ -125,6 +125,8 @@ impl TableFunctionImpl for Function {
             gpu: self.gpu.clone(),
             table: names.pop(),
             columns,
+            schema: schema_of(self.name),
+            load: None,
         }))
     }
 }
@@ -136,12 +138,15 @@ struct Call {
     gpu: Gpu,
     table: Option<String>,
     columns: Vec<String>,
+    schema: SchemaRef,
+    /// What is to be loaded, once that is planned.
+    load: Option<Load>,
 }
 
 #[async_trait]
 impl TableProvider for Call {
     fn schema(&self) -> SchemaRef {
-        schema_of(self.name)
+        Arc::clone(&self.schema)
     }
 
     fn table_type(&self) -> TableType {
@@ -155,57 +160,41 @@ impl TableProvider for Call {
         _: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let load = match &self.table {
-            Some(table) if self.name == LOAD => {
-                let state = state.as_any().downcast_ref::<SessionState>();
-                let state = state.ok_or_else(|| internal_datafusion_err!("no session state"))?;
-                Some(Load::plan(state, self.gpu.clone(), table, &self.columns).await?)
-            }
-            _ => None,
-        };
-        let rows = Arc::new(Rows {
-            schema: self.schema(),
-            call: self.clone(),
-            load,
-        });
-        let (schema, rows) = (self.schema(), vec![rows as _]);
+        let mut call = self.clone();
+        if let Some(table) = self.table.as_ref().filter(|_| self.name == LOAD) {
+            let state = state.as_any().downcast_ref::<SessionState>();
+            let state = state.ok_or_else(|| internal_datafusion_err!("no session state"))?;
+            let load = Load::plan(state, self.gpu.clone(), table, &self.columns);
+            call.load = Some(load.await?);
+        }
+        let (schema, rows) = (Arc::clone(&self.schema), vec![Arc::new(call) as _]);
         let plan = StreamingTableExec::try_new(schema, rows, projection, [], false, limit)?;
         Ok(Arc::new(plan))
     }
 }
 
-/// The rows of a call. The work begins when they are asked for.
-#[derive(Clone, Debug)]
-struct Rows {
-    schema: SchemaRef,
-    call: Call,
-    /// Of a call that loads.
-    load: Option<Load>,
-}
-
-impl Rows {
-    async fn make(self, context: &TaskContext) -> Result<RecordBatch> {
-        let Self { schema, call, load } = self;
-        let columns = match load {
+impl Call {
+    async fn run(self, context: &TaskContext) -> Result<RecordBatch> {
+        let columns = match self.load {
             Some(load) => load.run(context).await?,
             None => {
-                let (table, config) = (call.table.as_deref(), context.session_config().options());
-                pinned(call.gpu, table, call.columns, config, call.name == UNLOAD).await?
+                let (table, config) = (self.table.as_deref(), context.session_config().options());
+                pinned(self.gpu, table, self.columns, config, self.name == UNLOAD).await?
             }
         };
-        batch(&columns, &schema)
+        batch(&columns, self.schema)
     }
 }
 
-impl PartitionStream for Rows {
+impl PartitionStream for Call {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
+    /// Begins when rows are asked for.
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let rows = self.clone();
-        let rows = futures::stream::once(async move { rows.make(&context).await });
-        let schema = Arc::clone(&self.schema);
+        let (call, schema) = (self.clone(), Arc::clone(&self.schema));
+        let rows = futures::stream::once(async move { call.run(&context).await });
         Box::pin(RecordBatchStreamAdapter::new(schema, rows))
     }
 }
@@ -224,7 +213,7 @@ fn schema_of(name: &str) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-fn batch(columns: &[PinnedColumn], schema: &SchemaRef) -> Result<RecordBatch> {
+fn batch(columns: &[PinnedColumn], schema: SchemaRef) -> Result<RecordBatch> {
     let rows = columns.iter();
     let tables = rows.clone().map(|row| Some(&row.table));
     let names = rows.clone().map(|row| Some(&row.column));
@@ -239,5 +228,5 @@ fn batch(columns: &[PinnedColumn], schema: &SchemaRef) -> Result<RecordBatch> {
         Arc::new(StringArray::from_iter(reasons)),
     ];
     arrays.truncate(schema.fields().len());
-    Ok(RecordBatch::try_new(Arc::clone(schema), arrays)?)
+    Ok(RecordBatch::try_new(schema, arrays)?)
 }

@@ -113,11 +113,11 @@ impl Load {
         for &column in &self.columns {
             parts.push(supported(self.parts(&device, column, context).await)?);
         }
-        let (needed, found) = self.find(&device, parts).await?;
-        let pinned: u64 = device.pins.bytes().values().sum();
-        if needed > device.engine.memory_limit().saturating_sub(pinned) {
+        let needed: u64 = parts.iter().flatten().flatten().map(Part::bytes).sum();
+        if needed > device.engine.memory_limit() {
             return Err(self.no_room(&device, needed));
         }
+        let found = self.find(&device, parts).await?;
         let mut loaded = Vec::new();
         for (&column, found) in self.columns.iter().zip(found) {
             loaded.push(match found {
@@ -185,33 +185,26 @@ impl Load {
         Err(error::gpu(Error::Unsupported(reason.to_string())))
     }
 
-    /// What there is of the columns, and the bytes of them that are not pinned. Releases what is pinned of
-    /// earlier versions of their files.
+    /// What there is of the columns. Releases what is pinned of earlier versions of their files.
     async fn find(
         &self,
         device: &Device,
         parts: Vec<Supported<Vec<Part>>>,
-    ) -> Result<(u64, Vec<Supported<Vec<Found>>>)> {
-        let device = device.clone();
+    ) -> Result<Vec<Supported<Vec<Found>>>> {
+        let Device { engine, pins, .. } = device.clone();
         let columns = self.columns.iter();
         let columns: Vec<Pin> = columns.map(|&column| self.pin(column, vec![])).collect();
         blocking(move || {
             let parts = parts.into_iter();
-            let found = parts.map(|parts| parts.map(|parts| find(&device.engine, parts)));
+            let found = parts.map(|parts| parts.map(|parts| find(&engine, parts)));
             let found: Vec<Supported<Vec<Found>>> = found.collect();
-            let all = || found.iter().flatten().flatten();
-            let current: HashSet<usize> = all().filter_map(address_of).collect();
-            device.pins.release(&device.engine, |pin, chunk| {
+            let current = found.iter().flatten().flatten().filter_map(Found::group);
+            let current = current.flat_map(|group| group.columns);
+            let current: HashSet<usize> = current.map(|chunk| address(&chunk)).collect();
+            pins.release(&engine, |pin, chunk| {
                 !current.contains(&address(chunk)) && columns.iter().any(|of| of.is_of(pin))
             });
-            let pinned = device.pins.bytes();
-            let is_pinned = |found: &Found| {
-                let address = address_of(found);
-                address.is_some_and(|address| pinned.contains_key(&address))
-            };
-            let missing = all().filter(|found| !is_pinned(found));
-            let needed = missing.map(|found| found.bytes() as u64).sum();
-            (needed, found)
+            found
         })
         .await
     }
@@ -229,8 +222,9 @@ impl Load {
         let (table, limit) = (&self.table, device.engine.memory_limit());
         let pinned: u64 = device.pins.bytes().values().sum();
         DataFusionError::ResourcesExhausted(format!(
-            "columns of {table} take at least {needed} bytes of the GPU's memory: columns may have {limit}, and \
-             {pinned} are pinned. See vectile.gpu.memory_limit and vectile_unload()"
+            "columns of {table} do not fit the GPU's memory: they are {needed} bytes in files and somewhat more \
+             there, where {limit} may be kept and {pinned} are pinned. See vectile.gpu.memory_limit and \
+             vectile_unload()"
         ))
     }
 }
@@ -305,25 +299,16 @@ async fn load(found: Vec<Found>, context: &TaskContext) -> Result<Vec<Arc<Reside
     loads.buffered(at_a_time).try_collect().await
 }
 
-fn address_of(found: &Found) -> Option<usize> {
-    let group = found.group()?;
-    group.columns.first().map(address)
-}
-
 /// A column's, or why the column cannot be on the device.
 type Supported<T> = Result<T, String>;
 
 fn supported<T>(result: Result<T>) -> Result<Supported<T>> {
-    match result {
-        Err(DataFusionError::External(error)) => match error.downcast() {
-            Ok(error) => match *error {
-                Error::Unsupported(reason) => Ok(Err(reason)),
-                error => Err(error::gpu(error)),
-            },
-            Err(error) => Err(DataFusionError::External(error)),
-        },
-        result => result.map(Ok),
+    if let Err(DataFusionError::External(error)) = &result
+        && let Some(Error::Unsupported(reason)) = error.downcast_ref()
+    {
+        return Ok(Err(reason.clone()));
     }
+    result.map(Ok)
 }
 
 fn no_device(reason: Arc<str>) -> DataFusionError {

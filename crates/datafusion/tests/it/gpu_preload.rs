@@ -165,20 +165,19 @@ async fn what_does_not_fit_is_not_pinned() {
     let Some((fixture, engine)) = fixture().await else {
         return;
     };
-    fixture
-        .run("SELECT * FROM vectile_load('packed', 'byte')")
-        .await
-        .unwrap();
-    // room for what files have, but not for what kernels need beside it
-    for beyond in [20_000, 60_000] {
-        let limit = engine.cached_bytes() + beyond;
+    let all = "SELECT * FROM vectile_load('packed')";
+    fixture.run(all).await.unwrap();
+    let bytes = engine.cached_bytes();
+    fixture.run("SELECT * FROM vectile_unload()").await.unwrap();
+    let one = "SELECT * FROM vectile_load('packed', 'byte')";
+    fixture.run(one).await.unwrap();
+    // too little for what files have, or only for what kernels need besides
+    for limit in [bytes / 2, bytes - 500] {
         let set = format!("SET vectile.gpu.memory_limit = '{limit}'");
         fixture.run(&set).await.unwrap();
-        let error = fixture
-            .failure("SELECT * FROM vectile_load('packed')")
-            .await;
-        assert!(error.contains("of the GPU's memory"), "{error}");
-        assert!(error.contains(&format!("may have {limit}")), "{error}");
+        let error = fixture.failure(all).await;
+        assert!(error.contains("do not fit the GPU's memory"), "{error}");
+        assert!(error.contains(&format!("{limit} may be kept")), "{error}");
         assert_eq!(fixture.rows(PINNED).await, 1);
     }
 }
