@@ -141,6 +141,29 @@ async fn all_columns_are_loaded_that_can_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_in_directories_are_loaded_without_what_their_names_say() {
+    let Some((fixture, _)) = fixture().await else {
+        return;
+    };
+    let copy = format!(
+        "COPY (SELECT id, byte % 3 AS part FROM plain) TO '{}/' STORED AS VECTILE PARTITIONED BY (part)",
+        fixture.path("parts").display()
+    );
+    fixture.run(&copy).await.unwrap();
+    let table = format!(
+        "CREATE EXTERNAL TABLE parts (id BIGINT, part INT) STORED AS VECTILE PARTITIONED BY (part) LOCATION '{}/'",
+        fixture.path("parts").display()
+    );
+    fixture.run(&table).await.unwrap();
+    let loaded = load_columns(&fixture.ctx, "parts", &[]).await.unwrap();
+    let rows = loaded
+        .iter()
+        .map(|row| (row.row_groups, row.not_on_gpu.as_deref()));
+    let part = Some("part is not in the files");
+    assert_eq!(rows.collect::<Vec<_>>(), [(3, None), (0, part)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pins_survive_pressure() {
     let Some((fixture, engine)) = fixture().await else {
         return;
