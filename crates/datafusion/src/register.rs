@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
+#[cfg(feature = "gpu")]
+use datafusion::catalog::TableFunction;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Result, TableReference};
 use datafusion::datasource::listing::{
@@ -19,7 +21,7 @@ use datafusion::prelude::{DataFrame, SessionContext};
 
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
-use crate::gpu::{Gpu, insert_rules};
+use crate::gpu::{Gpu, functions, insert_rules};
 use crate::kept::{KeptPlans, Outlook};
 use crate::options::VectileOptions;
 use crate::pushdown::Rule;
@@ -28,8 +30,8 @@ use crate::{kept, nullable, pushdown};
 /// The key of the table factory, and the word after `STORED AS`.
 const FILE_TYPE: &str = "VECTILE";
 
-/// Registers everything in a session: `STORED AS VECTILE`, `COPY ... TO`, `SET vectile.*`, and the rules that
-/// put work on a GPU. That for aggregates goes before DataFusion's `join_selection`; it is left out where a
+/// Registers everything in a session: `STORED AS VECTILE`, `COPY ... TO`, `SET vectile.*`, the functions
+/// `vectile_load`, `vectile_unload` and `vectile_pinned`, and the rules that put work on a GPU. That for aggregates goes before DataFusion's `join_selection`; it is left out where a
 /// session has no rule of that name. Call it before statements are prepared: DataFusion builds a new state to
 /// change its rules, and gives no access to the prepared statements of the old one.
 ///
@@ -42,6 +44,9 @@ const FILE_TYPE: &str = "VECTILE";
 ///
 /// None today; what DataFusion says when it refuses a registration.
 pub fn register(ctx: &SessionContext) -> Result<()> {
+    #[cfg(feature = "gpu")]
+    return register_with_gpu(ctx, Gpu::of_machine());
+    #[cfg(not(feature = "gpu"))]
     register_with_rules(ctx, insert_machine_rules)
 }
 
@@ -52,6 +57,9 @@ pub fn register(ctx: &SessionContext) -> Result<()> {
 /// As [`register`].
 #[cfg(feature = "gpu")]
 pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
+    for (name, function) in functions(&gpu) {
+        ctx.register_udtf(name, function);
+    }
     register_with_rules(ctx, |rules| insert_gpu_rules(rules, gpu))
 }
 
@@ -170,7 +178,7 @@ fn restore<F>(
 
 /// Registers everything in a session that is being built.
 pub trait VectileSessionStateBuilderExt {
-    /// As [`register`]. Call it after `with_config`, `with_file_formats` and
+    /// As [`register`]. Call it after `with_config`, `with_file_formats`, `with_table_functions` and
     /// `with_physical_optimizer_rules`, which would undo it.
     fn with_vectile(self) -> Self;
 }
@@ -186,6 +194,12 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
         let config = self.config().get_or_insert_default();
         config.set_extension(Arc::new(plans));
         configure(config.options_mut());
+        #[cfg(feature = "gpu")]
+        for (name, function) in functions(&Gpu::of_machine()) {
+            let function = TableFunction::new(name.to_owned(), function);
+            let functions = self.table_functions().get_or_insert_default();
+            functions.insert(name.to_owned(), Arc::new(function));
+        }
         self.with_table_factory(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()))
     }
 }

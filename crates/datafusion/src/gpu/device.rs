@@ -13,6 +13,7 @@ use super::background::Background;
 use super::costs::Costs;
 use super::nodes::dimension_cache::DimensionCache;
 use super::nodes::load::interrupted;
+use super::pins::Pins;
 use crate::options::VectileOptions;
 
 /// Where queries find a GPU: by default the first device of the machine.
@@ -36,12 +37,14 @@ pub(crate) type Opened = Result<Device, Arc<str>>;
 pub(crate) struct Device {
     pub(crate) engine: Arc<Engine>,
     pub(crate) dimensions: Arc<DimensionCache>,
+    pub(crate) pins: Arc<Pins>,
 }
 
 impl Device {
     fn new(engine: Arc<Engine>) -> Self {
         Self {
             dimensions: Arc::new(DimensionCache::beside(&engine)),
+            pins: Arc::default(),
             engine,
         }
     }

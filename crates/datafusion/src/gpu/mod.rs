@@ -3,8 +3,11 @@
 //! Imports run from top to bottom:
 //!
 //! ```text
+//!  functions  SQL and calls that load columns and unload them
+//!  preload    what these do
 //!  rule       finds what can be fused, weighs it up, and says why the rest is not
 //!  device     the device that queries use
+//!  pins       columns that stay there
 //!  background what makes it ready while the CPU answers
 //!  costs      what queries may take on either
 //!  nodes      what runs
@@ -31,9 +34,12 @@
 mod background;
 mod costs;
 mod device;
+mod functions;
 mod lowering;
 mod nodes;
 mod pattern;
+mod pins;
+mod preload;
 mod reason;
 mod rule;
 mod scalar;
@@ -41,5 +47,8 @@ mod table;
 mod types;
 
 pub use device::Gpu;
+pub(crate) use functions::functions;
+pub use functions::{load_columns, unload_columns};
 pub(crate) use nodes::aggregate::on_cpu;
+pub use preload::PinnedColumn;
 pub(crate) use rule::insert_rules;

@@ -8,6 +8,7 @@ mod filters;
 mod gpu;
 mod gpu_auto;
 mod gpu_plans;
+mod gpu_preload;
 mod gpu_variances;
 mod kept;
 mod projection;

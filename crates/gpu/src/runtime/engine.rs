@@ -1,7 +1,7 @@
 //! A device with what is cached on it: column chunks and kernels.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -804,6 +804,32 @@ impl Engine {
         // copies under way hold theirs
         let _ = self.settle();
         self.evict(u64::MAX);
+    }
+
+    /// Drops these chunks, from the device and from host memory. Queries that use them keep what they have. Blocks.
+    pub fn drop_chunks(&self, dropped: Vec<Arc<Resident>>) {
+        // copies under way hold theirs
+        let _ = self.settle();
+        let addresses: HashSet<*const Resident> = dropped.iter().map(Arc::as_ptr).collect();
+        let mut hosted = vec![];
+        let mut chunks = lock(&self.chunks);
+        chunks
+            .stacks
+            .drain()
+            .for_each(|(_, stack)| stack.date_chunks());
+        let resident = chunks
+            .resident
+            .extract_if(|_, chunk| addresses.contains(&Arc::as_ptr(chunk)));
+        let resident: Vec<_> = resident.collect();
+        for (name, chunk) in &resident {
+            chunks.bytes = chunks.bytes.saturating_sub(chunk.bytes() as u64);
+            if let Some(copy) = chunks.hosted.remove(name) {
+                chunks.host_bytes = chunks.host_bytes.saturating_sub(copy.chunk.bytes as u64);
+                hosted.push(copy);
+            }
+        }
+        // memory is given back without the lock
+        drop(chunks);
     }
 
     /// The same array for equal dictionaries.

@@ -215,6 +215,26 @@ fn chunks_in_use_stay() {
 }
 
 #[test]
+fn chunks_are_dropped_with_what_the_host_has_of_them() {
+    let Some(device) = device() else { return };
+    let (engine, bytes) = engine_for_three(&device);
+    for number in 0..3 {
+        load(&engine, number).unwrap();
+    }
+    // it takes the place of the first, and stays in host memory as well
+    let hosted = load(&engine, 3).unwrap();
+    let used = engine.lookup(&key(1)).unwrap();
+    engine.drop_chunks(vec![hosted, Arc::clone(&used)]);
+    assert_eq!(engine.cached_bytes(), bytes);
+    let there = [1, 2, 3].map(|number| engine.lookup(&key(number)).is_some());
+    assert_eq!(there, [false, true, false]);
+    // a query goes on with what it has
+    check(&engine, &[1], &[group(used)]).unwrap();
+    drop(engine);
+    assert_nothing_left(&device, "after dropping");
+}
+
+#[test]
 fn more_chunks_than_memory() {
     let Some(device) = device() else { return };
     let engine = engine_on(&device);

@@ -376,6 +376,11 @@ impl Found {
         })
     }
 
+    /// Its columns that are on the device.
+    pub(crate) fn resident(&self) -> impl Iterator<Item = &Arc<Resident>> {
+        self.columns.iter().flatten()
+    }
+
     /// The columns, by index in the file, that are not on the device.
     fn missing(&self) -> Vec<usize> {
         let columns = self.part.file.columns.iter().zip(&self.columns);
@@ -566,7 +571,7 @@ impl Loads {
 }
 
 /// Whether there was no room on the device.
-fn is_crowded(error: &DataFusionError) -> bool {
+pub(crate) fn is_crowded(error: &DataFusionError) -> bool {
     let DataFusionError::External(error) = error else {
         return false;
     };

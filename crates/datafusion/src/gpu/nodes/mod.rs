@@ -6,7 +6,7 @@ pub(crate) mod auto;
 pub(crate) mod dimension;
 pub(crate) mod dimension_cache;
 pub(crate) mod load;
-mod metrics;
+pub(crate) mod metrics;
 pub(crate) mod prepare;
 pub(crate) mod scan;
 pub(crate) mod star;

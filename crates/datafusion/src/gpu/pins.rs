@@ -1,0 +1,93 @@
+//! Columns that stay on the device until they are unloaded.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datafusion::common::ResolvedTableReference;
+use vectile_gpu::{Engine, Resident};
+
+/// The columns that are pinned on a device, for all sessions that use it. The engine drops no chunk that others
+/// hold, so a pin just holds chunks.
+#[derive(Debug, Default)]
+pub(crate) struct Pins(Mutex<Vec<Pin>>);
+
+/// A column of a table, with its chunks.
+#[derive(Clone, Debug)]
+pub(crate) struct Pin {
+    pub(crate) table: ResolvedTableReference,
+    pub(crate) column: String,
+    pub(crate) chunks: Vec<Arc<Resident>>,
+}
+
+impl Pin {
+    /// Bytes on the device.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.bytes() as u64).sum()
+    }
+
+    /// Whether it is of the same column.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        self.table == other.table && self.column == other.column
+    }
+}
+
+impl Pins {
+    /// Pins columns, all at once, each in the place of what was pinned of it.
+    pub(crate) fn put(&self, new: Vec<Pin>) {
+        let mut pins = self.lock();
+        pins.retain(|pin| !new.iter().any(|new| new.is_of(pin)));
+        pins.extend(new.into_iter().filter(|pin| !pin.chunks.is_empty()));
+    }
+
+    /// What is pinned.
+    pub(crate) fn all(&self) -> Vec<Pin> {
+        self.lock().clone()
+    }
+
+    /// The bytes of each chunk that is pinned, by its address.
+    pub(crate) fn bytes(&self) -> HashMap<usize, u64> {
+        let pins = self.lock();
+        let chunks = pins.iter().flat_map(|pin| &pin.chunks);
+        chunks
+            .map(|chunk| (address(chunk), chunk.bytes() as u64))
+            .collect()
+    }
+
+    /// Releases chunks of pins, and gives these. What no other pin has is dropped from the device. Blocks.
+    pub(crate) fn release(
+        &self,
+        engine: &Engine,
+        is_released: impl Fn(&Pin, &Arc<Resident>) -> bool,
+    ) -> Vec<Pin> {
+        let mut released = Vec::new();
+        self.lock().retain_mut(|pin| {
+            let of = Pin {
+                chunks: Vec::new(),
+                ..pin.clone()
+            };
+            let gone = pin.chunks.extract_if(.., |chunk| is_released(&of, chunk));
+            let gone: Vec<_> = gone.collect();
+            if !gone.is_empty() {
+                released.push(Pin { chunks: gone, ..of });
+            }
+            !pin.chunks.is_empty()
+        });
+        let pinned = self.bytes();
+        let dropped = released.iter().flat_map(|pin| pin.chunks.iter().cloned());
+        let dropped = dropped.filter(|chunk| !pinned.contains_key(&address(chunk)));
+        let dropped: Vec<_> = dropped.collect();
+        if !dropped.is_empty() {
+            engine.drop_chunks(dropped);
+        }
+        released
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Pin>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells a chunk from others as long as it is there.
+pub(crate) fn address(chunk: &Arc<Resident>) -> usize {
+    Arc::as_ptr(chunk).addr()
+}
