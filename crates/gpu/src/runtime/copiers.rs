@@ -1,7 +1,7 @@
 //! Streams that bring chunks to the device while kernels run on others.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::chunks::{COPIERS, Copies, Resident};
 use super::driver::{Driver, Mark, Stream};
@@ -58,8 +58,7 @@ impl Copiers {
     /// Begins to copy chunks into `memory` of the device; they count as used at `now`.
     pub fn ship(&self, parcel: Parcel, memory: Piece, now: u64) -> Result<Vec<Arc<Resident>>> {
         let memory = Arc::new(memory);
-        let index = self.turn.load(Ordering::Relaxed) % COPIERS;
-        let mut slot = lock(&self.each[index]);
+        let (index, mut slot) = self.choose();
         let mut copier = match slot.take() {
             Some(copier) => copier,
             None => Copier::new(self.driver.stream()?),
@@ -99,6 +98,20 @@ impl Copiers {
         }
         *slot = Some(copier);
         Ok(residents)
+    }
+
+    /// The copier whose turn it is; while another thread has it, one that can begin at once.
+    fn choose(&self) -> (usize, MutexGuard<'_, Option<Copier>>) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        for index in (turn..turn + COPIERS).map(|turn| turn % COPIERS) {
+            if let Ok(slot) = self.each[index].try_lock()
+                && slot.as_ref().is_none_or(Copier::has_room)
+            {
+                return (index, slot);
+            }
+        }
+        let index = turn % COPIERS;
+        (index, lock(&self.each[index]))
     }
 
     /// Marks where the copies so far end, so that who needs them does not wait for later ones. Without a
