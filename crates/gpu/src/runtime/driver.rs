@@ -124,6 +124,17 @@ pub struct Launch<'a> {
     pub args: &'a [u64],
 }
 
+/// Bytes of the host's memory that are copied to the device.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyIn {
+    /// Where they go.
+    pub to: u64,
+    /// Where they are.
+    pub from: *const u8,
+    /// How many there are.
+    pub bytes: usize,
+}
+
 /// Work for a device, in order.
 pub trait Stream: Send {
     /// Copies host memory to the device.
@@ -132,6 +143,18 @@ pub trait Stream: Send {
     ///
     /// Both ranges are valid, and stay so and unchanged until the stream has passed this point.
     unsafe fn copy_in(&mut self, to: u64, from: *const u8, bytes: usize) -> Result<()>;
+
+    /// Makes several copies, in any order.
+    ///
+    /// # Safety
+    ///
+    /// As [`Stream::copy_in`], of each; no two of them go to the same bytes.
+    unsafe fn copy_in_all(&mut self, copies: &[CopyIn]) -> Result<()> {
+        copies.iter().try_for_each(|copy| {
+            // SAFETY: as the caller says.
+            unsafe { self.copy_in(copy.to, copy.from, copy.bytes) }
+        })
+    }
 
     /// Copies device memory to the host.
     ///

@@ -3,72 +3,24 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef, AsArray, MutableArrayData, make_array};
-use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 
 use super::batch::{Batch, Stack};
-use super::chunks::{COPIERS, ChunkKey, ChunkRun, Resident};
-use super::driver::{DeviceInfo, Driver, Mark, Stream};
+use super::chunks::{ChunkKey, ChunkRun, Hosted, Resident};
+use super::copiers::Copiers;
+use super::driver::{DeviceInfo, Driver, Stream};
 use super::health::Health;
 use super::kernels::{Kernels, Loaded};
 use super::memory::{Piece, Pinned, Place, Pool, Sizes, Staging, lock};
+use super::parcel::Parcel;
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
 use vectile_kernels::{ChunkInfo, DeviceChunk};
-
-/// A column chunk in host memory that the device copies from at full speed. What there was no room for
-/// on the device comes back from here, at the speed of the link.
-#[derive(Debug)]
-struct Hosted {
-    memory: Piece,
-    chunk: Arc<ChunkInfo>,
-    used: AtomicU64,
-}
-
-/// A stream that brings chunks to the device while kernels run on others.
-struct Copier {
-    stream: Box<dyn Stream>,
-    /// The last copy begun, and the last that is known to be done. They are numbered by the engine's clock, so
-    /// that those of a copier in the place of a broken one are later.
-    begun: u64,
-    done: u64,
-    /// Points behind what was asked for together, by the last copy before them.
-    marks: Vec<(u64, Mark)>,
-    /// What must not be freed before they are done.
-    held: Vec<Shipped>,
-    held_bytes: usize,
-}
-
-/// Chunks that are to come to the device together.
-struct Parcel {
-    /// Bytes that they take there.
-    bytes: usize,
-    /// Where bytes go to, from the start of these, and where they come from: memory of `from`.
-    copies: Vec<(u64, *const u8, usize)>,
-    from: Vec<Source>,
-    /// The chunks, and where they start.
-    chunks: Vec<(ChunkName, u64, Arc<ChunkInfo>)>,
-}
-
-/// Pinned memory that the device copies from.
-enum Source {
-    Hosted { _memory: Arc<Hosted> },
-    Staged { _memory: Piece },
-    Read { _memory: Buffer },
-}
-
-/// What a copy under way needs.
-struct Shipped {
-    copy: u64,
-    bytes: usize,
-    _from: Vec<Source>,
-    _to: Vec<Arc<Resident>>,
-}
 
 /// A device, with what is cached on it.
 pub struct Engine {
@@ -78,8 +30,7 @@ pub struct Engine {
     /// What files are read into.
     staging: Arc<Pool>,
     chunks: Mutex<Chunks>,
-    copiers: [Mutex<Option<Copier>>; COPIERS],
-    copier: AtomicUsize,
+    copiers: Copiers,
     kernels: Kernels,
     lanes: Mutex<Vec<Lane>>,
     clock: AtomicU64,
@@ -148,8 +99,6 @@ const STAGING: Sizes = Sizes {
     kept: 4,
 };
 const STAGING_SLAB: u64 = 64 << 20;
-/// Bytes that a copier takes on before it is another one's turn.
-const COPIER_BYTES: usize = 64 << 20;
 /// Chunks that all stacks together may have, each counted in each: 40 bytes of host memory a chunk.
 const STACKED_CHUNKS: usize = 1 << 20;
 
@@ -161,8 +110,7 @@ impl Engine {
             pool: Pool::new(Arc::clone(&driver), Place::Device, Sizes::default()),
             host_pool: Pool::new(Arc::clone(&driver), Place::Host, Sizes::default()),
             staging: Pool::new(Arc::clone(&driver), Place::Host, STAGING),
-            copiers: Default::default(),
-            copier: AtomicUsize::new(0),
+            copiers: Copiers::new(Arc::clone(&driver)),
             driver,
             chunks: Mutex::new(Chunks {
                 files: HashMap::new(),
@@ -177,8 +125,7 @@ impl Engine {
             }),
             kernels: Kernels::default(),
             lanes: Mutex::default(),
-            // no copy is the 0th, which is done from the start
-            clock: AtomicU64::new(1),
+            clock: AtomicU64::new(0),
             health: Health::new(),
             was_full: AtomicBool::new(false),
             usable: Mutex::default(),
@@ -322,7 +269,7 @@ impl Engine {
             send(&mut run, &mut places);
         }
         if wanted > 0 {
-            self.mark_copies();
+            self.copiers.mark();
         }
         found
     }
@@ -404,7 +351,13 @@ impl Engine {
                 let each = each.map(|(name, chunk)| self.load_hosted(*name, chunk));
                 each.collect::<Result<Vec<_>>>()?.concat()
             }
-            false => self.ship(self.parcel(&missing)?)?,
+            false => {
+                let (names, chunks): (Vec<ChunkName>, Vec<&DeviceChunk>) =
+                    missing.into_iter().unzip();
+                let chunks = chunks.into_iter().map(|chunk| (self.info(chunk), chunk));
+                let parcel = Parcel::lay_out(&self.staging, &self.host_pool, chunks.collect())?;
+                self.ship(&names, parcel)?
+            }
         };
         let mut loaded = loaded.into_iter();
         for slot in found.iter_mut().filter(|slot| slot.is_none()) {
@@ -436,68 +389,6 @@ impl Engine {
             entries: info.entries.as_ref().map(|entries| self.intern(entries)),
             sample: info.sample.as_ref().map(own),
             ..info.clone()
-        })
-    }
-
-    /// Lays chunks out: first what is put together here, which is copied at once, then bodies that are copied from
-    /// where they were read.
-    fn parcel(&self, chunks: &[(ChunkName, &DeviceChunk)]) -> Result<Parcel> {
-        let mut end = 0;
-        let mut place = |bytes: usize| {
-            let start = end;
-            end = (end + bytes).next_multiple_of(DeviceChunk::ALIGNMENT);
-            start
-        };
-        let as_read = |chunk: &DeviceChunk| {
-            let body = chunk.body_as_read().filter(|body| self.staging.has(body));
-            body.cloned()
-        };
-        let fronts: Vec<usize> = chunks
-            .iter()
-            .map(|(_, chunk)| place(chunk.front_bytes()))
-            .collect();
-        let read: Vec<Option<Buffer>> = chunks.iter().map(|(_, chunk)| as_read(chunk)).collect();
-        let mut bodies = vec![0; chunks.len()];
-        let each = || chunks.iter().zip(&read).enumerate();
-        for (index, ((_, chunk), _)) in each().filter(|(_, (_, read))| read.is_none()) {
-            bodies[index] = place(chunk.body_bytes());
-        }
-        let staged_bytes = place(0);
-        for (index, ((_, chunk), _)) in each().filter(|(_, (_, read))| read.is_some()) {
-            bodies[index] = place(chunk.body_bytes());
-        }
-        let bytes = end + DeviceChunk::SLACK_BYTES;
-
-        let mut memory = match self.staging.take(staged_bytes) {
-            Ok(memory) => memory,
-            Err(_) => self.host_pool.take(staged_bytes)?,
-        };
-        let staged = memory.as_mut_slice();
-        let mut copies = vec![(0, staged.as_ptr(), staged_bytes)];
-        let mut from = vec![];
-        let mut arriving = vec![];
-        let places = fronts.into_iter().zip(bodies);
-        for (((name, chunk), read), (front, body)) in chunks.iter().zip(read).zip(places) {
-            let out = staged.get_mut(front..front + chunk.front_bytes());
-            chunk.write_front(out.unwrap_or_default(), body - front)?;
-            match read {
-                Some(read) => {
-                    copies.push((body as u64, read.as_ptr(), read.len()));
-                    from.push(Source::Read { _memory: read });
-                }
-                None => {
-                    let out = staged.get_mut(body..body + chunk.body_bytes());
-                    chunk.write_body(out.unwrap_or_default());
-                }
-            }
-            arriving.push((*name, front as u64, self.info(chunk)));
-        }
-        from.push(Source::Staged { _memory: memory });
-        Ok(Parcel {
-            bytes,
-            copies,
-            from,
-            chunks: arriving,
         })
     }
 
@@ -538,87 +429,23 @@ impl Engine {
 
     /// Begins to copy chunks to the device that lie one after the other in host memory.
     fn send(&self, run: &[(ChunkName, Arc<Hosted>)]) -> Result<Vec<Arc<Resident>>> {
-        let (Some((_, first)), Some((_, last))) = (run.first(), run.last()) else {
-            return Ok(vec![]);
-        };
-        let start = first.memory.address();
-        let bytes = (last.memory.address() - start) as usize + last.chunk.bytes;
-        let chunks = run.iter().map(|(name, hosted)| {
-            let offset = hosted.memory.address() - start;
-            (*name, offset, Arc::clone(&hosted.chunk))
-        });
-        let from = run.iter().map(|(_, hosted)| Source::Hosted {
-            _memory: Arc::clone(hosted),
-        });
-        self.ship(Parcel {
-            bytes,
-            copies: vec![(0, start as *const u8, bytes)],
-            from: from.collect(),
-            chunks: chunks.collect(),
-        })
+        let (names, chunks): (Vec<ChunkName>, Vec<Arc<Hosted>>) = run.iter().cloned().unzip();
+        self.ship(&names, Parcel::of_hosted(chunks))
     }
 
     /// Begins to copy chunks to the device.
-    fn ship(&self, parcel: Parcel) -> Result<Vec<Arc<Resident>>> {
-        if parcel.chunks.is_empty() {
+    fn ship(&self, names: &[ChunkName], parcel: Parcel) -> Result<Vec<Arc<Resident>>> {
+        if names.is_empty() {
             return Ok(vec![]);
         }
         self.make_room(parcel.bytes as u64)?;
-        let memory = Arc::new(self.take(parcel.bytes)?);
-        let index = self.copier.load(Ordering::Relaxed) % COPIERS;
-        let mut slot = lock(&self.copiers[index]);
-        let mut copier = match slot.take() {
-            Some(copier) => copier,
-            None => Copier {
-                stream: self.driver.stream()?,
-                begun: 0,
-                done: 0,
-                held: vec![],
-                held_bytes: 0,
-                marks: vec![],
-            },
-        };
-        if copier.held_bytes > COPIER_BYTES {
-            // it has had its share; by the time it is its turn again that is done, or nearly
-            copier.finish()?;
-        }
+        let memory = self.take(parcel.bytes)?;
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        copier.begun = now;
-        let residents = parcel.chunks.iter().map(|(_, offset, chunk)| {
-            Arc::new(Resident {
-                memory: Arc::clone(&memory),
-                offset: *offset,
-                chunk: Arc::clone(chunk),
-                used: AtomicU64::new(now),
-                copier: index,
-                copy: now,
-            })
-        });
-        let residents: Vec<Arc<Resident>> = residents.collect();
-        copier.held_bytes += parcel.bytes;
-        copier.held.push(Shipped {
-            copy: now,
-            bytes: parcel.bytes,
-            _from: parcel.from,
-            _to: residents.clone(),
-        });
-        for (offset, from, bytes) in parcel.copies {
-            // SAFETY: the parcel's memory has these bytes, and so has the device's. The copier holds both until
-            // the copy is done; if that fails, it is dropped here, which waits for its stream, before they are.
-            unsafe {
-                let to = memory.address() + offset;
-                copier.stream.copy_in(to, from, bytes)?;
-            }
-        }
-        if copier.held_bytes > COPIER_BYTES {
-            self.copier.fetch_add(1, Ordering::Relaxed);
-        }
-        *slot = Some(copier);
-        drop(slot);
+        let residents = self.copiers.ship(parcel, memory, now)?;
         let mut chunks = lock(&self.chunks);
         let mut added = 0;
         let mut result = Vec::with_capacity(residents.len());
-        for ((name, ..), resident) in parcel.chunks.iter().zip(residents) {
+        for (name, resident) in names.iter().zip(residents) {
             result.push(match chunks.resident.entry(*name) {
                 // somebody else was faster
                 Entry::Occupied(entry) => Arc::clone(entry.get()),
@@ -632,53 +459,15 @@ impl Engine {
         Ok(result)
     }
 
-    /// Marks where the copies so far end, so that who needs them does not wait for later ones. Without a
-    /// mark it waits for these, too.
-    fn mark_copies(&self) {
-        for slot in &self.copiers {
-            let mut slot = lock(slot);
-            let Some(copier) = slot.as_mut() else {
-                continue;
-            };
-            let marked = copier.marks.last().map_or(copier.done, |(copy, _)| *copy);
-            if marked < copier.begun
-                && let Ok(mark) = copier.stream.mark()
-            {
-                copier.marks.push((copier.begun, mark));
-            }
-        }
-    }
-
     /// Makes a stream wait until the chunks of a batch have arrived.
     pub(crate) fn wait_for(&self, stream: &mut dyn Stream, batch: &Batch) -> Result<()> {
-        for (needed, copier) in batch.copies().0.into_iter().zip(&self.copiers) {
-            if let Some(copier) = lock(copier).as_mut()
-                && copier.done < needed
-            {
-                match copier.marks.iter().find(|(copy, _)| *copy >= needed) {
-                    Some((_, mark)) => stream.wait(mark)?,
-                    // for all copies so far: a mark for each takes as long as a small copy
-                    None => stream.wait(&copier.stream.mark()?)?,
-                }
-            }
-        }
-        Ok(())
+        self.copiers.wait_for(stream, &batch.copies())
     }
 
     /// Notes that a stream is done that waited for a batch: what brought its chunks is not held any more,
     /// so that they can go.
     pub(crate) fn arrived(&self, batch: &Batch) {
-        for (needed, copier) in batch.copies().0.into_iter().zip(&self.copiers) {
-            if let Some(copier) = lock(copier).as_mut()
-                && copier.done < needed
-            {
-                copier.done = needed;
-                copier.marks.retain(|(copy, _)| *copy > needed);
-                let arrived = copier.held.partition_point(|held| held.copy <= needed);
-                let bytes = copier.held.drain(..arrived).map(|held| held.bytes);
-                copier.held_bytes = copier.held_bytes.saturating_sub(bytes.sum());
-            }
-        }
+        self.copiers.arrived(&batch.copies());
     }
 
     /// Waits until all copies are done that have begun.
@@ -687,18 +476,7 @@ impl Engine {
     ///
     /// Those of the driver.
     pub fn settle(&self) -> Result<()> {
-        self.health.watch(|| self.finish_copies())
-    }
-
-    fn finish_copies(&self) -> Result<()> {
-        for slot in &self.copiers {
-            let mut slot = lock(slot);
-            if let Some(mut copier) = slot.take() {
-                copier.finish()?;
-                *slot = Some(copier);
-            }
-        }
-        Ok(())
+        self.health.watch(|| self.copiers.finish())
     }
 
     /// Memory of the device. Where there is none left, chunks that no query uses make room.
@@ -948,18 +726,6 @@ impl ChunkKey {
             row_group: self.row_group,
             column: self.column,
         }
-    }
-}
-
-impl Copier {
-    /// Waits until its copies are done.
-    fn finish(&mut self) -> Result<()> {
-        self.stream.synchronize()?;
-        self.done = self.begun;
-        self.marks.clear();
-        self.held.clear();
-        self.held_bytes = 0;
-        Ok(())
     }
 }
 

@@ -4,7 +4,10 @@
 use std::alloc::{self, Layout};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::{slice, thread};
+
+use super::memory::lock;
 
 const PAGE_BYTES: usize = 2 << 20;
 
@@ -31,18 +34,23 @@ impl HugePages {
         let address = NonNull::new(unsafe { alloc::alloc(layout) })?;
         advise(address, bytes);
         // SAFETY: memory that nobody else has, of which nothing is read before it is written.
-        let all = unsafe { slice::from_raw_parts_mut(address.cast().as_ptr(), bytes) };
+        let all: &mut [MaybeUninit<u8>] =
+            unsafe { slice::from_raw_parts_mut(address.cast().as_ptr(), bytes) };
         let threads = (bytes / THREAD_BYTES).clamp(1, MOST_THREADS);
         let share = bytes.div_ceil(threads).next_multiple_of(PAGE_BYTES);
-        thread::scope(|scope| {
-            for part in all.chunks_mut(share) {
-                let zero = |part: &mut [MaybeUninit<u8>]| part.fill(MaybeUninit::new(0));
-                // without a thread, here
-                match part.len() < bytes {
-                    true => drop(scope.spawn(move || zero(part))),
-                    false => zero(part),
-                }
+        let parts = Mutex::new(all.chunks_mut(share));
+        let next = || lock(&parts).next();
+        let work = || {
+            while let Some(part) = next() {
+                part.fill(MaybeUninit::new(0));
             }
+        };
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                // where there are no more threads, fewer do it
+                let _ = thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
         });
         Some(Self { address, layout })
     }

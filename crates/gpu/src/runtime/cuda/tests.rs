@@ -283,6 +283,40 @@ fn pinned_memory_is_the_hosts() {
     }
 }
 
+/// From pinned memory, of all lengths, one of them nothing.
+#[test]
+fn copies_arrive_together() {
+    let Some(cuda) = device(None) else { return };
+    let bytes = 4 << 20;
+    let memory = Memory::new(&cuda, bytes);
+    let host = cuda.allocate_host(bytes).unwrap();
+    // SAFETY: `bytes` of memory that nobody else has.
+    let values = unsafe { std::slice::from_raw_parts_mut(host, bytes) };
+    let numbered = values.iter_mut().enumerate();
+    numbered.for_each(|(at, value)| *value = (at / 64 + at % 251) as u8);
+    let lengths = [100_000, 1, 0, 64, 1_000_001];
+    let copies = lengths.iter().enumerate().map(|(i, &bytes)| {
+        let from = values[(lengths.len() - 1 - i) * 64..].as_ptr();
+        let to = memory.address + (i as u64) * (512 << 10);
+        CopyIn { to, from, bytes }
+    });
+    let copies: Vec<CopyIn> = copies.collect();
+    let mut stream = cuda.stream().unwrap();
+    // SAFETY: the ranges are within the memories, which are there until the stream is done.
+    unsafe { stream.copy_in_all(&copies).unwrap() };
+    for copy in &copies {
+        let mut back = vec![0; copy.bytes];
+        let to = back.as_mut_ptr();
+        // SAFETY: as above.
+        unsafe { stream.copy_out(to, copy.to, copy.bytes).unwrap() };
+        stream.synchronize().unwrap();
+        let start = copy.from.addr() - host.addr();
+        assert_eq!(back, values[start..start + copy.bytes]);
+    }
+    // SAFETY: from `allocate_host`, and the stream is done.
+    unsafe { cuda.free_host(host) };
+}
+
 #[test]
 fn marks_order_streams() {
     let Some(cuda) = device(None) else { return };

@@ -1,0 +1,203 @@
+//! Streams that bring chunks to the device while kernels run on others.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::chunks::{COPIERS, Copies, Resident};
+use super::driver::{Driver, Mark, Stream};
+use super::memory::{Piece, lock};
+use super::parcel::{Parcel, Source};
+use crate::error::Result;
+
+/// Bytes that a copier takes on before it is another one's turn.
+const COPIER_BYTES: usize = 64 << 20;
+
+/// The copiers of a device.
+pub(super) struct Copiers {
+    driver: Arc<dyn Driver>,
+    each: [Slot; COPIERS],
+    /// Whose turn it is.
+    turn: AtomicUsize,
+    /// Copies begun by any of them: those of a copier in the place of a broken one have larger numbers than its own.
+    begun: AtomicU64,
+}
+
+/// A copier, once there is one.
+type Slot = Mutex<Option<Copier>>;
+
+struct Copier {
+    stream: Box<dyn Stream>,
+    /// The last copy begun, and the last that is known to be done. No copy is the 0th.
+    begun: u64,
+    done: u64,
+    /// Points behind what was asked for together, by the last copy before them.
+    marks: Vec<(u64, Mark)>,
+    /// What must not be freed before they are done.
+    held: Vec<Shipped>,
+    held_bytes: usize,
+}
+
+/// What a copy under way needs.
+struct Shipped {
+    copy: u64,
+    bytes: usize,
+    _from: Vec<Source>,
+    _to: Vec<Arc<Resident>>,
+}
+
+impl Copiers {
+    pub fn new(driver: Arc<dyn Driver>) -> Self {
+        Self {
+            driver,
+            each: Default::default(),
+            turn: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
+        }
+    }
+
+    /// Begins to copy chunks into `memory` of the device; they count as used at `now`.
+    pub fn ship(&self, parcel: Parcel, memory: Piece, now: u64) -> Result<Vec<Arc<Resident>>> {
+        let memory = Arc::new(memory);
+        let (index, mut slot) = self.choose();
+        let mut copier = match slot.take() {
+            Some(copier) => copier,
+            None => Copier::new(self.driver.stream()?),
+        };
+        if !copier.has_room() {
+            // it has had its share; by the time it is its turn again that is done, or nearly
+            copier.finish()?;
+        }
+        copier.begun = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        let residents = parcel.chunks.into_iter().map(|(offset, chunk)| {
+            Arc::new(Resident {
+                memory: Arc::clone(&memory),
+                offset,
+                chunk,
+                used: AtomicU64::new(now),
+                copier: index,
+                copy: copier.begun,
+            })
+        });
+        let residents: Vec<Arc<Resident>> = residents.collect();
+        copier.held_bytes += parcel.bytes;
+        copier.held.push(Shipped {
+            copy: copier.begun,
+            bytes: parcel.bytes,
+            _from: parcel.from,
+            _to: residents.clone(),
+        });
+        let mut copies = parcel.copies;
+        copies
+            .iter_mut()
+            .for_each(|copy| copy.to += memory.address());
+        // SAFETY: the parcel's memory has these bytes, and so has the device's, each once. The copier holds both until
+        // the copy is done; if that fails, it is dropped here, which waits for its stream, before they are.
+        unsafe { copier.stream.copy_in_all(&copies)? };
+        if !copier.has_room() {
+            self.turn.fetch_add(1, Ordering::Relaxed);
+        }
+        *slot = Some(copier);
+        Ok(residents)
+    }
+
+    /// The copier whose turn it is; while another thread has it, one that can begin at once.
+    fn choose(&self) -> (usize, MutexGuard<'_, Option<Copier>>) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        for index in (turn..turn + COPIERS).map(|turn| turn % COPIERS) {
+            if let Ok(slot) = self.each[index].try_lock()
+                && slot.as_ref().is_none_or(Copier::has_room)
+            {
+                return (index, slot);
+            }
+        }
+        let index = turn % COPIERS;
+        (index, lock(&self.each[index]))
+    }
+
+    /// Marks where the copies so far end, so that who needs them does not wait for later ones. Without a
+    /// mark it waits for these, too.
+    pub fn mark(&self) {
+        for slot in &self.each {
+            let mut slot = lock(slot);
+            let Some(copier) = slot.as_mut() else {
+                continue;
+            };
+            let marked = copier.marks.last().map_or(copier.done, |(copy, _)| *copy);
+            if marked < copier.begun
+                && let Ok(mark) = copier.stream.mark()
+            {
+                copier.marks.push((copier.begun, mark));
+            }
+        }
+    }
+
+    /// Makes a stream wait until these copies are done.
+    pub fn wait_for(&self, stream: &mut dyn Stream, copies: &Copies) -> Result<()> {
+        for (needed, copier) in copies.0.into_iter().zip(&self.each) {
+            if let Some(copier) = lock(copier).as_mut()
+                && copier.done < needed
+            {
+                match copier.marks.iter().find(|(copy, _)| *copy >= needed) {
+                    Some((_, mark)) => stream.wait(mark)?,
+                    // for all copies so far: a mark for each takes as long as a small copy
+                    None => stream.wait(&copier.stream.mark()?)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that these copies are done, so that what they needed is not held any more.
+    pub fn arrived(&self, copies: &Copies) {
+        for (needed, copier) in copies.0.into_iter().zip(&self.each) {
+            if let Some(copier) = lock(copier).as_mut()
+                && copier.done < needed
+            {
+                copier.done = needed;
+                copier.marks.retain(|(copy, _)| *copy > needed);
+                let arrived = copier.held.partition_point(|held| held.copy <= needed);
+                let bytes = copier.held.drain(..arrived).map(|held| held.bytes);
+                copier.held_bytes = copier.held_bytes.saturating_sub(bytes.sum());
+            }
+        }
+    }
+
+    /// Waits until all copies are done that have begun.
+    pub fn finish(&self) -> Result<()> {
+        for slot in &self.each {
+            let mut slot = lock(slot);
+            if let Some(mut copier) = slot.take() {
+                copier.finish()?;
+                *slot = Some(copier);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Copier {
+    fn new(stream: Box<dyn Stream>) -> Self {
+        Self {
+            stream,
+            begun: 0,
+            done: 0,
+            marks: vec![],
+            held: vec![],
+            held_bytes: 0,
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.held_bytes <= COPIER_BYTES
+    }
+
+    /// Waits until its copies are done.
+    fn finish(&mut self) -> Result<()> {
+        self.stream.synchronize()?;
+        self.done = self.begun;
+        self.marks.clear();
+        self.held.clear();
+        self.held_bytes = 0;
+        Ok(())
+    }
+}
