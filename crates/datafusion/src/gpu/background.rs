@@ -65,6 +65,11 @@ impl Background {
         }
     }
 
+    /// Whether `what` is being made ready, or will be.
+    pub(crate) fn is_pending(&self, what: &str) -> bool {
+        lock(&self.known).pending.contains(what)
+    }
+
     /// Begins to make `what` ready, if nobody does that yet and it has not failed lately.
     pub(crate) fn start(
         &self,

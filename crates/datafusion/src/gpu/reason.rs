@@ -46,6 +46,8 @@ pub(crate) enum Reason {
     NotLoaded(Estimate),
     /// The kernel is not compiled yet.
     NotCompiled(Estimate),
+    /// The GPU is being made ready for the query.
+    BeingPrepared,
     /// More bytes than fit, most of which would be loaded for this query alone.
     TooLarge {
         /// Bytes of the columns.
@@ -69,7 +71,11 @@ impl Reason {
     pub(crate) fn is_of_cost(&self) -> bool {
         matches!(
             self,
-            Self::CpuIsFaster(_) | Self::NotOpen(_) | Self::NotLoaded(_) | Self::NotCompiled(_)
+            Self::CpuIsFaster(_)
+                | Self::NotOpen(_)
+                | Self::NotLoaded(_)
+                | Self::NotCompiled(_)
+                | Self::BeingPrepared
         )
     }
 
@@ -99,6 +105,7 @@ impl fmt::Display for Reason {
             Self::NotOpen(estimate) => write!(f, "the GPU is not open yet: {estimate}"),
             Self::NotLoaded(estimate) => write!(f, "columns are not loaded yet: {estimate}"),
             Self::NotCompiled(estimate) => write!(f, "the kernel is not compiled yet: {estimate}"),
+            Self::BeingPrepared => f.write_str("the GPU is being made ready, and is not yet"),
             Self::TooLarge { bytes, limit } => {
                 write!(f, "{bytes} bytes do not fit {limit} of device memory")
             }

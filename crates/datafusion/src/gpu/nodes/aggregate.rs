@@ -294,11 +294,16 @@ impl GpuAggregateExec {
                 return Ok(Err(reason));
             }
             missing.bytes = self.missing_bytes(engine, &parts).await?;
-            if let Some(reason) = cpu_is_faster(missing) {
+            // to do the same here at the same time would slow down both
+            let is_being_prepared = auto.is_being_prepared(query);
+            let not_ready = || is_being_prepared.then_some(Reason::BeingPrepared);
+            if missing.bytes > 0
+                && let Some(reason) = cpu_is_faster(missing).or_else(not_ready)
+            {
                 return Ok(Err(reason));
             }
             missing.kernel = true;
-            if_not_compiled = cpu_is_faster(missing);
+            if_not_compiled = cpu_is_faster(missing).or_else(not_ready);
             pace.may_compile = if_not_compiled.is_none();
         }
         let environment = Environment {

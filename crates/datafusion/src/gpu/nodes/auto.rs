@@ -37,6 +37,12 @@ impl Auto {
         })
     }
 
+    /// Whether the query with this description is being made ready.
+    pub(crate) fn is_being_prepared(&self, query: &str) -> bool {
+        let background = self.background.as_ref();
+        background.is_some_and(|background| background.is_pending(query))
+    }
+
     /// The same for all of the work, as long as the device is not open.
     pub(crate) fn cpu_is_faster_than_opening(
         &self,

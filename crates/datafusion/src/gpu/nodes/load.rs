@@ -396,44 +396,59 @@ impl Found {
 
     /// Loads what is missing.
     pub(crate) async fn load(
-        self,
+        mut self,
         metrics: GpuMetrics,
         reservation: MemoryReservation,
     ) -> Result<Loaded> {
-        let missing = self.missing();
-        let (file, row_group) = (&self.part.file, self.part.row_group);
-        let bytes = file.scan.file.data_bytes(row_group, &missing);
-        let cached = (self.part.bytes as usize).saturating_sub(bytes);
         // As they are read, and their device layouts.
-        reservation.try_grow(2 * bytes)?;
-        let mut data = missing.clone();
-        data.sort_unstable();
-        data.dedup();
-        let file = Arc::clone(file);
-        let staging = Arc::new(Staging(Arc::clone(&file.engine)));
-        let counted = metrics.clone();
-        let copy = match file.scan.file.is_local() {
+        reservation.try_grow(2 * self.missing_bytes() as usize)?;
+        let copy = match self.part.file.scan.file.is_local() {
             true => {
                 let runtime = Handle::current();
                 SpawnedTask::spawn_blocking(move || {
-                    let read = file.scan.read(row_group, data, staging);
-                    self.copy(runtime.block_on(read)?.columns, &counted)
+                    self.look_again();
+                    let columns = runtime.block_on(self.read())?;
+                    self.copy(columns, &metrics)
                 })
             }
             false => {
-                let columns = file.scan.read(row_group, data, staging).await?.columns;
-                SpawnedTask::spawn_blocking(move || self.copy(columns, &counted))
+                let columns = self.read().await?;
+                SpawnedTask::spawn_blocking(move || self.copy(columns, &metrics))
             }
         };
         let loaded = copy.join().await.map_err(interrupted)??;
         drop(reservation);
-        metrics.bytes_cached.add(cached);
         Ok(loaded)
+    }
+
+    /// Finds what another query has loaded meanwhile. Blocks as [`look_up`].
+    fn look_again(&mut self) {
+        let columns = self.part.file.columns.iter();
+        for (&column, found) in columns.zip(&mut self.columns) {
+            if found.is_none() {
+                *found = self.part.file.engine.lookup(&self.part.key(column));
+            }
+        }
+    }
+
+    /// Reads what is missing, by index in the file.
+    async fn read(&self) -> Result<Vec<Option<Column>>> {
+        let mut missing = self.missing();
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        let (file, row_group) = (&self.part.file, self.part.row_group);
+        let staging = Arc::new(Staging(Arc::clone(&file.engine)));
+        Ok(file.scan.read(row_group, missing, staging).await?.columns)
     }
 
     /// Copies columns to the device. Blocks.
     fn copy(mut self, columns: Vec<Option<Column>>, metrics: &GpuMetrics) -> Result<Loaded> {
         let part = self.part.clone();
+        let cached = part.bytes.saturating_sub(self.missing_bytes());
+        metrics.bytes_cached.add(cached as usize);
         let (mut chunks, mut bytes) = (Vec::new(), 0);
         for column in self.missing() {
             let values = columns.get(column).and_then(Option::as_ref);
