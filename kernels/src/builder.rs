@@ -203,13 +203,13 @@ impl Builder {
             block.extend(&value.to_le_bytes()[..usize::from(bytes)]);
         }
         block.extend(positions.iter().flat_map(|position| position.to_le_bytes()));
-        self.add_block(&block)
+        self.block(|out| out.extend_from_slice(&block))
     }
 
-    /// Adds a block of one vector; gives its place, counted from the first one.
-    pub fn add_block(&mut self, bytes: &[u8]) -> Result<u32> {
+    /// Adds a block of one vector, which `write` appends; gives its place, counted from the first one.
+    pub fn block(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<u32> {
         let start = place(self.blocks.len())?;
-        self.blocks.extend_from_slice(bytes);
+        write(&mut self.blocks);
         pad(&mut self.blocks, 16);
         Ok(start)
     }

@@ -85,6 +85,7 @@ impl CpuDevice {
                 is_lost: AtomicBool::new(false),
                 calls: AtomicU64::new(0),
                 before_launch: OnceLock::new(),
+                before_copy: OnceLock::new(),
             }),
         })
     }
@@ -152,6 +153,13 @@ impl CpuDevice {
     #[must_use]
     pub fn before_launch(self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         let _ = self.shared.before_launch.set(Hook(Box::new(hook)));
+        self
+    }
+
+    /// With something to do before each copy to the device, on its thread.
+    #[must_use]
+    pub fn before_copy(self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        let _ = self.shared.before_copy.set(Hook(Box::new(hook)));
         self
     }
 

@@ -22,6 +22,7 @@ pub(crate) struct Shared {
     pub(crate) is_lost: AtomicBool,
     pub(crate) calls: AtomicU64,
     pub(crate) before_launch: OnceLock<Hook>,
+    pub(crate) before_copy: OnceLock<Hook>,
 }
 
 pub(crate) struct Hook(pub(crate) Box<dyn Fn() + Send + Sync>);

@@ -33,6 +33,9 @@ impl CpuStream {
 
 impl Stream for CpuStream {
     unsafe fn copy_in(&mut self, to: u64, from: *const u8, bytes: usize) -> Result<()> {
+        if let Some(hook) = self.shared.before_copy.get() {
+            (hook.0)();
+        }
         self.shared.enter("copy_in")?;
         self.check("copy_in", to, bytes)?;
         // SAFETY: the caller promises both ranges; they cannot overlap, one being the device's.

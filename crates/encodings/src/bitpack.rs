@@ -25,6 +25,9 @@ pub(crate) const LANES: usize = 32;
 /// Bytes of one line: a word for each lane.
 pub(crate) const LINE_BYTES: usize = LANES * 4;
 
+/// Packed words, and the bits of each residual in them: at most 32.
+pub(crate) type Plane<'a> = (&'a [u8], usize);
+
 /// One 32-bit word for each row of a vector.
 pub(crate) type Words = [u32; VECTOR_LEN];
 
@@ -124,31 +127,52 @@ dispatched! {
 }
 
 dispatched! {
-    /// Appends `base + residual` for each residual of a vector: of `width <= 32`, or of the two
-    /// planes of a wider one, the second of which is `high`. Row by row straight into `out`,
-    /// without a scratch vector in between.
-    pub(crate) fn append_plus<T: Word>(low: &[u8], width: usize, high: Option<(&[u8], usize)>, base: T, out: &mut Vec<T>) {
+    /// Appends `base + residual` for each residual of a vector, which has a second plane if it is wider than a word.
+    pub(crate) fn append_plus<T: Word>(low: Plane<'_>, high: Option<Plane<'_>>, base: T, out: &mut Vec<T>) {
         out.reserve(VECTOR_LEN);
-        let Some(low) = Rows::new(low, width) else {
-            return out.extend_from_slice(&[base; VECTOR_LEN]);
-        };
-        match high.and_then(|(high, width)| Rows::new(high, width)) {
-            None => for row in 0..LANES {
+        each_row(low, high, base, |_, values| out.extend_from_slice(values));
+    }
+}
+
+dispatched! {
+    /// As [`append_plus`], to all of `out`.
+    pub(crate) fn unpack_plus<T: Word>(low: Plane<'_>, high: Option<Plane<'_>>, base: T, out: &mut [T; VECTOR_LEN]) {
+        let (rows, _) = out.as_chunks_mut::<LANES>();
+        each_row(low, high, base, |row, values| rows[row] = *values);
+    }
+}
+
+/// Calls `put` with each row of `base + residual`: there is no scratch vector in between.
+#[inline(always)]
+fn each_row<T: Word>(
+    low: Plane<'_>,
+    high: Option<Plane<'_>>,
+    base: T,
+    mut put: impl FnMut(usize, &[T; LANES]),
+) {
+    let Some(low) = Rows::new(low.0, low.1) else {
+        return (0..LANES).for_each(|row| put(row, &[base; LANES]));
+    };
+    match high.and_then(|(high, width)| Rows::new(high, width)) {
+        None => {
+            for row in 0..LANES {
                 let low = low.get(row);
                 let mut values = [base; LANES];
                 for lane in 0..LANES {
                     values[lane] = base.plus(u64::from(low[lane]));
                 }
-                out.extend_from_slice(&values);
-            },
-            Some(high) => for row in 0..LANES {
+                put(row, &values);
+            }
+        }
+        Some(high) => {
+            for row in 0..LANES {
                 let (low, high) = (low.get(row), high.get(row));
                 let mut values = [base; LANES];
                 for lane in 0..LANES {
                     values[lane] = base.plus(u64::from(low[lane]) | u64::from(high[lane]) << 32);
                 }
-                out.extend_from_slice(&values);
-            },
+                put(row, &values);
+            }
         }
     }
 }
@@ -191,6 +215,13 @@ dispatched! {
             *inside = u8::from(value.wrapping_sub(low) <= span);
         }
         gather_bits(&inside, out);
+    }
+}
+
+dispatched! {
+    /// Bit `i` is byte `i`, which is 0 or 1.
+    pub(crate) fn bits(flags: &[u8; VECTOR_LEN], out: &mut Mask) {
+        gather_bits(flags, out);
     }
 }
 
@@ -272,6 +303,16 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn flags_become_bits() {
+        for byte in 0..=u8::MAX {
+            let flags = std::array::from_fn(|row| byte >> (row % 8) & 1);
+            let mut mask = [0; 16];
+            bits(&flags, &mut mask);
+            assert_eq!(mask, [u64::from_le_bytes([byte; 8]); 16]);
         }
     }
 

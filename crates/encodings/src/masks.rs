@@ -1,6 +1,7 @@
 //! A bit for each row of a vector.
 
 use crate::VECTOR_LEN;
+use crate::simd::dispatched;
 
 /// One bit for each row of a vector, in row order.
 pub(crate) type Mask = [u64; VECTOR_LEN / 64];
@@ -17,9 +18,12 @@ pub(crate) fn for_each_bit(mask: &Mask, mut visit: impl FnMut(usize)) {
     }
 }
 
-/// The number of set bits.
-pub(crate) fn count(mask: &Mask) -> usize {
-    mask.iter().map(|word| word.count_ones() as usize).sum()
+dispatched! {
+    /// The number of set bits in all of them.
+    pub(crate) fn count(masks: &[Mask]) -> usize {
+        let words = masks.as_flattened().iter();
+        words.map(|word| word.count_ones() as usize).sum()
+    }
 }
 
 /// Sets or clears bit `row`.

@@ -12,7 +12,7 @@
 use arrow::buffer::Buffer;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::{self, LINE_BYTES, Words};
+use crate::bitpack::{self, LINE_BYTES, Plane, Words};
 use crate::error::{Result, ensure};
 use crate::masks::{Mask, set_bit};
 use crate::patches::{LANE_WORD_BYTES, PatchList, Patches, PatchesWriter, patch_bytes};
@@ -207,14 +207,28 @@ impl Residuals {
 
     /// Appends `base + residual` for each row, patched.
     pub fn append_plus<T: Word>(&self, vector: usize, base: T, out: &mut Vec<T>) {
-        let (packed, width) = (self.packed(vector), self.width(vector));
-        let high = packed.get(32 * LINE_BYTES..).filter(|_| width > 32);
-        let high = high.map(|high| (high, width - 32));
+        let (low, high) = self.planes(vector);
         let start = out.len();
-        bitpack::append_plus(packed, width.min(32), high, base, out);
+        bitpack::append_plus(low, high, base, out);
         for (row, residual) in self.patches(vector) {
             out[start + row] = base.plus(residual);
         }
+    }
+
+    /// As [`append_plus`](Self::append_plus), to all of `out`.
+    pub fn unpack_plus<T: Word>(&self, vector: usize, base: T, out: &mut [T; VECTOR_LEN]) {
+        let (low, high) = self.planes(vector);
+        bitpack::unpack_plus(low, high, base, out);
+        for (row, residual) in self.patches(vector) {
+            out[row] = base.plus(residual);
+        }
+    }
+
+    /// The planes of a vector.
+    fn planes(&self, vector: usize) -> (Plane<'_>, Option<Plane<'_>>) {
+        let (packed, width) = (self.packed(vector), self.width(vector));
+        let high = packed.get(32 * LINE_BYTES..).filter(|_| width > 32);
+        ((packed, width.min(32)), high.map(|high| (high, width - 32)))
     }
 
     /// The residuals, patched.

@@ -86,7 +86,7 @@ impl Selection {
 
     /// Rows selected.
     pub fn count(&self) -> usize {
-        self.words.iter().map(masks::count).sum()
+        masks::count(&self.words)
     }
 
     /// Whether no row is selected.
@@ -228,14 +228,13 @@ impl Selection {
 
     /// The covered vectors with a selected row: index in the row group, rows that it has, mask.
     pub(crate) fn vectors(&self) -> impl Iterator<Item = Selected<'_>> {
-        self.words.iter().enumerate().filter_map(|(i, mask)| {
-            let count = masks::count(mask);
-            (count > 0).then(|| Selected {
-                vector: self.first_vector + i,
-                rows: (self.rows - i * VECTOR_LEN).min(VECTOR_LEN),
-                count,
-                mask,
-            })
+        let words = self.words.iter().enumerate();
+        let selected = words.filter(|(_, mask)| **mask != [0; WORDS]);
+        selected.map(|(i, mask)| Selected {
+            vector: self.first_vector + i,
+            rows: (self.rows - i * VECTOR_LEN).min(VECTOR_LEN),
+            count: masks::count(std::slice::from_ref(mask)),
+            mask,
         })
     }
 

@@ -670,13 +670,62 @@ async fn a_dropped_query_gives_everything_back() {
         drop(stream);
     }
     let pool = &fixture.ctx.runtime_env().memory_pool;
+    until("nothing is reserved", || pool.reserved() == 0).await;
+}
+
+/// Waits for what tasks and threads do soon.
+async fn until(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..500 {
-        if pool.reserved() == 0 {
+        if holds() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{} bytes are still reserved", pool.reserved());
+    panic!("not seen in 5 s: {what}");
+}
+
+/// Threads that read and copy are not interrupted, but what they have taken is given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_dropped_while_it_loads_gives_everything_back() {
+    for last in [1, 2, 7] {
+        let copies = Arc::new(AtomicUsize::new(0));
+        let is_held = Arc::new(AtomicBool::new(true));
+        let (counter, held) = (Arc::clone(&copies), Arc::clone(&is_held));
+        let device = match CpuDevice::new() {
+            Ok(device) => device.before_copy(move || {
+                let copy = counter.fetch_add(1, Ordering::SeqCst) + 1;
+                while copy >= last && held.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }),
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let device = Arc::new(device);
+        let engine = Engine::new(Arc::clone(&device) as _);
+        let fixture = fixture(Gpu::new(Arc::clone(&engine)), "require").await;
+        fixture.repack(512).await;
+        let sql = "SELECT sum(int), sum(big), sum(id) FROM {t}";
+        let packed = sql.replace("{t}", "packed");
+        let frame = fixture.ctx.sql(&packed).await.unwrap();
+        let query = tokio::spawn(async move { frame.collect().await });
+        until("it copies", || copies.load(Ordering::SeqCst) >= last).await;
+        let pool = Arc::clone(&fixture.ctx.runtime_env().memory_pool);
+        assert!(pool.reserved() > 0);
+        assert!(device.allocated_host_bytes() > 0);
+        query.abort();
+        assert!(query.await.unwrap_err().is_cancelled());
+        until("nothing is reserved", || pool.reserved() == 0).await;
+        is_held.store(false, Ordering::SeqCst);
+        let is_empty = || {
+            engine.clear();
+            engine.cached_bytes() == 0 && device.allocated_host_bytes() == 0
+        };
+        until("no chunk and no pinned memory", is_empty).await;
+        fixture.same(sql).await;
+        drop((fixture, engine));
+        let left = || device.allocated_bytes() + device.allocated_host_bytes();
+        until("no memory of the device", || left() == 0).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

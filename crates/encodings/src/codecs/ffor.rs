@@ -84,20 +84,7 @@ impl Ffor {
 
     pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
         let base = reference.plus(self.base(vector));
-        if self.residuals.width(vector) <= 32 {
-            let mut words = [0; VECTOR_LEN];
-            self.residuals.unpack_words(vector, &mut words);
-            add_base(&words, base, out);
-            for (row, residual) in self.residuals.patches(vector) {
-                out[row] = base.plus(residual);
-            }
-        } else {
-            let mut wide = [0; VECTOR_LEN];
-            self.residuals.unpack(vector, &mut wide);
-            for (to, residual) in out.iter_mut().zip(&wide) {
-                *to = base.plus(*residual);
-            }
-        }
+        self.residuals.unpack_plus(vector, base, out);
     }
 
     /// Appends the selected values of a vector.
@@ -148,14 +135,6 @@ impl Ffor {
 dispatched! {
     fn largest_word(words: &Words) -> u32 {
         words.iter().fold(0, |largest, word| largest.max(*word))
-    }
-}
-
-dispatched! {
-    fn add_base<T: Word>(words: &Words, base: T, out: &mut [T; VECTOR_LEN]) {
-        for (to, word) in out.iter_mut().zip(words) {
-            *to = base.plus(u64::from(*word));
-        }
     }
 }
 

@@ -12,6 +12,7 @@
 use std::ops::Range;
 
 use crate::VECTOR_LEN;
+use crate::bitpack;
 use crate::error::{Result, corrupt, ensure};
 use crate::masks::{Mask, set_bit};
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
@@ -93,42 +94,55 @@ impl<S: RunSequence> Rle<S> {
         self.len.div_ceil(VECTOR_LEN)
     }
 
-    /// The first row and the value of each run of `vector`: fills as many of `firsts` and `values` as it returns.
-    pub fn runs(
+    /// The values of the runs of `vector`, and the rows that start one. This is the faster twin of
+    /// [`for_each_run`](Self::for_each_run), for who wants all runs of all vectors: what the lengths add up to is
+    /// looked at once, at the end, and nothing is done run by run with the values. `decoded` is for this sequence
+    /// only; `spare` is where values go that were not decoded together.
+    pub fn runs<'a>(
         &self,
         vector: usize,
-        runs: &mut Runs<u64>,
-        firsts: &mut [u16; VECTOR_LEN],
-        values: &mut [u64; VECTOR_LEN],
-    ) -> Result<usize> {
+        decoded: &'a mut Runs<u64>,
+        spare: &'a mut [u64; VECTOR_LEN],
+        starts: &mut Mask,
+    ) -> Result<&'a [u64]> {
         let rows = self.len.saturating_sub(vector * VECTOR_LEN).min(VECTOR_LEN);
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
-        let (mut run, end) = (start(vector), start(vector + 1));
-        let (mut filled, mut next) = (0, 0usize);
-        let mut all_lengths = 0;
-        while run < end {
-            runs.load(self, run / VECTOR_LEN, 0)?;
-            let first = run % VECTOR_LEN;
-            let count = (end - run).min(VECTOR_LEN - first);
-            let decoded = first..first + count;
-            values[filled..filled + count].copy_from_slice(&runs.values[decoded.clone()]);
-            let lengths = &runs.lengths[decoded];
-            for (first, length) in firsts[filled..filled + count].iter_mut().zip(lengths) {
-                *first = next as u16;
+        let (first, end) = (start(vector), start(vector + 1));
+        let count = end - first;
+        // bytes first: bits would wait for those before them in their word
+        let mut flags = [0; VECTOR_LEN];
+        // lengths as they are stored, so that a run starts at what is before it plus its number
+        let (mut before, mut all_lengths) = (0usize, 0);
+        let mut filled = 0;
+        while filled < count {
+            let run = first + filled;
+            decoded.load(self, run / VECTOR_LEN, 0)?;
+            let from = run % VECTOR_LEN;
+            let part = from..VECTOR_LEN.min(from + count - filled);
+            for (run, length) in (filled..).zip(&decoded.lengths[part.clone()]) {
+                flags[before.wrapping_add(run) % VECTOR_LEN] = 1;
                 // whatever a damaged length makes of it: see below
-                next = next.wrapping_add((*length as usize).wrapping_add(1));
+                before = before.wrapping_add(*length as usize);
                 all_lengths |= length;
             }
-            filled += count;
-            run += count;
+            if part.len() < count {
+                spare[filled..filled + part.len()].copy_from_slice(&decoded.values[part.clone()]);
+            }
+            filled += part.len();
         }
+        let next = before.wrapping_add(count);
         // lengths that are all below that of a vector add up to what they seem to
         ensure(
             next == rows && all_lengths < VECTOR_LEN as u64,
             PART,
             || format!("runs of {next} rows in a vector of {rows}"),
         )?;
-        Ok(filled)
+        bitpack::bits(&flags, starts);
+        let from = first % VECTOR_LEN;
+        Ok(match decoded.values.get(from..from + count) {
+            Some(together) => together,
+            None => &spare[..count],
+        })
     }
 
     pub fn describe(&self) -> String {

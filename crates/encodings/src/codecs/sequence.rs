@@ -389,8 +389,8 @@ impl<'a> SequenceView<'a> {
 dispatched! {
     /// The smallest and the largest; 0 and 0 of none.
     fn bounds(entries: &[u64]) -> (u64, u64) {
-        let smallest = entries.iter().fold(u64::MAX, |a, b| a.min(*b));
-        let largest = entries.iter().fold(0, |a, b| a.max(*b));
+        let widen = |(low, high): (u64, u64), entry: &u64| (low.min(*entry), high.max(*entry));
+        let (smallest, largest) = entries.iter().fold((u64::MAX, 0), widen);
         (smallest.min(largest), largest)
     }
 }
@@ -400,24 +400,21 @@ dispatched! {
 pub struct RleView<'a>(&'a Rle<Sequence>);
 
 impl RleView<'_> {
-    /// Calls `visit` with each vector, and the first rows in it and the entries of its runs, in order, and the smallest
-    /// and the largest entry. The runs of a vector tile it.
+    /// Calls `visit` with each vector: the rows that start a run in it, the entries of its runs, in order, and the
+    /// smallest and the largest entry. The runs of a vector tile it.
     ///
     /// # Errors
     ///
     /// [`Error::Corrupt`](crate::Error::Corrupt) if they do not; those of `visit`.
     pub fn for_each_vector<E: From<crate::Error>>(
         &self,
-        mut visit: impl FnMut(usize, &[u16], &[u64], (u64, u64)) -> std::result::Result<(), E>,
+        mut visit: impl FnMut(usize, &Mask, &[u64], (u64, u64)) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let mut decoded = Runs::default();
-        let (mut firsts, mut entries) = ([0; VECTOR_LEN], [0; VECTOR_LEN]);
+        let (mut starts, mut spare) = ([0; VECTOR_LEN / 64], [0; VECTOR_LEN]);
         for vector in 0..self.0.num_vectors() {
-            let runs = self
-                .0
-                .runs(vector, &mut decoded, &mut firsts, &mut entries)?;
-            let bounds = bounds(&entries[..runs]);
-            visit(vector, &firsts[..runs], &entries[..runs], bounds)?;
+            let entries = self.0.runs(vector, &mut decoded, &mut spare, &mut starts)?;
+            visit(vector, &starts, entries, bounds(entries))?;
         }
         Ok(())
     }
