@@ -52,6 +52,12 @@ pub struct Execution {
     pub(super) most_groups: u64,
     pub(super) may_compile: bool,
     pub(super) cancelled: Arc<AtomicBool>,
+    /// Rows of all batches, as far as that is known.
+    rows: u64,
+    /// What occurred in batches so far: a kernel for all of it is often the one that is there.
+    seen: Vec<ColumnTraits>,
+    /// The share of rows that each lookup finds, in the first batch.
+    shares: Vec<f64>,
 }
 
 /// Keeps an execution going: when it is dropped, no launch comes any more.
@@ -97,7 +103,15 @@ impl Execution {
             most_groups: u64::MAX,
             may_compile: true,
             cancelled: Arc::default(),
+            rows: 0,
+            seen: vec![],
+            shares: vec![],
         }
+    }
+
+    /// Says how many rows all batches have together: then their kernels are more often the same.
+    pub fn expect_rows(&mut self, rows: u64) {
+        self.rows = rows;
     }
 
     /// Ends the execution when what is returned is dropped: the next launch, on whichever thread, is
@@ -140,10 +154,8 @@ impl Execution {
         self.check_wanted()?;
         let start = Instant::now();
         batch.check(&self.pipeline.columns, self.engine.pool())?;
-        let traits = batch.columns().iter().map(|column| column.traits.clone());
-        let traits: Vec<ColumnTraits> = traits.collect();
         let (facts, entries) = self.facts(batch, task)?;
-        let (mut plan, bindings) = plan(&self.pipeline, &traits, &facts, task)?;
+        let (mut plan, bindings) = self.plan(batch, &facts, task)?;
         let mut answers = vec![];
         for (test, is_bitmap) in bindings.code_tests.iter().zip(&mut plan.bitmaps) {
             let mut answer = Answers::of(test, batch)?;
@@ -196,10 +208,31 @@ impl Execution {
         })
     }
 
+    /// Plans a kernel for what occurs in this batch, and in those before it. If there is none for that, one for this
+    /// batch alone.
+    fn plan(&mut self, batch: &Batch, facts: &Facts, task: Task) -> Result<(KernelPlan, Bindings)> {
+        let columns = batch.columns().iter();
+        let own: Vec<ColumnTraits> = columns.map(|column| column.traits.clone()).collect();
+        let mut all = own.clone();
+        let seen = all.iter_mut().zip(&self.seen);
+        seen.for_each(|(all, seen)| all.merge(seen));
+        match plan(&self.pipeline, &all, facts, task) {
+            Ok(planned) => {
+                self.seen = all;
+                Ok(planned)
+            }
+            Err(_) if all != own => plan(&self.pipeline, &own, facts, task),
+            Err(error) => Err(error),
+        }
+    }
+
     /// What there is to know of lookups and keys, but for code tests.
-    fn facts(&self, batch: &Batch, task: Task) -> Result<(Facts, Vec<Entries>)> {
+    fn facts(&mut self, batch: &Batch, task: Task) -> Result<(Facts, Vec<Entries>)> {
         let lookups = self.pipeline.lookups.iter();
-        let shares = lookups.clone().map(|lookup| share_of(lookup, batch));
+        if self.shares.is_empty() {
+            let shares = lookups.clone().map(|lookup| share_of(lookup, batch));
+            self.shares = shares.collect::<Result<_>>()?;
+        }
         let mut entries = vec![];
         if let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, task) {
             for key in keys {
@@ -208,9 +241,9 @@ impl Execution {
                 }
             }
         }
-        let rows = batch.num_rows();
+        let rows = self.rows.max(batch.num_rows() as u64);
         let facts = Facts {
-            shares: shares.collect::<Result<_>>()?,
+            shares: self.shares.clone(),
             bits: lookups
                 .clone()
                 .map(|lookup| lookup.codes.bits_bytes())
@@ -218,9 +251,7 @@ impl Execution {
             hashed: lookups.map(|lookup| lookup.codes.is_hashed()).collect(),
             entries: entries.iter().map(Entries::count).collect(),
             coded: entries.iter().map(Entries::are_codes).collect(),
-            rows: ROWS_AT_ONCE
-                .min((rows as u64).next_power_of_two())
-                .max(1 << 20),
+            rows: ROWS_AT_ONCE.min(rows.next_power_of_two()).max(1 << 20),
             table_bytes: self.engine.memory_limit() / TABLE_SHARE,
             shared_bytes: self.engine.device().shared_memory as usize,
         };

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
+use vectile_cpu_device::Recorder;
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::Batch;
 use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Number, Numbers, Output};
 
-use crate::support::{engine, input, start, table};
+use vectile_gpu::{Batch, Driver, Engine};
+
+use crate::support::{device, engine, input, start, table};
 
 #[test]
 fn counts_and_sums() {
@@ -62,6 +64,42 @@ fn counts_and_sums() {
             assert_eq!(total.value, Some(Number::Int(number.into())), "{pin:?}");
         }
     }
+}
+
+#[test]
+fn batches_share_kernels() {
+    let Some(device) = device() else { return };
+    let recorder = Arc::new(Recorder::new(Arc::into_inner(device).unwrap()));
+    let engine = Engine::new(Arc::clone(&recorder) as Arc<dyn Driver>);
+    let inputs = |bits: u32| {
+        let values = (0..2048).map(|row| row % (1 << bits));
+        [input(
+            Int64Array::from_iter_values(values),
+            Some(Encoding::Ffor),
+        )]
+    };
+    let groups = [3, 9].map(|bits| table(&engine, &inputs(bits), 2048));
+    let [narrow, wide] = groups.each_ref().map(|groups| Batch::of(groups).unwrap());
+    let both = Batch::of(&groups.concat()).unwrap();
+    let low = Arc::new(Int64Array::from(vec![2])) as ArrayRef;
+    let range = Predicate::Range {
+        low: Bound::Included(low),
+        high: Bound::Unbounded,
+        negated: false,
+    };
+    let filter = Filter::Column(0, range);
+    let execution = || {
+        let output = Output::Aggregates(vec![Aggregate::Sum(Expr::Column(0))]);
+        start(&engine, &inputs(3), filter.clone(), output)
+    };
+    let mut in_turn = execution();
+    for batch in [&narrow, &wide, &narrow] {
+        // a recorder launches nothing
+        assert!(in_turn.aggregate(batch).is_err());
+    }
+    assert_eq!(recorder.take().len(), 2, "one for the first, one for all");
+    assert!(execution().aggregate(&both).is_err());
+    assert_eq!(recorder.take().len(), 0, "that for all");
 }
 
 /// The last lane of rows is bounded by where the next one starts, which needs more than 32 bits here.

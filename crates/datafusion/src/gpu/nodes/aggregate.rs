@@ -474,6 +474,7 @@ impl GpuAggregateExec {
         if self.options.gpu != GpuMode::Require {
             run.execution.limit_groups(MOST_GROUPS);
         }
+        run.execution.expect_rows(arrivals.rows());
         if !pace.may_compile {
             run.execution.without_compiler();
         }

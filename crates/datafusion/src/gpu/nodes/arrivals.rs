@@ -25,6 +25,7 @@ pub(crate) struct Arrivals {
     concurrency: usize,
     /// Is told how long loading takes.
     costs: Option<Arc<Costs>>,
+    rows: u64,
     windows: Peekable<IntoIter<Vec<Part>>>,
     /// The next window.
     ahead: Option<SpawnedTask<Result<LookedUp>>>,
@@ -51,6 +52,7 @@ impl Arrivals {
         concurrency: usize,
     ) -> Self {
         Self {
+            rows: parts.iter().map(|part| part.rows() as u64).sum(),
             windows: windows(parts, engine.memory_limit()).into_iter().peekable(),
             engine: Arc::clone(engine),
             metrics: metrics.clone(),
@@ -67,6 +69,11 @@ impl Arrivals {
     pub(crate) fn told_to(mut self, costs: Option<Arc<Costs>>) -> Self {
         self.costs = costs;
         self
+    }
+
+    /// Rows of all batches.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
     }
 
     /// Waits for the first batch, before it is asked for.

@@ -522,8 +522,7 @@ impl Loads {
         let reservation = consumer.register(context.memory_pool());
         let (counted, reserved) = (metrics.clone(), reservation.new_empty());
         let concurrency = concurrency.max(1);
-        // while some wait for a lock or a thread
-        let turns = Arc::new(Semaphore::new(concurrency + concurrency / 2));
+        let turns = Arc::new(Semaphore::new(concurrency));
         let loads = futures::stream::iter(missing).map(move |found| {
             let load = found.clone().load(counted.clone(), reserved.new_empty());
             let turns = Arc::clone(&turns);
