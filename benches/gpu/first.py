@@ -11,9 +11,9 @@ queries took. Times are milliseconds from the statement's text to its last row. 
 has waited for the fifth sum. A run of `auto` loses if it takes 20 ms more than 1.1 times the better of the
 others; so does a sum. Exits with 1 if answers differ. `require` counts only where the whole query can be on the GPU.
 
-Without --pause, the next run begins as soon as the one before has ended. With it, the process waits between two
-runs, in all modes, as long as a user takes to read an answer: it prints more than a pipe holds, which nobody reads
-for SECONDS. Its other threads go on, so that the background can work. No time includes the pause.
+Without --pause, the next run begins as soon as the one before has ended. With it, a process in `auto` waits between
+two runs as long as a user takes to read an answer: it prints more than a pipe holds, which nobody reads for SECONDS.
+Its other threads go on, so that the background can work. No time includes the pause.
 """
 
 import argparse
@@ -39,7 +39,8 @@ MOST_RATIO, MOST_MS = 1.1, 20
 
 def runs(options, files, query, mode, cache):
     """Milliseconds of each run, and a digest of the answers; None if the query cannot run so."""
-    between = f";{PAUSE};" if options.pause else ";"
+    pauses = mode == "auto" and options.pause
+    between = f";{PAUSE};" if pauses else ";"
     script = f"set vectile.gpu = '{mode}';" + between.join([sql.text(options.benchmark, query)] * RUNS)
     environment = os.environ | {"VECTILE_CACHE": cache}
     command, pipe = [options.vectile, *sql.command(files, script)], subprocess.PIPE
@@ -48,13 +49,14 @@ def runs(options, files, query, mode, cache):
         for line in process.stdout:
             if line == "pause\n":
                 time.sleep(options.pause)
-            digest.update(line.encode())
+            elif not line.startswith("...."):
+                digest.update(line.encode())
         log = process.stderr.read()
     if process.returncode != 0:
         if mode == "require" and "vectile.gpu = require" in log:
             return None, None
         sys.exit(f"{query}, {mode}: {log}")
-    return [whole for whole, _ in sql.times(log)[1 :: 2 if options.pause else 1]], digest.hexdigest()
+    return [whole for whole, _ in sql.times(log)[1 :: 2 if pauses else 1]], digest.hexdigest()
 
 
 def lost(ways):

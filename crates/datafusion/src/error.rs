@@ -3,6 +3,8 @@
 //! The original stays reachable: [`DataFusionError::External`] holds a [`vectile_file::Error`],
 //! which names file, row group and column.
 
+#[cfg(feature = "gpu")]
+use datafusion::common::exec_datafusion_err;
 use datafusion::common::internal_datafusion_err;
 use datafusion::error::DataFusionError;
 
@@ -66,6 +68,12 @@ fn is(error: &DataFusionError, test: impl Fn(&vectile_gpu::Error) -> bool) -> bo
         DataFusionError::External(error) => error.downcast_ref().is_some_and(test),
         _ => false,
     }
+}
+
+/// A task for the GPU did not end.
+#[cfg(feature = "gpu")]
+pub(crate) fn interrupted(error: tokio::task::JoinError) -> DataFusionError {
+    exec_datafusion_err!("work for the GPU was interrupted: {error}")
 }
 
 /// What must run on the GPU does not.

@@ -1,10 +1,13 @@
 //! Makes the GPU ready for queries that the CPU answers meanwhile.
+//!
+//! That has threads of its own, few and of low priority, so that those queries take no longer for it.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 
 use datafusion::common::Result;
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -14,9 +17,14 @@ const MOST_WAITING: usize = 1024;
 /// How often a task that has failed is passed over before it is tried again.
 const PASSED_OVER: usize = 16;
 
+/// Of the machine's cores, one in so many may be busy in the background.
+pub(crate) const CORES_SHARE: usize = 4;
+
 /// Work in the background: one task at a time, each once.
 #[derive(Debug)]
 pub(crate) struct Background {
+    /// Its threads, once there is work; `None` if there can be none.
+    runtime: OnceLock<Option<Runtime>>,
     /// Ends with the device.
     tasks: Mutex<JoinSet<()>>,
     turn: Arc<Semaphore>,
@@ -59,6 +67,7 @@ impl SessionEnd {
 impl Background {
     pub(crate) fn new() -> Self {
         Self {
+            runtime: OnceLock::new(),
             tasks: Mutex::default(),
             turn: Arc::new(Semaphore::new(1)),
             known: Arc::default(),
@@ -77,7 +86,7 @@ impl Background {
         session: SessionEnd,
         work: impl Future<Output = Result<()>> + Send + 'static,
     ) {
-        let Ok(runtime) = Handle::try_current() else {
+        let Some(runtime) = self.runtime.get_or_init(runtime) else {
             return;
         };
         let mut known = lock(&self.known);
@@ -106,8 +115,27 @@ impl Background {
                 () = work => (),
             }
         };
-        tasks.spawn_on(until_end, &runtime);
+        tasks.spawn_on(until_end, runtime.handle());
     }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take().flatten() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn runtime() -> Option<Runtime> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut builder = Builder::new_multi_thread();
+    builder
+        .worker_threads((cores / CORES_SHARE).max(1))
+        .thread_name("vectile-background")
+        .on_thread_start(vectile_gpu::lower_priority)
+        .enable_all();
+    builder.build().ok()
 }
 
 /// A task that is pending until this is dropped.

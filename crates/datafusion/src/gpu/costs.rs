@@ -34,6 +34,8 @@ pub(crate) struct Work {
 pub(crate) struct Missing {
     /// Bytes of columns that are not on the device.
     pub(crate) bytes: u64,
+    /// Rows to read for dimensions.
+    pub(crate) rows: u64,
     /// Whether the kernel has to be compiled.
     pub(crate) kernel: bool,
     /// Whether the device has to be opened.
@@ -71,6 +73,8 @@ const CPU_START: f64 = 0.5e-3;
 const GPU_START: f64 = 1.5e-3;
 /// Bytes of columns that a kernel reads in a second.
 const GPU_RATE: f64 = 1e12;
+/// Seconds that it takes to read a row for a dimension and to add it to a table.
+const BUILD_ROW: f64 = 20e-9;
 /// Seconds to open a device, where it was not opened yet.
 const OPEN: f64 = 0.3;
 /// Bytes that are loaded in a second by each core, and seconds that a kernel takes to compile, until some were.
@@ -170,6 +174,7 @@ impl Costs {
         let cpu = CPU_START + measured.cpu * cpu_seconds(work) / cores;
         let gpu = GPU_START + work.bytes as f64 / GPU_RATE;
         let until_ready = missing.bytes as f64 / (measured.load * cores)
+            + missing.rows as f64 * BUILD_ROW
             // that of a query which ran is on disk, at least
             + when(missing.kernel && took.gpu.is_none(), measured.compile)
             + when(missing.device, OPEN);
@@ -449,6 +454,7 @@ mod tests {
         let (costs, query) = (Costs::default(), "slow on the CPU");
         let all = Missing {
             bytes: q6(1).bytes,
+            rows: 0,
             kernel: true,
             device: true,
         };

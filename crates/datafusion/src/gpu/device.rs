@@ -11,9 +11,9 @@ use vectile_gpu::{Cuda, Engine};
 
 use super::background::Background;
 use super::costs::Costs;
-use super::nodes::dimension_cache::DimensionCache;
-use super::nodes::load::interrupted;
+use super::dimension_cache::DimensionCache;
 use super::pins::Pins;
+use crate::error;
 use crate::options::VectileOptions;
 
 /// Where queries find a GPU: by default the first device of the machine.
@@ -145,7 +145,7 @@ impl Gpu {
             None => {
                 let gpu = self.clone();
                 let open = SpawnedTask::spawn_blocking(move || gpu.open());
-                open.join().await.map_err(interrupted)?
+                open.join().await.map_err(error::interrupted)?
             }
         };
         let device = opened.map_err(|reason| exec_datafusion_err!("{reason}"))?;

@@ -34,6 +34,7 @@
 mod background;
 mod costs;
 mod device;
+mod dimension_cache;
 mod functions;
 mod lowering;
 mod nodes;

@@ -19,7 +19,7 @@ use vectile_gpu::plan::Type;
 use vectile_gpu::{Error, Group};
 
 use super::device::{Device, Gpu};
-use super::nodes::load::{Found, Input, Part, find, interrupted, is_crowded};
+use super::nodes::load::{Found, Input, Part, find, is_crowded};
 use super::nodes::metrics::GpuMetrics;
 use super::pins::{Pin, address};
 use super::reason::Reason;
@@ -310,5 +310,5 @@ async fn find_without(device: Device, parts: Vec<Part>, columns: Vec<Pin>) -> Re
 /// Work beside the tasks of the runtime.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let task = SpawnedTask::spawn_blocking(work);
-    task.join().await.map_err(interrupted)
+    task.join().await.map_err(error::interrupted)
 }

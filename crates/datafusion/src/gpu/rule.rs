@@ -459,7 +459,7 @@ impl<'a> Fusing<'a> {
         if let Some(auto) = &auto
             && self.gpu.opened().is_none()
         {
-            let reason = auto.cpu_is_faster_than_opening(None, self.cores);
+            let reason = auto.cpu_is_faster_than_opening(None, 0, self.cores);
             self.open_in_background(reason.is_some());
             reason.map_or(Ok(()), Err)?;
         }

@@ -56,8 +56,6 @@ pub struct Execution {
     rows: u64,
     /// What occurred in batches so far: a kernel for all of it is often the one that is there.
     seen: Vec<ColumnTraits>,
-    /// The share of rows that each lookup finds, in the first batch.
-    shares: Vec<f64>,
 }
 
 /// Keeps an execution going: when it is dropped, no launch comes any more.
@@ -105,7 +103,6 @@ impl Execution {
             cancelled: Arc::default(),
             rows: 0,
             seen: vec![],
-            shares: vec![],
         }
     }
 
@@ -227,12 +224,12 @@ impl Execution {
     }
 
     /// What there is to know of lookups and keys, but for code tests.
-    fn facts(&mut self, batch: &Batch, task: Task) -> Result<(Facts, Vec<Entries>)> {
+    fn facts(&self, batch: &Batch, task: Task) -> Result<(Facts, Vec<Entries>)> {
         let lookups = self.pipeline.lookups.iter();
-        if self.shares.is_empty() {
-            let shares = lookups.clone().map(|lookup| share_of(lookup, batch));
-            self.shares = shares.collect::<Result<_>>()?;
-        }
+        let shares = lookups.clone().map(|lookup| {
+            // sampled once: another sample might have another kernel made
+            lookup.codes.share(|| share_of(lookup, batch))
+        });
         let mut entries = vec![];
         if let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, task) {
             for key in keys {
@@ -243,7 +240,7 @@ impl Execution {
         }
         let rows = self.rows.max(batch.num_rows() as u64);
         let facts = Facts {
-            shares: self.shares.clone(),
+            shares: shares.collect::<Result<_>>()?,
             bits: lookups
                 .clone()
                 .map(|lookup| lookup.codes.bits_bytes())

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
@@ -33,6 +33,8 @@ pub struct Codes {
     /// Codes are below it. With one, there is nothing to tell apart.
     count: u32,
     found: usize,
+    /// The share of rows that are found, once somebody has looked.
+    share: OnceLock<f64>,
     /// Its copy on the device.
     device: DeviceCopy,
 }
@@ -77,6 +79,17 @@ pub(crate) enum CodeTable {
 }
 
 impl Codes {
+    /// The share of rows that are found, as `sample` says when it is asked for the first time.
+    pub(crate) fn share(&self, sample: impl FnOnce() -> Result<f64>) -> Result<f64> {
+        match self.share.get() {
+            Some(share) => Ok(*share),
+            None => {
+                let share = sample()?;
+                Ok(*self.share.get_or_init(|| share))
+            }
+        }
+    }
+
     /// Whether a key is there is all that is asked. Nulls are left out; a key may be there more than
     /// once.
     ///
@@ -173,6 +186,7 @@ impl Codes {
             keys,
             count,
             found,
+            share: OnceLock::new(),
             device: Mutex::new(None),
         })
     }

@@ -17,6 +17,7 @@ mod kernels;
 mod memory;
 mod nvrtc;
 mod parcel;
+mod priority;
 
 pub use bandwidth::{Bandwidth, measure};
 pub use batch::Batch;
@@ -33,3 +34,4 @@ pub(crate) use kernels::Loaded;
 pub use memory::Staging;
 pub(crate) use memory::{Piece, lock};
 pub use nvrtc::{Cubin, NVRTC_VARIABLE, Nvrtc, Resources, compile_cubin, nvrtc};
+pub use priority::lower_priority;

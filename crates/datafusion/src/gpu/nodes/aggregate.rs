@@ -48,11 +48,12 @@ use vectile_gpu::{Batch, Engine, Error, Execution};
 
 use super::arrivals::Arrivals;
 use super::auto::Auto;
-use super::load::{Found, Input, Part, decline, interrupted, look_up};
+use super::load::{Found, Input, Part, decline, look_up};
 use super::metrics::GpuMetrics;
 use super::star::Star;
 use crate::error;
 use crate::fresh::fresh;
+use crate::gpu::background::CORES_SHARE;
 use crate::gpu::costs::{Missing, Work};
 use crate::gpu::device::{Device, Gpu};
 use crate::gpu::lowering::function::{self, Function, Named};
@@ -148,7 +149,7 @@ impl Run {
             self.aggregate(&batch)?;
             Ok(self)
         });
-        task.join().await.map_err(interrupted).flatten()
+        task.join().await.map_err(error::interrupted).flatten()
     }
 
     fn aggregate(&mut self, batch: &Batch) -> Result<()> {
@@ -294,10 +295,11 @@ impl GpuAggregateExec {
                 return Ok(Err(reason));
             }
             missing.bytes = self.missing_bytes(engine, &parts).await?;
+            missing.rows = self.star.rows_to_read(Some(&device.dimensions))?;
             // to do the same here at the same time would slow down both
             let is_being_prepared = auto.is_being_prepared(query);
             let not_ready = || is_being_prepared.then_some(Reason::BeingPrepared);
-            if missing.bytes > 0
+            if (missing.bytes > 0 || missing.rows > 0)
                 && let Some(reason) = cpu_is_faster(missing).or_else(not_ready)
             {
                 return Ok(Err(reason));
@@ -372,14 +374,15 @@ impl GpuAggregateExec {
     async fn missing_bytes(&self, engine: &Arc<Engine>, parts: &[Part]) -> Result<u64> {
         let (engine, parts) = (Arc::clone(engine), parts.to_vec());
         let task = SpawnedTask::spawn_blocking(move || look_up(&engine, parts));
-        let found = task.join().await.map_err(interrupted).flatten()?;
+        let found = task.join().await.map_err(error::interrupted).flatten()?;
         Ok(found.missing.iter().map(Found::missing_bytes).sum())
     }
 
     /// With `auto`, why it is left to the CPU as long as the device is not open.
     pub(crate) fn is_for_cpu(&self, cores: usize) -> Option<Reason> {
         let (auto, query) = (self.auto.as_ref()?, self.identity());
-        let reason = auto.cpu_is_faster_than_opening(Some(&query), cores);
+        let rows = self.star.rows_to_read(None).unwrap_or_default();
+        let reason = auto.cpu_is_faster_than_opening(Some(&query), rows, cores);
         if reason.is_none() {
             auto.costs.add_opened(&query);
         }
@@ -430,8 +433,7 @@ impl GpuAggregateExec {
         let parts = parts.await?;
         let cores = context.session_config().target_partitions();
         let pace = Pace {
-            // the others are for the CPU's queries
-            loads: (cores / 4).max(1),
+            loads: (cores / CORES_SHARE).max(1),
             may_compile: true,
         };
         let environment = Environment {
@@ -439,8 +441,9 @@ impl GpuAggregateExec {
             metrics: &metrics,
             context: &context,
         };
-        let answer = node.computed(&environment, &parts, &pace);
-        answer.await.map(drop)
+        node.computed(&environment, &parts, &pace).await?;
+        // with all row groups in one batch, as the next run will have them, it may be another kernel
+        node.computed(&environment, &parts, &pace).await.map(drop)
     }
 
     /// The rows of all row groups. Functions may want to be computed once more.

@@ -12,8 +12,9 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::TaskContext;
 use vectile_gpu::{Batch, Engine};
 
-use super::load::{Found, Loads, LookedUp, Part, interrupted, look_up, windows};
+use super::load::{Found, Loads, LookedUp, Part, look_up, windows};
 use super::metrics::GpuMetrics;
+use crate::error;
 use crate::gpu::costs::Costs;
 
 /// Row groups that a kernel is to look at, in batches.
@@ -98,7 +99,7 @@ impl Arrivals {
                 return Ok(None);
             };
             let found = match self.ahead.take() {
-                Some(task) => Some(task.join().await.map_err(interrupted).flatten()?),
+                Some(task) => Some(task.join().await.map_err(error::interrupted).flatten()?),
                 None => None,
             };
             let found = match found.filter(|found| found.missing.is_empty()) {
@@ -106,7 +107,7 @@ impl Arrivals {
                 // nothing was looked up ahead, or there may have been no room beside the window before
                 None => {
                     let task = self.look_up(window);
-                    task.join().await.map_err(interrupted).flatten()?
+                    task.join().await.map_err(error::interrupted).flatten()?
                 }
             };
             self.metrics.bytes_cached.add(found.bytes);

@@ -32,7 +32,7 @@ impl Auto {
         estimate.is_for_cpu().then_some(match missing {
             Missing { device: true, .. } => Reason::NotOpen(estimate),
             Missing { kernel: true, .. } => Reason::NotCompiled(estimate),
-            Missing { bytes: 1.., .. } => Reason::NotLoaded(estimate),
+            Missing { bytes: 1.., .. } | Missing { rows: 1.., .. } => Reason::NotLoaded(estimate),
             _ => Reason::CpuIsFaster(estimate),
         })
     }
@@ -43,14 +43,16 @@ impl Auto {
         background.is_some_and(|background| background.is_pending(query))
     }
 
-    /// The same for all of the work, as long as the device is not open.
+    /// The same for all of the work, with so many rows in dimensions, as long as the device is not open.
     pub(crate) fn cpu_is_faster_than_opening(
         &self,
         query: Option<&str>,
+        rows: u64,
         cores: usize,
     ) -> Option<Reason> {
         let missing = Missing {
             bytes: self.planned.bytes,
+            rows,
             kernel: true,
             device: true,
         };

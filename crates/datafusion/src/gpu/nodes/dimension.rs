@@ -31,10 +31,9 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 use vectile_gpu::{Codes, Error};
 
-use super::dimension_cache::{DimensionCache, TableKey};
-use super::load::interrupted;
 use super::metrics::GpuMetrics;
 use crate::error;
+use crate::gpu::dimension_cache::{DimensionCache, TableKey};
 use crate::gpu::lowering::lookups::{Wanted, missing_value};
 use crate::gpu::pattern::files::num_rows;
 use crate::gpu::pattern::identity::{Identity, is_fixed};
@@ -102,6 +101,20 @@ impl Dimension {
         }
     }
 
+    /// Rows of the largest Vectile table that it reads, unless `cache` has all of its tables.
+    pub(crate) fn rows_to_read(&self, cache: Option<&DimensionCache>) -> Result<u64> {
+        let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
+        let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
+        let is_cached = |cache: &DimensionCache| {
+            let mut keys = keys.iter();
+            keys.all(|key| key.as_ref().is_some_and(|key| cache.get(key).is_some()))
+        };
+        Ok(match cache.is_some_and(is_cached) {
+            true => 0,
+            false => self.scanned_rows.unwrap_or_default() as u64,
+        })
+    }
+
     /// The tables of its lookups.
     ///
     /// # Errors
@@ -146,7 +159,7 @@ impl Dimension {
             drop(reservation);
             tables
         });
-        build.join().await.map_err(interrupted)?
+        build.join().await.map_err(error::interrupted)?
     }
 
     /// What a table for these attributes is known by; `None` if it may be another one the next time.
@@ -191,7 +204,7 @@ impl Dimension {
                 }
                 Ok((batches, reservation))
             });
-            async move { task.join().await.map_err(interrupted).flatten() }
+            async move { task.join().await.map_err(error::interrupted).flatten() }
         });
         let mut all = Vec::new();
         for (batches, of_partition) in try_join_all(tasks).await? {

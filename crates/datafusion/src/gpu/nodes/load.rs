@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::datatypes::Schema;
+use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::error::DataFusionError;
@@ -416,7 +416,7 @@ impl Found {
                 SpawnedTask::spawn_blocking(move || self.copy(columns, &metrics))
             }
         };
-        let loaded = copy.join().await.map_err(interrupted)??;
+        let loaded = copy.join().await.map_err(error::interrupted)??;
         drop(reservation);
         Ok(loaded)
     }
@@ -485,11 +485,6 @@ impl ReadBuffers for Staging {
     }
 }
 
-/// A task of ours did not end.
-pub(crate) fn interrupted(error: tokio::task::JoinError) -> DataFusionError {
-    exec_datafusion_err!("work for the GPU was interrupted: {error}")
-}
-
 /// Why a query over `parts` would not pay, if so.
 pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<Reason> {
     let bytes = parts.iter().map(|part| part.bytes).sum();
@@ -530,7 +525,12 @@ impl Loads {
                 let _turn = turns.acquire().await;
                 load.await
             });
-            async move { (found, task.join().await.map_err(interrupted).flatten()) }
+            async move {
+                (
+                    found,
+                    task.join().await.map_err(error::interrupted).flatten(),
+                )
+            }
         });
         Self {
             loads: loads

@@ -4,7 +4,6 @@ pub(crate) mod aggregate;
 mod arrivals;
 pub(crate) mod auto;
 pub(crate) mod dimension;
-pub(crate) mod dimension_cache;
 pub(crate) mod load;
 pub(crate) mod metrics;
 pub(crate) mod prepare;

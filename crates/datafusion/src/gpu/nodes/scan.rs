@@ -35,7 +35,7 @@ use vectile_gpu::{Engine, Error, Group, Rows};
 use vectile_scan::{Selected, SelectedRows, Selector};
 
 use super::auto::Auto;
-use super::load::{Found, GpuFile, Part, Reads, find, interrupted};
+use super::load::{Found, GpuFile, Part, Reads, find};
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::gpu::device::Gpu;
@@ -291,7 +291,7 @@ impl GpuSelector {
     ) -> Result<Vec<(usize, Group)>> {
         let engine = Arc::clone(&self.engine);
         let find = SpawnedTask::spawn_blocking(move || find(&engine, parts));
-        let mut found = find.join().await.map_err(interrupted)?;
+        let mut found = find.join().await.map_err(error::interrupted)?;
         if only_ready {
             let ready = found.iter().take_while(|found| found.group().is_some());
             match ready.count() {
@@ -329,7 +329,7 @@ impl GpuSelector {
             return Ok((row_group, group));
         }
         let load = SpawnedTask::spawn(found.load(self.metrics.clone(), reservation));
-        let loaded = load.join().await.map_err(interrupted).flatten()?;
+        let loaded = load.join().await.map_err(error::interrupted).flatten()?;
         Ok((row_group, loaded.group))
     }
 
@@ -365,7 +365,7 @@ impl GpuSelector {
             };
             Ok((selected, execution.statistics()))
         });
-        let (selected, statistics) = run.join().await.map_err(interrupted).flatten()?;
+        let (selected, statistics) = run.join().await.map_err(error::interrupted).flatten()?;
         self.metrics.rows.add(looked_at);
         self.metrics.add(&statistics);
         reservation.try_grow(selected.iter().map(SelectedRows::bytes).sum())?;

@@ -10,8 +10,8 @@ use futures::future::try_join_all;
 use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
 
 use super::dimension::Dimension;
-use super::dimension_cache::DimensionCache;
 use super::metrics::GpuMetrics;
+use crate::gpu::dimension_cache::DimensionCache;
 use crate::gpu::lowering::lookups::{Wanted, filter_of, placeheld};
 use crate::gpu::pattern::join::JoinKind;
 use crate::gpu::table::{Table, Tables};
@@ -75,6 +75,13 @@ impl Star {
             table.cloned().ok_or_else(missing)
         });
         lookups.collect()
+    }
+
+    /// Rows to read for tables that are not in `cache`, if any is kept.
+    pub(crate) fn rows_to_read(&self, cache: Option<&DimensionCache>) -> Result<u64> {
+        let dimensions = self.dimensions.iter();
+        let rows = dimensions.map(|dimension| dimension.rows_to_read(cache));
+        rows.sum()
     }
 
     /// Whether no row has a partner in some dimension that it must have one in.
