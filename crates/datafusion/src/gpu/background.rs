@@ -20,15 +20,24 @@ const PASSED_OVER: usize = 16;
 /// Of the machine's cores, one in so many may be busy in the background.
 pub(crate) const CORES_SHARE: usize = 4;
 
-/// Work in the background: one task at a time, each once.
+/// Work in the background: one task of each kind at a time, each once.
 #[derive(Debug)]
 pub(crate) struct Background {
     /// Its threads, once there is work; `None` if there can be none.
     runtime: OnceLock<Option<Runtime>>,
     /// Ends with the device.
     tasks: Mutex<JoinSet<()>>,
-    turn: Arc<Semaphore>,
+    turns: [Arc<Semaphore>; 2],
     known: Arc<Mutex<Known>>,
+}
+
+/// What a task makes ready. Neither kind waits for the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// A whole query.
+    Query,
+    /// Some row groups for a scan. There are many such tasks, and few of them help.
+    RowGroups,
 }
 
 /// Tasks by what they make ready.
@@ -69,7 +78,7 @@ impl Background {
         Self {
             runtime: OnceLock::new(),
             tasks: Mutex::default(),
-            turn: Arc::new(Semaphore::new(1)),
+            turns: [(); 2].map(|()| Arc::new(Semaphore::new(1))),
             known: Arc::default(),
         }
     }
@@ -82,6 +91,7 @@ impl Background {
     /// Begins to make `what` ready, if nobody does that yet and it has not failed lately.
     pub(crate) fn start(
         &self,
+        kind: Kind,
         what: String,
         session: SessionEnd,
         work: impl Future<Output = Result<()>> + Send + 'static,
@@ -101,7 +111,11 @@ impl Background {
         }
         known.failed.remove(&what);
         drop(known);
-        let (turn, pending) = (Arc::clone(&self.turn), Pending::new(&self.known, what));
+        let turn = Arc::clone(match kind {
+            Kind::Query => &self.turns[0],
+            Kind::RowGroups => &self.turns[1],
+        });
+        let pending = Pending::new(&self.known, what);
         let work = async move {
             let mut pending = pending;
             let _turn = turn.acquire().await;
@@ -194,7 +208,7 @@ mod tests {
         let (go, runs) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
         let start = |what: &str| {
             let (go, runs) = (Arc::clone(&go), Arc::clone(&runs));
-            background.start(what.into(), session.end(), async move {
+            background.start(Kind::Query, what.into(), session.end(), async move {
                 go.notified().await;
                 runs.fetch_add(1, Ordering::Relaxed);
                 Ok(())
@@ -224,7 +238,7 @@ mod tests {
         for request in 0..PASSED_OVER + 2 {
             assert_eq!(runs.load(Ordering::Relaxed), request.min(1), "{request}");
             let runs = Arc::clone(&runs);
-            background.start("a".into(), session.end(), async move {
+            background.start(Kind::Query, "a".into(), session.end(), async move {
                 runs.fetch_add(1, Ordering::Relaxed);
                 internal_err!("no")
             });
@@ -239,7 +253,7 @@ mod tests {
         let held = Arc::new(());
         for (what, session) in [("a", &session), ("b", &session), ("c", &other)] {
             let held = Arc::clone(&held);
-            background.start(what.into(), session.end(), async move {
+            background.start(Kind::Query, what.into(), session.end(), async move {
                 std::future::pending::<()>().await;
                 drop(held);
                 Ok(())

@@ -6,18 +6,19 @@
 //!  functions  SQL and calls that load columns and unload them
 //!  preload    what these do
 //!  rule       finds what can be fused, weighs it up, and says why the rest is not
-//!  device     the device that queries use
-//!  pins       columns that stay there
-//!  background what makes it ready while the CPU answers
-//!  costs      what queries may take on either
 //!  nodes      what runs
 //!    aggregate  a plan node: loads, runs the kernel, builds the states of the aggregates
 //!    star       the kernel's pipeline, once the tables it looks up are there
-//!      dimension  those tables, made of the small sides of joins, and kept
+//!      dimension  those tables, made of the small sides of joins
 //!    prepare    a plan node: the CPU's answer, while the GPU is made ready
 //!    scan       the filters of a scan, for the stream that otherwise evaluates them itself
 //!    arrivals   row groups as a kernel takes them
 //!    load       row groups on their way to the device
+//!  device     the device that queries use
+//!    dimension_cache  tables of dimensions, kept beside it
+//!    pins       columns that stay there
+//!    background what makes it ready while the CPU answers
+//!    costs      what queries may take on either
 //!  lowering   expressions as parts of a pipeline
 //!    function   aggregate functions, and their states
 //!    grouping   the keys of groups

@@ -1,7 +1,6 @@
-//! Has the end of the process wait for what the driver is doing on other threads: it crashes if it is unloaded
-//! meanwhile.
+//! Has the end of the process wait for what driver and compiler are doing on other threads: they crash if they are
+//! unloaded meanwhile. If that takes too long, the process ends without unloading anything.
 
-use std::ffi::c_int;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
@@ -46,31 +45,66 @@ pub(super) fn wait_at_exit() {
     static ONCE: Once = Once::new();
     static PROCESS: OnceLock<u32> = OnceLock::new();
 
-    extern "C" fn wait() {
+    /// Whether there is no work any more.
+    fn wait() -> bool {
         // a fork has none of the threads
-        if PROCESS.get() == Some(&process::id()) {
-            ENDS.store(true, Ordering::SeqCst);
-            wait_for_work(MOST);
+        if PROCESS.get() != Some(&process::id()) {
+            return true;
         }
+        ENDS.store(true, Ordering::SeqCst);
+        is_done_within(MOST)
     }
 
-    unsafe extern "C" {
-        fn atexit(handler: extern "C" fn()) -> c_int;
+    // where the C library tells the status
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn register() {
+        use std::ffi::{c_int, c_void};
+        use std::ptr;
+
+        extern "C" fn at_exit(status: c_int, _: *mut c_void) {
+            if !wait() {
+                // SAFETY: functions of the C library. What was printed is written out, and the process is gone.
+                unsafe {
+                    libc::fflush(ptr::null_mut());
+                    libc::_exit(status)
+                }
+            }
+        }
+
+        unsafe extern "C" {
+            fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+        }
+        // SAFETY: the function of the C library, which std links; the handler is there for ever, does not use its
+        // argument, and cannot panic. If it is not registered, nothing waits.
+        let _ = unsafe { on_exit(at_exit, ptr::null_mut()) };
+    }
+
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    fn register() {
+        extern "C" fn at_exit() {
+            wait();
+        }
+
+        // SAFETY: as above.
+        let _ = unsafe { libc::atexit(at_exit) };
     }
 
     ONCE.call_once(|| {
         let _ = PROCESS.set(process::id());
-        // SAFETY: the function of the C library, which std links; the handler is there for ever, and cannot panic.
-        // If it is not registered, nothing waits.
-        let _ = unsafe { atexit(wait) };
+        register();
     });
 }
 
-fn wait_for_work(most: Duration) {
+/// Waits for work.
+fn is_done_within(most: Duration) -> bool {
     let begun = Instant::now();
-    while AT_WORK.load(Ordering::SeqCst) > 0 && begun.elapsed() < most {
+    while AT_WORK.load(Ordering::SeqCst) > 0 {
+        if begun.elapsed() > most {
+            return false;
+        }
         thread::sleep(Duration::from_millis(1));
     }
+    true
 }
 
 #[cfg(test)]
@@ -82,27 +116,39 @@ mod tests {
 
     const VARIABLE: &str = "VECTILE_TEST_EXIT";
 
-    /// In a process of its own: it ends while a thread works, and has to wait for that.
+    /// What is unloaded at the end crashes if it is at work.
+    extern "C" fn unload() {
+        if AT_WORK.load(Ordering::SeqCst) > 0 {
+            process::abort();
+        }
+    }
+
+    /// In a process of its own: it ends while a thread works, and has to wait for that, but not for long.
     #[test]
     fn the_end_waits_for_work() {
         let test = concat!(module_path!(), "::the_end_waits_for_work");
         let test = test.split_once("::").unwrap().1;
-        if env::var_os(VARIABLE).is_some() {
+        if let Some(length) = env::var_os(VARIABLE) {
+            let length = length.to_str().unwrap().parse().unwrap();
+            // SAFETY: the handler is there for ever, and does not unwind.
+            unsafe { libc::atexit(unload) };
             wait_at_exit();
             let work = AtWork::begin().unwrap();
             thread::spawn(move || {
-                thread::sleep(Duration::from_millis(300));
+                thread::sleep(Duration::from_millis(length));
                 println!("done");
                 drop(work);
             });
             process::exit(7);
         }
-        let itself = env::current_exe().unwrap();
-        let mut command = Command::new(itself);
-        command.args([test, "--exact", "--nocapture"]);
-        let output = command.env(VARIABLE, "1").output().unwrap();
-        assert_eq!(output.status.code(), Some(7));
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains("done"), "{text}");
+        for (length, is_done) in [(300, true), (60_000, false)] {
+            let itself = env::current_exe().unwrap();
+            let mut command = Command::new(itself);
+            command.args([test, "--exact", "--nocapture"]);
+            let output = command.env(VARIABLE, length.to_string()).output().unwrap();
+            assert_eq!(output.status.code(), Some(7), "{length} ms");
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(text.contains("done"), is_done, "{text}");
+        }
     }
 }

@@ -53,7 +53,7 @@ use super::metrics::GpuMetrics;
 use super::star::Star;
 use crate::error;
 use crate::fresh::fresh;
-use crate::gpu::background::CORES_SHARE;
+use crate::gpu::background::{CORES_SHARE, Kind};
 use crate::gpu::costs::{Missing, Work};
 use crate::gpu::device::{Device, Gpu};
 use crate::gpu::lowering::function::{self, Function, Named};
@@ -416,7 +416,7 @@ impl GpuAggregateExec {
             && let Some(background) = &auto.background
         {
             let work = self.clone().prepare(context);
-            background.start(self.identity(), auto.session.clone(), work);
+            background.start(Kind::Query, self.identity(), auto.session.clone(), work);
         }
     }
 

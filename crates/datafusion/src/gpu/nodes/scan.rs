@@ -38,6 +38,7 @@ use super::auto::Auto;
 use super::load::{Found, GpuFile, Part, Reads, find};
 use super::metrics::GpuMetrics;
 use crate::error;
+use crate::gpu::background::Kind;
 use crate::gpu::device::Gpu;
 use crate::options::{GpuMode, VectileOptions};
 use crate::selector::{DeviceScan, PartitionDevice, ScanDevice};
@@ -237,7 +238,7 @@ impl GpuSelector {
                 reservation: self.reservation.new_empty(),
             };
             let work = async move { own.select_window(row_groups, false).await.map(drop) };
-            background.start(what, auto.session.clone(), work);
+            background.start(Kind::RowGroups, what, auto.session.clone(), work);
         }
     }
 
