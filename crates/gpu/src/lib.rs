@@ -21,6 +21,6 @@ pub use runtime::{
     Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, CopyIn, Cubin, Cuda,
     DeviceInfo, Driver, DriverInfo, Engine, Group, Kernel, Launch, Mark, NVRTC_VARIABLE, Nvrtc,
     NvrtcInfo, Resident, Resources, Staging, Stream, Survey, cache_directory, compile_cubin,
-    driver_version, keep, kept, lower_priority, measure, nvrtc,
+    driver_version, is_done_within, keep, kept, lower_priority, measure, nvrtc,
 };
 pub use vectile_kernels::DeviceChunk;

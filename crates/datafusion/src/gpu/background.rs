@@ -5,9 +5,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use datafusion::common::Result;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Id, Runtime};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -20,13 +21,18 @@ const PASSED_OVER: usize = 16;
 /// Of the machine's cores, one in so many may be busy in the background.
 pub(crate) const CORES_SHARE: usize = 4;
 
+/// The longest that the end of a runtime waits for what has begun: a kernel may be compiled just then.
+const MOST_WAIT: Duration = Duration::from_secs(10);
+
 /// Work in the background: one task of each kind at a time, each once.
 #[derive(Debug)]
 pub(crate) struct Background {
     /// Its threads, once there is work; `None` if there can be none.
     runtime: OnceLock<Option<Runtime>>,
     /// Ends with the device.
-    tasks: Mutex<JoinSet<()>>,
+    tasks: Arc<Mutex<JoinSet<()>>>,
+    /// The runtimes that began work.
+    of: Mutex<HashSet<Id>>,
     turns: [Arc<Semaphore>; 2],
     known: Arc<Mutex<Known>>,
 }
@@ -77,7 +83,8 @@ impl Background {
     pub(crate) fn new() -> Self {
         Self {
             runtime: OnceLock::new(),
-            tasks: Mutex::default(),
+            tasks: Arc::default(),
+            of: Mutex::default(),
             turns: [(); 2].map(|()| Arc::new(Semaphore::new(1))),
             known: Arc::default(),
         }
@@ -130,6 +137,33 @@ impl Background {
             }
         };
         tasks.spawn_on(until_end, runtime.handle());
+        drop(tasks);
+        self.end_with_runtime();
+    }
+
+    /// Has work end before the runtime that began it: a process that ends after that would unload compiler and driver
+    /// while they are at work.
+    fn end_with_runtime(&self) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if lock(&self.of).insert(runtime.id()) {
+            let end = EndOfRuntime(Arc::clone(&self.tasks));
+            runtime.spawn(async move {
+                let _end = end;
+                std::future::pending::<()>().await;
+            });
+        }
+    }
+}
+
+/// Dropped when a runtime ends.
+struct EndOfRuntime(Arc<Mutex<JoinSet<()>>>);
+
+impl Drop for EndOfRuntime {
+    fn drop(&mut self) {
+        lock(&self.0).abort_all();
+        vectile_gpu::is_done_within(MOST_WAIT);
     }
 }
 
@@ -245,6 +279,27 @@ mod tests {
             until_idle(&background).await;
         }
         assert_eq!(runs.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn tasks_end_with_the_runtime_that_began_them() {
+        let (background, session, held) = (Background::new(), Session::new(), Arc::new(()));
+        for _ in 0..2 {
+            let runtime = Builder::new_multi_thread().build().unwrap();
+            runtime.block_on(async {
+                let held = Arc::clone(&held);
+                background.start(Kind::Query, "a".into(), session.end(), async move {
+                    std::future::pending::<()>().await;
+                    drop(held);
+                    Ok(())
+                });
+            });
+            assert_eq!(Arc::strong_count(&held), 2);
+            drop(runtime);
+            while Arc::strong_count(&held) > 1 {
+                thread::yield_now();
+            }
+        }
     }
 
     #[tokio::test]

@@ -95,8 +95,9 @@ pub(super) fn wait_at_exit() {
     });
 }
 
-/// Waits for work.
-fn is_done_within(most: Duration) -> bool {
+/// Waits until no thread is at work with driver or compiler, as far as this crate knows. Whether that took no longer
+/// than `most`. Blocks.
+pub fn is_done_within(most: Duration) -> bool {
     let begun = Instant::now();
     while AT_WORK.load(Ordering::SeqCst) > 0 {
         if begun.elapsed() > most {

@@ -30,6 +30,7 @@ pub use devices::{DriverInfo, NvrtcInfo, Survey};
 pub use driver::{Compiled, CopyIn, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
 pub use engine::Engine;
 pub(crate) use engine::Lane;
+pub use exit::is_done_within;
 pub(crate) use kernels::Loaded;
 pub use memory::Staging;
 pub(crate) use memory::{Piece, lock};
