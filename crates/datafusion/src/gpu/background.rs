@@ -223,6 +223,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::process::{self, Command};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use datafusion::common::internal_err;
@@ -300,6 +302,45 @@ mod tests {
                 thread::yield_now();
             }
         }
+    }
+
+    /// In a process of its own. The compiler crashes if it is unloaded while it is at work.
+    #[test]
+    fn a_process_ends_well_while_a_kernel_is_compiled() {
+        const VARIABLE: &str = "VECTILE_TEST_BACKGROUND_EXIT";
+        let test = concat!(
+            module_path!(),
+            "::a_process_ends_well_while_a_kernel_is_compiled"
+        );
+        let test = test.split_once("::").unwrap().1;
+        if env::var_os(VARIABLE).is_some() {
+            // takes a second
+            let lines = (1..5000).map(|i| format!("x = x * {i} + (x >> {});\n", i % 31));
+            let body: String = lines.collect();
+            let source =
+                format!("extern \"C\" __global__ void k(int *p) {{ int x = *p; {body} *p = x; }}");
+            let (background, session) = (Background::new(), Session::new());
+            let runtime = Builder::new_multi_thread().build().unwrap();
+            runtime.block_on(async {
+                background.start(Kind::Query, "a".into(), session.end(), async move {
+                    let compile = move || vectile_gpu::compile_cubin(&source, (9, 0));
+                    let compiled = tokio::task::spawn_blocking(compile).await.unwrap();
+                    println!("compiled {}", compiled.is_ok());
+                    Ok(())
+                });
+            });
+            thread::sleep(Duration::from_millis(200));
+            drop(runtime);
+            process::exit(7);
+        }
+        if let Err(error) = vectile_gpu::nvrtc() {
+            return eprintln!("skipped: {error}");
+        }
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args([test, "--exact", "--nocapture"]);
+        let output = command.env(VARIABLE, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{text}");
     }
 
     #[tokio::test]

@@ -1,9 +1,12 @@
 //! Has the end of the process wait for what driver and compiler are doing on other threads: they crash if they are
 //! unloaded meanwhile. If that takes too long, the process ends without unloading anything.
+//!
+//! That does not help against what the compiler registers for the end while it compiles its first kernel. So whoever
+//! has kernels compiled in the background waits with [`is_done_within`] before the process can end.
 
 use std::process;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Once, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,10 +42,9 @@ impl Drop for AtWork {
     }
 }
 
-/// Has the end of this process wait for work. To be called when the driver is loaded: what is registered last runs
-/// first, and the driver registers its own end when it is loaded.
+/// Has the end of this process wait for work. To be called whenever driver or compiler have been loaded: what is
+/// registered last runs first, and these register their own end when they are loaded.
 pub(super) fn wait_at_exit() {
-    static ONCE: Once = Once::new();
     static PROCESS: OnceLock<u32> = OnceLock::new();
 
     /// Whether there is no work any more.
@@ -89,10 +91,8 @@ pub(super) fn wait_at_exit() {
         let _ = unsafe { libc::atexit(at_exit) };
     }
 
-    ONCE.call_once(|| {
-        let _ = PROCESS.set(process::id());
-        register();
-    });
+    let _ = PROCESS.set(process::id());
+    register();
 }
 
 /// Waits until no thread is at work with driver or compiler, as far as this crate knows. Whether that took no longer

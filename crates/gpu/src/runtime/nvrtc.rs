@@ -21,6 +21,7 @@ use libloading::Library;
 
 use super::cache::Key;
 use super::calls::driver_version;
+use super::exit::{AtWork, wait_at_exit};
 use crate::error::{Error, Result};
 
 /// The environment variable that names the directory of `libnvrtc.so.13`, or the file itself.
@@ -38,7 +39,9 @@ pub fn nvrtc() -> Result<&'static Nvrtc> {
     static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
     let found = NVRTC.get_or_init(|| {
         let driver = driver_version().ok();
-        Nvrtc::find(&places(), driver)
+        let found = Nvrtc::find(&places(), driver);
+        wait_at_exit();
+        found
     });
     let missing = |reason: &String| Error::Unavailable(reason.clone());
     found.as_ref().map_err(missing)
@@ -341,6 +344,7 @@ impl Nvrtc {
     }
 
     fn compile_on(&self, cores: usize, source: &str, capability: (u32, u32)) -> Result<Cubin> {
+        let _at_work = AtWork::begin()?;
         let spilled = |cubin: &Cubin| -> u32 {
             let used = cubin.resources.iter();
             used.map(|used| used.spill_stores + used.spill_loads).sum()
