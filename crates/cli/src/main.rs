@@ -83,8 +83,7 @@ fn start(command: Command) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     // On a worker thread, where work that blocks may block in place.
     let done = runtime.block_on(runtime.spawn(run(command, interrupt)));
-    // What a cancelled query was still doing is cleaned up, or else left behind.
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    runtime::end(runtime, Duration::from_secs(1));
     done.unwrap_or_else(|error| Err(CliError::internal(&error)))
 }
 

@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 use crate::error::{CliError, Result};
 use crate::interruptible::Cancel;
 use crate::print::PrintFormat;
-use crate::runtime::workers;
+use crate::runtime::{end, workers};
 use crate::session;
 use crate::sql::{Answer, SqlArgs, answer, parse, print_result, register_tables};
 
@@ -117,7 +117,7 @@ impl Shell {
                 Err(error) => return Err(ended(error)),
             }
         }
-        self.workers.shutdown_timeout(END_TIME);
+        end(self.workers, END_TIME);
         // Elsewhere nothing depends on it: a directory may be one that cannot be written.
         drop(editor.save_history(HISTORY));
         Ok(())
