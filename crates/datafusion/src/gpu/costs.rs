@@ -228,10 +228,11 @@ impl Costs {
     /// Notes something of a query, and keeps that for later processes if it is new.
     fn note(&self, query: &str, note: impl FnOnce(&mut Took)) {
         let mut measured = self.measured();
-        if measured.queries.len() >= MOST_QUERIES {
+        let query = hash(query);
+        if measured.queries.len() >= MOST_QUERIES && !measured.queries.contains_key(&query) {
             measured.queries.clear();
         }
-        let known = measured.queries.entry(hash(query)).or_default();
+        let known = measured.queries.entry(query).or_default();
         let before = *known;
         note(known);
         if known.differs(&before)
