@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -22,6 +24,9 @@ struct Noting {
     store: InMemory,
     heads: Mutex<Vec<String>>,
     gets: Mutex<Vec<(String, Range<u64>)>>,
+    /// Reads under way, and the most that were at a time.
+    reads: AtomicUsize,
+    most_reads: AtomicUsize,
 }
 
 impl Noting {
@@ -60,6 +65,12 @@ impl ObjectStore for Noting {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let is_head = options.head;
+        if !is_head {
+            let reads = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
+            self.most_reads.fetch_max(reads, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            self.reads.fetch_sub(1, Ordering::Relaxed);
+        }
         let result = self.store.get_opts(location, options).await?;
         match is_head {
             true => self.heads.lock().unwrap().push(location.to_string()),
@@ -93,7 +104,10 @@ impl ObjectStore for Noting {
 
 /// A session with such a store behind `mem://test/`.
 fn fixture() -> (Fixture, Arc<Noting>) {
-    let fixture = Fixture::empty();
+    with_store(Fixture::empty())
+}
+
+fn with_store(fixture: Fixture) -> (Fixture, Arc<Noting>) {
     let store = Arc::new(Noting::default());
     let url = datafusion::datasource::object_store::ObjectStoreUrl::parse("mem://test").unwrap();
     fixture
@@ -149,6 +163,26 @@ async fn a_limit_reads_the_columns_it_needs_of_one_row_group() {
         );
         assert_eq!(heads.len(), 1, "{sql}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gpu_has_many_row_groups_read_at_a_time() {
+    let Some(fixture) = Fixture::on_emulator() else {
+        return;
+    };
+    let (fixture, store) = with_store(fixture);
+    let copy = "COPY (SELECT value AS v FROM generate_series(1, 81920)) TO 'mem://test/v.vectile' \
+                STORED AS VECTILE OPTIONS (row_group_rows 2048)";
+    fixture.run(copy).await.unwrap();
+    let (url, options) = ("mem://test/v.vectile", VectileReadOptions::default());
+    let registered = fixture.ctx.register_vectile("numbers", url, options).await;
+    registered.unwrap();
+    fixture.run("SET vectile.gpu = 'require'").await.unwrap();
+    store.most_reads.store(0, Ordering::Relaxed);
+    let answer = fixture.answer("SELECT sum(v) AS s FROM numbers").await;
+    assert!(answer.contains("3355484160"), "{answer}");
+    // for each of the two partitions of this session, four
+    assert_eq!(store.most_reads.load(Ordering::Relaxed), 8);
 }
 
 #[tokio::test]

@@ -51,6 +51,10 @@ use crate::source::VectileSource;
 /// depend on what has come by then, because the kernel depends on what is in a batch.
 const BATCH_BYTES: RangeInclusive<usize> = 64 << 20..=512 << 20;
 
+/// Row groups of an object store that are loaded for each of a local disk: requests take long, and many of them fill the
+/// network.
+const REQUESTS: usize = 4;
+
 /// Row groups that are loaded while a kernel is busy with those before, for each that is loaded at a time: what they
 /// take is on the device only, and loading goes on while the first kernel is made.
 const AHEAD: usize = 16;
@@ -506,7 +510,7 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    /// Loads `concurrency` row groups at a time, some ahead of the kernel.
+    /// Loads `concurrency` row groups at a time, more from an object store, some ahead of the kernel.
     pub(crate) fn new(
         missing: Vec<Found>,
         metrics: &GpuMetrics,
@@ -517,7 +521,13 @@ impl Loads {
         let reservation = consumer.register(context.memory_pool());
         let (counted, reserved) = (metrics.clone(), reservation.new_empty());
         let concurrency = concurrency.max(1);
-        let turns = Arc::new(Semaphore::new(concurrency));
+        let is_local = |found: &Found| found.part.file.scan.file.is_local();
+        let at_a_time = match missing.iter().all(is_local) {
+            true => concurrency,
+            // to wait for an answer takes no core
+            false => concurrency * REQUESTS,
+        };
+        let turns = Arc::new(Semaphore::new(at_a_time));
         let loads = futures::stream::iter(missing).map(move |found| {
             let load = found.clone().load(counted.clone(), reserved.new_empty());
             let turns = Arc::clone(&turns);
