@@ -105,7 +105,15 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         // It tells which groups are asked for, and depends on nothing that comes before it otherwise.
         let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
         let plan = fusing.aggregates(plan, None, &self.later)?.data;
-        Ok(match fusing.waiting.into_inner() {
+        // they are in no plan, so that nobody else would optimize what is below them
+        let waiting = fusing.waiting.into_inner().into_iter();
+        let waiting = waiting.filter_map(|node| {
+            let mut rules = self.later.iter();
+            let node = rules.try_fold(node as _, |node, rule| rule.optimize(node, config));
+            let node = node.ok()?.downcast_ref::<GpuAggregateExec>().cloned()?;
+            Some(Arc::new(node))
+        });
+        Ok(match waiting.collect::<Vec<_>>() {
             waiting if waiting.is_empty() => plan,
             waiting => Arc::new(GpuPrepareExec::new(plan, waiting)),
         })

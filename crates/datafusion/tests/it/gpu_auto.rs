@@ -110,6 +110,39 @@ async fn the_first_query_is_prepared_once_the_gpu_is_open() {
     assert_eq!(fixture.answer(sql).await, expected);
 }
 
+/// The dimension is a join, which cannot run as it is planned at first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_with_joins_is_prepared_once_the_gpu_is_open() {
+    let Some((fixture, engine, open)) = opened_later().await else {
+        return;
+    };
+    for table in ["evens", "threes"] {
+        let step = if table == "evens" { 2 } else { 3 };
+        let path = fixture.path(&format!("{table}.vectile"));
+        let copy = format!(
+            "COPY (SELECT CAST(value AS INT) AS k FROM generate_series(0, 2999, {step})) TO '{}' STORED AS VECTILE",
+            path.display()
+        );
+        fixture.run(&copy).await.unwrap();
+        fixture.register(table, &path).await;
+    }
+    let sql = "SELECT sum(a) AS s, count(*) AS n FROM packed \
+               JOIN (SELECT evens.k FROM evens JOIN threes ON evens.k = threes.k) AS d ON a = d.k";
+    let expected = fixture.answer(&sql.replace("packed", "plain")).await;
+    let plan = fixture.plan(sql).await;
+    assert!(plan.contains("GpuPrepareExec: aggregates=1"), "{plan}");
+    assert_eq!(fixture.answer(sql).await, expected);
+    open.send(()).unwrap();
+    let begun = Instant::now();
+    while engine.cached_bytes() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(300));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let ready = fixture.once_ready(sql).await;
+    assert!(ready.contains("bytes_sent=0"), "{ready}");
+    assert_eq!(fixture.answer(sql).await, expected);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_required_waits_for_the_gpu() {
     for opens in [true, false] {
