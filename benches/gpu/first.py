@@ -7,9 +7,10 @@
 Tables are generated in DIR if they are not there yet, and read once, so that they are in the page cache. Every
 query runs RUNS times in one process, in each of the modes `off`, `require` and `auto`; the latter two with no
 kernel on disk (`new`), and with what earlier processes left there in either mode (`kept`): kernels, and what
-queries took. Times are milliseconds from the statement's text to its last row. A sum is that of a run and those before it: a user who runs a query five times
-has waited for the fifth sum. A run of `auto` loses if it takes 20 ms more than 1.1 times the better of the
-others; so does a sum. Exits with 1 if answers differ. `require` counts only where the whole query can be on the GPU.
+queries took. Times are milliseconds from the statement's text to its last row. A sum is that of a run and those
+before it: a user who runs a query five times has waited for the fifth sum. A run of `auto` loses if it takes 20 ms
+more than 1.1 times the better of the others; so does a sum. Exits with 1 if answers differ. `require` counts only
+where the whole query can be on the GPU.
 
 Without --pause, the next run begins as soon as the one before has ended. With it, a process in `auto` waits between
 two runs as long as a user takes to read an answer: it prints more than a pipe holds, which nobody reads for SECONDS.

@@ -9,8 +9,8 @@ use crate::error::Result;
 /// The longest that the end waits for a kernel that is compiled in the background.
 const MOST_WAIT: Duration = Duration::from_secs(10);
 
-/// Ends a runtime. What a cancelled query was still doing is cleaned up within `time`, or else left behind; but the
-/// compiler would crash if the process ended while it is at work.
+/// Ends a runtime. A cancelled query has `time` to clean up; after that, its work is left behind. The compiler is waited
+/// for: it would crash if the process ended while it is at work.
 pub fn end(runtime: Runtime, time: Duration) {
     runtime.shutdown_timeout(time);
     vectile_gpu::is_done_within(MOST_WAIT);

@@ -1,6 +1,6 @@
 //! Makes the GPU ready for queries that the CPU answers meanwhile.
 //!
-//! That has threads of its own, few and of low priority, so that those queries take no longer for it.
+//! This work has threads of its own, few and of low priority, so that those queries take no longer for it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,7 +18,7 @@ const MOST_WAITING: usize = 1024;
 /// How often a task that has failed is passed over before it is tried again.
 const PASSED_OVER: usize = 16;
 
-/// Of the machine's cores, one in so many may be busy in the background.
+/// The background may keep one in so many cores of the machine busy.
 pub(crate) const CORES_SHARE: usize = 4;
 
 /// The longest that the end of a runtime waits for what has begun: a kernel may be compiled just then.
@@ -30,9 +30,9 @@ pub(crate) struct Background {
     /// Its threads, once there is work; `None` if there can be none.
     runtime: OnceLock<Option<Runtime>>,
     /// Ends with the device.
-    tasks: Arc<Mutex<JoinSet<()>>>,
-    /// The runtimes that began work.
-    of: Mutex<HashSet<Id>>,
+    tasks: Mutex<JoinSet<()>>,
+    /// Tells when a runtime ends that began work.
+    runtimes: Mutex<HashMap<Id, SessionEnd>>,
     turns: [Arc<Semaphore>; 2],
     known: Arc<Mutex<Known>>,
 }
@@ -77,14 +77,18 @@ impl SessionEnd {
         // an error says that there is no sender any more
         while self.0.changed().await.is_ok() {}
     }
+
+    fn has_come(&self) -> bool {
+        self.0.has_changed().is_err()
+    }
 }
 
 impl Background {
     pub(crate) fn new() -> Self {
         Self {
             runtime: OnceLock::new(),
-            tasks: Arc::default(),
-            of: Mutex::default(),
+            tasks: Mutex::default(),
+            runtimes: Mutex::default(),
             turns: [(); 2].map(|()| Arc::new(Semaphore::new(1))),
             known: Arc::default(),
         }
@@ -130,39 +134,43 @@ impl Background {
         };
         let mut tasks = lock(&self.tasks);
         while tasks.try_join_next().is_some() {}
+        let runtime_end = self.end_of_runtime().unwrap_or_else(|| session.clone());
         let until_end = async move {
             tokio::select! {
                 () = session.wait() => (),
+                () = runtime_end.wait() => (),
                 () = work => (),
             }
         };
         tasks.spawn_on(until_end, runtime.handle());
-        drop(tasks);
-        self.end_with_runtime();
     }
 
-    /// Has work end before the runtime that began it: a process that ends after that would unload compiler and driver
-    /// while they are at work.
-    fn end_with_runtime(&self) {
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        if lock(&self.of).insert(runtime.id()) {
-            let end = EndOfRuntime(Arc::clone(&self.tasks));
+    /// The end of the runtime that this is called on, which then waits for what is under way: a process that ends after
+    /// that would unload compiler and driver while they are at work.
+    fn end_of_runtime(&self) -> Option<SessionEnd> {
+        let runtime = Handle::try_current().ok()?;
+        let mut runtimes = lock(&self.runtimes);
+        runtimes.retain(|_, end| !end.has_come());
+        let end = runtimes.entry(runtime.id()).or_insert_with(|| {
+            let session = Session::new();
+            let end = session.end();
+            let held = HeldByRuntime(Some(session));
             runtime.spawn(async move {
-                let _end = end;
+                let _held = held;
                 std::future::pending::<()>().await;
             });
-        }
+            end
+        });
+        Some(end.clone())
     }
 }
 
-/// Dropped when a runtime ends.
-struct EndOfRuntime(Arc<Mutex<JoinSet<()>>>);
+/// Dropped when a runtime ends; so is the session that stands for it.
+struct HeldByRuntime(Option<Session>);
 
-impl Drop for EndOfRuntime {
+impl Drop for HeldByRuntime {
     fn drop(&mut self) {
-        lock(&self.0).abort_all();
+        self.0 = None;
         vectile_gpu::is_done_within(MOST_WAIT);
     }
 }

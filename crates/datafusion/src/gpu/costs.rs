@@ -1,7 +1,7 @@
 //! Estimates of the time that a query takes on the CPU and on the GPU. `auto` decides by them.
 //!
 //! Estimates start from constants that were measured on servers. Times of queries on this machine correct them. For a
-//! query that ran before, its own times count. What was measured is kept for later processes, beside the kernels.
+//! query that ran before, its own times count. Later processes find what was measured beside the kernels.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -97,7 +97,7 @@ const MOST_QUERIES: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Costs {
     measured: Mutex<Measured>,
-    /// What they are kept by for later processes.
+    /// Later processes find them by this name.
     name: Option<String>,
 }
 

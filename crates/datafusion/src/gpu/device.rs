@@ -65,7 +65,7 @@ static MACHINE: LazyLock<Gpu> = LazyLock::new(|| {
     // of NVIDIA's driver, there and in the Linux of Windows
     let nodes = ["/dev/nvidiactl", "/dev/dxg"];
     if cfg!(target_os = "linux") && !nodes.iter().any(|node| Path::new(node).exists()) {
-        let gpu = Gpu::later(open_first);
+        let gpu = Gpu::with_costs(open_first, Costs::default());
         // to find none takes no time
         let _ = gpu.open();
         return gpu;
@@ -82,31 +82,30 @@ impl Gpu {
 
     /// The device of this engine.
     pub fn new(engine: Arc<Engine>) -> Self {
-        let gpu = Self::later(|| Err(String::new()));
-        gpu.0.device.get_or_init(|| Ok(Device::new(engine)));
-        gpu
+        Self::given(Ok(Device::new(engine)))
     }
 
     /// No device, and what to say about that.
     pub fn none(reason: impl Into<Arc<str>>) -> Self {
-        let gpu = Self::later(|| Err(String::new()));
-        gpu.0.device.get_or_init(|| Err(reason.into()));
+        Self::given(Err(reason.into()))
+    }
+
+    fn given(opened: Opened) -> Self {
+        let gpu = Self::with_costs(move || opened.clone(), Costs::default());
+        let _ = gpu.open();
         gpu
     }
 
     /// The device of an engine that `open` makes, when a query first asks for it; or why there is none. `open` may
     /// take its time: no thread of the async runtime runs it.
     pub fn later(open: impl Fn() -> Result<Arc<Engine>, String> + Send + Sync + 'static) -> Self {
-        Self::with_costs(open, Costs::default())
+        Self::with_costs(move || Ok(Device::new(open()?)), Costs::default())
     }
 
-    fn with_costs(
-        open: impl Fn() -> Result<Arc<Engine>, String> + Send + Sync + 'static,
-        costs: Costs,
-    ) -> Self {
+    fn with_costs(open: impl Fn() -> Opened + Send + Sync + 'static, costs: Costs) -> Self {
         Self(Arc::new(Shared {
             device: OnceLock::new(),
-            open: Box::new(move || Ok(Device::new(open()?))),
+            open: Box::new(open),
             begin: Once::new(),
             costs: Arc::new(costs),
             background: Arc::new(Background::new()),
@@ -129,7 +128,7 @@ impl Gpu {
         self.0.device.get().cloned().map(working)
     }
 
-    /// Whether there is a device, or may be one; or was, before it was lost.
+    /// Whether a device is there, or may be, or was before it was lost.
     pub(crate) fn may_be_there(&self) -> bool {
         !matches!(self.0.device.get(), Some(Err(_)))
     }
@@ -169,7 +168,7 @@ impl Gpu {
         &self.0.costs
     }
 
-    /// What makes the device ready for queries.
+    /// The background makes the device ready for queries.
     pub(crate) fn background(&self) -> &Arc<Background> {
         &self.0.background
     }
@@ -189,13 +188,13 @@ fn in_background(work: impl FnOnce() + Send + 'static) -> io::Result<thread::Joi
     thread.spawn(work)
 }
 
-fn open_first() -> Result<Arc<Engine>, String> {
+fn open_first() -> Opened {
     let device = Cuda::open(0).map_err(|error| error.to_string())?;
     let engine = Engine::new(device);
     let prepared = Arc::clone(&engine);
     // without it, the first copies take longer
     let _ = in_background(move || _ = prepared.prepare_copies());
-    Ok(engine)
+    Ok(Device::new(engine))
 }
 
 impl Default for Gpu {

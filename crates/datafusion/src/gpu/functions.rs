@@ -31,8 +31,8 @@ pub(crate) fn functions(gpu: &Gpu) -> [(&'static str, Arc<dyn TableFunctionImpl>
 }
 
 /// Loads columns of a table of Vectile files onto the GPU, and keeps them there until they are unloaded. Without
-/// any, loads all that can be on the GPU. What was pinned of earlier versions of the files is dropped. It is what
-/// `SELECT * FROM vectile_load(table, column, ..)` does in SQL.
+/// any, loads all that can be on the GPU. Drops what was pinned of earlier versions of the files.
+/// `SELECT * FROM vectile_load(table, column, ..)` does the same in SQL.
 ///
 /// Returns a row for each column. See [`not_on_gpu`](PinnedColumn::not_on_gpu) for those that cannot be loaded.
 /// Sessions that use the same GPU share what is pinned.

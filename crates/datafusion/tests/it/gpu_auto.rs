@@ -44,6 +44,14 @@ async fn with_table(fixture: Fixture) -> Fixture {
     fixture
 }
 
+async fn until_loaded(engine: &Engine) {
+    let begun = Instant::now();
+    while engine.cached_bytes() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(300));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 impl Fixture {
     async fn analyzed(&self, sql: &str) -> String {
         self.answer(&format!("EXPLAIN ANALYZE {sql}")).await
@@ -99,11 +107,7 @@ async fn the_first_query_is_prepared_once_the_gpu_is_open() {
     // neither does planning wait for the device, nor the query
     assert_eq!(fixture.answer(sql).await, expected);
     open.send(()).unwrap();
-    let begun = Instant::now();
-    while engine.cached_bytes() == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(300));
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_loaded(&engine).await;
     let ready = fixture.once_ready(sql).await;
     assert!(ready.contains("GpuAggregateExec"), "{ready}");
     assert!(ready.contains("bytes_sent=0"), "{ready}");
@@ -133,11 +137,7 @@ async fn a_query_with_joins_is_prepared_once_the_gpu_is_open() {
     assert!(plan.contains("GpuPrepareExec: aggregates=1"), "{plan}");
     assert_eq!(fixture.answer(sql).await, expected);
     open.send(()).unwrap();
-    let begun = Instant::now();
-    while engine.cached_bytes() == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(300));
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_loaded(&engine).await;
     let ready = fixture.once_ready(sql).await;
     assert!(ready.contains("bytes_sent=0"), "{ready}");
     assert_eq!(fixture.answer(sql).await, expected);

@@ -334,8 +334,8 @@ impl GpuAggregateExec {
         } = environment;
         let arrivals = || {
             let (parts, engine) = (parts.to_vec(), &device.engine);
-            let arrivals = Arrivals::new(parts, engine, metrics, context, pace.loads);
-            arrivals.told_to(self.auto.as_ref().map(|auto| Arc::clone(&auto.costs)))
+            let costs = self.auto.as_ref().map(|auto| Arc::clone(&auto.costs));
+            Arrivals::new(parts, engine, metrics, context, pace.loads, costs)
         };
         // row groups come while dimensions are read
         let mut first = arrivals();

@@ -51,6 +51,7 @@ impl Arrivals {
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
         concurrency: usize,
+        costs: Option<Arc<Costs>>,
     ) -> Self {
         Self {
             rows: parts.iter().map(|part| part.rows() as u64).sum(),
@@ -59,17 +60,11 @@ impl Arrivals {
             metrics: metrics.clone(),
             context: Arc::clone(context),
             concurrency,
-            costs: None,
+            costs,
             ahead: None,
             loading: None,
             first: None,
         }
-    }
-
-    /// Tells these costs how long loading takes.
-    pub(crate) fn told_to(mut self, costs: Option<Arc<Costs>>) -> Self {
-        self.costs = costs;
-        self
     }
 
     /// Rows of all batches.

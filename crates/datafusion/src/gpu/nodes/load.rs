@@ -428,10 +428,10 @@ impl Found {
     /// Finds what another query has loaded meanwhile. Blocks as [`look_up`].
     fn look_again(&mut self) {
         let columns = self.part.file.columns.iter();
-        for (&column, found) in columns.zip(&mut self.columns) {
-            if found.is_none() {
-                *found = self.part.file.engine.lookup(&self.part.key(column));
-            }
+        let keys: Vec<ChunkKey> = columns.map(|&column| self.part.key(column)).collect();
+        let now = self.part.file.engine.lookup_all(&keys);
+        for (found, now) in self.columns.iter_mut().zip(now) {
+            *found = found.take().or(now);
         }
     }
 
