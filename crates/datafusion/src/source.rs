@@ -36,6 +36,8 @@ use object_store::ObjectStore;
 use vectile_file::{DEFAULT_ROW_GROUP_ROWS, ReadOptions};
 
 use crate::filters;
+#[cfg(feature = "gpu")]
+use crate::gpu::Reason;
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
 use crate::opener::VectileOpener;
@@ -69,8 +71,9 @@ pub struct VectileSource {
     metrics: ExecutionPlanMetricsSet,
     /// Evaluates its filters, if it does not do so itself.
     device: Option<Arc<dyn ScanDevice>>,
-    /// Why that is nothing, where there is a GPU.
-    gpu_note: Option<Arc<str>>,
+    /// Why that is nothing, where there is a GPU; or, if it is not, why what reads the scan was not fused with it.
+    #[cfg(feature = "gpu")]
+    gpu_note: Option<Reason>,
 }
 
 /// Whether a hash join can compute the least and greatest key of this type. Where it cannot,
@@ -115,6 +118,7 @@ impl VectileSource {
             batch_size: None,
             metrics: ExecutionPlanMetricsSet::new(),
             device: None,
+            #[cfg(feature = "gpu")]
             gpu_note: None,
         }
     }
@@ -198,15 +202,15 @@ impl VectileSource {
     /// Notes, for `EXPLAIN`, why the scan does not run on the GPU; or, if it does, why what reads it was not
     /// fused with it.
     #[cfg(feature = "gpu")]
-    pub(crate) fn with_gpu_note(mut self, note: impl Into<Arc<str>>) -> Self {
-        self.gpu_note = Some(note.into());
+    pub(crate) fn with_gpu_note(mut self, note: Reason) -> Self {
+        self.gpu_note = Some(note);
         self
     }
 
     /// What [`Self::with_gpu_note`] noted.
     #[cfg(feature = "gpu")]
-    pub(crate) fn gpu_note(&self) -> Option<&str> {
-        self.gpu_note.as_deref()
+    pub(crate) fn gpu_note(&self) -> Option<&Reason> {
+        self.gpu_note.as_ref()
     }
 
     fn with_order(&self, order: Option<LexOrdering>, reversed: bool) -> Self {
@@ -295,12 +299,18 @@ impl FileSource for VectileSource {
                 if let Some(order) = &self.order {
                     write!(f, ", {order}")?;
                 }
-                match (&self.device, &self.gpu_note) {
-                    (Some(gpu), None) => write!(f, ", gpu={gpu}"),
-                    (Some(gpu), Some(note)) => write!(f, ", gpu={gpu}, not_fused={note}"),
-                    (None, Some(note)) => write!(f, ", not_on_gpu={note}"),
-                    (None, None) => Ok(()),
+                if let Some(gpu) = &self.device {
+                    write!(f, ", gpu={gpu}")?;
                 }
+                #[cfg(feature = "gpu")]
+                if let Some(note) = &self.gpu_note {
+                    let name = match self.device {
+                        Some(_) => "not_fused",
+                        None => "not_on_gpu",
+                    };
+                    write!(f, ", {name}={note}")?;
+                }
+                Ok(())
             }
         }
     }

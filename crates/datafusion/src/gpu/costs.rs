@@ -54,12 +54,21 @@ impl Estimate {
     pub(crate) fn is_for_cpu(&self) -> bool {
         self.cpu < self.gpu
     }
+
+    /// Whether the GPU could not do it when it was tried.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.gpu >= NEVER
+    }
 }
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        write!(f, "CPU {:.1} ms, GPU {:.1} ms", ms(self.cpu), ms(self.gpu))
+        write!(f, "CPU {:.1} ms, ", ms(self.cpu))?;
+        match self.is_refused() {
+            true => f.write_str("GPU not at all"),
+            false => write!(f, "GPU {:.1} ms", ms(self.gpu)),
+        }
     }
 }
 
@@ -90,6 +99,8 @@ const MOST_OPENED: usize = 8;
 const OTHER_TIME: f64 = 1.25;
 /// How much faster or slower the CPU has to get for queries to be planned again.
 const OTHER_OUTLOOK: f64 = 1.5;
+/// What the GPU takes for a query that it cannot do.
+const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// Queries whose times are kept.
 const MOST_QUERIES: usize = 1024;
 
@@ -105,8 +116,10 @@ pub(crate) struct Costs {
 struct Measured {
     /// The CPU's time, as a multiple of what its constants say.
     cpu: f64,
-    /// The same when [`Costs::outlook`] last changed.
+    /// The same when `outlook` was last changed for it.
     cpu_before: f64,
+    /// See [`Costs::outlook`].
+    outlook: u64,
     /// Bytes loaded in a second by each core.
     load: f64,
     /// Seconds to compile a kernel.
@@ -132,6 +145,7 @@ impl Default for Costs {
             measured: Mutex::new(Measured {
                 cpu: 1.0,
                 cpu_before: 1.0,
+                outlook: 0,
                 load: LOAD_RATE,
                 compile: COMPILE,
                 queries: HashMap::new(),
@@ -215,6 +229,17 @@ impl Costs {
         });
     }
 
+    /// Notes that the GPU cannot do a query.
+    pub(crate) fn add_refused(&self, query: &str) {
+        self.add_gpu(query, NEVER);
+    }
+
+    /// What a query takes that was faster on the CPU when it ran on both.
+    pub(crate) fn known_for_cpu(&self, query: &str) -> Option<Estimate> {
+        let measured = self.measured();
+        measured.queries.get(&hash(query)).and_then(Took::known_for_cpu)
+    }
+
     /// Notes that the device is opened for a query.
     pub(crate) fn add_opened(&self, query: &str) {
         self.note(query, |known| {
@@ -235,6 +260,10 @@ impl Costs {
         let known = measured.queries.entry(query).or_default();
         let before = *known;
         note(known);
+        let known = *known;
+        if known.known_for_cpu().is_some() != before.known_for_cpu().is_some() {
+            measured.outlook += 1;
+        }
         if known.differs(&before)
             && let Some(name) = self.name.clone()
             && let Ok(runtime) = Handle::try_current()
@@ -263,14 +292,16 @@ impl Costs {
         }
     }
 
-    /// A number that changes when estimates of what is in place have changed much.
+    /// A number that changes when queries may be planned otherwise: estimates have changed much, or one that ran on
+    /// both CPU and GPU is now known to be faster on the other.
     pub(crate) fn outlook(&self) -> u64 {
         let mut measured = self.measured();
         let change = measured.cpu / measured.cpu_before;
         if !(1.0 / OTHER_OUTLOOK..=OTHER_OUTLOOK).contains(&change) {
             measured.cpu_before = measured.cpu;
+            measured.outlook += 1;
         }
-        measured.cpu_before.to_bits()
+        measured.outlook
     }
 
     fn measured(&self) -> MutexGuard<'_, Measured> {
@@ -319,6 +350,11 @@ impl Measured {
 }
 
 impl Took {
+    fn known_for_cpu(&self) -> Option<Estimate> {
+        let (cpu, gpu) = self.cpu.zip(self.gpu)?;
+        Some(Estimate { cpu, gpu }).filter(Estimate::is_for_cpu)
+    }
+
     fn differs(&self, before: &Self) -> bool {
         let same = |now: Option<Duration>, before: Option<Duration>| match (now, before) {
             (Some(now), Some(before)) => {
@@ -441,11 +477,16 @@ mod tests {
         assert!(!is_for_cpu(), "it may be faster on the GPU");
         costs.add_gpu(query, 50 * MS);
         assert!(is_for_cpu());
+        assert!(costs.known_for_cpu(query).is_some());
         costs.add_gpu(query, 2 * MS);
         assert!(!is_for_cpu());
-        costs.add_gpu(query, 50 * MS);
+        let before = costs.outlook();
+        costs.add_refused(query);
+        assert!(costs.known_for_cpu(query).unwrap().is_refused());
+        assert_ne!(costs.outlook(), before);
         (0..MOST_ON_CPU).for_each(|_| costs.add_cpu(query, 5 * MS));
         assert!(!is_for_cpu(), "it may be faster by now");
+        assert_eq!(costs.known_for_cpu(query), None);
         (0..2 * MOST_QUERIES).for_each(|query| costs.add_gpu(&query.to_string(), MS));
         assert!(costs.measured().queries.len() <= MOST_QUERIES);
     }

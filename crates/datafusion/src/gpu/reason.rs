@@ -40,6 +40,8 @@ pub(crate) enum Reason {
     NoFilter,
     /// The CPU is expected to be faster, or was.
     CpuIsFaster(Estimate),
+    /// The GPU could not do the query when it was tried.
+    Refused,
     /// The device is being opened.
     NotOpen(Estimate),
     /// Columns are not on the device yet.
@@ -81,7 +83,10 @@ impl Reason {
 
     /// Whether it would be another answer if the device had what the query needs.
     pub(crate) fn can_be_prepared(&self) -> bool {
-        matches!(self, Self::NotLoaded(_) | Self::NotCompiled(_))
+        matches!(
+            self,
+            Self::NotOpen(_) | Self::NotLoaded(_) | Self::NotCompiled(_)
+        )
     }
 }
 
@@ -102,6 +107,7 @@ impl fmt::Display for Reason {
             Self::Limit => f.write_str("a limit below an aggregate is not fused"),
             Self::NoFilter => f.write_str("there is no filter"),
             Self::CpuIsFaster(estimate) => write!(f, "the CPU is faster: {estimate}"),
+            Self::Refused => f.write_str("the GPU could not do this when it was tried"),
             Self::NotOpen(estimate) => write!(f, "the GPU is not open yet: {estimate}"),
             Self::NotLoaded(estimate) => write!(f, "columns are not loaded yet: {estimate}"),
             Self::NotCompiled(estimate) => write!(f, "the kernel is not compiled yet: {estimate}"),

@@ -26,7 +26,7 @@ use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS};
 use super::nodes::auto::Auto;
 use super::nodes::dimension;
 use super::nodes::load::Input;
-use super::nodes::prepare::GpuPrepareExec;
+use super::nodes::prepare::{GpuPrepareExec, Waiting};
 use super::nodes::scan::GpuScan;
 use super::nodes::star::{Star, StarLookup};
 use super::pattern::aggregates::Aggregates;
@@ -107,11 +107,12 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         let plan = fusing.aggregates(plan, None, &self.later)?.data;
         // they are in no plan, so that nobody else would optimize what is below them
         let waiting = fusing.waiting.into_inner().into_iter();
-        let waiting = waiting.filter_map(|node| {
+        let waiting = waiting.filter_map(|Waiting { node, reason }| {
             let mut rules = self.later.iter();
             let node = rules.try_fold(node as _, |node, rule| rule.optimize(node, config));
             let node = node.ok()?.downcast_ref::<GpuAggregateExec>().cloned()?;
-            Some(Arc::new(node))
+            let node = Arc::new(node);
+            Some(Waiting { node, reason })
         });
         Ok(match waiting.collect::<Vec<_>>() {
             waiting if waiting.is_empty() => plan,
@@ -156,8 +157,8 @@ struct Fusing<'a> {
     options: VectileOptions,
     /// Cores that the CPU would use.
     cores: usize,
-    /// What would be on the GPU if that was open.
-    waiting: RefCell<Vec<Arc<GpuAggregateExec>>>,
+    /// What could be on the GPU.
+    waiting: RefCell<Vec<Waiting>>,
 }
 
 impl<'a> Fusing<'a> {
@@ -214,13 +215,17 @@ impl<'a> Fusing<'a> {
         let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>() else {
             return Ok(Transformed::no(plan));
         };
-        let own = match self.fuse_scan(config, source) {
+        let fused = match source.gpu_note().filter(|above| above.is_of_cost()) {
+            // nor does it pay to have the GPU filter for what the CPU does
+            Some(above) => Err(above.clone()),
+            None => self.fuse_scan(config, source),
+        };
+        let own = match fused {
             Ok(fused) => return Ok(Transformed::yes(scan_of(config, fused))),
             Err(own) => own,
         };
         if self.options.gpu == GpuMode::Require {
-            let above = source.gpu_note().map(str::to_owned);
-            let reason = above.unwrap_or_else(|| own.to_string());
+            let reason = source.gpu_note().unwrap_or(&own);
             return plan_err!("vectile.gpu = require: {reason}");
         }
         let noted = match source.gpu_note() {
@@ -236,7 +241,7 @@ impl<'a> Fusing<'a> {
     /// The scan with the reason why it, or what reads it, is not fused; `None` where nobody asks.
     fn noted(&self, source: &VectileSource, reason: &Reason) -> Option<VectileSource> {
         let may_be_there = self.gpu.may_be_there();
-        may_be_there.then(|| source.clone().with_gpu_note(reason.to_string()))
+        may_be_there.then(|| source.clone().with_gpu_note(reason.clone()))
     }
 
     /// The aggregate on the GPU; `None` if it is not over a scan of a Vectile table.
@@ -275,15 +280,21 @@ impl<'a> Fusing<'a> {
         };
         let options = self.options.clone();
         let node = Arc::new(GpuAggregateExec::new(fused, aggregates, cpu, options));
+        let reason = node.is_for_cpu(self.cores);
         if self.gpu.opened().is_none() {
-            let reason = node.is_for_cpu(self.cores);
             self.open_in_background(reason.is_some());
-            if let Some(reason) = reason {
-                self.waiting.borrow_mut().push(node);
-                return Err(reason);
-            }
         }
-        Ok(Some(node))
+        match reason {
+            Some(reason) => {
+                let mut waiting = self.waiting.borrow_mut();
+                waiting.push(Waiting {
+                    node,
+                    reason: reason.clone(),
+                });
+                Err(reason)
+            }
+            None => Ok(Some(node)),
+        }
     }
 
     /// Whether `auto` leaves groups by `keys` of all rows to the CPU, because one of them has very many

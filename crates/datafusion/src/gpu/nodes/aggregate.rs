@@ -41,7 +41,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
     SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
 };
-use futures::future::try_join;
+use futures::future::{TryFutureExt, try_join};
 use futures::stream::{StreamExt, TryStreamExt};
 use vectile_gpu::plan::{Groups, Total};
 use vectile_gpu::{Batch, Engine, Error, Execution};
@@ -54,7 +54,7 @@ use super::star::Star;
 use crate::error;
 use crate::fresh::fresh;
 use crate::gpu::background::{CORES_SHARE, Kind};
-use crate::gpu::costs::{Missing, Work};
+use crate::gpu::costs::{Costs, Missing, Work};
 use crate::gpu::device::{Device, Gpu};
 use crate::gpu::lowering::function::{self, Function, Named};
 use crate::gpu::lowering::grouping::{self, Keys};
@@ -378,9 +378,12 @@ impl GpuAggregateExec {
         Ok(found.missing.iter().map(Found::missing_bytes).sum())
     }
 
-    /// With `auto`, why it is left to the CPU as long as the device is not open.
+    /// With `auto`, why it is left to the CPU, if that is known when the query is planned.
     pub(crate) fn is_for_cpu(&self, cores: usize) -> Option<Reason> {
         let (auto, query) = (self.auto.as_ref()?, self.identity());
+        if self.gpu.opened().is_some() {
+            return auto.cpu_was_faster(&query);
+        }
         let rows = self.star.rows_to_read(None).unwrap_or_default();
         let reason = auto.cpu_is_faster_than_opening(Some(&query), rows, cores);
         if reason.is_none() {
@@ -415,8 +418,11 @@ impl GpuAggregateExec {
         if let Some(auto) = &self.auto
             && let Some(background) = &auto.background
         {
+            let (costs, query) = (Arc::clone(&auto.costs), self.identity());
             let work = self.clone().prepare(context);
-            background.start(Kind::Query, self.identity(), auto.session.clone(), work);
+            let name = query.clone();
+            let work = work.inspect_err(move |error| note_refused(&costs, &query, error));
+            background.start(Kind::Query, name, auto.session.clone(), work);
         }
     }
 
@@ -605,7 +611,12 @@ impl GpuAggregateExec {
             }
             Err(error) if required => return Err(error::required(error)),
             Ok(Err(reason)) => reason,
-            Err(error) => error.into(),
+            Err(error) => {
+                if let Some(auto) = &self.auto {
+                    note_refused(&auto.costs, &query, &error);
+                }
+                error.into()
+            }
         };
         metrics.add_fallback(&reason);
         let mut config = Arc::clone(context.session_config().options());
@@ -619,7 +630,7 @@ impl GpuAggregateExec {
         let rows = self.cpu.optimized(&config)?;
         let begun = Instant::now();
         let rows = rows.execute(0, Arc::clone(&context))?;
-        let (Some(auto), Some(work)) = (self.auto.clone(), work) else {
+        let Some(auto) = self.auto.clone() else {
             return Ok(rows);
         };
         // At once: it takes few cores, and the next run may follow this one without a pause.
@@ -629,7 +640,9 @@ impl GpuAggregateExec {
         let cores = config.execution.target_partitions;
         Ok(at_end(rows, move || {
             let took = begun.elapsed();
-            auto.costs.add_work(work, cores, took);
+            if let Some(work) = work {
+                auto.costs.add_work(work, cores, took);
+            }
             auto.costs.add_cpu(&query, took);
         }))
     }
@@ -807,6 +820,13 @@ pub(super) fn at_end(
         Poll::Ready(None)
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(end)))
+}
+
+/// Notes that the GPU cannot do a query, if this error says so.
+fn note_refused(costs: &Costs, query: &str, error: &DataFusionError) {
+    if error::is_unsupported(error) {
+        costs.add_refused(query);
+    }
 }
 
 /// The aggregate in another mode, over what that reads.

@@ -1,4 +1,4 @@
-//! What the GPU will do, once it is open, for a query that the CPU answers.
+//! What the GPU could do for a query that was planned for the CPU.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,29 +15,45 @@ use datafusion::physical_plan::{
 };
 
 use super::aggregate::{GpuAggregateExec, at_end};
+use crate::gpu::reason::Reason;
 
-/// The rows of its input. When it runs, the GPU is made ready for the next time, if that is wanted.
+/// The rows of its input. When it runs, the GPU is made ready for the next time, if that is wanted and would help.
+/// What the CPU took is noted, so that a later run is planned by that.
 #[derive(Debug)]
 pub(crate) struct GpuPrepareExec {
     input: Arc<dyn ExecutionPlan>,
-    /// What does parts of the query on the GPU.
-    nodes: Vec<Arc<GpuAggregateExec>>,
+    waiting: Vec<Waiting>,
     has_begun: AtomicBool,
 }
 
+/// A part of a query, as it would be on the GPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) node: Arc<GpuAggregateExec>,
+    /// Why it is on the CPU.
+    pub(crate) reason: Reason,
+}
+
 impl GpuPrepareExec {
-    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, nodes: Vec<Arc<GpuAggregateExec>>) -> Self {
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, waiting: Vec<Waiting>) -> Self {
         Self {
             input,
-            nodes,
+            waiting,
             has_begun: AtomicBool::new(false),
         }
+    }
+
+    /// What can be made ready.
+    fn prepared(&self) -> impl Iterator<Item = &GpuAggregateExec> {
+        let waiting = self.waiting.iter();
+        let waiting = waiting.filter(|waiting| waiting.reason.can_be_prepared());
+        waiting.map(|waiting| waiting.node.as_ref())
     }
 }
 
 impl DisplayAs for GpuPrepareExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GpuPrepareExec: aggregates={}", self.nodes.len())
+        write!(f, "GpuPrepareExec: aggregates={}", self.prepared().count())
     }
 }
 
@@ -70,7 +86,7 @@ impl ExecutionPlan for GpuPrepareExec {
         let Ok([input]) = <[_; 1]>::try_from(children) else {
             return internal_err!("GpuPrepareExec has one child");
         };
-        Ok(Arc::new(Self::new(input, self.nodes.clone())))
+        Ok(Arc::new(Self::new(input, self.waiting.clone())))
     }
 
     fn with_new_children(
@@ -96,13 +112,13 @@ impl ExecutionPlan for GpuPrepareExec {
         if self.has_begun.swap(true, Ordering::Relaxed) {
             return self.input.execute(partition, context);
         }
-        for node in &self.nodes {
+        for node in self.prepared() {
             node.prepare_in_background(Arc::clone(&context));
         }
         let begun = Instant::now();
         let rows = self.input.execute(partition, context)?;
         // Of what all took, the part of one is known if it is the only one.
-        let [node] = &self.nodes[..] else {
+        let [Waiting { node, .. }] = &self.waiting[..] else {
             return Ok(rows);
         };
         let node = Arc::clone(node);
