@@ -237,7 +237,10 @@ impl Costs {
     /// What a query takes that was faster on the CPU when it ran on both.
     pub(crate) fn known_for_cpu(&self, query: &str) -> Option<Estimate> {
         let measured = self.measured();
-        measured.queries.get(&hash(query)).and_then(Took::known_for_cpu)
+        measured
+            .queries
+            .get(&hash(query))
+            .and_then(Took::known_for_cpu)
     }
 
     /// Notes that the device is opened for a query.

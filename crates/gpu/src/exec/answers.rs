@@ -105,7 +105,7 @@ impl Answers {
 fn passed(test: &CodeTest, entries: &ArrayRef) -> Result<BooleanArray> {
     let passed = match &test.test {
         EntryTest::Predicate(predicate) => predicate.evaluate(entries)?,
-        EntryTest::Values(test) => (test.0)(entries)?,
+        EntryTest::Values(test) => test.evaluate(entries)?,
         EntryTest::Found(codes) => codes
             .of(entries)?
             .iter()

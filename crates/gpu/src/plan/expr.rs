@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 
+use super::automaton::Automaton;
 use super::types::{Literal, Type};
 
 /// How two values of one type compare; floats in their total order, as arrow-rs does.
@@ -97,12 +98,40 @@ pub enum Expr {
 /// A deterministic test of one column's values: an entry for each, null counts as false. Nulls are
 /// not asked about.
 #[derive(Clone)]
-pub struct ValueTest(pub Arc<ValueFunction>);
+pub struct ValueTest {
+    function: Arc<ValueFunction>,
+    pub(crate) automaton: Option<Arc<Automaton>>,
+}
+
+impl ValueTest {
+    /// The test that `function` does.
+    pub fn new(function: Arc<ValueFunction>) -> Self {
+        Self {
+            function,
+            automaton: None,
+        }
+    }
+
+    /// Which values pass.
+    ///
+    /// # Errors
+    ///
+    /// Those of the function.
+    pub fn evaluate(&self, values: &ArrayRef) -> vectile_encodings::Result<BooleanArray> {
+        (self.function)(values)
+    }
+
+    /// The same of text, which `automaton` tells byte by byte: then it need not be in dictionaries.
+    pub fn with_automaton(mut self, automaton: Option<Arc<Automaton>>) -> Self {
+        self.automaton = automaton;
+        self
+    }
+}
 
 /// Tests are equal if they are the same function.
 impl PartialEq for ValueTest {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.function, &other.function)
     }
 }
 

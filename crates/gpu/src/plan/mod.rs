@@ -6,6 +6,7 @@
 //! SQL's rules. Whether intermediate results fit 32 or 64 bits is worked out from the data when
 //! code is generated.
 
+mod automaton;
 mod codes;
 mod expr;
 mod hashed;
@@ -13,6 +14,7 @@ mod pipeline;
 mod results;
 mod types;
 
+pub use automaton::Automaton;
 pub use codes::Codes;
 pub(crate) use codes::{CodeTable, code_bytes, for_bytes, integers};
 pub use expr::{Arithmetic, Comparison, DatePart, Expr, ValueFunction, ValueTest};

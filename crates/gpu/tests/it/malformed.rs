@@ -228,7 +228,7 @@ fn lookups(engine: &Arc<Engine>, chunks: &[(ArrayRef, Vec<u8>)], groups: &[Group
 
 /// A test with scattered answers: codes are looked up in a table of bits.
 fn text(engine: &Arc<Engine>, groups: &[Group]) {
-    let test = ValueTest(Arc::new(|array: &ArrayRef| {
+    let test = ValueTest::new(Arc::new(|array: &ArrayRef| {
         let rows = 0..array.len();
         Ok(rows.map(|row| Some(row % 2 == 0)).collect::<BooleanArray>())
     }));

@@ -237,7 +237,7 @@ proptest! {
         let random = [strings(distinct.min(rows as u64 / 8 + 1), Nulls::Vectors, rows, seed)];
         let groups = few.chain(random).map(|array| pinned(array, Encoding::Dict)).collect();
         let passes = move |text: &str| answers >> ((text.len() + text.bytes().map(usize::from).sum::<usize>()) % 64) & 1 == 1;
-        let test = ValueTest(Arc::new(move |array: &ArrayRef| {
+        let test = ValueTest::new(Arc::new(move |array: &ArrayRef| {
             let text = arrow::array::AsArray::as_string::<i32>(array);
             Ok(text.iter().map(|text| text.map(passes)).collect())
         }));

@@ -128,7 +128,7 @@ pub fn passing(filter: &Filter, data: &Data) -> Vec<bool> {
         }
         Filter::Values(column, test) => {
             let array = &data.columns[*column];
-            let answers: Vec<bool> = tested((test.0)(array).unwrap());
+            let answers: Vec<bool> = tested(test.evaluate(array).unwrap());
             let valid = (0..rows).map(|row| array.is_valid(row));
             answers
                 .into_iter()

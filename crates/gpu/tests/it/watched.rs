@@ -289,7 +289,7 @@ fn a_dictionary_is_asked_once() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     let passes = |word: Option<&str>| word.map(|word| word.ends_with(['1', '4', '7']));
-    let test = ValueTest(Arc::new(move |entries: &ArrayRef| {
+    let test = ValueTest::new(Arc::new(move |entries: &ArrayRef| {
         counted.fetch_add(1, Ordering::Relaxed);
         Ok(entries
             .as_string::<i32>()

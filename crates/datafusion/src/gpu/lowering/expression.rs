@@ -253,7 +253,7 @@ impl<'a> Lowering<'a> {
         let null = new_null_array(self.data_type(column)?, 1);
         let null_passes = test.evaluate(vec![null], 1).map_err(error::scan)?;
         let null_passes = null_passes.true_count() == 1;
-        let test = ValueTest(Arc::new(move |values| {
+        let test = ValueTest::new(Arc::new(move |values| {
             let passed = test.evaluate_values(values);
             passed.map_err(|error| ArrowError::ExternalError(Box::new(error)).into())
         }));

@@ -333,7 +333,7 @@ pub fn dictionaries() -> Case {
         })
         .collect();
     let text = |test: fn(&str) -> bool| {
-        ValueTest(Arc::new(move |array: &ArrayRef| {
+        ValueTest::new(Arc::new(move |array: &ArrayRef| {
             let passes = array.as_string::<i32>().iter().map(|text| text.map(test));
             Ok(passes.collect::<BooleanArray>())
         }))
