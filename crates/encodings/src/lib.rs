@@ -75,6 +75,7 @@ pub mod layout {
     pub use crate::codecs::ffor::FforView;
     pub use crate::codecs::layout::{Layout, Values};
     pub use crate::codecs::sequence::{RleView, SequenceView as Sequence};
+    pub use crate::codecs::strings::StringsView;
     pub use crate::patches::PatchList;
     pub use crate::predicate::{range_words, value_words};
     pub use crate::residuals::Packed;

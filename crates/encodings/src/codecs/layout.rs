@@ -4,6 +4,7 @@ use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
 
 use crate::codecs::sequence::SequenceView as Sequence;
+use crate::codecs::strings::StringsView;
 use crate::patches::PatchList;
 use crate::residuals::Packed;
 use crate::validity::Nulls;
@@ -68,6 +69,8 @@ pub enum Values<'a> {
         /// Left parts without an index.
         exceptions: PatchList<'a>,
     },
-    /// Strings, nested types: no fixed-width value for a row.
+    /// Byte strings in splits.
+    Strings(StringsView<'a>),
+    /// Nested types: no fixed-width value for a row.
     Other,
 }

@@ -15,6 +15,7 @@
 mod symbols;
 
 use std::ops::Range;
+use std::slice;
 
 use arrow::array::ArrayRef;
 use arrow::buffer::{Buffer, NullBuffer};
@@ -24,6 +25,7 @@ use crate::VECTOR_LEN;
 use crate::byte_strings::{self, BytesBuilder};
 use crate::codecs::codec::Codec;
 use crate::codecs::fsst::{self, SPLIT_ROWS, Splits};
+use crate::codecs::layout::Values;
 use crate::codecs::sequence::{self, Sequence};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
@@ -142,17 +144,10 @@ impl Strings {
         scratch: &mut Vec<u8>,
         out: &mut BytesBuilder,
     ) -> Result<()> {
-        self.lengths.decode(selected.vector, 0, lengths)?;
-        let first = selected.vector * VECTOR_LEN;
-        let rows = self.len.saturating_sub(first).min(VECTOR_LEN);
-        // so short that sums of a vector cannot overflow
-        let bits = lengths[..rows].iter().fold(0, |bits, length| bits | length);
-        ensure(bits <= u64::from(u32::MAX), PART, || {
-            format!("a string of more than {} bytes", u32::MAX)
-        })?;
-        for (i, lengths) in lengths[..rows].chunks(SPLIT_ROWS).enumerate() {
+        let lengths = self.lengths_of(selected.vector, lengths)?;
+        for (i, lengths) in lengths.chunks(SPLIT_ROWS).enumerate() {
             let wanted = (selected.mask[i / 2] >> (i % 2 * SPLIT_ROWS)) as u32;
-            let split = first / SPLIT_ROWS + i;
+            let split = selected.vector * VECTOR_LEN / SPLIT_ROWS + i;
             if wanted == u32::MAX {
                 self.append_split(split, lengths, scratch, out)?;
             } else if wanted != 0 {
@@ -160,6 +155,34 @@ impl Strings {
             }
         }
         Ok(())
+    }
+
+    /// The lengths of a vector's strings.
+    fn lengths_of<'a>(
+        &self,
+        vector: usize,
+        lengths: &'a mut [u64; VECTOR_LEN],
+    ) -> Result<&'a [u64]> {
+        self.lengths.decode(vector, 0, lengths)?;
+        let first = vector * VECTOR_LEN;
+        let rows = self.len.saturating_sub(first).min(VECTOR_LEN);
+        // so short that sums of a vector cannot overflow
+        let bits = lengths[..rows].iter().fold(0, |bits, length| bits | length);
+        ensure(bits <= u64::from(u32::MAX), PART, || {
+            format!("a string of more than {} bytes", u32::MAX)
+        })?;
+        Ok(&lengths[..rows])
+    }
+
+    /// Looks whether a split holds strings of `lengths`, without a look at what is in them.
+    fn check_split(&self, split: usize, lengths: &[u64], scratch: &mut Vec<u8>) -> Result<()> {
+        let bytes = lengths.iter().sum::<u64>() as usize;
+        let behind = bytes..usize::MAX;
+        let found = self.decompress(split, bytes, slice::from_ref(&behind), scratch)?;
+        ensure(found.len() == bytes, PART, || {
+            let found = found.len();
+            format!("split {split} has {found} bytes, its lengths say {bytes}")
+        })
     }
 
     /// Appends a whole split, whose strings have `lengths`.
@@ -251,6 +274,58 @@ impl Strings {
     }
 }
 
+/// Byte strings as they lie in buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct StringsView<'a>(&'a Strings);
+
+impl<'a> StringsView<'a> {
+    /// Strings of a split.
+    pub const SPLIT_ROWS: usize = SPLIT_ROWS;
+
+    /// How many symbol tables were applied: none, one or two.
+    pub fn tables(&self) -> usize {
+        self.0.tables.as_ref().map_or(0, symbols::Tables::count)
+    }
+
+    /// What a code of the table stands for that was applied first, or of the second: bytes, or codes of the first.
+    /// Nothing if it has no symbol.
+    pub fn symbol(&self, table: usize, code: u8) -> &'a [u8] {
+        let tables = self.0.tables.as_ref();
+        tables.map_or(&[], |tables| tables.symbol(table, code))
+    }
+
+    /// The bytes of all splits, one behind the other.
+    pub fn data(&self) -> &'a Buffer {
+        &self.0.data
+    }
+
+    /// Where each split starts in them, and where the last one ends.
+    pub fn starts(&self) -> &'a [u64] {
+        &self.0.starts
+    }
+
+    /// Calls `visit` with each vector and the lengths of its strings. Each split has been found to hold just these.
+    ///
+    /// # Errors
+    ///
+    /// Those of `visit`; corruption, if a split holds fewer or more bytes.
+    pub fn for_each_vector<E: From<crate::Error>>(
+        &self,
+        mut visit: impl FnMut(usize, &[u64]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let (mut lengths, mut scratch) = ([0; VECTOR_LEN], vec![]);
+        for vector in 0..self.0.len.div_ceil(VECTOR_LEN) {
+            let lengths = self.0.lengths_of(vector, &mut lengths)?;
+            let splits = lengths.chunks(SPLIT_ROWS).zip(vector * SPLIT_ROWS..);
+            for (lengths, split) in splits {
+                self.0.check_split(split, lengths, &mut scratch)?;
+            }
+            visit(vector, lengths)?;
+        }
+        Ok(())
+    }
+}
+
 impl Codec for Strings {
     fn encoding(&self) -> Encoding {
         match self.tables {
@@ -266,6 +341,10 @@ impl Codec for Strings {
             Some(symbols::Tables::One(_)) => format!("fsst({lengths})"),
             Some(symbols::Tables::Two(_)) => format!("fsst(fsst, {lengths})"),
         }
+    }
+
+    fn layout(&self) -> Values<'_> {
+        Values::Strings(StringsView(self))
     }
 
     fn most_bytes(&self, data_type: &DataType, rows: usize) -> u64 {

@@ -37,6 +37,25 @@ impl Tables {
         }
     }
 
+    /// How many tables were applied.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Two(_) => 2,
+        }
+    }
+
+    /// What a code of the table stands for that was applied first, or of the second; nothing if it has no symbol.
+    pub fn symbol(&self, table: usize, code: u8) -> &[u8] {
+        let table = match (self, table) {
+            (Self::One(table), 0) => table,
+            (Self::Two(pair), 0) => &pair.first,
+            (Self::Two(pair), 1) => &pair.second,
+            _ => return &[],
+        };
+        table.symbol(usize::from(code))
+    }
+
     /// As [`Decompress::decompress`].
     pub fn decompress(
         &self,
