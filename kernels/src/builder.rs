@@ -11,7 +11,7 @@
 //! values    dictionary entries
 //! blocks    of single vectors: patches, exceptions, bitmaps of validity, runs
 //!
-//! body      packed words (of `delta` those of a vector behind where its lanes start), or plain values
+//! body      packed words (of `delta` those of a vector behind where its lanes start), plain values, or strings
 //! ```
 //!
 //! `common/chunk.cuh` has the same structs. The layouts of encodings, which fill a builder, leave nothing for kernels to
@@ -19,6 +19,7 @@
 
 use std::cell::RefCell;
 use std::mem;
+use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
@@ -26,6 +27,7 @@ use arrow::datatypes::DataType;
 use vectile_encodings::layout::{Nulls, Packed, PatchList};
 
 use crate::error::{Error, Result};
+use crate::registry::Symbols;
 use crate::traits::{ALL_NULL, ColumnTraits, EXCEPTIONS, PATCHED, SOME_NULL};
 
 const HEADER_BYTES: usize = 128;
@@ -76,6 +78,8 @@ pub(crate) struct Builder {
     pub reference: i128,
     /// The distinct values, if that is how they are stored.
     pub entries: Option<ArrayRef>,
+    /// The symbol tables, if they are strings.
+    pub symbols: Option<Arc<Symbols>>,
     /// One more than the largest code that a kernel may meet.
     pub codes: usize,
     pub right_width: u32,
@@ -113,6 +117,7 @@ impl Builder {
             patch_bytes: 4,
             reference: 0,
             entries: None,
+            symbols: None,
             codes: 0,
             right_width: 0,
             lefts: [0; 8],

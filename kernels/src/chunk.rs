@@ -1,5 +1,7 @@
 //! A column chunk as kernels read it, and what is known of it.
 
+use std::sync::Arc;
+
 use arrow::array::{ArrayRef, BooleanBufferBuilder};
 use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
@@ -7,7 +9,7 @@ use vectile_encodings::{Column, Selection};
 
 use crate::builder::{ALIGNMENT, Builder, SLACK_BYTES};
 use crate::error::Result;
-use crate::registry::lay_out;
+use crate::registry::{Symbols, lay_out};
 use crate::traits::ColumnTraits;
 use crate::types::Type;
 
@@ -32,6 +34,8 @@ pub struct ChunkInfo {
     pub traits: ColumnTraits,
     /// The distinct values, if that is how they are stored.
     pub entries: Option<ArrayRef>,
+    /// The symbol tables, if it is of strings.
+    pub symbols: Option<Arc<Symbols>>,
     /// One more than the largest code that a kernel may meet.
     pub codes: usize,
     /// Values of some rows: what share of them a lookup finds decides when it is made. None of text that
@@ -72,6 +76,7 @@ impl DeviceChunk {
             data_type: column.data_type().clone(),
             traits: builder.traits.clone(),
             entries: builder.entries.clone(),
+            symbols: builder.symbols.clone(),
             codes: builder.codes,
             sample: match is_number || builder.entries.is_some() {
                 true => Some(sample(column)?),

@@ -2,8 +2,12 @@
 
 use crate::registry::{SequenceKind, Transform};
 
-/// What every kernel needs.
-pub fn scan() -> impl Iterator<Item = &'static str> {
+/// What every kernel needs; with rare encodings, if some column may have one.
+pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
+    let (all_sequences, all_transforms) = match has_rare {
+        true => (SequenceKind::CODE_WITH_RARE, Transform::CODE_WITH_RARE),
+        false => (SequenceKind::CODE, Transform::CODE),
+    };
     let sequences = [
         include_str!("../common/base.cuh"),
         include_str!("../common/chunk.cuh"),
@@ -19,12 +23,8 @@ pub fn scan() -> impl Iterator<Item = &'static str> {
         include_str!("../common/values.cuh"),
         include_str!("../common/scan.cuh"),
     ];
-    let sequences = sequences
-        .into_iter()
-        .chain(SequenceKind::CODE.iter().copied());
-    let transforms = transforms
-        .into_iter()
-        .chain(Transform::CODE.iter().copied());
+    let sequences = sequences.into_iter().chain(all_sequences.iter().copied());
+    let transforms = transforms.into_iter().chain(all_transforms.iter().copied());
     sequences.chain(transforms).chain(values)
 }
 

@@ -18,6 +18,6 @@ mod types;
 pub use chunk::{ChunkInfo, DeviceChunk};
 pub use code::{BANDWIDTH, FLOATS, HASHED, LOOKUPS, scan};
 pub use error::{Error, Result};
-pub use registry::{SCALES, Transform};
+pub use registry::{SCALES, Symbols, Transform};
 pub use traits::ColumnTraits;
 pub use types::Type;

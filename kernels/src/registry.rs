@@ -22,6 +22,8 @@ mod integers;
 mod plain;
 #[path = "../rle/layout.rs"]
 mod rle;
+#[path = "../text/layout.rs"]
+mod text;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
@@ -32,18 +34,23 @@ use crate::error::Result;
 use crate::traits::ColumnTraits;
 
 pub use alp::SCALES;
+pub use text::Symbols;
 
-/// A list of codecs: an enum, and the device code of each behind which the list has a name.
+/// A list of codecs: an enum, and the device code of each behind which the list has a name. Kernels that do not need
+/// the rare ones have a list without them.
 macro_rules! list {
     ($(#[$about:meta])* $list:ident as $named:literal {
         $(#[$first_about:meta])* $first:ident: $first_code:expr,
         $($(#[$rest_about:meta])* $rest:ident: $rest_code:expr,)*
+    } rare {
+        $($(#[$rare_about:meta])* $rare:ident: $rare_code:expr,)*
     }) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $list {
             $(#[$first_about])* $first,
             $($(#[$rest_about])* $rest,)*
+            $($(#[$rare_about])* $rare,)*
         }
 
         impl $list {
@@ -51,6 +58,16 @@ macro_rules! list {
                 $first_code,
                 $($rest_code,)*
                 concat!("typedef List<", stringify!($first), $(", ", stringify!($rest),)* "> ", $named, ";\n"),
+            ];
+
+            pub(crate) const CODE_WITH_RARE: &[&str] = &[
+                $first_code,
+                $($rest_code,)*
+                $($rare_code,)*
+                concat!(
+                    "typedef List<", stringify!($first), $(", ", stringify!($rest),)* $(", ", stringify!($rare),)*
+                    "> ", $named, ";\n"
+                ),
             ];
 
             fn bit(self) -> u8 {
@@ -69,6 +86,7 @@ list! {
         Delta: include_str!("../delta/delta.cuh"),
         /// Runs.
         Rle: include_str!("../rle/rle.cuh"),
+    } rare {
     }
 }
 
@@ -85,6 +103,9 @@ list! {
         AlpRd: include_str!("../alp_rd/alp_rd.cuh"),
         /// Nothing: values lie as they are.
         Plain: include_str!("../plain/plain.cuh"),
+    } rare {
+        /// Nothing: strings lie in splits.
+        Text: include_str!("../text/text.cuh"),
     }
 }
 
@@ -137,6 +158,11 @@ pub(crate) fn lay_out(
             alp_rd::lay_out(builder, right_width, lefts, rights, exceptions)?;
             Transform::AlpRd
         }
+        Values::Strings(view) => {
+            builder.traits.sequences = SequenceKind::Ffor.bit();
+            text::lay_out(builder, view)?;
+            Transform::Text
+        }
         _ => return Err(unsupported(data_type)),
     };
     builder.traits.transforms = transform.bit();
@@ -187,6 +213,12 @@ impl ColumnTraits {
     /// Whether no other transform occurs.
     pub fn has_only(&self, of: Transform) -> bool {
         self.transforms == of.bit()
+    }
+
+    /// Whether only these transforms occur.
+    pub fn has_no_others(&self, these: &[Transform]) -> bool {
+        let all = these.iter().fold(0, |all, of| all | of.bit());
+        self.transforms & !all == 0
     }
 
     /// Whether some transform looks something up by each entry, for which entries have to be decoded.

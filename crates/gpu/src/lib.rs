@@ -16,6 +16,7 @@ mod runtime;
 
 pub use error::{Error, Result};
 pub use exec::{CancelGuard, Execution, Rows, Statistics};
+pub use kernel::coded_columns;
 pub use plan::Codes;
 pub use runtime::{
     Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, CopyIn, Cubin, Cuda,

@@ -174,6 +174,7 @@ impl Load {
             config: self.config.clone(),
             source: self.source.clone(),
             columns,
+            coded: Vec::new(),
         };
         let metrics = ExecutionPlanMetricsSet::new();
         input.open(&device.engine, context, &metrics).await

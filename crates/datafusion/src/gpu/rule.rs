@@ -14,6 +14,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
+use vectile_gpu::coded_columns;
 use vectile_gpu::plan::{Expr, Filter, GroupKey, Output, Pipeline};
 
 use super::background::{Session, SessionEnd};
@@ -380,6 +381,9 @@ impl<'a> Fusing<'a> {
                 false => Output::Groups(group_keys, aggregates),
             },
         };
+        let coded = coded_columns(&template).into_iter();
+        let coded = coded.chain(joined.iter().copied());
+        let coded = coded.map(|column| columns[column]).collect();
         let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));
         let all: Vec<_> = of_table.iter().cloned().chain(filters.joined).collect();
         Ok(Fused {
@@ -394,6 +398,7 @@ impl<'a> Fusing<'a> {
                 source: relation.source.pruning_by(of_table),
                 config: relation.config,
                 columns,
+                coded,
             },
             auto,
             functions,
@@ -497,8 +502,10 @@ impl<'a> Fusing<'a> {
             filter,
             output,
         };
+        let coded = coded_columns(&pipeline).into_iter();
         Ok(source.clone().with_device(Arc::new(GpuScan {
             gpu: self.gpu.clone(),
+            coded: coded.map(|column| columns[column]).collect(),
             pipeline: Arc::new(pipeline),
             columns,
             options: self.options.clone(),

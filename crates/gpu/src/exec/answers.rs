@@ -1,5 +1,5 @@
-//! Which codes of a dictionary pass a test. Row groups with the same dictionary share an answer, and
-//! its table on the device.
+//! Which codes of a dictionary pass a test, and how to test strings that are in none. Row groups with the same
+//! dictionary, or symbol tables, share an answer, and its table on the device.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,9 +7,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, BooleanArray};
 
 use super::parameters::Parameters;
+use super::text;
 use crate::error::{Error, Result};
 use crate::kernel::{CodeTest, EntryTest};
 use crate::runtime::Batch;
+use vectile_kernels::Transform;
 
 /// What a test says of the codes of each group.
 pub(super) struct Answers {
@@ -31,12 +33,19 @@ enum Passing {
     Range(u32, u32),
     /// Those with a bit.
     Bits(Vec<u32>),
+    /// There are none: strings in splits are tested by this.
+    Text(Arc<[Vec<u8>]>),
 }
 
 impl Answers {
     /// What `test` says of the codes of these groups.
     pub fn of(test: &CodeTest, batch: &Batch) -> Result<Self> {
         let stack = &batch.columns()[test.column];
+        let automaton = match stack.traits.has(Transform::Text) {
+            true => test.test.automaton(),
+            false => None,
+        };
+        let folded = automaton.map(|automaton| stack.folded(&automaton, text::folded));
         let unique = stack.dictionaries.iter().map(|dictionary| {
             Ok(match dictionary {
                 Some(dictionary) => Answer {
@@ -45,7 +54,10 @@ impl Answers {
                 },
                 None => Answer {
                     codes: 0,
-                    passing: Passing::Range(1, 0),
+                    passing: match &folded {
+                        Some(folded) => Passing::Text(Arc::clone(folded)),
+                        None => Passing::Range(1, 0),
+                    },
                 },
             })
         });
@@ -73,6 +85,7 @@ impl Answers {
                     *passing = Passing::Bits(bits);
                 }
                 Passing::Bits(bits) => bits.resize(words.max(bits.len()), 0),
+                Passing::Text(_) => {}
             }
         }
     }
@@ -81,10 +94,20 @@ impl Answers {
     pub fn place(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<u64> {
         let mut places = vec![None; self.unique.len()];
         for &index in &self.of_group[part] {
-            if let (Passing::Bits(bits), None) = (&self.unique[index].passing, places[index]) {
-                places[index] = Some(parameters.place());
-                bits.iter()
-                    .for_each(|word| parameters.bytes.extend(word.to_le_bytes()));
+            if places[index].is_some() {
+                continue;
+            }
+            match &self.unique[index].passing {
+                Passing::Range(..) => continue,
+                Passing::Bits(bits) => {
+                    places[index] = Some(parameters.place());
+                    let bits = bits.iter();
+                    bits.for_each(|word| parameters.bytes.extend(word.to_le_bytes()));
+                }
+                Passing::Text(folded) => {
+                    places[index] = Some(parameters.place());
+                    parameters.bytes.extend(&folded[index]);
+                }
             }
         }
         let places = places.into_iter();
@@ -96,7 +119,7 @@ impl Answers {
         let index = self.of_group[group];
         match &self.unique[index].passing {
             Passing::Range(low, high) => u64::from(*low) | u64::from(*high) << 32,
-            Passing::Bits(_) => start + places[index],
+            Passing::Bits(_) | Passing::Text(_) => start + places[index],
         }
     }
 }

@@ -12,6 +12,7 @@ mod launch;
 mod parameters;
 mod rows;
 mod tables;
+mod text;
 mod totals;
 
 pub use execution::{CancelGuard, Execution, Statistics};

@@ -1,9 +1,10 @@
 //! Which columns a pipeline reads, and how.
 
 use arrow::datatypes::DataType;
+use vectile_encodings::Predicate;
 
 use super::task::Task;
-use crate::plan::{Aggregate, Expr, Filter, GroupKey, Output, Pipeline, Type};
+use crate::plan::{Aggregate, Automaton, Expr, Filter, GroupKey, Output, Pipeline, Type};
 
 /// Columns that have nothing to do with each other and are still read in one loop.
 const COLUMNS_TOGETHER: usize = 4;
@@ -108,6 +109,43 @@ pub(crate) fn argument_of(aggregate: &Aggregate) -> Option<&Expr> {
         | Aggregate::Min(expr)
         | Aggregate::Max(expr) => Some(expr),
     }
+}
+
+/// The columns that have to be stored as dictionaries, if they are text: all but those whose tests are automata.
+pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
+    fn of_filter(filter: &Filter, columns: &mut Vec<usize>) {
+        match filter {
+            Filter::Values(_, test) if test.automaton.is_some() => {}
+            Filter::Column(_, Predicate::IsNull | Predicate::IsNotNull) => {}
+            Filter::Column(_, predicate) if Automaton::of_predicate(predicate).is_some() => {}
+            Filter::And(parts) | Filter::Or(parts) => {
+                parts.iter().for_each(|part| of_filter(part, columns));
+            }
+            other => columns_of_filter(other, columns),
+        }
+    }
+    let mut columns = vec![];
+    of_filter(&pipeline.filter, &mut columns);
+    let keys = pipeline.lookups.iter().map(|lookup| lookup.column);
+    keys.for_each(|column| push(column, &mut columns));
+    let (keys, aggregates, exprs) = match &pipeline.output {
+        Output::Selection => (&[][..], &[][..], &[][..]),
+        Output::Rows(exprs) => (&[][..], &[][..], &exprs[..]),
+        Output::Aggregates(aggregates) => (&[][..], &aggregates[..], &[][..]),
+        Output::Groups(keys, aggregates) => (&keys[..], &aggregates[..], &[][..]),
+    };
+    for key in keys {
+        match key {
+            GroupKey::Value(expr) => columns_of_expr(expr, &mut columns),
+            GroupKey::Entry(column) => push(*column, &mut columns),
+            GroupKey::Code(_) => {}
+        }
+    }
+    let exprs = exprs
+        .iter()
+        .chain(aggregates.iter().filter_map(argument_of));
+    exprs.for_each(|expr| columns_of_expr(expr, &mut columns));
+    columns
 }
 
 /// Expressions, by their index, to compute in one loop over rows: those that share columns; and others

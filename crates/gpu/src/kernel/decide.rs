@@ -55,10 +55,12 @@ pub(crate) fn plan(
         }
         if !planner.tables.is_empty() {
             let later = opened.iter().skip(1).copied();
-            // vectors of plain values are too large for that
-            fetched = later
-                .filter(|column| !traits[*column].has(Transform::Plain))
-                .collect();
+            // vectors of plain values and strings are too large for that
+            let is_large = |column: usize| {
+                let of = &traits[column];
+                of.has(Transform::Plain) || of.has(Transform::Text)
+            };
+            fetched = later.filter(|column| !is_large(*column)).collect();
             let by_row = columns_by_row(pipeline, task).into_iter();
             by_row.for_each(|column| push(column, &mut opened));
         }

@@ -97,9 +97,14 @@ impl Planner<'_> {
     ) -> Result<Test> {
         let traits = &self.columns[column].traits;
         let mut codes = None;
-        if traits.has(Transform::Dict) {
-            if !traits.has_only(Transform::Dict) && range.is_none() {
+        if traits.has(Transform::Dict) || traits.has(Transform::Text) {
+            let has_others = !traits.has_no_others(&[Transform::Dict, Transform::Text]);
+            if has_others && range.is_none() {
                 let reason = "a test of values that are not all in dictionaries";
+                return Err(Error::Unsupported(reason.into()));
+            }
+            if traits.has(Transform::Text) && test.automaton().is_none() {
+                let reason = "a test of text that is in no dictionary, and no automaton";
                 return Err(Error::Unsupported(reason.into()));
             }
             self.bindings.code_tests.push(CodeTest { column, test });

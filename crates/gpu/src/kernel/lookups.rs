@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bindings::BitCopy;
-use super::columns::push;
+use super::columns::{columns_of_filter, push};
 use super::groups::SHARED_TABLE;
 use super::plan::Test;
 use super::planner::{Planner, SPARSE_SHARE};
@@ -52,8 +52,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Conjuncts in the order in which they are tested: lookups last, those first that drop most
-    /// rows for what they cost; without those put off.
+    /// Conjuncts in the order in which they are tested: lookups late, those first that drop most rows for what they
+    /// cost; without those put off. Text comes last.
     pub fn in_order(&self) -> Vec<&'a Filter> {
         let room = self.room_for_bits();
         let cost = |lookup: usize| match self.facts.bits.get(lookup) {
@@ -61,7 +61,7 @@ impl<'a> Planner<'a> {
             Some(bytes) if *bytes > room => GATHERED_COST,
             _ => 1.0,
         };
-        let mut ordered = vec![];
+        let (mut ordered, mut of_text) = (vec![], vec![]);
         let mut lookups: Vec<(f64, &Filter)> = vec![];
         for conjunct in self.conjuncts() {
             match conjunct {
@@ -73,12 +73,22 @@ impl<'a> Planner<'a> {
                 Filter::Missing(lookup) => {
                     lookups.push((self.share(*lookup) / cost(*lookup), conjunct));
                 }
+                other if self.reads_text(other) => of_text.push(other),
                 other => ordered.push(other),
             }
         }
         lookups.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         ordered.extend(lookups.into_iter().map(|(_, conjunct)| conjunct));
+        ordered.extend(of_text);
         ordered
+    }
+
+    /// Whether a conjunct goes through strings, which takes longer than all others.
+    fn reads_text(&self, conjunct: &Filter) -> bool {
+        let mut columns = vec![];
+        columns_of_filter(conjunct, &mut columns);
+        let mut columns = columns.into_iter();
+        columns.any(|column| self.columns[column].traits.has(Transform::Text))
     }
 
     /// Share of the rows that lookups leave, as far as is known.

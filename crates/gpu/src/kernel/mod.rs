@@ -28,6 +28,7 @@ mod values;
 pub(crate) use accumulator::{Accumulator, Accumulators, Added, Outcome};
 pub(crate) use bindings::{Bindings, Digit};
 pub(crate) use bounds::Bounds;
+pub use columns::coded_columns;
 pub(crate) use decide::plan;
 pub(crate) use plan::{
     Field, GroupsPlan, Kept, KernelPlan, KeySource, Node, OutputPlan, Picks, RangeTest, Registers,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vectile_encodings::Predicate;
 
-use crate::plan::{Codes, ValueTest};
+use crate::plan::{Automaton, Codes, ValueTest};
 
 /// Vectors that are summed by themselves, where the order of additions matters.
 pub(crate) const SLOT_VECTORS: usize = 32;
@@ -83,6 +83,17 @@ pub(crate) enum EntryTest {
     Predicate(Predicate),
     Values(ValueTest),
     Found(Arc<Codes>),
+}
+
+impl EntryTest {
+    /// The same of strings that are in no dictionary, if there is such an automaton.
+    pub fn automaton(&self) -> Option<Arc<Automaton>> {
+        match self {
+            Self::Predicate(predicate) => Automaton::of_predicate(predicate).map(Arc::new),
+            Self::Values(test) => test.automaton.clone(),
+            Self::Found(_) => None,
+        }
+    }
 }
 
 /// What there is a result of.

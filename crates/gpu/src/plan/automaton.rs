@@ -44,4 +44,21 @@ impl Automaton {
             .fold(self.start, |state, byte| self.step(state, *byte));
         self.accepts(last)
     }
+
+    /// x
+    pub fn is_anywhere(&self) -> bool {
+        false
+    }
+    /// x
+    pub fn of_predicate(_: &vectile_encodings::Predicate) -> Option<Self> {
+        None
+    }
+    /// x
+    pub fn make(next: Vec<[u8; 256]>, accepts: Vec<bool>, start: u8) -> Self {
+        Self {
+            next,
+            accepts,
+            start,
+        }
+    }
 }

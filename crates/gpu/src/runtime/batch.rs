@@ -1,17 +1,22 @@
 //! Row groups that a kernel takes together, column by column.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
 use arrow::datatypes::DataType;
 
 use super::chunks::{Copies, Group, Resident};
+use super::lock;
 use super::memory::Pool;
 use crate::error::{Error, Result};
-use vectile_kernels::{ColumnTraits, Transform};
+use crate::plan::Automaton;
+use vectile_kernels::{ColumnTraits, Symbols, Transform};
+
+/// Tests of strings that are kept for a column.
+const FOLDED_TESTS: usize = 8;
 
 /// Chunks of a column whose samples are looked at.
 const SAMPLED_CHUNKS: usize = 64;
@@ -36,11 +41,15 @@ pub(crate) struct Stack {
     pub traits: ColumnTraits,
     /// Each once; `None` stands for having none.
     pub dictionaries: Vec<Option<Dictionary>>,
-    /// The number of each chunk's dictionary.
+    /// The symbol tables of strings that are in no dictionary, in the same places.
+    pub symbols: Vec<Option<Arc<Symbols>>>,
+    /// The number of each chunk's dictionary, or symbol tables.
     pub dictionary_of: Arc<[usize]>,
     /// What brings them to the device.
     pub copies: Copies,
     sample: OnceLock<Option<ArrayRef>>,
+    /// Tests of strings, as far as they were folded over symbol tables.
+    folded: Mutex<VecDeque<(Automaton, Arc<[Vec<u8>]>)>>,
     /// When it was used last, by the engine's clock.
     used: AtomicU64,
 }
@@ -164,15 +173,18 @@ impl Stack {
         }
         let mut traits = ColumnTraits::default();
         let mut copies = Copies::default();
-        let mut dictionaries: Vec<Option<Dictionary>> = vec![];
+        let (mut dictionaries, mut symbols) = (Vec::<Option<Dictionary>>::new(), vec![]);
         let mut known = HashMap::new();
         let mut dictionary_of = Vec::with_capacity(chunks.len());
         for chunk in &chunks {
             traits.merge(chunk.traits());
             copies.include(chunk);
             let is_coded = chunk.traits().has(Transform::Dict);
-            let key = chunk.entries().map(|of| (Arc::as_ptr(of).addr(), is_coded));
+            let of_entries = chunk.entries().map(|of| Arc::as_ptr(of).addr());
+            let of_symbols = chunk.symbols().map(|of| Arc::as_ptr(of).addr());
+            let key = of_entries.or(of_symbols).map(|key| (key, is_coded));
             let index = *known.entry(key).or_insert_with(|| {
+                symbols.push(chunk.symbols().cloned());
                 dictionaries.push(chunk.entries().map(|entries| Dictionary {
                     entries: Arc::clone(entries),
                     codes: 0,
@@ -191,9 +203,11 @@ impl Stack {
             bytes: chunks.iter().map(|chunk| chunk.bytes()).collect(),
             traits,
             dictionaries,
+            symbols,
             dictionary_of: dictionary_of.into(),
             copies,
             sample: OnceLock::new(),
+            folded: Mutex::default(),
             used: AtomicU64::new(0),
             chunks,
         })
@@ -215,6 +229,29 @@ impl Stack {
             concat(&samples).ok()
         });
         sample.as_ref()
+    }
+
+    /// What `fold` makes of an automaton and each of [`symbols`](Self::symbols); nothing where there are none.
+    pub fn folded(
+        &self,
+        automaton: &Automaton,
+        fold: impl Fn(&Automaton, &Symbols) -> Vec<u8>,
+    ) -> Arc<[Vec<u8>]> {
+        let known = lock(&self.folded);
+        if let Some((_, folded)) = known.iter().find(|(of, _)| of == automaton) {
+            return Arc::clone(folded);
+        }
+        drop(known);
+        let of = |symbols: &Arc<Symbols>| fold(automaton, symbols);
+        let symbols = self.symbols.iter();
+        let folded: Vec<Vec<u8>> = symbols
+            .map(|symbols| symbols.as_ref().map(of).unwrap_or_default())
+            .collect();
+        let folded: Arc<[Vec<u8>]> = folded.into();
+        let mut known = lock(&self.folded);
+        known.truncate(FOLDED_TESTS - 1);
+        known.push_front((automaton.clone(), Arc::clone(&folded)));
+        folded
     }
 
     /// Notes that a query uses it.

@@ -8,7 +8,7 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 
 use super::memory::{Piece, Pool};
-use vectile_kernels::{ChunkInfo, ColumnTraits};
+use vectile_kernels::{ChunkInfo, ColumnTraits, Symbols};
 
 /// Streams that copy to the device: while one is waited for, another has work.
 pub(super) const COPIERS: usize = 2;
@@ -60,6 +60,10 @@ impl Resident {
 
     pub(crate) fn entries(&self) -> Option<&ArrayRef> {
         self.chunk.entries.as_ref()
+    }
+
+    pub(crate) fn symbols(&self) -> Option<&Arc<Symbols>> {
+        self.chunk.symbols.as_ref()
     }
 
     pub(crate) fn sample(&self) -> Option<&ArrayRef> {

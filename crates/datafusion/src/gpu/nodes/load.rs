@@ -69,6 +69,8 @@ pub(crate) struct Input {
     /// Prunes by the filters of the kernel.
     pub(crate) source: VectileSource,
     pub(crate) columns: Vec<usize>,
+    /// Those that it reads only as codes of dictionaries, if they are text.
+    pub(crate) coded: Vec<usize>,
 }
 
 /// The columns of a table that a kernel reads.
@@ -77,6 +79,8 @@ pub(crate) struct Reads<'a> {
     pub(crate) store: &'a ObjectStoreUrl,
     pub(crate) table: &'a Schema,
     pub(crate) columns: &'a [usize],
+    /// Those that it reads only as codes of dictionaries, if they are text.
+    pub(crate) coded: &'a [usize],
 }
 
 /// A row group that a kernel is to look at.
@@ -124,6 +128,7 @@ impl Input {
                 store: url,
                 table: self.source.table_schema().table_schema(),
                 columns: &self.columns,
+                coded: &self.coded,
             };
             let file = Arc::new(reads.of_file(file, &object)?);
             let row_groups = scan.row_groups.into_iter();
@@ -152,8 +157,10 @@ impl Reads<'_> {
             }
         });
         let columns: Vec<usize> = columns.collect::<Result<_>>()?;
-        let is_text = |&&column: &&usize| is_text(schema.field(column).data_type());
-        for &column in columns.iter().filter(is_text) {
+        let is_text = |&column: &usize| is_text(schema.field(column).data_type());
+        let coded = self.columns.iter().zip(&columns);
+        let coded = coded.filter(|(column, _)| self.coded.contains(column));
+        for column in coded.map(|(_, column)| *column).filter(is_text) {
             let row_groups = scan.file.metadata().row_groups().iter();
             for chunk in row_groups.filter_map(|row_group| row_group.columns.get(column)) {
                 if chunk.encoding.starts_with("fsst") || chunk.encoding.starts_with("plain") {

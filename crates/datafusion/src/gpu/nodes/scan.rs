@@ -64,6 +64,8 @@ pub(crate) struct GpuScan {
     pub(crate) pipeline: Arc<Pipeline>,
     /// The pipeline's columns, by their index in the table's schema.
     pub(crate) columns: Vec<usize>,
+    /// Those of them that have to be in dictionaries, if they are text.
+    pub(crate) coded: Vec<usize>,
     pub(crate) options: VectileOptions,
     /// With `auto`.
     pub(crate) auto: Option<Auto>,
@@ -119,6 +121,7 @@ impl PartitionDevice for GpuPartition {
                 store: &scan.store,
                 table: opened.table,
                 columns: &scan.columns,
+                coded: &scan.coded,
             };
             let file = reads.of_file(opened.file, opened.object)?;
             Ok((device.engine, file))

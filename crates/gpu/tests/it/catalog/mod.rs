@@ -8,6 +8,7 @@ mod encodings;
 mod expressions;
 mod few;
 mod stars;
+mod text;
 
 use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
@@ -27,6 +28,7 @@ use encodings::*;
 use expressions::*;
 use few::few;
 use stars::stars;
+use text::texts;
 
 /// Pipelines over the same data.
 pub struct Case {
@@ -70,6 +72,7 @@ fn all() -> Vec<Case> {
     cases.extend(evenly_spaced());
     cases.push(dictionaries());
     cases.push(lists());
+    cases.push(texts());
     cases.extend(arithmetic());
     cases.push(floats());
     cases.push(logic());

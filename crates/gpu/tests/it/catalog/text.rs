@@ -1,0 +1,149 @@
+//! Tests of strings, in dictionaries and in splits, that automata tell.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StringArray};
+use vectile_encodings::{Encoding, Predicate};
+use vectile_gpu::plan::{Aggregate, Automaton, Filter, Output, ValueTest};
+
+use super::{Case, Query, column};
+use crate::samples::{Nulls, Random, Style, VECTOR, sample, strings, with_nulls};
+use crate::support::Input;
+
+/// What `value` makes of random numbers.
+fn made(
+    len: usize,
+    seed: u64,
+    nulls: Nulls,
+    mut value: impl FnMut(&mut Random) -> String,
+) -> ArrayRef {
+    let random = &mut Random::new(seed);
+    let values: Vec<String> = (0..len).map(|_| value(random)).collect();
+    let array: ArrayRef = Arc::new(StringArray::from(values));
+    with_nulls(&array, nulls, random)
+}
+
+/// Comments of a few words: two symbol tables pay.
+fn comments(len: usize, seed: u64) -> ArrayRef {
+    let words = [
+        "special", "requests", "carefully", "final", "deposits", "sleep", "furiously", "even", "é",
+    ];
+    made(len, seed, Nulls::Some, |random| {
+        let comment = (0..random.below(9)).map(|_| words[random.below(9) as usize]);
+        let mut comment = comment.collect::<Vec<_>>().join(" ");
+        // now and then what no symbol stands for
+        if random.below(20) == 0 {
+            comment.push(char::from_u32(0xC0 + random.below(5000) as u32).unwrap_or('~'));
+        }
+        comment
+    })
+}
+
+/// What is no pattern: mostly escapes.
+fn noise(len: usize, seed: u64) -> ArrayRef {
+    made(len, seed, Nulls::None, |random| {
+        let chars = (0..random.below(6)).filter_map(|_| char::from_u32(random.below(0xD000) as u32));
+        chars.collect()
+    })
+}
+
+/// Some of more than 255 and 65,535 bytes.
+fn long(len: usize, seed: u64) -> ArrayRef {
+    let mut row = 0;
+    made(len, seed, Nulls::None, |random| {
+        row += 1;
+        let words = match row {
+            1500 => 9000,
+            _ => random.below(60),
+        };
+        "special even requests ".repeat(words as usize)
+    })
+}
+
+fn test(automaton: Automaton) -> Filter {
+    let automaton = Arc::new(automaton);
+    let told = Arc::clone(&automaton);
+    let function = move |array: &ArrayRef| {
+        let passes = array.as_string::<i32>().iter();
+        let passes = passes.map(|text| text.map(|text| told.matches(text.as_bytes())));
+        Ok(passes.collect::<BooleanArray>())
+    };
+    let test = ValueTest::new(Arc::new(function)).with_automaton(Some(automaton));
+    Filter::Values(0, test)
+}
+
+/// Tests of strings by automata, and predicates that become some.
+pub fn texts() -> Case {
+    let pinned = |array: ArrayRef, pin| Input {
+        array,
+        pin: Some(pin),
+    };
+    let fsst = |array| pinned(array, Encoding::Fsst);
+    let texts = [
+        fsst(comments(9000, 1)),
+        fsst(noise(1500, 2)),
+        pinned(strings(40, Nulls::Vectors, VECTOR, 3), Encoding::Plain),
+        fsst(long(1600, 4)),
+        pinned(strings(20, Nulls::Some, 700, 5), Encoding::Dict),
+        fsst(made(100, 6, Nulls::None, |_| String::new())),
+        fsst(comments(33, 7)),
+    ];
+    let groups = texts.into_iter().zip(11..).map(|(text, seed)| {
+        let numbers = sample(&arrow::datatypes::DataType::Int32, Style::Few, Nulls::Some, text.array.len(), seed);
+        vec![text, pinned(numbers, Encoding::Ffor)]
+    });
+    let like = |pattern| Automaton::like(pattern, false).unwrap();
+    let one_of = |values: &[&str]| Automaton::one_of(values.iter().map(|v| v.as_bytes())).unwrap();
+    let automata = [
+        like("%special%requests%"),
+        like("%even%"),
+        like("%special"),
+        like("carefully%"),
+        like("%\u{e9}_s%"),
+        like("%"),
+        one_of(&["", "final", "quick foxes3", "even even"]),
+        one_of(&["final"]).not(),
+        Automaton::of_bytes(40, |bytes| bytes % 7 == 3).unwrap(),
+        Automaton::of_characters(30, |characters| characters == 5).unwrap(),
+        Automaton::constant(false),
+    ];
+    let one = |value: &str| Arc::new(StringArray::from(vec![value])) as ArrayRef;
+    let range = |low, high, negated| {
+        Filter::Column(0, Predicate::Range { low, high, negated })
+    };
+    let of_list = |negated| {
+        let values = Arc::new(StringArray::from(vec!["even", "final", "sleep", ""])) as ArrayRef;
+        Filter::Column(0, Predicate::In { values, negated })
+    };
+    let filters = automata.into_iter().map(test).chain([
+        range(Bound::Included(one("e")), Bound::Excluded(one("furiously")), false),
+        range(Bound::Unbounded, Bound::Included(one("final")), true),
+        of_list(false),
+        of_list(true),
+        Filter::And(vec![
+            Filter::Column(1, Predicate::IsNotNull),
+            Filter::Or(vec![test(like("%sleep%")), Filter::Column(0, Predicate::IsNull)]),
+        ]),
+    ]);
+    let queries = filters.enumerate().map(|(index, filter)| {
+        let (name, output) = match index % 2 {
+            0 => ("selection", Output::Selection),
+            _ => {
+                let sum = Aggregate::Sum(column(1));
+                ("totals", Output::Aggregates(vec![Aggregate::CountRows, sum]))
+            }
+        };
+        Query {
+            name,
+            filter,
+            output,
+        }
+    });
+    Case {
+        lookups: vec![],
+        name: "texts".into(),
+        groups: groups.collect(),
+        queries: queries.collect(),
+    }
+}
