@@ -28,16 +28,35 @@ struct TextCodes {
     u64 word;
 
     DEVICE TextCodes(const u8* body, u32 start, u32 end) : body(body), at(start), end(end) {
-        word = __ldg((const u64*)(body + (start & ~7u))) >> (start & 7) * 8;
+        load();
+        word >>= (start & 7) * 8;
     }
+    // The word that this place is in. There is slack behind the body.
+    DEVICE void load() { word = __ldg((const u64*)(body + (at & ~7u))); }
     DEVICE bool any() const { return at < end; }
     DEVICE u32 next() {
         const u32 code = (u32)word & 255;
         word >>= 8;
         at++;
-        // there is slack behind the body
-        if (!(at & 7)) word = __ldg((const u64*)(body + at));
+        if (!(at & 7)) load();
         return code;
+    }
+
+    // The row of a table after all of them.
+    DEVICE u32 fold(const u16* entries, u32 row) {
+        while (any()) {
+            const u32 count = min(8 - (at & 7), end - at);
+            u64 own = word;
+            at += count;
+            load();
+            if (count == 8) {
+#pragma unroll
+                for (u32 k = 0; k < 8; k++) row = __ldg(entries + row * 256 + (u32)(own >> k * 8 & 255)) & 255;
+            } else {
+                for (u32 k = 0; k < count; k++, own >>= 8) row = __ldg(entries + row * 256 + ((u32)own & 255)) & 255;
+            }
+        }
+        return row;
     }
 };
 
@@ -146,9 +165,8 @@ template <class S> struct Text : Transform<S> {
         bool may_pass = count > 0;
         if (test.is_anywhere()) {
             // strings as one: most splits have nothing to find
-            const u16* entries = test.entries();
-            u32 row = test.start();
-            for (TextCodes rest = codes; rest.any();) row = __ldg(entries + row * 256 + rest.next()) & 255;
+            TextCodes rest = codes;
+            u32 row = rest.fold(test.entries(), test.start());
             while (row >= test.states()) row -= test.states();
             may_pass = test.accepts(row);
         }

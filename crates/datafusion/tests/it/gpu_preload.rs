@@ -129,8 +129,8 @@ async fn all_columns_are_loaded_that_can_be() {
     | time        | 3          | true      |                                                              |
     | price       | 3          | true      |                                                              |
     | name        | 3          | true      |                                                              |
-    | text        | 0          | false     | text is stored as fsst(fsst, ffor)                           |
-    | bytes       | 0          | false     | text is stored as plain(ffor)                                |
+    | text        | 3          | true      |                                                              |
+    | bytes       | 3          | true      |                                                              |
     | dict        | 0          | false     | no kernel for dict, which is Dictionary(Int32, Utf8)         |
     | list        | 0          | false     | no kernel for list, which is List(Int32)                     |
     | nested      | 0          | false     | no kernel for nested, which is Struct("x": Int32, "y": Utf8) |

@@ -56,7 +56,7 @@ impl Planner<'_> {
             }
             Predicate::In { values, negated } => {
                 let traits = &self.columns[column].traits;
-                if traits.has_only(Transform::Dict) {
+                if traits.has_no_others(&[Transform::Dict, Transform::Text]) {
                     let test = EntryTest::Predicate(Predicate::In {
                         values: values.clone(),
                         negated: false,

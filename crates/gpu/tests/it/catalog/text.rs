@@ -27,7 +27,15 @@ fn made(
 /// Comments of a few words: two symbol tables pay.
 fn comments(len: usize, seed: u64) -> ArrayRef {
     let words = [
-        "special", "requests", "carefully", "final", "deposits", "sleep", "furiously", "even", "é",
+        "special",
+        "requests",
+        "carefully",
+        "final",
+        "deposits",
+        "sleep",
+        "furiously",
+        "even",
+        "é",
     ];
     made(len, seed, Nulls::Some, |random| {
         let comment = (0..random.below(9)).map(|_| words[random.below(9) as usize]);
@@ -43,7 +51,8 @@ fn comments(len: usize, seed: u64) -> ArrayRef {
 /// What is no pattern: mostly escapes.
 fn noise(len: usize, seed: u64) -> ArrayRef {
     made(len, seed, Nulls::None, |random| {
-        let chars = (0..random.below(6)).filter_map(|_| char::from_u32(random.below(0xD000) as u32));
+        let chars =
+            (0..random.below(6)).filter_map(|_| char::from_u32(random.below(0xD000) as u32));
         chars.collect()
     })
 }
@@ -90,7 +99,13 @@ pub fn texts() -> Case {
         fsst(comments(33, 7)),
     ];
     let groups = texts.into_iter().zip(11..).map(|(text, seed)| {
-        let numbers = sample(&arrow::datatypes::DataType::Int32, Style::Few, Nulls::Some, text.array.len(), seed);
+        let numbers = sample(
+            &arrow::datatypes::DataType::Int32,
+            Style::Few,
+            Nulls::Some,
+            text.array.len(),
+            seed,
+        );
         vec![text, pinned(numbers, Encoding::Ffor)]
     });
     let like = |pattern| Automaton::like(pattern, false).unwrap();
@@ -109,21 +124,26 @@ pub fn texts() -> Case {
         Automaton::constant(false),
     ];
     let one = |value: &str| Arc::new(StringArray::from(vec![value])) as ArrayRef;
-    let range = |low, high, negated| {
-        Filter::Column(0, Predicate::Range { low, high, negated })
-    };
+    let range = |low, high, negated| Filter::Column(0, Predicate::Range { low, high, negated });
     let of_list = |negated| {
         let values = Arc::new(StringArray::from(vec!["even", "final", "sleep", ""])) as ArrayRef;
         Filter::Column(0, Predicate::In { values, negated })
     };
     let filters = automata.into_iter().map(test).chain([
-        range(Bound::Included(one("e")), Bound::Excluded(one("furiously")), false),
+        range(
+            Bound::Included(one("e")),
+            Bound::Excluded(one("furiously")),
+            false,
+        ),
         range(Bound::Unbounded, Bound::Included(one("final")), true),
         of_list(false),
         of_list(true),
         Filter::And(vec![
             Filter::Column(1, Predicate::IsNotNull),
-            Filter::Or(vec![test(like("%sleep%")), Filter::Column(0, Predicate::IsNull)]),
+            Filter::Or(vec![
+                test(like("%sleep%")),
+                Filter::Column(0, Predicate::IsNull),
+            ]),
         ]),
     ]);
     let queries = filters.enumerate().map(|(index, filter)| {
@@ -131,7 +151,10 @@ pub fn texts() -> Case {
             0 => ("selection", Output::Selection),
             _ => {
                 let sum = Aggregate::Sum(column(1));
-                ("totals", Output::Aggregates(vec![Aggregate::CountRows, sum]))
+                (
+                    "totals",
+                    Output::Aggregates(vec![Aggregate::CountRows, sum]),
+                )
             }
         };
         Query {

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Tests of text on the GPU, on codes of FSST, beside the CPU.
+
+    benches/gpu/text.py [--vectile target/release/vectile] [--scale 10] [--data DIR] [--json FILE]
+
+Tables are TPC-H's, and one of URLs that is made of them; they are written to DIR if they are not there yet. Each
+predicate counts rows: RUNS times on the GPU with the column in its memory, and on the CPU. Milliseconds of kernels are
+by the device's clock, those of whole queries from the statement's text to its last row; medians. Rates are bytes of
+the text as it would be without compression, and of the column in the file, by the time of the kernel. Exits with 1 if
+answers differ.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+
+import sql
+
+RUNS = 5
+URLS = """COPY (SELECT concat('https://www.shop', l_suppkey % 90, '.example.com/catalog/', lower(l_shipmode), '/item?id=',
+l_partkey, '&session=', l_orderkey, '&ref=', l_linenumber) AS url FROM lineitem WHERE l_orderkey % 3 = 0)
+TO '{}' STORED AS VECTILE"""
+PREDICATES = {
+    ("lineitem", "l_comment"): [
+        "LIKE '%special%requests%'",
+        "LIKE '%final%'",
+        "LIKE '%e%'",
+        "LIKE 'carefully%'",
+        "= 'carefully final deposits'",
+        "IN ('even', 'final', 'furiously', 'sleep', 'requests', 'slyly', 'deposits', 'the', 'special', 'quickly')",
+        "NOT LIKE '%a%b%'",
+        "< 'c'",
+    ],
+    ("urls", "url"): [
+        "LIKE '%shop17.%rail%'",
+        "LIKE 'https://www.shop8%'",
+        "LIKE '%ref=7'",
+        "= 'https://www.shop1.example.com/catalog/rail/item?id=1&session=3&ref=1'",
+    ],
+    ("part", "p_name"): ["LIKE '%green%'", "LIKE 'forest%'"],
+    ("orders", "o_comment"): ["NOT LIKE '%special%requests%'"],
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vectile", default="target/release/vectile")
+    parser.add_argument("--scale", type=float, default=10)
+    parser.add_argument("--data", default="text-data")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    files = sql.generate(options.vectile, "tpch", options.scale, pathlib.Path(options.data) / f"tpch-{options.scale:g}")
+    urls = pathlib.Path(options.data) / f"urls-{options.scale:g}.vectile"
+    if not urls.exists():
+        sql.vectile(options.vectile, *sql.command(files, f"set vectile.gpu = 'off'; {URLS.format(urls)}"))
+    files["urls"] = urls
+    sql.read(files)
+    results, is_same = [], True
+    print(f"{'column':10} {'predicate':44} {'rows %':>7} {'kernel ms':>9} {'TB/s':>6} {'GB/s':>6} {'GPU ms':>7} {'CPU ms':>7}")
+    for (table, column), predicates in PREDICATES.items():
+        about = f"set vectile.gpu = 'off'; select sum(octet_length({column})), count(*) from {table}"
+        out, _ = sql.vectile(options.vectile, *sql.command(files, about))
+        raw, rows = map(int, out.splitlines()[-1].split(","))
+        for predicate in predicates:
+            query = f"select count(*) from {table} where {column} {predicate}"
+            statements = ["set vectile.gpu = 'require'", query, *[query] * RUNS, *[f"explain analyze {query}"] * RUNS]
+            statements += ["set vectile.gpu = 'off'", *[query] * RUNS]
+            out, log = sql.vectile(options.vectile, *sql.command(files, ";".join(statements)))
+            times = [whole for whole, _ in sql.times(log)]
+            plans = [line for line in out.splitlines() if "GpuAggregateExec" in line]
+            kernel = statistics.median(sql.metrics(line, "kernel_time") for line in plans)
+            counts = {line for line in out.splitlines() if line.isdigit()}
+            is_same = is_same and len(counts) == 1
+            count = int(next(iter(counts)))
+            cached = sql.metrics(plans[0], "bytes_cached")
+            gpu = statistics.median(times[2 : 2 + RUNS])
+            cpu = statistics.median(times[-RUNS:])
+            results.append((table, column, predicate, count, rows, raw, cached, kernel, gpu, cpu))
+            print(
+                f"{column:10} {predicate[:44]:44} {100 * count / rows:7.2f} {kernel:9.3f} {raw / kernel / 1e9:6.2f} "
+                f"{cached / kernel / 1e6:6.0f} {gpu:7.1f} {cpu:7.1f}",
+                flush=True,
+            )
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(results))
+    sys.exit(not is_same)
+
+
+if __name__ == "__main__":
+    main()
