@@ -70,11 +70,11 @@ def main():
             out, log = sql.vectile(options.vectile, *sql.command(files, ";".join(statements)))
             times = [whole for whole, _ in sql.times(log)]
             plans = [line for line in out.splitlines() if "GpuAggregateExec" in line]
-            kernel = statistics.median(sql.metrics(line, "kernel_time") for line in plans)
+            kernel = statistics.median(sum(sql.metrics(line, "kernel_time")) for line in plans)
             counts = {line for line in out.splitlines() if line.isdigit()}
             is_same = is_same and len(counts) == 1
             count = int(next(iter(counts)))
-            cached = sql.metrics(plans[0], "bytes_cached")
+            cached = sum(sql.metrics(plans[0], "bytes_cached"))
             gpu = statistics.median(times[2 : 2 + RUNS])
             cpu = statistics.median(times[-RUNS:])
             results.append((table, column, predicate, count, rows, raw, cached, kernel, gpu, cpu))

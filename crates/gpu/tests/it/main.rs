@@ -12,4 +12,5 @@ mod reference;
 mod samples;
 mod sanitize;
 mod support;
+mod text_tmp;
 mod watched;
