@@ -14,7 +14,14 @@ struct TextTest {
     // Whether a string passes as soon as some part of it does.
     DEVICE bool is_anywhere() const { return word(3); }
     DEVICE bool accepts(u32 state) const { return __ldg((const u64*)at + 2) >> state & 1; }
-    DEVICE const u16* entries() const { return (const u16*)(at + 32); }
+    DEVICE const u16* entries() const { return (const u16*)(at + 48); }
+    // For each state and code, a bit for each byte of the code's string: whether a string passes that ends behind it.
+    DEVICE const u64* ends() const { return (const u64*)(at + word(8)); }
+    // The row behind a code when a string ends so many bytes into it, and the next one begins there.
+    DEVICE u32 row_behind(u32 code, u32 bytes) const {
+        const u8* rows = at + word(9);
+        return __ldg(rows + 512 + __ldg((const u16*)rows + code) + bytes - 1);
+    }
     // The next state for each byte, of each state.
     DEVICE const u8* bytes() const { return at + word(6); }
     DEVICE const u64* symbols(u32 table) const { return (const u64*)(at + word(7)) + table * 256; }
@@ -66,10 +73,10 @@ struct TextRows {
     const u8* lengths;
     u32 width, count, row, left, row_of_table, passed;
 
-    DEVICE u32 length() const {
-        if (width == 1) return __ldg(lengths + row);
-        if (width == 2) return __ldg((const u16*)lengths + row);
-        return __ldg((const u32*)lengths + row);
+    DEVICE u32 length(u32 of) const {
+        if (width == 1) return __ldg(lengths + of);
+        if (width == 2) return __ldg((const u16*)lengths + of);
+        return __ldg((const u32*)lengths + of);
     }
 
     // The state, and how many states are in rows before its own.
@@ -86,7 +93,7 @@ struct TextRows {
             const u32 escapes = before();
             passed |= (u32)test.accepts(row_of_table - escapes) << row;
             row_of_table = escapes + test.start();
-            if (++row < count) left = length();
+            if (++row < count) left = length(row);
         }
     }
 
@@ -112,7 +119,7 @@ struct TextRows {
         }
     }
 
-    // A code whose string goes beyond the end of a row's, byte by byte.
+    // A code within an escape, or with more than one end of a string in it: byte by byte.
     DEVICE void crossing(u32 code) {
         const u32 states = test.states();
         if (test.tables() == 1) return code_of_first(code);
@@ -125,14 +132,25 @@ struct TextRows {
     }
 
     DEVICE void run(TextCodes codes) {
-        left = row < count ? length() : 0;
+        const u16* entries = test.entries();
+        const u32 states = test.states();
+        left = row < count ? length(row) : 0;
         advance();
         while (row < count && codes.any()) {
-            const u32 code = codes.next(), entry = __ldg(test.entries() + row_of_table * 256 + code);
-            if (entry >> 8 <= left) {
+            const u32 code = codes.next(), place = row_of_table * 256 + code;
+            const u32 entry = __ldg(entries + place), bytes = entry >> 8;
+            if (bytes < left) {
                 row_of_table = entry & 255;
-                left -= entry >> 8;
-                advance();
+                left -= bytes;
+                continue;
+            }
+            // the string ends in what the code stands for
+            const u32 rest = bytes - left, next = row + 1 < count ? length(row + 1) : ~0u;
+            if (row_of_table < states && next > rest) {
+                passed |= (u32)(__ldg(test.ends() + place) >> (left - 1) & 1) << row;
+                row_of_table = test.row_behind(code, left);
+                left = next - rest;
+                row++;
             } else {
                 crossing(code);
             }

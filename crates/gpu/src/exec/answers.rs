@@ -10,7 +10,7 @@ use super::parameters::Parameters;
 use super::text;
 use crate::error::{Error, Result};
 use crate::kernel::{CodeTest, EntryTest};
-use crate::runtime::Batch;
+use crate::runtime::{Batch, Engine, Piece};
 use vectile_kernels::Transform;
 
 /// What a test says of the codes of each group.
@@ -33,34 +33,46 @@ enum Passing {
     Range(u32, u32),
     /// Those with a bit.
     Bits(Vec<u32>),
-    /// There are none: strings in splits are tested by this.
-    Text(Arc<[Vec<u8>]>),
+    /// There are none: strings in splits are tested by what is at this place in device memory.
+    Text {
+        place: u64,
+        /// What keeps it there.
+        _memory: Arc<Piece>,
+    },
 }
 
 impl Answers {
     /// What `test` says of the codes of these groups.
-    pub fn of(test: &CodeTest, batch: &Batch) -> Result<Self> {
+    pub fn of(test: &CodeTest, batch: &Batch, engine: &Engine) -> Result<Self> {
         let stack = &batch.columns()[test.column];
         let automaton = match stack.traits.has(Transform::Text) {
             true => test.test.automaton(),
             false => None,
         };
-        let folded = automaton.map(|automaton| stack.folded(&automaton, text::folded));
-        let unique = stack.dictionaries.iter().map(|dictionary| {
-            Ok(match dictionary {
-                Some(dictionary) => Answer {
-                    codes: dictionary.codes,
-                    passing: Passing::of(&passed(test, &dictionary.entries)?),
-                },
-                None => Answer {
-                    codes: 0,
-                    passing: match &folded {
-                        Some(folded) => Passing::Text(Arc::clone(folded)),
-                        None => Passing::Range(1, 0),
+        let tests = automaton.map(|automaton| text::tests(&automaton, stack, engine));
+        let tests = tests.transpose()?;
+        let unique = stack
+            .dictionaries
+            .iter()
+            .enumerate()
+            .map(|(index, dictionary)| {
+                Ok(match dictionary {
+                    Some(dictionary) => Answer {
+                        codes: dictionary.codes,
+                        passing: Passing::of(&passed(test, &dictionary.entries)?),
                     },
-                },
-            })
-        });
+                    None => Answer {
+                        codes: 0,
+                        passing: match &tests {
+                            Some(tests) => Passing::Text {
+                                place: tests.places[index],
+                                _memory: Arc::clone(&tests.memory),
+                            },
+                            None => Passing::Range(1, 0),
+                        },
+                    },
+                })
+            });
         Ok(Self {
             unique: unique.collect::<Result<_>>()?,
             of_group: Arc::clone(&stack.dictionary_of),
@@ -85,7 +97,7 @@ impl Answers {
                     *passing = Passing::Bits(bits);
                 }
                 Passing::Bits(bits) => bits.resize(words.max(bits.len()), 0),
-                Passing::Text(_) => {}
+                Passing::Text { .. } => {}
             }
         }
     }
@@ -94,20 +106,10 @@ impl Answers {
     pub fn place(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<u64> {
         let mut places = vec![None; self.unique.len()];
         for &index in &self.of_group[part] {
-            if places[index].is_some() {
-                continue;
-            }
-            match &self.unique[index].passing {
-                Passing::Range(..) => continue,
-                Passing::Bits(bits) => {
-                    places[index] = Some(parameters.place());
-                    let bits = bits.iter();
-                    bits.for_each(|word| parameters.bytes.extend(word.to_le_bytes()));
-                }
-                Passing::Text(folded) => {
-                    places[index] = Some(parameters.place());
-                    parameters.bytes.extend(&folded[index]);
-                }
+            if let (Passing::Bits(bits), None) = (&self.unique[index].passing, places[index]) {
+                places[index] = Some(parameters.place());
+                bits.iter()
+                    .for_each(|word| parameters.bytes.extend(word.to_le_bytes()));
             }
         }
         let places = places.into_iter();
@@ -119,7 +121,8 @@ impl Answers {
         let index = self.of_group[group];
         match &self.unique[index].passing {
             Passing::Range(low, high) => u64::from(*low) | u64::from(*high) << 32,
-            Passing::Bits(_) | Passing::Text(_) => start + places[index],
+            Passing::Bits(_) => start + places[index],
+            Passing::Text { place, .. } => *place,
         }
     }
 }

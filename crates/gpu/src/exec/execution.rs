@@ -155,7 +155,7 @@ impl Execution {
         let (mut plan, bindings) = self.plan(batch, &facts, task)?;
         let mut answers = vec![];
         for (test, is_bitmap) in bindings.code_tests.iter().zip(&mut plan.bitmaps) {
-            let mut answer = Answers::of(test, batch)?;
+            let mut answer = Answers::of(test, batch, &self.engine)?;
             *is_bitmap = !answer.are_ranges();
             if *is_bitmap {
                 answer.make_bits();

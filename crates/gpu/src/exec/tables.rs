@@ -131,6 +131,28 @@ impl Entries {
     }
 }
 
+/// Memory of the device with what `write` writes.
+pub(super) fn on_device(
+    engine: &Engine,
+    bytes: usize,
+    write: impl FnOnce(&mut [u8]),
+) -> Result<Arc<Piece>> {
+    let piece = Arc::new(engine.take(bytes)?);
+    let mut host = engine.host_pool().take(bytes)?;
+    write(host.as_mut_slice());
+    let mut lane = engine.lane()?;
+    // SAFETY: both are as long, and live until the stream is done.
+    let copied = unsafe {
+        let from = host.as_slice().as_ptr();
+        lane.stream.copy_in(piece.address(), from, bytes)
+    };
+    let done = lane.stream.synchronize();
+    copied?;
+    done?;
+    engine.give_back(lane);
+    Ok(piece)
+}
+
 impl DeviceTable {
     /// The table of keys that are integers: copied to the device at first.
     pub fn of(codes: &Codes, engine: &Engine) -> Result<Self> {
@@ -140,19 +162,7 @@ impl DeviceTable {
         let piece = match copy.filter(|piece| piece.is_of(engine.pool())) {
             Some(piece) => piece,
             None => {
-                let piece = Arc::new(engine.take(bytes)?);
-                let mut host = engine.host_pool().take(bytes)?;
-                codes.write_table(codes_at, host.as_mut_slice());
-                let mut lane = engine.lane()?;
-                // SAFETY: both are as long, and live until the stream is done.
-                let copied = unsafe {
-                    let from = host.as_slice().as_ptr();
-                    lane.stream.copy_in(piece.address(), from, bytes)
-                };
-                let done = lane.stream.synchronize();
-                copied?;
-                done?;
-                engine.give_back(lane);
+                let piece = on_device(engine, bytes, |to| codes.write_table(codes_at, to))?;
                 *kept = Some(Arc::clone(&piece) as _);
                 piece
             }

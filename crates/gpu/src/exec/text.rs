@@ -1,115 +1,191 @@
 //! Tests of strings in splits: an automaton over bytes, folded over the symbols that codes stand for.
 
-use std::mem::take;
+use std::sync::Arc;
+use std::thread;
 
 use vectile_kernels::Symbols;
 
+use super::tables::on_device;
+use crate::error::Result;
 use crate::plan::Automaton;
+use crate::runtime::{Engine, Stack, TextTests};
 
 /// The code behind which another stands for itself.
 const ESCAPE: u8 = 255;
-const HEADER_BYTES: usize = 32;
+const HEADER_WORDS: usize = 12;
+/// What tests lie at multiples of.
+const ALIGNMENT: usize = 256;
+/// Symbol tables that a thread folds at least.
+const SHARE: usize = 16;
 /// Bytes of a symbol.
 const SYMBOL_BYTES: usize = 8;
 
-/// The test for chunks that have these symbol tables, as `text.cuh` reads it.
-pub(super) fn folded(automaton: &Automaton, symbols: &Symbols) -> Vec<u8> {
-    let states = automaton.states();
-    let rows = states << symbols.tables();
-    let bytes_at = HEADER_BYTES + rows * 512;
-    let symbols_at = bytes_at + states * 256;
-    let of_states = || (0..states).map(|state| state as u8);
-    let accepts = of_states().filter(|state| automaton.accepts(*state));
-    let accepts = accepts.fold(0u64, |bits, state| bits | 1 << state);
-    let mut out = Vec::with_capacity(symbols_at + symbols.tables() * (SYMBOL_BYTES + 1) * 256);
-    let mut words = |words: &[usize]| {
-        let words = words.iter().map(|word| *word as u32);
-        words.for_each(|word| out.extend(word.to_le_bytes()));
+/// The tests of a column's strings by an automaton.
+pub(super) fn tests(
+    automaton: &Automaton,
+    stack: &Stack,
+    engine: &Engine,
+) -> Result<Arc<TextTests>> {
+    stack.text_tests(automaton, || {
+        let folded = folded_all(automaton, &stack.symbols);
+        let mut places = vec![];
+        let bytes = folded.iter().fold(0, |start, folded| {
+            places.push(start as u64);
+            start + folded.len().next_multiple_of(ALIGNMENT)
+        });
+        let memory = on_device(engine, bytes.max(ALIGNMENT), |to| {
+            for (folded, start) in folded.iter().zip(&places) {
+                to[*start as usize..][..folded.len()].copy_from_slice(folded);
+            }
+        })?;
+        places
+            .iter_mut()
+            .for_each(|place| *place += memory.address());
+        Ok(TextTests { places, memory })
+    })
+}
+
+/// The automaton folded over each of several symbol tables, on all cores; nothing where there are none.
+fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Vec<Vec<u8>> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let share = symbols.len().div_ceil(cores).max(SHARE);
+    let fold = |symbols: &Option<Arc<Symbols>>| match symbols {
+        Some(symbols) => folded(automaton, symbols),
+        None => vec![],
     };
-    let is_anywhere = usize::from(automaton.is_anywhere());
-    words(&[
-        states,
-        usize::from(automaton.start()),
-        symbols.tables(),
-        is_anywhere,
-    ]);
-    words(&[accepts as u32 as usize, (accepts >> 32) as usize]);
-    words(&[bytes_at, symbols_at]);
-    for row in 0..rows {
-        for code in 0..=u8::MAX {
-            let mut walk = Walk {
-                automaton,
-                symbols,
-                state: (row % states) as u8,
-                is_first: row / states & 1 != 0,
-                is_second: row / states & 2 != 0,
-                bytes: 0,
+    let mut all = vec![vec![]; symbols.len()];
+    thread::scope(|scope| {
+        for (to, from) in all.chunks_mut(share).zip(symbols.chunks(share)) {
+            let work = move || {
+                to.iter_mut()
+                    .zip(from)
+                    .for_each(|(to, from)| *to = fold(from))
             };
-            walk.code(code);
-            out.extend(walk.entry().to_le_bytes());
+            scope.spawn(work);
+        }
+    });
+    all
+}
+
+/// The test for chunks that have these symbol tables, as `text.cuh` reads it.
+fn folded(automaton: &Automaton, symbols: &Symbols) -> Vec<u8> {
+    let (states, tables) = (automaton.states(), symbols.tables());
+    let rows = states << tables;
+    let codes = || 0..=u8::MAX;
+    let of_states = || (0..states).map(|state| state as u8);
+
+    let mut entries = Vec::with_capacity(rows * 512);
+    let (mut ends, mut starts, mut behind) = (vec![], vec![], vec![]);
+    for escapes in 0..1 << tables {
+        let strings: Vec<Expanded> = codes()
+            .map(|code| Expanded::of(symbols, escapes, code))
+            .collect();
+        for state in of_states() {
+            for string in &strings {
+                let (mut state, mut passing) = (state, 0u64);
+                for (place, byte) in string.bytes.iter().enumerate() {
+                    state = automaton.step(state, *byte);
+                    // no code stands for more than 64 bytes
+                    passing |= u64::from(automaton.accepts(state)) << (place % 64);
+                }
+                let row = string.escapes * states + usize::from(state);
+                let entry = row as u16 | (string.bytes.len() as u16) << 8;
+                entries.extend(entry.to_le_bytes());
+                if escapes == 0 {
+                    ends.extend(passing.to_le_bytes());
+                }
+            }
+        }
+        for string in strings.iter().filter(|_| escapes == 0) {
+            starts.extend((behind.len() as u16).to_le_bytes());
+            behind.extend((1..=string.bytes.len()).map(|end| {
+                let rest = string.bytes[end..].iter();
+                let step = |state, byte: &u8| automaton.step(state, *byte);
+                let state = rest.fold(automaton.start(), step);
+                (string.escapes * states + usize::from(state)) as u8
+            }));
         }
     }
-    for state in of_states() {
-        out.extend((0..=u8::MAX).map(|byte| automaton.step(state, byte)));
-    }
-    let all =
-        || (0..symbols.tables()).flat_map(|table| (0..=u8::MAX).map(move |code| (table, code)));
-    for (table, code) in all() {
-        let symbol = symbols.symbol(table, code);
-        out.extend((0..SYMBOL_BYTES).map(|byte| symbol.get(byte).copied().unwrap_or(0)));
-    }
-    out.extend(
-        all().map(|(table, code)| symbols.symbol(table, code).len().min(SYMBOL_BYTES) as u8),
-    );
+    let steps = of_states().flat_map(|state| codes().map(move |byte| automaton.step(state, byte)));
+    let all = || (0..tables).flat_map(|table| codes().map(move |code| symbols.symbol(table, code)));
+    let padded = |symbol: &[u8]| {
+        let mut bytes = [0; SYMBOL_BYTES];
+        bytes
+            .iter_mut()
+            .zip(symbol)
+            .for_each(|(to, byte)| *to = *byte);
+        bytes
+    };
+    let lengths = all().map(|symbol| symbol.len().min(SYMBOL_BYTES) as u8);
+
+    let accepts = of_states().filter(|state| automaton.accepts(*state));
+    let accepts = accepts.fold(0u64, |bits, state| bits | 1 << state);
+    let mut places = [HEADER_WORDS * 4 + entries.len(); 4];
+    places[1] += ends.len();
+    places[2] = places[1] + states * 256;
+    places[3] = places[2] + tables * (SYMBOL_BYTES + 1) * 256;
+    let [ends_at, steps_at, symbols_at, behind_at] = places;
+    let header: [usize; HEADER_WORDS] = [
+        states,
+        automaton.start().into(),
+        tables,
+        automaton.is_anywhere().into(),
+        accepts as u32 as usize,
+        (accepts >> 32) as usize,
+        steps_at,
+        symbols_at,
+        ends_at,
+        behind_at,
+        0,
+        0,
+    ];
+    let mut out = Vec::with_capacity(behind_at + starts.len() + behind.len());
+    out.extend(header.iter().flat_map(|word| (*word as u32).to_le_bytes()));
+    out.extend(entries);
+    out.extend(ends);
+    out.extend(steps);
+    out.extend(all().flat_map(padded));
+    out.extend(lengths);
+    out.extend(starts);
+    out.extend(behind);
     out
 }
 
-/// What becomes of a state with a code.
-struct Walk<'a> {
-    automaton: &'a Automaton,
+/// What a code stands for.
+struct Expanded<'a> {
     symbols: &'a Symbols,
-    state: u8,
-    /// Whether the next code of the table that was applied first stands for itself.
-    is_first: bool,
-    /// The same of the second.
-    is_second: bool,
-    bytes: u16,
+    bytes: Vec<u8>,
+    /// A bit if the next code of the table that was applied first stands for itself, another if that of the second
+    /// does.
+    escapes: usize,
 }
 
-impl Walk<'_> {
-    fn code(&mut self, code: u8) {
-        match self.symbols.tables() {
-            0 => self.byte(code),
-            1 => self.code_of_first(code),
-            _ if take(&mut self.is_second) => self.code_of_first(code),
-            _ if code == ESCAPE => self.is_second = true,
-            _ => {
-                let inner = self.symbols.symbol(1, code).iter();
-                inner.for_each(|code| self.code_of_first(*code));
-            }
-        }
+impl<'a> Expanded<'a> {
+    /// That of a code within `escapes`.
+    fn of(symbols: &'a Symbols, escapes: usize, code: u8) -> Self {
+        let mut string = Self {
+            symbols,
+            bytes: vec![],
+            escapes,
+        };
+        string.add(symbols.tables(), code);
+        string
     }
 
-    fn code_of_first(&mut self, code: u8) {
-        if take(&mut self.is_first) {
-            self.byte(code);
+    /// Adds a code of the table that was applied as the first, or as the second; a byte, if it was none.
+    fn add(&mut self, table: usize, code: u8) {
+        let Some(below) = table.checked_sub(1) else {
+            return self.bytes.push(code);
+        };
+        let bit = 1 << below;
+        if self.escapes & bit != 0 {
+            self.escapes ^= bit;
+            self.add(below, code);
         } else if code == ESCAPE {
-            self.is_first = true;
+            self.escapes ^= bit;
         } else {
-            let bytes = self.symbols.symbol(0, code).iter();
-            bytes.for_each(|byte| self.byte(*byte));
+            let inner = self.symbols.symbol(below, code).iter();
+            inner.for_each(|code| self.add(below, *code));
         }
-    }
-
-    fn byte(&mut self, byte: u8) {
-        self.state = self.automaton.step(self.state, byte);
-        self.bytes += 1;
-    }
-
-    /// The row of the table that comes next, and bytes.
-    fn entry(&self) -> u16 {
-        let escapes = usize::from(self.is_first) + 2 * usize::from(self.is_second);
-        let row = escapes * self.automaton.states() + usize::from(self.state);
-        row as u16 | self.bytes << 8
     }
 }

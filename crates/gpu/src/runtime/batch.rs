@@ -9,14 +9,13 @@ use arrow::compute::concat;
 use arrow::datatypes::DataType;
 
 use super::chunks::{Copies, Group, Resident};
-use super::lock;
-use super::memory::Pool;
+use super::memory::{Piece, Pool, lock};
 use crate::error::{Error, Result};
 use crate::plan::Automaton;
 use vectile_kernels::{ColumnTraits, Symbols, Transform};
 
 /// Tests of strings that are kept for a column.
-const FOLDED_TESTS: usize = 8;
+const TEXT_TESTS: usize = 8;
 
 /// Chunks of a column whose samples are looked at.
 const SAMPLED_CHUNKS: usize = 64;
@@ -48,10 +47,17 @@ pub(crate) struct Stack {
     /// What brings them to the device.
     pub copies: Copies,
     sample: OnceLock<Option<ArrayRef>>,
-    /// Tests of strings, as far as they were folded over symbol tables.
-    folded: Mutex<VecDeque<(Automaton, Arc<[Vec<u8>]>)>>,
+    text_tests: Mutex<VecDeque<(Automaton, Arc<TextTests>)>>,
     /// When it was used last, by the engine's clock.
     used: AtomicU64,
+}
+
+/// A test of strings by an automaton, in device memory: for each of [`Stack::symbols`].
+#[derive(Debug)]
+pub(crate) struct TextTests {
+    /// Where each is; nowhere without symbols.
+    pub places: Vec<u64>,
+    pub memory: Arc<Piece>,
 }
 
 /// A dictionary that chunks have in common.
@@ -207,7 +213,7 @@ impl Stack {
             dictionary_of: dictionary_of.into(),
             copies,
             sample: OnceLock::new(),
-            folded: Mutex::default(),
+            text_tests: Mutex::default(),
             used: AtomicU64::new(0),
             chunks,
         })
@@ -231,27 +237,24 @@ impl Stack {
         sample.as_ref()
     }
 
-    /// What `fold` makes of an automaton and each of [`symbols`](Self::symbols); nothing where there are none.
-    pub fn folded(
+    /// What tests strings by an automaton; `make` makes it if it is not known.
+    pub fn text_tests(
         &self,
         automaton: &Automaton,
-        fold: impl Fn(&Automaton, &Symbols) -> Vec<u8>,
-    ) -> Arc<[Vec<u8>]> {
-        let known = lock(&self.folded);
-        if let Some((_, folded)) = known.iter().find(|(of, _)| of == automaton) {
-            return Arc::clone(folded);
+        make: impl FnOnce() -> Result<TextTests>,
+    ) -> Result<Arc<TextTests>> {
+        let known = |tests: &VecDeque<(Automaton, Arc<TextTests>)>| {
+            let known = tests.iter().find(|(of, _)| of == automaton);
+            known.map(|(_, tests)| Arc::clone(tests))
+        };
+        if let Some(tests) = known(&lock(&self.text_tests)) {
+            return Ok(tests);
         }
-        drop(known);
-        let of = |symbols: &Arc<Symbols>| fold(automaton, symbols);
-        let symbols = self.symbols.iter();
-        let folded: Vec<Vec<u8>> = symbols
-            .map(|symbols| symbols.as_ref().map(of).unwrap_or_default())
-            .collect();
-        let folded: Arc<[Vec<u8>]> = folded.into();
-        let mut known = lock(&self.folded);
-        known.truncate(FOLDED_TESTS - 1);
-        known.push_front((automaton.clone(), Arc::clone(&folded)));
-        folded
+        let made = Arc::new(make()?);
+        let mut tests = lock(&self.text_tests);
+        tests.truncate(TEXT_TESTS - 1);
+        tests.push_front((automaton.clone(), Arc::clone(&made)));
+        Ok(made)
     }
 
     /// Notes that a query uses it.

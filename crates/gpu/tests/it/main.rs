@@ -12,5 +12,4 @@ mod reference;
 mod samples;
 mod sanitize;
 mod support;
-mod text_tmp;
 mod watched;
