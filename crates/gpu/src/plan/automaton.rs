@@ -1,13 +1,29 @@
 //! Deterministic automata over bytes: which strings pass a test.
+//!
+//! Operations answer `None` if the result would have too many states.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use arrow::array::ArrayRef;
+use vectile_encodings::Predicate;
+
+use super::codes::for_bytes;
+
+/// States that an automaton may have before it is minimized.
+const MOST_EXPLORED: usize = 512;
 
 /// Tells, byte by byte, whether a string passes a test. States are numbers; from one it goes to the next with each
 /// byte, and the string passes if the last one accepts.
+///
+/// Automata have as few states as they can, numbered as the strings that lead to them sort, shorter ones first. So two
+/// are equal if the same strings pass.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Automaton {
     /// For each state, the next one for each byte.
     next: Vec<[u8; 256]>,
     accepts: Vec<bool>,
-    start: u8,
 }
 
 impl Automaton {
@@ -16,7 +32,7 @@ impl Automaton {
 
     /// The first state.
     pub fn start(&self) -> u8 {
-        self.start
+        0
     }
 
     /// The number of states.
@@ -41,7 +57,434 @@ impl Automaton {
     pub fn matches(&self, bytes: &[u8]) -> bool {
         let last = bytes
             .iter()
-            .fold(self.start, |state, byte| self.step(state, *byte));
+            .fold(self.start(), |state, byte| self.step(state, *byte));
         self.accepts(last)
+    }
+
+    /// Whether a string passes as soon as any part of it does, whatever comes before and behind.
+    pub fn is_anywhere(&self) -> bool {
+        let states = || (0..=u8::MAX).take(self.states());
+        let stays = |state| states_after(self, state).all(|next| self.accepts(next));
+        if !states().filter(|&state| self.accepts(state)).all(stays) {
+            return false;
+        }
+        // Every state must accept what the first one does.
+        let mut pairs: Vec<(u8, u8)> = states().map(|state| (self.start(), state)).collect();
+        let mut seen: BTreeSet<(u8, u8)> = pairs.iter().copied().collect();
+        while let Some((of, by)) = pairs.pop() {
+            if self.accepts(of) && !self.accepts(by) {
+                return false;
+            }
+            let next = states_after(self, of).zip(states_after(self, by));
+            pairs.extend(next.filter(|&pair| seen.insert(pair)));
+        }
+        true
+    }
+
+    /// All strings pass, or none.
+    pub fn constant(passes: bool) -> Self {
+        Self {
+            next: vec![[0; 256]],
+            accepts: vec![passes],
+        }
+    }
+
+    /// The strings that compare with `constant` in a way that `passes`, byte by byte, as Arrow compares them.
+    pub fn compared(constant: &[u8], passes: impl Fn(Ordering) -> bool) -> Option<Self> {
+        // The bytes that are equal so far, or how the first other one compares.
+        let step = |state: &Result<usize, Ordering>, byte: u8| {
+            let equal = (*state)?;
+            let other = constant.get(equal).ok_or(Ordering::Greater)?;
+            match byte.cmp(other) {
+                Ordering::Equal => Ok(equal + 1),
+                unequal => Err(unequal),
+            }
+        };
+        Self::build(Ok(0), step, |state| match state {
+            Ok(equal) => passes(equal.cmp(&constant.len())),
+            Err(unequal) => passes(*unequal),
+        })
+    }
+
+    /// The strings between two bounds.
+    pub fn range(low: Bound<&[u8]>, high: Bound<&[u8]>) -> Option<Self> {
+        let above = match low {
+            Bound::Unbounded => Self::constant(true),
+            Bound::Included(low) => Self::compared(low, Ordering::is_ge)?,
+            Bound::Excluded(low) => Self::compared(low, Ordering::is_gt)?,
+        };
+        let below = match high {
+            Bound::Unbounded => return Some(above),
+            Bound::Included(high) => Self::compared(high, Ordering::is_le)?,
+            Bound::Excluded(high) => Self::compared(high, Ordering::is_lt)?,
+        };
+        above.and(&below)
+    }
+
+    /// These strings.
+    pub fn one_of<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
+        // What may follow.
+        let rests: BTreeSet<&[u8]> = values.into_iter().collect();
+        let step = |rests: &Vec<&'a [u8]>, byte: u8| {
+            let rests = rests.iter();
+            rests
+                .filter_map(|rest| rest.strip_prefix(&[byte]))
+                .collect()
+        };
+        Self::build(rests.into_iter().collect(), step, |rests| {
+            rests.contains(&[].as_slice())
+        })
+    }
+
+    /// The strings of so many bytes that it `passes`. All longer than `most` pass if that does.
+    pub fn of_bytes(most: usize, passes: impl Fn(usize) -> bool) -> Option<Self> {
+        Self::build(0, |count, _| most.min(count + 1), |count| passes(*count))
+    }
+
+    /// The strings of so many characters, of UTF-8, that it `passes`. All longer than `most` pass if that does.
+    pub fn of_characters(most: usize, passes: impl Fn(usize) -> bool) -> Option<Self> {
+        let step = |count: &usize, byte| most.min(count + usize::from(begins_character(byte)));
+        Self::build(0, step, |count| passes(*count))
+    }
+
+    /// The strings of UTF-8 whose first `most` characters pass.
+    pub fn of_front(&self, most: usize) -> Option<Self> {
+        let step = |&(state, count): &(u8, usize), byte| {
+            let count = count + usize::from(begins_character(byte));
+            match count <= most {
+                true => (self.step(state, byte), count),
+                false => (state, most.saturating_add(1)),
+            }
+        };
+        Self::build((self.start(), 0), step, |(state, _)| self.accepts(*state))
+    }
+
+    /// The strings of UTF-8 that pass once their first `most` characters are cut off.
+    pub fn of_rest(&self, most: usize) -> Option<Self> {
+        let step = |&(state, count): &(u8, usize), byte| {
+            let count = count + usize::from(begins_character(byte));
+            match count <= most {
+                true => (state, count),
+                false => (self.step(state, byte), most.saturating_add(1)),
+            }
+        };
+        Self::build((self.start(), 0), step, |(state, _)| self.accepts(*state))
+    }
+
+    /// What a predicate says of strings that are not null; `None` also if it is about others, or about nulls.
+    pub fn of_predicate(predicate: &Predicate) -> Option<Self> {
+        let (passed, negated) = match predicate {
+            Predicate::Range { low, high, negated } => {
+                let (low, high) = (bound(low)?, bound(high)?);
+                let slices = |bound| Bound::map(bound, Vec::as_slice);
+                let passed = Self::range(slices(low.as_ref()), slices(high.as_ref()))?;
+                (passed, *negated)
+            }
+            Predicate::In { values, negated } => {
+                let values = strings(values)?;
+                let passed = Self::one_of(values.iter().map(Vec::as_slice))?;
+                (passed, *negated)
+            }
+            Predicate::IsNull | Predicate::IsNotNull => return None,
+        };
+        Some(if negated { passed.not() } else { passed })
+    }
+
+    /// The strings that do not pass.
+    pub fn not(&self) -> Self {
+        Self {
+            next: self.next.clone(),
+            accepts: self.accepts.iter().map(|accepts| !accepts).collect(),
+        }
+    }
+
+    /// The strings that pass both.
+    pub fn and(&self, other: &Self) -> Option<Self> {
+        self.product(other, |one, other| one && other)
+    }
+
+    /// The strings that pass either.
+    pub fn or(&self, other: &Self) -> Option<Self> {
+        self.product(other, |one, other| one || other)
+    }
+
+    fn product(&self, other: &Self, accepts: impl Fn(bool, bool) -> bool) -> Option<Self> {
+        Self::build(
+            (self.start(), other.start()),
+            |(one, two), byte| (self.step(*one, byte), other.step(*two, byte)),
+            |(one, two)| accepts(self.accepts(*one), other.accepts(*two)),
+        )
+    }
+
+    /// The automaton, minimized, that is in state `start` at first and goes from one to the next by `step`.
+    pub(super) fn build<S: Clone + Ord>(
+        start: S,
+        step: impl Fn(&S, u8) -> S,
+        accepts: impl Fn(&S) -> bool,
+    ) -> Option<Self> {
+        let mut numbers = BTreeMap::from([(start.clone(), 0)]);
+        let mut states = vec![start];
+        let mut next: Vec<[usize; 256]> = vec![];
+        while let Some(state) = states.get(next.len()).cloned() {
+            let mut row = [0; 256];
+            for (to, byte) in row.iter_mut().zip(0..=u8::MAX) {
+                let after = step(&state, byte);
+                *to = *numbers.entry(after).or_insert_with_key(|after| {
+                    states.push(after.clone());
+                    states.len() - 1
+                });
+            }
+            if states.len() > MOST_EXPLORED {
+                return None;
+            }
+            next.push(row);
+        }
+        Self::minimize(&next, states.iter().map(accepts).collect())
+    }
+
+    /// Moore's algorithm: states are one unless a byte leads to two that are known not to be.
+    fn minimize(next: &[[usize; 256]], accepts: Vec<bool>) -> Option<Self> {
+        let mut classes: Vec<usize> = accepts.iter().copied().map(usize::from).collect();
+        let mut count = 0;
+        loop {
+            let mut known = BTreeMap::new();
+            let rows = next.iter().map(|row| row.map(|to| classes[to]));
+            let refined = classes.iter().copied().zip(rows).map(|state| {
+                let number = known.len();
+                *known.entry(state).or_insert(number)
+            });
+            classes = refined.collect();
+            if known.len() > Self::MOST_STATES {
+                return None;
+            }
+            if known.len() == count {
+                break;
+            }
+            count = known.len();
+        }
+        // Numbers of classes ascend, so each is that of the states before when its first state comes.
+        let mut minimal = Self {
+            next: vec![],
+            accepts: vec![],
+        };
+        for ((class, row), accepts) in classes.iter().zip(next).zip(accepts) {
+            if *class == minimal.states() {
+                minimal.next.push(row.map(|to| classes[to] as u8));
+                minimal.accepts.push(accepts);
+            }
+        }
+        Some(minimal)
+    }
+}
+
+/// The states that the bytes lead to, in their order.
+fn states_after(automaton: &Automaton, state: u8) -> impl Iterator<Item = u8> {
+    (0..=u8::MAX).map(move |byte| automaton.step(state, byte))
+}
+
+/// Whether a byte of UTF-8 is the first of a character.
+pub(super) fn begins_character(byte: u8) -> bool {
+    byte & 0xc0 != 0x80
+}
+
+/// The bytes of each string; `None` if they are others.
+fn strings(array: &ArrayRef) -> Option<Vec<Vec<u8>>> {
+    let mut strings = vec![];
+    let pushed = for_bytes(array, |_, bytes| {
+        strings.push(bytes.to_vec());
+        Ok(())
+    });
+    pushed.ok().map(|()| strings)
+}
+
+/// The bound that an array of one string is.
+fn bound(bound: &Bound<ArrayRef>) -> Option<Bound<Vec<u8>>> {
+    let only = |array| strings(array)?.pop();
+    Some(match bound {
+        Bound::Unbounded => Bound::Unbounded,
+        Bound::Included(array) => Bound::Included(only(array)?),
+        Bound::Excluded(array) => Bound::Excluded(only(array)?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{BooleanArray, Int32Array, Scalar, StringArray};
+    use arrow::compute::cast;
+    use arrow::compute::kernels::cmp;
+    use arrow::datatypes::DataType;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn matches(automaton: &Automaton, strings: &[String]) -> BooleanArray {
+        let strings = strings
+            .iter()
+            .map(|string| automaton.matches(string.as_bytes()));
+        strings.map(Some).collect()
+    }
+
+    fn array(strings: &[String]) -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(strings))
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        let one = prop::sample::select(vec!["a", "b", "é", "è", "楽", "\0", "\u{10ffff}"]);
+        prop::collection::vec(one, 0..5).prop_map(|parts| parts.concat())
+    }
+
+    fn texts(count: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<String>> {
+        prop::collection::vec(text(), count)
+    }
+
+    fn types() -> impl Strategy<Value = DataType> {
+        use DataType::*;
+        prop::sample::select(vec![
+            Utf8,
+            LargeUtf8,
+            Utf8View,
+            Binary,
+            LargeBinary,
+            BinaryView,
+        ])
+    }
+
+    /// Automata of three states, which `a` takes elsewhere than other bytes.
+    fn automata() -> impl Strategy<Value = Automaton> {
+        let tables: [[std::ops::Range<usize>; 2]; 3] = [const { [const { 0..3 }; 2] }; 3];
+        (tables, any::<[bool; 3]>()).prop_map(|(next, accepts)| {
+            let step = |state: &usize, byte| next[*state][usize::from(byte != b'a')];
+            Automaton::build(0, step, |state| accepts[*state]).unwrap()
+        })
+    }
+
+    /// All strings of two letters up to this length.
+    fn words(length: usize) -> Vec<Vec<u8>> {
+        let mut words = vec![vec![]];
+        for word in 0..(1 << length) - 1 {
+            words.extend([b'a', b'b'].map(|letter| [words[word].as_slice(), &[letter]].concat()));
+        }
+        words
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn strings_compare_as_in_arrow(constant in text(), mut strings in texts(16)) {
+            strings.push(constant.clone());
+            let compared = |passes: fn(Ordering) -> bool| {
+                matches(&Automaton::compared(constant.as_bytes(), passes).unwrap(), &strings)
+            };
+            let (array, constant) = (array(&strings), Scalar::new(StringArray::from(vec![constant.as_str()])));
+            prop_assert_eq!(compared(Ordering::is_eq), cmp::eq(&array, &constant).unwrap());
+            prop_assert_eq!(compared(Ordering::is_ne), cmp::neq(&array, &constant).unwrap());
+            prop_assert_eq!(compared(Ordering::is_lt), cmp::lt(&array, &constant).unwrap());
+            prop_assert_eq!(compared(Ordering::is_le), cmp::lt_eq(&array, &constant).unwrap());
+            prop_assert_eq!(compared(Ordering::is_gt), cmp::gt(&array, &constant).unwrap());
+            prop_assert_eq!(compared(Ordering::is_ge), cmp::gt_eq(&array, &constant).unwrap());
+        }
+
+        #[test]
+        fn predicates_say_the_same(
+            values in texts(0..6), low in text(), high in text(), mut strings in texts(16), data_type in types(), negated: bool,
+        ) {
+            strings.extend(values.iter().chain([&low, &high]).cloned());
+            let of = |strings: &[String]| cast(&array(strings), &data_type).unwrap();
+            let bounds = |bound: ArrayRef| [Bound::Unbounded, Bound::Included(Arc::clone(&bound)), Bound::Excluded(bound)];
+            let mut predicates = vec![Predicate::In { values: of(&values), negated }];
+            for low in bounds(of(&[low])) {
+                let high = bounds(of(std::slice::from_ref(&high))).into_iter();
+                predicates.extend(high.map(|high| Predicate::Range { low: low.clone(), high, negated }));
+            }
+            for predicate in predicates {
+                let automaton = Automaton::of_predicate(&predicate).unwrap();
+                prop_assert_eq!(matches(&automaton, &strings), predicate.evaluate(&of(&strings)).unwrap());
+            }
+        }
+
+        #[test]
+        fn parts_and_lengths_are_in_characters(
+            skipped in 0_usize..4, taken in 0_usize..4, part in text(), strings in texts(16),
+        ) {
+            let automaton = Automaton::compared(part.as_bytes(), Ordering::is_le).unwrap();
+            let automaton = automaton.of_front(taken).unwrap().of_rest(skipped).unwrap();
+            let characters = Automaton::of_characters(skipped + 1, |count| count > skipped).unwrap();
+            let bytes = Automaton::of_bytes(skipped + 1, |count| count == skipped).unwrap();
+            for string in strings {
+                let of_string: String = string.chars().skip(skipped).take(taken).collect();
+                prop_assert_eq!(automaton.matches(string.as_bytes()), of_string <= part);
+                prop_assert_eq!(characters.matches(string.as_bytes()), string.chars().count() > skipped);
+                prop_assert_eq!(bytes.matches(string.as_bytes()), string.len() == skipped);
+            }
+        }
+
+        #[test]
+        fn automata_are_equal_if_their_strings_are(one in automata(), two in automata()) {
+            for word in words(5) {
+                let passes = (one.matches(&word), two.matches(&word));
+                prop_assert_eq!(one.and(&two).unwrap().matches(&word), passes.0 && passes.1);
+                prop_assert_eq!(one.or(&two).unwrap().matches(&word), passes.0 || passes.1);
+                prop_assert_eq!(one.not().matches(&word), !passes.0);
+            }
+            let same = words(5).iter().all(|word| one.matches(word) == two.matches(word));
+            prop_assert_eq!(one == two, same);
+            prop_assert_eq!(one.and(&two).unwrap().not(), two.not().or(&one.not()).unwrap());
+            prop_assert_eq!(one.or(&one.not()).unwrap(), Automaton::constant(true));
+            prop_assert_eq!(one.and(&one.not()).unwrap(), Automaton::constant(false));
+        }
+
+        #[test]
+        fn anywhere_is_anywhere(automaton in automata()) {
+            // There are nine pairs of three states.
+            let (inner, outer) = (words(8), words(2));
+            let found = inner.iter().filter(|word| automaton.matches(word)).all(|word| {
+                let around = outer.iter().flat_map(|front| outer.iter().map(move |back| (front, back)));
+                around.into_iter().all(|(front, back)| automaton.matches(&[front, word.as_slice(), back].concat()))
+            });
+            prop_assert_eq!(automaton.is_anywhere(), found);
+        }
+    }
+
+    #[test]
+    fn tests_of_any_part_are_told() {
+        let like = |pattern| Automaton::like(pattern, false).unwrap();
+        for pattern in ["%green%", "%special%requests%", "%", "%é%", "%a_b%"] {
+            assert!(like(pattern).is_anywhere(), "{pattern}");
+            assert_eq!(
+                like(pattern).not().is_anywhere(),
+                pattern == "%",
+                "{pattern}"
+            );
+        }
+        for pattern in ["green%", "%green", "green", "", "_%"] {
+            assert_eq!(like(pattern).is_anywhere(), pattern == "_%", "{pattern}");
+        }
+        assert!(like("%a%").or(&like("%b%")).unwrap().is_anywhere());
+        assert!(Automaton::constant(false).is_anywhere());
+    }
+
+    #[test]
+    fn lists_share_their_ends() {
+        let years: Vec<String> = (1990..2000).map(|year| year.to_string()).collect();
+        let automaton = Automaton::one_of(years.iter().map(String::as_bytes)).unwrap();
+        assert_eq!(automaton.states(), 6);
+        assert_eq!(Automaton::one_of([]), Some(Automaton::constant(false)));
+        let words: Vec<String> = (0..200_u64)
+            .map(|n| n.wrapping_mul(n ^ 0x9e37_79b9).to_string())
+            .collect();
+        assert_eq!(Automaton::one_of(words.iter().map(String::as_bytes)), None);
+    }
+
+    #[test]
+    fn only_strings_have_automata() {
+        let numbers: ArrayRef = Arc::new(Int32Array::from(vec![1]));
+        assert_eq!(Automaton::of_predicate(&Predicate::equal(numbers)), None);
+        assert_eq!(Automaton::of_predicate(&Predicate::IsNull), None);
+        let strings = cast(&array(&["a".into()]), &DataType::BinaryView).unwrap();
+        let automaton = Automaton::of_predicate(&Predicate::equal(strings)).unwrap();
+        assert!(automaton.matches(b"a") && !automaton.matches(b"aa"));
     }
 }

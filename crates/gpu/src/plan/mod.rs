@@ -10,6 +10,7 @@ mod automaton;
 mod codes;
 mod expr;
 mod hashed;
+mod like;
 mod pipeline;
 mod results;
 mod types;
