@@ -136,12 +136,12 @@ impl Automaton {
         })
     }
 
-    /// The strings of so many bytes that it `passes`. All longer than `most` pass if that does.
+    /// The strings of so many bytes that it `passes`. Longer ones than `most` pass if that does.
     pub fn of_bytes(most: usize, passes: impl Fn(usize) -> bool) -> Option<Self> {
         Self::build(0, |count, _| most.min(count + 1), |count| passes(*count))
     }
 
-    /// The strings of so many characters, of UTF-8, that it `passes`. All longer than `most` pass if that does.
+    /// The strings of so many characters, of UTF-8, that it `passes`. Longer ones than `most` pass if that does.
     pub fn of_characters(most: usize, passes: impl Fn(usize) -> bool) -> Option<Self> {
         let step = |count: &usize, byte| most.min(count + usize::from(begins_character(byte)));
         Self::build(0, step, |count| passes(*count))
@@ -171,7 +171,7 @@ impl Automaton {
         Self::build((self.start(), 0), step, |(state, _)| self.accepts(*state))
     }
 
-    /// What a predicate says of strings that are not null; `None` also if it is about others, or about nulls.
+    /// The strings that pass a predicate, of those that are not null. `None` also for tests of nulls and of other types.
     pub fn of_predicate(predicate: &Predicate) -> Option<Self> {
         let (passed, negated) = match predicate {
             Predicate::Range { low, high, negated } => {
@@ -216,7 +216,7 @@ impl Automaton {
         )
     }
 
-    /// The automaton, minimized, that is in state `start` at first and goes from one to the next by `step`.
+    /// The automaton, minimized, that begins in the state `start`, and that `step` takes from one to the next.
     pub(super) fn build<S: Clone + Ord>(
         start: S,
         step: impl Fn(&S, u8) -> S,
@@ -242,7 +242,7 @@ impl Automaton {
         Self::minimize(&next, states.iter().map(accepts).collect())
     }
 
-    /// Moore's algorithm: states are one unless a byte leads to two that are known not to be.
+    /// Moore's algorithm: two states are different if one accepts only, or a byte leads to different states.
     fn minimize(next: &[[usize; 256]], accepts: Vec<bool>) -> Option<Self> {
         let mut classes: Vec<usize> = accepts.iter().copied().map(usize::from).collect();
         let mut count = 0;
@@ -262,7 +262,7 @@ impl Automaton {
             }
             count = known.len();
         }
-        // Numbers of classes ascend, so each is that of the states before when its first state comes.
+        // Classes are numbered in the order of their first states.
         let mut minimal = Self {
             next: vec![],
             accepts: vec![],

@@ -1,4 +1,4 @@
-//! Patterns of strings, as of `LIKE`, as automata: they take for equal what arrow-rs does.
+//! Patterns of `LIKE` as automata, which match what arrow-rs does.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ enum Piece {
     Bytes(Vec<Vec<u8>>),
 }
 
-/// How far a string is read: the rest of a spelling, and the piece behind it.
+/// What a string has to go on with: the rest of a spelling, and then the piece of this number and those behind it.
 type Position<'a> = (usize, &'a [u8]);
 
 impl Automaton {
@@ -129,7 +129,7 @@ fn after<'a>(pieces: &'a [Piece], (behind, rest): Position<'a>, byte: u8) -> Vec
     }
 }
 
-/// Adds the positions behind any characters, and drops those before: what passes from there passes from here.
+/// Adds the position behind each [`Piece::Any`], and drops those before the last: what passes from them passes from it.
 fn settled<'a>(pieces: &[Piece], mut positions: BTreeSet<Position<'a>>) -> BTreeSet<Position<'a>> {
     let mut last = None;
     for (place, piece) in pieces.iter().enumerate() {
