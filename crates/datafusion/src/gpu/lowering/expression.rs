@@ -28,6 +28,7 @@ use vectile_gpu::plan::{
 use vectile_scan::{Node, Test};
 
 use super::lookups::{Lookups, Purpose, Wanted};
+use super::text;
 use crate::error;
 use crate::expression::expression_of;
 use crate::gpu::pattern::relation::Relation;
@@ -253,10 +254,12 @@ impl<'a> Lowering<'a> {
         let null = new_null_array(self.data_type(column)?, 1);
         let null_passes = test.evaluate(vec![null], 1).map_err(error::scan)?;
         let null_passes = null_passes.true_count() == 1;
+        let automaton = text::automaton(expression_of(&test)?, self.schema);
         let test = ValueTest::new(Arc::new(move |values| {
             let passed = test.evaluate_values(values);
             passed.map_err(|error| ArrowError::ExternalError(Box::new(error)).into())
         }));
+        let test = test.with_automaton(automaton.map(Arc::new));
         let column = self.number(column)?;
         let values = Filter::Values(column, test);
         Ok(match null_passes {

@@ -4,4 +4,5 @@ pub(crate) mod expression;
 pub(crate) mod function;
 pub(crate) mod grouping;
 pub(crate) mod lookups;
+mod text;
 mod variance;

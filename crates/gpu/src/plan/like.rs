@@ -1,0 +1,287 @@
+//! Patterns of `LIKE` as automata, which match what arrow-rs does.
+
+use std::collections::BTreeSet;
+
+use super::automaton::{Automaton, begins_character};
+
+/// Before a character of a pattern that stands for itself.
+const ESCAPE: char = '\\';
+
+/// What a part of a string has to be.
+enum Piece {
+    /// Any characters.
+    Any,
+    /// One character.
+    One,
+    /// One of these bytes: the spellings of a character.
+    Bytes(Vec<Vec<u8>>),
+}
+
+/// What a string has to go on with: the rest of a spelling, and then the piece of this number and those behind it.
+type Position<'a> = (usize, &'a [u8]);
+
+impl Automaton {
+    /// The strings that start with `text`.
+    pub fn starts_with(text: &str) -> Option<Self> {
+        of_pieces(exactly(text).chain([Piece::Any]).collect())
+    }
+
+    /// The strings that end with `text`.
+    pub fn ends_with(text: &str) -> Option<Self> {
+        of_pieces([Piece::Any].into_iter().chain(exactly(text)).collect())
+    }
+
+    /// The strings that contain `text`.
+    pub fn contains(text: &str) -> Option<Self> {
+        let back = exactly(text).chain([Piece::Any]);
+        of_pieces([Piece::Any].into_iter().chain(back).collect())
+    }
+
+    /// The strings that are `LIKE` a pattern, or `ILIKE` it: then `None` also if not all of the pattern is ASCII.
+    pub fn like(pattern: &str, ignores_case: bool) -> Option<Self> {
+        let literal = |character| match ignores_case {
+            true => Piece::either_case(character),
+            false => Some(Piece::exactly(character)),
+        };
+        let mut pieces = vec![];
+        let mut characters = pattern.chars();
+        while let Some(character) = characters.next() {
+            pieces.push(match character {
+                '%' => Piece::Any,
+                '_' => Piece::One,
+                // The last one stands for itself.
+                ESCAPE => literal(characters.next().unwrap_or(ESCAPE))?,
+                other => literal(other)?,
+            });
+        }
+        of_pieces(pieces)
+    }
+}
+
+impl Piece {
+    fn exactly(character: char) -> Self {
+        Self::Bytes(vec![bytes_of(character)])
+    }
+
+    /// Unicode has one more spelling of some letters: the sign of the Kelvin, and the long s.
+    fn either_case(character: char) -> Option<Self> {
+        let (lower, upper) = (
+            character.to_ascii_lowercase(),
+            character.to_ascii_uppercase(),
+        );
+        let other = match lower {
+            'k' => Some('\u{212a}'),
+            's' => Some('\u{17f}'),
+            _ => None,
+        };
+        let spellings = [lower, upper].into_iter().chain(other);
+        character
+            .is_ascii()
+            .then(|| Self::Bytes(spellings.map(bytes_of).collect()))
+    }
+}
+
+fn exactly(text: &str) -> impl Iterator<Item = Piece> {
+    text.chars().map(Piece::exactly)
+}
+
+fn bytes_of(character: char) -> Vec<u8> {
+    character.encode_utf8(&mut [0; 4]).as_bytes().to_vec()
+}
+
+/// The strings that consist of these pieces. States are the sets of positions at which a string may be.
+fn of_pieces(pieces: Vec<Piece>) -> Option<Automaton> {
+    let all = pieces.len();
+    let read = pieces.iter().filter(|piece| !matches!(piece, Piece::Any));
+    // Each byte of the shortest string has a state of its own.
+    if read.count() >= Automaton::MOST_STATES {
+        return None;
+    }
+    Automaton::build(
+        settled(&pieces, [(0, [].as_slice())].into()),
+        |positions, byte| {
+            let next = positions.iter().flat_map(|at| after(&pieces, *at, byte));
+            settled(&pieces, next.collect())
+        },
+        |positions| positions.contains(&(all, [].as_slice())),
+    )
+}
+
+/// Where a byte leads from a position.
+fn after<'a>(pieces: &'a [Piece], (behind, rest): Position<'a>, byte: u8) -> Vec<Position<'a>> {
+    if let [first, rest @ ..] = rest {
+        let reads = first == &byte;
+        return reads.then_some((behind, rest)).into_iter().collect();
+    }
+    let before = behind.checked_sub(1).and_then(|before| pieces.get(before));
+    match (before, pieces.get(behind)) {
+        (_, Some(Piece::Any)) => vec![(behind, rest)],
+        // More of the character before.
+        (Some(Piece::One), _) | (_, Some(Piece::One)) if !begins_character(byte) => {
+            vec![(behind, rest)]
+        }
+        (_, Some(Piece::One)) => vec![(behind + 1, rest)],
+        (_, Some(Piece::Bytes(spellings))) => spellings
+            .iter()
+            .filter_map(|spelling| Some((behind + 1, spelling.strip_prefix(&[byte])?)))
+            .collect(),
+        _ => vec![],
+    }
+}
+
+/// Adds the position behind each [`Piece::Any`], and drops those before the last: what passes from them passes from it.
+fn settled<'a>(pieces: &[Piece], mut positions: BTreeSet<Position<'a>>) -> BTreeSet<Position<'a>> {
+    let mut last = None;
+    for (place, piece) in pieces.iter().enumerate() {
+        let here: Position<'_> = (place, &[]);
+        if matches!(piece, Piece::Any) && positions.contains(&here) {
+            positions.insert((place + 1, &[]));
+            last = Some(here);
+        }
+    }
+    if let Some((place, _)) = last {
+        positions.retain(|(behind, rest)| *behind > place || *behind == place && rest.is_empty());
+    }
+    positions
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{BooleanArray, Scalar, StringArray};
+    use arrow::compute;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Whether the strings that pass are those of which the kernel says so.
+    fn check(automaton: &Automaton, strings: &StringArray, passed: &BooleanArray, what: &str) {
+        for (string, passed) in strings
+            .iter()
+            .zip(passed)
+            .map(|(s, p)| (s.unwrap(), p.unwrap()))
+        {
+            let matches = automaton.matches(string.as_bytes());
+            assert_eq!(matches, passed, "{string:?} {what}");
+        }
+    }
+
+    fn check_pattern(pattern: &str, strings: &StringArray) {
+        let constant = Scalar::new(StringArray::from(vec![pattern]));
+        if let Some(like) = Automaton::like(pattern, false) {
+            let passed = compute::like(strings, &constant).unwrap();
+            check(&like, strings, &passed, &format!("LIKE {pattern:?}"));
+            let failed = compute::nlike(strings, &constant).unwrap();
+            check(
+                &like.not(),
+                strings,
+                &failed,
+                &format!("NOT LIKE {pattern:?}"),
+            );
+        } else {
+            assert!(pattern.contains('_'), "{pattern:?}");
+        }
+        if let Some(like) = Automaton::like(pattern, true) {
+            let passed = compute::ilike(strings, &constant).unwrap();
+            check(&like, strings, &passed, &format!("ILIKE {pattern:?}"));
+        } else {
+            assert!(pattern.contains('_') || !pattern.is_ascii(), "{pattern:?}");
+        }
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        let characters = "a b k K s S \u{212a} \u{17f} é 楽 𐀀 % _ \\ \n".split(' ');
+        let one = prop::sample::select(characters.collect::<Vec<_>>());
+        prop::collection::vec(one, 0..7).prop_map(|parts| parts.concat())
+    }
+
+    /// A pattern, and strings for what matches any characters in it, or one.
+    fn pattern() -> impl Strategy<Value = (String, Vec<String>)> {
+        let piece = prop_oneof![
+            3 => prop::sample::select(vec!["a", "b", "k", "S", "é", "\\\\", "\\%", "\\a", "\n"]),
+            2 => Just("%"),
+            1 => Just("_"),
+            1 => Just("\\"),
+        ];
+        let fillings = prop::collection::vec(text(), 16);
+        (prop::collection::vec(piece, 0..8), fillings).prop_map(|(pieces, fillings)| {
+            let fill = |filling: &String| -> String {
+                let one = filling.chars().next_back().unwrap_or('a').to_string();
+                let filled = pieces.iter().map(|piece| match *piece {
+                    "%" => filling.as_str(),
+                    "_" => &one,
+                    other => other.trim_start_matches('\\'),
+                });
+                filled.collect()
+            };
+            let strings = fillings.iter().map(fill).collect();
+            (pieces.concat(), strings)
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn patterns_match_as_in_arrow((pattern, strings) in pattern(), others in prop::collection::vec(text(), 16)) {
+            let upper = strings.iter().map(|string| string.to_ascii_uppercase());
+            let strings = upper.chain(strings.iter().cloned()).chain(others);
+            check_pattern(&pattern, &StringArray::from_iter_values(strings));
+        }
+
+        #[test]
+        fn parts_are_found_as_in_arrow(part in text(), strings in prop::collection::vec((text(), text()), 16)) {
+            let each = strings.iter().flat_map(|(front, back)| {
+                [format!("{front}{part}{back}"), format!("{front}{back}"), format!("{part}{back}"), format!("{front}{part}")]
+            });
+            let strings = StringArray::from_iter_values(each);
+            let constant = Scalar::new(StringArray::from(vec![part.as_str()]));
+            let check = |automaton: Option<Automaton>, passed: BooleanArray, what: &str| {
+                check(&automaton.unwrap(), &strings, &passed, &format!("{what} {part:?}"));
+            };
+            check(Automaton::starts_with(&part), compute::starts_with(&strings, &constant).unwrap(), "starts with");
+            check(Automaton::ends_with(&part), compute::ends_with(&strings, &constant).unwrap(), "ends with");
+            check(Automaton::contains(&part), compute::contains(&strings, &constant).unwrap(), "contains");
+        }
+    }
+
+    #[test]
+    fn corners_of_patterns() {
+        let strings = [
+            "", "a", "ab", "%", "_", "\\", "\\%", "a\\", "\n", "é", "éa", "a\nb", "aXbXc", "A",
+            "\\a",
+        ];
+        let strings = StringArray::from_iter_values(strings);
+        for pattern in [
+            "", "%", "%%", "_", "__", "%_", "_%", "%_%", "\\", "\\\\", "%\\", "\\%", "\\_", "%\\%",
+            "\\%%", "a\\", "a%b", "a_b", "a%b%c", "%a%", "\\a", "\\\\%", "é%", "%é", ".*", "(",
+            "a%\\",
+        ] {
+            check_pattern(pattern, &strings);
+        }
+    }
+
+    #[test]
+    fn letters_are_spelled_as_in_unicode() {
+        let characters = ('\0'..'\u{3000}').map(|character| character.to_string());
+        let characters = StringArray::from_iter_values(characters);
+        for letter in ('A'..='z').filter(char::is_ascii_alphabetic) {
+            check_pattern(&letter.to_string(), &characters);
+        }
+        assert_eq!(Automaton::like("é", true), None);
+    }
+
+    #[test]
+    fn automata_of_patterns_are_small() {
+        let states =
+            |pattern: &str| Automaton::like(pattern, false).map(|automaton| automaton.states());
+        assert_eq!(states("%special%requests%"), Some(16));
+        assert_eq!(states("%green%"), Some(6));
+        assert_eq!(states("forest%"), Some(8));
+        assert_eq!(states("%a_b%"), Some(5));
+        assert_eq!(states("_____%"), Some(6));
+        assert_eq!(states("%a_________b%"), None);
+        assert_eq!(states(&"a".repeat(61)), Some(63));
+        assert_eq!(states(&"a".repeat(62)), None);
+        assert_eq!(states(&"a".repeat(10_000)), None);
+    }
+}
