@@ -37,7 +37,7 @@ PREDICATES = {
         "LIKE '%shop17.%rail%'",
         "LIKE 'https://www.shop8%'",
         "LIKE '%ref=7'",
-        "= 'https://www.shop1.example.com/catalog/rail/item?id=1&session=3&ref=1'",
+        "LIKE '%shop1%' OR url LIKE '%/air/%'",
     ],
     ("part", "p_name"): ["LIKE '%green%'", "LIKE 'forest%'"],
     ("orders", "o_comment"): ["NOT LIKE '%special%requests%'"],

@@ -27,7 +27,7 @@ use arrow::datatypes::DataType;
 use vectile_encodings::layout::{Nulls, Packed, PatchList};
 
 use crate::error::{Error, Result};
-use crate::registry::Symbols;
+use crate::symbols::Symbols;
 use crate::traits::{ALL_NULL, ColumnTraits, EXCEPTIONS, PATCHED, SOME_NULL};
 
 const HEADER_BYTES: usize = 128;
@@ -98,7 +98,7 @@ fn place(at: usize) -> Result<u32> {
     u32::try_from(at / 16).map_err(|_| too_large())
 }
 
-fn pad(bytes: &mut Vec<u8>, to: usize) {
+pub(crate) fn pad(bytes: &mut Vec<u8>, to: usize) {
     bytes.resize(bytes.len().next_multiple_of(to), 0);
 }
 

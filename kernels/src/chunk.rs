@@ -9,7 +9,8 @@ use vectile_encodings::{Column, Selection};
 
 use crate::builder::{ALIGNMENT, Builder, SLACK_BYTES};
 use crate::error::Result;
-use crate::registry::{Symbols, lay_out};
+use crate::registry::lay_out;
+use crate::symbols::Symbols;
 use crate::traits::ColumnTraits;
 use crate::types::Type;
 

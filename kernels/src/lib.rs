@@ -12,12 +12,14 @@ mod chunk;
 mod code;
 mod error;
 mod registry;
+mod symbols;
 mod traits;
 mod types;
 
 pub use chunk::{ChunkInfo, DeviceChunk};
 pub use code::{BANDWIDTH, FLOATS, HASHED, LOOKUPS, scan};
 pub use error::{Error, Result};
-pub use registry::{SCALES, Symbols, Transform};
+pub use registry::{SCALES, Transform};
+pub use symbols::Symbols;
 pub use traits::ColumnTraits;
 pub use types::Type;

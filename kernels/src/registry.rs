@@ -34,7 +34,6 @@ use crate::error::Result;
 use crate::traits::ColumnTraits;
 
 pub use alp::SCALES;
-pub use text::Symbols;
 
 /// A list of codecs: an enum, and the device code of each behind which the list has a name. Kernels that do not need
 /// the rare ones have a list without them.

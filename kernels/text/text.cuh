@@ -18,10 +18,8 @@ struct TextTest {
     // For each state and code, a bit for each byte of the code's string: whether a string passes that ends behind it.
     DEVICE const u64* ends() const { return (const u64*)(at + word(8)); }
     // The row behind a code when a string ends so many bytes into it, and the next one begins there.
-    DEVICE u32 row_behind(u32 code, u32 bytes) const {
-        const u8* rows = at + word(9);
-        return __ldg(rows + 512 + __ldg((const u16*)rows + code) + bytes - 1);
-    }
+    // At 64 * code + bytes - 1.
+    DEVICE const u8* behind() const { return at + word(9); }
     // The next state for each byte, of each state.
     DEVICE const u8* bytes() const { return at + word(6); }
     DEVICE const u64* symbols(u32 table) const { return (const u64*)(at + word(7)) + table * 256; }
@@ -32,20 +30,25 @@ struct TextTest {
 struct TextCodes {
     const u8* body;
     u32 at, end;
-    u64 word;
+    u64 word, ahead;
 
     DEVICE TextCodes(const u8* body, u32 start, u32 end) : body(body), at(start), end(end) {
-        load();
+        ahead = __ldg((const u64*)(body + (start & ~7u)));
+        turn();
         word >>= (start & 7) * 8;
     }
-    // The word that this place is in. There is slack behind the body.
-    DEVICE void load() { word = __ldg((const u64*)(body + (at & ~7u))); }
+    // Goes to the word that this place is in. The one behind is on its way before it is needed: there is slack behind
+    // the body.
+    DEVICE void turn() {
+        word = ahead;
+        ahead = __ldg((const u64*)(body + (at & ~7u) + 8));
+    }
     DEVICE bool any() const { return at < end; }
     DEVICE u32 next() {
         const u32 code = (u32)word & 255;
         word >>= 8;
         at++;
-        if (!(at & 7)) load();
+        if (!(at & 7)) turn();
         return code;
     }
 
@@ -55,7 +58,7 @@ struct TextCodes {
             const u32 count = min(8 - (at & 7), end - at);
             u64 own = word;
             at += count;
-            load();
+            turn();
             if (count == 8) {
 #pragma unroll
                 for (u32 k = 0; k < 8; k++) row = __ldg(entries + row * 256 + (u32)(own >> k * 8 & 255)) & 255;
@@ -71,7 +74,7 @@ struct TextCodes {
 struct TextRows {
     const TextTest& test;
     const u8* lengths;
-    u32 width, count, row, left, row_of_table, passed;
+    u32 width, count, row, left, following, row_of_table, passed;
 
     DEVICE u32 length(u32 of) const {
         if (width == 1) return __ldg(lengths + of);
@@ -131,11 +134,17 @@ struct TextRows {
         for (u32 n = __ldg(test.lengths(1) + code); n; n--, symbol >>= 8) code_of_first((u32)symbol & 255);
     }
 
+    // The next string's length is there before it is needed.
+    DEVICE void look_ahead() { following = row + 1 < count ? length(row + 1) : ~0u; }
+
     DEVICE void run(TextCodes codes) {
         const u16* entries = test.entries();
         const u32 states = test.states();
+        const u64* ends = test.ends();
+        const u8* behind = test.behind();
         left = row < count ? length(row) : 0;
         advance();
+        look_ahead();
         while (row < count && codes.any()) {
             const u32 code = codes.next(), place = row_of_table * 256 + code;
             const u32 entry = __ldg(entries + place), bytes = entry >> 8;
@@ -145,15 +154,16 @@ struct TextRows {
                 continue;
             }
             // the string ends in what the code stands for
-            const u32 rest = bytes - left, next = row + 1 < count ? length(row + 1) : ~0u;
-            if (row_of_table < states && next > rest) {
-                passed |= (u32)(__ldg(test.ends() + place) >> (left - 1) & 1) << row;
-                row_of_table = test.row_behind(code, left);
-                left = next - rest;
+            const u32 rest = bytes - left;
+            if (row_of_table < states && following > rest) {
+                passed |= (u32)(__ldg(ends + place) >> (left - 1) & 1) << row;
+                row_of_table = __ldg(behind + code * 64 + left - 1);
+                left = following - rest;
                 row++;
             } else {
                 crossing(code);
             }
+            look_ahead();
         }
     }
 };
@@ -191,7 +201,7 @@ template <class S> struct Text : Transform<S> {
         u32 passed = 0;
         if (may_pass) {
             const u8* lengths = (const u8*)(starts + 36) + lane * 32 * c.width;
-            TextRows own{test, lengths, c.width, count, 0, 0, test.start(), 0};
+            TextRows own{test, lengths, c.width, count, 0, 0, 0, test.start(), 0};
             own.run(codes);
             passed = own.passed;
         }

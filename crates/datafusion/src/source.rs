@@ -36,8 +36,6 @@ use object_store::ObjectStore;
 use vectile_file::{DEFAULT_ROW_GROUP_ROWS, ReadOptions};
 
 use crate::filters;
-#[cfg(feature = "gpu")]
-use crate::gpu::Reason;
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
 use crate::opener::VectileOpener;
@@ -73,7 +71,16 @@ pub struct VectileSource {
     device: Option<Arc<dyn ScanDevice>>,
     /// Why that is nothing, where there is a GPU; or, if it is not, why what reads the scan was not fused with it.
     #[cfg(feature = "gpu")]
-    gpu_note: Option<Reason>,
+    gpu_note: Option<GpuNote>,
+}
+
+/// Why a scan, or what reads it, is not on the GPU.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Debug)]
+pub(crate) struct GpuNote {
+    pub(crate) reason: Arc<str>,
+    /// Whether the CPU is faster, so that the scan's own filters are its, too.
+    pub(crate) is_of_cost: bool,
 }
 
 /// Whether a hash join can compute the least and greatest key of this type. Where it cannot,
@@ -202,14 +209,14 @@ impl VectileSource {
     /// Notes, for `EXPLAIN`, why the scan does not run on the GPU; or, if it does, why what reads it was not
     /// fused with it.
     #[cfg(feature = "gpu")]
-    pub(crate) fn with_gpu_note(mut self, note: Reason) -> Self {
+    pub(crate) fn with_gpu_note(mut self, note: GpuNote) -> Self {
         self.gpu_note = Some(note);
         self
     }
 
     /// What [`Self::with_gpu_note`] noted.
     #[cfg(feature = "gpu")]
-    pub(crate) fn gpu_note(&self) -> Option<&Reason> {
+    pub(crate) fn gpu_note(&self) -> Option<&GpuNote> {
         self.gpu_note.as_ref()
     }
 
@@ -308,7 +315,7 @@ impl FileSource for VectileSource {
                         Some(_) => "not_fused",
                         None => "not_on_gpu",
                     };
-                    write!(f, ", {name}={note}")?;
+                    write!(f, ", {name}={}", note.reason)?;
                 }
                 Ok(())
             }

@@ -53,5 +53,4 @@ pub(crate) use functions::functions;
 pub use functions::{load_columns, unload_columns};
 pub(crate) use nodes::aggregate::on_cpu;
 pub use preload::PinnedColumn;
-pub(crate) use reason::Reason;
 pub(crate) use rule::insert_rules;

@@ -37,7 +37,7 @@ use super::reason::Reason;
 use crate::nullable;
 use crate::options::{GpuMode, VectileOptions};
 use crate::pushdown::Rule;
-use crate::source::{VectileSource, scan_of};
+use crate::source::{GpuNote, VectileSource, scan_of};
 
 /// Puts aggregates on the GPU, with the scans and joins below them.
 ///
@@ -216,17 +216,17 @@ impl<'a> Fusing<'a> {
         let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>() else {
             return Ok(Transformed::no(plan));
         };
-        let fused = match source.gpu_note().filter(|above| above.is_of_cost()) {
+        if source.gpu_note().is_some_and(|above| above.is_of_cost) {
             // nor does it pay to have the GPU filter for what the CPU does
-            Some(above) => Err(above.clone()),
-            None => self.fuse_scan(config, source),
-        };
-        let own = match fused {
+            return Ok(Transformed::no(plan));
+        }
+        let own = match self.fuse_scan(config, source) {
             Ok(fused) => return Ok(Transformed::yes(scan_of(config, fused))),
             Err(own) => own,
         };
         if self.options.gpu == GpuMode::Require {
-            let reason = source.gpu_note().unwrap_or(&own);
+            let above = source.gpu_note().map(|above| Arc::clone(&above.reason));
+            let reason = above.unwrap_or_else(|| own.to_string().into());
             return plan_err!("vectile.gpu = require: {reason}");
         }
         let noted = match source.gpu_note() {
@@ -242,7 +242,12 @@ impl<'a> Fusing<'a> {
     /// The scan with the reason why it, or what reads it, is not fused; `None` where nobody asks.
     fn noted(&self, source: &VectileSource, reason: &Reason) -> Option<VectileSource> {
         let may_be_there = self.gpu.may_be_there();
-        may_be_there.then(|| source.clone().with_gpu_note(reason.clone()))
+        may_be_there.then(|| {
+            source.clone().with_gpu_note(GpuNote {
+                reason: reason.to_string().into(),
+                is_of_cost: reason.is_of_cost(),
+            })
+        })
     }
 
     /// The aggregate on the GPU; `None` if it is not over a scan of a Vectile table.

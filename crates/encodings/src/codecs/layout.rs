@@ -1,10 +1,12 @@
 //! What a column chunk has in which buffer, for decoders that run elsewhere: see [`crate::layout`].
 
+use std::fmt;
+
 use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
 
 use crate::codecs::sequence::SequenceView as Sequence;
-use crate::codecs::strings::StringsView;
+use crate::error::Result;
 use crate::patches::PatchList;
 use crate::residuals::Packed;
 use crate::validity::Nulls;
@@ -70,7 +72,30 @@ pub enum Values<'a> {
         exceptions: PatchList<'a>,
     },
     /// Byte strings in splits.
-    Strings(StringsView<'a>),
+    Strings(&'a dyn StringsView),
     /// Nested types: no fixed-width value for a row.
     Other,
+}
+
+/// Byte strings as they lie in buffers: in splits of 32, each compressed as one.
+pub trait StringsView: fmt::Debug {
+    /// How many symbol tables were applied: none, one or two.
+    fn tables(&self) -> usize;
+
+    /// What a code of the table stands for that was applied first, or of the second: bytes, or codes of the first.
+    /// Nothing if it has no symbol.
+    fn symbol(&self, table: usize, code: u8) -> &[u8];
+
+    /// The bytes of all splits, one behind the other.
+    fn data(&self) -> &Buffer;
+
+    /// Where each split starts in them, and where the last one ends.
+    fn starts(&self) -> &[u64];
+
+    /// Calls `visit` with each vector and the lengths of its strings. Each split has been found to hold just these.
+    ///
+    /// # Errors
+    ///
+    /// Corruption, if a split holds fewer or more bytes.
+    fn for_each_vector(&self, visit: &mut dyn FnMut(usize, &[u64])) -> Result<()>;
 }

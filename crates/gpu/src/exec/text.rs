@@ -17,6 +17,8 @@ const HEADER_WORDS: usize = 12;
 const ALIGNMENT: usize = 256;
 /// Symbol tables that a thread folds at least.
 const SHARE: usize = 16;
+/// Bytes that a code of two tables stands for, at most.
+const MOST_BYTES: usize = 64;
 /// Bytes of a symbol.
 const SYMBOL_BYTES: usize = 8;
 
@@ -75,7 +77,7 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Vec<u8> {
     let of_states = || (0..states).map(|state| state as u8);
 
     let mut entries = Vec::with_capacity(rows * 512);
-    let (mut ends, mut starts, mut behind) = (vec![], vec![], vec![]);
+    let (mut ends, mut behind) = (vec![], vec![]);
     for escapes in 0..1 << tables {
         let strings: Vec<Expanded> = codes()
             .map(|code| Expanded::of(symbols, escapes, code))
@@ -85,8 +87,7 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Vec<u8> {
                 let (mut state, mut passing) = (state, 0u64);
                 for (place, byte) in string.bytes.iter().enumerate() {
                     state = automaton.step(state, *byte);
-                    // no code stands for more than 64 bytes
-                    passing |= u64::from(automaton.accepts(state)) << (place % 64);
+                    passing |= u64::from(automaton.accepts(state)) << (place % MOST_BYTES);
                 }
                 let row = string.escapes * states + usize::from(state);
                 let entry = row as u16 | (string.bytes.len() as u16) << 8;
@@ -97,9 +98,8 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Vec<u8> {
             }
         }
         for string in strings.iter().filter(|_| escapes == 0) {
-            starts.extend((behind.len() as u16).to_le_bytes());
-            behind.extend((1..=string.bytes.len()).map(|end| {
-                let rest = string.bytes[end..].iter();
+            behind.extend((1..=MOST_BYTES).map(|end| {
+                let rest = string.bytes.get(end..).unwrap_or_default().iter();
                 let step = |state, byte: &u8| automaton.step(state, *byte);
                 let state = rest.fold(automaton.start(), step);
                 (string.escapes * states + usize::from(state)) as u8
@@ -139,14 +139,13 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Vec<u8> {
         0,
         0,
     ];
-    let mut out = Vec::with_capacity(behind_at + starts.len() + behind.len());
+    let mut out = Vec::with_capacity(behind_at + behind.len());
     out.extend(header.iter().flat_map(|word| (*word as u32).to_le_bytes()));
     out.extend(entries);
     out.extend(ends);
     out.extend(steps);
     out.extend(all().flat_map(padded));
     out.extend(lengths);
-    out.extend(starts);
     out.extend(behind);
     out
 }

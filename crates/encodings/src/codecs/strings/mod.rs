@@ -25,7 +25,7 @@ use crate::VECTOR_LEN;
 use crate::byte_strings::{self, BytesBuilder};
 use crate::codecs::codec::Codec;
 use crate::codecs::fsst::{self, SPLIT_ROWS, Splits};
-use crate::codecs::layout::Values;
+use crate::codecs::layout::{StringsView, Values};
 use crate::codecs::sequence::{self, Sequence};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
@@ -274,53 +274,33 @@ impl Strings {
     }
 }
 
-/// Byte strings as they lie in buffers.
-#[derive(Clone, Copy, Debug)]
-pub struct StringsView<'a>(&'a Strings);
-
-impl<'a> StringsView<'a> {
-    /// Strings of a split.
-    pub const SPLIT_ROWS: usize = SPLIT_ROWS;
-
-    /// How many symbol tables were applied: none, one or two.
-    pub fn tables(&self) -> usize {
-        self.0.tables.as_ref().map_or(0, symbols::Tables::count)
+impl StringsView for Strings {
+    fn tables(&self) -> usize {
+        self.tables.as_ref().map_or(0, symbols::Tables::count)
     }
 
-    /// What a code of the table stands for that was applied first, or of the second: bytes, or codes of the first.
-    /// Nothing if it has no symbol.
-    pub fn symbol(&self, table: usize, code: u8) -> &'a [u8] {
-        let tables = self.0.tables.as_ref();
+    fn symbol(&self, table: usize, code: u8) -> &[u8] {
+        let tables = self.tables.as_ref();
         tables.map_or(&[], |tables| tables.symbol(table, code))
     }
 
-    /// The bytes of all splits, one behind the other.
-    pub fn data(&self) -> &'a Buffer {
-        &self.0.data
+    fn data(&self) -> &Buffer {
+        &self.data
     }
 
-    /// Where each split starts in them, and where the last one ends.
-    pub fn starts(&self) -> &'a [u64] {
-        &self.0.starts
+    fn starts(&self) -> &[u64] {
+        &self.starts
     }
 
-    /// Calls `visit` with each vector and the lengths of its strings. Each split has been found to hold just these.
-    ///
-    /// # Errors
-    ///
-    /// Those of `visit`; corruption, if a split holds fewer or more bytes.
-    pub fn for_each_vector<E: From<crate::Error>>(
-        &self,
-        mut visit: impl FnMut(usize, &[u64]) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
+    fn for_each_vector(&self, visit: &mut dyn FnMut(usize, &[u64])) -> Result<()> {
         let (mut lengths, mut scratch) = ([0; VECTOR_LEN], vec![]);
-        for vector in 0..self.0.len.div_ceil(VECTOR_LEN) {
-            let lengths = self.0.lengths_of(vector, &mut lengths)?;
-            let splits = lengths.chunks(SPLIT_ROWS).zip(vector * SPLIT_ROWS..);
-            for (lengths, split) in splits {
-                self.0.check_split(split, lengths, &mut scratch)?;
+        for vector in 0..self.len.div_ceil(VECTOR_LEN) {
+            let lengths = self.lengths_of(vector, &mut lengths)?;
+            let first = vector * VECTOR_LEN / SPLIT_ROWS;
+            for (split, lengths) in (first..).zip(lengths.chunks(SPLIT_ROWS)) {
+                self.check_split(split, lengths, &mut scratch)?;
             }
-            visit(vector, lengths)?;
+            visit(vector, lengths);
         }
         Ok(())
     }
@@ -344,7 +324,7 @@ impl Codec for Strings {
     }
 
     fn layout(&self) -> Values<'_> {
-        Values::Strings(StringsView(self))
+        Values::Strings(self)
     }
 
     fn most_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
