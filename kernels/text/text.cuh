@@ -124,8 +124,9 @@ struct TextRows {
 
     // A code within an escape, or with more than one end of a string in it: byte by byte.
     DEVICE void crossing(u32 code) {
-        const u32 states = test.states();
-        if (test.tables() == 1) return code_of_first(code);
+        const u32 states = test.states(), tables = test.tables();
+        if (tables == 0) return byte(code);
+        if (tables == 1) return code_of_first(code);
         if (before() >= 2 * states) {
             row_of_table -= 2 * states;
             return code_of_first(code);

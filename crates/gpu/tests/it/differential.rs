@@ -278,6 +278,7 @@ parts! {
     dates: "dates",
     decimals: "decimals",
     stars: "stars",
+    texts: "texts",
     few_groups: "few",
 }
 

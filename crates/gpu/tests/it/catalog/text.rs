@@ -93,6 +93,7 @@ pub fn texts() -> Case {
         fsst(comments(9000, 1)),
         fsst(noise(1500, 2)),
         pinned(strings(40, Nulls::Vectors, VECTOR, 3), Encoding::Plain),
+        pinned(noise(1200, 8), Encoding::Plain),
         fsst(long(1600, 4)),
         pinned(strings(20, Nulls::Some, 700, 5), Encoding::Dict),
         fsst(made(100, 6, Nulls::None, |_| String::new())),
