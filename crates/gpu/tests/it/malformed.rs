@@ -5,13 +5,16 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array};
+use arrow::compute::{cast, prep_null_mask_filter};
 use arrow::datatypes::DataType;
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
 use vectile_gpu::plan::{
-    Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Output, Pipeline, Type, ValueTest,
+    Aggregate, Arithmetic, Automaton, Expr, Filter, GroupKey, Lookup, Output, Pipeline, Type,
+    ValueTest,
 };
 use vectile_gpu::{Batch, Codes, DeviceChunk, Engine, Error, Group};
 
+use crate::catalog::comments;
 use crate::reference;
 use crate::samples::{Nulls, Random, Style, sample, strings};
 use crate::support::{self, driver};
@@ -277,4 +280,55 @@ fn check_rows(
 #[test]
 fn damaged_chunks() {
     run(40);
+}
+
+/// What is laid out although it was damaged has the strings that the CPU decodes. Binary, so that the CPU does
+/// not look for UTF-8.
+#[test]
+fn damaged_strings() {
+    let Some(device) = driver() else { return };
+    let engine = Engine::new(device);
+    let automaton = Arc::new(Automaton::like("%special%final%", false).unwrap());
+    let random = &mut Random::new(5);
+    let (mut survivors, mut groups) = (vec![], vec![]);
+    let texts = [
+        (comments(2500, 1), Encoding::Fsst),
+        (comments(400, 2), Encoding::Fsst),
+        (strings(50, Nulls::Some, 700, 3), Encoding::Plain),
+    ];
+    for (texts, pin) in texts {
+        let texts = cast(&texts, &DataType::Binary).unwrap();
+        let options = EncodeOptions { pin: Some(pin) };
+        let bytes = encode(&texts, &options).unwrap();
+        for _ in 0..300 {
+            let damaged = damaged(&bytes, random);
+            let Ok(column) = Column::parse(damaged.into(), &DataType::Binary, texts.len()) else {
+                continue;
+            };
+            let Ok(image) = DeviceChunk::build(&column) else {
+                assert!(column.decode(0..texts.len()).is_err());
+                continue;
+            };
+            survivors.push(column.decode(0..texts.len()).unwrap());
+            groups.push(Group {
+                rows: column.len(),
+                columns: vec![support::resident(&engine, &image)],
+            });
+        }
+    }
+    assert!(survivors.len() > 100, "{}", survivors.len());
+    let own = Arc::clone(&automaton);
+    let function = move |array: &ArrayRef| {
+        let passes = array.as_binary::<i32>().iter();
+        let passes = passes.map(|text| text.map(|text| own.matches(text)));
+        Ok(passes.collect::<BooleanArray>())
+    };
+    let test = ValueTest::new(Arc::new(function)).with_automaton(Some(automaton));
+    let filter = Filter::Values(0, test.clone());
+    let pipeline = pipeline(&DataType::Binary, filter, Output::Selection);
+    let selections = engine.start(pipeline).select(&groups).unwrap();
+    for (selection, texts) in selections.iter().zip(survivors) {
+        let expected = prep_null_mask_filter(&test.evaluate(&texts).unwrap());
+        assert_eq!(selection.to_boolean_buffer(), *expected.values());
+    }
 }

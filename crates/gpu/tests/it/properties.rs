@@ -5,16 +5,16 @@
 use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{Array, ArrayRef, Float64Array, Int32Array};
+use arrow::array::{Array, ArrayRef, Float64Array, Int32Array, StringArray};
 use arrow::datatypes::DataType;
 use proptest::prelude::*;
 use vectile_encodings::{EncodeOptions, Encoding, Predicate, encode};
 use vectile_gpu::plan::{
-    Aggregate, Arithmetic, Comparison, Expr, Filter, Literal, Output, Type, ValueTest,
+    Aggregate, Arithmetic, Automaton, Comparison, Expr, Filter, Literal, Output, Type, ValueTest,
 };
 use vectile_gpu::{Driver, Engine};
 
-use crate::catalog::{Case, Query};
+use crate::catalog::{Case, Query, comments, told};
 use crate::differential::Loaded;
 use crate::samples::{Nulls, Random, Style, VECTOR, sample, strings};
 use crate::support::{Input, device};
@@ -244,6 +244,41 @@ proptest! {
         let query = Query {
             name: "strings",
             filter: Filter::Values(0, test),
+            output: Output::Selection,
+        };
+        check(groups, vec![query]);
+    }
+
+    /// In splits, of one and two symbol tables and of none.
+    #[test]
+    fn random_patterns(
+        parts in prop::collection::vec("[sé%_]|[a-z]{1,2}|special| |%", 0..6),
+        texts in prop::collection::vec(("[a-zé ]{0,9}|special ?", 0..400u16), 1..9),
+        rows in 1..2200usize, seed in 0..1000u64, pin in 0..2usize,
+    ) {
+        let Some(automaton) = Automaton::like(&parts.concat(), false) else { return Ok(()) };
+        let random = &mut Random::new(seed);
+        // some are long, some are empty, some are null
+        let all: u64 = texts.iter().map(|(_, share)| u64::from(*share)).sum();
+        let text = |at: u64| {
+            let mut at = at;
+            let found = texts.iter().find(|(_, share)| {
+                let is_here = at < u64::from(*share);
+                at = at.saturating_sub(u64::from(*share));
+                is_here
+            });
+            found.map(|(text, share)| text.repeat(usize::from(*share) % 40))
+        };
+        let texts: StringArray = (0..rows).map(|_| text(random.below(all + 1))).collect();
+        let pin = [Encoding::Fsst, Encoding::Plain][pin];
+        let groups = vec![
+            pinned(comments(3000, 1), Encoding::Fsst),
+            pinned(Arc::new(texts), pin),
+            pinned(strings(20, Nulls::Some, 500, 1), Encoding::Plain),
+        ];
+        let query = Query {
+            name: "patterns",
+            filter: told(automaton),
             output: Output::Selection,
         };
         check(groups, vec![query]);

@@ -29,6 +29,7 @@ use expressions::*;
 use few::few;
 use stars::stars;
 use text::texts;
+pub use text::{comments, told};
 
 /// Pipelines over the same data.
 pub struct Case {

@@ -25,7 +25,7 @@ fn made(
 }
 
 /// Comments of a few words: two symbol tables pay.
-fn comments(len: usize, seed: u64) -> ArrayRef {
+pub fn comments(len: usize, seed: u64) -> ArrayRef {
     let words = [
         "special",
         "requests",
@@ -70,12 +70,13 @@ fn long(len: usize, seed: u64) -> ArrayRef {
     })
 }
 
-fn test(automaton: Automaton) -> Filter {
+/// The test that an automaton is of the first column, whose strings are of UTF-8.
+pub fn told(automaton: Automaton) -> Filter {
     let automaton = Arc::new(automaton);
-    let told = Arc::clone(&automaton);
+    let own = Arc::clone(&automaton);
     let function = move |array: &ArrayRef| {
         let passes = array.as_string::<i32>().iter();
-        let passes = passes.map(|text| text.map(|text| told.matches(text.as_bytes())));
+        let passes = passes.map(|text| text.map(|text| own.matches(text.as_bytes())));
         Ok(passes.collect::<BooleanArray>())
     };
     let test = ValueTest::new(Arc::new(function)).with_automaton(Some(automaton));
@@ -130,7 +131,7 @@ pub fn texts() -> Case {
         let values = Arc::new(StringArray::from(vec!["even", "final", "sleep", ""])) as ArrayRef;
         Filter::Column(0, Predicate::In { values, negated })
     };
-    let filters = automata.into_iter().map(test).chain([
+    let filters = automata.into_iter().map(told).chain([
         range(
             Bound::Included(one("e")),
             Bound::Excluded(one("furiously")),
@@ -142,7 +143,7 @@ pub fn texts() -> Case {
         Filter::And(vec![
             Filter::Column(1, Predicate::IsNotNull),
             Filter::Or(vec![
-                test(like("%sleep%")),
+                told(like("%sleep%")),
                 Filter::Column(0, Predicate::IsNull),
             ]),
         ]),
