@@ -125,6 +125,9 @@ impl Automaton {
     pub fn one_of<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
         // What may follow.
         let rests: BTreeSet<&[u8]> = values.into_iter().collect();
+        if rests.len() > MOST_EXPLORED {
+            return None;
+        }
         let step = |rests: &Vec<&'a [u8]>, byte: u8| {
             let rests = rests.iter();
             rests
