@@ -60,3 +60,67 @@ async fn other_tests_of_text_are_not() {
         assert!(error.contains("text is stored as"), "{sql}: {error}");
     }
 }
+
+/// A predicate over `text`, of up to `depth` levels.
+fn predicate(random: &mut Random, depth: u32) -> String {
+    let words = [
+        "number", "1", "7 ", "al", "ph", "a", "", "er 9", "Beta", "é",
+    ];
+    let mut word = || words[random.below(words.len())];
+    let (one, two, three) = (word(), word(), word());
+    let number = random.below(24);
+    match random.below(if depth > 0 { 15 } else { 12 }) {
+        0 => format!("text LIKE '%{one}%{two}%'"),
+        1 => format!("text NOT LIKE '{one}%'"),
+        2 => format!("text LIKE '%{one}_{two}'"),
+        3 => format!("text ILIKE '%{one}%'"),
+        4 => format!("text >= '{one}' AND text < '{two}z'"),
+        5 => format!("text IN ('{one}', 'alpha number {number}', '{two}')"),
+        6 => format!("substr(text, {}, {}) = '{one}'", number % 7, number % 5),
+        7 => format!("left(text, {}) <> '{one}'", number % 5),
+        8 => format!("character_length(text) > {number}"),
+        9 => format!("strpos(text, '{one}') = 0"),
+        10 => format!("starts_with(text, '{one}') OR ends_with(text, '{two}')"),
+        11 => format!("contains(text, '{one}') AND text IS NOT NULL"),
+        12 => format!("NOT ({})", predicate(random, depth - 1)),
+        13 => format!("({}) OR text = '{three}'", predicate(random, depth - 1)),
+        _ => {
+            let other = predicate(random, depth - 1);
+            format!("({}) AND ({other})", predicate(random, depth - 1))
+        }
+    }
+}
+
+/// They have one kernel: automata are its arguments.
+#[tokio::test]
+async fn random_tests_of_text() {
+    let Some(fixture) = fixture().await else {
+        return;
+    };
+    let (mut random, mut on_gpu) = (Random(16), 0);
+    for _ in 0..150 {
+        let test = predicate(&mut random, 2);
+        let answer = async |table: &str| {
+            let sql = format!("SELECT count(*) FROM {table} WHERE {test}");
+            fixture
+                .run(&sql)
+                .await
+                .map(|batches| format!("{batches:?}"))
+        };
+        let Ok(found) = answer("packed").await else {
+            continue;
+        };
+        on_gpu += 1;
+        assert_eq!(found, answer("plain").await.unwrap(), "{test}");
+    }
+    assert!(on_gpu > 100, "{on_gpu}");
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1);
+        (self.0 >> 33) as usize % most
+    }
+}
