@@ -63,9 +63,13 @@ fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Vec<Ve
                     .zip(from)
                     .for_each(|(to, from)| *to = fold(from))
             };
-            scope.spawn(work);
+            // what has no thread is done below
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
     });
+    let missing = all.iter_mut().zip(symbols);
+    let missing = missing.filter(|(to, _)| to.is_empty());
+    missing.for_each(|(to, from)| *to = fold(from));
     all
 }
 
@@ -136,6 +140,7 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Vec<u8> {
         symbols_at,
         ends_at,
         behind_at,
+        // entries lie at a multiple of 16
         0,
         0,
     ];
