@@ -6,7 +6,7 @@ use std::thread;
 use vectile_kernels::Symbols;
 
 use super::tables::on_device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::Automaton;
 use crate::runtime::{Engine, Stack, TextTests};
 
@@ -15,6 +15,8 @@ const ESCAPE: u8 = 255;
 const HEADER_WORDS: usize = 12;
 /// What tests lie at multiples of.
 const ALIGNMENT: usize = 256;
+/// Bytes of all tests of a column by one automaton. They are on the host, too, until they have been copied.
+const MOST_TABLE_BYTES: usize = 1 << 30;
 /// Symbol tables that a thread folds at least.
 const SHARE: usize = 16;
 /// Bytes that a code of two tables stands for, at most.
@@ -29,6 +31,12 @@ pub(super) fn tests(
     engine: &Engine,
 ) -> Result<Arc<TextTests>> {
     stack.text_tests(automaton, || {
+        let symbols = stack.symbols.iter().flatten();
+        let most: usize = symbols.map(|symbols| most_bytes(automaton, symbols)).sum();
+        if most > MOST_TABLE_BYTES {
+            let reason = format!("tables of {most} bytes for a test of text");
+            return Err(Error::Unsupported(reason));
+        }
         let folded = folded_all(automaton, &stack.symbols);
         let mut places = vec![];
         let bytes = folded.iter().fold(0, |start, folded| {
@@ -71,6 +79,13 @@ fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Vec<Ve
     let missing = missing.filter(|(to, _)| to.is_empty());
     missing.for_each(|(to, from)| *to = fold(from));
     all
+}
+
+/// More bytes than [`folded`] takes.
+fn most_bytes(automaton: &Automaton, symbols: &Symbols) -> usize {
+    let (states, tables) = (automaton.states(), symbols.tables());
+    let of_state = (512 << tables) + 2048 + 256;
+    states * of_state + (tables * (SYMBOL_BYTES + 1) + MOST_BYTES) * 256 + ALIGNMENT
 }
 
 /// The test for chunks that have these symbol tables, as `text.cuh` reads it.
@@ -152,6 +167,7 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Vec<u8> {
     out.extend(all().flat_map(padded));
     out.extend(lengths);
     out.extend(behind);
+    debug_assert!(out.len() <= most_bytes(automaton, symbols));
     out
 }
 
