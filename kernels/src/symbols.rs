@@ -2,16 +2,26 @@
 
 use vectile_encodings::layout::StringsView;
 
+/// Bytes of a symbol, at most.
+pub const SYMBOL_BYTES: usize = 8;
+
 /// The symbol tables of a chunk.
 #[derive(Debug)]
 pub struct Symbols {
-    tables: Vec<Vec<Box<[u8]>>>,
+    /// Of each code, its symbol and the symbol's length.
+    tables: Vec<Vec<([u8; SYMBOL_BYTES], u8)>>,
 }
 
 impl Symbols {
     pub(crate) fn of(view: &dyn StringsView) -> Self {
+        let padded = |symbol: &[u8]| {
+            let mut bytes = [0; SYMBOL_BYTES];
+            let length = symbol.len().min(SYMBOL_BYTES);
+            bytes[..length].copy_from_slice(&symbol[..length]);
+            (bytes, length as u8)
+        };
         let table = |table| {
-            let symbols = (0..=u8::MAX).map(|code| view.symbol(table, code).into());
+            let symbols = (0..=u8::MAX).map(|code| padded(view.symbol(table, code)));
             symbols.collect()
         };
         Self {
@@ -27,7 +37,10 @@ impl Symbols {
     /// What a code of the table stands for that was applied first, or of the second: bytes, or codes of the first.
     /// Nothing if it has no symbol.
     pub fn symbol(&self, table: usize, code: u8) -> &[u8] {
-        let symbols = self.tables.get(table);
-        symbols.map_or(&[], |symbols| &symbols[usize::from(code)])
+        let symbol = self
+            .tables
+            .get(table)
+            .map(|symbols| &symbols[usize::from(code)]);
+        symbol.map_or(&[], |(bytes, length)| &bytes[..usize::from(*length)])
     }
 }

@@ -79,7 +79,7 @@ pub struct VectileSource {
 #[derive(Clone, Debug)]
 pub(crate) struct GpuNote {
     pub(crate) reason: Arc<str>,
-    /// Whether the CPU is faster, so that the scan's own filters are its, too.
+    /// The CPU is faster, so that it evaluates the scan's own filters, too.
     pub(crate) is_of_cost: bool,
 }
 

@@ -55,7 +55,7 @@ impl Estimate {
         self.cpu < self.gpu
     }
 
-    /// Whether the GPU could not do it when it was tried.
+    /// Whether the GPU failed at it.
     pub(crate) fn is_refused(&self) -> bool {
         self.gpu >= NEVER
     }
@@ -64,11 +64,7 @@ impl Estimate {
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        write!(f, "CPU {:.1} ms, ", ms(self.cpu))?;
-        match self.is_refused() {
-            true => f.write_str("GPU not at all"),
-            false => write!(f, "GPU {:.1} ms", ms(self.gpu)),
-        }
+        write!(f, "CPU {:.1} ms, GPU {:.1} ms", ms(self.cpu), ms(self.gpu))
     }
 }
 
@@ -99,7 +95,7 @@ const MOST_OPENED: usize = 8;
 const OTHER_TIME: f64 = 1.25;
 /// How much faster or slower the CPU has to get for queries to be planned again.
 const OTHER_OUTLOOK: f64 = 1.5;
-/// What the GPU takes for a query that it cannot do.
+/// The GPU's time for a query that it cannot do.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// Queries whose times are kept.
 const MOST_QUERIES: usize = 1024;
@@ -221,6 +217,13 @@ impl Costs {
         });
     }
 
+    /// Notes that the CPU took so long, or less, for a query.
+    pub(crate) fn add_cpu_within(&self, query: &str, took: Duration) {
+        let known = self.measured().queries.get(&hash(query)).copied();
+        let known = known.and_then(|known| known.cpu);
+        self.add_cpu(query, known.map_or(took, |known| known.min(took)));
+    }
+
     /// Notes what the GPU took for a query for which everything was in place.
     pub(crate) fn add_gpu(&self, query: &str, took: Duration) {
         self.note(query, |known| {
@@ -234,7 +237,7 @@ impl Costs {
         self.add_gpu(query, NEVER);
     }
 
-    /// What a query takes that was faster on the CPU when it ran on both.
+    /// The times of a query that ran on both and was faster on the CPU.
     pub(crate) fn known_for_cpu(&self, query: &str) -> Option<Estimate> {
         let measured = self.measured();
         measured
@@ -480,6 +483,8 @@ mod tests {
         assert!(!is_for_cpu(), "it may be faster on the GPU");
         costs.add_gpu(query, 50 * MS);
         assert!(is_for_cpu());
+        costs.add_cpu_within(query, 500 * MS);
+        assert!(is_for_cpu(), "the rest of the plan took long");
         assert!(costs.known_for_cpu(query).is_some());
         costs.add_gpu(query, 2 * MS);
         assert!(!is_for_cpu());

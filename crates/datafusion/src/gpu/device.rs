@@ -128,7 +128,7 @@ impl Gpu {
         self.0.device.get().cloned().map(working)
     }
 
-    /// Whether a device is there, or may be, or was before it was lost.
+    /// A device is there, or may be, or was before it was lost.
     pub(crate) fn may_be_there(&self) -> bool {
         !matches!(self.0.device.get(), Some(Err(_)))
     }

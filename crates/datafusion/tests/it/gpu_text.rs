@@ -45,7 +45,7 @@ async fn tests_of_text_are_on_the_gpu() {
     }
 }
 
-/// What is no automaton is told once text has been found to be in no dictionary.
+/// The error comes once the file shows that its text is in no dictionary.
 #[tokio::test]
 async fn other_tests_of_text_are_not() {
     let Some(fixture) = fixture().await else {

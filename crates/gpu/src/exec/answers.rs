@@ -10,8 +10,7 @@ use super::parameters::Parameters;
 use super::text;
 use crate::error::{Error, Result};
 use crate::kernel::{CodeTest, EntryTest};
-use crate::runtime::{Batch, Engine, Piece};
-use vectile_kernels::Transform;
+use crate::runtime::{Batch, Engine, TextTests};
 
 /// What a test says of the codes of each group.
 pub(super) struct Answers {
@@ -19,6 +18,8 @@ pub(super) struct Answers {
     unique: Vec<Answer>,
     /// Which of them is a group's.
     of_group: Arc<[usize]>,
+    /// Keeps tests of strings in device memory.
+    _tests: Option<Arc<TextTests>>,
 }
 
 /// Which codes pass.
@@ -34,22 +35,15 @@ enum Passing {
     /// Those with a bit.
     Bits(Vec<u32>),
     /// There are none: strings in splits are tested by what is at this place in device memory.
-    Text {
-        place: u64,
-        /// What keeps it there.
-        _memory: Arc<Piece>,
-    },
+    Text(u64),
 }
 
 impl Answers {
     /// What `test` says of the codes of these groups.
     pub fn of(test: &CodeTest, batch: &Batch, engine: &Engine) -> Result<Self> {
         let stack = &batch.columns()[test.column];
-        let automaton = match stack.traits.has(Transform::Text) {
-            true => test.test.automaton(),
-            false => None,
-        };
-        let tests = automaton.map(|automaton| text::tests(&automaton, stack, engine));
+        let automaton = test.automaton.as_ref();
+        let tests = automaton.map(|automaton| text::tests(automaton, stack, engine));
         let tests = tests.transpose()?;
         let unique = stack
             .dictionaries
@@ -64,10 +58,7 @@ impl Answers {
                     None => Answer {
                         codes: 0,
                         passing: match &tests {
-                            Some(tests) => Passing::Text {
-                                place: tests.places[index],
-                                _memory: Arc::clone(&tests.memory),
-                            },
+                            Some(tests) => Passing::Text(tests.places[index]),
                             None => Passing::Range(1, 0),
                         },
                     },
@@ -76,6 +67,7 @@ impl Answers {
         Ok(Self {
             unique: unique.collect::<Result<_>>()?,
             of_group: Arc::clone(&stack.dictionary_of),
+            _tests: tests,
         })
     }
 
@@ -97,7 +89,7 @@ impl Answers {
                     *passing = Passing::Bits(bits);
                 }
                 Passing::Bits(bits) => bits.resize(words.max(bits.len()), 0),
-                Passing::Text { .. } => {}
+                Passing::Text(_) => {}
             }
         }
     }
@@ -122,7 +114,7 @@ impl Answers {
         match &self.unique[index].passing {
             Passing::Range(low, high) => u64::from(*low) | u64::from(*high) << 32,
             Passing::Bits(_) => start + places[index],
-            Passing::Text { place, .. } => *place,
+            Passing::Text(place) => *place,
         }
     }
 }

@@ -136,8 +136,8 @@ pub(super) fn on_device(
     engine: &Engine,
     bytes: usize,
     write: impl FnOnce(&mut [u8]),
-) -> Result<Arc<Piece>> {
-    let piece = Arc::new(engine.take(bytes)?);
+) -> Result<Piece> {
+    let piece = engine.take(bytes)?;
     let mut host = engine.host_pool().take(bytes)?;
     write(host.as_mut_slice());
     let mut lane = engine.lane()?;
@@ -163,6 +163,7 @@ impl DeviceTable {
             Some(piece) => piece,
             None => {
                 let piece = on_device(engine, bytes, |to| codes.write_table(codes_at, to))?;
+                let piece = Arc::new(piece);
                 *kept = Some(Arc::clone(&piece) as _);
                 piece
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use vectile_kernels::Symbols;
+use vectile_kernels::{SYMBOL_BYTES, Symbols};
 
 use super::tables::on_device;
 use crate::error::{Error, Result};
@@ -21,8 +21,6 @@ const MOST_TABLE_BYTES: usize = 1 << 30;
 const SHARE: usize = 16;
 /// Bytes that a code of two tables stands for, at most.
 const MOST_BYTES: usize = 64;
-/// Bytes of a symbol.
-const SYMBOL_BYTES: usize = 8;
 
 /// The tests of a column's strings by an automaton.
 pub(super) fn tests(
@@ -51,7 +49,10 @@ pub(super) fn tests(
         places
             .iter_mut()
             .for_each(|place| *place += memory.address());
-        Ok(TextTests { places, memory })
+        Ok(TextTests {
+            places,
+            _memory: memory,
+        })
     })
 }
 
@@ -129,13 +130,10 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Vec<u8> {
     let all = || (0..tables).flat_map(|table| codes().map(move |code| symbols.symbol(table, code)));
     let padded = |symbol: &[u8]| {
         let mut bytes = [0; SYMBOL_BYTES];
-        bytes
-            .iter_mut()
-            .zip(symbol)
-            .for_each(|(to, byte)| *to = *byte);
+        bytes[..symbol.len()].copy_from_slice(symbol);
         bytes
     };
-    let lengths = all().map(|symbol| symbol.len().min(SYMBOL_BYTES) as u8);
+    let lengths = all().map(|symbol| symbol.len() as u8);
 
     let accepts = of_states().filter(|state| automaton.accepts(*state));
     let accepts = accepts.fold(0u64, |bits, state| bits | 1 << state);

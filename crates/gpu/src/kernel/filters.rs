@@ -103,11 +103,18 @@ impl Planner<'_> {
                 let reason = "a test of values that are not all in dictionaries";
                 return Err(Error::Unsupported(reason.into()));
             }
-            if traits.has(Transform::Text) && test.automaton().is_none() {
-                let reason = "a test of text that is in no dictionary, and no automaton";
-                return Err(Error::Unsupported(reason.into()));
-            }
-            self.bindings.code_tests.push(CodeTest { column, test });
+            let automaton = match traits.has(Transform::Text) {
+                true => Some(test.automaton().ok_or_else(|| {
+                    let reason = "a test of text that is in no dictionary, and no automaton";
+                    Error::Unsupported(reason.into())
+                })?),
+                false => None,
+            };
+            self.bindings.code_tests.push(CodeTest {
+                column,
+                test,
+                automaton,
+            });
             codes = Some(self.bindings.code_tests.len() - 1);
         } else if range.is_none() {
             let reason = "a test of values that are in no dictionary";

@@ -75,6 +75,8 @@ pub(crate) enum Argument {
 pub(crate) struct CodeTest {
     pub column: usize,
     pub test: EntryTest,
+    /// The same of strings that are in no dictionary, where there are some.
+    pub automaton: Option<Arc<Automaton>>,
 }
 
 /// What is asked of entries.
@@ -86,7 +88,7 @@ pub(crate) enum EntryTest {
 }
 
 impl EntryTest {
-    /// The same of strings that are in no dictionary, if there is such an automaton.
+    /// The automaton that does it, if there is one.
     pub fn automaton(&self) -> Option<Arc<Automaton>> {
         match self {
             Self::Predicate(predicate) => Automaton::of_predicate(predicate).map(Arc::new),

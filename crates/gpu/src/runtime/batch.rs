@@ -57,7 +57,8 @@ pub(crate) struct Stack {
 pub(crate) struct TextTests {
     /// Where each is; nowhere without symbols.
     pub places: Vec<u64>,
-    pub memory: Arc<Piece>,
+    /// What keeps them there.
+    pub _memory: Piece,
 }
 
 /// A dictionary that chunks have in common.

@@ -392,10 +392,10 @@ impl GpuAggregateExec {
         reason
     }
 
-    /// Notes what the CPU took for it.
+    /// Notes what the CPU took for a plan with it.
     pub(crate) fn note_cpu(&self, took: Duration) {
         if let Some(auto) = &self.auto {
-            auto.costs.add_cpu(&self.identity(), took);
+            auto.costs.add_cpu_within(&self.identity(), took);
         }
     }
 

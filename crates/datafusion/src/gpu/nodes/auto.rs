@@ -29,22 +29,13 @@ impl Auto {
         cores: usize,
     ) -> Option<Reason> {
         let estimate = self.costs.estimate(query, work, missing, cores);
-        estimate.is_for_cpu().then_some(match missing {
-            _ if estimate.is_refused() => Reason::Refused,
-            Missing { device: true, .. } => Reason::NotOpen(estimate),
-            Missing { kernel: true, .. } => Reason::NotCompiled(estimate),
-            Missing { bytes: 1.., .. } | Missing { rows: 1.., .. } => Reason::NotLoaded(estimate),
-            _ => Reason::CpuIsFaster(estimate),
-        })
+        estimate.is_for_cpu().then(|| because_of(estimate, missing))
     }
 
     /// Why a query that ran on both should be left to the CPU, if that was faster.
     pub(crate) fn cpu_was_faster(&self, query: &str) -> Option<Reason> {
         let estimate = self.costs.known_for_cpu(query)?;
-        Some(match estimate.is_refused() {
-            true => Reason::Refused,
-            false => Reason::CpuIsFaster(estimate),
-        })
+        Some(because_of(estimate, Missing::default()))
     }
 
     /// Whether the query with this description is being made ready.
@@ -67,5 +58,16 @@ impl Auto {
             device: true,
         };
         self.cpu_is_faster(query, self.planned, missing, cores)
+    }
+}
+
+/// Why the CPU is faster.
+fn because_of(estimate: Estimate, missing: Missing) -> Reason {
+    match missing {
+        _ if estimate.is_refused() => Reason::Refused,
+        Missing { device: true, .. } => Reason::NotOpen(estimate),
+        Missing { kernel: true, .. } => Reason::NotCompiled(estimate),
+        Missing { bytes: 1.., .. } | Missing { rows: 1.., .. } => Reason::NotLoaded(estimate),
+        _ => Reason::CpuIsFaster(estimate),
     }
 }

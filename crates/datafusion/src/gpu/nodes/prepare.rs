@@ -1,4 +1,4 @@
-//! What the GPU could do for a query that was planned for the CPU.
+//! Parts of a query that the GPU could do, in a plan for the CPU.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::aggregate::{GpuAggregateExec, at_end};
 use crate::gpu::reason::Reason;
 
 /// The rows of its input. When it runs, the GPU is made ready for the next time, if that is wanted and would help.
-/// What the CPU took is noted, so that a later run is planned by that.
+/// It notes the CPU's time, by which a later run is planned.
 #[derive(Debug)]
 pub(crate) struct GpuPrepareExec {
     input: Arc<dyn ExecutionPlan>,
