@@ -292,14 +292,20 @@ fn damaged_strings() {
     let random = &mut Random::new(5);
     let (mut survivors, mut groups) = (vec![], vec![]);
     let texts = [
-        (comments(2500, 1), Encoding::Fsst),
-        (comments(400, 2), Encoding::Fsst),
-        (strings(50, Nulls::Some, 700, 3), Encoding::Plain),
+        (comments(2500, 1), Encoding::Fsst, "fsst(fsst, "),
+        (comments(400, 2), Encoding::Fsst, "fsst("),
+        (strings(50, Nulls::Some, 700, 3), Encoding::Plain, "plain("),
     ];
-    for (texts, pin) in texts {
+    for (texts, pin, expected) in texts {
         let texts = cast(&texts, &DataType::Binary).unwrap();
         let options = EncodeOptions { pin: Some(pin) };
         let bytes = encode(&texts, &options).unwrap();
+        let whole = Column::parse(bytes.clone().into(), &DataType::Binary, texts.len()).unwrap();
+        assert!(
+            whole.describe().starts_with(expected),
+            "{}",
+            whole.describe()
+        );
         for _ in 0..300 {
             let damaged = damaged(&bytes, random);
             let Ok(column) = Column::parse(damaged.into(), &DataType::Binary, texts.len()) else {
