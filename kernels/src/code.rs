@@ -28,6 +28,13 @@ pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
     sequences.chain(transforms).chain(values)
 }
 
+/// The kernel that makes tokens of strings.
+pub const TOKENIZER: [&str; 3] = [
+    include_str!("../common/base.cuh"),
+    include_str!("../common/chunk.cuh"),
+    include_str!("../text/tokens.cuh"),
+];
+
 /// What only kernels with lookups or groups need.
 pub const LOOKUPS: [&str; 2] = [
     include_str!("../common/lookup.cuh"),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::generator::Generator;
-use crate::kernel::{Argument, RangeTest, RowLoop, Test};
+use crate::kernel::{Argument, Per, RangeTest, RowLoop, Test};
 use vectile_kernels::Transform;
 
 impl<'a> Generator<'a> {
@@ -110,7 +110,11 @@ impl<'a> Generator<'a> {
     fn range(&mut self, column: usize, range: &RangeTest) -> String {
         self.open(column, 2);
         let word = self.types(column).2;
-        let RangeTest { low, high, codes } = *range;
+        let RangeTest {
+            low,
+            high,
+            codes: codes_test,
+        } = *range;
         let scales = match self.plan.columns[column].traits.has(Transform::Alp) {
             true => {
                 let at = self.argument(Argument::Scales { column, low, high });
@@ -119,21 +123,43 @@ impl<'a> Generator<'a> {
             false => "(const i64*)0".into(),
         };
         let (low, high) = (self.integer(low, word), self.integer(high, word));
-        let (codes, bits) = match codes {
+        let (codes, bits) = match codes_test {
             Some(test) => {
                 let codes = format!("group[{}]", self.first_test() + test);
                 (codes, self.plan.bitmaps[test])
             }
             None => ("0".into(), false),
         };
-        let tile = self.tile(column);
         let range = self.temporary();
+        let (tile, staged) = match codes_test {
+            Some(test) if self.plan.columns[column].traits.has(Transform::Text) => {
+                self.text_table(column, test, &range)
+            }
+            _ => (self.tile(column), String::new()),
+        };
         let _ = writeln!(
             self.group,
             "        const Range<{word}> {range}{{{low}, {high}, {codes}, {scales}}};\n        \
-             const auto {range}e = entries_of<C{column}>(h{column}, {range});"
+             const auto {range}e = entries_of<C{column}>(h{column}, {range});{staged}"
         );
         format!("rows_in<C{column}, {bits}>(c{column}, {range}, {range}e, {tile})")
+    }
+
+    /// Where a test of strings finds its table, and code that brings it there for a row group: to the block's memory,
+    /// if all of its warps are at the same row group.
+    fn text_table(&mut self, column: usize, test: usize, range: &str) -> (String, String) {
+        if self.plan.per == Per::Slot {
+            return ("(void*)0".into(), String::new());
+        }
+        let at = self.argument(Argument::TextAt(test));
+        let place = format!("{range}t");
+        let number = Transform::Text as u8;
+        let staged = format!(
+            "\n        u8* const {place} = a.word[{at}] == ~0ull ? (u8*)0 : shared + a.word[{at}];\n        \
+             stage<{number}>(h{column}, {range}, {place});"
+        );
+        self.is_staged = true;
+        (place, staged)
     }
 }
 

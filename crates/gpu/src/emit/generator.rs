@@ -77,6 +77,8 @@ pub(super) struct Generator<'a> {
     pub(super) is_decided: bool,
     /// Whether selected rows are counted, lane by lane.
     pub(super) is_counted: bool,
+    /// Whether the block's memory has something of each row group.
+    pub(super) is_staged: bool,
     /// The argument that says where in the block's memory the table of groups is.
     pub(super) table_argument: usize,
 }
@@ -104,6 +106,7 @@ impl<'a> Generator<'a> {
             prepared: vec![false; columns],
             is_decided: false,
             is_counted: false,
+            is_staged: false,
             table_argument: 0,
         }
     }
@@ -148,7 +151,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
     const u64 warp = (u64)blockIdx.x * {warps} + threadIdx.x / 32;
 "#
         );
-        if shared > 0 || plan.has_block {
+        if shared > 0 || plan.has_block || self.is_staged {
             source.push_str("    DYN_SHARED(u8, shared);\n");
         }
         if plan.has_block {
@@ -186,6 +189,26 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         const u64 result = slot;
 {end}    }}
 }}
+"#
+            )
+        } else if self.is_staged {
+            write!(
+                source,
+                r#"    const u64 first = a.word[0] * blockIdx.x / gridDim.x, last = a.word[0] * (blockIdx.x + 1) / gridDim.x;
+    u64 at = first + threadIdx.x / 32;
+    const u64* group = group_of((const u64*)a.word[1], (u32)a.word[2], {slots}, first);
+{block}{start}    u32 v = (u32)(at - group[0]);
+    // all warps are at the same row group
+    for (u64 next = group[0]; next < last;) {{
+        const u32 rows = (u32)group[1], vectors = (rows + 1023) / 1024;
+{group}        for (; v < vectors && at < last; v += {warps}, at += {warps}) {{
+{vector}        }}
+        group += {slots};
+        v -= vectors;
+        next += vectors;
+    }}
+    const u64 result = {result};
+{end}}}
 "#
             )
         } else {

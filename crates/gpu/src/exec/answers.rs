@@ -18,8 +18,8 @@ pub(super) struct Answers {
     unique: Vec<Answer>,
     /// Which of them is a group's.
     of_group: Arc<[usize]>,
-    /// Keeps tests of strings in device memory.
-    _tests: Option<Arc<TextTests>>,
+    /// How strings in splits are tested.
+    tests: Option<Arc<TextTests>>,
 }
 
 /// Which codes pass.
@@ -34,40 +34,37 @@ enum Passing {
     Range(u32, u32),
     /// Those with a bit.
     Bits(Vec<u32>),
-    /// There are none: strings in splits are tested by what is at this place in device memory.
-    Text(u64),
+    /// There are none: strings in splits have tests of their own.
+    Text,
 }
 
 impl Answers {
     /// What `test` says of the codes of these groups.
-    pub fn of(test: &CodeTest, batch: &Batch, engine: &Engine) -> Result<Self> {
+    pub fn of(test: &CodeTest, batch: &Batch, engine: &Engine, may_compile: bool) -> Result<Self> {
         let stack = &batch.columns()[test.column];
+        let kernel = || engine.tokenizer(may_compile);
         let automaton = test.automaton.as_ref();
-        let tests = automaton.map(|automaton| text::tests(automaton, stack, engine));
+        let tests = automaton.map(|of| text::tests(of, test.column, batch, kernel, engine));
         let tests = tests.transpose()?;
-        let unique = stack
-            .dictionaries
-            .iter()
-            .enumerate()
-            .map(|(index, dictionary)| {
-                Ok(match dictionary {
-                    Some(dictionary) => Answer {
-                        codes: dictionary.codes,
-                        passing: Passing::of(&passed(test, &dictionary.entries)?),
+        let unique = stack.dictionaries.iter().map(|dictionary| {
+            Ok(match dictionary {
+                Some(dictionary) => Answer {
+                    codes: dictionary.codes,
+                    passing: Passing::of(&passed(test, &dictionary.entries)?),
+                },
+                None => Answer {
+                    codes: 0,
+                    passing: match &tests {
+                        Some(_) => Passing::Text,
+                        None => Passing::Range(1, 0),
                     },
-                    None => Answer {
-                        codes: 0,
-                        passing: match &tests {
-                            Some(tests) => Passing::Text(tests.places[index]),
-                            None => Passing::Range(1, 0),
-                        },
-                    },
-                })
-            });
+                },
+            })
+        });
         Ok(Self {
             unique: unique.collect::<Result<_>>()?,
             of_group: Arc::clone(&stack.dictionary_of),
-            _tests: tests,
+            tests,
         })
     }
 
@@ -75,6 +72,11 @@ impl Answers {
     pub fn are_ranges(&self) -> bool {
         let mut unique = self.unique.iter();
         unique.all(|answer| matches!(answer.passing, Passing::Range(..)))
+    }
+
+    /// Bytes of the largest table by which strings in splits are tested.
+    pub fn table_bytes(&self) -> usize {
+        self.tests.as_ref().map_or(0, |tests| tests.table_bytes)
     }
 
     /// Turns ranges into bits: a kernel has one kind.
@@ -89,7 +91,7 @@ impl Answers {
                     *passing = Passing::Bits(bits);
                 }
                 Passing::Bits(bits) => bits.resize(words.max(bits.len()), 0),
-                Passing::Text(_) => {}
+                Passing::Text => {}
             }
         }
     }
@@ -114,7 +116,7 @@ impl Answers {
         match &self.unique[index].passing {
             Passing::Range(low, high) => u64::from(*low) | u64::from(*high) << 32,
             Passing::Bits(_) => start + places[index],
-            Passing::Text(place) => *place,
+            Passing::Text => self.tests.as_ref().map_or(0, |tests| tests.places[group]),
         }
     }
 }

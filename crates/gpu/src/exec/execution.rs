@@ -76,6 +76,10 @@ pub(super) struct Prepared {
     pub(super) grid: u32,
     /// For each code test, what a group's word says.
     pub(super) answers: Vec<Answers>,
+    /// For each code test, where in the block's memory the table is by which it tests strings.
+    pub(super) text_at: Vec<Option<u64>>,
+    /// Bytes of dynamic shared memory of a block.
+    pub(super) shared_bytes: u32,
     /// For each table, what a group's words say.
     pub(super) tables: Vec<Tables>,
     /// Of each key that is an entry of dictionaries, these.
@@ -155,7 +159,7 @@ impl Execution {
         let (mut plan, bindings) = self.plan(batch, &facts, task)?;
         let mut answers = vec![];
         for (test, is_bitmap) in bindings.code_tests.iter().zip(&mut plan.bitmaps) {
-            let mut answer = Answers::of(test, batch, &self.engine)?;
+            let mut answer = Answers::of(test, batch, &self.engine, self.may_compile)?;
             *is_bitmap = !answer.are_ranges();
             if *is_bitmap {
                 answer.make_bits();
@@ -173,9 +177,18 @@ impl Execution {
         self.statistics.compile += start.elapsed();
         self.statistics.kernels_compiled += usize::from(compiled);
         let device = self.engine.device();
+        let mut shared_bytes = bindings.shared_bytes(&plan);
+        let text_at = answers.iter().map(|answers| {
+            let at = shared_bytes.next_multiple_of(16);
+            let bytes = u32::try_from(answers.table_bytes()).ok();
+            let end = bytes.and_then(|bytes| at.checked_add(bytes));
+            shared_bytes = end.filter(|end| *end <= device.shared_memory && *end > at)?;
+            Some(at.into())
+        });
+        let text_at = text_at.collect();
         let resident = loaded
             .kernel
-            .resident_blocks(plan.threads(), bindings.shared_bytes(&plan))
+            .resident_blocks(plan.threads(), shared_bytes)
             .max(1);
         let work = match plan.per {
             Per::Slot => slots_of(batch.rows()),
@@ -200,6 +213,8 @@ impl Execution {
             loaded,
             grid,
             answers,
+            text_at,
+            shared_bytes,
             tables,
             entries,
         })

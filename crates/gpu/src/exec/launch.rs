@@ -147,6 +147,7 @@ impl Execution {
             args.push(match *argument {
                 Argument::BlockBytes => bindings.block_bytes.into(),
                 Argument::TableAt => bindings.table_at.into(),
+                Argument::TextAt(test) => prepared.text_at[test].unwrap_or(u64::MAX),
                 Argument::Low(constant) => bindings.constants[constant] as u64,
                 Argument::High(constant) => (bindings.constants[constant] >> 64) as u64,
                 Argument::CopyAt(copy) => bindings.copies[copy].at.into(),
@@ -167,7 +168,7 @@ impl Execution {
         let launch = Launch {
             grid: prepared.grid,
             block: prepared.plan.threads(),
-            shared: bindings.shared_bytes(&prepared.plan),
+            shared: prepared.shared_bytes,
             args: &args,
         };
 

@@ -13,6 +13,7 @@ mod parameters;
 mod rows;
 mod tables;
 mod text;
+mod tokens;
 mod totals;
 
 pub use execution::{CancelGuard, Execution, Statistics};

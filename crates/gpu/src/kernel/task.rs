@@ -56,6 +56,9 @@ pub(crate) enum Argument {
     CopyWords(usize),
     /// The address that it is of.
     CopyOf(usize),
+    /// Where in the block's memory the table of a test of strings is, by the test's number; all ones if it does
+    /// not fit there.
+    TextAt(usize),
     /// The address of values, one for each code.
     Values(usize),
     /// The address of their validity, a byte each.

@@ -27,8 +27,8 @@ pub struct Automaton {
 }
 
 impl Automaton {
-    /// States that an automaton has at most: kernels have tables of four times as many rows.
-    pub const MOST_STATES: usize = 63;
+    /// States that an automaton has at most: entries of tables are bytes, of which one bit says something else.
+    pub const MOST_STATES: usize = 127;
 
     /// The first state.
     pub fn start(&self) -> u8 {
@@ -59,26 +59,6 @@ impl Automaton {
             .iter()
             .fold(self.start(), |state, byte| self.step(state, *byte));
         self.accepts(last)
-    }
-
-    /// Whether a string passes as soon as any part of it does, whatever comes before and behind.
-    pub fn is_anywhere(&self) -> bool {
-        let states = || (0..=u8::MAX).take(self.states());
-        let stays = |state| states_after(self, state).all(|next| self.accepts(next));
-        if !states().filter(|&state| self.accepts(state)).all(stays) {
-            return false;
-        }
-        // Every state must accept what the first one does.
-        let mut pairs: Vec<(u8, u8)> = states().map(|state| (self.start(), state)).collect();
-        let mut seen: BTreeSet<(u8, u8)> = pairs.iter().copied().collect();
-        while let Some((of, by)) = pairs.pop() {
-            if self.accepts(of) && !self.accepts(by) {
-                return false;
-            }
-            let next = states_after(self, of).zip(states_after(self, by));
-            pairs.extend(next.filter(|&pair| seen.insert(pair)));
-        }
-        true
     }
 
     /// All strings pass, or none.
@@ -280,11 +260,6 @@ impl Automaton {
     }
 }
 
-/// The states that the bytes lead to, in their order.
-fn states_after(automaton: &Automaton, state: u8) -> impl Iterator<Item = u8> {
-    (0..=u8::MAX).map(move |byte| automaton.step(state, byte))
-}
-
 /// Whether a byte of UTF-8 is the first of a character.
 pub(super) fn begins_character(byte: u8) -> bool {
     byte & 0xc0 != 0x80
@@ -438,35 +413,6 @@ mod tests {
             prop_assert_eq!(one.or(&one.not()).unwrap(), Automaton::constant(true));
             prop_assert_eq!(one.and(&one.not()).unwrap(), Automaton::constant(false));
         }
-
-        #[test]
-        fn anywhere_is_anywhere(automaton in automata()) {
-            // There are nine pairs of three states.
-            let (inner, outer) = (words(8), words(2));
-            let found = inner.iter().filter(|word| automaton.matches(word)).all(|word| {
-                let around = outer.iter().flat_map(|front| outer.iter().map(move |back| (front, back)));
-                around.into_iter().all(|(front, back)| automaton.matches(&[front, word.as_slice(), back].concat()))
-            });
-            prop_assert_eq!(automaton.is_anywhere(), found);
-        }
-    }
-
-    #[test]
-    fn tests_of_any_part_are_told() {
-        let like = |pattern| Automaton::like(pattern, false).unwrap();
-        for pattern in ["%green%", "%special%requests%", "%", "%é%", "%a_b%"] {
-            assert!(like(pattern).is_anywhere(), "{pattern}");
-            assert_eq!(
-                like(pattern).not().is_anywhere(),
-                pattern == "%",
-                "{pattern}"
-            );
-        }
-        for pattern in ["green%", "%green", "green", "", "_%"] {
-            assert_eq!(like(pattern).is_anywhere(), pattern == "_%", "{pattern}");
-        }
-        assert!(like("%a%").or(&like("%b%")).unwrap().is_anywhere());
-        assert!(Automaton::constant(false).is_anywhere());
     }
 
     #[test]

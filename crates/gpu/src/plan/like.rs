@@ -280,8 +280,8 @@ mod tests {
         assert_eq!(states("%a_b%"), Some(5));
         assert_eq!(states("_____%"), Some(6));
         assert_eq!(states("%a_________b%"), None);
-        assert_eq!(states(&"a".repeat(61)), Some(63));
-        assert_eq!(states(&"a".repeat(62)), None);
+        assert_eq!(states(&"a".repeat(125)), Some(127));
+        assert_eq!(states(&"a".repeat(126)), None);
         assert_eq!(states(&"a".repeat(10_000)), None);
     }
 }

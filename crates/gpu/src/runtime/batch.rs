@@ -47,17 +47,31 @@ pub(crate) struct Stack {
     /// What brings them to the device.
     pub copies: Copies,
     sample: OnceLock<Option<ArrayRef>>,
+    text_tokens: Mutex<Option<Arc<TextTokens>>>,
     text_tests: Mutex<VecDeque<(Automaton, Arc<TextTests>)>>,
     /// When it was used last, by the engine's clock.
     used: AtomicU64,
 }
 
-/// A test of strings by an automaton, in device memory: for each of [`Stack::symbols`].
+/// The strings of chunks that have symbols as tokens, in device memory.
+#[derive(Debug)]
+pub(crate) struct TextTokens {
+    pub words: Piece,
+    /// Where those of each vector begin.
+    pub places: Piece,
+    /// The place of each chunk's first vector.
+    pub first_vectors: Vec<usize>,
+}
+
+/// A test of strings by an automaton, in device memory.
 #[derive(Debug)]
 pub(crate) struct TextTests {
-    /// Where each is; nowhere without symbols.
+    /// Where the test of each chunk is; those without symbols are not read.
     pub places: Vec<u64>,
+    /// Bytes of the largest chunk's table.
+    pub table_bytes: usize,
     /// What keeps them there.
+    pub _tokens: Arc<TextTokens>,
     pub _memory: Piece,
 }
 
@@ -214,6 +228,7 @@ impl Stack {
             dictionary_of: dictionary_of.into(),
             copies,
             sample: OnceLock::new(),
+            text_tokens: Mutex::default(),
             text_tests: Mutex::default(),
             used: AtomicU64::new(0),
             chunks,
@@ -236,6 +251,18 @@ impl Stack {
             concat(&samples).ok()
         });
         sample.as_ref()
+    }
+
+    /// The strings as tokens; `make` makes them if they are not there, while others wait for them.
+    pub fn text_tokens(
+        &self,
+        make: impl FnOnce() -> Result<TextTokens>,
+    ) -> Result<Arc<TextTokens>> {
+        let mut tokens = lock(&self.text_tokens);
+        match &*tokens {
+            Some(tokens) => Ok(Arc::clone(tokens)),
+            None => Ok(Arc::clone(tokens.insert(Arc::new(make()?)))),
+        }
     }
 
     /// What tests strings by an automaton; `make` makes it if it is not known.

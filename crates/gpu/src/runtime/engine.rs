@@ -13,7 +13,7 @@ use arrow::datatypes::DataType;
 use super::batch::{Batch, Stack};
 use super::chunks::{ChunkKey, ChunkRun, Hosted, Resident};
 use super::copiers::Copiers;
-use super::driver::{DeviceInfo, Driver, Stream};
+use super::driver::{DeviceInfo, Driver, Kernel, Stream};
 use super::health::Health;
 use super::kernels::{Kernels, Loaded};
 use super::memory::{Piece, Pinned, Place, Pool, Sizes, Staging, lock};
@@ -658,6 +658,11 @@ impl Engine {
     /// As [`Engine::kernel`], without the compiler.
     pub(crate) fn find_kernel(&self, plan: &KernelPlan) -> Result<Arc<Loaded>> {
         self.kernels.find(plan, &*self.driver)
+    }
+
+    /// The kernel that makes tokens of strings; from disk, if it must not be compiled.
+    pub(crate) fn tokenizer(&self, may_compile: bool) -> Result<Arc<dyn Kernel>> {
+        self.kernels.tokenizer(&*self.driver, may_compile)
     }
 
     /// Host memory to read `bytes` of a file into that are to be chunks: the device copies from there. `None`

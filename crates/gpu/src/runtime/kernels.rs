@@ -8,9 +8,12 @@ use super::memory::lock;
 use crate::emit::{Layout, NAME, emit};
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
+use vectile_kernels::TOKENIZER;
 
 /// Kernels that stay loaded: each takes some 100 KB of the device's memory.
 const MOST_KERNELS: usize = 512;
+
+const TOKENIZER_NAME: &str = "tokenize";
 
 /// A kernel that can be launched.
 #[derive(Debug)]
@@ -26,6 +29,7 @@ type Slot = Arc<Mutex<Option<Arc<Loaded>>>>;
 pub(crate) struct Kernels {
     loaded: Mutex<Cache>,
     most: usize,
+    tokenizer: Mutex<Option<Arc<dyn Kernel>>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +44,7 @@ impl Default for Kernels {
         Self {
             loaded: Mutex::default(),
             most: MOST_KERNELS,
+            tokenizer: Mutex::default(),
         }
     }
 }
@@ -68,6 +73,27 @@ impl Kernels {
         };
         let find = |source: &str| driver.find(source, NAME)?.ok_or(Error::NotCompiled);
         Ok(self.fill(&mut slot, plan, find)?.0)
+    }
+
+    /// The kernel that makes tokens of strings.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotCompiled`] if it is neither loaded nor on disk and must not be compiled.
+    pub fn tokenizer(&self, driver: &dyn Driver, may_compile: bool) -> Result<Arc<dyn Kernel>> {
+        let mut loaded = lock(&self.tokenizer);
+        if let Some(kernel) = &*loaded {
+            return Ok(Arc::clone(kernel));
+        }
+        let source = TOKENIZER.concat();
+        let compiled = match may_compile {
+            true => driver.compile(&source, TOKENIZER_NAME)?,
+            false => {
+                let found = driver.find(&source, TOKENIZER_NAME)?;
+                found.ok_or(Error::NotCompiled)?
+            }
+        };
+        Ok(Arc::clone(loaded.insert(compiled.kernel)))
     }
 
     /// What is in the slot, or else what `compile` makes of the plan's source.
@@ -250,5 +276,19 @@ mod tests {
         assert!(matches!(failed, Err(Error::Lost(_))));
         assert!(kernels.get(&planned(1), &driver).unwrap().1);
         assert!(!kernels.get(&planned(1), &driver).unwrap().1);
+    }
+    #[test]
+    fn the_tokenizer_compiles_without_spills() {
+        for capability in [(8, 0), (9, 0), (10, 0), (12, 0)] {
+            if let Err(error) = crate::nvrtc() {
+                return eprintln!("skipped: {error}");
+            }
+            let cubin = crate::compile_cubin(&TOKENIZER.concat(), capability).unwrap();
+            let [kernel] = cubin.resources.as_slice() else {
+                panic!("{}", cubin.log)
+            };
+            assert_eq!(kernel.kernel, TOKENIZER_NAME);
+            assert_eq!((kernel.spill_stores, kernel.stack), (0, 0));
+        }
     }
 }

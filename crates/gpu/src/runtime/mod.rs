@@ -21,7 +21,7 @@ mod priority;
 
 pub use bandwidth::{Bandwidth, measure};
 pub use batch::Batch;
-pub(crate) use batch::{Stack, TextTests};
+pub(crate) use batch::{Stack, TextTests, TextTokens};
 pub use cache::{CACHE_VARIABLE, cache_directory, keep, kept};
 pub use calls::driver_version;
 pub use chunks::{ChunkKey, ChunkRun, Group, Resident};

@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn other_tests_have_no_automaton() {
-        let long = format!("# = '{}'", "long ".repeat(20));
+        let long = format!("# = '{}'", "long ".repeat(26));
         for sql in [
             long.as_str(),
             "# = other",
