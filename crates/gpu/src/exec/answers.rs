@@ -10,7 +10,7 @@ use super::parameters::Parameters;
 use super::text;
 use crate::error::{Error, Result};
 use crate::kernel::{CodeTest, EntryTest};
-use crate::runtime::{Batch, Engine, TextTests};
+use crate::runtime::{Batch, Engine, Piece, Stack, TextTests};
 
 /// What a test says of the codes of each group.
 pub(super) struct Answers {
@@ -18,8 +18,9 @@ pub(super) struct Answers {
     unique: Vec<Answer>,
     /// Which of them is a group's.
     of_group: Arc<[usize]>,
-    /// Keeps tests of strings in device memory.
+    /// Keeps tests of strings, or what they are decoded with, in device memory.
     _tests: Option<Arc<TextTests>>,
+    _expansions: Vec<Arc<Piece>>,
 }
 
 /// Which codes pass.
@@ -34,7 +35,7 @@ enum Passing {
     Range(u32, u32),
     /// Those with a bit.
     Bits(Vec<u32>),
-    /// There are none: strings in splits are tested by what is at this place in device memory.
+    /// There are none: strings in splits are tested, or decoded, by what is at this place in device memory.
     Text(u64),
 }
 
@@ -68,7 +69,22 @@ impl Answers {
             unique: unique.collect::<Result<_>>()?,
             of_group: Arc::clone(&stack.dictionary_of),
             _tests: tests,
+            _expansions: vec![],
         })
+    }
+
+    /// No test: where in device memory is what strings are decoded with, for each of [`Stack::symbols`].
+    pub fn of_expansions(places: Vec<u64>, kept: Vec<Arc<Piece>>, stack: &Stack) -> Self {
+        let unique = places.into_iter().map(|place| Answer {
+            codes: 0,
+            passing: Passing::Text(place),
+        });
+        Self {
+            unique: unique.collect(),
+            of_group: Arc::clone(&stack.dictionary_of),
+            _tests: None,
+            _expansions: kept,
+        }
     }
 
     /// Whether all of them are ranges.

@@ -170,17 +170,17 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Vec<u8> {
 }
 
 /// What a code stands for.
-struct Expanded<'a> {
+pub(super) struct Expanded<'a> {
     symbols: &'a Symbols,
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// A bit if the next code of the table that was applied first stands for itself, another if that of the second
     /// does.
-    escapes: usize,
+    pub escapes: usize,
 }
 
 impl<'a> Expanded<'a> {
     /// That of a code within `escapes`.
-    fn of(symbols: &'a Symbols, escapes: usize, code: u8) -> Self {
+    pub fn of(symbols: &'a Symbols, escapes: usize, code: u8) -> Self {
         let mut string = Self {
             symbols,
             bytes: vec![],
