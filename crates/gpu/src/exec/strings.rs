@@ -14,10 +14,13 @@ use vectile_kernels::Transform;
 
 use super::execution::{Execution, Prepared};
 use super::launch::{Outputs, Wanted};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::plan::{Expr, Filter, Output, Pipeline};
 use crate::runtime::{Batch, Lane, Piece};
+
+/// Bytes of strings that a launch gives: the offsets of most types of arrays reach no further.
+const MOST_BYTES: u64 = i32::MAX as u64;
 
 /// A column of strings, of which rows are put out.
 pub(super) struct Strings {
@@ -161,6 +164,10 @@ impl Strings {
             place
         });
         let words: Vec<u64> = places.collect();
+        if total > MOST_BYTES {
+            let reason = format!("{total} bytes of strings in one launch");
+            return Err(Error::Unsupported(reason));
+        }
         let bytes = match &self.strings {
             Some(strings) if total > 0 => {
                 let len = total as usize;

@@ -9,11 +9,11 @@ use arrow::datatypes::DataType;
 use proptest::prelude::*;
 use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::plan::{Expr, Filter, Output};
-use vectile_gpu::{Driver, Engine, Group};
+use vectile_gpu::{Engine, Group};
 
 use crate::catalog::comments;
 use crate::samples::{Nulls, Random, VECTOR, strings, with_nulls};
-use crate::support::{self, Input, device};
+use crate::support::{self, Input, device, driver};
 
 const TYPES: [DataType; 6] = [
     DataType::Utf8,
@@ -141,9 +141,9 @@ fn check(engine: &Arc<Engine>, inputs: &[Vec<Input>], groups: &[Group], most: i3
 
 /// Strings of these types, in every encoding.
 pub fn run(types: &[DataType]) {
-    let Some(device) = device() else { return };
+    let Some(device) = driver() else { return };
     for data_type in types {
-        let engine = Engine::new(Arc::clone(&device) as Arc<dyn Driver>);
+        let engine = Engine::new(Arc::clone(&device));
         let inputs = groups(data_type);
         let loaded: Vec<Group> = inputs.iter().map(|g| support::group(&engine, g)).collect();
         for most in [0, 1, 10, 500, 999, NUMBERS] {
