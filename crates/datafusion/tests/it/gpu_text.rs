@@ -39,7 +39,7 @@ async fn tests_of_text_are_on_the_gpu() {
         let answer = async |table: &str| fixture.answer(&sql.replace("{t}", table)).await;
         let on_gpu = answer("packed").await;
         assert_eq!(on_gpu, answer("plain").await, "{test}");
-        let rows = format!("SELECT id FROM {{t}} WHERE {test} ORDER BY id");
+        let rows = format!("SELECT id, text, bytes FROM {{t}} WHERE {test} ORDER BY id");
         let rows = async |table: &str| fixture.answer(&rows.replace("{t}", table)).await;
         assert_eq!(rows("packed").await, rows("plain").await, "{test}");
     }
