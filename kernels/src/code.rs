@@ -47,5 +47,8 @@ pub const HASHED: &str = include_str!("../common/hashed.cuh");
 /// What only kernels need that compute floats.
 pub const FLOATS: &str = include_str!("../common/floats.cuh");
 
+/// What only kernels need that decode strings.
+pub const STRINGS: &str = include_str!("../text/decode.cuh");
+
 /// Kernels that measure the bandwidth of a device's memory.
 pub const BANDWIDTH: &str = include_str!("../common/bandwidth.cu");

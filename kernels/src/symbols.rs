@@ -1,15 +1,22 @@
-//! Symbol tables, for tests of strings.
+//! Symbol tables of strings, for who tests and decodes them.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex};
 
 use vectile_encodings::layout::StringsView;
 
 /// Bytes of a symbol, at most.
 pub const SYMBOL_BYTES: usize = 8;
 
+/// What somebody keeps on a device.
+type DeviceCopy = Mutex<Option<Arc<dyn Any + Send + Sync>>>;
+
 /// The symbol tables of a chunk.
 #[derive(Debug)]
 pub struct Symbols {
     /// Of each code, its symbol and the symbol's length.
     tables: Vec<Vec<([u8; SYMBOL_BYTES], u8)>>,
+    device: DeviceCopy,
 }
 
 impl Symbols {
@@ -26,7 +33,13 @@ impl Symbols {
         };
         Self {
             tables: (0..view.tables()).map(table).collect(),
+            device: Mutex::default(),
         }
+    }
+
+    /// Where who decodes strings on a device keeps what it makes of the tables there.
+    pub fn device_copy(&self) -> &Mutex<Option<Arc<dyn Any + Send + Sync>>> {
+        &self.device
     }
 
     /// How many tables strings are compressed by, one after the other.

@@ -168,7 +168,7 @@ struct TextRows {
 // behind the chunks its vocabulary is:
 // without `word[4]`, counts at `word[3]` how many times three words the lanes of a vector take; else writes them to
 // there, each vector's at the place that `word[3]` says.
-extern "C" __global__ void __launch_bounds__(256) tokenize(const Args a) {
+extern "C" __global__ void BOUNDS(256) tokenize(const Args a) {
     const u64* chunks = (const u64*)a.word[1];
     u32* const places = (u32*)a.word[3];
     for (u64 at = (u64)blockIdx.x * 8 + threadIdx.x / 32; at < a.word[0]; at += (u64)gridDim.x * 8) {

@@ -7,7 +7,7 @@ use vectile_gpu::{Compiled, DeviceInfo, Driver, Kernel, Result, Stream};
 
 use crate::CpuDevice;
 
-/// A device that writes down what it should compile, and compiles nothing: launches fail.
+/// A device that writes down what it should compile. Kernels of queries are not compiled: their launches fail.
 #[derive(Debug)]
 pub struct Recorder {
     device: CpuDevice,
@@ -41,6 +41,9 @@ impl Recorder {
     }
 }
 
+/// The name of the kernels that queries have. Others are launched: what they make decides which of these come.
+const GENERATED: &str = "scan";
+
 #[derive(Debug)]
 struct NoKernel;
 
@@ -63,11 +66,14 @@ impl Driver for Recorder {
         self.device.free_memory()
     }
 
-    fn compile(&self, source: &str, _name: &str) -> Result<Compiled> {
+    fn compile(&self, source: &str, name: &str) -> Result<Compiled> {
         let sources = self.sources.lock();
         sources
             .unwrap_or_else(PoisonError::into_inner)
             .push(source.into());
+        if name != GENERATED {
+            return self.device.compile(source, name);
+        }
         Ok(Compiled {
             kernel: Arc::new(NoKernel),
             from_disk: false,

@@ -72,6 +72,45 @@ pub(crate) fn values(array: &dyn Array) -> Option<Vec<&[u8]>> {
     })
 }
 
+/// The values in `data` that end at each of `ends`, which ascend, as an array of text or binary.
+///
+/// # Errors
+///
+/// [`Error::Corrupt`] where text is not UTF-8 or values are not within `data`; [`Error::Unsupported`] if there are more
+/// bytes than the type's offsets can address, and for other types.
+pub fn strings(
+    data_type: &DataType,
+    data: Buffer,
+    ends: &[usize],
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef> {
+    Ok(match data_type {
+        DataType::Utf8 => offset_array::<Utf8Type>(data, ends, nulls)?,
+        DataType::LargeUtf8 => offset_array::<LargeUtf8Type>(data, ends, nulls)?,
+        DataType::Binary => offset_array::<BinaryType>(data, ends, nulls)?,
+        DataType::LargeBinary => offset_array::<LargeBinaryType>(data, ends, nulls)?,
+        DataType::Utf8View => Arc::new(byte_views::text(data, ends, nulls)?),
+        DataType::BinaryView => Arc::new(byte_views::binary(data, ends, nulls)?),
+        other => return Err(Error::Unsupported(format!("{other} as byte strings"))),
+    })
+}
+
+fn offset_array<T: ByteArrayType>(
+    data: Buffer,
+    ends: &[usize],
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef> {
+    T::Offset::from_usize(data.len()).ok_or_else(|| too_many_bytes(data.len()))?;
+    let offsets: Vec<T::Offset> = std::iter::once(&0)
+        .chain(ends)
+        .map(|end| T::Offset::from_usize(*end).unwrap_or_default())
+        .collect();
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    let array = GenericByteArray::<T>::try_new(offsets, data, nulls)
+        .map_err(|e| crate::error::corrupt("text", e.to_string()))?;
+    Ok(Arc::new(array))
+}
+
 /// Collects values into an array of any type of byte strings.
 pub(crate) struct BytesBuilder {
     pub data: Vec<u8>,
@@ -115,28 +154,10 @@ impl BytesBuilder {
     /// The array. Fails where text is not UTF-8, a fixed size is not met, or there are more bytes
     /// than the type's offsets can address.
     pub fn finish(self, data_type: &DataType, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
-        Ok(match data_type {
-            DataType::Utf8 => self.offset_array::<Utf8Type>(nulls)?,
-            DataType::LargeUtf8 => self.offset_array::<LargeUtf8Type>(nulls)?,
-            DataType::Binary => self.offset_array::<BinaryType>(nulls)?,
-            DataType::LargeBinary => self.offset_array::<LargeBinaryType>(nulls)?,
-            DataType::Utf8View => Arc::new(byte_views::text(self.data, &self.ends, nulls)?),
-            DataType::BinaryView => Arc::new(byte_views::binary(self.data, &self.ends, nulls)?),
-            DataType::FixedSizeBinary(size) => self.fixed_array(*size, nulls)?,
-            other => return Err(Error::Unsupported(format!("{other} as byte strings"))),
-        })
-    }
-
-    fn offset_array<T: ByteArrayType>(self, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
-        T::Offset::from_usize(self.data.len()).ok_or_else(|| too_many_bytes(self.data.len()))?;
-        let offsets: Vec<T::Offset> = std::iter::once(0)
-            .chain(self.ends)
-            .map(|end| T::Offset::from_usize(end).unwrap_or_default())
-            .collect();
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-        let array = GenericByteArray::<T>::try_new(offsets, Buffer::from_vec(self.data), nulls)
-            .map_err(|e| crate::error::corrupt("text", e.to_string()))?;
-        Ok(Arc::new(array))
+        match data_type {
+            DataType::FixedSizeBinary(size) => self.fixed_array(*size, nulls),
+            _ => strings(data_type, Buffer::from_vec(self.data), &self.ends, nulls),
+        }
     }
 
     fn fixed_array(self, size: i32, nulls: Option<NullBuffer>) -> Result<ArrayRef> {

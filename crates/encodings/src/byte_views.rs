@@ -11,7 +11,7 @@ const INLINE_BYTES: usize = 12;
 
 /// Views of the texts in `data` that end at each of `ends`; fails unless every one is UTF-8.
 pub(crate) fn text(
-    data: Vec<u8>,
+    data: Buffer,
     ends: &[usize],
     nulls: Option<NullBuffer>,
 ) -> Result<StringViewArray> {
@@ -26,7 +26,7 @@ pub(crate) fn text(
 
 /// Views of the bytes in `data` that end at each of `ends`.
 pub(crate) fn binary(
-    data: Vec<u8>,
+    data: Buffer,
     ends: &[usize],
     nulls: Option<NullBuffer>,
 ) -> Result<BinaryViewArray> {
@@ -38,7 +38,7 @@ pub(crate) fn binary(
 ///
 /// Every value must be valid for `T`.
 unsafe fn build<T: ByteViewType + ?Sized>(
-    data: Vec<u8>,
+    data: Buffer,
     ends: &[usize],
     nulls: Option<NullBuffer>,
 ) -> Result<GenericByteViewArray<T>> {
@@ -62,7 +62,7 @@ unsafe fn build<T: ByteViewType + ?Sized>(
     {
         return Err(corrupt("text", "validity of another length"));
     }
-    let buffers: Vec<Buffer> = vec![Buffer::from_vec(data)];
+    let buffers: Vec<Buffer> = vec![data];
     // SAFETY: each view was made from a slice of the only buffer, buffer 0, with the slice's
     // length, offset and first bytes; short values are inline and padded with zeros; the validity
     // has as many entries; the caller vouches for the values.

@@ -55,6 +55,7 @@ mod wire;
 mod words;
 mod zone;
 
+pub use byte_strings::strings;
 pub use column::Column;
 pub use encoder::{EncodeOptions, alternatives, encode};
 pub use encoding::Encoding;

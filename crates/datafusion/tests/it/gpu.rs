@@ -416,7 +416,7 @@ async fn plans_say_what_is_fused_and_what_is_not() {
         ),
         (
             "SELECT name, int, count(*) FROM packed WHERE int > 3 GROUP BY CUBE (name, int)",
-            "gpu=filter on CPU emulator",
+            "gpu=filter and project on CPU emulator",
         ),
         (
             "SELECT float, count(*) FROM packed GROUP BY float",
@@ -437,6 +437,10 @@ async fn plans_say_what_is_fused_and_what_is_not() {
         ("SELECT id FROM packed", "not_on_gpu=there is no filter"),
         (
             "SELECT max(name) FROM packed WHERE int > 3",
+            "gpu=filter and project on CPU emulator, not_fused=no kernel for ",
+        ),
+        (
+            "SELECT count(list) FROM packed WHERE int > 3",
             "gpu=filter on CPU emulator, not_fused=no kernel for ",
         ),
         (
@@ -518,7 +522,7 @@ async fn without_a_gpu_plans_are_what_they_were() {
 async fn what_is_required_and_impossible_is_an_error() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(Arc::clone(&device) as _)), "require").await;
-    let error = fixture.error("SELECT name FROM packed").await;
+    let error = fixture.error("SELECT list FROM packed").await;
     let expected = "vectile.gpu = require: there is no filter";
     assert!(error.contains(expected), "{error}");
     // Some calls may fail without harm.
@@ -734,8 +738,13 @@ async fn many_row_groups_take_few_launches() {
     let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
     fixture.repack(128).await;
     let row_groups = ROWS.div_ceil(128);
-    // Values take two kernels, which rows pass one.
-    for (columns, kernels) in [("id, int", 2), ("id, text", 1)] {
+    // Which rows pass takes one kernel, numbers one more, a column of text two.
+    for (columns, kernels) in [
+        ("id, int", 2),
+        ("id, list", 1),
+        ("id, text", 4),
+        ("text", 3),
+    ] {
         let sql = format!("SELECT {columns} FROM {{t}} WHERE int > 100");
         fixture.same(&sql).await;
         let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
@@ -762,7 +771,7 @@ async fn many_row_groups_take_few_launches() {
         .await;
     // The zone maps of `id` rule out row groups at both ends, and of others say that all rows pass.
     let sql =
-        "SELECT id, text FROM {t} WHERE id >= 1000 AND id < 9000 AND (int > 400 OR id < 2000)";
+        "SELECT id, list FROM {t} WHERE id >= 1000 AND id < 9000 AND (int > 400 OR id < 2000)";
     fixture.same(sql).await;
     let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
     assert!(metric(&plan, "row_groups_pruned_statistics") >= 14);

@@ -64,7 +64,7 @@ async fn plans() {
              WHERE l_quantity > 45 AND l_shipmode IN ('AIR', 'RAIL')",
         ),
         (
-            "filter",
+            "filter_and_text",
             "SELECT l_orderkey, l_comment FROM lineitem WHERE l_quantity > 45",
         ),
     ] {

@@ -39,9 +39,99 @@ async fn tests_of_text_are_on_the_gpu() {
         let answer = async |table: &str| fixture.answer(&sql.replace("{t}", table)).await;
         let on_gpu = answer("packed").await;
         assert_eq!(on_gpu, answer("plain").await, "{test}");
-        let rows = format!("SELECT id FROM {{t}} WHERE {test} ORDER BY id");
+        let rows = format!("SELECT id, text, bytes FROM {{t}} WHERE {test} ORDER BY id");
         let rows = async |table: &str| fixture.answer(&rows.replace("{t}", table)).await;
         assert_eq!(rows("packed").await, rows("plain").await, "{test}");
+    }
+}
+
+/// Text comes back from the GPU as the type that it has in the table, whatever it is stored as.
+#[tokio::test]
+async fn text_is_decoded_on_the_gpu() {
+    let Some(fixture) = fixture().await else {
+        return;
+    };
+    for (columns, test) in [
+        ("text", "int > 3"),
+        ("id, text, bytes", "text LIKE '%number%77%'"),
+        ("text, name, int", "byte = 7 AND bytes IS NULL"),
+        ("bytes", "int >= -500"),
+        ("name, dict, one", "name IS NULL OR int < 0"),
+        ("text", "id = 9999"),
+        ("text, text AS again", "id < 0"),
+        ("text, bytes", "TRUE"),
+    ] {
+        let sql = format!("SELECT {columns} FROM {{t}} WHERE {test}");
+        if !columns.contains("dict") {
+            let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
+            assert!(plan.contains("gpu=filter and project on"), "{sql}: {plan}");
+        }
+        let ordered = format!("SELECT * FROM ({sql}) ORDER BY ALL");
+        fixture
+            .same(&ordered.replace("ORDER BY ALL", &order(columns)))
+            .await;
+        let first = format!("SELECT text FROM {{t}} WHERE {test} ORDER BY id LIMIT 20");
+        fixture.same(&first).await;
+    }
+}
+
+/// Orders by all columns.
+fn order(columns: &str) -> String {
+    let count = columns.split(',').count();
+    let places: Vec<String> = (1..=count).map(|place| place.to_string()).collect();
+    format!("ORDER BY {}", places.join(", "))
+}
+
+/// Row groups whose text is in dictionaries, constant, null, in `fsst` and in `plain`.
+#[tokio::test]
+async fn text_of_several_encodings_is_decoded_on_the_gpu() {
+    let Some(fixture) = fixture().await else {
+        return;
+    };
+    for data_type in [
+        "Utf8",
+        "LargeUtf8",
+        "Utf8View",
+        "Binary",
+        "LargeBinary",
+        "BinaryView",
+    ] {
+        let kept = format!("kept_{data_type}").to_lowercase();
+        let packed = format!("packed_{data_type}").to_lowercase();
+        let path = fixture.path(&format!("{packed}.vectile"));
+        let sql = [
+            format!(
+                "CREATE TABLE {kept} AS SELECT value AS id, arrow_cast(CASE value / 2048
+                   WHEN 0 THEN concat('key ', value % 5) WHEN 1 THEN 'same' WHEN 2 THEN NULL
+                   WHEN 3 THEN CASE WHEN value % 7 > 0 THEN repeat('carefully final ', value % 9) END
+                   ELSE md5(CAST(value AS VARCHAR)) END, '{data_type}') AS s
+                 FROM range(0, 10500)"
+            ),
+            format!(
+                "COPY {kept} TO '{}' STORED AS VECTILE OPTIONS (row_group_rows 2048)",
+                path.display()
+            ),
+        ];
+        for sql in sql {
+            fixture.run(&sql).await.unwrap();
+        }
+        fixture.register(&packed, &path).await;
+        for test in [
+            "id % 2 = 0 AND id < 20000",
+            "id > 5000",
+            "id >= 0",
+            "s IS NOT NULL",
+        ] {
+            let answer = async |table: &str| {
+                let sql = format!("SELECT s, id FROM {table} WHERE {test} ORDER BY id");
+                fixture.answer(&sql).await
+            };
+            assert_eq!(
+                answer(&packed).await,
+                answer(&kept).await,
+                "{data_type}: {test}"
+            );
+        }
     }
 }
 

@@ -67,6 +67,25 @@ impl<'a> Generator<'a> {
         });
     }
 
+    /// Strings of the only column.
+    pub fn strings(&mut self) {
+        self.open(0, 2);
+        if self.plan.task == Task::Strings {
+            let expansion = format!("(const u8*)group[{}]", self.first_test());
+            let to = "(u8*)a.word[3] + place";
+            let call = format!("write_strings<C0>(c0, selected, {expansion}, {to});");
+            return self.line(2, call);
+        }
+        let [lengths, valid, sums] = [("u32", 0), ("u8", 1), ("u64", 2)];
+        let [lengths, valid, sums] = [lengths, valid, sums].map(|(of, at)| self.output(of, at));
+        let tile = self.tile(0);
+        let to = format!("{lengths}, {valid}, {sums} + at");
+        self.line(
+            2,
+            format!("write_lengths<C0>(c0, selected, place, {tile}, {to});"),
+        );
+    }
+
     /// A pointer to where an output's values, or whether they are null, belong. It is loaded once for
     /// all: the compiler cannot know that storing does not change it.
     fn output(&mut self, of: &str, at: usize) -> String {

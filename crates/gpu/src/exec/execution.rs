@@ -1,6 +1,6 @@
 //! An execution: what it is over, what it has so far, and kernels for the chunks at hand.
 
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use vectile_encodings::VECTOR_LEN;
 
 use super::accumulator::Part;
 use super::answers::Answers;
+use super::expansion;
 use super::tables::{Entries, Tables};
 use crate::error::{Error, Result};
 use crate::kernel::{Bindings, Facts, KernelPlan, Per, SLOT_VECTORS, Task, plan};
@@ -40,6 +41,17 @@ pub struct Statistics {
     pub bytes_scanned: u64,
     /// Bytes copied back.
     pub bytes_returned: u64,
+}
+
+impl AddAssign for Statistics {
+    fn add_assign(&mut self, other: Self) {
+        self.compile += other.compile;
+        self.kernels_compiled += other.kernels_compiled;
+        self.launches += other.launches;
+        self.kernel += other.kernel;
+        self.bytes_scanned += other.bytes_scanned;
+        self.bytes_returned += other.bytes_returned;
+    }
 }
 
 /// A pipeline under way. Calls block: not for an async runtime's threads.
@@ -110,6 +122,17 @@ impl Execution {
         }
     }
 
+    /// An execution that is a part of this one, of a pipeline that reads one of its columns.
+    pub(super) fn part(&self, pipeline: Arc<Pipeline>, column: usize) -> Self {
+        Self {
+            may_compile: self.may_compile,
+            cancelled: Arc::clone(&self.cancelled),
+            rows: self.rows,
+            seen: self.seen.get(column).cloned().into_iter().collect(),
+            ..Self::new(Arc::clone(&self.engine), pipeline)
+        }
+    }
+
     /// Says how many rows all batches have together: then their kernels are more often the same.
     pub fn expect_rows(&mut self, rows: u64) {
         self.rows = rows;
@@ -165,6 +188,9 @@ impl Execution {
                 answer.make_bits();
             }
             answers.push(answer);
+        }
+        if task == Task::Strings {
+            answers.push(expansion::all(&batch.columns()[0], &self.engine)?);
         }
         let tables = plan.tables.iter();
         let tables = tables

@@ -1,7 +1,8 @@
 //! Selected rows: which they are, or values of them.
 //!
 //! Values take two kernels. The first says which rows pass and how many in each vector; from that
-//! follows where each vector's first one belongs, and the second writes values there.
+//! follows where each vector's first one belongs, and the second writes values there. Strings have
+//! kernels of their own behind the first.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,9 +14,10 @@ use vectile_encodings::{Selection, VECTOR_LEN};
 
 use super::execution::{Execution, Prepared, VECTORS_PER_WARP, parts, vectors_of};
 use super::launch::{Got, Outputs, Wanted};
-use crate::error::Result;
+use super::strings::{Strings, WantedRows};
+use crate::error::{Error, Result};
 use crate::kernel::Task;
-use crate::plan::{Filter, Type};
+use crate::plan::{Filter, Output, Type};
 use crate::runtime::{Batch, Group, Lane, Piece};
 
 /// Bytes of a vector's selection.
@@ -27,7 +29,7 @@ pub struct Rows {
     /// How many they are.
     pub count: usize,
     /// An array for each expression, of the Arrow type of its machine type (`I128`:
-    /// Decimal128(38, 0)). None if the row group has no rows.
+    /// Decimal128(38, 0)), or of the type of a column of strings. None if the row group has no rows.
     pub columns: Vec<ArrayRef>,
 }
 
@@ -38,6 +40,18 @@ struct Selected {
     places: Vec<u64>,
     /// Rows of each group that pass.
     counts: Vec<usize>,
+}
+
+/// The kernels of an output of rows.
+struct Kernels {
+    /// Nothing if all rows pass.
+    select: Option<Prepared>,
+    /// Nothing if all outputs are strings.
+    gather: Option<Prepared>,
+    /// Outputs of strings, with their places.
+    strings: Vec<(usize, Strings)>,
+    /// How many outputs there are.
+    outputs: usize,
 }
 
 impl Execution {
@@ -105,21 +119,17 @@ impl Execution {
         let batch = Batch::of(groups)?;
         let mut found = vec![];
         if !batch.is_empty() {
-            let (select, gather) = match self.pipeline.filter {
-                Filter::Constant(true) => (None, self.prepare(&batch, Task::AllValues)?),
-                _ => (
-                    Some(self.prepare(&batch, Task::Masks)?),
-                    self.prepare(&batch, Task::Values)?,
-                ),
-            };
-            let warps = select.as_ref().map_or(usize::MAX, Prepared::warps);
-            let warps = warps.min(gather.warps());
+            let mut kernels = self.kernels(&batch)?;
+            let warps = [&kernels.select, &kernels.gather].into_iter().flatten();
+            let warps = warps.map(Prepared::warps).min();
+            let most = warps.map_or(usize::MAX, |warps| warps * VECTORS_PER_WARP);
             let mut lane = self.engine.lane()?;
-            for part in parts(batch.rows(), warps * VECTORS_PER_WARP) {
-                let select = select.as_ref();
-                found.extend(self.rows_of(select, &gather, &batch, part, &mut lane)?);
+            for part in parts(batch.rows(), most) {
+                found.extend(self.rows_of(&mut kernels, &batch, part, &mut lane)?);
             }
             self.engine.give_back(lane);
+            let strings = kernels.strings.iter();
+            strings.for_each(|(_, strings)| strings.count(self));
         }
         let mut found = found.into_iter();
         let all = groups.iter().map(|group| match group.rows {
@@ -129,24 +139,82 @@ impl Execution {
         Ok(all.collect())
     }
 
+    /// Makes all kernels before one is launched.
+    fn kernels(&mut self, batch: &Batch) -> Result<Kernels> {
+        let pipeline = Arc::clone(&self.pipeline);
+        let Output::Rows(exprs) = &pipeline.output else {
+            let reason = "rows of a pipeline that has none";
+            return Err(Error::Unsupported(reason.into()));
+        };
+        batch.check(&pipeline.columns, self.engine.pool())?;
+        let (select, task) = match pipeline.filter {
+            Filter::Constant(true) => (None, Task::AllValues),
+            _ => (Some(self.prepare(batch, Task::Masks)?), Task::Values),
+        };
+        let mut strings = exprs.iter().map(|expr| pipeline.strings(expr).is_some());
+        let are_strings = !exprs.is_empty() && strings.all(|is_one| is_one);
+        let gather = (!are_strings).then(|| self.prepare(batch, task));
+        let strings = exprs.iter().enumerate();
+        let strings = strings.filter_map(|(place, expr)| Some((place, pipeline.strings(expr)?)));
+        let strings = strings.map(|(place, column)| {
+            let strings = Strings::prepare(self, column, batch)?;
+            Ok((place, strings))
+        });
+        Ok(Kernels {
+            strings: strings.collect::<Result<_>>()?,
+            select,
+            gather: gather.transpose()?,
+            outputs: exprs.len(),
+        })
+    }
+
     /// The rows of some groups.
     fn rows_of(
         &mut self,
-        select: Option<&Prepared>,
-        gather: &Prepared,
+        kernels: &mut Kernels,
         batch: &Batch,
         part: Range<usize>,
         lane: &mut Lane,
     ) -> Result<Vec<Rows>> {
-        let selected = match select {
+        let selected = match &kernels.select {
             Some(select) => Some(self.selected(select, batch, part.clone(), lane)?),
             None => None,
         };
-        let counts: Vec<usize> = match &selected {
-            Some(selected) => selected.counts.clone(),
-            None => batch.rows()[part.clone()].to_vec(),
+        let rows = &batch.rows()[part.clone()];
+        let (counts, places) = match &selected {
+            Some(selected) => (selected.counts.clone(), selected.places.clone()),
+            None => (rows.to_vec(), first_rows(rows)),
         };
-        let rows: usize = counts.iter().sum();
+        let wanted = WantedRows {
+            masks: selected.as_ref().map_or(0, |s| s.masks.address()),
+            places: &places,
+            counts: &counts,
+        };
+        let mut columns = vec![vec![]; kernels.outputs];
+        if let Some(gather) = &kernels.gather {
+            columns = self.values_of(gather, batch, part.clone(), lane, &wanted)?;
+        }
+        for (place, strings) in &mut kernels.strings {
+            columns[*place] = strings.arrays(&wanted, part.clone(), lane)?;
+        }
+        let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
+        let groups_rows = counts.iter().map(|count| Rows {
+            count: *count,
+            columns: columns.iter_mut().filter_map(Iterator::next).collect(),
+        });
+        Ok(groups_rows.collect())
+    }
+
+    /// For each output, an array for each group; anything for those of strings.
+    fn values_of(
+        &mut self,
+        gather: &Prepared,
+        batch: &Batch,
+        part: Range<usize>,
+        lane: &mut Lane,
+        wanted: &WantedRows,
+    ) -> Result<Vec<Vec<ArrayRef>>> {
+        let rows: usize = wanted.counts.iter().sum();
         let outputs = &gather.loaded.layout.outputs;
         // where values and validity of each column begin; a byte a row says whether it is valid
         let mut places = vec![];
@@ -163,12 +231,11 @@ impl Execution {
                 let starts = places.iter().flat_map(|(values, nulls)| [*values, *nulls]);
                 let mut words: Vec<u64> = starts.map(|at| result.address() + at as u64).collect();
                 let table_bytes = words.len() as u64 * 8;
-                let masks = selected.as_ref().map_or(0, |s| s.masks.address());
-                words.extend(selected.iter().flat_map(|selected| &selected.places));
-                let wanted = Wanted { words, bytes: 0 };
-                let back = self.run(gather, batch, part, lane, wanted, |got| Outputs {
+                words.extend(wanted.places);
+                let own = Wanted { words, bytes: 0 };
+                let back = self.run(gather, batch, part, lane, own, |got| Outputs {
                     out: got.words,
-                    masks,
+                    masks: wanted.masks,
                     counts: got.words + table_bytes,
                     back: (result.address(), bytes),
                     ..Outputs::default()
@@ -176,17 +243,16 @@ impl Execution {
                 Some(Arc::new(back))
             }
         };
-        let mut first = 0;
-        let groups_rows = counts.into_iter().map(|count| {
-            let rows = first..first + count;
-            first = rows.end;
-            let columns = outputs.iter().zip(&places).map(|((of, nullable), place)| {
-                array_of(*of, *nullable, rows.clone(), *place, back.as_ref())
+        let columns = outputs.iter().zip(&places).map(|((of, nullable), place)| {
+            let mut first = 0;
+            let groups = wanted.counts.iter().map(|count| {
+                let rows = first..first + count;
+                first = rows.end;
+                array_of(*of, *nullable, rows, *place, back.as_ref())
             });
-            let columns = columns.collect::<Result<_>>()?;
-            Ok(Rows { count, columns })
+            groups.collect()
         });
-        groups_rows.collect()
+        columns.collect()
     }
 
     /// Which rows of some groups pass, and where each vector's first one belongs.
@@ -227,6 +293,17 @@ impl Execution {
             counts,
         })
     }
+}
+
+/// Where the first row of each vector belongs, if all rows of all groups pass.
+fn first_rows(rows: &[usize]) -> Vec<u64> {
+    let mut first = 0;
+    let groups = rows.iter().flat_map(|rows| {
+        let start = first;
+        first += *rows as u64;
+        (start..first).step_by(VECTOR_LEN)
+    });
+    groups.collect()
 }
 
 /// Bytes of a value in an output column.

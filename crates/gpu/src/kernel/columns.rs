@@ -111,7 +111,8 @@ pub(crate) fn argument_of(aggregate: &Aggregate) -> Option<&Expr> {
     }
 }
 
-/// The columns that have to be stored as dictionaries, if they are text: all but those whose tests are automata.
+/// The columns that have to be stored as dictionaries, if they are text: all but those whose tests are automata, and
+/// those of which rows are put out as they are.
 pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
     fn of_filter(filter: &Filter, columns: &mut Vec<usize>) {
         match filter {
@@ -141,9 +142,9 @@ pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
             GroupKey::Code(_) => {}
         }
     }
-    let exprs = exprs
-        .iter()
-        .chain(aggregates.iter().filter_map(argument_of));
+    let exprs = exprs.iter();
+    let exprs = exprs.filter(|expr| pipeline.strings(expr).is_none());
+    let exprs = exprs.chain(aggregates.iter().filter_map(argument_of));
     exprs.for_each(|expr| columns_of_expr(expr, &mut columns));
     columns
 }
@@ -192,14 +193,13 @@ pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
         }
     }
     let mut columns = vec![];
-    if !matches!(task, Task::Values | Task::AllValues) {
+    if !task.is_behind_filters() {
         of_filter(&pipeline.filter, &mut columns);
     }
     match (&pipeline.output, task) {
         (Output::Rows(exprs), Task::Values | Task::AllValues) => {
-            exprs
-                .iter()
-                .for_each(|expr| columns_of_expr(expr, &mut columns));
+            let exprs = exprs.iter().filter(|expr| pipeline.strings(expr).is_none());
+            exprs.for_each(|expr| columns_of_expr(expr, &mut columns));
         }
         (Output::Aggregates(aggregates), Task::Totals) => {
             let arguments = aggregates.iter().filter_map(argument_of);

@@ -30,6 +30,7 @@ pub(crate) fn plan(
         (_, Task::Masks) => OutputPlan::Masks,
         (Output::Rows(exprs), Task::Values) => planner.rows(exprs, false)?,
         (Output::Rows(exprs), Task::AllValues) => planner.rows(exprs, true)?,
+        (Output::Rows(_), Task::Lengths | Task::Strings) => planner.strings()?,
         (Output::Aggregates(aggregates), Task::Totals) => planner.totals(aggregates)?,
         (Output::Groups(keys, aggregates), Task::Groups) => {
             grouped = Some((planner.groups(keys, aggregates)?, aggregates));
@@ -45,7 +46,7 @@ pub(crate) fn plan(
     // with the registers that any of it takes, large blocks have too few warps
     planner.may_be_large = is_sparse && !is_wide && !planner.has_hashed();
     let (mut opened, mut fetched, mut conjuncts) = (vec![], vec![], vec![]);
-    if !matches!(task, Task::Values | Task::AllValues) {
+    if !task.is_behind_filters() {
         let ordered = planner.in_order();
         for conjunct in &ordered {
             columns_of_filter(conjunct, &mut opened);
@@ -90,7 +91,11 @@ pub(crate) fn plan(
         opened,
         fetched,
         conjuncts,
-        bitmaps: vec![false; planner.bindings.code_tests.len()],
+        // what strings are decoded with has a group's word, as an answer has
+        bitmaps: vec![
+            false;
+            planner.bindings.code_tests.len() + usize::from(task == Task::Strings)
+        ],
         has_block: planner.has_block(),
         warp_bytes,
         warps,

@@ -7,8 +7,9 @@ use super::loops::Walk;
 use super::plan::OutputPlan;
 use super::planner::Planner;
 use super::task::Per;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr};
+use vectile_kernels::{ColumnTraits, Transform};
 
 /// Rows of a launch that a thread sees, at most, as bits.
 const THREAD_ROWS_BITS: u32 = 20;
@@ -17,6 +18,11 @@ impl Planner<'_> {
     pub fn rows(&mut self, exprs: &[Expr], all: bool) -> Result<OutputPlan> {
         let (mut computed, mut places, mut copied) = (vec![], vec![], vec![]);
         for (place, expr) in exprs.iter().enumerate() {
+            if let Some(column) = self.pipeline.strings(expr) {
+                // they have kernels of their own: nothing of the column is in this one
+                self.columns[column].traits = ColumnTraits::default();
+                continue;
+            }
             match expr {
                 // columns without nulls of which every row is wanted need no loop
                 Expr::Column(column) if all && !self.columns[*column].traits.nullable() => {
@@ -40,6 +46,18 @@ impl Planner<'_> {
             copied,
             loops: planned,
         })
+    }
+
+    /// Strings of the only column. That they differ in the width of lengths is no reason for another kernel.
+    pub fn strings(&mut self) -> Result<OutputPlan> {
+        let [column] = &mut self.columns[..] else {
+            let reason = "strings of several columns";
+            return Err(Error::Unsupported(reason.into()));
+        };
+        if column.traits.has_only(Transform::Text) {
+            column.traits.widths = 0;
+        }
+        Ok(OutputPlan::Strings)
     }
 
     pub fn totals(&mut self, aggregates: &[Aggregate]) -> Result<OutputPlan> {

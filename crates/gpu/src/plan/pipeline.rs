@@ -7,6 +7,7 @@ use vectile_encodings::Predicate;
 
 use super::codes::Codes;
 use super::expr::{Expr, ValueTest};
+use super::types::Type;
 
 /// Which rows pass: those for which it is true. A null row passes no test but
 /// [`Predicate::IsNull`].
@@ -44,7 +45,7 @@ pub struct Lookup {
 #[derive(Clone, Debug)]
 pub enum GroupKey {
     /// An integer or boolean. Comes back as an array of the Arrow type that a column of its machine
-    /// type has: `Int32` for [`Type::I32`](super::Type::I32) and so on.
+    /// type has: `Int32` for [`Type::I32`] and so on.
     Value(Expr),
     /// A column that is stored as a dictionary in every row group (else no kernel is generated),
     /// text above all. Comes back as an array of the column's type.
@@ -74,7 +75,7 @@ pub enum Aggregate {
 pub enum Output {
     /// Which they are.
     Selection,
-    /// Values of each, in the order of the rows.
+    /// Values of each, in the order of the rows. A column of text or binary may be one of them, by itself.
     Rows(Vec<Expr>),
     /// One result for each aggregate.
     Aggregates(Vec<Aggregate>),
@@ -94,4 +95,15 @@ pub struct Pipeline {
     pub filter: Filter,
     /// What becomes of them.
     pub output: Output,
+}
+
+impl Pipeline {
+    /// The column of an output that is one of strings: there is no machine type for it.
+    pub(crate) fn strings(&self, output: &Expr) -> Option<usize> {
+        let Expr::Column(column) = output else {
+            return None;
+        };
+        let of = self.columns.get(*column)?;
+        Type::of(of).is_none().then_some(*column)
+    }
 }

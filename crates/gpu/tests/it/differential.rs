@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::compute::filter;
 use arrow::datatypes::UInt32Type;
 
 use vectile_encodings::Encoding;
-use vectile_gpu::plan::{Aggregate, Expr, GroupKey, Number, Numbers, Output, Pipeline, Total};
+use vectile_gpu::plan::{
+    Aggregate, Expr, GroupKey, Number, Numbers, Output, Pipeline, Total, Type,
+};
 use vectile_gpu::{Batch, Driver, Engine, Group};
 
 use crate::catalog::{Case, Query, catalog};
@@ -176,6 +179,17 @@ impl<'a> Loaded<'a> {
             assert_eq!(rows.columns.len(), columns, "{context}");
             let right = rows.columns.iter().all(|array| array.len() == rows.count);
             assert!(right, "{context}");
+        }
+        for (column, expr) in exprs.iter().enumerate() {
+            let Expr::Column(at) = expr else { continue };
+            if Type::of(&pipeline.columns[*at]).is_some() {
+                continue;
+            }
+            for (columns, rows) in self.arrays.iter().zip(&rows) {
+                let passes = reference::passing(&pipeline.filter, &Data::new(pipeline, columns));
+                let expected = filter(&columns[*at], &BooleanArray::from(passes)).unwrap();
+                assert_eq!(&rows.columns[column], &expected, "{context}");
+            }
         }
         for (column, (expr, expected)) in exprs.iter().zip(expected).enumerate() {
             let arrays = rows.iter().filter_map(|rows| rows.columns.get(column));

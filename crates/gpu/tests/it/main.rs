@@ -11,5 +11,6 @@ mod properties;
 mod reference;
 mod samples;
 mod sanitize;
+mod strings;
 mod support;
 mod watched;

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array};
-use arrow::compute::{cast, prep_null_mask_filter};
+use arrow::compute::{cast, filter, prep_null_mask_filter};
 use arrow::datatypes::DataType;
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
 use vectile_gpu::plan::{
@@ -284,8 +284,7 @@ fn damaged_chunks() {
 
 /// What is laid out although it was damaged has the strings that the CPU decodes. Binary, so that the CPU does
 /// not look for UTF-8.
-#[test]
-fn damaged_strings() {
+pub fn check_strings() {
     let Some(device) = driver() else { return };
     let engine = Engine::new(device);
     let automaton = Arc::new(Automaton::like("%special%final%", false).unwrap());
@@ -330,11 +329,29 @@ fn damaged_strings() {
         Ok(passes.collect::<BooleanArray>())
     };
     let test = ValueTest::new(Arc::new(function)).with_automaton(Some(automaton));
-    let filter = Filter::Values(0, test.clone());
-    let pipeline = pipeline(&DataType::Binary, filter, Output::Selection);
+    let passing = Filter::Values(0, test.clone());
+    let pipeline = self::pipeline(&DataType::Binary, passing, Output::Selection);
     let selections = engine.start(pipeline).select(&groups).unwrap();
-    for (selection, texts) in selections.iter().zip(survivors) {
+    let rows = |filter| {
+        let pipeline = self::pipeline(
+            &DataType::Binary,
+            filter,
+            Output::Rows(vec![Expr::Column(0)]),
+        );
+        engine.start(pipeline).rows(&groups).unwrap()
+    };
+    let selected = rows(Filter::Values(0, test.clone()));
+    let all = rows(Filter::Constant(true));
+    let found = selections.iter().zip(selected).zip(all);
+    for (((selection, selected), all), texts) in found.zip(survivors) {
         let expected = prep_null_mask_filter(&test.evaluate(&texts).unwrap());
         assert_eq!(selection.to_boolean_buffer(), *expected.values());
+        assert_eq!(selected.columns, [filter(&texts, &expected).unwrap()]);
+        assert_eq!(all.columns, [texts]);
     }
+}
+
+#[test]
+fn damaged_strings() {
+    check_strings();
 }

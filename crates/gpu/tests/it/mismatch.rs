@@ -80,6 +80,11 @@ fn what_does_not_belong_to_the_pipeline_is_not_launched() {
             &[DataType::Int32, DataType::Int32],
             "1 columns where 2 belong",
         ),
+        (&[DataType::Utf8], "column 0 is Int32 where Utf8 belongs"),
+        (
+            &[DataType::Utf8View, DataType::Binary],
+            "1 columns where 2 belong",
+        ),
         (&[], "1 columns where 0 belong"),
     ] {
         refused(ask(&engine, columns, &groups), reason);

@@ -1,11 +1,13 @@
 //! Parts of other tests once more, with kernels compiled with the address sanitizer and the one for
 //! undefined behaviour: each test runs itself in a process that does so.
 
+use arrow::datatypes::DataType;
 use vectile_cpu_device::{run_sanitized_self, sanitized};
 use vectile_gpu::Error;
 
 use crate::differential;
 use crate::malformed;
+use crate::strings;
 use crate::support::device;
 
 /// Does `work` in a process that sanitizes, for the test of that name.
@@ -89,6 +91,18 @@ fn lookups_and_groups() {
         let count = differential::run(device, false, |case| runs.contains(&case.name.as_str()));
         assert!(count > runs.len());
     });
+}
+
+#[test]
+fn rows_of_strings() {
+    under_sanitizers("sanitize::rows_of_strings", || {
+        strings::run(&[DataType::Utf8View, DataType::Binary]);
+    });
+}
+
+#[test]
+fn damaged_strings() {
+    under_sanitizers("sanitize::damaged_strings", malformed::check_strings);
 }
 
 #[test]

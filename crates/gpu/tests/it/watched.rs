@@ -13,6 +13,7 @@ use vectile_gpu::{
     Resident, Result, Stream,
 };
 
+use crate::catalog::comments;
 use crate::support::{Input, device, image, input, new_key, start, table};
 
 /// A driver that notes what its streams do.
@@ -173,10 +174,12 @@ fn errors_leave_nothing_under_way() {
     let Some((device, seen, engine)) = watched() else {
         return;
     };
-    let inputs = [input(
-        Int64Array::from_iter_values(0..5000),
-        Some(Encoding::Ffor),
-    )];
+    let numbers = Int64Array::from_iter_values(0..5000);
+    let texts = Input {
+        array: comments(5000, 1),
+        pin: Some(Encoding::Fsst),
+    };
+    let inputs = [input(numbers, Some(Encoding::Ffor)), texts];
     let groups = table(&engine, &inputs, 2000);
     engine.settle().unwrap();
     let low: ArrayRef = Arc::new(Int64Array::from(vec![1000]));
@@ -190,7 +193,7 @@ fn errors_leave_nothing_under_way() {
     );
     let mut failures = 0;
     for call in 1.. {
-        let output = Output::Rows(vec![Expr::Column(0)]);
+        let output = Output::Rows(vec![Expr::Column(0), Expr::Column(1)]);
         let mut execution = start(&engine, &inputs, filter.clone(), output);
         device.fail_after(call);
         let result = execution.rows(&groups);
@@ -269,6 +272,31 @@ fn count(engine: &Arc<Engine>, inputs: &[Input], chunk: Arc<Resident>) {
     let mut execution = start(engine, inputs, Filter::Constant(true), output);
     execution.aggregate(&Batch::of(&groups).unwrap()).unwrap();
     assert_eq!(execution.totals()[0].count, 2000);
+}
+
+/// What strings are decoded with stays on the device with their chunks.
+#[test]
+fn symbols_are_sent_once() {
+    let Some((_, seen, engine)) = watched() else {
+        return;
+    };
+    let inputs = [Input {
+        array: comments(6000, 1),
+        pin: Some(Encoding::Fsst),
+    }];
+    let groups = table(&engine, &inputs, 2000);
+    let sent = |groups: &[Group]| {
+        seen.copies.lock().unwrap().clear();
+        let output = Output::Rows(vec![Expr::Column(0)]);
+        let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
+        let rows = execution.rows(groups).unwrap();
+        assert_eq!(rows[0].columns, [inputs[0].array.slice(0, 2000)]);
+        seen.copies.lock().unwrap().len()
+    };
+    // two launches, and a table for each chunk that has none there yet
+    assert_eq!(sent(&groups[..1]), 2 + 1);
+    assert_eq!(sent(&groups), 2 + 2);
+    assert_eq!(sent(&groups), 2);
 }
 
 /// Row groups with the same dictionary have one table of passing codes between them.

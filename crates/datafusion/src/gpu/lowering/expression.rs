@@ -211,9 +211,19 @@ impl<'a> Lowering<'a> {
     /// Values that a projection puts out; `None` if there are none, or not all have a kernel.
     pub(crate) fn projection(&mut self, projection: Option<&ProjectionExprs>) -> Option<Vec<Expr>> {
         let exprs = projection?.iter();
-        let values = exprs.map(|projected| self.value(&projected.expr).ok());
+        let values = exprs.map(|projected| self.output(&projected.expr).ok());
         let values: Vec<Expr> = values.collect::<Option<_>>()?;
         (!values.is_empty()).then_some(values)
+    }
+
+    /// An output of a scan: a value, or a column of text.
+    fn output(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        match expr.downcast_ref::<Column>() {
+            Some(column) if is_text(self.data_type(column.index())?) => {
+                Ok(Expr::Column(self.number(column.index())?))
+            }
+            _ => self.value(expr),
+        }
     }
 
     fn node(&mut self, node: Node) -> Result<Filter> {

@@ -1,4 +1,4 @@
-//! The filters of a scan on the GPU, and its projection where that has no text.
+//! The filters of a scan on the GPU, and its projection where there are kernels for it.
 //!
 //! The scan stays what it is: a stream of row groups that follows limits, orders and dynamic
 //! filters. Of a row group it gets the selected rows from here instead of evaluating its filters.
@@ -405,13 +405,16 @@ fn first_within(mut parts: Vec<Part>, memory: u64) -> Vec<Part> {
     parts
 }
 
-/// Values of machine types as those of the schema.
+/// Values of machine types as those of the schema; strings are of its types.
 fn batch(rows: Rows, schema: &SchemaRef) -> Result<RecordBatch> {
     if rows.count == 0 {
         return Ok(RecordBatch::new_empty(Arc::clone(schema)));
     }
     let columns = rows.columns.iter().zip(schema.fields());
     let typed = columns.map(|(values, field)| {
+        if values.data_type() == field.data_type() {
+            return Ok(Arc::clone(values));
+        }
         let data = values.to_data().into_builder();
         let data = data.data_type(field.data_type().clone()).build()?;
         Ok(make_array(data))

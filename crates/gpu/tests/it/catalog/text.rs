@@ -165,10 +165,22 @@ pub fn texts() -> Case {
             output,
         }
     });
+    // strings themselves, with numbers and alone
+    let outputs = [vec![column(0), column(1)], vec![column(0)]].into_iter();
+    let rows = outputs.flat_map(|exprs| {
+        let filters = [told(like("%s%")), Filter::Column(1, Predicate::IsNull)];
+        let filters = filters.into_iter().chain([Filter::Constant(true)]);
+        filters.map(move |filter| Query {
+            name: "rows",
+            filter,
+            output: Output::Rows(exprs.clone()),
+        })
+    });
+    let rows: Vec<Query> = rows.collect();
     Case {
         lookups: vec![],
         name: "texts".into(),
         groups: groups.collect(),
-        queries: queries.collect(),
+        queries: queries.chain(rows).collect(),
     }
 }
