@@ -143,7 +143,7 @@ async fn other_tests_of_text_are_not() {
     };
     for sql in [
         "SELECT count(*) FROM packed WHERE upper(text) = 'X'",
-        "SELECT count(*) FROM packed WHERE text = repeat('long', 30)",
+        "SELECT count(*) FROM packed WHERE text = repeat('long', 40)",
         "SELECT text, count(*) FROM packed GROUP BY text",
     ] {
         let error = fixture.run(sql).await.unwrap_err().to_string();
