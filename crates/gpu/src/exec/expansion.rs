@@ -6,11 +6,10 @@ use vectile_kernels::Symbols;
 
 use super::answers::Answers;
 use super::tables::on_device;
+use super::tokens::Expanded;
 use crate::error::Result;
 use crate::runtime::{Engine, Piece, Stack, lock};
 
-/// The code behind which another stands for itself.
-const ESCAPE: u8 = 255;
 /// Codes of a symbol table.
 const CODES: usize = 256;
 /// The bytes of a code lie at multiples of it.
@@ -67,43 +66,4 @@ fn expand(symbols: &Symbols) -> Vec<u8> {
     bytes.extend([0; WORD]);
     entries.extend(bytes);
     entries
-}
-
-/// What a code stands for.
-pub(super) struct Expanded<'a> {
-    symbols: &'a Symbols,
-    pub bytes: Vec<u8>,
-    /// A bit if the next code of the table that was applied first stands for itself, another if that of the second
-    /// does.
-    pub escapes: usize,
-}
-
-impl<'a> Expanded<'a> {
-    /// That of a code within `escapes`.
-    pub fn of(symbols: &'a Symbols, escapes: usize, code: u8) -> Self {
-        let mut string = Self {
-            symbols,
-            bytes: vec![],
-            escapes,
-        };
-        string.add(symbols.tables(), code);
-        string
-    }
-
-    /// Adds a code of the table that was applied as the first, or as the second; a byte, if it was none.
-    fn add(&mut self, table: usize, code: u8) {
-        let Some(below) = table.checked_sub(1) else {
-            return self.bytes.push(code);
-        };
-        let bit = 1 << below;
-        if self.escapes & bit != 0 {
-            self.escapes ^= bit;
-            self.add(below, code);
-        } else if code == ESCAPE {
-            self.escapes ^= bit;
-        } else {
-            let inner = self.symbols.symbol(below, code).iter();
-            inner.for_each(|code| self.add(below, *code));
-        }
-    }
 }

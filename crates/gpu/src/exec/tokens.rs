@@ -10,10 +10,12 @@ use std::sync::Arc;
 use vectile_encodings::VECTOR_LEN;
 use vectile_kernels::{SYMBOL_BYTES, Symbols};
 
-use super::expansion::Expanded;
 use super::tables::on_device;
 use crate::error::Result;
 use crate::runtime::{Batch, Engine, Kernel, Lane, Launch, Stack, Stream, TextTokens};
+
+/// The code behind which another stands for itself.
+const ESCAPE: u8 = 255;
 
 // The numbers of tokens, those of `tokens.cuh`: 256 codes, 256 bytes, nothing, an empty string, 256 last bytes, ends
 // in codes.
@@ -180,4 +182,43 @@ fn finish(lane: &mut Lane, enqueue: impl FnOnce(&mut dyn Stream) -> Result<()>) 
     let done = lane.stream.synchronize();
     enqueued?;
     done
+}
+
+/// What a code stands for.
+pub(super) struct Expanded<'a> {
+    symbols: &'a Symbols,
+    pub bytes: Vec<u8>,
+    /// A bit if the next code of the table that was applied first stands for itself, another if that of the second
+    /// does.
+    pub escapes: usize,
+}
+
+impl<'a> Expanded<'a> {
+    /// That of a code within `escapes`.
+    pub fn of(symbols: &'a Symbols, escapes: usize, code: u8) -> Self {
+        let mut string = Self {
+            symbols,
+            bytes: vec![],
+            escapes,
+        };
+        string.add(symbols.tables(), code);
+        string
+    }
+
+    /// Adds a code of the table that was applied as the first, or as the second; a byte, if it was none.
+    fn add(&mut self, table: usize, code: u8) {
+        let Some(below) = table.checked_sub(1) else {
+            return self.bytes.push(code);
+        };
+        let bit = 1 << below;
+        if self.escapes & bit != 0 {
+            self.escapes ^= bit;
+            self.add(below, code);
+        } else if code == ESCAPE {
+            self.escapes ^= bit;
+        } else {
+            let inner = self.symbols.symbol(below, code).iter();
+            inner.for_each(|code| self.add(below, *code));
+        }
+    }
 }

@@ -8,7 +8,7 @@ use super::plan::OutputPlan;
 use super::planner::Planner;
 use super::task::Per;
 use crate::error::{Error, Result};
-use crate::plan::{Aggregate, Expr};
+use crate::plan::{Aggregate, Expr, Type};
 use vectile_kernels::{ColumnTraits, Transform};
 
 /// Rows of a launch that a thread sees, at most, as bits.
@@ -24,9 +24,13 @@ impl Planner<'_> {
                 continue;
             }
             match expr {
-                // columns without nulls of which every row is wanted need no loop
-                Expr::Column(column) if all && !self.columns[*column].traits.nullable() => {
-                    self.type_of(*column)?;
+                // columns without nulls of which every row is wanted need no loop, but those of 128 bits: residuals of
+                // 32 bits are not copied to such
+                Expr::Column(column)
+                    if all
+                        && !self.columns[*column].traits.nullable()
+                        && self.type_of(*column)? != Type::I128 =>
+                {
                     copied.push((place, *column));
                 }
                 _ => {
