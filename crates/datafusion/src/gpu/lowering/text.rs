@@ -483,7 +483,7 @@ mod tests {
             "strpos(#, 'b') > 1",
             "strpos('b', #) > 0",
             "substr(#, number) = 'a'",
-            "length(#) = 100",
+            "length(#) = 200",
             "TRY_CAST(# AS INT) = 3",
         ] {
             let expr = physical(&of(sql, "Utf8View"));
