@@ -2,8 +2,9 @@
 
 use vectile_encodings::layout::FforView;
 
-use crate::builder::Builder;
+use crate::builder::{Builder, LINE_BYTES};
 use crate::error::Result;
+use crate::traits::SOME_NULL;
 
 /// Gives bounds of the entries; `None` without any.
 pub(super) fn lay_out(builder: &mut Builder, view: FforView<'_>) -> Result<Option<(u64, u64)>> {
@@ -25,4 +26,24 @@ pub(super) fn lay_out(builder: &mut Builder, view: FforView<'_>) -> Result<Optio
         bounds = Some(bounds.map_or((low, high), |(a, b)| (a.min(low), b.max(high))));
     }
     Ok(bounds)
+}
+
+/// Residuals of one width, up to `largest`, which are not there yet, nor is which of them are null. Gives their bytes.
+pub(super) fn lay_out_unwritten(
+    builder: &mut Builder,
+    largest: usize,
+    is_nullable: bool,
+) -> Result<usize> {
+    let width = (usize::BITS - largest.leading_zeros()) as usize;
+    builder.traits.width(width);
+    for vector in 0..builder.vectors.len() {
+        builder.vectors[vector].line = (vector * width) as u32;
+        builder.vectors[vector].width = width as u8;
+        if is_nullable {
+            let bitmap = builder.block(|out| out.extend([0; LINE_BYTES]))?;
+            builder.extra(vector).bitmap = bitmap;
+            builder.flag(vector, SOME_NULL);
+        }
+    }
+    Ok(builder.vectors.len() * width * LINE_BYTES)
 }

@@ -33,7 +33,7 @@ use crate::traits::{ALL_NULL, ColumnTraits, EXCEPTIONS, PATCHED, SOME_NULL};
 const HEADER_BYTES: usize = 128;
 const VECTOR_BYTES: usize = 16;
 const EXTRA_BYTES: usize = 32;
-const LINE_BYTES: usize = 128;
+pub(crate) const LINE_BYTES: usize = 128;
 pub(crate) const LANES: usize = 32;
 /// Fronts and bodies start at multiples of it.
 pub(crate) const ALIGNMENT: usize = 256;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanBufferBuilder};
 use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
-use vectile_encodings::{Column, Selection};
+use vectile_encodings::{Column, Selection, VECTOR_LEN};
 
 use crate::builder::{ALIGNMENT, Builder, SLACK_BYTES};
 use crate::error::Result;
-use crate::registry::lay_out;
+use crate::registry::{lay_out, lay_out_codes};
 use crate::symbols::Symbols;
 use crate::traits::ColumnTraits;
 use crate::types::Type;
@@ -67,26 +67,49 @@ impl DeviceChunk {
         let mut builder = Builder::new(column.len(), column.num_vectors());
         lay_out(&mut builder, column.data_type(), layout.values)?;
         builder.validity(&layout.validity);
+        let is_number = Type::of(column.data_type()).is_some();
+        let sample = match is_number || builder.entries.is_some() {
+            true => Some(sample(column)?),
+            false => None,
+        };
+        let body = builder.words.len() + builder.packed.len();
+        Ok(Self::of(builder, column.data_type(), body, sample))
+    }
+
+    /// Codes of the entries of a dictionary that a kernel is to write, and for each vector which rows are null if some
+    /// may be: a front with all places, and behind it a body, up to [`ChunkInfo::bytes`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if it has too many rows.
+    pub fn of_codes(rows: usize, entries: &ArrayRef, is_nullable: bool) -> Result<Self> {
+        let mut builder = Builder::new(rows, rows.div_ceil(VECTOR_LEN));
+        let body = lay_out_codes(&mut builder, entries, is_nullable)?;
+        Ok(Self::of(builder, entries.data_type(), body, None))
+    }
+
+    /// What was laid out, with its body's bytes and its sample.
+    fn of(
+        mut builder: Builder,
+        data_type: &DataType,
+        body: usize,
+        sample: Option<ArrayRef>,
+    ) -> Self {
         let vectors = builder.vectors.iter();
         builder.traits.based = vectors.clone().any(|vector| vector.base != 0);
         builder.traits.widths = vectors.fold(0, |widths, vector| widths | 1 << vector.width);
-        let is_number = Type::of(column.data_type()).is_some();
-        let mut info = ChunkInfo {
-            bytes: 0,
-            rows: column.len(),
-            data_type: column.data_type().clone(),
+        let bytes = builder.front_bytes() + body + SLACK_BYTES;
+        let info = ChunkInfo {
+            bytes: bytes.next_multiple_of(ALIGNMENT),
+            rows: builder.rows(),
+            data_type: data_type.clone(),
             traits: builder.traits.clone(),
             entries: builder.entries.clone(),
             symbols: builder.symbols.clone(),
             codes: builder.codes,
-            sample: match is_number || builder.entries.is_some() {
-                true => Some(sample(column)?),
-                false => None,
-            },
+            sample,
         };
-        let bytes = builder.front_bytes() + builder.words.len() + builder.packed.len();
-        info.bytes = (bytes + SLACK_BYTES).next_multiple_of(ALIGNMENT);
-        Ok(Self { builder, info })
+        Self { builder, info }
     }
 
     /// Bytes of the front, a multiple of [`ALIGNMENT`](Self::ALIGNMENT).

@@ -35,6 +35,13 @@ pub const TOKENIZER: [&str; 3] = [
     include_str!("../text/tokens.cuh"),
 ];
 
+/// The kernel that numbers distinct strings.
+pub const DISTINCT: [&str; 3] = [
+    include_str!("../common/base.cuh"),
+    include_str!("../common/chunk.cuh"),
+    include_str!("../text/distinct.cuh"),
+];
+
 /// What only kernels with lookups or groups need.
 pub const LOOKUPS: [&str; 2] = [
     include_str!("../common/lookup.cuh"),

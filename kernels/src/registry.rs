@@ -168,6 +168,20 @@ pub(crate) fn lay_out(
     Ok(())
 }
 
+/// Lays out codes of entries that somebody writes on the device, with a bitmap for each vector if some may be null.
+/// Gives the bytes of the body.
+pub(crate) fn lay_out_codes(
+    builder: &mut Builder,
+    entries: &ArrayRef,
+    is_nullable: bool,
+) -> Result<usize> {
+    builder.traits.transforms = Transform::Dict.bit();
+    builder.traits.sequences = SequenceKind::Ffor.bit();
+    builder.codes = entries.len().max(1);
+    dict::lay_out(builder, entries)?;
+    ffor::lay_out_unwritten(builder, entries.len().saturating_sub(1), is_nullable)
+}
+
 /// The same of a dictionary; of a single boolean, which kernels compute with, the transform is another.
 fn dictionary(builder: &mut Builder, entries: &ArrayRef, codes: Sequence<'_>) -> Result<Transform> {
     let bounds = sequence(builder, codes)?;

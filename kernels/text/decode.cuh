@@ -13,14 +13,6 @@ struct Expansion {
     DEVICE const u8* bytes(u32 entry) const { return at + (entry & 0xffff) * 8; }
 };
 
-// The 8 bytes from there on, and of the words that they lie in all is readable.
-DEVICE u64 bytes_at(const u8* at) {
-    const u32 shift = ((u32)(u64)at & 7) * 8;
-    const u64* words = (const u64*)(at - shift / 8);
-    const u64 low = __ldg(words);
-    return shift ? low >> shift | __ldg(words + 1) << (64 - shift) : low;
-}
-
 // Writes bytes as whole words, and those that it shares with others byte by byte.
 struct Writer {
     u64* to;

@@ -172,13 +172,7 @@ extern "C" __global__ void BOUNDS(256) tokenize(const Args a) {
     const u64* chunks = (const u64*)a.word[1];
     u32* const places = (u32*)a.word[3];
     for (u64 at = (u64)blockIdx.x * 8 + threadIdx.x / 32; at < a.word[0]; at += (u64)gridDim.x * 8) {
-        u32 low = 0, high = (u32)a.word[2];
-        while (high - low > 1) {
-            const u32 middle = (low + high) / 2;
-            if (__ldg(chunks + middle * 3) <= at) low = middle;
-            else high = middle;
-        }
-        const u64* own = chunks + low * 3;
+        const u64* own = chunk_of(chunks, (u32)a.word[2], 3, at);
         const u32 v = (u32)(at - own[0]), lane = lane_id();
         const Chunk c = chunk(own[1]);
         const Vector vector = ((const Vector*)(c.bytes + sizeof(Header)))[v];

@@ -10,7 +10,7 @@ use super::parameters::Parameters;
 use super::text;
 use crate::error::{Error, Result};
 use crate::kernel::{CodeTest, EntryTest};
-use crate::runtime::{Batch, Engine, Piece, Stack, TextTests};
+use crate::runtime::{Batch, Engine, FixedKernel, Piece, Stack, TextTests};
 
 /// What a test says of the codes of each group.
 pub(super) struct Answers {
@@ -46,7 +46,7 @@ impl Answers {
     /// What `test` says of the codes of these groups.
     pub fn of(test: &CodeTest, batch: &Batch, engine: &Engine, may_compile: bool) -> Result<Self> {
         let stack = &batch.columns()[test.column];
-        let kernel = || engine.tokenizer(may_compile);
+        let kernel = || engine.fixed_kernel(FixedKernel::Tokenize, may_compile);
         let automaton = test.automaton.as_ref();
         let tests = automaton.map(|of| text::tests(of, test.column, batch, kernel, engine));
         let tests = tests.transpose()?;

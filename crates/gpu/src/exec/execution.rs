@@ -10,11 +10,11 @@ use vectile_encodings::VECTOR_LEN;
 use super::accumulator::Part;
 use super::answers::Answers;
 use super::expansion;
-use super::tables::{Entries, Tables};
+use super::tables::Tables;
 use crate::error::{Error, Result};
 use crate::kernel::{Bindings, Facts, KernelPlan, Per, SLOT_VECTORS, Task, plan};
 use crate::plan::{GroupKey, Lookup, Output, Pipeline};
-use crate::runtime::{Batch, Engine, Loaded};
+use crate::runtime::{Batch, Engine, Entries, Loaded};
 use vectile_kernels::ColumnTraits;
 
 /// Vectors that one warp may take in a launch: a thread then sees at most 2^20 rows, which is what
@@ -58,6 +58,8 @@ impl AddAssign for Statistics {
 #[derive(Debug)]
 pub struct Execution {
     pub(super) engine: Arc<Engine>,
+    pub(super) given: Arc<Pipeline>,
+    /// As it was given, or for the batch at hand with columns more: see [`Execution::with_codes`].
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) results: Vec<Part>,
     pub(super) statistics: Statistics,
@@ -95,7 +97,7 @@ pub(super) struct Prepared {
     /// For each table, what a group's words say.
     pub(super) tables: Vec<Tables>,
     /// Of each key that is an entry of dictionaries, these.
-    pub(super) entries: Vec<Entries>,
+    pub(super) entries: Vec<Arc<Entries>>,
     /// Entries of the table of groups.
     pub(super) table_entries: u64,
 }
@@ -111,6 +113,7 @@ impl Execution {
     pub(crate) fn new(engine: Arc<Engine>, pipeline: Arc<Pipeline>) -> Self {
         Self {
             engine,
+            given: Arc::clone(&pipeline),
             pipeline,
             results: vec![],
             statistics: Statistics::default(),
@@ -265,7 +268,7 @@ impl Execution {
     }
 
     /// What there is to know of lookups and keys, but for code tests.
-    fn facts(&self, batch: &Batch, task: Task) -> Result<(Facts, Vec<Entries>)> {
+    fn facts(&self, batch: &Batch, task: Task) -> Result<(Facts, Vec<Arc<Entries>>)> {
         let lookups = self.pipeline.lookups.iter();
         let shares = lookups.clone().map(|lookup| {
             // sampled once: another sample might have another kernel made
@@ -275,7 +278,7 @@ impl Execution {
         if let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, task) {
             for key in keys {
                 if let GroupKey::Entry(column) = key {
-                    entries.push(Entries::of(*column, batch)?);
+                    entries.push(batch.columns()[*column].entries()?);
                 }
             }
         }
@@ -287,8 +290,8 @@ impl Execution {
                 .map(|lookup| lookup.codes.bits_bytes())
                 .collect(),
             hashed: lookups.map(|lookup| lookup.codes.is_hashed()).collect(),
-            entries: entries.iter().map(Entries::count).collect(),
-            coded: entries.iter().map(Entries::are_codes).collect(),
+            entries: entries.iter().map(|of| of.count()).collect(),
+            coded: entries.iter().map(|of| of.are_codes()).collect(),
             rows: ROWS_AT_ONCE.min(rows.next_power_of_two()).max(1 << 20),
             table_bytes: self.engine.memory_limit() / TABLE_SHARE,
             shared_bytes: self.engine.device().shared_memory as usize,

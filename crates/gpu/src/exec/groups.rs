@@ -50,6 +50,7 @@ impl Execution {
         batch: &Batch,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
+        let batch = &self.with_codes(batch.clone())?;
         let mut prepared = self.prepare(batch, Task::Groups)?;
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
             return Err(Error::Unsupported("no groups".into()));

@@ -5,6 +5,7 @@
 
 mod accumulator;
 mod answers;
+mod distinct;
 mod exact;
 mod execution;
 mod expansion;

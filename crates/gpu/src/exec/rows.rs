@@ -69,6 +69,7 @@ impl Execution {
         let batch = Batch::of(groups)?;
         let mut masks: Vec<u8> = vec![];
         if !batch.is_empty() {
+            let batch = self.with_codes(batch)?;
             let prepared = self.prepare(&batch, Task::Masks)?;
             let mut lane = self.engine.lane()?;
             for part in parts(batch.rows(), prepared.warps() * VECTORS_PER_WARP) {
@@ -119,6 +120,7 @@ impl Execution {
         let batch = Batch::of(groups)?;
         let mut found = vec![];
         if !batch.is_empty() {
+            let batch = self.with_codes(batch)?;
             let mut kernels = self.kernels(&batch)?;
             let warps = [&kernels.select, &kernels.gather].into_iter().flatten();
             let warps = warps.map(Prepared::warps).min();
@@ -146,7 +148,6 @@ impl Execution {
             let reason = "rows of a pipeline that has none";
             return Err(Error::Unsupported(reason.into()));
         };
-        batch.check(&pipeline.columns, self.engine.pool())?;
         let (select, task) = match pipeline.filter {
             Filter::Constant(true) => (None, Task::AllValues),
             _ => (Some(self.prepare(batch, Task::Masks)?), Task::Values),
@@ -157,7 +158,7 @@ impl Execution {
         let strings = exprs.iter().enumerate();
         let strings = strings.filter_map(|(place, expr)| Some((place, pipeline.strings(expr)?)));
         let strings = strings.map(|(place, column)| {
-            let strings = Strings::prepare(self, column, batch)?;
+            let strings = Strings::prepare(self, column, &batch.columns()[column])?;
             Ok((place, strings))
         });
         Ok(Kernels {
@@ -296,7 +297,7 @@ impl Execution {
 }
 
 /// Where the first row of each vector belongs, if all rows of all groups pass.
-fn first_rows(rows: &[usize]) -> Vec<u64> {
+pub(super) fn first_rows(rows: &[usize]) -> Vec<u64> {
     let mut first = 0;
     let groups = rows.iter().flat_map(|rows| {
         let start = first;

@@ -17,10 +17,12 @@ use super::launch::{Outputs, Wanted};
 use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::plan::{Expr, Filter, Output, Pipeline};
-use crate::runtime::{Batch, Lane, Piece};
+use crate::runtime::{Batch, Lane, Piece, Stack};
 
 /// Bytes of strings that a launch gives: the offsets of most types of arrays reach no further.
 const MOST_BYTES: u64 = i32::MAX as u64;
+/// Bytes behind decoded strings that kernels may read.
+const SLACK_BYTES: usize = 16;
 
 /// A column of strings, of which rows are put out.
 pub(super) struct Strings {
@@ -42,6 +44,24 @@ pub(super) struct WantedRows<'a> {
     pub counts: &'a [usize],
 }
 
+/// What the first kernel gives.
+pub(super) struct Lengths {
+    /// For each vector, bytes of the strings before it, and of all strings.
+    pub places: Vec<u64>,
+    total: u64,
+    /// Where words for lengths, or codes, begin in the memory; and where a byte for each says whether it is valid.
+    lengths_at: usize,
+    valid_at: Option<usize>,
+    memory: Piece,
+    here: Piece,
+}
+
+/// Decoded strings in device memory.
+pub(super) struct Decoded {
+    pub lengths: Lengths,
+    strings: Option<Piece>,
+}
+
 /// What came back of the rows of some groups.
 struct Found {
     /// Words for lengths or codes, and a byte for each that says whether it is valid, begin there in what came back.
@@ -53,8 +73,8 @@ struct Found {
 }
 
 impl Strings {
-    /// Makes kernels for a column of the batch.
-    pub fn prepare(of: &Execution, column: usize, batch: &Batch) -> Result<Self> {
+    /// Makes kernels for chunks of a column.
+    pub fn prepare(of: &Execution, column: usize, stack: &Arc<Stack>) -> Result<Self> {
         let pipeline = Pipeline {
             columns: vec![of.pipeline.columns[column].clone()],
             lookups: vec![],
@@ -62,9 +82,8 @@ impl Strings {
             output: Output::Rows(vec![Expr::Column(0)]),
         };
         let mut execution = of.part(Arc::new(pipeline), column);
-        let stack = Arc::clone(&batch.columns()[column]);
         let has_text = stack.traits.has(Transform::Text);
-        let batch = Batch::new(batch.rows().into(), vec![stack])?;
+        let batch = Batch::new(stack.rows.clone().into(), vec![Arc::clone(stack)])?;
         let lengths = execution.prepare(&batch, Task::Lengths)?;
         let strings = has_text.then(|| execution.prepare(&batch, Task::Strings));
         Ok(Self {
@@ -94,7 +113,7 @@ impl Strings {
             let empty = wanted.counts.iter().map(|_| new_empty_array(data_type));
             return Ok(empty.collect());
         }
-        let found = self.find(wanted, rows, part.clone(), lane)?;
+        let found = self.find(wanted, part.clone(), lane)?;
         let (mut row, mut byte) = (0, 0);
         let groups = wanted.counts.iter().zip(part);
         let arrays = groups.map(|(count, group)| {
@@ -126,70 +145,138 @@ impl Strings {
     }
 
     /// Runs both kernels.
-    fn find(
+    fn find(&mut self, wanted: &WantedRows, part: Range<usize>, lane: &mut Lane) -> Result<Found> {
+        let lengths = self.lengths(wanted, part.clone(), lane, true)?;
+        if lengths.total > MOST_BYTES {
+            let reason = format!("{} bytes of strings in one launch", lengths.total);
+            return Err(Error::Unsupported(reason));
+        }
+        let len = lengths.total as usize;
+        let strings = self.strings(wanted, part, lane, &lengths, len)?;
+        Ok(Found {
+            lengths_at: lengths.lengths_at,
+            valid_at: lengths.valid_at,
+            rows: Arc::new(lengths.here),
+            bytes: strings.map(|(_, here)| Arc::new(here)),
+        })
+    }
+
+    /// Decodes wanted strings, which stay on the device; unless lengths and they take more than `most` bytes.
+    pub fn decode(
         &mut self,
         wanted: &WantedRows,
-        rows: usize,
         part: Range<usize>,
         lane: &mut Lane,
-    ) -> Result<Found> {
-        let (masks, vectors) = (wanted.masks, wanted.places.len());
-        let engine = Arc::clone(&self.execution.engine);
+        most: u64,
+    ) -> Result<Decoded> {
+        let lengths = self.lengths(wanted, part.clone(), lane, false)?;
+        let bytes = lengths.total.saturating_add(lengths.memory.bytes() as u64);
+        if bytes > most {
+            let reason = format!("{bytes} bytes of strings, at most {most} of device memory");
+            return Err(Error::Unsupported(reason));
+        }
+        let strings = self.strings(wanted, part, lane, &lengths, 0)?;
+        Ok(Decoded {
+            strings: strings.map(|(memory, _)| memory),
+            lengths,
+        })
+    }
+
+    /// Runs the first kernel. All of what it writes comes back, or the sums alone.
+    fn lengths(
+        &mut self,
+        wanted: &WantedRows,
+        part: Range<usize>,
+        lane: &mut Lane,
+        is_all_back: bool,
+    ) -> Result<Lengths> {
+        let rows: usize = wanted.counts.iter().sum();
+        let vectors = wanted.places.len();
         let sum_bytes = vectors * 8;
         let lengths_at = sum_bytes.next_multiple_of(256);
         let valid_at = lengths_at + rows * 4;
         let is_nullable = self.lengths.plan.columns[0].traits.nullable();
         let bytes = valid_at + if is_nullable { rows } else { 0 };
-        let result = engine.take(bytes)?;
-        let start = result.address();
+        let memory = self.execution.engine.take(bytes)?;
+        let start = memory.address();
         let mut words = vec![start + lengths_at as u64, start + valid_at as u64, start];
         let table_bytes = words.len() as u64 * 8;
         words.extend(wanted.places);
         let own = Wanted { words, bytes: 0 };
         let (execution, batch) = (&mut self.execution, &self.batch);
-        let rows = execution.run(&self.lengths, batch, part.clone(), lane, own, |got| {
-            Outputs {
-                out: got.words,
-                masks,
-                counts: got.words + table_bytes,
-                clear: Some((start, sum_bytes)),
-                back: (start, bytes),
-            }
+        let here = execution.run(&self.lengths, batch, part, lane, own, |got| Outputs {
+            out: got.words,
+            masks: wanted.masks,
+            counts: got.words + table_bytes,
+            clear: Some((start, sum_bytes)),
+            back: (start, if is_all_back { bytes } else { sum_bytes }),
         })?;
-        let sums = rows.as_slice().as_chunks::<8>().0.iter().take(vectors);
         let mut total = 0u64;
+        let sums = here.as_slice().as_chunks::<8>().0.iter().take(vectors);
         let places = sums.map(|sum| {
             let place = total;
-            total += u64::from_le_bytes(*sum);
+            total = total.saturating_add(u64::from_le_bytes(*sum));
             place
         });
-        let words: Vec<u64> = places.collect();
-        if total > MOST_BYTES {
-            let reason = format!("{total} bytes of strings in one launch");
-            return Err(Error::Unsupported(reason));
-        }
-        let bytes = match &self.strings {
-            Some(strings) if total > 0 => {
-                let len = total as usize;
-                let result = engine.take(len)?;
-                let own = Wanted { words, bytes: 0 };
-                let back = execution.run(strings, batch, part, lane, own, |got| Outputs {
-                    out: result.address(),
-                    masks,
-                    counts: got.words,
-                    clear: None,
-                    back: (result.address(), len),
-                })?;
-                Some(Arc::new(back))
-            }
-            _ => None,
-        };
-        Ok(Found {
+        Ok(Lengths {
+            places: places.collect(),
+            total,
             lengths_at,
             valid_at: is_nullable.then_some(valid_at),
-            rows: Arc::new(rows),
-            bytes,
+            memory,
+            here,
         })
+    }
+
+    /// Runs the second kernel, if there are strings for it, of which so many bytes come back. Gives memory of the
+    /// device, and what came back.
+    fn strings(
+        &mut self,
+        wanted: &WantedRows,
+        part: Range<usize>,
+        lane: &mut Lane,
+        lengths: &Lengths,
+        back: usize,
+    ) -> Result<Option<(Piece, Piece)>> {
+        let Some(strings) = self.strings.as_ref().filter(|_| lengths.total > 0) else {
+            return Ok(None);
+        };
+        let bytes = usize::try_from(lengths.total).unwrap_or(usize::MAX);
+        let memory = self
+            .execution
+            .engine
+            .take(bytes.saturating_add(SLACK_BYTES))?;
+        let own = Wanted {
+            words: lengths.places.clone(),
+            bytes: 0,
+        };
+        let (execution, batch) = (&mut self.execution, &self.batch);
+        let here = execution.run(strings, batch, part, lane, own, |got| Outputs {
+            out: memory.address(),
+            masks: wanted.masks,
+            counts: got.words,
+            clear: None,
+            back: (memory.address(), back),
+        })?;
+        Ok(Some((memory, here)))
+    }
+}
+
+impl Decoded {
+    /// Where lengths are: a word for each row.
+    pub fn lengths_at(&self) -> u64 {
+        self.lengths.memory.address() + self.lengths.lengths_at as u64
+    }
+
+    /// Where a byte for each row says whether it is valid; nowhere if all of them are.
+    pub fn valid_at(&self) -> u64 {
+        let at = self.lengths.valid_at;
+        at.map_or(0, |at| self.lengths.memory.address() + at as u64)
+    }
+
+    /// Where the strings are, one behind the other.
+    pub fn strings_at(&self) -> u64 {
+        self.strings.as_ref().map_or(0, Piece::address)
     }
 }
 

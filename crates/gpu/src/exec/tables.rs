@@ -1,17 +1,13 @@
 //! Tables that kernels look up: on the device, or made for the dictionaries at hand and sent along.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, new_empty_array};
-use arrow::compute::interleave;
-
 use super::parameters::Parameters;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernel::{TABLE_WORDS, TablePlan, TableSource};
-use crate::plan::{CodeTable, Codes, Pipeline, for_bytes};
-use crate::runtime::{Batch, Engine, Piece, Stack, lock};
+use crate::plan::{CodeTable, Codes, Pipeline};
+use crate::runtime::{Batch, Engine, Entries, Piece, Stack, lock};
 
 /// A table as each row group has it.
 pub(super) struct Tables {
@@ -47,90 +43,6 @@ pub(super) struct TablePlace {
     codes: u64,
 }
 
-/// The entries of all dictionaries of a column, each once.
-#[derive(Default)]
-pub(super) struct Entries {
-    dictionaries: Vec<ArrayRef>,
-    /// Where each is: dictionary and entry.
-    places: Vec<(usize, usize)>,
-    /// The number of each entry of a dictionary.
-    numbers: Vec<Vec<Option<u32>>>,
-    /// The dictionary of each row group.
-    of_group: Arc<[usize]>,
-}
-
-impl Entries {
-    /// Those of a column of these groups.
-    pub fn of(column: usize, batch: &Batch) -> Result<Self> {
-        let stack = &batch.columns()[column];
-        let mut known: HashMap<Box<[u8]>, u32> = HashMap::new();
-        let mut all = Self {
-            of_group: Arc::clone(&stack.dictionary_of),
-            ..Self::default()
-        };
-        for (index, dictionary) in stack.dictionaries.iter().enumerate() {
-            let Some(dictionary) = dictionary else {
-                let reason = "grouping by a column that is not in dictionaries";
-                return Err(Error::Unsupported(reason.into()));
-            };
-            let entries = &dictionary.entries;
-            if entries.null_count() > 0 {
-                let reason = "grouping by a dictionary with nulls in it";
-                return Err(Error::Unsupported(reason.into()));
-            }
-            let mut numbers = vec![None; entries.len()];
-            for_bytes(entries, |row, bytes| {
-                numbers[row] = Some(match known.get(bytes) {
-                    Some(number) => *number,
-                    None => {
-                        let number = known.len() as u32;
-                        known.insert(bytes.into(), number);
-                        all.places.push((index, row));
-                        number
-                    }
-                });
-                Ok(())
-            })?;
-            all.dictionaries.push(Arc::clone(entries));
-            all.numbers.push(numbers);
-        }
-        Ok(all)
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> u32 {
-        self.places.len() as u32
-    }
-
-    /// Whether an entry's number is its code, whichever the dictionary.
-    pub fn are_codes(&self) -> bool {
-        let is_code = |(code, number): (usize, &Option<u32>)| *number == u32::try_from(code).ok();
-        let mut dictionaries = self.numbers.iter();
-        dictionaries.all(|numbers| numbers.iter().enumerate().all(is_code))
-    }
-
-    /// Some of them, by number.
-    pub fn take(&self, numbers: &[Option<u32>]) -> Result<ArrayRef> {
-        let Some(first) = self.dictionaries.first() else {
-            return Err(Error::Unsupported("keys of no dictionary".into()));
-        };
-        let data_type = first.data_type();
-        if numbers.is_empty() {
-            return Ok(new_empty_array(data_type));
-        }
-        let null = arrow::array::new_null_array(data_type, 1);
-        let mut arrays: Vec<&dyn Array> = self.dictionaries.iter().map(AsRef::as_ref).collect();
-        arrays.push(null.as_ref());
-        let nowhere = (arrays.len() - 1, 0);
-        let place = |number: &Option<u32>| {
-            let place = number.and_then(|number| self.places.get(number as usize));
-            place.copied().unwrap_or(nowhere)
-        };
-        let places: Vec<(usize, usize)> = numbers.iter().map(place).collect();
-        Ok(interleave(&arrays, &places).map_err(vectile_encodings::Error::from)?)
-    }
-}
-
 /// Memory of the device with what `write` writes.
 pub(super) fn on_device(
     engine: &Engine,
@@ -141,14 +53,9 @@ pub(super) fn on_device(
     let mut host = engine.host_pool().take(bytes)?;
     write(host.as_mut_slice());
     let mut lane = engine.lane()?;
+    let from = host.as_slice().as_ptr();
     // SAFETY: both are as long, and live until the stream is done.
-    let copied = unsafe {
-        let from = host.as_slice().as_ptr();
-        lane.stream.copy_in(piece.address(), from, bytes)
-    };
-    let done = lane.stream.synchronize();
-    copied?;
-    done?;
+    lane.finish(|stream| unsafe { stream.copy_in(piece.address(), from, bytes) })?;
     engine.give_back(lane);
     Ok(piece)
 }
@@ -181,7 +88,7 @@ impl Tables {
     pub fn of(
         of: &TablePlan,
         pipeline: &Pipeline,
-        entries: &[Entries],
+        entries: &[Arc<Entries>],
         batch: &Batch,
         engine: &Engine,
     ) -> Result<Self> {

@@ -12,7 +12,7 @@ use vectile_kernels::{SYMBOL_BYTES, Symbols};
 
 use super::tables::on_device;
 use crate::error::Result;
-use crate::runtime::{Batch, Engine, Kernel, Lane, Launch, Stack, Stream, TextTokens};
+use crate::runtime::{Batch, Engine, Kernel, Launch, Stack, Stream, TextTokens};
 
 /// The code behind which another stands for itself.
 const ESCAPE: u8 = 255;
@@ -93,7 +93,7 @@ impl<'a> Vocabulary<'a> {
     }
 }
 
-/// The tokens of a column's strings, made by the kernel [`TOKENIZER`](vectile_kernels::TOKENIZER) if they are not there.
+/// The tokens of a column's strings, made by the kernel [`Tokenize`](crate::runtime::FixedKernel::Tokenize) if they are not there.
 pub(super) fn tokens(
     stack: &Stack,
     batch: &Batch,
@@ -147,7 +147,7 @@ fn make(stack: &Stack, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> R
     let on_device = engine.take(bytes)?;
     let mut places = engine.host_pool().take(bytes)?;
     let mut lane = engine.lane()?;
-    finish(&mut lane, |stream| {
+    lane.finish(|stream| {
         engine.wait_for(stream, batch)?;
         launch(stream, on_device.address(), 0)?;
         let to = places.as_mut_slice().as_mut_ptr();
@@ -163,7 +163,7 @@ fn make(stack: &Stack, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> R
     }
     let end = all.get(vectors).map_or(0, |end| u32::from_le_bytes(*end)) as usize;
     let words = engine.take((end + 1) * PLACE_BYTES)?;
-    finish(&mut lane, |stream| {
+    lane.finish(|stream| {
         // SAFETY: as above.
         unsafe { stream.copy_in(on_device.address(), places.as_slice().as_ptr(), bytes) }?;
         launch(stream, on_device.address(), words.address())
@@ -174,14 +174,6 @@ fn make(stack: &Stack, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> R
         places: on_device,
         first_vectors,
     })
-}
-
-/// Waits for what is put on a lane, after an error, too: memory goes back to its pools, which hand it out again.
-fn finish(lane: &mut Lane, enqueue: impl FnOnce(&mut dyn Stream) -> Result<()>) -> Result<()> {
-    let enqueued = enqueue(lane.stream.as_mut());
-    let done = lane.stream.synchronize();
-    enqueued?;
-    done
 }
 
 /// What a code stands for.

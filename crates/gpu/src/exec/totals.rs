@@ -23,6 +23,7 @@ impl Execution {
             return Ok(());
         }
         self.watch(|this| {
+            let batch = &this.with_codes(batch.clone())?;
             let prepared = this.prepare(batch, Task::Totals)?;
             let mut lane = this.engine.lane()?;
             for part in parts(batch.rows(), prepared.warps() * prepared.vectors_per_warp()) {

@@ -98,6 +98,33 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
+    /// The columns whose values are keys: of groups, if they are entries of dictionaries, and of lookups.
+    pub(crate) fn key_columns(&self) -> impl Iterator<Item = usize> {
+        let keys = match &self.output {
+            Output::Groups(keys, _) => keys.as_slice(),
+            _ => &[],
+        };
+        let keys = keys.iter().filter_map(|key| match key {
+            GroupKey::Entry(column) => Some(*column),
+            GroupKey::Value(_) | GroupKey::Code(_) => None,
+        });
+        keys.chain(self.lookups.iter().map(|lookup| lookup.column))
+    }
+
+    /// With another column for the keys of one. Filter and expressions read it as before.
+    pub(crate) fn with_other_keys(mut self, of: usize, other: usize) -> Self {
+        if let Output::Groups(keys, _) = &mut self.output {
+            for key in keys {
+                if matches!(key, GroupKey::Entry(column) if *column == of) {
+                    *key = GroupKey::Entry(other);
+                }
+            }
+        }
+        let lookups = self.lookups.iter_mut().filter(|lookup| lookup.column == of);
+        lookups.for_each(|lookup| lookup.column = other);
+        self
+    }
+
     /// The column of an output that is one of strings: there is no machine type for it.
     pub(crate) fn strings(&self, output: &Expr) -> Option<usize> {
         let Expr::Column(column) = output else {

@@ -9,6 +9,7 @@ use arrow::compute::concat;
 use arrow::datatypes::DataType;
 
 use super::chunks::{Copies, Group, Resident};
+use super::entries::Entries;
 use super::memory::{Piece, Pool, lock};
 use crate::error::{Error, Result};
 use crate::plan::Automaton;
@@ -47,6 +48,8 @@ pub(crate) struct Stack {
     /// What brings them to the device.
     pub copies: Copies,
     sample: OnceLock<Option<ArrayRef>>,
+    entries: Mutex<Option<Arc<Entries>>>,
+    coded: Mutex<Option<std::result::Result<Arc<Stack>, String>>>,
     text_tokens: Mutex<Option<Arc<TextTokens>>>,
     text_tests: Mutex<VecDeque<(Automaton, Arc<TextTests>)>>,
     /// When it was used last, by the engine's clock.
@@ -228,6 +231,8 @@ impl Stack {
             dictionary_of: dictionary_of.into(),
             copies,
             sample: OnceLock::new(),
+            entries: Mutex::default(),
+            coded: Mutex::default(),
             text_tokens: Mutex::default(),
             text_tests: Mutex::default(),
             used: AtomicU64::new(0),
@@ -251,6 +256,48 @@ impl Stack {
             concat(&samples).ok()
         });
         sample.as_ref()
+    }
+
+    /// The entries of its dictionaries, which are numbered once.
+    pub fn entries(&self) -> Result<Arc<Entries>> {
+        let mut entries = lock(&self.entries);
+        match &*entries {
+            Some(entries) => Ok(Arc::clone(entries)),
+            None => Ok(Arc::clone(entries.insert(Arc::new(Entries::of(self)?)))),
+        }
+    }
+
+    /// The chunks whose strings are in no dictionary.
+    pub fn texts(&self) -> Result<Self> {
+        let chunks = self.chunks.iter();
+        let texts = chunks.filter(|chunk| chunk.traits().has(Transform::Text));
+        Self::of(texts.cloned().collect())
+    }
+
+    /// The column with others in the place of these.
+    pub fn with_codes(&self, codes: Vec<Arc<Resident>>) -> Result<Self> {
+        let mut codes = codes.into_iter();
+        let chunks = self.chunks.iter().map(|chunk| {
+            let other = chunk.traits().has(Transform::Text).then(|| codes.next());
+            other.flatten().unwrap_or_else(|| Arc::clone(chunk))
+        });
+        Self::of(chunks.collect())
+    }
+
+    /// The column with dictionaries for all chunks; `make` makes it if it is not there, while others wait for it.
+    pub fn coded(&self, make: impl FnOnce() -> Result<Self>) -> Result<Arc<Self>> {
+        let mut coded = lock(&self.coded);
+        if let Some(known) = &*coded {
+            return known.clone().map_err(Error::Unsupported);
+        }
+        let made = make().map(Arc::new);
+        match &made {
+            Ok(made) => *coded = Some(Ok(Arc::clone(made))),
+            // another time, there are as many strings
+            Err(Error::Unsupported(reason)) => *coded = Some(Err(reason.clone())),
+            Err(_) => {}
+        }
+        made
     }
 
     /// The strings as tokens; `make` makes them if they are not there, while others wait for them.

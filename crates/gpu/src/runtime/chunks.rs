@@ -50,6 +50,18 @@ pub struct Resident {
 }
 
 impl Resident {
+    /// A chunk that is there already, in memory that it may share with others.
+    pub(crate) fn made(memory: Arc<Piece>, offset: u64, chunk: Arc<ChunkInfo>) -> Arc<Self> {
+        Arc::new(Self {
+            memory,
+            offset,
+            chunk,
+            used: AtomicU64::new(0),
+            copier: 0,
+            copy: 0,
+        })
+    }
+
     pub(crate) fn address(&self) -> u64 {
         self.memory.address() + self.offset
     }

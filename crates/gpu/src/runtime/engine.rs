@@ -15,7 +15,7 @@ use super::chunks::{ChunkKey, ChunkRun, Hosted, Resident};
 use super::copiers::Copiers;
 use super::driver::{DeviceInfo, Driver, Kernel, Stream};
 use super::health::Health;
-use super::kernels::{Kernels, Loaded};
+use super::kernels::{FixedKernel, Kernels, Loaded};
 use super::memory::{Piece, Pinned, Place, Pool, Sizes, Staging, lock};
 use super::parcel::Parcel;
 use crate::error::{Error, Result};
@@ -660,9 +660,13 @@ impl Engine {
         self.kernels.find(plan, &*self.driver)
     }
 
-    /// The kernel that makes tokens of strings; from disk, if it must not be compiled.
-    pub(crate) fn tokenizer(&self, may_compile: bool) -> Result<Arc<dyn Kernel>> {
-        self.kernels.tokenizer(&*self.driver, may_compile)
+    /// A kernel that no plan describes; from disk, if it must not be compiled.
+    pub(crate) fn fixed_kernel(
+        &self,
+        kernel: FixedKernel,
+        may_compile: bool,
+    ) -> Result<Arc<dyn Kernel>> {
+        self.kernels.fixed(kernel, &*self.driver, may_compile)
     }
 
     /// Host memory to read `bytes` of a file into that are to be chunks: the device copies from there. `None`
@@ -687,7 +691,7 @@ impl Engine {
 }
 
 /// A copy that is no part of a larger memory.
-fn own(array: &ArrayRef) -> ArrayRef {
+pub(crate) fn own(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         DataType::Utf8View => Arc::new(array.as_string_view().gc()),
         DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
@@ -735,6 +739,15 @@ impl ChunkKey {
 }
 
 impl Lane {
+    /// Waits for what is put on its stream, after an error, too: memory goes back to its pools, which hand it out
+    /// again.
+    pub fn finish(&mut self, enqueue: impl FnOnce(&mut dyn Stream) -> Result<()>) -> Result<()> {
+        let enqueued = enqueue(self.stream.as_mut());
+        let done = self.stream.synchronize();
+        enqueued?;
+        done
+    }
+
     /// Host memory of at least `bytes`; what was in it is lost if it grows.
     pub fn staging(&mut self, engine: &Engine, bytes: usize) -> Result<&mut [u8]> {
         let enough = |pinned: &Pinned| pinned.as_slice().len() >= bytes;

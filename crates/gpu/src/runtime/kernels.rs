@@ -8,12 +8,35 @@ use super::memory::lock;
 use crate::emit::{Layout, NAME, emit};
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
-use vectile_kernels::TOKENIZER;
+use vectile_kernels::{DISTINCT, TOKENIZER};
 
 /// Kernels that stay loaded: each takes some 100 KB of the device's memory.
 const MOST_KERNELS: usize = 512;
 
-const TOKENIZER_NAME: &str = "tokenize";
+/// A kernel that is the same for every query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FixedKernel {
+    /// Makes tokens of strings.
+    Tokenize,
+    /// Numbers distinct strings.
+    Distinct,
+}
+
+impl FixedKernel {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tokenize => "tokenize",
+            Self::Distinct => "distinct",
+        }
+    }
+
+    fn source(self) -> String {
+        match self {
+            Self::Tokenize => TOKENIZER.concat(),
+            Self::Distinct => DISTINCT.concat(),
+        }
+    }
+}
 
 /// A kernel that can be launched.
 #[derive(Debug)]
@@ -29,7 +52,7 @@ type Slot = Arc<Mutex<Option<Arc<Loaded>>>>;
 pub(crate) struct Kernels {
     loaded: Mutex<Cache>,
     most: usize,
-    tokenizer: Mutex<Option<Arc<dyn Kernel>>>,
+    fixed: Mutex<HashMap<FixedKernel, Arc<dyn Kernel>>>,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +67,7 @@ impl Default for Kernels {
         Self {
             loaded: Mutex::default(),
             most: MOST_KERNELS,
-            tokenizer: Mutex::default(),
+            fixed: Mutex::default(),
         }
     }
 }
@@ -75,25 +98,28 @@ impl Kernels {
         Ok(self.fill(&mut slot, plan, find)?.0)
     }
 
-    /// The kernel that makes tokens of strings.
+    /// A kernel that no plan describes.
     ///
     /// # Errors
     ///
     /// [`Error::NotCompiled`] if it is neither loaded nor on disk and must not be compiled.
-    pub fn tokenizer(&self, driver: &dyn Driver, may_compile: bool) -> Result<Arc<dyn Kernel>> {
-        let mut loaded = lock(&self.tokenizer);
-        if let Some(kernel) = &*loaded {
+    pub fn fixed(
+        &self,
+        kernel: FixedKernel,
+        driver: &dyn Driver,
+        may_compile: bool,
+    ) -> Result<Arc<dyn Kernel>> {
+        let mut loaded = lock(&self.fixed);
+        if let Some(kernel) = loaded.get(&kernel) {
             return Ok(Arc::clone(kernel));
         }
-        let source = TOKENIZER.concat();
+        let (source, name) = (kernel.source(), kernel.name());
         let compiled = match may_compile {
-            true => driver.compile(&source, TOKENIZER_NAME)?,
-            false => {
-                let found = driver.find(&source, TOKENIZER_NAME)?;
-                found.ok_or(Error::NotCompiled)?
-            }
+            true => driver.compile(&source, name)?,
+            false => driver.find(&source, name)?.ok_or(Error::NotCompiled)?,
         };
-        Ok(Arc::clone(loaded.insert(compiled.kernel)))
+        loaded.insert(kernel, Arc::clone(&compiled.kernel));
+        Ok(compiled.kernel)
     }
 
     /// What is in the slot, or else what `compile` makes of the plan's source.
@@ -277,18 +303,21 @@ mod tests {
         assert!(kernels.get(&planned(1), &driver).unwrap().1);
         assert!(!kernels.get(&planned(1), &driver).unwrap().1);
     }
+
     #[test]
-    fn the_tokenizer_compiles_without_spills() {
+    fn fixed_kernels_compile_without_spills() {
         for capability in [(8, 0), (9, 0), (10, 0), (12, 0)] {
-            if let Err(error) = crate::nvrtc() {
-                return eprintln!("skipped: {error}");
+            for fixed in [FixedKernel::Tokenize, FixedKernel::Distinct] {
+                if let Err(error) = crate::nvrtc() {
+                    return eprintln!("skipped: {error}");
+                }
+                let cubin = crate::compile_cubin(&fixed.source(), capability).unwrap();
+                let [kernel] = cubin.resources.as_slice() else {
+                    panic!("{}", cubin.log)
+                };
+                assert_eq!(kernel.kernel, fixed.name());
+                assert_eq!((kernel.spill_stores, kernel.stack), (0, 0));
             }
-            let cubin = crate::compile_cubin(&TOKENIZER.concat(), capability).unwrap();
-            let [kernel] = cubin.resources.as_slice() else {
-                panic!("{}", cubin.log)
-            };
-            assert_eq!(kernel.kernel, TOKENIZER_NAME);
-            assert_eq!((kernel.spill_stores, kernel.stack), (0, 0));
         }
     }
 }

@@ -293,6 +293,7 @@ parts! {
     decimals: "decimals",
     stars: "stars",
     texts: "texts",
+    text_keys: "text keys",
     few_groups: "few",
 }
 

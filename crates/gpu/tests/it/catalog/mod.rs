@@ -28,8 +28,8 @@ use encodings::*;
 use expressions::*;
 use few::few;
 use stars::stars;
-use text::texts;
 pub use text::{comments, told};
+use text::{text_keys, texts};
 
 /// Pipelines over the same data.
 pub struct Case {
@@ -74,6 +74,7 @@ fn all() -> Vec<Case> {
     cases.push(dictionaries());
     cases.push(lists());
     cases.push(texts());
+    cases.push(text_keys());
     cases.extend(arithmetic());
     cases.push(floats());
     cases.push(logic());

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StringArray};
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::plan::{Aggregate, Automaton, Filter, Output, ValueTest};
+use vectile_gpu::Codes;
+use vectile_gpu::plan::{Aggregate, Automaton, Filter, GroupKey, Lookup, Output, ValueTest};
 
 use super::{Case, Query, column};
 use crate::samples::{Nulls, Random, Style, VECTOR, sample, strings, with_nulls};
@@ -83,8 +84,8 @@ pub fn told(automaton: Automaton) -> Filter {
     Filter::Values(0, test)
 }
 
-/// Tests of strings by automata, and predicates that become some.
-pub fn texts() -> Case {
+/// Row groups of strings, some in dictionaries, and numbers beside them.
+fn groups() -> Vec<Vec<Input>> {
     let pinned = |array: ArrayRef, pin| Input {
         array,
         pin: Some(pin),
@@ -110,6 +111,50 @@ pub fn texts() -> Case {
         );
         vec![text, pinned(numbers, Encoding::Ffor)]
     });
+    groups.collect()
+}
+
+/// Strings that are keys, of groups and of lookups.
+pub fn text_keys() -> Case {
+    let sum = || vec![Aggregate::CountRows, Aggregate::Sum(column(1))];
+    let entries = || Output::Groups(vec![GroupKey::Entry(0)], sum());
+    let like = |pattern| told(Automaton::like(pattern, false).unwrap());
+    let keys = StringArray::from(vec!["final", "", "quick foxes3", "even even", "no such"]);
+    let codes = Codes::new(&(Arc::new(keys) as ArrayRef), &[0, 1, 1, 2, 3], 4).unwrap();
+    let query = |name, filter, output| Query {
+        name,
+        filter,
+        output,
+    };
+    Case {
+        name: "text keys".into(),
+        groups: groups(),
+        lookups: vec![Lookup {
+            column: 0,
+            codes: Arc::new(codes),
+        }],
+        queries: vec![
+            query("groups", Filter::Constant(true), entries()),
+            query("tested groups", like("%e%s%"), entries()),
+            query("tested groups", like("no such text"), entries()),
+            query("found", Filter::Found(0), Output::Aggregates(sum())),
+            query(
+                "codes",
+                Filter::Found(0),
+                Output::Groups(vec![GroupKey::Code(0)], sum()),
+            ),
+            query("missing", Filter::Missing(0), entries()),
+            query(
+                "rows",
+                Filter::And(vec![Filter::Found(0), like("%e%")]),
+                Output::Rows(vec![column(1), column(0)]),
+            ),
+        ],
+    }
+}
+
+/// Tests of strings by automata, and predicates that become some.
+pub fn texts() -> Case {
     let like = |pattern| Automaton::like(pattern, false).unwrap();
     let one_of = |values: &[&str]| Automaton::one_of(values.iter().map(|v| v.as_bytes())).unwrap();
     let automata = [
@@ -180,7 +225,7 @@ pub fn texts() -> Case {
     Case {
         lookups: vec![],
         name: "texts".into(),
-        groups: groups.collect(),
+        groups: groups(),
         queries: queries.chain(rows).collect(),
     }
 }

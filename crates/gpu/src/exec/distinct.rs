@@ -1,0 +1,295 @@
+//! Strings that are in no dictionary, as codes of one that they have in common: what keys of groups and joins are.
+//!
+//! All strings of a column are decoded on the device, put into a hash table there, which compares their bytes, and
+//! numbered in the order of their first rows. Those come back as the entries of a dictionary, and each chunk gets
+//! another beside it that has the numbers. `kernels/text/distinct.cuh` is the device's side.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::concat;
+use vectile_encodings::VECTOR_LEN;
+use vectile_kernels::{DeviceChunk, Transform};
+
+use super::execution::{Execution, TABLE_SHARE};
+use super::rows::first_rows;
+use super::strings::{Strings, WantedRows};
+use super::tables::on_device;
+use crate::error::{Error, Result};
+use crate::plan::Pipeline;
+use crate::runtime::{
+    Batch, Engine, FixedKernel, Kernel, Lane, Launch, Piece, Resident, Stack, Stream, own,
+};
+
+/// The most strings that a dictionary is made of.
+const MOST_ENTRIES: usize = 1 << 20;
+/// Slots of a table for each string, at least.
+const SLOTS_PER_ENTRY: usize = 2;
+const MASK_BYTES: usize = VECTOR_LEN / 8;
+const WARPS: usize = 8;
+/// Bytes of a place or a number.
+const WORD: usize = 4;
+
+/// The steps of the kernel.
+#[derive(Clone, Copy)]
+enum Step {
+    Starts,
+    Insert,
+    Mark,
+    Number,
+    Pack,
+}
+
+impl Execution {
+    /// The batch with a column more for each that is text in no dictionary and has keys: codes of a dictionary that
+    /// is made now, unless it is there. The pipeline's keys are theirs from now on.
+    pub(super) fn with_codes(&mut self, batch: Batch) -> Result<Batch> {
+        let given = Arc::clone(&self.given);
+        batch.check(&given.columns, self.engine.pool())?;
+        let mut columns = batch.columns().to_vec();
+        let mut pipeline = Pipeline::clone(&given);
+        for column in given.key_columns() {
+            let is_text = batch.columns()[column].traits.has(Transform::Text);
+            if is_text && pipeline.key_columns().any(|key| key == column) {
+                columns.push(coded(self, column, &batch.columns()[column])?);
+                pipeline = pipeline.with_other_keys(column, columns.len() - 1);
+                pipeline.columns.push(given.columns[column].clone());
+            }
+        }
+        if columns.len() == batch.columns().len() {
+            self.pipeline = given;
+            return Ok(batch);
+        }
+        self.pipeline = Arc::new(pipeline);
+        Batch::new(batch.rows().into(), columns)
+    }
+}
+
+/// A column whose chunks all have dictionaries, in the place of one in which some are text.
+fn coded(of: &mut Execution, column: usize, stack: &Stack) -> Result<Arc<Stack>> {
+    stack.coded(|| {
+        let texts = Arc::new(stack.texts()?);
+        stack.with_codes(codes_of(of, column, &texts)?)
+    })
+}
+
+/// Chunks of codes for chunks of text.
+fn codes_of(of: &mut Execution, column: usize, texts: &Arc<Stack>) -> Result<Vec<Arc<Resident>>> {
+    let engine = &Arc::clone(&of.engine);
+    let kernel = engine.fixed_kernel(FixedKernel::Distinct, of.may_compile)?;
+    let mut strings = Strings::prepare(of, column, texts)?;
+    let mut lane = engine.lane()?;
+    let firsts = first_rows(&texts.rows);
+    let all = WantedRows {
+        masks: 0,
+        places: &firsts,
+        counts: &texts.rows,
+    };
+    let most = engine.memory_limit() / TABLE_SHARE;
+    let decoded = strings.decode(&all, 0..texts.len(), &mut lane, most)?;
+
+    let ends = decoded.lengths.places.iter().skip(1);
+    let mut vectors_bytes = ends
+        .zip(&decoded.lengths.places)
+        .map(|(end, start)| end - start);
+    if vectors_bytes.any(|bytes| bytes > u32::MAX.into()) {
+        return Err(Error::Unsupported("4 GiB of text in a vector".into()));
+    }
+    let vectors = firsts.len();
+    let places = vectors * VECTOR_LEN;
+    if u32::try_from(places).is_err() {
+        return Err(Error::Unsupported(format!("{places} rows of text")));
+    }
+    let rows: usize = texts.rows.iter().sum();
+    let entries = rows.min(MOST_ENTRIES);
+    let slots = (entries * SLOTS_PER_ENTRY).next_power_of_two();
+    let starts = engine.take(places * WORD)?;
+    let slot_of = engine.take(places * WORD)?;
+    let table = engine.take(slots * WORD)?;
+    let numbers = engine.take(slots * WORD)?;
+    let count = engine.take(2 * WORD)?;
+    let masks = engine.take(vectors * MASK_BYTES)?;
+    let counts = engine.take(vectors * 8)?;
+    let words = on_device(engine, (2 * vectors + 1) * 8, |to| {
+        let firsts = firsts.iter().copied().chain([rows as u64]);
+        let words = firsts.chain(decoded.lengths.places.iter().copied());
+        let places = to.as_chunks_mut::<8>().0.iter_mut();
+        let words = places.zip(words);
+        words.for_each(|(to, word)| *to = word.to_le_bytes());
+    })?;
+    let mut numbering = Numbering {
+        kernel: &*kernel,
+        engine,
+        vectors,
+        args: vec![
+            words.address(),
+            words.address() + (vectors as u64 + 1) * 8,
+            decoded.lengths_at(),
+            decoded.valid_at(),
+            decoded.strings_at(),
+            starts.address(),
+            table.address(),
+            (slots as u64 - 1) | (entries as u64) << 32,
+            slot_of.address(),
+            count.address(),
+            masks.address(),
+            counts.address(),
+            numbers.address(),
+        ],
+    };
+
+    let mut found = engine.host_pool().take(2 * WORD)?;
+    lane.finish(|stream| {
+        // SAFETY: what is filled and copied is as long, and lives until `finish` is done. That there is no room is
+        // looked at before slots are.
+        unsafe {
+            stream.fill(table.address(), 0xFF, slots * WORD)?;
+            stream.fill(count.address(), 0, 2 * WORD)?;
+            numbering.launch(stream, Step::Starts)?;
+            numbering.launch(stream, Step::Insert)?;
+            stream.copy_out(found.as_mut_slice().as_mut_ptr(), count.address(), 2 * WORD)
+        }
+    })?;
+    if found.as_slice()[WORD..2 * WORD] != [0; WORD] {
+        let reason = format!("more than {entries} different strings, or some that hash alike");
+        return Err(Error::Unsupported(reason));
+    }
+
+    let mut own_counts = engine.host_pool().take(vectors * 8)?;
+    lane.finish(|stream| {
+        // SAFETY: as above; every place has a slot, or none.
+        unsafe {
+            numbering.launch(stream, Step::Mark)?;
+            let to = own_counts.as_mut_slice().as_mut_ptr();
+            stream.copy_out(to, counts.address(), vectors * 8)
+        }
+    })?;
+    let (befores, of_groups) = befores(&own_counts, &texts.rows);
+    let wanted = WantedRows {
+        masks: masks.address(),
+        places: &befores,
+        counts: &of_groups,
+    };
+    let entries = strings.arrays(&wanted, 0..texts.len(), &mut lane)?;
+    let entries: Vec<&dyn Array> = entries.iter().map(AsRef::as_ref).collect();
+    let entries = concat(&entries).map_err(vectile_encodings::Error::from)?;
+    let entries = own(&entries);
+
+    let befores = on_device(engine, vectors * 8, |to| {
+        let places = to.as_chunks_mut::<8>().0.iter_mut();
+        let words = places.zip(&befores);
+        words.for_each(|(to, word)| *to = word.to_le_bytes());
+    })?;
+    numbering.args[11] = befores.address();
+    // SAFETY: as above.
+    lane.finish(|stream| unsafe { numbering.launch(stream, Step::Number) })?;
+    let codes = numbering.pack(texts, &entries, &mut lane)?;
+    engine.give_back(lane);
+    strings.count(of);
+    Ok(codes)
+}
+
+/// Rows before each vector, and of each group, by how many each vector has.
+fn befores(counts: &Piece, rows: &[usize]) -> (Vec<u64>, Vec<usize>) {
+    let mut counts = counts.as_slice().as_chunks::<8>().0.iter();
+    let mut befores = vec![];
+    let mut before = 0;
+    let groups = rows.iter().map(|rows| {
+        let start = before;
+        for count in counts.by_ref().take(rows.div_ceil(VECTOR_LEN)) {
+            befores.push(before);
+            before += u64::from_le_bytes(*count);
+        }
+        (before - start) as usize
+    });
+    let groups = groups.collect();
+    (befores, groups)
+}
+
+/// What the kernel is launched with.
+struct Numbering<'a> {
+    kernel: &'a dyn Kernel,
+    engine: &'a Engine,
+    vectors: usize,
+    /// But for step and vectors.
+    args: Vec<u64>,
+}
+
+impl Numbering<'_> {
+    /// # Safety
+    ///
+    /// The arguments are those that `distinct.cuh` names: memory that is as long as it wants, and lives until the
+    /// stream has passed this point; and what earlier steps write is there.
+    unsafe fn launch(&self, stream: &mut dyn Stream, step: Step) -> Result<()> {
+        let threads = WARPS as u32 * 32;
+        let resident = self.kernel.resident_blocks(threads, 0).max(1);
+        let resident = resident.saturating_mul(self.engine.device().multiprocessors.max(1));
+        let needed = self.vectors.div_ceil(WARPS).try_into().unwrap_or(u32::MAX);
+        let mut args = vec![step as u64, self.vectors as u64];
+        args.extend(&self.args);
+        let launch = Launch {
+            grid: resident.min(needed),
+            block: threads,
+            shared: 0,
+            args: &args,
+        };
+        // SAFETY: as the caller says.
+        unsafe { stream.launch(self.kernel, launch) }
+    }
+
+    /// Chunks of the numbers of `entries`.
+    fn pack(
+        &mut self,
+        texts: &Stack,
+        entries: &ArrayRef,
+        lane: &mut Lane,
+    ) -> Result<Vec<Arc<Resident>>> {
+        let is_nullable = texts.traits.nullable();
+        let chunks = texts.rows.iter();
+        let chunks = chunks.map(|rows| DeviceChunk::of_codes(*rows, entries, is_nullable));
+        let chunks: Vec<DeviceChunk> = chunks.collect::<vectile_kernels::Result<_>>()?;
+        let mut end = 0;
+        let offsets = chunks.iter().map(|chunk| {
+            end += chunk.info().bytes;
+            end - chunk.info().bytes
+        });
+        let offsets: Vec<usize> = offsets.collect();
+        let memory = Arc::new(self.engine.take(end)?);
+        let (mut words, mut vector) = (vec![], 0);
+        for (chunk, offset) in chunks.iter().zip(&offsets) {
+            words.extend([vector as u64, memory.address() + *offset as u64]);
+            vector += chunk.rows().div_ceil(VECTOR_LEN);
+        }
+        let words = on_device(self.engine, words.len() * 8, |to| {
+            let places = to.as_chunks_mut::<8>().0.iter_mut();
+            let words = places.zip(&words);
+            words.for_each(|(to, word)| *to = word.to_le_bytes());
+        })?;
+        self.args[10] = words.address();
+        self.args[11] = chunks.len() as u64;
+
+        let front_bytes = chunks.iter().map(DeviceChunk::front_bytes);
+        let mut fronts = self.engine.host_pool().take(front_bytes.sum())?;
+        let mut rest = fronts.as_mut_slice();
+        let mut copies = vec![];
+        for (chunk, offset) in chunks.iter().zip(&offsets) {
+            let (front, others) = rest.split_at_mut(chunk.front_bytes());
+            chunk.write_front(front, front.len())?;
+            copies.push((memory.address() + *offset as u64, &*front));
+            rest = others;
+        }
+        lane.finish(|stream| {
+            for (to, front) in &copies {
+                // SAFETY: a chunk begins with its front, which lives until `finish` is done.
+                unsafe { stream.copy_in(*to, front.as_ptr(), front.len()) }?;
+            }
+            // SAFETY: the chunks have the places that their fronts name.
+            unsafe { self.launch(stream, Step::Pack) }
+        })?;
+        let residents = chunks.iter().zip(offsets).map(|(chunk, offset)| {
+            let info = Arc::new(chunk.info().clone());
+            Resident::made(Arc::clone(&memory), offset as u64, info)
+        });
+        Ok(residents.collect())
+    }
+}
