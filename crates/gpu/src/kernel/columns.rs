@@ -111,8 +111,8 @@ pub(crate) fn argument_of(aggregate: &Aggregate) -> Option<&Expr> {
     }
 }
 
-/// The columns that have to be stored as dictionaries, if they are text: all but those whose tests are automata, and
-/// those of which rows are put out as they are.
+/// The columns that have to be stored as dictionaries, if they are text: all but those whose tests are automata, those
+/// that are keys, and those of which rows are put out as they are.
 pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
     fn of_filter(filter: &Filter, columns: &mut Vec<usize>) {
         match filter {
@@ -127,8 +127,6 @@ pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
     }
     let mut columns = vec![];
     of_filter(&pipeline.filter, &mut columns);
-    let keys = pipeline.lookups.iter().map(|lookup| lookup.column);
-    keys.for_each(|column| push(column, &mut columns));
     let (keys, aggregates, exprs) = match &pipeline.output {
         Output::Selection => (&[][..], &[][..], &[][..]),
         Output::Rows(exprs) => (&[][..], &[][..], &exprs[..]),
@@ -136,10 +134,8 @@ pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
         Output::Groups(keys, aggregates) => (&keys[..], &aggregates[..], &[][..]),
     };
     for key in keys {
-        match key {
-            GroupKey::Value(expr) => columns_of_expr(expr, &mut columns),
-            GroupKey::Entry(column) => push(*column, &mut columns),
-            GroupKey::Code(_) => {}
+        if let GroupKey::Value(expr) = key {
+            columns_of_expr(expr, &mut columns);
         }
     }
     let exprs = exprs.iter();

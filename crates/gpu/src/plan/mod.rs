@@ -12,6 +12,7 @@ mod expr;
 mod hashed;
 mod like;
 mod pipeline;
+mod regex;
 mod results;
 mod types;
 

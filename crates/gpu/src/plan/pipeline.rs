@@ -99,7 +99,7 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// The columns whose values are keys: of groups, if they are entries of dictionaries, and of lookups.
-    pub(crate) fn key_columns(&self) -> impl Iterator<Item = usize> {
+    pub fn key_columns(&self) -> impl Iterator<Item = usize> {
         let keys = match &self.output {
             Output::Groups(keys, _) => keys.as_slice(),
             _ => &[],

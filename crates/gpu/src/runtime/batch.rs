@@ -260,11 +260,14 @@ impl Stack {
 
     /// The entries of its dictionaries, which are numbered once.
     pub fn entries(&self) -> Result<Arc<Entries>> {
-        let mut entries = lock(&self.entries);
-        match &*entries {
-            Some(entries) => Ok(Arc::clone(entries)),
-            None => Ok(Arc::clone(entries.insert(Arc::new(Entries::of(self)?)))),
+        let mut known = lock(&self.entries);
+        if let Some(entries) = &*known {
+            return Ok(Arc::clone(entries));
         }
+        let dictionaries = self.dictionaries.iter();
+        let dictionaries = dictionaries.map(|of| of.as_ref().map(|of| &of.entries));
+        let entries = Entries::of(dictionaries, Arc::clone(&self.dictionary_of))?;
+        Ok(Arc::clone(known.insert(Arc::new(entries))))
     }
 
     /// The chunks whose strings are in no dictionary.

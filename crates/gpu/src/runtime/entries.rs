@@ -6,7 +6,6 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, new_empty_array};
 use arrow::compute::interleave;
 
-use super::batch::Stack;
 use crate::error::{Error, Result};
 use crate::plan::for_bytes;
 
@@ -23,19 +22,21 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Those of a column.
-    pub fn of(stack: &Stack) -> Result<Self> {
+    /// Those of a column's dictionaries, of which each row group has one.
+    pub fn of<'a>(
+        dictionaries: impl Iterator<Item = Option<&'a ArrayRef>>,
+        of_group: Arc<[usize]>,
+    ) -> Result<Self> {
         let mut known: HashMap<Box<[u8]>, u32> = HashMap::new();
         let mut all = Self {
-            of_group: Arc::clone(&stack.dictionary_of),
+            of_group,
             ..Self::default()
         };
-        for (index, dictionary) in stack.dictionaries.iter().enumerate() {
-            let Some(dictionary) = dictionary else {
+        for (index, entries) in dictionaries.enumerate() {
+            let Some(entries) = entries else {
                 let reason = "grouping by a column that is not in dictionaries";
                 return Err(Error::Unsupported(reason.into()));
             };
-            let entries = &dictionary.entries;
             if entries.null_count() > 0 {
                 let reason = "grouping by a dictionary with nulls in it";
                 return Err(Error::Unsupported(reason.into()));

@@ -96,6 +96,10 @@ impl Text<'_> {
             Operator::ILikeMatch => self.like(left, right, true, false),
             Operator::NotLikeMatch => self.like(left, right, false, true),
             Operator::NotILikeMatch => self.like(left, right, true, true),
+            Operator::RegexMatch => self.regex(left, right, false, false),
+            Operator::RegexIMatch => self.regex(left, right, true, false),
+            Operator::RegexNotMatch => self.regex(left, right, false, true),
+            Operator::RegexNotIMatch => self.regex(left, right, true, true),
             op if right.downcast_ref::<Literal>().is_some() => self.compared(left, *op, right),
             op => self.compared(right, op.swap()?, left),
         }
@@ -109,6 +113,17 @@ impl Text<'_> {
         is_negated: bool,
     ) -> Option<Automaton> {
         let passed = Automaton::like(string(pattern)?, ignores_case)?;
+        self.passing_text(of, negated(passed, is_negated))
+    }
+
+    fn regex(
+        &self,
+        of: &Arc<dyn PhysicalExpr>,
+        pattern: &Arc<dyn PhysicalExpr>,
+        ignores_case: bool,
+        is_negated: bool,
+    ) -> Option<Automaton> {
+        let passed = Automaton::regex(string(pattern)?, ignores_case)?;
         self.passing_text(of, negated(passed, is_negated))
     }
 
@@ -409,6 +424,18 @@ mod tests {
             "# LIKE 'a\\\\'",
             "# LIKE '%\\'",
             "# LIKE '%é_'",
+            "# ~ 'a.*b|c'",
+            "# ~ '^[0-9]+(-[0-9]{1,3})?$'",
+            "# ~ '^$'",
+            "# ~ ''",
+            "# ~ 'é|^楽+$'",
+            r"# !~ 's[a-z]*l\s'",
+            "# ~* 'SPECIAL.requests'",
+            "# !~* '^K$'",
+            "# ~ '(?s)a.b'",
+            "# ~ '(?m)^special$'",
+            r"# ~ '(?-u:\bgreen\b)'",
+            "substr(#, 2) ~ '^b'",
             "starts_with(#, 'a')",
             "starts_with(#, 'a_')",
             "NOT ends_with(#, 'é')",
@@ -471,7 +498,9 @@ mod tests {
             "number IS NULL",
             "# ILIKE 'é'",
             "# LIKE '%a_________b%'",
-            "# ~ 'a.*b|c'",
+            r"# ~ '\bgreen\b'",
+            "# ~ other",
+            "# ~ 'a[^x]{20}b'",
             "CASE WHEN # = 'a' THEN true END",
             "CASE # WHEN 'a' THEN true ELSE # = 'b' END",
             "nullif(#, 'a') = 'b'",
