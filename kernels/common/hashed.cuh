@@ -1,4 +1,4 @@
-// Keys that lie too far apart for a bit each: a hash table, made by `src/hashed.rs`, which has its layout.
+// Keys that lie too far apart for a bit each: a hash table, made by `plan/hashed.rs`, which has its layout.
 // Slots of 64 bits in buckets of four, 32 bytes; codes of as many bytes as they need apart, one for each
 // slot: rows whose key is not there do not touch them. Chunks that are dictionaries have bits and codes for
 // the dictionary's codes instead.

@@ -94,6 +94,11 @@ fn lookups_and_groups() {
 }
 
 #[test]
+fn tests_and_keys_of_text() {
+    clean("sanitize::tests_and_keys_of_text", &["text"]);
+}
+
+#[test]
 fn rows_of_strings() {
     under_sanitizers("sanitize::rows_of_strings", || {
         strings::run(&[DataType::Utf8View, DataType::Binary]);

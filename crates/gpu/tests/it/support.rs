@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef};
-use vectile_cpu_device::CpuDevice;
+use vectile_cpu_device::{CpuDevice, sanitized};
 use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
 use vectile_gpu::plan::{Filter, Output, Pipeline};
 use vectile_gpu::{ChunkKey, Cuda, DeviceChunk, Driver, Engine, Execution, Group};
@@ -20,11 +20,11 @@ pub fn device() -> Option<Arc<CpuDevice>> {
     }
 }
 
-/// The first GPU if `VECTILE_TEST_GPU` is set, which must be there then; else [`device`].
+/// The first GPU if `VECTILE_TEST_GPU` is set, which must be there then; else, and under sanitizers, [`device`].
 pub fn driver() -> Option<Arc<dyn Driver>> {
     match std::env::var_os("VECTILE_TEST_GPU") {
-        Some(_) => Some(Cuda::open(0).unwrap()),
-        None => Some(device()?),
+        Some(_) if !sanitized() => Some(Cuda::open(0).unwrap()),
+        _ => Some(device()?),
     }
 }
 
