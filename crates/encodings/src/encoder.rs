@@ -156,7 +156,7 @@ fn estimates(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding
     let mut sizes = vec![];
     for encoding in candidates {
         let bytes = match encoding {
-            Encoding::Dict if sampled < rows => dict::estimate(&sample, rows, CHILDREN)?,
+            Encoding::Dict if sampled < rows => dict::estimate(source, &sample, CHILDREN)?,
             _ => {
                 let mut out = ChunkWriter::default();
                 registry::encode(encoding, &sample, CHILDREN, &mut out)?.then_some(scale(
@@ -175,4 +175,88 @@ fn estimates(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding
 
 fn scale(bytes: usize, sampled: usize, rows: usize) -> u64 {
     (bytes as u128 * rows as u128 / sampled.max(1) as u128) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StringArray};
+
+    use super::*;
+
+    const ROWS: u64 = 65_536;
+
+    fn random(seed: u64) -> u64 {
+        let mixed = (seed ^ seed >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20
+    }
+
+    /// Values that lie in the rows in different ways, as text and as numbers.
+    fn arrays() -> Vec<(String, ArrayRef)> {
+        let orders: [(&str, fn(u64, u64) -> u64); 5] = [
+            ("uniform", |row, most| random(row) % most),
+            ("skewed", |row, most| {
+                random(row) % (1 + random(row + ROWS) % most)
+            }),
+            ("sorted", |row, most| row * most / ROWS),
+            ("in bursts", |row, most| {
+                random(row / 5000) % most / 2 + random(row) % 20
+            }),
+            ("in runs", |row, most| random(row / 30) % most),
+        ];
+        let mut all = vec![];
+        for (name, order) in orders {
+            for most in [2, 100, 3000, 20_000, 30_000] {
+                let values = || (0..ROWS).map(|row| order(row, most));
+                let text = values().map(|value| format!("{:016x} of {value}", random(value)));
+                let numbers = values().map(|value| random(value) as i64);
+                let arrays: [ArrayRef; 2] = [
+                    Arc::new(StringArray::from_iter_values(text)),
+                    Arc::new(Int64Array::from_iter_values(numbers)),
+                ];
+                let name = format!("{most} {name}");
+                all.extend(arrays.map(|array| (name.clone(), array)));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_choice_is_nearly_the_smallest() {
+        for (name, array) in arrays() {
+            let bytes = |pin| encode(&array, &EncodeOptions { pin }).map(|bytes| bytes.len());
+            let candidates = registry::candidates(&Source::of(&array)).into_iter();
+            let pinned =
+                candidates.filter_map(|encoding| Some((bytes(Some(encoding)).ok()?, encoding)));
+            let (smallest, encoding) = pinned.min_by_key(|(bytes, _)| *bytes).unwrap();
+            let chosen = bytes(None).unwrap();
+            assert!(
+                chosen * 10 <= smallest * 11,
+                "{name}, {}: {chosen}, {encoding} {smallest}",
+                array.data_type()
+            );
+        }
+    }
+
+    #[test]
+    fn sizes_of_dictionaries_are_estimated() {
+        for (name, array) in arrays() {
+            let estimates = alternatives(&array).unwrap();
+            let of_dict = estimates.iter().find(|(of, _)| *of == Encoding::Dict);
+            let (_, estimate) = of_dict.unwrap_or_else(|| panic!("{name}"));
+            let pin = Some(Encoding::Dict);
+            let actual = encode(&array, &EncodeOptions { pin }).unwrap().len() as u64;
+            // what a sequence takes once counts for each part of one that is sampled
+            let most = match name.contains("sorted") || name.contains("runs") {
+                true => actual * 3,
+                false => actual * 11 / 10,
+            };
+            assert!(
+                (actual * 9 / 10..=most).contains(estimate),
+                "{name}, {}: {estimate} for {actual}",
+                array.data_type()
+            );
+        }
+    }
 }

@@ -22,7 +22,7 @@ use crate::class::{self, Class};
 use crate::codecs::codec::{Child, Children, Codec, Test};
 use crate::codecs::layout;
 use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
-use crate::codecs::source::{ROWS_PER_ENTRY, Source};
+use crate::codecs::source::Source;
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
 use crate::offsets::Offsets;
@@ -34,6 +34,11 @@ use crate::wire::{ChunkReader, ChunkWriter};
 const PART: &str = "dict";
 /// The most entries of a dictionary.
 const MAX_ENTRIES: usize = 1 << 18;
+/// Bits to count distinct values with, for each row; and at most, some of the second-level cache.
+const COUNT_BITS: usize = 2;
+const MOST_COUNT_BITS: usize = 1 << 22;
+/// How far a count may be off.
+const COUNT_MARGIN: f64 = 1.02;
 
 /// What the rows of a column have in common.
 struct Distinct {
@@ -131,12 +136,6 @@ impl Distinct {
         (!firsts.is_empty()).then_some(Self { codes, firsts })
     }
 
-    /// Number of distinct values in the first `rows` rows. Only before [`Distinct::sort`].
-    fn len_of_first(&self, rows: usize) -> usize {
-        let codes = self.codes.get(..rows).unwrap_or(&self.codes);
-        codes.iter().max().map_or(0, |max| *max as usize + 1)
-    }
-
     /// Number of distinct values.
     fn len(&self) -> usize {
         self.firsts.len()
@@ -223,31 +222,78 @@ fn append(
     Ok(())
 }
 
-/// The size of a dictionary over `rows` rows, from the growth of distinct values over the sample.
-pub(crate) fn estimate(sample: &Source, rows: usize, children: Children) -> Result<Option<u64>> {
-    let sampled = sample.array.len();
-    let Some(mut all) = Distinct::of(sample, sampled / ROWS_PER_ENTRY) else {
-        return Ok(None);
-    };
-    let half = all.len_of_first(sampled / 2);
-    let growth = all.len().saturating_sub(half) as f64 / (sampled - sampled / 2) as f64;
-    let entries = all.len() as f64 + growth * (rows - sampled) as f64;
-    if entries > (rows / ROWS_PER_ENTRY).min(MAX_ENTRIES) as f64 {
+/// The size of a dictionary of a source: its entries counted over all rows, the rest from a sample. `None` if it has too
+/// many.
+pub(crate) fn estimate(
+    source: &Source,
+    sample: &Source,
+    children: Children,
+) -> Result<Option<u64>> {
+    let (rows, sampled) = (source.array.len(), sample.array.len());
+    let entries = about_distinct(source);
+    if entries * COUNT_MARGIN > source.max_entries.min(MAX_ENTRIES) as f64 {
         return Ok(None);
     }
+    let Some(mut all) = Distinct::of(sample, sampled) else {
+        return Ok(None);
+    };
+    let entries = entries.max(all.len() as f64);
     all.sort_as(sample);
     let codes = all.encode_codes();
     let code_bytes = codes.len();
     let mut out = ChunkWriter::default();
     append(sample.array, &all, codes, children, &mut out)?;
     let entry_bytes = (out.len().saturating_sub(code_bytes)) as f64 / all.len() as f64;
-    let code_bits = f64::max(
-        code_bytes as f64 * 8.0 / sampled as f64,
-        (entries.log2() - 1.0).max(0.0) * 0.5,
-    );
+    // among more entries, codes take more bits, unless they follow from each other
+    let sample_bits = code_bytes as f64 * 8.0 / sampled as f64;
+    let (few, many) = ((all.len() as f64).log2().max(1.0), entries.log2());
+    let code_bits = sample_bits * (many / few).max(1.0);
     Ok(Some(
         (entries * entry_bytes + rows as f64 * code_bits / 8.0) as u64,
     ))
+}
+
+/// About how many distinct values a source has, nulls among them: by how many bits of a table no value's hash sets
+/// (linear counting: Whang, Vander-Zanden and Taylor, 1990).
+fn about_distinct(source: &Source) -> f64 {
+    let rows = source.array.len();
+    let bits = (rows * COUNT_BITS)
+        .next_power_of_two()
+        .clamp(64, MOST_COUNT_BITS);
+    let mut table = vec![0u64; bits / 64];
+    let mut set = |hash: u64| {
+        let bit = (hash >> 32) as usize & (bits - 1);
+        table[bit / 64] |= 1 << (bit % 64);
+    };
+    match (&source.offsets, &source.bytes) {
+        (Some(offsets), _) => offsets
+            .values
+            .iter()
+            .for_each(|value| set(mixed(0, *value))),
+        (_, Some(values)) => values.iter().for_each(|value| set(hash_of(value))),
+        _ => {}
+    }
+    let set: u32 = table.iter().map(|word| word.count_ones()).sum();
+    let clear = (bits - set as usize).max(1) as f64 / bits as f64;
+    (-(bits as f64) * clear.ln()).min(rows as f64)
+}
+
+/// A hash that is the same in every process: files must not differ.
+fn hash_of(value: &[u8]) -> u64 {
+    let (words, rest) = value.as_chunks();
+    let hash = words.iter().fold(value.len() as u64, |hash, word| {
+        mixed(hash, u64::from_le_bytes(*word))
+    });
+    let last = rest
+        .iter()
+        .fold(0, |word, byte| word << 8 | u64::from(*byte));
+    mixed(hash, last)
+}
+
+fn mixed(hash: u64, word: u64) -> u64 {
+    let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    hash ^ hash >> 32
 }
 
 /// A parsed column.
