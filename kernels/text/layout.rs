@@ -15,9 +15,6 @@ pub(super) fn lay_out(builder: &mut Builder, view: &dyn StringsView) -> Result<(
     if u32::try_from(data.len()).is_err() {
         return Err(Error::Unsupported("4 GiB of text in a chunk".into()));
     }
-    if view.entries().is_some() {
-        return Err(Error::Unsupported("text in onpair".into()));
-    }
     builder.lines_are_blocks = true;
     let mut added = Ok(());
     view.for_each_vector(&mut |vector, lengths| {
