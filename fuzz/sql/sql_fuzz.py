@@ -402,7 +402,7 @@ class Table:
 
 ROWS = [(0, 3), (1, 3), (2, 2), (100, 4), (1023, 3), (1024, 4), (1025, 4), (3000, 18), (6000, 10), (20000, 20), (50000, 10), (130000, 5), (300000, 3)]
 PINS = {'int': ['ffor', 'delta', 'rle', 'dict', 'plain'], 'float': ['alp', 'alp_rd', 'dict', 'rle', 'plain', 'ffor', 'delta'],
-        'text': ['dict', 'fsst', 'plain', 'dict'], 'bin': ['dict', 'fsst', 'plain']}
+        'text': ['dict', 'fsst', 'onpair', 'plain', 'dict'], 'bin': ['dict', 'fsst', 'onpair', 'plain']}
 
 def pick_rows(rng, biggest):
     n = rng.choices([r for r, _ in ROWS], [w for _, w in ROWS])[0]

@@ -96,8 +96,9 @@ pub fn damaged(data: &[u8]) {
 
 /// A well-formed chunk and what it holds; kept, because encoding takes longer than reading.
 fn chunk_for(encoding: Encoding, seed: [u8; 4]) -> Option<(ArrayRef, Vec<u8>)> {
-    // training symbol tables takes so long that fewer chunks find more
-    let seed = if encoding == Encoding::Fsst { seed.map(|byte| byte & 0xC1) } else { seed };
+    // training on text takes so long that fewer chunks find more
+    let is_trained = matches!(encoding, Encoding::Fsst | Encoding::OnPair);
+    let seed = if is_trained { seed.map(|byte| byte & 0xC1) } else { seed };
     type Chunks = HashMap<(Encoding, [u8; 4]), Option<(ArrayRef, Vec<u8>)>>;
     thread_local!(static CHUNKS: RefCell<Chunks> = RefCell::default());
     CHUNKS.with_borrow_mut(|chunks| {
@@ -132,7 +133,7 @@ fn array_for(encoding: Encoding, [kind, rows, spread, nulls]: [u8; 4]) -> ArrayR
     };
     let text = |v: u64| format!("{} the {v} final requests", v % spread);
     match (encoding, kind % 4) {
-        (Encoding::Fsst, _) | (Encoding::Plain | Encoding::Dict | Encoding::Constant, 0) => {
+        (Encoding::Fsst | Encoding::OnPair, _) | (Encoding::Plain | Encoding::Dict | Encoding::Constant, 0) => {
             Arc::new((0..rows).map(|_| value().map(text)).collect::<StringArray>())
         }
         (Encoding::Plain | Encoding::Dict | Encoding::Constant, 1) => {

@@ -29,9 +29,10 @@ pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
 }
 
 /// The kernel that makes tokens of strings.
-pub const TOKENIZER: [&str; 3] = [
+pub const TOKENIZER: [&str; 4] = [
     include_str!("../common/base.cuh"),
     include_str!("../common/chunk.cuh"),
+    include_str!("../text/codes.cuh"),
     include_str!("../text/tokens.cuh"),
 ];
 
@@ -55,7 +56,10 @@ pub const HASHED: &str = include_str!("../common/hashed.cuh");
 pub const FLOATS: &str = include_str!("../common/floats.cuh");
 
 /// What only kernels need that decode strings.
-pub const STRINGS: &str = include_str!("../text/decode.cuh");
+pub const STRINGS: &str = concat!(
+    include_str!("../text/codes.cuh"),
+    include_str!("../text/decode.cuh")
+);
 
 /// Kernels that measure the bandwidth of a device's memory.
 pub const BANDWIDTH: &str = include_str!("../common/bandwidth.cu");

@@ -20,6 +20,6 @@ pub use chunk::{ChunkInfo, DeviceChunk};
 pub use code::{BANDWIDTH, DISTINCT, FLOATS, HASHED, LOOKUPS, STRINGS, TOKENIZER, scan};
 pub use error::{Error, Result};
 pub use registry::{SCALES, Transform};
-pub use symbols::{SYMBOL_BYTES, Symbols};
+pub use symbols::{Entries, SYMBOL_BYTES, Symbols};
 pub use traits::ColumnTraits;
 pub use types::Type;

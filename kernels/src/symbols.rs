@@ -1,21 +1,49 @@
-//! Symbol tables of strings, for who tests and decodes them.
+//! What the codes of strings stand for, for who tests and decodes them.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 
-use vectile_encodings::layout::StringsView;
+use vectile_encodings::layout::{EntriesView, StringsView};
 
 /// Bytes of a symbol, at most.
 pub const SYMBOL_BYTES: usize = 8;
 
+/// Entries that codes stand for, each of 1 to 16 bytes.
+#[derive(Debug)]
+pub struct Entries {
+    code_bits: usize,
+    strings: Vec<Vec<u8>>,
+}
+
+impl Entries {
+    fn of(view: &dyn EntriesView) -> Self {
+        let string = |code| view.entry(code).to_vec();
+        Self {
+            code_bits: view.code_bits(),
+            strings: (0..view.count()).map(string).collect(),
+        }
+    }
+
+    /// Bits of a code, at most 12.
+    pub fn code_bits(&self) -> usize {
+        self.code_bits
+    }
+
+    /// What each code stands for: at most 4094.
+    pub fn strings(&self) -> &[Vec<u8>] {
+        &self.strings
+    }
+}
+
 /// What somebody keeps on a device.
 type DeviceCopy = Mutex<Option<Arc<dyn Any + Send + Sync>>>;
 
-/// The symbol tables of a chunk.
+/// The symbol tables of a chunk, or its entries.
 #[derive(Debug)]
 pub struct Symbols {
     /// Of each code, its symbol and the symbol's length.
     tables: Vec<Vec<([u8; SYMBOL_BYTES], u8)>>,
+    entries: Option<Entries>,
     device: DeviceCopy,
 }
 
@@ -33,6 +61,8 @@ impl Symbols {
         };
         Self {
             tables: (0..view.tables()).map(table).collect(),
+            // without entries there are no codes, and so no strings with bytes
+            entries: view.entries().filter(|of| of.count() > 0).map(Entries::of),
             device: Mutex::default(),
         }
     }
@@ -40,6 +70,11 @@ impl Symbols {
     /// Where who decodes strings on a device keeps what it makes of the tables there.
     pub fn device_copy(&self) -> &Mutex<Option<Arc<dyn Any + Send + Sync>>> {
         &self.device
+    }
+
+    /// The entries that codes stand for, where there are any.
+    pub fn entries(&self) -> Option<&Entries> {
+        self.entries.as_ref()
     }
 
     /// How many tables strings are compressed by, one after the other.

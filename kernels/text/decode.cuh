@@ -2,14 +2,16 @@
 // the bytes of each vector belong, then bytes. A lane decodes the split that it has in `text.cuh`. It writes no more bytes
 // than the lengths of its selected strings come to, from a place that follows from the same lengths.
 
-// What codes stand for. For each way to be within an escape there are 256 entries, then come the bytes. An entry is where
-// its bytes are, in units of 8 from the start; above 16 bits how many; above 24 which way to be within an escape follows.
+// What codes stand for: how many bits a code has, in 8 bytes, then entries, then their bytes. For each way to be within an
+// escape there are 256 entries; codes without escapes have one each. An entry is where its bytes are, in units of 8 from
+// the start; above 16 bits how many; above 24 which way to be within an escape follows.
 struct Expansion {
     const u8* at;
 
     // Without, codes are bytes.
     DEVICE bool any() const { return at; }
-    DEVICE u32 entry(u32 escapes, u32 code) const { return __ldg((const u32*)at + escapes * 256 + code); }
+    DEVICE u32 code_bits() const { return __ldg((const u32*)at); }
+    DEVICE u32 entry(u32 escapes, u32 code) const { return __ldg((const u32*)at + 2 + escapes * 256 + code); }
     DEVICE const u8* bytes(u32 entry) const { return at + (entry & 0xffff) * 8; }
 };
 
@@ -80,6 +82,21 @@ struct Split {
             const u64 bytes = min(next(), (u64)(end - from));
             if (wanted) out.put_all(from, bytes);
             from += bytes;
+        }
+    }
+
+    // Codes of entries: none stands for bytes of two strings.
+    DEVICE void decode_entries(const Expansion& expansion, const u8* codes, u32 bytes, Writer& out) {
+        const u32 code_bits = expansion.code_bits();
+        u64 bit = 0;
+        while (any()) {
+            const bool wanted = is_selected();
+            for (u64 left = next(); left && bit + code_bits <= (u64)bytes * 8; bit += code_bits) {
+                const u32 entry = expansion.entry(0, code_at(codes, bit, code_bits));
+                const u64 length = min((u64)(entry >> 16 & 255), left);
+                if (wanted) out.put_all(expansion.bytes(entry), length);
+                left -= length;
+            }
         }
     }
 
@@ -161,7 +178,8 @@ template <class S> DEVICE void write_strings(const Cursor& c, u32 selected, cons
     const u32 start = __ldg(starts + lane), end = __ldg(starts + lane + 1);
     const Expansion own{expansion};
     Writer out(to);
-    if (own.any()) strings.decode(own, body, start, end, out);
+    if (own.any() && own.code_bits() != 8) strings.decode_entries(own, body + start, end - start, out);
+    else if (own.any()) strings.decode(own, body, start, end, out);
     else strings.copy(body + start, body + end, out);
     out.flush();
 }

@@ -1,9 +1,6 @@
 // Strings as tokens, which `tokens.cuh` makes of splits: a lane has the 32 rows of a split. A test is an automaton over
 // bytes, folded over what tokens stand for: one load for a token.
 
-// The first token in which a string ends.
-enum { TEXT_ENDS = 513 };
-
 // A test for a chunk, as `exec/text.rs` writes it.
 struct TextTest {
     const u64* at;
@@ -17,6 +14,8 @@ struct TextTest {
     DEVICE u32 bytes() const { return (u32)__ldg(at + 3); }
     DEVICE u32 stride() const { return (u32)(__ldg(at + 3) >> 32); }
     DEVICE u32 start() const { return (u32)__ldg(at + 4); }
+    // The first token in which a string ends.
+    DEVICE u32 ends() const { return (u32)(__ldg(at + 4) >> 32); }
 };
 
 // Copies a test's table to the block's memory, if the chunk has strings in splits: the transform of that number. All
@@ -35,13 +34,13 @@ template <u32 TEXT, class W> DEVICE void stage(const Chunk& c, const Range<W>& r
 // A lane's strings that pass, the last one in the lowest bit.
 template <bool SHARED> DEVICE u32 passing(const TextTest& test, const u8* shared, u32 vector) {
     const u8* table = SHARED ? shared : test.table();
-    const u32 stride = test.stride(), place = __ldg(test.places() + vector);
+    const u32 stride = test.stride(), ends = test.ends(), place = __ldg(test.places() + vector);
     const u32* words = test.tokens() + (u64)place * 96 + lane_id();
     u32 state = test.start(), passed = 0;
     const auto step = [&](u32 token) {
         const u8* entry = table + (state & 127) * stride + token;
         state = SHARED ? *entry : __ldg(entry);
-        if (token >= TEXT_ENDS) passed = __funnelshift_l(state << 24, passed, 1);
+        if (token >= ends) passed = __funnelshift_l(state << 24, passed, 1);
     };
     u32 next[] = {__ldg(words), __ldg(words + 32), __ldg(words + 64)};
     for (u32 left = __ldg(test.places() + vector + 1) - place; left; left--) {

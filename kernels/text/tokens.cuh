@@ -2,7 +2,7 @@
 // one load for each, and neither lengths nor symbols. The words of a vector's lanes lie side by side, three words for
 // eight tokens; a lane has the tokens of a split.
 
-// Tokens of 12 bits: codes as they are, then bytes.
+// Tokens of 12 bits: codes as they are, then bytes. Of entries, codes as they are, then nothing, then the end of a string.
 enum { BYTES = 256, NOTHING = 512, EMPTY_STRING = 513, LAST_BYTES = 514, FIRST_ENDS = 770 };
 
 struct Args { u64 word[5]; };
@@ -12,6 +12,11 @@ struct Vocabulary {
     const u8* at;
 
     DEVICE u32 tables() const { return __ldg((const u32*)at); }
+    // How many entries codes stand for, and the bits of a code; none if these are bytes or symbols. Their lengths lie
+    // behind this.
+    DEVICE u32 entries() const { return __ldg((const u32*)at + 1); }
+    DEVICE u32 code_bits() const { return __ldg((const u32*)at + 2); }
+    DEVICE u32 entry_length(u32 code) const { return __ldg(at + 16 + code); }
     // Bytes that a code stands for, and above them the escapes behind it.
     DEVICE u32 code(u32 code) const { return __ldg((const u16*)(at + 16) + code); }
     // The token of a string's end behind the first byte of a code, those of the other bytes behind it; 0 if there
@@ -68,8 +73,8 @@ struct Tokens {
         }
         count++;
     }
-    DEVICE void fill() {
-        while (words) put(NOTHING);
+    DEVICE void fill(u32 nothing) {
+        while (words) put(nothing);
     }
 };
 
@@ -133,6 +138,21 @@ struct TextRows {
         for (u32 n = words.length(1, code); n; n--, symbol >>= 8) code_of_first((u32)symbol & 255);
     }
 
+    // Codes of entries: none stands for bytes of two strings.
+    DEVICE void run_entries(const u8* codes, u32 bytes) {
+        const u32 entries = words.entries(), code_bits = words.code_bits();
+        u64 bit = 0;
+        for (; row < count; row++) {
+            left = length(row);
+            for (; left && bit + code_bits <= (u64)bytes * 8; bit += code_bits) {
+                const u32 code = code_at(codes, bit, code_bits);
+                tokens.put(code);
+                left -= min(left, words.entry_length(code));
+            }
+            tokens.put(entries + 1);
+        }
+    }
+
     DEVICE void run(TextCodes codes) {
         go_to(0);
         while (row < count && codes.any()) {
@@ -190,10 +210,11 @@ extern "C" __global__ void BOUNDS(256) tokenize(const Args a) {
             to = (u32*)a.word[4] + (u64)place * 96 + lane;
         }
         Tokens tokens(to, words);
-        TextRows own_rows{Vocabulary{(const u8*)chunks + own[2]}, lengths, vector.width, rows > first ? min(rows - first, 32u) : 0,
-                          0, 0, 0, tokens};
-        own_rows.run(TextCodes(body, start, end));
-        tokens.fill();
+        const Vocabulary vocabulary{(const u8*)chunks + own[2]};
+        TextRows own_rows{vocabulary, lengths, vector.width, rows > first ? min(rows - first, 32u) : 0, 0, 0, 0, tokens};
+        if (vocabulary.entries()) own_rows.run_entries(body + start, end - start);
+        else own_rows.run(TextCodes(body, start, end));
+        tokens.fill(vocabulary.entries() ? vocabulary.entries() : NOTHING);
         __syncwarp();
         if (!a.word[4]) {
             const u32 most = __reduce_max_sync(ALL, tokens.count);

@@ -9,7 +9,7 @@ use arrow::datatypes::DataType;
 use crate::MAX_ROWS;
 use crate::codecs::codec::Children;
 use crate::codecs::source::Source;
-use crate::codecs::{dict, registry};
+use crate::codecs::{dict, registry, strings};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result};
 use crate::vectors::sample_ranges;
@@ -152,18 +152,19 @@ fn estimates(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding
             .map(|slice| slice.as_ref())
             .collect::<Vec<_>>(),
     )?;
-    let sample = Source::of(&sample);
+    let mut sample = Source::of(&sample);
+    sample.scale = rows as f64 / sampled as f64;
     let mut sizes = vec![];
     for encoding in candidates {
         let bytes = match encoding {
             Encoding::Dict if sampled < rows => dict::estimate(source, &sample, CHILDREN)?,
             _ => {
                 let mut out = ChunkWriter::default();
-                registry::encode(encoding, &sample, CHILDREN, &mut out)?.then_some(scale(
-                    out.len(),
-                    sampled,
-                    rows,
-                ))
+                let applies = registry::encode(encoding, &sample, CHILDREN, &mut out)?;
+                applies.then(|| {
+                    let once = strings::vocabulary_bytes(encoding, &sample);
+                    once as u64 + scale(out.len().saturating_sub(once), sampled, rows)
+                })
             }
         };
         sizes.extend(bytes.map(|bytes| (encoding, bytes)));

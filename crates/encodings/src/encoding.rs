@@ -55,6 +55,8 @@ encodings! {
     Delta = "delta", 1.05;
     /// Floats cut into a frequent left and a random right part.
     AlpRd = "alp_rd", 1.05;
+    /// Strings as codes of frequent substrings, which are pairs of shorter ones.
+    OnPair = "onpair", 1.05;
     /// Strings as codes of frequent substrings.
     Fsst = "fsst", 1.05;
 }

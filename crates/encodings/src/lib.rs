@@ -74,7 +74,7 @@ pub mod layout {
     pub use crate::codecs::alp::alp_integers;
     pub use crate::codecs::delta::DeltaView;
     pub use crate::codecs::ffor::FforView;
-    pub use crate::codecs::layout::{Layout, StringsView, Values};
+    pub use crate::codecs::layout::{EntriesView, Layout, StringsView, Values};
     pub use crate::codecs::sequence::{RleView, SequenceView as Sequence};
     pub use crate::patches::PatchList;
     pub use crate::predicate::{range_words, value_words};

@@ -82,6 +82,45 @@ fn every_length_round_trips() {
     }
 }
 
+/// A single string of megabytes, random bytes, and nothing, side by side.
+#[test]
+fn long_and_random_strings_round_trip() {
+    use arrow::array::LargeBinaryArray;
+    let mut random = samples::Random::new(5);
+    let mut noise = |len| (0..len).map(|_| random.next() as u8).collect::<Vec<u8>>();
+    let words = b"quick foxes and lazy dogs, ".repeat(150_000);
+    for (rows, long) in [
+        (1, vec![]),
+        (3, words.clone()),
+        (100, noise(3 << 20)),
+        (1100, words),
+    ] {
+        let value = |row: usize| match row % 50 {
+            1 => Some(long.clone()).filter(|_| row < 100),
+            3 => None,
+            5 | 7 => Some(vec![]),
+            _ => Some(noise(row % 30)),
+        };
+        let values: Vec<Option<Vec<u8>>> = (0..rows).map(value).collect();
+        let array: ArrayRef = Arc::new(LargeBinaryArray::from_iter(values));
+        for pin in [
+            None,
+            Some(Encoding::Plain),
+            Some(Encoding::Fsst),
+            Some(Encoding::OnPair),
+        ] {
+            let column = encode_pinned(&array, pin).unwrap();
+            let context = format!("{rows} {pin:?}");
+            assert_same(&column.decode(0..rows).unwrap(), &array, &context);
+            for row in [0, 1, rows / 2, rows - 1] {
+                let row = row.min(rows - 1);
+                let single = column.decode(row..row + 1).unwrap();
+                assert_same(&single, &array.slice(row, 1), &context);
+            }
+        }
+    }
+}
+
 #[test]
 fn sliced_arrays_encode_as_their_copies() {
     for data_type in all_types() {
@@ -396,7 +435,10 @@ fn pins_that_do_not_apply_say_what_does() {
     )
     .unwrap_err()
     .to_string();
-    assert!(error.contains("alp") && error.contains("fsst"), "{error}");
+    assert!(
+        error.contains("alp") && error.contains("onpair, fsst"),
+        "{error}"
+    );
     let error = encode(
         &text,
         &EncodeOptions {

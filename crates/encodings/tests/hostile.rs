@@ -342,3 +342,35 @@ fn runs_that_are_written_out_are_refused_before_they_are() {
     let size = none.decode(0..0).unwrap().to_data().get_slice_memory_size();
     assert!(announced >= size.unwrap() as u64);
 }
+
+/// Codes of two bits for "a", "b" and "ab", in a split of three strings.
+#[test]
+fn entries_are_not_trusted() {
+    let mut dictionary = vec![0; 32];
+    dictionary[12] = 0b110;
+    dictionary.push(0b01_00);
+    let parse = |kind: u8, entries: u64, dictionary: &[u8], codes: &[u8]| {
+        let bytes = constant_ints(codes.len() as u64);
+        let header = [
+            &[6, 0, kind][..],
+            &entries.to_le_bytes(),
+            &constant_ints(2),
+            &bytes,
+        ];
+        let buffers = vec![dictionary.to_vec(), codes.to_vec()];
+        parse(header.concat(), buffers, &DataType::Utf8, 3)
+    };
+    let decode = |codes: &[u8]| parse(3, 3, &dictionary, codes)?.decode(0..3);
+    let expected: ArrayRef = Arc::new(arrow::array::StringArray::from(vec!["ab", "ba", "ab"]));
+    // ab b a ab
+    assert_eq!(&decode(&[0b10_00_01_10]).unwrap(), &expected);
+    is_corrupt(decode(&[0b11_00_01_10]), "code 3 of 3 entries");
+    is_corrupt(decode(&[0b10_00_01_10, 0]), "1 bytes behind the codes");
+    is_corrupt(decode(&[0b00_00_01_10]), "5 bytes, its lengths say 6");
+    is_corrupt(decode(&[]), "at most 0 possible");
+    is_corrupt(parse(4, 3, &dictionary, &[0]), "4 symbol tables");
+    is_corrupt(parse(3, 4095, &dictionary, &[0]), "at most 4094");
+    is_corrupt(parse(3, 3, &dictionary[..32], &[0]), "0 bytes for 1 pairs");
+    dictionary[32] = 0b10_00;
+    is_corrupt(parse(3, 3, &dictionary, &[0]), "an entry behind it");
+}

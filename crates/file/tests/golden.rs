@@ -67,6 +67,27 @@ fn encodings() -> (RecordBatch, HashMap<String, Encoding>) {
     (RecordBatch::try_from_iter(columns).unwrap(), pins)
 }
 
+/// Text and binary in the encoding that was added to version 1 when its first files had been written.
+fn onpair() -> (RecordBatch, HashMap<String, Encoding>) {
+    let words = ["final ", "requests ", "sleep. ", "", "Grüße ", "even "];
+    let word =
+        |i: usize| words[((i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize % 6];
+    let line = |i: usize| -> String { (0..i % 9).map(|k| word(i * 9 + k)).collect() };
+    let text = (0..1100).map(|i| (i % 10 != 3).then(|| line(i)));
+    let bytes = (0..1100).map(|i| [line(i).into_bytes(), vec![0, 255, i as u8]].concat());
+    let columns: [(_, ArrayRef); 2] = [
+        ("text", Arc::new(StringViewArray::from_iter(text))),
+        ("bytes", Arc::new(BinaryArray::from_iter_values(bytes))),
+    ];
+    let pins = columns
+        .iter()
+        .map(|(name, _)| (name.to_string(), Encoding::OnPair));
+    (
+        RecordBatch::try_from_iter(columns.clone()).unwrap(),
+        pins.collect(),
+    )
+}
+
 fn types() -> RecordBatch {
     every_type(40)
 }
@@ -84,6 +105,21 @@ async fn every_encoding_of_version_1_is_read() {
         }
     }
     assert_eq!(metadata.schema(), &table.schema());
+    assert!(joined(&table.schema(), &batches) == table);
+}
+
+#[tokio::test]
+async fn onpair_of_version_1_is_read() {
+    let bytes = std::fs::read(path(1, "onpair.vectile")).unwrap();
+    let (metadata, batches) = read(bytes).await.unwrap();
+    let (table, _) = onpair();
+    for chunk in metadata
+        .row_groups()
+        .iter()
+        .flat_map(|group| &group.columns)
+    {
+        assert!(chunk.encoding.starts_with("onpair("), "{}", chunk.encoding);
+    }
     assert!(joined(&table.schema(), &batches) == table);
 }
 
@@ -108,7 +144,14 @@ async fn write_the_files_of_this_version() {
     let (types, _) = write(types().schema(), &[types()], WriterOptions::default())
         .await
         .unwrap();
-    for (name, bytes) in [("encodings.vectile", encodings), ("types.vectile", types)] {
+    let (table, pins) = onpair();
+    let options = rows_per_group(ROW_GROUP_ROWS).with_pins(pins);
+    let (onpair, _) = write(table.schema(), &[table], options).await.unwrap();
+    for (name, bytes) in [
+        ("encodings.vectile", encodings),
+        ("onpair.vectile", onpair),
+        ("types.vectile", types),
+    ] {
         let path = path(FORMAT_VERSION, name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, bytes).unwrap();

@@ -86,16 +86,32 @@ pub trait StringsView: fmt::Debug {
     /// Nothing if it has no symbol.
     fn symbol(&self, table: usize, code: u8) -> &[u8];
 
+    /// What codes stand for where they are neither bytes nor those of symbol tables, but of entries.
+    fn entries(&self) -> Option<&dyn EntriesView>;
+
     /// The bytes of all splits, one behind the other.
     fn data(&self) -> &Buffer;
 
     /// Where each split starts in them, and where the last one ends.
     fn starts(&self) -> &[u64];
 
-    /// Calls `visit` with each vector and the lengths of its strings. Each split has been found to hold just these.
+    /// Calls `visit` with each vector and the lengths of its strings. Each split has been found to hold just these; of
+    /// entries, each string has been found to have codes of its own.
     ///
     /// # Errors
     ///
     /// Corruption, if a split holds fewer or more bytes.
     fn for_each_vector(&self, visit: &mut dyn FnMut(usize, &[u64])) -> Result<()>;
+}
+
+/// Entries that codes stand for, which lie in a split one behind the other, from the lowest bit on.
+pub trait EntriesView: fmt::Debug {
+    /// How many there are, at most 4094.
+    fn count(&self) -> usize;
+
+    /// Bits of a code.
+    fn code_bits(&self) -> usize;
+
+    /// What a code stands for, 1 to 16 bytes; nothing if it has no entry.
+    fn entry(&self, code: usize) -> &[u8];
 }

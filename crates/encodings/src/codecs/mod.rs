@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sequences   constant, ffor, delta, rle   integers of 64 bits: most other encodings have some inside
-//! columns     constant, plain, integers (a sequence), dict, alp, alp_rd, strings (plain, fsst), nested
+//! columns     constant, plain, integers (a sequence), dict, alp, alp_rd, strings (plain, fsst, onpair), nested
 //! ```
 //!
 //! The first set is closed by `sequence`, the second by `registry`. An encoding is added by a module
@@ -20,6 +20,7 @@ pub(crate) mod fsst;
 pub(crate) mod integers;
 pub(crate) mod layout;
 pub(crate) mod nested;
+pub(crate) mod onpair;
 pub(crate) mod plain;
 pub(crate) mod registry;
 pub(crate) mod rle;

@@ -45,7 +45,7 @@ pub(crate) fn candidates(source: &Source) -> Vec<Encoding> {
         Encoding::Delta => source.offsets.is_some() && !is_boolean,
         Encoding::Dict => source.has_order() && !is_boolean && !is_empty,
         Encoding::Alp | Encoding::AlpRd => match_float!(data_type, _F => true, _ => false),
-        Encoding::Fsst => source.bytes.is_some() && !is_empty,
+        Encoding::Fsst | Encoding::OnPair => source.bytes.is_some() && !is_empty,
     };
     Encoding::ALL.into_iter().filter(applies).collect()
 }
@@ -83,6 +83,7 @@ pub(crate) fn encode(
         Encoding::Alp => (ALP, alp::encode(source, &mut values)),
         Encoding::AlpRd => (ALP_RD, alp_rd::encode(source, &mut values)),
         Encoding::Fsst => (STRINGS, strings::encode_fsst(source, &mut values)),
+        Encoding::OnPair => (STRINGS, strings::encode_onpair(source, &mut values)),
     };
     if applies {
         out.u8(tag);

@@ -7,6 +7,7 @@ use arrow::datatypes::DataType;
 
 use crate::byte_strings;
 use crate::codecs::fsst::Tables;
+use crate::codecs::onpair::Learned;
 use crate::offsets::{self, Offsets};
 
 /// A dictionary of more distinct values than one for this many rows is not tried.
@@ -19,8 +20,12 @@ pub(crate) struct Source<'a> {
     pub bytes: Option<Vec<&'a [u8]>>,
     /// The most entries that a dictionary may have.
     pub max_entries: usize,
+    /// How many times larger the column is that this is a sample of.
+    pub scale: f64,
     /// Trained when first needed, on a sample if there was one.
     tables: OnceCell<Tables>,
+    /// Learned likewise.
+    entries: OnceCell<Learned>,
 }
 
 impl<'a> Source<'a> {
@@ -30,7 +35,9 @@ impl<'a> Source<'a> {
             offsets: offsets::of(array),
             bytes: byte_strings::values(array),
             max_entries: array.len() / ROWS_PER_ENTRY + 1,
+            scale: 1.0,
             tables: OnceCell::new(),
+            entries: OnceCell::new(),
         }
     }
 
@@ -64,10 +71,18 @@ impl<'a> Source<'a> {
         self.tables.get_or_init(|| Tables::train(values))
     }
 
-    /// Takes the symbol tables over that a sample of this source has been trained with.
+    /// The entries for its `values`.
+    pub fn entries(&self, values: &[&[u8]]) -> &Learned {
+        self.entries.get_or_init(|| Learned::of(values, self.scale))
+    }
+
+    /// Takes over what was learned of a sample of this source.
     pub fn train_as(&self, sample: Source) {
         if let Some(tables) = sample.tables.into_inner() {
             let _ = self.tables.set(tables);
+        }
+        if let Some(entries) = sample.entries.into_inner() {
+            let _ = self.entries.set(entries);
         }
     }
 }

@@ -10,8 +10,6 @@ use super::tokens::Expanded;
 use crate::error::Result;
 use crate::runtime::{Engine, Piece, Stack, lock};
 
-/// Codes of a symbol table.
-const CODES: usize = 256;
 /// The bytes of a code lie at multiples of it.
 const WORD: usize = 8;
 
@@ -20,7 +18,7 @@ pub(super) fn all(stack: &Stack, engine: &Engine) -> Result<Answers> {
     let (mut places, mut kept) = (vec![], vec![]);
     for symbols in &stack.symbols {
         match symbols {
-            Some(symbols) if symbols.tables() > 0 => {
+            Some(symbols) if symbols.tables() > 0 || symbols.entries().is_some() => {
                 let piece = on_device_of(symbols, engine)?;
                 places.push(piece.address());
                 kept.push(piece);
@@ -31,7 +29,7 @@ pub(super) fn all(stack: &Stack, engine: &Engine) -> Result<Answers> {
     Ok(Answers::of_expansions(places, kept, stack))
 }
 
-/// The expansion of symbol tables, in device memory: copied there at first.
+/// The expansion of symbol tables or entries, in device memory: copied there at first.
 fn on_device_of(symbols: &Symbols, engine: &Engine) -> Result<Arc<Piece>> {
     let mut known = lock(symbols.device_copy());
     let copy = known.clone().and_then(|copy| copy.downcast::<Piece>().ok());
@@ -47,23 +45,40 @@ fn on_device_of(symbols: &Symbols, engine: &Engine) -> Result<Arc<Piece>> {
     Ok(piece)
 }
 
-/// What codes stand for, as `decode.cuh` reads it: of up to 64 bytes, so that places fit 16 bits.
+/// What codes stand for, as `decode.cuh` reads it: 256 codes of up to 64 bytes for each way to be within an escape, or
+/// 4096 codes of 16, so that places fit 16 bits.
 fn expand(symbols: &Symbols) -> Vec<u8> {
-    let (mut entries, mut bytes) = (vec![], vec![]);
-    let escapes = 0..1 << symbols.tables();
-    let start = escapes.len() * CODES * 4;
-    for escapes in escapes {
-        for code in 0..=u8::MAX {
-            let string = Expanded::of(symbols, escapes, code);
-            let place = (start + bytes.len()) / WORD;
-            let entry = place | string.bytes.len() << 16 | string.escapes << 24;
-            entries.extend((entry as u32).to_le_bytes());
-            bytes.extend(string.bytes);
-            bytes.resize(bytes.len().next_multiple_of(WORD), 0);
-        }
+    if let Some(entries) = symbols.entries() {
+        // every code of as many bits is in bounds
+        let mut strings = entries.strings().to_vec();
+        strings.resize(1 << entries.code_bits(), vec![]);
+        let strings = strings.into_iter().map(|bytes| (bytes, 0));
+        return write(entries.code_bits(), strings.collect());
     }
+    let codes = (0..1 << symbols.tables())
+        .flat_map(|escapes| (0..=u8::MAX).map(move |code| (escapes, code)));
+    let strings = codes.map(|(escapes, code)| {
+        let string = Expanded::of(symbols, escapes, code);
+        (string.bytes, string.escapes)
+    });
+    write(8, strings.collect())
+}
+
+/// Codes of so many bits that each stand for bytes, with the escapes behind them.
+fn write(code_bits: usize, strings: Vec<(Vec<u8>, usize)>) -> Vec<u8> {
+    let mut out = (code_bits as u64).to_le_bytes().to_vec();
+    let start = (out.len() + strings.len() * 4).next_multiple_of(WORD);
+    let mut bytes = vec![];
+    for (string, escapes) in strings {
+        let place = (start + bytes.len()) / WORD;
+        let entry = place | string.len() << 16 | escapes << 24;
+        out.extend((entry as u32).to_le_bytes());
+        bytes.extend(string);
+        bytes.resize(bytes.len().next_multiple_of(WORD), 0);
+    }
+    out.resize(start, 0);
+    out.extend(bytes);
     // kernels read a word behind the last one
-    bytes.extend([0; WORD]);
-    entries.extend(bytes);
-    entries
+    out.extend([0; WORD]);
+    out
 }

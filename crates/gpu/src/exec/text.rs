@@ -51,7 +51,7 @@ pub(super) fn tests(
                     tokens.words.address(),
                     tokens.places.address() + tokens.first_vectors[chunk] as u64 * 4,
                     table.bytes.len() as u64 | (table.stride as u64) << 32,
-                    automaton.start().into(),
+                    u64::from(automaton.start()) | (table.first_end as u64) << 32,
                     0,
                 ];
                 let words = words.into_iter().flat_map(u64::to_le_bytes);
@@ -79,6 +79,8 @@ struct Table {
     bytes: Vec<u8>,
     /// Bytes of a state.
     stride: usize,
+    /// The first token in which a string ends.
+    first_end: usize,
 }
 
 /// The automaton folded over each of several symbol tables, on all cores; nothing where there are none.
@@ -120,10 +122,29 @@ fn stride(tokens: usize) -> usize {
 
 fn folded(automaton: &Automaton, symbols: &Symbols) -> Table {
     let vocabulary = Vocabulary::of(symbols);
-    let stride = stride(vocabulary.tokens);
+    let stride = stride(vocabulary.tokens());
     let mut bytes = vec![0; (automaton.states() * stride).next_multiple_of(ALIGNMENT)];
     let last = |state: u8| automaton.start() | if automaton.accepts(state) { PASSES } else { 0 };
-    for (state, row) in (0u8..).zip(bytes.chunks_exact_mut(stride).take(automaton.states())) {
+    let rows = bytes.chunks_exact_mut(stride).take(automaton.states());
+    let first_end = vocabulary.first_end();
+    let vocabulary = match vocabulary {
+        Vocabulary::Symbols(symbols) => symbols,
+        Vocabulary::Entries(entries) => {
+            for (state, row) in (0u8..).zip(rows) {
+                let step = |state, byte: &u8| automaton.step(state, *byte);
+                let strings = entries.strings().iter();
+                let next = strings.map(|string| string.iter().fold(state, step));
+                let next = next.chain([state, last(state)]);
+                row.iter_mut().zip(next).for_each(|(to, next)| *to = next);
+            }
+            return Table {
+                bytes,
+                stride,
+                first_end,
+            };
+        }
+    };
+    for (state, row) in (0u8..).zip(rows) {
         row[NOTHING] = state;
         row[EMPTY_STRING] = last(state);
         for byte in 0..=u8::MAX {
@@ -146,5 +167,9 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Table {
             row[code] = state;
         }
     }
-    Table { bytes, stride }
+    Table {
+        bytes,
+        stride,
+        first_end,
+    }
 }

@@ -2,13 +2,13 @@
 //!
 //! A token stands for some bytes of one string, or says that a string ends in it. Codes are tokens as they are; a code
 //! in which a string ends has one for each byte behind which that may be. Where two strings end in a code, and behind
-//! an escape, there are tokens of single bytes. So a test of strings needs one load for each token, and neither
-//! lengths nor symbol tables.
+//! an escape, there are tokens of single bytes. No code of an entry has bytes of two strings, so one more token says that
+//! a string ends. So a test of strings needs one load for each token, and neither lengths nor what codes stand for.
 
 use std::sync::Arc;
 
 use vectile_encodings::VECTOR_LEN;
-use vectile_kernels::{SYMBOL_BYTES, Symbols};
+use vectile_kernels::{Entries, SYMBOL_BYTES, Symbols};
 
 use super::tables::on_device;
 use crate::error::Result;
@@ -32,22 +32,71 @@ const PLACE_BYTES: usize = 3 * 4 * 32;
 /// Words of a chunk for the kernel.
 const CHUNK_WORDS: usize = 3;
 const WARPS: usize = 8;
-/// Bytes of a vocabulary of two tables, a multiple of 8.
+/// Bytes of a vocabulary of two tables, a multiple of 8. One of entries takes fewer.
 const VOCABULARY_BYTES: usize = 16 + 2 * 512 + 2 * 256 + 2 * 256 * SYMBOL_BYTES;
 
-/// What the codes of a chunk stand for.
-pub(super) struct Vocabulary<'a> {
+/// What the tokens of a chunk stand for.
+pub(super) enum Vocabulary<'a> {
+    /// Codes of symbol tables, or bytes.
+    Symbols(SymbolTokens<'a>),
+    /// Codes of entries, then nothing, then the end of a string.
+    Entries(&'a Entries),
+}
+
+impl<'a> Vocabulary<'a> {
+    pub fn of(symbols: &'a Symbols) -> Self {
+        match symbols.entries() {
+            Some(entries) => Self::Entries(entries),
+            None => Self::Symbols(SymbolTokens::of(symbols)),
+        }
+    }
+
+    /// How many tokens there are.
+    pub fn tokens(&self) -> usize {
+        match self {
+            Self::Symbols(symbols) => symbols.tokens,
+            Self::Entries(entries) => entries.strings().len() + 2,
+        }
+    }
+
+    /// The first token in which a string ends.
+    pub fn first_end(&self) -> usize {
+        match self {
+            Self::Symbols(_) => EMPTY_STRING,
+            Self::Entries(entries) => entries.strings().len() + 1,
+        }
+    }
+
+    /// As the kernel reads it.
+    fn write(&self, out: &mut [u8]) {
+        let bytes = match self {
+            Self::Symbols(symbols) => symbols.bytes(),
+            Self::Entries(entries) => {
+                let words = [0, entries.strings().len(), entries.code_bits(), 0];
+                let words = words
+                    .into_iter()
+                    .flat_map(|word| (word as u32).to_le_bytes());
+                let lengths = entries.strings().iter().map(|string| string.len() as u8);
+                words.chain(lengths).collect()
+            }
+        };
+        out[..bytes.len()].copy_from_slice(&bytes);
+    }
+}
+
+/// What the codes of symbol tables stand for.
+pub(super) struct SymbolTokens<'a> {
     symbols: &'a Symbols,
     /// What each code stands for that is not behind an escape.
     pub codes: Vec<Expanded<'a>>,
     /// Of each code, the token of a string's end behind its first byte, before those of its other bytes.
     pub ends: Vec<Option<usize>>,
     /// How many tokens there are.
-    pub tokens: usize,
+    tokens: usize,
 }
 
-impl<'a> Vocabulary<'a> {
-    pub fn of(symbols: &'a Symbols) -> Self {
+impl<'a> SymbolTokens<'a> {
+    fn of(symbols: &'a Symbols) -> Self {
         let codes = (0..=u8::MAX).map(|code| Expanded::of(symbols, 0, code));
         let codes: Vec<Expanded> = codes.collect();
         let mut tokens = FIRST_ENDS;
@@ -67,8 +116,8 @@ impl<'a> Vocabulary<'a> {
         }
     }
 
-    /// As the kernel reads it.
-    fn write(&self, out: &mut [u8]) {
+    /// As the kernel reads them.
+    fn bytes(&self) -> Vec<u8> {
         let tables = self.symbols.tables();
         let mut bytes = Vec::with_capacity(VOCABULARY_BYTES);
         bytes.extend((tables as u32).to_le_bytes());
@@ -89,7 +138,7 @@ impl<'a> Vocabulary<'a> {
             padded[..symbol.len()].copy_from_slice(symbol);
             bytes.extend(padded);
         }
-        out[..bytes.len()].copy_from_slice(&bytes);
+        bytes
     }
 }
 

@@ -294,6 +294,7 @@ pub fn check_strings() {
         (comments(2500, 1), Encoding::Fsst, "fsst(fsst, "),
         (comments(400, 2), Encoding::Fsst, "fsst("),
         (strings(50, Nulls::Some, 700, 3), Encoding::Plain, "plain("),
+        (comments(2500, 4), Encoding::OnPair, "onpair("),
     ];
     for (texts, pin, expected) in texts {
         let texts = cast(&texts, &DataType::Binary).unwrap();
@@ -311,7 +312,9 @@ pub fn check_strings() {
                 continue;
             };
             let Ok(image) = DeviceChunk::build(&column) else {
-                assert!(column.decode(0..texts.len()).is_err());
+                // the CPU does not look whether codes cross strings
+                let is_looked_at = pin != Encoding::OnPair;
+                assert!(!is_looked_at || column.decode(0..texts.len()).is_err());
                 continue;
             };
             survivors.push(column.decode(0..texts.len()).unwrap());

@@ -249,12 +249,12 @@ proptest! {
         check(groups, vec![query]);
     }
 
-    /// In splits, of one and two symbol tables and of none.
+    /// In splits, of one and two symbol tables, of none, and of entries.
     #[test]
     fn random_patterns(
         parts in prop::collection::vec("[sé%_]|[a-z]{1,2}|special| |%", 0..6),
         texts in prop::collection::vec(("[a-zé ]{0,9}|special ?", 0..400u16), 1..9),
-        rows in 1..2200usize, seed in 0..1000u64, pin in 0..2usize,
+        rows in 1..2200usize, seed in 0..1000u64, pin in 0..3usize,
     ) {
         let Some(automaton) = Automaton::like(&parts.concat(), false) else { return Ok(()) };
         let random = &mut Random::new(seed);
@@ -270,7 +270,7 @@ proptest! {
             found.map(|(text, share)| text.repeat(usize::from(*share) % 40))
         };
         let texts: StringArray = (0..rows).map(|_| text(random.below(all + 1))).collect();
-        let pin = [Encoding::Fsst, Encoding::Plain][pin];
+        let pin = [Encoding::Fsst, Encoding::Plain, Encoding::OnPair][pin];
         let groups = vec![
             pinned(comments(3000, 1), Encoding::Fsst),
             pinned(Arc::new(texts), pin),

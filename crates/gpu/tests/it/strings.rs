@@ -61,6 +61,7 @@ fn groups(data_type: &DataType) -> Vec<Vec<Input>> {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
     );
     let (fsst, plain) = (Some(Encoding::Fsst), Some(Encoding::Plain));
+    let onpair = Some(Encoding::OnPair);
     let mut all = vec![
         (comments(3000, 1), fsst),
         (comments(33, 2), fsst),
@@ -71,11 +72,16 @@ fn groups(data_type: &DataType) -> Vec<Vec<Input>> {
         (new_null_array(&DataType::Utf8, 50), None),
         (strings(1, Nulls::None, 70, 6), None),
         (strings(9, Nulls::None, 1, 7), plain),
+        (comments(2500, 11), onpair),
+        (long(130), onpair),
+        (strings(2, Nulls::Some, 900, 12), onpair),
     ];
     if !is_text {
         all.push((bytes(1500, 40, 7, Nulls::Some, 8), fsst));
         all.push((bytes(1100, 300, 256, Nulls::None, 9), fsst));
         all.push((bytes(1030, 9, 256, Nulls::None, 10), plain));
+        all.push((bytes(1500, 40, 7, Nulls::Some, 13), onpair));
+        all.push((bytes(1100, 300, 256, Nulls::None, 14), onpair));
     }
     all.into_iter()
         .map(|(array, pin)| row_group(array, pin, data_type))
@@ -171,12 +177,11 @@ proptest! {
         rows in 1usize..2200,
         longest in 0u64..80,
         alphabet in 1u64..256,
-        is_plain in any::<bool>(),
+        pin in prop::sample::select(vec![Encoding::Plain, Encoding::Fsst, Encoding::OnPair]),
         most in prop_oneof![Just(0), Just(NUMBERS), 0..30, 0..NUMBERS],
     ) {
         let Some(device) = device() else { return Ok(()) };
         let engine = Engine::new(device);
-        let pin = if is_plain { Encoding::Plain } else { Encoding::Fsst };
         let array = bytes(rows, longest, alphabet, Nulls::Some, seed);
         // the first row group is always the same: one kernel does for all
         let inputs: Vec<Vec<Input>> = [(comments(40, 1), Encoding::Fsst), (array, pin)]

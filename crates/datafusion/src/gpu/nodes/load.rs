@@ -163,7 +163,8 @@ impl Reads<'_> {
         for column in coded.map(|(_, column)| *column).filter(is_text) {
             let row_groups = scan.file.metadata().row_groups().iter();
             for chunk in row_groups.filter_map(|row_group| row_group.columns.get(column)) {
-                if chunk.encoding.starts_with("fsst") || chunk.encoding.starts_with("plain") {
+                let is_coded = |name| chunk.encoding.starts_with(name);
+                if ["plain", "fsst", "onpair"].into_iter().any(is_coded) {
                     let reason = format!("text is stored as {}", chunk.encoding);
                     return Err(error::gpu(Error::Unsupported(reason)));
                 }

@@ -1,9 +1,10 @@
 //! Byte strings one behind another: `plain` as they are, `fsst` compressed by one or two symbol
-//! tables (the second one compresses the codes of the first, for text of a small vocabulary).
+//! tables (the second one compresses the codes of the first, for text of a small vocabulary),
+//! `onpair` as codes of entries.
 //!
 //! ```text
-//! header   u8 number of symbol tables, 0..=2
-//! buffer   each table, the one to undo first first
+//! header   u8 number of symbol tables, 0..=2; or 3: entries, and their u64 number
+//! buffer   each table, the one to undo first first; or what the entries are made of
 //! then     the length of each string, as an integer sequence; 0 for nulls
 //! then     the compressed bytes of each split, as an integer sequence
 //! buffer   the bytes of all splits
@@ -12,6 +13,7 @@
 //! A **split** is 32 consecutive strings, the last one of a chunk fewer. Its strings are
 //! compressed as one, and it decompresses alone: 32 splits a vector, one for each lane.
 
+mod entries;
 mod symbols;
 
 use std::ops::Range;
@@ -25,32 +27,36 @@ use crate::VECTOR_LEN;
 use crate::byte_strings::{self, BytesBuilder};
 use crate::codecs::codec::Codec;
 use crate::codecs::fsst::{self, SPLIT_ROWS, Splits};
-use crate::codecs::layout::{StringsView, Values};
+use crate::codecs::layout::{EntriesView, StringsView, Values};
+use crate::codecs::onpair::{self, MAX_ENTRIES};
 use crate::codecs::sequence::{self, Sequence};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
-use crate::error::{Result, ensure};
+use crate::error::{Result, corrupt, ensure};
 use crate::predicate::Predicate;
 use crate::selection::{Selected, Selection};
 use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
 
+pub(crate) use entries::Entries;
 use symbols::{SLACK, SymbolTable, SymbolTablePair};
 
 const PART: &str = "strings";
-const MAX_TABLES: usize = 2;
+/// In place of a number of symbol tables.
+const ENTRIES: u8 = 3;
 /// The most bytes that are reserved by what the first vector took.
 const MAX_RESERVED: usize = 1 << 24;
 
 /// Appends the source's strings as they are; `false` if it has none.
 pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> bool {
     if let Some(values) = &source.bytes {
-        write(values, &[], fsst::splits_of(values), out);
+        out.u8(0);
+        write(values, fsst::splits_of(values), out);
     }
     source.bytes.is_some()
 }
 
-/// Appends the source's strings, compressed; `false` if it has none.
+/// Appends the source's strings, compressed by symbol tables; `false` if it has none.
 pub(crate) fn encode_fsst(source: &Source, out: &mut ChunkWriter) -> bool {
     let Some(values) = &source.bytes else {
         return false;
@@ -59,20 +65,58 @@ pub(crate) fn encode_fsst(source: &Source, out: &mut ChunkWriter) -> bool {
     let once = fsst::splits_of(values).compress(&tables.first);
     let first = fsst::export(&tables.first);
     match &tables.second {
-        None => write(values, &[first], once, out),
+        None => {
+            out.u8(1);
+            out.buffer(first);
+            write(values, once, out);
+        }
         Some(second) => {
-            let tables = [fsst::export(second), first];
-            write(values, &tables, once.compress(second), out);
+            out.u8(2);
+            out.buffer(fsst::export(second));
+            out.buffer(first);
+            write(values, once.compress(second), out);
         }
     }
     true
 }
 
-fn write(values: &[&[u8]], tables: &[Vec<u8>], splits: Splits, out: &mut ChunkWriter) {
-    out.u8(tables.len() as u8);
-    for table in tables {
-        out.buffer(table.clone());
+/// Appends the source's strings as codes of entries; `false` if it has none.
+pub(crate) fn encode_onpair(source: &Source, out: &mut ChunkWriter) -> bool {
+    let Some(values) = &source.bytes else {
+        return false;
+    };
+    let occurring = onpair::occurring(values.iter().copied());
+    let dictionary = source.entries(values).dictionary(&occurring);
+    out.u8(ENTRIES);
+    out.u64(dictionary.len() as u64);
+    out.buffer(dictionary.export());
+    write(values, dictionary.compress(values), out);
+    true
+}
+
+/// Bytes that the source's strings take in this encoding for what codes stand for: of a sample as
+/// many as of the column.
+pub(crate) fn vocabulary_bytes(encoding: Encoding, source: &Source) -> usize {
+    let Some(values) = &source.bytes else {
+        return 0;
+    };
+    match encoding {
+        Encoding::Fsst => {
+            let tables = source.tables(values);
+            let second = tables.second.iter();
+            let all = second.chain([&tables.first]).map(fsst::export);
+            all.map(|table| table.len()).sum()
+        }
+        Encoding::OnPair => {
+            let occurring = onpair::occurring(values.iter().copied());
+            let dictionary = source.entries(values).dictionary(&occurring);
+            dictionary.export().len()
+        }
+        _ => 0,
     }
+}
+
+fn write(values: &[&[u8]], splits: Splits, out: &mut ChunkWriter) {
     let lengths: Vec<u64> = values.iter().map(|value| value.len() as u64).collect();
     out.append(sequence::encode(&lengths));
     let lengths: Vec<u64> = splits.iter().map(|split| split.len() as u64).collect();
@@ -80,13 +124,54 @@ fn write(values: &[&[u8]], tables: &[Vec<u8>], splits: Splits, out: &mut ChunkWr
     out.buffer(splits.data);
 }
 
+/// What codes stand for.
+#[derive(Clone, Debug)]
+enum Vocabulary {
+    /// Themselves: the strings are not compressed.
+    Bytes,
+    Symbols(symbols::Tables),
+    Entries(Entries),
+}
+
+impl Vocabulary {
+    fn parse(reader: &mut ChunkReader) -> Result<Self> {
+        let kind = reader.u8()?;
+        if kind == ENTRIES {
+            let count = reader.count(MAX_ENTRIES, PART)?;
+            return Ok(Self::Entries(Entries::parse(&reader.buffer()?, count)?));
+        }
+        let mut table = || SymbolTable::parse(&reader.buffer()?);
+        Ok(match kind {
+            0 => Self::Bytes,
+            1 => Self::Symbols(symbols::Tables::One(table()?)),
+            2 => {
+                let (second, first) = (table()?, table()?);
+                let pair = SymbolTablePair::new(first, second);
+                Self::Symbols(symbols::Tables::Two(Box::new(pair)))
+            }
+            _ => {
+                let reason = format!("{kind} symbol tables, at most 2");
+                return Err(corrupt(PART, reason));
+            }
+        })
+    }
+
+    /// How many times longer than its codes a string may be.
+    fn max_growth(&self) -> usize {
+        match self {
+            Self::Bytes => 1,
+            Self::Symbols(tables) => tables.max_growth(),
+            Self::Entries(entries) => entries.max_growth(),
+        }
+    }
+}
+
 /// A parsed column. Invariant: `starts` ascends, has an entry more than there are splits, and
 /// ends with the length of `data`.
 #[derive(Clone, Debug)]
 pub(crate) struct Strings {
     len: usize,
-    /// `None`: not compressed.
-    tables: Option<symbols::Tables>,
+    vocabulary: Vocabulary,
     lengths: Sequence,
     starts: Vec<u64>,
     data: Buffer,
@@ -94,20 +179,7 @@ pub(crate) struct Strings {
 
 impl Strings {
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
-        let count = usize::from(reader.u8()?);
-        ensure(count <= MAX_TABLES, PART, || {
-            format!("{count} symbol tables, at most {MAX_TABLES}")
-        })?;
-        let mut table = || SymbolTable::parse(&reader.buffer()?);
-        let tables = match count {
-            0 => None,
-            1 => Some(symbols::Tables::One(table()?)),
-            _ => {
-                let (second, first) = (table()?, table()?);
-                let pair = SymbolTablePair::new(first, second);
-                Some(symbols::Tables::Two(Box::new(pair)))
-            }
-        };
+        let vocabulary = Vocabulary::parse(reader)?;
         let lengths = Sequence::parse(reader, len)?;
         let splits = len.div_ceil(SPLIT_ROWS);
         let split_lengths = Sequence::parse(reader, splits)?;
@@ -126,15 +198,11 @@ impl Strings {
         })?;
         Ok(Self {
             len,
-            tables,
+            vocabulary,
             lengths,
             starts,
             data,
         })
-    }
-
-    fn max_growth(&self) -> usize {
-        self.tables.as_ref().map_or(1, symbols::Tables::max_growth)
     }
 
     fn select_vector(
@@ -176,6 +244,9 @@ impl Strings {
 
     /// Looks whether a split holds strings of `lengths`, without a look at what is in them.
     fn check_split(&self, split: usize, lengths: &[u64], scratch: &mut Vec<u8>) -> Result<()> {
+        if let Vocabulary::Entries(entries) = &self.vocabulary {
+            return entries.check(self.split(split), lengths);
+        }
         let bytes = lengths.iter().sum::<u64>() as usize;
         let behind = bytes..usize::MAX;
         let found = self.decompress(split, bytes, slice::from_ref(&behind), scratch)?;
@@ -253,16 +324,21 @@ impl Strings {
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
         let codes = self.split(split);
-        let limit = codes.len().saturating_mul(self.max_growth());
+        let limit = codes.len().saturating_mul(self.vocabulary.max_growth());
         ensure(bytes <= limit, PART, || {
             let codes = codes.len();
             format!("split {split} of {codes} bytes holds {bytes}, at most {limit} possible")
         })?;
-        let Some(tables) = &self.tables else {
+        if let Vocabulary::Bytes = self.vocabulary {
             return Ok(codes);
-        };
+        }
         scratch.resize(scratch.len().max(bytes + SLACK), 0);
-        let end = tables.decompress(codes, wanted, &mut scratch[..bytes + SLACK])?;
+        let out = &mut scratch[..bytes + SLACK];
+        let end = match &self.vocabulary {
+            Vocabulary::Bytes => 0,
+            Vocabulary::Symbols(tables) => tables.decompress(codes, wanted, out)?,
+            Vocabulary::Entries(entries) => entries.decompress(codes, bytes, wanted, out)?,
+        };
         Ok(&scratch[..end])
     }
 
@@ -276,12 +352,24 @@ impl Strings {
 
 impl StringsView for Strings {
     fn tables(&self) -> usize {
-        self.tables.as_ref().map_or(0, symbols::Tables::count)
+        match &self.vocabulary {
+            Vocabulary::Symbols(tables) => tables.count(),
+            _ => 0,
+        }
     }
 
     fn symbol(&self, table: usize, code: u8) -> &[u8] {
-        let tables = self.tables.as_ref();
-        tables.map_or(&[], |tables| tables.symbol(table, code))
+        match &self.vocabulary {
+            Vocabulary::Symbols(tables) => tables.symbol(table, code),
+            _ => &[],
+        }
+    }
+
+    fn entries(&self) -> Option<&dyn EntriesView> {
+        match &self.vocabulary {
+            Vocabulary::Entries(entries) => Some(entries),
+            _ => None,
+        }
     }
 
     fn data(&self) -> &Buffer {
@@ -308,18 +396,20 @@ impl StringsView for Strings {
 
 impl Codec for Strings {
     fn encoding(&self) -> Encoding {
-        match self.tables {
-            None => Encoding::Plain,
-            Some(_) => Encoding::Fsst,
+        match self.vocabulary {
+            Vocabulary::Bytes => Encoding::Plain,
+            Vocabulary::Symbols(_) => Encoding::Fsst,
+            Vocabulary::Entries(_) => Encoding::OnPair,
         }
     }
 
     fn describe(&self) -> String {
-        let lengths = self.lengths.describe();
-        match self.tables {
-            None => format!("plain({lengths})"),
-            Some(symbols::Tables::One(_)) => format!("fsst({lengths})"),
-            Some(symbols::Tables::Two(_)) => format!("fsst(fsst, {lengths})"),
+        let (encoding, lengths) = (self.encoding(), self.lengths.describe());
+        match self.vocabulary {
+            Vocabulary::Symbols(symbols::Tables::Two(_)) => {
+                format!("{encoding}({encoding}, {lengths})")
+            }
+            _ => format!("{encoding}({lengths})"),
         }
     }
 
@@ -328,7 +418,7 @@ impl Codec for Strings {
     }
 
     fn most_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
-        let strings = (self.data.len() as u64).saturating_mul(self.max_growth() as u64);
+        let strings = (self.data.len() as u64).saturating_mul(self.vocabulary.max_growth() as u64);
         size::fixed_bytes(data_type, rows as u64).saturating_add(strings)
     }
 

@@ -91,6 +91,7 @@ fn groups() -> Vec<Vec<Input>> {
         pin: Some(pin),
     };
     let fsst = |array| pinned(array, Encoding::Fsst);
+    let onpair = |array| pinned(array, Encoding::OnPair);
     let texts = [
         fsst(comments(9000, 1)),
         fsst(noise(1500, 2)),
@@ -100,6 +101,12 @@ fn groups() -> Vec<Vec<Input>> {
         pinned(strings(20, Nulls::Some, 700, 5), Encoding::Dict),
         fsst(made(100, 6, Nulls::None, |_| String::new())),
         fsst(comments(33, 7)),
+        onpair(comments(5000, 9)),
+        onpair(noise(1300, 10)),
+        onpair(long(1600, 11)),
+        onpair(made(40, 12, Nulls::Some, |random| {
+            "s".repeat(random.below(3) as usize)
+        })),
     ];
     let groups = texts.into_iter().zip(11..).map(|(text, seed)| {
         let numbers = sample(

@@ -1,0 +1,15 @@
+// Bytes and codes of strings in splits, wherever they begin.
+
+// The 8 bytes from there on, and of the words that they lie in all is readable.
+DEVICE u64 bytes_at(const u8* at) {
+    const u32 shift = ((u32)(u64)at & 7) * 8;
+    const u64* words = (const u64*)(at - shift / 8);
+    const u64 low = __ldg(words);
+    return shift ? low >> shift | __ldg(words + 1) << (64 - shift) : low;
+}
+
+// The code of at most 12 bits that begins at a bit.
+DEVICE u32 code_at(const u8* codes, u64 bit, u32 code_bits) {
+    const u32 word = (u32)(bytes_at(codes + (bit >> 3)) >> ((u32)bit & 7));
+    return word & ((1u << code_bits) - 1);
+}
