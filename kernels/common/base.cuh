@@ -64,14 +64,6 @@ DEVICE u32 transpose(u32 x) {
     return x;
 }
 
-// The 8 bytes from there on, and of the words that they lie in all is readable.
-DEVICE u64 bytes_at(const u8* at) {
-    const u32 shift = ((u32)(u64)at & 7) * 8;
-    const u64* words = (const u64*)(at - shift / 8);
-    const u64 low = __ldg(words);
-    return shift ? low >> shift | __ldg(words + 1) << (64 - shift) : low;
-}
-
 // Bits that lie in shared memory cannot be loaded the same way.
 template <bool SHARED> DEVICE u32 word_of_bits(const u32* bits, u32 word) {
     if constexpr (SHARED) return bits[word];

@@ -37,9 +37,10 @@ pub const TOKENIZER: [&str; 4] = [
 ];
 
 /// The kernel that numbers distinct strings.
-pub const DISTINCT: [&str; 3] = [
+pub const DISTINCT: [&str; 4] = [
     include_str!("../common/base.cuh"),
     include_str!("../common/chunk.cuh"),
+    include_str!("../text/codes.cuh"),
     include_str!("../text/distinct.cuh"),
 ];
 
