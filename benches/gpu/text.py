@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of text on the GPU, on codes of FSST, and text that scans return from there, beside the CPU.
+"""Tests of text on the GPU, on its codes, and text that scans return from there, beside the CPU.
 
     benches/gpu/text.py [--vectile target/release/vectile] [--scale 10] [--data DIR] [--json FILE]
 
