@@ -195,7 +195,9 @@ mod tests {
 
     /// Values that lie in the rows in different ways, as text and as numbers.
     fn arrays() -> Vec<(String, ArrayRef)> {
-        let orders: [(&str, fn(u64, u64) -> u64); 5] = [
+        /// The value of a row, one of so many.
+        type Order = fn(u64, u64) -> u64;
+        let orders: [(&str, Order); 5] = [
             ("uniform", |row, most| random(row) % most),
             ("skewed", |row, most| {
                 random(row) % (1 + random(row + ROWS) % most)
