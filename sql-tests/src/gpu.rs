@@ -79,17 +79,19 @@ impl GpuRun {
         Ok(())
     }
 
-    /// Counts a query that was executed.
-    pub fn count(&self, plan: &dyn ExecutionPlan) {
+    /// Counts a query that was executed. Whether some of it was fused, and stayed on the GPU.
+    pub fn count(&self, plan: &dyn ExecutionPlan) -> bool {
         let mut found = Found::default();
         found.look_at(plan);
         let mut tally = self.tally();
+        let stayed = found.fused && found.reasons.is_empty();
         tally.queries += 1;
         tally.fused += usize::from(found.fused);
         tally.fell_back += usize::from(!found.reasons.is_empty());
         for reason in found.reasons {
             *tally.reasons.entry(reason).or_default() += 1;
         }
+        stayed
     }
 
     /// What is wrong: nothing was fused, or the GPU failed.

@@ -20,6 +20,7 @@ mod compressed;
 mod engine;
 mod gpu;
 mod package;
+mod random;
 mod run;
 
 pub use benchmark::{Rows, answer, benchmark_session, session_over};
@@ -27,4 +28,5 @@ pub use compressed::{CompressedTables, Layout};
 pub use engine::Engine;
 pub use gpu::{GPU_VARIABLE, GpuRun, register_vectile};
 pub use package::{Sandbox, package_dir, test_dir};
+pub use random::Random;
 pub use run::{FileRun, Outcome, Ran, complete_file, run_file, same_rows, statements};
