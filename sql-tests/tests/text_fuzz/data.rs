@@ -8,10 +8,14 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use vectile_sql_tests::Random;
 
-/// Values below which the numbers `n` are. Few bits, so that all tables have the same kernels.
+/// Values below which the numbers `n` are.
 pub const NUMBERS: usize = 1000;
 /// Values below which the numbers `k` are.
 pub const GROUPS: usize = 7;
+/// Rows of a vector, as columns are stored.
+const VECTOR_LEN: usize = 1024;
+/// More rows than a table has.
+const MOST_ROWS: usize = 1 << 17;
 /// Keys of the dimension, of which facts have a few more.
 const KEYS: usize = 40;
 /// The most values of a column that constants are made of.
@@ -65,17 +69,24 @@ impl Tables {
     }
 }
 
+/// Kernels depend on how wide numbers are. Each vector has the smallest and the largest, so that tables share kernels.
 fn facts(random: &mut Random) -> Result<Table, ArrowError> {
     let rows = rows(random);
     let is_nullable = random.chance(25);
-    let mut number = |end: usize| -> Option<i32> {
-        let number = random.below(end) as i32;
-        (!is_nullable || random.chance(90)).then_some(number)
+    let mut number = |row: usize, end: usize| -> Option<i32> {
+        let number = match row % VECTOR_LEN {
+            0 => 0,
+            1 => end - 1,
+            _ => random.below(end),
+        };
+        (!is_nullable || random.chance(90)).then_some(number as i32)
     };
-    let n: Int32Array = (0..rows).map(|_| number(NUMBERS)).collect();
-    let k: Int16Array = (0..rows).map(|_| number(GROUPS).map(|k| k as i16)).collect();
-    let d: Int32Array = (0..rows).map(|_| number(KEYS + 5)).collect();
-    let id = Int64Array::from_iter_values(0..rows as i64);
+    let n: Int32Array = (0..rows).map(|row| number(row, NUMBERS)).collect();
+    let k: Int16Array = (0..rows).map(|row| number(row, GROUPS).map(|k| k as i16)).collect();
+    let d: Int32Array = (0..rows).map(|row| number(row, KEYS + 5)).collect();
+    // All are different. One is in the lower half, the next one in the upper.
+    let id = (0..rows).map(|row| (row + row % 2 * MOST_ROWS / 2) % MOST_ROWS);
+    let id = Int64Array::from_iter_values(id.map(|id| id as i64));
     let numbers: [(&str, ArrayRef); 4] =
         [("id", Arc::new(id)), ("n", Arc::new(n)), ("k", Arc::new(k)), ("d", Arc::new(d))];
     let mut table = TableBuilder::new("t", rows);
@@ -302,7 +313,7 @@ impl Values {
         let mut vector_is_null = false;
         let mut last = self.kind.string(random, &few);
         let strings = (0..rows).map(|row| {
-            if row % 1024 == 0 {
+            if row % VECTOR_LEN == 0 {
                 vector_is_null = random.chance(40);
             }
             let is_null = match self.nulls {

@@ -29,10 +29,11 @@ use report::Report;
 use sides::{Sides, answer};
 
 /// Sets of a run that has no time given, on the CPU and on its emulator of a GPU, where kernels have to be compiled.
-const SETS: u64 = 12;
+const SETS: u64 = 6;
 const EMULATED_SETS: u64 = 4;
-/// Queries of a set.
-const QUERIES: usize = 50;
+/// Forms of queries in a set, and queries of each.
+const FORMS: usize = 15;
+const QUERIES: usize = 5;
 /// Percent of queries that run on the device at least: others are no test of kernels.
 const LEAST_ON_DEVICE: usize = 40;
 /// Percent of queries that fail on both sides at most.
@@ -109,12 +110,15 @@ async fn ask(seed: u64, only: Option<&str>, gpu: Option<&GpuRun>, report: &mut R
         compare(&sides, &query, seed, gpu, report).await;
         return Ok(());
     }
-    for _ in 0..QUERIES {
-        let query = query(&tables, &mut random);
-        compare(&sides, &query, seed, gpu, report).await;
-        // The second one comes from the kept plan.
-        if random.chance(5) {
+    for _ in 0..FORMS {
+        let form = Random::new(random.number());
+        for _ in 0..QUERIES {
+            let query = query(&tables, form.clone(), &mut random);
             compare(&sides, &query, seed, gpu, report).await;
+            // The second one comes from the kept plan.
+            if random.chance(5) {
+                compare(&sides, &query, seed, gpu, report).await;
+            }
         }
     }
     Ok(())
@@ -125,7 +129,7 @@ async fn compare(sides: &Sides, query: &Query, seed: u64, gpu: Option<&GpuRun>, 
     let expected = answer(&sides.plain, sql).await;
     let answer = answer(&sides.compressed, sql).await;
     let difference = match (expected, answer) {
-        (Err(_), Err(_)) => return report.error(),
+        (Err(error), Err(_)) => return report.error(&error),
         (Ok(_), Err(error)) => Some(format!("error: {error}")),
         (Err(error), Ok(_)) => Some(format!("no error: {error}")),
         (Ok(expected), Ok(answer)) => {

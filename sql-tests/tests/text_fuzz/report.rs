@@ -7,14 +7,16 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 /// Words of a reason that are counted as one.
 const WORDS: usize = 4;
+/// Characters of an error.
+const ERROR_CHARACTERS: usize = 60;
 
 #[derive(Default)]
 pub struct Report {
     sets: usize,
     queries: usize,
     on_device: usize,
-    /// Queries that neither side answers.
-    errors: usize,
+    /// Errors to which neither side has an answer.
+    errors: BTreeMap<String, usize>,
     /// Queries with something, and how many of them ran on the device.
     kinds: BTreeMap<&'static str, (usize, usize)>,
     /// Why plans have scans and aggregates that are not for the device.
@@ -27,8 +29,10 @@ impl Report {
         self.sets += 1;
     }
 
-    pub fn error(&mut self) {
-        self.errors += 1;
+    /// A query that neither side answered.
+    pub fn error(&mut self, error: &str) {
+        let kind = error.chars().take(ERROR_CHARACTERS).collect();
+        *self.errors.entry(kind).or_default() += 1;
     }
 
     /// A query that was answered.
@@ -57,7 +61,8 @@ impl Report {
 
     /// Percent of the queries that no side answered.
     pub fn share_of_errors(&self) -> usize {
-        100 * self.errors / (self.queries + self.errors).max(1)
+        let errors: usize = self.errors.values().sum();
+        100 * errors / (self.queries + errors).max(1)
     }
 }
 
@@ -76,13 +81,17 @@ fn reasons(plan: &dyn ExecutionPlan) -> Vec<String> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sets, queries, on_device, errors, findings, .. } = self;
-        write!(f, "{sets} sets, {queries} queries, {on_device} on the device, {errors} errors, ")?;
-        write!(f, "{} findings", findings.len())?;
+        let Self { sets, queries, on_device, findings, .. } = self;
+        write!(f, "{sets} sets, {queries} queries, {on_device} on the device, {} findings", findings.len())?;
         for (kind, (queries, on_device)) in &self.kinds {
             write!(f, "\n  {kind}: {queries} queries, {on_device} on the device")?;
         }
-        let reasons = self.reasons.iter();
-        reasons.fold(Ok(()), |_, (reason, times)| write!(f, "\n  {times} x {reason}"))
+        for (reason, times) in &self.reasons {
+            write!(f, "\n  {times} x {reason}")?;
+        }
+        for (error, times) in &self.errors {
+            write!(f, "\n  {times} x no answer: {error:?}")?;
+        }
+        Ok(())
     }
 }
