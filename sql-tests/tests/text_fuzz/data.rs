@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BinaryArray, Int16Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    ArrayRef, BinaryArray, Int16Array, Int32Array, Int64Array, RecordBatch, StringArray,
+};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
@@ -82,19 +84,28 @@ fn facts(random: &mut Random) -> Result<Table, ArrowError> {
         (!is_nullable || random.chance(90)).then_some(number as i32)
     };
     let n: Int32Array = (0..rows).map(|row| number(row, NUMBERS)).collect();
-    let k: Int16Array = (0..rows).map(|row| number(row, GROUPS).map(|k| k as i16)).collect();
+    let k: Int16Array = (0..rows)
+        .map(|row| number(row, GROUPS).map(|k| k as i16))
+        .collect();
     let d: Int32Array = (0..rows).map(|row| number(row, KEYS + 5)).collect();
     // All are different. One is in the lower half, the next one in the upper.
     let id = (0..rows).map(|row| (row + row % 2 * MOST_ROWS / 2) % MOST_ROWS);
     let id = Int64Array::from_iter_values(id.map(|id| id as i64));
-    let numbers: [(&str, ArrayRef); 4] =
-        [("id", Arc::new(id)), ("n", Arc::new(n)), ("k", Arc::new(k)), ("d", Arc::new(d))];
+    let numbers: [(&str, ArrayRef); 4] = [
+        ("id", Arc::new(id)),
+        ("n", Arc::new(n)),
+        ("k", Arc::new(k)),
+        ("d", Arc::new(d)),
+    ];
     let mut table = TableBuilder::new("t", rows);
     for (name, values) in numbers {
         table.column(name, values, Some("ffor"));
     }
     // One that joins the dimension, and others.
-    let joined = Values { kind: Kind::Keys, nulls: *random.pick(&[Nulls::None, Nulls::Some(5)]) };
+    let joined = Values {
+        kind: Kind::Keys,
+        nulls: *random.pick(&[Nulls::None, Nulls::Some(5)]),
+    };
     table.text("c0", joined, random)?;
     for name in ["c1", "c2", "c3"] {
         let values = Values::any(random);
@@ -109,11 +120,16 @@ fn dimension(random: &mut Random) -> Result<Table, ArrowError> {
     let mut table = TableBuilder::new("u", KEYS);
     table.column("key", Arc::new(key), None);
     table.column("g", Arc::new(group), None);
-    let keys: Vec<_> = (0..KEYS).map(|key| Some(key_text(key).into_bytes())).collect();
+    let keys: Vec<_> = (0..KEYS)
+        .map(|key| Some(key_text(key).into_bytes()))
+        .collect();
     table.values("c0", DataType::Utf8View, &keys, None, random)?;
     for name in ["c1", "c2"] {
         let kind = *random.pick(&[Kind::Prose, Kind::Few, Kind::Names, Kind::Odd, Kind::Short]);
-        let values = Values { kind, nulls: *random.pick(&[Nulls::None, Nulls::Some(20)]) };
+        let values = Values {
+            kind,
+            nulls: *random.pick(&[Nulls::None, Nulls::Some(20)]),
+        };
         table.text(name, values, random)?;
     }
     table.finish()
@@ -139,11 +155,19 @@ struct TableBuilder {
 
 impl TableBuilder {
     fn new(name: &'static str, rows: usize) -> Self {
-        Self { name, rows, fields: vec![], columns: vec![], pins: vec![], texts: vec![] }
+        Self {
+            name,
+            rows,
+            fields: vec![],
+            columns: vec![],
+            pins: vec![],
+            texts: vec![],
+        }
     }
 
     fn column(&mut self, name: &str, values: ArrayRef, pin: Option<&'static str>) {
-        self.fields.push(Field::new(name, values.data_type().clone(), true));
+        self.fields
+            .push(Field::new(name, values.data_type().clone(), true));
         self.columns.push(values);
         self.pins.extend(pin.map(|pin| (name.to_owned(), pin)));
     }
@@ -153,14 +177,16 @@ impl TableBuilder {
         let data_type = match values.kind {
             // A key is of the type of the other side.
             Kind::Keys => Utf8View,
-            _ => random.weighted(&[
-                (50, &Utf8View),
-                (15, &Utf8),
-                (10, &LargeUtf8),
-                (10, &BinaryView),
-                (5, &Binary),
-                (5, &LargeBinary),
-            ]).clone(),
+            _ => random
+                .weighted(&[
+                    (50, &Utf8View),
+                    (15, &Utf8),
+                    (10, &LargeUtf8),
+                    (10, &BinaryView),
+                    (5, &Binary),
+                    (5, &LargeBinary),
+                ])
+                .clone(),
         };
         let pin = random.weighted(&[
             (30, None),
@@ -170,7 +196,10 @@ impl TableBuilder {
         ]);
         let mut strings = values.strings(self.rows, random);
         if is_binary(&data_type) && random.chance(50) {
-            strings.iter_mut().flatten().for_each(|bytes| no_text(bytes, random));
+            strings
+                .iter_mut()
+                .flatten()
+                .for_each(|bytes| no_text(bytes, random));
         }
         self.values(name, data_type, &strings, pin, random)
     }
@@ -189,12 +218,23 @@ impl TableBuilder {
             false => cast(&StringArray::try_from_binary(of_bytes)?, &data_type)?,
         };
         let looked_at = random.below(self.rows.saturating_sub(LOOKED_AT));
-        let valid: Vec<_> = strings.iter().skip(looked_at).take(LOOKED_AT).flatten().collect();
+        let valid: Vec<_> = strings
+            .iter()
+            .skip(looked_at)
+            .take(LOOKED_AT)
+            .flatten()
+            .collect();
         let samples = match valid.is_empty() {
             true => vec![vec![], b"a".to_vec()],
-            false => (0..SAMPLES).map(|_| (*random.pick(&valid)).clone()).collect(),
+            false => (0..SAMPLES)
+                .map(|_| (*random.pick(&valid)).clone())
+                .collect(),
         };
-        self.texts.push(Text { name: format!("{}.{name}", self.name), data_type, samples });
+        self.texts.push(Text {
+            name: format!("{}.{name}", self.name),
+            data_type,
+            samples,
+        });
         self.column(name, values, pin);
         Ok(())
     }
@@ -251,6 +291,8 @@ enum Kind {
     Constant,
     /// Runs of equal values.
     Runs,
+    /// Few values in some row groups, and many in others.
+    Changing,
     /// Keys of the dimension.
     Keys,
 }
@@ -279,6 +321,7 @@ const KINDS: &[(usize, Kind)] = &[
     (4, Kind::Repeated),
     (2, Kind::Constant),
     (6, Kind::Runs),
+    (8, Kind::Changing),
 ];
 
 const NULLS: &[(usize, Nulls)] = &[
@@ -290,31 +333,87 @@ const NULLS: &[(usize, Nulls)] = &[
 ];
 
 const WORDS: &[&str] = &[
-    "special", "requests", "the", "quickly", "Furiously", "deposits", "about", "ironic", "ÜBER", "über", "naïve",
-    "packages", "sleep", "a", "carefully", "PROMO", "green", "forest", "BRUSHED", "楽しい", "accounts",
+    "special",
+    "requests",
+    "the",
+    "quickly",
+    "Furiously",
+    "deposits",
+    "about",
+    "ironic",
+    "ÜBER",
+    "über",
+    "naïve",
+    "packages",
+    "sleep",
+    "a",
+    "carefully",
+    "PROMO",
+    "green",
+    "forest",
+    "BRUSHED",
+    "楽しい",
+    "accounts",
 ];
 
 const CHARACTERS: &[&str] = &[
-    "a", "b", "Z", " ", "ä", "ß", "ẞ", "é", "e\u{301}", "İ", "ı", "K", "ſ", "日", "本", "語", "楽", "🚀", "👩‍🚀",
-    "𐀀", "\u{10ffff}", "\0", "\u{7f}", "\u{80}", "\u{7ff}", "\u{800}", "\u{ffff}", "א", "ﬁ", "Σ", "ς",
+    "a",
+    "b",
+    "Z",
+    " ",
+    "ä",
+    "ß",
+    "ẞ",
+    "é",
+    "e\u{301}",
+    "İ",
+    "ı",
+    "k",
+    "\u{212a}",
+    "s",
+    "ſ",
+    "日",
+    "本",
+    "語",
+    "楽",
+    "🚀",
+    "👩‍🚀",
+    "𐀀",
+    "\u{10ffff}",
+    "\0",
+    "\u{7f}",
+    "\u{80}",
+    "\u{7ff}",
+    "\u{800}",
+    "\u{ffff}",
+    "א",
+    "ﬁ",
+    "Σ",
+    "ς",
 ];
 
 const ODD: &[&str] = &[
-    "%", "_", "\\", "'", "\"", "a", "b", "A", "\n", "\t", " ", ".", "*", "^", "$", "(", "[", "|", "?", "+", "-", "\r\n",
+    "%", "_", "\\", "'", "\"", "a", "b", "A", "\n", "\t", " ", ".", "*", "^", "$", "(", "[", "|",
+    "?", "+", "-", "\r\n",
 ];
 
 impl Values {
     fn any(random: &mut Random) -> Self {
-        Self { kind: random.weighted(KINDS), nulls: random.weighted(NULLS) }
+        Self {
+            kind: random.weighted(KINDS),
+            nulls: random.weighted(NULLS),
+        }
     }
 
     fn strings(self, rows: usize, random: &mut Random) -> Vec<Option<Vec<u8>>> {
         let few: Vec<String> = (0..20).map(|_| self.kind.any_of(random)).collect();
         let mut vector_is_null = false;
+        let mut has_few = false;
         let mut last = self.kind.string(random, &few);
         let strings = (0..rows).map(|row| {
             if row % VECTOR_LEN == 0 {
                 vector_is_null = random.chance(40);
+                has_few = random.chance(50);
             }
             let is_null = match self.nulls {
                 Nulls::None => false,
@@ -327,8 +426,12 @@ impl Values {
                 Kind::Runs => random.chance(3),
                 _ => true,
             };
+            let kind = match self.kind {
+                Kind::Changing if has_few => Kind::Few,
+                kind => kind,
+            };
             if is_next {
-                last = self.kind.string(random, &few);
+                last = kind.string(random, &few);
             }
             (!is_null).then(|| last.clone().into_bytes())
         });
@@ -339,13 +442,20 @@ impl Values {
 impl Kind {
     /// A value of a column that has few.
     fn any_of(self, random: &mut Random) -> String {
-        let kind = *random.pick(&[Kind::Prose, Kind::Urls, Kind::Names, Kind::Characters, Kind::Odd, Kind::Short]);
+        let kind = *random.pick(&[
+            Kind::Prose,
+            Kind::Urls,
+            Kind::Names,
+            Kind::Characters,
+            Kind::Odd,
+            Kind::Short,
+        ]);
         kind.string(random, &[])
     }
 
     fn string(self, random: &mut Random, few: &[String]) -> String {
         match self {
-            Kind::Prose => {
+            Kind::Prose | Kind::Changing => {
                 let words = 1 + random.below(10);
                 let words: Vec<_> = (0..words).map(|_| *random.pick(WORDS)).collect();
                 words.join(random.weighted(&[(90, " "), (5, ", "), (5, "\n")]))

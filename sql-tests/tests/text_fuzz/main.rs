@@ -32,8 +32,8 @@ use sides::{Sides, answer};
 const SETS: u64 = 6;
 const EMULATED_SETS: u64 = 4;
 /// Forms of queries in a set, and queries of each.
-const FORMS: usize = 15;
-const QUERIES: usize = 5;
+const FORMS: usize = 10;
+const QUERIES: usize = 8;
 /// Percent of queries that run on the device at least: others are no test of kernels.
 const LEAST_ON_DEVICE: usize = 40;
 /// Percent of queries that fail on both sides at most.
@@ -81,24 +81,46 @@ fn run(gpu: Option<GpuRun>, sets: u64) {
     }
     println!("{report}");
     if only.is_none() {
-        assert!(report.share_of_errors() <= MOST_ERRORS, "too many queries fail on both sides");
+        assert!(
+            report.share_of_errors() <= MOST_ERRORS,
+            "too many queries fail on both sides"
+        );
     }
     if let Some(gpu) = gpu {
         println!("{gpu}");
-        gpu.failures().into_iter().for_each(|failure| report.finding(failure));
+        gpu.failures()
+            .into_iter()
+            .for_each(|failure| report.finding(failure));
         let share = report.share_on_device();
-        assert!(only.is_some() || share >= LEAST_ON_DEVICE, "{share}% ran on the device");
+        assert!(
+            only.is_some() || share >= LEAST_ON_DEVICE,
+            "{share}% ran on the device"
+        );
     }
-    assert!(report.findings.is_empty(), "{} findings\n{}", report.findings.len(), report.findings.join("\n"));
+    assert!(
+        report.findings.is_empty(),
+        "{} findings\n{}",
+        report.findings.len(),
+        report.findings.join("\n")
+    );
 }
 
 fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is no number: {value}")))
+    Some(
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable} is no number: {value}")),
+    )
 }
 
 /// Asks the queries of a set, or `only` this one.
-async fn ask(seed: u64, only: Option<&str>, gpu: Option<&GpuRun>, report: &mut Report) -> Result<()> {
+async fn ask(
+    seed: u64,
+    only: Option<&str>,
+    gpu: Option<&GpuRun>,
+    report: &mut Report,
+) -> Result<()> {
     let mut random = Random::new(seed);
     let tables = Tables::new(&mut random)?;
     let batch_rows = *random.pick(&[1000, 8192]);
@@ -106,7 +128,11 @@ async fn ask(seed: u64, only: Option<&str>, gpu: Option<&GpuRun>, report: &mut R
     report.set();
     if let Some(sql) = only {
         let sql = sql.to_owned();
-        let query = Query { is_ordered: sql.contains("ORDER BY"), kinds: vec![], sql };
+        let query = Query {
+            is_ordered: sql.contains("ORDER BY"),
+            kinds: vec![],
+            sql,
+        };
         compare(&sides, &query, seed, gpu, report).await;
         return Ok(());
     }
@@ -124,7 +150,13 @@ async fn ask(seed: u64, only: Option<&str>, gpu: Option<&GpuRun>, report: &mut R
     Ok(())
 }
 
-async fn compare(sides: &Sides, query: &Query, seed: u64, gpu: Option<&GpuRun>, report: &mut Report) {
+async fn compare(
+    sides: &Sides,
+    query: &Query,
+    seed: u64,
+    gpu: Option<&GpuRun>,
+    report: &mut Report,
+) {
     let sql = &query.sql;
     let expected = answer(&sides.plain, sql).await;
     let answer = answer(&sides.compressed, sql).await;

@@ -53,7 +53,11 @@ const BINARY_KINDS: &[(usize, &str)] = &[
 
 impl<'a> Predicates<'a> {
     pub fn new(form: Random, random: &'a mut Random) -> Self {
-        Self { form, random, kinds: BTreeSet::new() }
+        Self {
+            form,
+            random,
+            kinds: BTreeSet::new(),
+        }
     }
 
     /// A test of one column, or several of them put together.
@@ -66,12 +70,17 @@ impl<'a> Predicates<'a> {
             84..89 => {
                 self.kinds.insert("CASE");
                 let (when, then, otherwise) = (self.leaf(text), self.leaf(text), self.leaf(text));
-                match self.form.below(4) {
+                let name = &text.name;
+                match self.form.below(6) {
                     0 => format!("CASE WHEN {when} THEN {then} ELSE {otherwise} END"),
+                    3 => format!("CASE WHEN {name} IS NULL THEN true ELSE {otherwise} END"),
+                    4 => format!("CASE WHEN {when} THEN {then} ELSE true END"),
                     1 => format!("CASE WHEN {when} THEN {then} END"),
-                    2 => format!("CASE WHEN {when} THEN false WHEN {then} THEN true ELSE {otherwise} END"),
+                    2 => format!(
+                        "CASE WHEN {when} THEN false WHEN {then} THEN true ELSE {otherwise} END"
+                    ),
                     _ => {
-                        let (name, constant) = (&text.name, self.constant(text));
+                        let constant = self.constant(text);
                         format!("CASE {name} WHEN {constant} THEN true ELSE {otherwise} END")
                     }
                 }
@@ -83,7 +92,14 @@ impl<'a> Predicates<'a> {
             }
             92..98 => {
                 self.kinds.insert("IS TRUE");
-                let is = self.form.pick(&["TRUE", "NOT TRUE", "FALSE", "NOT FALSE", "UNKNOWN", "NOT UNKNOWN"]);
+                let is = self.form.pick(&[
+                    "TRUE",
+                    "NOT TRUE",
+                    "FALSE",
+                    "NOT FALSE",
+                    "UNKNOWN",
+                    "NOT UNKNOWN",
+                ]);
                 format!("({}) IS {is}", self.leaf(text))
             }
             _ => {
@@ -131,7 +147,11 @@ impl<'a> Predicates<'a> {
 
     /// One test of one column.
     pub fn leaf(&mut self, text: &Text) -> String {
-        let kinds = if text.is_binary() { BINARY_KINDS } else { KINDS };
+        let kinds = if text.is_binary() {
+            BINARY_KINDS
+        } else {
+            KINDS
+        };
         let kind = self.random.weighted(kinds);
         self.kinds.insert(kind);
         let (name, op) = (&text.name, *self.random.pick(OPERATORS));
@@ -152,7 +172,11 @@ impl<'a> Predicates<'a> {
             "IN" => format!("{name} {not}IN ({})", self.list(text)),
             "LIKE" | "ILIKE" => {
                 let pattern = literal(self.pattern(text).as_bytes(), text);
-                let escape = if self.random.chance(5) { " ESCAPE '\\'" } else { "" };
+                let escape = if self.random.chance(5) {
+                    " ESCAPE '\\'"
+                } else {
+                    ""
+                };
                 format!("{name} {not}{kind} {pattern}{escape}")
             }
             "starts_with" | "ends_with" | "contains" => {
@@ -173,7 +197,13 @@ impl<'a> Predicates<'a> {
             "substr" | "left" | "right" => self.part_of_text(text, kind, op, not),
             "length" => {
                 let sample = self.bytes(text);
-                let functions = ["length", "char_length", "character_length", "octet_length", "bit_length"];
+                let functions = [
+                    "length",
+                    "char_length",
+                    "character_length",
+                    "octet_length",
+                    "bit_length",
+                ];
                 let function = *self.random.pick(&functions);
                 let length = match self.random.chance(60) {
                     true => sample.len(),
@@ -192,7 +222,10 @@ impl<'a> Predicates<'a> {
                     _ => sample.to_lowercase(),
                 };
                 match self.random.below(3) {
-                    0 => format!("{function}({name}) LIKE {}", quoted(&format!("%{}%", self.piece(&changed)))),
+                    0 => format!(
+                        "{function}({name}) LIKE {}",
+                        quoted(&format!("%{}%", self.piece(&changed)))
+                    ),
                     _ => format!("{function}({name}) {op} {}", quoted(&changed)),
                 }
             }
@@ -207,8 +240,14 @@ impl<'a> Predicates<'a> {
             "regular expression" => self.regular_expression(text),
             "cast" => match self.random.below(3) {
                 0 => format!("CAST({name} AS VARCHAR) {op} {}", self.constant(text)),
-                1 => format!("arrow_cast({name}, 'LargeUtf8') {op} {}", self.constant(text)),
-                _ => format!("{name} {op} arrow_cast({}, 'Utf8View')", self.constant(text)),
+                1 => format!(
+                    "arrow_cast({name}, 'LargeUtf8') {op} {}",
+                    self.constant(text)
+                ),
+                _ => format!(
+                    "{name} {op} arrow_cast({}, 'Utf8View')",
+                    self.constant(text)
+                ),
             },
             _ => self.function(text, op),
         }
@@ -220,7 +259,9 @@ impl<'a> Predicates<'a> {
         let characters: Vec<char> = self.sample(text).chars().collect();
         let first = self.random.below(characters.len().clamp(1, 12));
         let most = self.random.below(6);
-        let odd = *self.random.pick(&[-3i64, -1, 0, 1, 1000, i64::from(i32::MAX)]);
+        let odd = *self
+            .random
+            .pick(&[-3i64, -1, 0, 1, 1000, i64::from(i32::MAX)]);
         let (first_place, count) = match self.random.chance(80) {
             true => (first as i64 + 1, most as i64),
             false => (odd, self.random.below(5) as i64),
@@ -250,7 +291,10 @@ impl<'a> Predicates<'a> {
                 let list: Vec<String> = others.chain([quoted(&part)]).collect();
                 format!("{of} {not}IN ({})", list.join(", "))
             }
-            1 => format!("{of} {not}LIKE {}", quoted(&format!("{}%", self.piece(&part)))),
+            1 => format!(
+                "{of} {not}LIKE {}",
+                quoted(&format!("{}%", self.piece(&part)))
+            ),
             2 => format!("length({of}) {op} {most}"),
             _ => format!("{of} {op} {}", quoted(&part)),
         }
@@ -258,7 +302,9 @@ impl<'a> Predicates<'a> {
 
     fn list(&mut self, text: &Text) -> String {
         let most = self.random.weighted(&[(60, 6), (40, 40)]);
-        let mut values: Vec<String> = (0..1 + self.random.below(most)).map(|_| self.constant(text)).collect();
+        let mut values: Vec<String> = (0..1 + self.random.below(most))
+            .map(|_| self.constant(text))
+            .collect();
         if self.random.chance(10) {
             values.push("NULL".into());
         }
@@ -310,7 +356,7 @@ impl<'a> Predicates<'a> {
     fn pattern(&mut self, text: &Text) -> String {
         let sample = self.sample(text);
         let piece = |this: &mut Self| this.like_piece(&sample);
-        match self.random.below(16) {
+        match self.random.below(18) {
             0 => piece(self),
             1..4 => format!("{}%", piece(self)),
             4..6 => format!("%{}", piece(self)),
@@ -322,11 +368,22 @@ impl<'a> Predicates<'a> {
             13 => format!("%{}_%{}", piece(self), piece(self)),
             14 => {
                 let parts = 1 + self.random.below(6);
-                (0..parts).map(|_| *self.random.pick(&["%", "_", "\\%", "\\_", "\\\\", "a", "é", "b"])).collect()
+                (0..parts)
+                    .map(|_| {
+                        *self
+                            .random
+                            .pick(&["%", "_", "\\%", "\\_", "\\\\", "a", "é", "b"])
+                    })
+                    .collect()
             }
             _ => {
-                let hidden: Vec<char> = sample.chars().take(20).collect();
-                hidden.into_iter().map(|c| if self.random.chance(30) { '_' } else { c }).collect()
+                let shown: Vec<char> = sample.chars().take(20).collect();
+                let hidden = shown
+                    .iter()
+                    .map(|c| if self.random.chance(30) { '_' } else { *c });
+                let hidden: String = hidden.collect();
+                let rest = if shown.len() == 20 { "%" } else { "" };
+                hidden + rest
             }
         }
     }
@@ -346,7 +403,11 @@ impl<'a> Predicates<'a> {
             let is_special = r"\.+*?()|[]{}^$#&-~".contains(c);
             is_special.then_some('\\').into_iter().chain([c])
         });
-        escaped.take(30).collect::<String>().trim_end_matches('\\').into()
+        escaped
+            .take(30)
+            .collect::<String>()
+            .trim_end_matches('\\')
+            .into()
     }
 
     /// Some characters of a string, mostly few.
@@ -354,7 +415,11 @@ impl<'a> Predicates<'a> {
         let characters: Vec<char> = sample.chars().collect();
         let from = self.random.below(characters.len());
         let most = self.random.weighted(&[(70, 5), (25, 20), (5, 200)]);
-        let piece: String = characters.into_iter().skip(from).take(self.random.below(most + 1)).collect();
+        let piece: String = characters
+            .into_iter()
+            .skip(from)
+            .take(self.random.below(most + 1))
+            .collect();
         match self.random.chance(10) {
             true => piece.to_uppercase(),
             false => piece,
@@ -381,7 +446,9 @@ impl<'a> Predicates<'a> {
             12 => bytes.push(b'a'),
             13 => bytes.push(0),
             14..16 if !bytes.is_empty() => {
-                let byte = *self.random.pick(&[bytes[place] ^ 1, bytes[place] ^ 0x20, b'z', 0x7f]);
+                let byte = *self
+                    .random
+                    .pick(&[bytes[place] ^ 1, bytes[place] ^ 0x20, b'z', 0x7f]);
                 bytes[place] = byte;
             }
             16 => bytes.clear(),
@@ -404,7 +471,13 @@ fn escaped_for_like(c: char) -> impl Iterator<Item = char> {
 
 fn literal(bytes: &[u8], text: &Text) -> String {
     match text.is_binary() {
-        true => format!("X'{}'", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+        true => format!(
+            "X'{}'",
+            bytes
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        ),
         false => quoted(&String::from_utf8_lossy(bytes)),
     }
 }

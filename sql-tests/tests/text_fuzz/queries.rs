@@ -55,22 +55,35 @@ fn sql(shape: &str, tables: &Tables, predicates: &mut Predicates) -> String {
         "groups of text" => {
             let key = &text.name;
             match predicates.form.below(4) {
-                0 => format!("SELECT {key}, t.k, count(*) FROM t WHERE {filter} GROUP BY {key}, t.k"),
+                0 => {
+                    format!("SELECT {key}, t.k, count(*) FROM t WHERE {filter} GROUP BY {key}, t.k")
+                }
                 1 => {
                     let other = &one_of(&tables.facts, predicates).name;
-                    format!("SELECT {key}, {other} AS other, sum(t.n) FROM t WHERE {filter} GROUP BY {key}, other")
+                    format!(
+                        "SELECT {key}, {other} AS other, sum(t.n) FROM t WHERE {filter} GROUP BY {key}, other"
+                    )
                 }
                 _ => format!("SELECT {key}, {TOTALS} FROM t WHERE {filter} GROUP BY {key}"),
             }
         }
         "distinct text" => match predicates.form.below(3) {
             0 => format!("SELECT DISTINCT {} FROM t WHERE {filter}", text.name),
-            1 => format!("SELECT t.k, count(DISTINCT {}) FROM t WHERE {filter} GROUP BY t.k", text.name),
+            1 => format!(
+                "SELECT t.k, count(DISTINCT {}) FROM t WHERE {filter} GROUP BY t.k",
+                text.name
+            ),
             _ => format!("SELECT count(DISTINCT {}) FROM t WHERE {filter}", text.name),
         },
         "extremes of text" => match predicates.form.below(3) {
-            0 => format!("SELECT t.k, min({0}), max({0}) FROM t WHERE {filter} GROUP BY t.k", text.name),
-            _ => format!("SELECT min({0}), max({0}), count({0}) FROM t WHERE {filter}", text.name),
+            0 => format!(
+                "SELECT t.k, min({0}), max({0}) FROM t WHERE {filter} GROUP BY t.k",
+                text.name
+            ),
+            _ => format!(
+                "SELECT min({0}), max({0}), count({0}) FROM t WHERE {filter}",
+                text.name
+            ),
         },
         "rows" => {
             let columns = match predicates.form.below(5) {
@@ -82,7 +95,11 @@ fn sql(shape: &str, tables: &Tables, predicates: &mut Predicates) -> String {
             let order = match predicates.form.below(4) {
                 0 => " ORDER BY t.id".into(),
                 1 => format!(" ORDER BY t.id DESC LIMIT {}", predicates.random.below(50)),
-                2 => format!(" ORDER BY {}, t.id LIMIT {}", text.name, predicates.random.below(50)),
+                2 => format!(
+                    " ORDER BY {}, t.id LIMIT {}",
+                    text.name,
+                    predicates.random.below(50)
+                ),
                 _ => String::new(),
             };
             format!("SELECT {columns} FROM t WHERE {filter}{order}")
@@ -100,11 +117,15 @@ fn sql(shape: &str, tables: &Tables, predicates: &mut Predicates) -> String {
         }
         "FILTER" => {
             let other = predicates.leaf(text);
-            format!("SELECT count(*), count(*) FILTER (WHERE {other}), sum(t.n) FILTER (WHERE {other}) FROM t WHERE {filter}")
+            format!(
+                "SELECT count(*), count(*) FILTER (WHERE {other}), sum(t.n) FILTER (WHERE {other}) FROM t WHERE {filter}"
+            )
         }
         "sum of CASE" => {
             let other = predicates.leaf(text);
-            format!("SELECT t.k, sum(CASE WHEN {other} THEN t.n END), count(*) FROM t WHERE {filter} GROUP BY t.k")
+            format!(
+                "SELECT t.k, sum(CASE WHEN {other} THEN t.n END), count(*) FROM t WHERE {filter} GROUP BY t.k"
+            )
         }
         "join by number" | "join by text" => {
             let by = match shape {
@@ -121,26 +142,39 @@ fn sql(shape: &str, tables: &Tables, predicates: &mut Predicates) -> String {
             let join = *predicates.form.pick(&["JOIN", "JOIN", "JOIN", "LEFT JOIN"]);
             match predicates.form.below(4) {
                 0 => format!("SELECT {TOTALS} FROM t {join} u ON {by} WHERE {filter}"),
-                1 => format!("SELECT u.g, {TOTALS} FROM t {join} u ON {by} WHERE {filter} GROUP BY u.g"),
+                1 => format!(
+                    "SELECT u.g, {TOTALS} FROM t {join} u ON {by} WHERE {filter} GROUP BY u.g"
+                ),
                 2 => {
                     let name = &of_dimension.name;
-                    format!("SELECT t.id, {name}, {} AS own FROM t {join} u ON {by} WHERE {filter}", text.name)
+                    format!(
+                        "SELECT t.id, {name}, {} AS own FROM t {join} u ON {by} WHERE {filter}",
+                        text.name
+                    )
                 }
                 _ => {
                     let name = &of_dimension.name;
-                    format!("SELECT {name}, {TOTALS} FROM t {join} u ON {by} WHERE {filter} GROUP BY {name}")
+                    format!(
+                        "SELECT {name}, {TOTALS} FROM t {join} u ON {by} WHERE {filter} GROUP BY {name}"
+                    )
                 }
             }
         }
         _ => {
             let of_dimension = one_of(&tables.dimension, predicates);
             let inner = predicates.leaf(of_dimension);
-            let not = if predicates.form.chance(30) { "NOT " } else { "" };
+            let not = if predicates.form.chance(30) {
+                "NOT "
+            } else {
+                ""
+            };
             let (outer, key) = match predicates.form.chance(50) {
                 true => ("t.d", "u.key"),
                 false => ("t.c0", "u.c0"),
             };
-            format!("SELECT {TOTALS} FROM t WHERE {outer} {not}IN (SELECT {key} FROM u WHERE {inner}) AND ({filter})")
+            format!(
+                "SELECT {TOTALS} FROM t WHERE {outer} {not}IN (SELECT {key} FROM u WHERE {inner}) AND ({filter})"
+            )
         }
     }
 }
@@ -161,7 +195,10 @@ fn simple_filter(tables: &Tables, predicates: &mut Predicates) -> String {
 
 /// A filter of the facts. Most are of one column, or put tests of several together.
 fn filter(tables: &Tables, predicates: &mut Predicates) -> String {
-    let (one, other) = (one_of(&tables.facts, predicates), one_of(&tables.facts, predicates));
+    let (one, other) = (
+        one_of(&tables.facts, predicates),
+        one_of(&tables.facts, predicates),
+    );
     let of_one = predicates.of_column(one);
     match predicates.form.below(100) {
         0..55 => of_one,

@@ -73,7 +73,13 @@ fn reasons(plan: &dyn ExecutionPlan) -> Vec<String> {
     let notes = notes.iter().flat_map(|note| plan.match_indices(note));
     let reasons = notes.map(|(at, _)| {
         let words = plan[at..].lines().next().unwrap_or_default().split(' ');
-        let words = words.map(|word| if word.contains(['@', '(']) { ".." } else { word });
+        let words = words.map(|word| {
+            if word.contains(['@', '(']) {
+                ".."
+            } else {
+                word
+            }
+        });
         words.take(WORDS).collect::<Vec<_>>().join(" ")
     });
     reasons.collect()
@@ -81,10 +87,23 @@ fn reasons(plan: &dyn ExecutionPlan) -> Vec<String> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sets, queries, on_device, findings, .. } = self;
-        write!(f, "{sets} sets, {queries} queries, {on_device} on the device, {} findings", findings.len())?;
+        let Self {
+            sets,
+            queries,
+            on_device,
+            findings,
+            ..
+        } = self;
+        write!(
+            f,
+            "{sets} sets, {queries} queries, {on_device} on the device, {} findings",
+            findings.len()
+        )?;
         for (kind, (queries, on_device)) in &self.kinds {
-            write!(f, "\n  {kind}: {queries} queries, {on_device} on the device")?;
+            write!(
+                f,
+                "\n  {kind}: {queries} queries, {on_device} on the device"
+            )?;
         }
         for (reason, times) in &self.reasons {
             write!(f, "\n  {times} x {reason}")?;

@@ -40,7 +40,9 @@ pub struct Answer {
 
 impl Sides {
     pub async fn new(tables: &Tables, batch_rows: usize, gpu: Option<&GpuRun>) -> Result<Self> {
-        let config = SessionConfig::new().with_target_partitions(2).with_batch_size(batch_rows);
+        let config = SessionConfig::new()
+            .with_target_partitions(2)
+            .with_batch_size(batch_rows);
         let mut layout = Layout::from_env();
         if let Some(rows) = tables.row_group_rows {
             layout = layout.with_option("row_group_rows", &rows.to_string());
@@ -56,7 +58,10 @@ impl Sides {
                 let rows = MemTable::try_new(table.rows.schema(), vec![vec![table.rows.clone()]])?;
                 ctx.register_table(table.name, Arc::new(rows))?;
             }
-            sides._files.replace_in_memory(&sides.compressed, &pins(table)).await?;
+            sides
+                ._files
+                .replace_in_memory(&sides.compressed, &pins(table))
+                .await?;
         }
         Ok(sides)
     }
@@ -64,7 +69,10 @@ impl Sides {
 
 /// Pins as a comment of SQL.
 fn pins(table: &Table) -> String {
-    let pins = table.pins.iter().map(|(column, encoding)| format!("{column}={encoding}"));
+    let pins = table
+        .pins
+        .iter()
+        .map(|(column, encoding)| format!("{column}={encoding}"));
     format!("/* encoding: {} */", pins.collect::<Vec<_>>().join(", "))
 }
 
@@ -83,7 +91,12 @@ async fn answer_or_error(ctx: &SessionContext, sql: &str) -> Result<Answer> {
     let (state, plan) = ctx.sql(sql).await?.into_parts();
     let plan = physical_plan(&state, &plan).await?;
     let batches = collect(Arc::clone(&plan), state.task_ctx()).await?;
-    let types = plan.schema().fields().iter().map(|field| field.data_type().clone()).collect();
+    let types = plan
+        .schema()
+        .fields()
+        .iter()
+        .map(|field| field.data_type().clone())
+        .collect();
     let mut rows = vec![];
     for batch in &batches {
         rows.extend(rows_of(batch)?);
@@ -102,10 +115,12 @@ fn rows_of(batch: &RecordBatch) -> Result<Vec<String>, ArrowError> {
         })
         .collect::<Result<_, ArrowError>>()?;
     let rows = (0..batch.num_rows()).map(|row| {
-        let values = columns.iter().map(|(array, values)| match array.is_null(row) {
-            true => "NULL".to_owned(),
-            false => format!("{:?}", values.value(row).to_string()),
-        });
+        let values = columns
+            .iter()
+            .map(|(array, values)| match array.is_null(row) {
+                true => "NULL".to_owned(),
+                false => format!("{:?}", values.value(row).to_string()),
+            });
         values.collect::<Vec<_>>().join(", ")
     });
     Ok(rows.collect())
@@ -128,10 +143,20 @@ impl Answer {
         if rows == expected {
             return None;
         }
-        let same = rows.iter().zip(&expected).take_while(|(row, expected)| row == expected).count();
+        let same = rows
+            .iter()
+            .zip(&expected)
+            .take_while(|(row, expected)| row == expected)
+            .count();
         let shown = |rows: &[String]| -> String {
             let rows = rows.iter().skip(same).take(SHOWN_ROWS);
-            rows.map(|row| format!("  {}\n", row.chars().take(SHOWN_CHARACTERS).collect::<String>())).collect()
+            rows.map(|row| {
+                format!(
+                    "  {}\n",
+                    row.chars().take(SHOWN_CHARACTERS).collect::<String>()
+                )
+            })
+            .collect()
         };
         Some(format!(
             "{} rows, not {}; behind {same} equal ones:\n{}  instead of\n{}",
