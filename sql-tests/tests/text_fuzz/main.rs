@@ -18,9 +18,10 @@ mod queries;
 mod report;
 mod sides;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use datafusion::common::Result;
+use datafusion::prelude::SessionConfig;
 use vectile_sql_tests::{GpuRun, Random};
 
 use data::Tables;
@@ -28,9 +29,8 @@ use queries::{Query, query};
 use report::Report;
 use sides::{Sides, answer};
 
-/// Sets of a run that has no time given, on the CPU and on its emulator of a GPU, where kernels have to be compiled.
-const SETS: u64 = 6;
-const EMULATED_SETS: u64 = 4;
+/// Sets of a run that has no time given.
+const SETS: u64 = 3;
 /// Forms of queries in a set, and queries of each.
 const FORMS: usize = 10;
 const QUERIES: usize = 8;
@@ -43,134 +43,142 @@ const MOST_FINDINGS: usize = 20;
 
 #[test]
 fn compressed() {
-    run(GpuRun::from_env().expect("a device"), SETS);
+    Run::on(GpuRun::from_env().expect("a device")).sets();
 }
 
 #[test]
 fn on_a_cpu_in_the_place_of_a_gpu() {
     match GpuRun::on_cpu() {
-        Ok(gpu) => run(Some(gpu), EMULATED_SETS),
+        Ok(gpu) => Run::on(Some(gpu)).sets(),
         Err(error) => eprintln!("skipped: {error}"),
     }
 }
 
-fn run(gpu: Option<GpuRun>, sets: u64) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(32 << 20)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let first = number("SQL_TESTS_FUZZ_SEED").unwrap_or(1);
-    let only = std::env::var("SQL_TESTS_FUZZ_SQL").ok();
-    let time = number("SQL_TESTS_FUZZ_MINUTES").map(|minutes| Duration::from_secs(60 * minutes));
-    let begin = Instant::now();
-    let mut report = Report::default();
-    for set in 0.. {
-        let ends = match (&only, time) {
-            (Some(_), _) => set > 0,
-            (None, Some(time)) => begin.elapsed() > time,
-            (None, None) => set == sets,
+struct Run {
+    gpu: Option<GpuRun>,
+    /// The one query to ask.
+    only: Option<String>,
+    report: Report,
+}
+
+impl Run {
+    fn on(gpu: Option<GpuRun>) -> Self {
+        let only = std::env::var("SQL_TESTS_FUZZ_SQL").ok();
+        let report = Report::default();
+        Self { gpu, only, report }
+    }
+
+    /// Asks set after set, and says what came of it.
+    fn sets(mut self) {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_stack_size(32 << 20)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let first = number("SQL_TESTS_FUZZ_SEED").unwrap_or(1);
+        let minutes = number("SQL_TESTS_FUZZ_MINUTES");
+        let begin = Instant::now();
+        let asks_one = self.only.is_some();
+        let goes_on = |set| match minutes {
+            _ if asks_one => set == 0,
+            Some(minutes) => begin.elapsed().as_secs() < 60 * minutes,
+            None => set < SETS,
         };
-        if ends || report.findings.len() >= MOST_FINDINGS {
-            break;
+        let mut set = 0;
+        while goes_on(set) && self.report.findings.len() < MOST_FINDINGS {
+            let seed = first.wrapping_add(set);
+            println!("set {seed}");
+            runtime.block_on(async {
+                if let Err(error) = self.set(seed).await {
+                    self.report.finding(seed, &error.strip_backtrace());
+                }
+            });
+            set += 1;
         }
-        let seed = first.wrapping_add(set);
-        println!("set {seed}");
-        let asked = runtime.block_on(ask(seed, only.as_deref(), gpu.as_ref(), &mut report));
-        asked.unwrap_or_else(|error| report.finding(format!("set {seed}: {error}")));
+        self.judge();
     }
-    println!("{report}");
-    if only.is_none() {
+
+    /// Asks the queries of a set.
+    async fn set(&mut self, seed: u64) -> Result<()> {
+        let mut random = Random::new(seed);
+        let tables = Tables::new(&mut random)?;
+        let config = SessionConfig::new()
+            .with_target_partitions(2)
+            .with_batch_size(*random.pick(&[1000, 8192]))
+            // With 0, row groups are spread over partitions.
+            .with_repartition_file_min_size(*random.pick(&[0, 10 << 20]));
+        let sides = Sides::new(&tables, config, self.gpu.as_ref()).await?;
+        self.report.set();
+        if let Some(sql) = self.only.clone() {
+            self.compare(seed, &sides, &Query::of(sql, vec![])).await;
+            return Ok(());
+        }
+        for _ in 0..FORMS {
+            let form = Random::new(random.number());
+            for _ in 0..QUERIES {
+                let query = query(&tables, form.clone(), &mut random);
+                self.compare(seed, &sides, &query).await;
+                // The second one comes from the kept plan.
+                if random.chance(5) {
+                    self.compare(seed, &sides, &query).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn compare(&mut self, seed: u64, sides: &Sides, query: &Query) {
+        let expected = answer(&sides.plain, &query.sql).await;
+        let answer = answer(&sides.compressed, &query.sql).await;
+        let mut findings = vec![];
+        match (expected, answer) {
+            (Err(error), Err(_)) => self.report.error(&error),
+            (Ok(_), Err(error)) => findings.push(format!("error: {error}")),
+            (Err(error), Ok(_)) => findings.push(format!("an answer, not the error: {error}")),
+            (Ok(expected), Ok(answer)) => {
+                let on_gpu = self.gpu.as_ref().map(|gpu| gpu.count(answer.plan.as_ref()));
+                let stayed = on_gpu.as_ref().is_some_and(|on_gpu| on_gpu.stayed);
+                self.report
+                    .answered(&query.kinds, answer.plan.as_ref(), stayed);
+                findings.extend(answer.difference(&expected, query.is_ordered));
+                findings.extend(on_gpu.into_iter().flat_map(|on_gpu| on_gpu.failures));
+            }
+        }
+        for finding in findings {
+            let sql = &query.sql;
+            self.report.finding(seed, &format!("{sql}\n{finding}"));
+        }
+    }
+
+    /// Shows the report, and fails if something was found, or too little was tested.
+    fn judge(self) {
+        let report = self.report;
+        println!("{report}");
+        if let Some(gpu) = &self.gpu {
+            println!("{gpu}");
+        }
+        let findings = &report.findings;
         assert!(
-            report.share_of_errors() <= MOST_ERRORS,
-            "too many queries fail on both sides"
+            findings.is_empty(),
+            "{} findings\n{}",
+            findings.len(),
+            findings.join("\n")
         );
+        if self.only.is_none() {
+            let errors = report.share_of_errors();
+            assert!(
+                errors <= MOST_ERRORS,
+                "{errors}% of the queries fail on both sides"
+            );
+            let share = report.share_on_device();
+            let is_enough = self.gpu.is_none() || share >= LEAST_ON_DEVICE;
+            assert!(is_enough, "only {share}% of the queries ran on the device");
+        }
     }
-    if let Some(gpu) = gpu {
-        println!("{gpu}");
-        gpu.failures()
-            .into_iter()
-            .for_each(|failure| report.finding(failure));
-        let share = report.share_on_device();
-        assert!(
-            only.is_some() || share >= LEAST_ON_DEVICE,
-            "{share}% ran on the device"
-        );
-    }
-    assert!(
-        report.findings.is_empty(),
-        "{} findings\n{}",
-        report.findings.len(),
-        report.findings.join("\n")
-    );
 }
 
 fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
-    Some(
-        value
-            .parse()
-            .unwrap_or_else(|_| panic!("{variable} is no number: {value}")),
-    )
-}
-
-/// Asks the queries of a set, or `only` this one.
-async fn ask(
-    seed: u64,
-    only: Option<&str>,
-    gpu: Option<&GpuRun>,
-    report: &mut Report,
-) -> Result<()> {
-    let mut random = Random::new(seed);
-    let tables = Tables::new(&mut random)?;
-    let batch_rows = *random.pick(&[1000, 8192]);
-    let sides = Sides::new(&tables, batch_rows, gpu).await?;
-    report.set();
-    if let Some(sql) = only {
-        let sql = sql.to_owned();
-        let query = Query {
-            is_ordered: sql.contains("ORDER BY"),
-            kinds: vec![],
-            sql,
-        };
-        compare(&sides, &query, seed, gpu, report).await;
-        return Ok(());
-    }
-    for _ in 0..FORMS {
-        let form = Random::new(random.number());
-        for _ in 0..QUERIES {
-            let query = query(&tables, form.clone(), &mut random);
-            compare(&sides, &query, seed, gpu, report).await;
-            // The second one comes from the kept plan.
-            if random.chance(5) {
-                compare(&sides, &query, seed, gpu, report).await;
-            }
-        }
-    }
-    Ok(())
-}
-
-async fn compare(
-    sides: &Sides,
-    query: &Query,
-    seed: u64,
-    gpu: Option<&GpuRun>,
-    report: &mut Report,
-) {
-    let sql = &query.sql;
-    let expected = answer(&sides.plain, sql).await;
-    let answer = answer(&sides.compressed, sql).await;
-    let difference = match (expected, answer) {
-        (Err(error), Err(_)) => return report.error(&error),
-        (Ok(_), Err(error)) => Some(format!("error: {error}")),
-        (Err(error), Ok(_)) => Some(format!("no error: {error}")),
-        (Ok(expected), Ok(answer)) => {
-            let on_device = gpu.is_some_and(|gpu| gpu.count(answer.plan.as_ref()));
-            report.answered(&query.kinds, answer.plan.as_ref(), on_device);
-            answer.difference(&expected, query.is_ordered)
-        }
-    };
-    if let Some(difference) = difference {
-        report.finding(format!("SQL_TESTS_FUZZ_SEED={seed}\n{sql}\n{difference}"));
-    }
+    let number = value.parse();
+    Some(number.unwrap_or_else(|_| panic!("{variable} is no number: {value}")))
 }

@@ -49,7 +49,9 @@ impl Report {
         }
     }
 
-    pub fn finding(&mut self, finding: String) {
+    /// Something that is wrong in the set of this seed.
+    pub fn finding(&mut self, seed: u64, what: &str) {
+        let finding = format!("SQL_TESTS_FUZZ_SEED={seed}\n{what}");
         eprintln!("{finding}");
         self.findings.push(finding);
     }
@@ -87,23 +89,15 @@ fn reasons(plan: &dyn ExecutionPlan) -> Vec<String> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            sets,
-            queries,
-            on_device,
-            findings,
-            ..
-        } = self;
+        let (queries, findings) = (self.queries, self.findings.len());
         write!(
             f,
-            "{sets} sets, {queries} queries, {on_device} on the device, {} findings",
-            findings.len()
+            "{} sets, {queries} queries, {findings} findings",
+            self.sets
         )?;
+        write!(f, "\non the device: {} queries, of which", self.on_device)?;
         for (kind, (queries, on_device)) in &self.kinds {
-            write!(
-                f,
-                "\n  {kind}: {queries} queries, {on_device} on the device"
-            )?;
+            write!(f, "\n  {on_device} of {queries} with {kind}")?;
         }
         for (reason, times) in &self.reasons {
             write!(f, "\n  {times} x {reason}")?;

@@ -39,10 +39,7 @@ pub struct Answer {
 }
 
 impl Sides {
-    pub async fn new(tables: &Tables, batch_rows: usize, gpu: Option<&GpuRun>) -> Result<Self> {
-        let config = SessionConfig::new()
-            .with_target_partitions(2)
-            .with_batch_size(batch_rows);
+    pub async fn new(tables: &Tables, config: SessionConfig, gpu: Option<&GpuRun>) -> Result<Self> {
         let mut layout = Layout::from_env();
         if let Some(rows) = tables.row_group_rows {
             layout = layout.with_option("row_group_rows", &rows.to_string());
