@@ -73,12 +73,12 @@ impl<'a> Predicates<'a> {
                 let name = &text.name;
                 match self.form.below(6) {
                     0 => format!("CASE WHEN {when} THEN {then} ELSE {otherwise} END"),
-                    3 => format!("CASE WHEN {name} IS NULL THEN true ELSE {otherwise} END"),
-                    4 => format!("CASE WHEN {when} THEN {then} ELSE true END"),
                     1 => format!("CASE WHEN {when} THEN {then} END"),
                     2 => format!(
                         "CASE WHEN {when} THEN false WHEN {then} THEN true ELSE {otherwise} END"
                     ),
+                    3 => format!("CASE WHEN {name} IS NULL THEN true ELSE {otherwise} END"),
+                    4 => format!("CASE WHEN {when} THEN {then} ELSE true END"),
                     _ => {
                         let constant = self.constant(text);
                         format!("CASE {name} WHEN {constant} THEN true ELSE {otherwise} END")
