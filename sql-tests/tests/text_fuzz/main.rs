@@ -1,8 +1,8 @@
 //! Text in SQL, at random: queries over Vectile files answer as DataFusion does over the same rows in memory.
 //!
-//! A *set* is a table of facts and one that it is joined with, of all kinds of text, and queries over them. Each has a
-//! seed of its own, from which all of it follows. `SQL_TESTS_FUZZ_SEED` is that of the first set, and the sets behind it
-//! have the numbers that follow. There are few sets, or as many as `SQL_TESTS_FUZZ_MINUTES` lasts:
+//! A *set* is a table of facts and one that it is joined with, of all kinds of text, and queries over them. All of it
+//! follows from a seed. `SQL_TESTS_FUZZ_SEED` is the seed of the first set, and the next ones count on. There are few
+//! sets, or as many as `SQL_TESTS_FUZZ_MINUTES` lasts:
 //!
 //! ```sh
 //! SQL_TESTS_FUZZ_MINUTES=60 SQL_TESTS_FUZZ_SEED=1000 \
