@@ -25,6 +25,15 @@ pub struct GpuRun {
     tally: Arc<Mutex<Tally>>,
 }
 
+/// What came of a query on the GPU.
+#[derive(Clone, Debug)]
+pub struct OnGpu {
+    /// Whether some of it was fused, and nothing of that left to the CPU.
+    pub stayed: bool,
+    /// How the GPU failed.
+    pub failures: Vec<String>,
+}
+
 #[derive(Debug, Default)]
 struct Tally {
     queries: usize,
@@ -80,28 +89,29 @@ impl GpuRun {
     }
 
     /// Counts a query that was executed.
-    pub fn count(&self, plan: &dyn ExecutionPlan) {
+    pub fn count(&self, plan: &dyn ExecutionPlan) -> OnGpu {
         let mut found = Found::default();
         found.look_at(plan);
         let mut tally = self.tally();
+        let failures = found.reasons.iter().filter(|reason| is_failure(reason));
+        let on_gpu = OnGpu {
+            stayed: found.fused && found.reasons.is_empty(),
+            failures: failures.map(|reason| failure(reason)).collect(),
+        };
         tally.queries += 1;
         tally.fused += usize::from(found.fused);
         tally.fell_back += usize::from(!found.reasons.is_empty());
         for reason in found.reasons {
             *tally.reasons.entry(reason).or_default() += 1;
         }
+        on_gpu
     }
 
     /// What is wrong: nothing was fused, or the GPU failed.
     pub fn failures(&self) -> Vec<String> {
         let tally = self.tally();
-        let failed = tally
-            .reasons
-            .keys()
-            .filter(|reason| !reason.contains(UNSUPPORTED));
-        let mut failures: Vec<String> = failed
-            .map(|reason| format!("the GPU failed: {reason}"))
-            .collect();
+        let failed = tally.reasons.keys().filter(|reason| is_failure(reason));
+        let mut failures: Vec<String> = failed.map(|reason| failure(reason)).collect();
         if tally.fused == 0 {
             failures.push("nothing was fused".into());
         }
@@ -130,6 +140,14 @@ impl fmt::Display for GpuRun {
             .iter()
             .try_for_each(|(reason, times)| write!(f, "\n  {times} x {reason}"))
     }
+}
+
+fn is_failure(reason: &str) -> bool {
+    !reason.contains(UNSUPPORTED)
+}
+
+fn failure(reason: &str) -> String {
+    format!("the GPU failed: {reason}")
 }
 
 /// What the metrics of a plan say.

@@ -20,11 +20,13 @@ mod compressed;
 mod engine;
 mod gpu;
 mod package;
+mod random;
 mod run;
 
 pub use benchmark::{Rows, answer, benchmark_session, session_over};
 pub use compressed::{CompressedTables, Layout};
 pub use engine::Engine;
-pub use gpu::{GPU_VARIABLE, GpuRun, register_vectile};
+pub use gpu::{GPU_VARIABLE, GpuRun, OnGpu, register_vectile};
 pub use package::{Sandbox, package_dir, test_dir};
+pub use random::Random;
 pub use run::{FileRun, Outcome, Ran, complete_file, run_file, same_rows, statements};

@@ -14,7 +14,7 @@ use tpchgen::generators::{
     CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator,
     PartSuppGenerator, RegionGenerator, SupplierGenerator,
 };
-use vectile_sql_tests::Sandbox;
+use vectile_sql_tests::{Random, Sandbox};
 
 /// Scale of the answers in `tpch/answers`.
 const TPCH_SCALE: f64 = 0.1;
@@ -96,16 +96,11 @@ fn lines(path: &Path, rows: impl Iterator<Item = impl Display>) -> Result<()> {
     Ok(file.flush()?)
 }
 
-/// Numbers that look random and are always the same (SplitMix64).
-struct Numbers(u64);
+struct Numbers(Random);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.number()
     }
 
     /// In 0..1, with few enough digits that every printing of it is exact.
@@ -121,7 +116,7 @@ impl Numbers {
 }
 
 fn aggregate_test_100() -> String {
-    let mut n = Numbers(100);
+    let mut n = Numbers(Random::new(100));
     let mut csv = String::from("c1,c2,c3,c4,c5,c6,c7,c8,c9,c10,c11,c12,c13\n");
     for _ in 0..100 {
         let c1 = char::from(b'a' + (n.next() % 5) as u8);
@@ -144,7 +139,7 @@ fn aggregate_test_100() -> String {
 
 /// Sorted by `a`, `b`, `c`, as the tests declare.
 fn window_2() -> String {
-    let mut n = Numbers(2);
+    let mut n = Numbers(Random::new(2));
     let mut csv = String::from("a0,a,b,c,d\n");
     for row in 0..100 {
         let _ = writeln!(csv, "1,{},{},{row},{}", row / 50, row / 25, n.next() % 5);

@@ -48,10 +48,10 @@ impl Text<'_> {
             return Some(self.test(not.arg())?.not());
         }
         if let Some(is_null) = expr.downcast_ref::<IsNullExpr>() {
-            return self.passing(is_null.arg(), Automaton::constant(false));
+            return self.passing_any(is_null.arg(), false);
         }
         if let Some(is_not_null) = expr.downcast_ref::<IsNotNullExpr>() {
-            return self.passing(is_not_null.arg(), Automaton::constant(true));
+            return self.passing_any(is_not_null.arg(), true);
         }
         if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
             return self.binary(binary);
@@ -89,6 +89,7 @@ impl Text<'_> {
 
     fn binary(&self, binary: &BinaryExpr) -> Option<Automaton> {
         let (left, right) = (binary.left(), binary.right());
+        let are_tests = left.data_type(self.schema).ok()? == DataType::Boolean;
         match binary.op() {
             Operator::And => self.test(left)?.and(&self.test(right)?),
             Operator::Or => self.test(left)?.or(&self.test(right)?),
@@ -100,9 +101,23 @@ impl Text<'_> {
             Operator::RegexIMatch => self.regex(left, right, true, false),
             Operator::RegexNotMatch => self.regex(left, right, false, true),
             Operator::RegexNotIMatch => self.regex(left, right, true, true),
+            Operator::Eq | Operator::IsNotDistinctFrom if are_tests => self.same(left, right),
+            Operator::NotEq | Operator::IsDistinctFrom if are_tests => {
+                Some(self.same(left, right)?.not())
+            }
             op if right.downcast_ref::<Literal>().is_some() => self.compared(left, *op, right),
             op => self.compared(right, op.swap()?, left),
         }
+    }
+
+    /// The strings for which two tests say the same.
+    fn same(
+        &self,
+        left: &Arc<dyn PhysicalExpr>,
+        right: &Arc<dyn PhysicalExpr>,
+    ) -> Option<Automaton> {
+        let (left, right) = (self.test(left)?, self.test(right)?);
+        left.and(&right)?.or(&left.not().and(&right.not())?)
     }
 
     fn like(
@@ -199,6 +214,15 @@ impl Text<'_> {
                 self.passing_text(of, passed)
             }
             _ => None,
+        }
+    }
+
+    /// All strings or none, if `of` is a test or text.
+    fn passing_any(&self, of: &Arc<dyn PhysicalExpr>, passes: bool) -> Option<Automaton> {
+        let any = Automaton::constant(passes);
+        match of.data_type(self.schema).ok()? {
+            DataType::Boolean => self.test(of).map(|_| any),
+            _ => self.passing(of, any),
         }
     }
 
@@ -411,6 +435,13 @@ mod tests {
             "# = '' OR # = 'é' OR NOT (# < 'z' AND # > 'a')",
             "# IS NULL OR # > 'b'",
             "# IS NOT NULL AND # > 'b'",
+            "(# LIKE 'a%') IS TRUE",
+            "(# LIKE 'a%') IS NOT TRUE",
+            "(# LIKE 'a%') IS NOT FALSE",
+            "(# LIKE 'a%') IS NULL OR # = 'b'",
+            "(# LIKE 'a%') = (# LIKE '%b%')",
+            "(# LIKE 'a%') <> (# > 'b')",
+            "CASE WHEN (# LIKE 'a%') IS NOT NULL THEN # LIKE 'a%' ELSE true END",
             "CASE WHEN # = 'a' THEN false WHEN # < 'b' THEN # LIKE '_b%' ELSE # > 'c' END",
             "CASE WHEN # IS NULL THEN true ELSE # LIKE 'a%' END",
             "# LIKE 'a%'",
@@ -502,6 +533,8 @@ mod tests {
             "# ~ other",
             "# ~ 'a[^x]{20}b'",
             "CASE WHEN # = 'a' THEN true END",
+            "CASE WHEN # = 'a' THEN true END IS NULL",
+            "(# = other) IS NOT TRUE",
             "CASE # WHEN 'a' THEN true ELSE # = 'b' END",
             "nullif(#, 'a') = 'b'",
             "lower(#) = 'a'",
