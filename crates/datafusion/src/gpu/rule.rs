@@ -387,7 +387,7 @@ impl<'a> Fusing<'a> {
             },
         };
         let mut coded = coded_columns(&template);
-        if self.options.gpu != GpuMode::Require {
+        if self.options.gpu == GpuMode::Auto {
             // what it takes to number strings is not weighed against the CPU
             coded.extend(template.key_columns().chain(joined.iter().copied()));
         }
