@@ -49,17 +49,6 @@ DEVICE Chunk chunk(u64 address) {
     return c;
 }
 
-// Of chunks that `words` words each tell of, the first of which is the chunk's first vector, those of a vector's.
-DEVICE const u64* chunk_of(const u64* chunks, u32 count, u32 words, u64 vector) {
-    u32 low = 0, high = count;
-    while (high - low > 1) {
-        const u32 middle = (low + high) / 2;
-        if (__ldg(chunks + middle * words) <= vector) low = middle;
-        else high = middle;
-    }
-    return chunks + low * words;
-}
-
 // One vector of a column: the same for all lanes.
 struct Cursor : Chunk {
     u32 line, base_low, base_high;

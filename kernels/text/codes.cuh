@@ -1,4 +1,4 @@
-// Bytes and codes of strings in splits, wherever they begin.
+// Where strings in splits are: their chunks, bytes and codes.
 
 // The 8 bytes from there on, and of the words that they lie in all is readable.
 DEVICE u64 bytes_at(const u8* at) {
@@ -12,4 +12,15 @@ DEVICE u64 bytes_at(const u8* at) {
 DEVICE u32 code_at(const u8* codes, u64 bit, u32 code_bits) {
     const u32 word = (u32)(bytes_at(codes + (bit >> 3)) >> ((u32)bit & 7));
     return word & ((1u << code_bits) - 1);
+}
+
+// Of chunks that `words` words each tell of, the first of which is the chunk's first vector, those of a vector's.
+DEVICE const u64* chunk_of(const u64* chunks, u32 count, u32 words, u64 vector) {
+    u32 low = 0, high = count;
+    while (high - low > 1) {
+        const u32 middle = (low + high) / 2;
+        if (__ldg(chunks + middle * words) <= vector) low = middle;
+        else high = middle;
+    }
+    return chunks + low * words;
 }
