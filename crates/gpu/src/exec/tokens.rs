@@ -178,7 +178,9 @@ fn make(stack: &Stack, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> R
     let threads = WARPS as u32 * 32;
     let resident = kernel.resident_blocks(threads, 0).max(1);
     let resident = resident.saturating_mul(engine.device().multiprocessors.max(1));
-    let needed = vectors.div_ceil(WARPS).try_into().unwrap_or(u32::MAX);
+    // of a batch without strings behind one with them, there are no vectors, but a launch has a block
+    let needed = vectors.div_ceil(WARPS).max(1);
+    let needed = needed.try_into().unwrap_or(u32::MAX);
     let (given, chunks) = (given.address(), chunks as u64);
     let launch = |stream: &mut dyn Stream, places: u64, to: u64| {
         let launch = Launch {

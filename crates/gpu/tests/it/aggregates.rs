@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
 use arrow::datatypes::Int64Type;
 use vectile_cpu_device::Recorder;
 use vectile_encodings::{Encoding, Predicate};
@@ -100,6 +100,35 @@ fn batches_share_kernels() {
     assert_eq!(recorder.take().len(), 2, "one for the first, one for all");
     assert!(execution().aggregate(&both).is_err());
     assert_eq!(recorder.take().len(), 0, "that for all");
+}
+
+/// A kernel is for what occurred in earlier batches, too, such as strings that a later one does not have.
+#[test]
+fn batches_without_strings_behind_one_with_them() {
+    let Some(engine) = engine() else { return };
+    let texts = |texts: Vec<Option<&str>>, pin| [input(StringArray::from(texts), pin)];
+    let with = texts(
+        vec![Some("a"), None, Some("ab"), Some("a")],
+        Some(Encoding::Fsst),
+    );
+    let nulls = texts(vec![None; 40], None);
+    let entries = texts(vec![Some("a"), Some("b")], Some(Encoding::Dict));
+    let bound = || Bound::Included(Arc::new(StringArray::from(vec!["a"])) as ArrayRef);
+    let filter = Filter::Column(
+        0,
+        Predicate::Range {
+            low: bound(),
+            high: bound(),
+            negated: false,
+        },
+    );
+    let output = Output::Aggregates(vec![Aggregate::CountRows]);
+    let mut execution = start(&engine, &with, filter, output);
+    for (inputs, count) in [(&with, 2), (&nulls, 2), (&entries, 3), (&with, 5)] {
+        let groups = table(&engine, inputs, 1024);
+        execution.aggregate(&Batch::of(&groups).unwrap()).unwrap();
+        assert_eq!(execution.totals()[0].count, count);
+    }
 }
 
 /// The last lane of rows is bounded by where the next one starts, which needs more than 32 bits here.
