@@ -589,10 +589,8 @@ mod tests {
                 parsed.check(codes, &lengths).unwrap();
                 let text = lines.concat();
                 let mut out = vec![0; text.len() + 100];
-                let all = [0..usize::MAX];
-                let end = parsed
-                    .decompress(codes, text.len(), &all, &mut out)
-                    .unwrap();
+                let all = std::slice::from_ref(&(0..usize::MAX));
+                let end = parsed.decompress(codes, text.len(), all, &mut out).unwrap();
                 assert_eq!(out[..end], text);
             }
         }
