@@ -226,6 +226,7 @@ fn code_at(codes: &[u8], bit: usize, code_bits: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::symbols::ALL;
     use super::*;
     use crate::codecs::strings::ALL;
 
