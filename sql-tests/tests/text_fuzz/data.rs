@@ -190,7 +190,8 @@ impl TableBuilder {
         };
         let pin = random.weighted(&[
             (30, None),
-            (30, Some("fsst")),
+            (20, Some("fsst")),
+            (20, Some("onpair")),
             (20, Some("plain")),
             (20, Some("dict")),
         ]);

@@ -131,6 +131,45 @@ fn batches_without_strings_behind_one_with_them() {
     }
 }
 
+/// The same for strings that are keys.
+#[test]
+fn batches_whose_keys_are_strings_and_entries() {
+    let Some(engine) = engine() else { return };
+    let texts = |texts: Vec<Option<&str>>, pin| [input(StringArray::from(texts), pin)];
+    let strings = vec![Some("a"), None, Some("ab"), Some("a")];
+    let with = texts(strings, Some(Encoding::Fsst));
+    let nulls = texts(vec![None; 40], None);
+    let entries = texts(vec![Some("a"), Some("b")], Some(Encoding::Dict));
+    let plain = texts(vec![Some("b"), Some("c"), None], Some(Encoding::Plain));
+    for first in [&with, &entries, &nulls] {
+        let keys = vec![GroupKey::Entry(0)];
+        let output = Output::Groups(keys, vec![Aggregate::CountRows]);
+        let mut execution = start(&engine, &with, Filter::Constant(true), output);
+        for (inputs, found) in [
+            (first, None),
+            (&entries, Some("a 1, b 1")),
+            (&with, Some("a 2, ab 1, null 1")),
+            (&nulls, Some("null 40")),
+            (&plain, Some("b 1, c 1, null 1")),
+            (&entries, Some("a 1, b 1")),
+        ] {
+            let batch = Batch::of(&table(&engine, inputs, 1024)).unwrap();
+            let groups = execution.group(&batch, |_| Ok(())).unwrap();
+            let mut all = vec![];
+            for groups in groups {
+                let keys = groups.keys[0].as_string::<i32>().iter();
+                let counts = groups.totals[0].counts.iter();
+                let named = keys.map(|key| key.unwrap_or("null")).zip(counts);
+                all.extend(named.map(|(key, count)| format!("{key} {count}")));
+            }
+            all.sort();
+            if let Some(found) = found {
+                assert_eq!(all.join(", "), found);
+            }
+        }
+    }
+}
+
 /// The last lane of rows is bounded by where the next one starts, which needs more than 32 bits here.
 #[test]
 fn rising_beyond_32_bits_where_rows_end() {
