@@ -228,7 +228,6 @@ fn code_at(codes: &[u8], bit: usize, code_bits: usize) -> usize {
 mod tests {
     use super::super::symbols::ALL;
     use super::*;
-    use crate::codecs::strings::ALL;
 
     /// The two bytes, and pairs.
     fn dictionary(pairs: &[[u8; 2]]) -> Vec<u8> {

@@ -39,8 +39,6 @@ use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
 
 pub(crate) use entries::Entries;
-#[cfg(test)]
-pub(crate) use symbols::ALL;
 use symbols::{SLACK, SymbolTable, SymbolTablePair};
 
 const PART: &str = "strings";
