@@ -12,8 +12,8 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_kernels::{DeviceChunk, Transform};
 
 use super::execution::{Execution, TABLE_SHARE};
-use super::rows::first_rows;
-use super::strings::{Strings, WantedRows};
+use super::rows::{first_rows, places_of};
+use super::strings::{Decoded, Strings, WantedRows};
 use super::tables::on_device;
 use crate::error::{Error, Result};
 use crate::plan::Pipeline;
@@ -29,6 +29,9 @@ const MASK_BYTES: usize = VECTOR_LEN / 8;
 const WARPS: usize = 8;
 /// Bytes of a place or a number.
 const WORD: usize = 4;
+/// Arguments that mean something else to some steps.
+const MASKS: usize = 10;
+const COUNTS: usize = 11;
 
 /// The steps of the kernel.
 #[derive(Clone, Copy)]
@@ -87,123 +90,31 @@ fn codes_of(of: &mut Execution, column: usize, texts: &Arc<Stack>) -> Result<Vec
     };
     let most = engine.memory_limit() / TABLE_SHARE;
     let decoded = strings.decode(&all, 0..texts.len(), &mut lane, most)?;
-
-    let ends = decoded.lengths.places.iter().skip(1);
-    let mut vectors_bytes = ends
-        .zip(&decoded.lengths.places)
-        .map(|(end, start)| end - start);
-    if vectors_bytes.any(|bytes| bytes > u32::MAX.into()) {
-        return Err(Error::Unsupported("4 GiB of text in a vector".into()));
-    }
-    let vectors = firsts.len();
-    let places = vectors * VECTOR_LEN;
-    if u32::try_from(places).is_err() {
-        return Err(Error::Unsupported(format!("{places} rows of text")));
-    }
-    let rows: usize = texts.rows.iter().sum();
-    let entries = rows.min(MOST_ENTRIES);
-    let slots = (entries * SLOTS_PER_ENTRY).next_power_of_two();
-    let starts = engine.take(places * WORD)?;
-    let slot_of = engine.take(places * WORD)?;
-    let table = engine.take(slots * WORD)?;
-    let numbers = engine.take(slots * WORD)?;
-    let count = engine.take(2 * WORD)?;
-    let masks = engine.take(vectors * MASK_BYTES)?;
-    let counts = engine.take(vectors * 8)?;
-    let words = on_device(engine, (2 * vectors + 1) * 8, |to| {
-        let firsts = firsts.iter().copied().chain([rows as u64]);
-        let words = firsts.chain(decoded.lengths.places.iter().copied());
-        let places = to.as_chunks_mut::<8>().0.iter_mut();
-        let words = places.zip(words);
-        words.for_each(|(to, word)| *to = word.to_le_bytes());
-    })?;
-    let mut numbering = Numbering {
-        kernel: &*kernel,
-        engine,
-        vectors,
-        args: vec![
-            words.address(),
-            words.address() + (vectors as u64 + 1) * 8,
-            decoded.lengths_at(),
-            decoded.valid_at(),
-            decoded.strings_at(),
-            starts.address(),
-            table.address(),
-            (slots as u64 - 1) | (entries as u64) << 32,
-            slot_of.address(),
-            count.address(),
-            masks.address(),
-            counts.address(),
-            numbers.address(),
-        ],
-    };
-
-    let mut found = engine.host_pool().take(2 * WORD)?;
-    lane.finish(|stream| {
-        // SAFETY: what is filled and copied is as long, and lives until `finish` is done. That there is no room is
-        // looked at before slots are.
-        unsafe {
-            stream.fill(table.address(), 0xFF, slots * WORD)?;
-            stream.fill(count.address(), 0, 2 * WORD)?;
-            numbering.launch(stream, Step::Starts)?;
-            numbering.launch(stream, Step::Insert)?;
-            stream.copy_out(found.as_mut_slice().as_mut_ptr(), count.address(), 2 * WORD)
-        }
-    })?;
-    if found.as_slice()[WORD..2 * WORD] != [0; WORD] {
-        let reason = format!("more than {entries} different strings, or some that hash alike");
-        return Err(Error::Unsupported(reason));
-    }
-
-    let mut own_counts = engine.host_pool().take(vectors * 8)?;
-    lane.finish(|stream| {
-        // SAFETY: as above; every place has a slot, or none.
-        unsafe {
-            numbering.launch(stream, Step::Mark)?;
-            let to = own_counts.as_mut_slice().as_mut_ptr();
-            stream.copy_out(to, counts.address(), vectors * 8)
-        }
-    })?;
-    let (befores, of_groups) = befores(&own_counts, &texts.rows);
+    let mut numbering = Numbering::new(&*kernel, engine, texts, &firsts, &decoded)?;
+    numbering.insert(&mut lane)?;
+    let (befores, of_groups) = numbering.mark(texts, &mut lane)?;
     let wanted = WantedRows {
-        masks: masks.address(),
+        masks: numbering.masks.address(),
         places: &befores,
         counts: &of_groups,
     };
     let entries = strings.arrays(&wanted, 0..texts.len(), &mut lane)?;
     let entries: Vec<&dyn Array> = entries.iter().map(AsRef::as_ref).collect();
     let entries = concat(&entries).map_err(vectile_encodings::Error::from)?;
-    let entries = own(&entries);
-
-    let befores = on_device(engine, vectors * 8, |to| {
-        let places = to.as_chunks_mut::<8>().0.iter_mut();
-        let words = places.zip(&befores);
-        words.for_each(|(to, word)| *to = word.to_le_bytes());
-    })?;
-    numbering.args[11] = befores.address();
-    // SAFETY: as above.
-    lane.finish(|stream| unsafe { numbering.launch(stream, Step::Number) })?;
-    let codes = numbering.pack(texts, &entries, &mut lane)?;
+    numbering.number(&befores, &mut lane)?;
+    let codes = numbering.pack(texts, &own(&entries), &mut lane)?;
     engine.give_back(lane);
     strings.count(of);
     Ok(codes)
 }
 
-/// Rows before each vector, and of each group, by how many each vector has.
-fn befores(counts: &Piece, rows: &[usize]) -> (Vec<u64>, Vec<usize>) {
-    let mut counts = counts.as_slice().as_chunks::<8>().0.iter();
-    let mut befores = vec![];
-    let mut before = 0;
-    let groups = rows.iter().map(|rows| {
-        let start = before;
-        for count in counts.by_ref().take(rows.div_ceil(VECTOR_LEN)) {
-            befores.push(before);
-            before += u64::from_le_bytes(*count);
-        }
-        (before - start) as usize
-    });
-    let groups = groups.collect();
-    (befores, groups)
+/// Words in the device's memory.
+fn words_on_device(engine: &Engine, words: &[u64]) -> Result<Piece> {
+    on_device(engine, words.len() * 8, |to| {
+        let places = to.as_chunks_mut::<8>().0.iter_mut();
+        let words = places.zip(words);
+        words.for_each(|(to, word)| *to = word.to_le_bytes());
+    })
 }
 
 /// What the kernel is launched with.
@@ -211,11 +122,123 @@ struct Numbering<'a> {
     kernel: &'a dyn Kernel,
     engine: &'a Engine,
     vectors: usize,
-    /// But for step and vectors.
-    args: Vec<u64>,
+    /// Strings that may be told apart, and slots for them.
+    entries: usize,
+    slots: usize,
+    /// But for step and vectors; in that order.
+    args: [u64; 13],
+    table: Piece,
+    count: Piece,
+    masks: Piece,
+    counts: Piece,
+    _others: [Piece; 4],
 }
 
-impl Numbering<'_> {
+impl<'a> Numbering<'a> {
+    /// For decoded strings of a column, whose vectors begin with the rows `firsts`.
+    fn new(
+        kernel: &'a dyn Kernel,
+        engine: &'a Engine,
+        texts: &Stack,
+        firsts: &[u64],
+        decoded: &Decoded,
+    ) -> Result<Self> {
+        let before = &decoded.lengths.places;
+        let mut bytes = before.iter().zip(before.iter().skip(1));
+        if bytes.any(|(start, end)| end - start > u32::MAX.into()) {
+            return Err(Error::Unsupported("4 GiB of text in a vector".into()));
+        }
+        let vectors = firsts.len();
+        let places = vectors * VECTOR_LEN;
+        if u32::try_from(places).is_err() {
+            return Err(Error::Unsupported(format!("{places} rows of text")));
+        }
+        let rows: usize = texts.rows.iter().sum();
+        let entries = rows.min(MOST_ENTRIES);
+        let slots = (entries * SLOTS_PER_ENTRY).next_power_of_two();
+        let words: Vec<u64> = firsts.iter().copied().chain([rows as u64]).collect();
+        let words = words_on_device(engine, &[&words, &before[..]].concat())?;
+        let starts = engine.take(places * WORD)?;
+        let slot_of = engine.take(places * WORD)?;
+        let numbers = engine.take(slots * WORD)?;
+        let table = engine.take(slots * WORD)?;
+        let count = engine.take(2 * WORD)?;
+        let masks = engine.take(vectors * MASK_BYTES)?;
+        let counts = engine.take(vectors * 8)?;
+        Ok(Self {
+            kernel,
+            engine,
+            vectors,
+            entries,
+            slots,
+            args: [
+                words.address(),
+                words.address() + (vectors as u64 + 1) * 8,
+                decoded.lengths_at(),
+                decoded.valid_at(),
+                decoded.strings_at(),
+                starts.address(),
+                table.address(),
+                (slots as u64 - 1) | (entries as u64) << 32,
+                slot_of.address(),
+                count.address(),
+                masks.address(),
+                counts.address(),
+                numbers.address(),
+            ],
+            table,
+            count,
+            masks,
+            counts,
+            _others: [words, starts, slot_of, numbers],
+        })
+    }
+
+    /// Gives each string a slot.
+    fn insert(&self, lane: &mut Lane) -> Result<()> {
+        let mut found = self.engine.host_pool().take(2 * WORD)?;
+        let to = found.as_mut_slice().as_mut_ptr();
+        lane.finish(|stream| {
+            // SAFETY: what is filled and copied is as long, and lives until `finish` is done.
+            unsafe {
+                stream.fill(self.table.address(), 0xFF, self.slots * WORD)?;
+                stream.fill(self.count.address(), 0, 2 * WORD)?;
+                self.launch(stream, Step::Starts)?;
+                self.launch(stream, Step::Insert)?;
+                stream.copy_out(to, self.count.address(), 2 * WORD)
+            }
+        })?;
+        if found.as_slice()[WORD..2 * WORD] == [0; WORD] {
+            return Ok(());
+        }
+        let most = self.entries;
+        let reason = format!("more than {most} different strings, or some that hash alike");
+        Err(Error::Unsupported(reason))
+    }
+
+    /// Selects the first row of each string. Gives how many are selected before each vector, and in each group.
+    fn mark(&self, texts: &Stack, lane: &mut Lane) -> Result<(Vec<u64>, Vec<usize>)> {
+        let bytes = self.vectors * 8;
+        let mut counts = self.engine.host_pool().take(bytes)?;
+        let to = counts.as_mut_slice().as_mut_ptr();
+        lane.finish(|stream| {
+            // SAFETY: as above; all places have slots now, or none.
+            unsafe {
+                self.launch(stream, Step::Mark)?;
+                stream.copy_out(to, self.counts.address(), bytes)
+            }
+        })?;
+        Ok(places_of(&counts, &texts.rows))
+    }
+
+    /// Numbers the strings.
+    fn number(&mut self, befores: &[u64], lane: &mut Lane) -> Result<()> {
+        let befores = words_on_device(self.engine, befores)?;
+        self.args[COUNTS] = befores.address();
+        // SAFETY: as above; first rows are selected.
+        lane.finish(|stream| unsafe { self.launch(stream, Step::Number) })
+    }
+
     /// # Safety
     ///
     /// The arguments are those that `distinct.cuh` names: memory that is as long as it wants, and lives until the
@@ -226,7 +249,7 @@ impl Numbering<'_> {
         let resident = resident.saturating_mul(self.engine.device().multiprocessors.max(1));
         let needed = self.vectors.div_ceil(WARPS).try_into().unwrap_or(u32::MAX);
         let mut args = vec![step as u64, self.vectors as u64];
-        args.extend(&self.args);
+        args.extend(self.args);
         let launch = Launch {
             grid: resident.min(needed),
             block: threads,
@@ -260,13 +283,9 @@ impl Numbering<'_> {
             words.extend([vector as u64, memory.address() + *offset as u64]);
             vector += chunk.rows().div_ceil(VECTOR_LEN);
         }
-        let words = on_device(self.engine, words.len() * 8, |to| {
-            let places = to.as_chunks_mut::<8>().0.iter_mut();
-            let words = places.zip(&words);
-            words.for_each(|(to, word)| *to = word.to_le_bytes());
-        })?;
-        self.args[10] = words.address();
-        self.args[11] = chunks.len() as u64;
+        let words = words_on_device(self.engine, &words)?;
+        self.args[MASKS] = words.address();
+        self.args[COUNTS] = chunks.len() as u64;
 
         let front_bytes = chunks.iter().map(DeviceChunk::front_bytes);
         let mut fronts = self.engine.host_pool().take(front_bytes.sum())?;

@@ -276,24 +276,30 @@ impl Execution {
             back: (counts_at, vectors * 8),
             ..Outputs::default()
         })?;
-        let mut passing = back.as_slice().as_chunks::<8>().0.iter();
-        let mut rows = 0;
-        let mut places = Vec::with_capacity(vectors);
-        let counts = batch.rows()[own].iter().map(|of_group| {
-            let before = rows;
-            for count in passing.by_ref().take(of_group.div_ceil(VECTOR_LEN)) {
-                places.push(rows);
-                rows += u64::from_le_bytes(*count);
-            }
-            (rows - before) as usize
-        });
-        let counts = counts.collect();
+        let (places, counts) = places_of(&back, &batch.rows()[own]);
         Ok(Selected {
             masks,
             places,
             counts,
         })
     }
+}
+
+/// For each vector, how many rows before it pass, and how many of each group do: from how many of each vector do.
+pub(super) fn places_of(passing: &Piece, rows: &[usize]) -> (Vec<u64>, Vec<usize>) {
+    let mut passing = passing.as_slice().as_chunks::<8>().0.iter();
+    let mut sum = 0;
+    let mut places = vec![];
+    let counts = rows.iter().map(|rows| {
+        let before = sum;
+        for count in passing.by_ref().take(rows.div_ceil(VECTOR_LEN)) {
+            places.push(sum);
+            sum += u64::from_le_bytes(*count);
+        }
+        (sum - before) as usize
+    });
+    let counts = counts.collect();
+    (places, counts)
 }
 
 /// Where the first row of each vector belongs, if all rows of all groups pass.
