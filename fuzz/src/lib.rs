@@ -107,7 +107,7 @@ fn chunk_for(encoding: Encoding, seed: [u8; 4]) -> Option<(ArrayRef, Vec<u8>)> {
         }
         let encoded = || {
             let array = array_for(encoding, seed);
-            let bytes = encode(&array, &EncodeOptions { pin: Some(encoding) }).ok()?;
+            let bytes = encode(&array, &EncodeOptions::pinned(encoding)).ok()?;
             Some((array, bytes))
         };
         chunks.entry((encoding, seed)).or_insert_with(encoded).clone()

@@ -171,7 +171,7 @@ mod tests {
 
     fn is_even(array: ArrayRef) -> bool {
         let pin = Some(Encoding::Dict);
-        let bytes = encode(&array, &EncodeOptions { pin }).unwrap();
+        let bytes = encode(&array, &EncodeOptions::pinned(pin)).unwrap();
         let column = Column::parse(bytes.into(), array.data_type(), array.len()).unwrap();
         let chunk = DeviceChunk::build(&column).unwrap();
         let traits = &chunk.info().traits;

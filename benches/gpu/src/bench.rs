@@ -74,7 +74,7 @@ impl Case {
     fn encoded(&self) -> Result<Encoded> {
         let mut file_bytes = 0;
         let columns = self.arrays.iter().map(|array| {
-            let bytes = encode(array, &EncodeOptions { pin: self.pin })?;
+            let bytes = encode(array, &EncodeOptions::pinned(self.pin))?;
             file_bytes += bytes.len();
             Ok(Column::parse(bytes.into(), array.data_type(), array.len())?)
         });
@@ -169,7 +169,7 @@ impl Encoded {
 
 /// An array as its encoding has it.
 pub fn column(array: &ArrayRef, pin: Option<Encoding>) -> Result<Column> {
-    let bytes = encode(array, &EncodeOptions { pin })?;
+    let bytes = encode(array, &EncodeOptions::pinned(pin))?;
     Ok(Column::parse(bytes.into(), array.data_type(), array.len())?)
 }
 

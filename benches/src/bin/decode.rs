@@ -49,9 +49,7 @@ fn race(runs: usize, ours: &mut dyn FnMut(), theirs: &mut dyn FnMut()) -> (Times
 fn column(array: &ArrayRef, encoding: Encoding) -> Column {
     let bytes = encode(
         array,
-        &EncodeOptions {
-            pin: Some(encoding),
-        },
+        &EncodeOptions::pinned(encoding),
     )
     .expect("the encoding applies");
     Column::parse(bytes.into(), array.data_type(), array.len()).expect("our own bytes")

@@ -1,6 +1,7 @@
 //! Chooses encodings and writes column chunks.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
@@ -10,6 +11,7 @@ use crate::MAX_ROWS;
 use crate::codecs::codec::Children;
 use crate::codecs::source::Source;
 use crate::codecs::{dict, registry, strings};
+use crate::compressor::Compressor;
 use crate::encoding::Encoding;
 use crate::error::{Error, Result};
 use crate::vectors::sample_ranges;
@@ -18,9 +20,11 @@ use crate::wire::ChunkWriter;
 /// Vectors that the choice of an encoding looks at.
 const SAMPLE_VECTORS: usize = 10;
 
-const CHILDREN: Children = Children {
-    append: |array, out| encode_node(array, None, out),
-    append_distinct: encode_entries,
+/// Of columns that are encoded to see how large they become, and of others until they say otherwise.
+const CHILDREN: Children<'static> = Children {
+    encode: |array, compressor, out| encode_node(array, None, compressor, out),
+    encode_distinct: encode_entries,
+    compressor: None,
 };
 
 /// How to encode a column.
@@ -28,6 +32,18 @@ const CHILDREN: Children = Children {
 pub struct EncodeOptions {
     /// Use this encoding instead of the smallest one.
     pub pin: Option<Encoding>,
+    /// Compresses strings in the place of the calling thread.
+    pub compressor: Option<Arc<dyn Compressor>>,
+}
+
+impl EncodeOptions {
+    /// With an encoding, whatever another one would save.
+    pub fn pinned(pin: impl Into<Option<Encoding>>) -> Self {
+        Self {
+            pin: pin.into(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Encodes all rows of `array` into the bytes of a column chunk.
@@ -46,7 +62,7 @@ pub fn encode(array: &dyn Array, options: &EncodeOptions) -> Result<Vec<u8>> {
         return Err(Error::Unsupported(reason));
     }
     let mut out = ChunkWriter::default();
-    encode_node(array, options.pin, &mut out)?;
+    encode_node(array, options.pin, options.compressor.as_deref(), &mut out)?;
     Ok(out.finish())
 }
 
@@ -85,11 +101,17 @@ fn choose(source: &Source, candidates: Vec<Encoding>) -> Result<Encoding> {
 pub(crate) fn encode_node(
     array: &dyn Array,
     pin: Option<Encoding>,
+    compressor: Option<&dyn Compressor>,
     out: &mut ChunkWriter,
 ) -> Result<()> {
     let mut source = Source::of(array);
+    source.compressor = compressor;
+    let children = Children {
+        compressor,
+        ..CHILDREN
+    };
     if source.is_constant() {
-        return registry::encode(Encoding::Constant, &source, CHILDREN, out).map(|_| ());
+        return registry::encode(Encoding::Constant, &source, children, out).map(|_| ());
     }
     let encoding = match pin {
         Some(Encoding::Constant) => {
@@ -104,12 +126,12 @@ pub(crate) fn encode_node(
         // who pins a dictionary wants it even where it does not pay
         source.max_entries = usize::MAX;
     }
-    match registry::encode(encoding, &source, CHILDREN, out)? {
+    match registry::encode(encoding, &source, children, out)? {
         true => Ok(()),
         false if pin.is_none() => {
             // what the sample promised did not hold for all rows, e.g. too many distinct values
             let fallback = registry::fallback(&source);
-            registry::encode(fallback, &source, CHILDREN, out).map(|_| ())
+            registry::encode(fallback, &source, children, out).map(|_| ())
         }
         false => {
             let applicable = registry::candidates(&source)
@@ -126,8 +148,13 @@ pub(crate) fn encode_node(
 }
 
 /// Appends the entries of a dictionary: distinct, and so neither constant nor a dictionary.
-fn encode_entries(entries: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
-    let source = Source::of(entries);
+fn encode_entries(
+    entries: &dyn Array,
+    compressor: Option<&dyn Compressor>,
+    out: &mut ChunkWriter,
+) -> Result<()> {
+    let mut source = Source::of(entries);
+    source.compressor = compressor;
     let mut candidates = registry::candidates(&source);
     candidates.retain(|encoding| *encoding != Encoding::Dict);
     let encoding = choose(&source, candidates)?;
@@ -180,8 +207,6 @@ fn scale(bytes: usize, sampled: usize, rows: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{Int64Array, StringArray};
 
     use super::*;
@@ -228,7 +253,7 @@ mod tests {
     #[test]
     fn the_choice_is_nearly_the_smallest() {
         for (name, array) in arrays() {
-            let bytes = |pin| encode(&array, &EncodeOptions { pin }).map(|bytes| bytes.len());
+            let bytes = |pin| encode(&array, &EncodeOptions::pinned(pin)).map(|bytes| bytes.len());
             let candidates = registry::candidates(&Source::of(&array)).into_iter();
             let pinned =
                 candidates.filter_map(|encoding| Some((bytes(Some(encoding)).ok()?, encoding)));
@@ -249,7 +274,7 @@ mod tests {
             let of_dict = estimates.iter().find(|(of, _)| *of == Encoding::Dict);
             let (_, estimate) = of_dict.unwrap_or_else(|| panic!("{name}"));
             let pin = Some(Encoding::Dict);
-            let actual = encode(&array, &EncodeOptions { pin }).unwrap().len() as u64;
+            let actual = encode(&array, &EncodeOptions::pinned(pin)).unwrap().len() as u64;
             // what a sequence takes once counts for each part of one that is sampled
             let most = match name.contains("sorted") || name.contains("runs") {
                 true => actual * 3,

@@ -36,6 +36,7 @@ mod byte_views;
 mod class;
 mod codecs;
 mod column;
+mod compressor;
 mod encoder;
 mod encoding;
 mod error;
@@ -57,6 +58,7 @@ mod zone;
 
 pub use byte_strings::strings;
 pub use column::Column;
+pub use compressor::{Compressor, Splits, Uncompressed};
 pub use encoder::{EncodeOptions, alternatives, encode};
 pub use encoding::Encoding;
 pub use error::{Error, Result};

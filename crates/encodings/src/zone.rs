@@ -168,10 +168,10 @@ impl ZoneMap {
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut out = ChunkWriter::default();
         for array in [&self.min, &self.max] {
-            encode_node(array, None, &mut out)?;
+            encode_node(array, None, None, &mut out)?;
         }
-        encode_node(&self.null_count, None, &mut out)?;
-        encode_node(&self.exact, None, &mut out)?;
+        encode_node(&self.null_count, None, None, &mut out)?;
+        encode_node(&self.exact, None, None, &mut out)?;
         Ok(out.finish())
     }
 

@@ -18,7 +18,7 @@ use vectile_encodings::{
 
 /// Encodes by the pinned encoding; `None` if it does not apply to these values.
 fn encode_pinned(array: &ArrayRef, pin: Option<Encoding>) -> Option<Column> {
-    match encode(array, &EncodeOptions { pin }) {
+    match encode(array, &EncodeOptions::pinned(pin)) {
         Ok(bytes) => Some(Column::parse(bytes.into(), array.data_type(), array.len()).unwrap()),
         Err(Error::Unsupported(_)) if pin.is_some() => None,
         Err(e) => panic!("{pin:?} of {}: {e}", array.data_type()),
@@ -427,26 +427,16 @@ fn long_strings_are_bounded_from_above() {
 #[test]
 fn pins_that_do_not_apply_say_what_does() {
     let text = array_of(&DataType::Utf8, Shape::Random, NullPattern::None, 3000, 1);
-    let error = encode(
-        &text,
-        &EncodeOptions {
-            pin: Some(Encoding::Alp),
-        },
-    )
-    .unwrap_err()
-    .to_string();
+    let error = encode(&text, &EncodeOptions::pinned(Encoding::Alp))
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("alp") && error.contains("onpair, fsst"),
         "{error}"
     );
-    let error = encode(
-        &text,
-        &EncodeOptions {
-            pin: Some(Encoding::Constant),
-        },
-    )
-    .unwrap_err()
-    .to_string();
+    let error = encode(&text, &EncodeOptions::pinned(Encoding::Constant))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("constant"), "{error}");
 }
 
@@ -470,12 +460,7 @@ fn the_choice_is_near_the_best_alternative() {
             let chosen = encode(&array, &EncodeOptions::default()).unwrap().len();
             for (encoding, bytes) in alternatives(&array).unwrap() {
                 assert!(bytes > 0, "{data_type} {shape:?}: {encoding}");
-                if let Ok(other) = encode(
-                    &array,
-                    &EncodeOptions {
-                        pin: Some(encoding),
-                    },
-                ) {
+                if let Ok(other) = encode(&array, &EncodeOptions::pinned(encoding)) {
                     let allowed = other.len() * 23 / 20 + 2048;
                     assert!(
                         chosen <= allowed,

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use tokio::task::JoinSet;
-use vectile_encodings::{EncodeOptions, Encoding, VECTOR_LEN, ZoneMap};
+use vectile_encodings::{Compressor, EncodeOptions, Encoding, VECTOR_LEN, ZoneMap};
 
 use crate::encode::{EncodedColumn, EncodedRowGroup, Plan, encode_row_group};
 use crate::error::{Error, Result};
@@ -47,6 +47,8 @@ pub struct WriterOptions {
     pub pins: HashMap<String, Encoding>,
     /// Columns encoded at the same time, each on a thread.
     pub parallelism: usize,
+    /// Compresses strings in the place of those threads, as far as it can: a GPU.
+    pub compressor: Option<Arc<dyn Compressor>>,
     /// The directory that locations are relative to, where the store is a file system of this machine: then a
     /// file is on disk before it is visible, and its name when it is finished.
     pub local_root: Option<PathBuf>,
@@ -58,6 +60,7 @@ impl Default for WriterOptions {
             row_group_rows: DEFAULT_ROW_GROUP_ROWS,
             pins: HashMap::new(),
             parallelism: available_parallelism().map_or(1, usize::from),
+            compressor: None,
             local_root: None,
         }
     }
@@ -87,6 +90,13 @@ impl WriterOptions {
     #[must_use]
     pub fn with_parallelism(mut self, columns: usize) -> Self {
         self.parallelism = columns;
+        self
+    }
+
+    /// With [`compressor`](Self::compressor).
+    #[must_use]
+    pub fn with_compressor(mut self, compressor: Option<Arc<dyn Compressor>>) -> Self {
+        self.compressor = compressor;
         self
     }
 
@@ -383,6 +393,7 @@ fn check_options(schema: &SchemaRef, options: &WriterOptions) -> Result<()> {
 fn encode_options(schema: &SchemaRef, options: &WriterOptions) -> Vec<EncodeOptions> {
     let of_column = |name: &String| EncodeOptions {
         pin: options.pins.get(name).copied(),
+        compressor: options.compressor.clone(),
     };
     schema
         .fields()

@@ -5,6 +5,7 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 
 use crate::codecs::layout::Values;
+use crate::compressor::Compressor;
 use crate::encoding::Encoding;
 use crate::error::Result;
 use crate::predicate::Predicate;
@@ -91,9 +92,24 @@ pub(crate) trait Child: Sized {
 
 /// How columns within a column are appended: in encodings of their own choice.
 #[derive(Clone, Copy)]
-pub(crate) struct Children {
-    /// The children of nested types.
-    pub append: fn(&dyn Array, &mut ChunkWriter) -> Result<()>,
-    /// The entries of a dictionary.
-    pub append_distinct: fn(&dyn Array, &mut ChunkWriter) -> Result<()>,
+pub(crate) struct Children<'a> {
+    pub encode: Append,
+    pub encode_distinct: Append,
+    /// Who compresses strings, if not this thread.
+    pub compressor: Option<&'a dyn Compressor>,
+}
+
+/// Appends a column.
+pub(crate) type Append = fn(&dyn Array, Option<&dyn Compressor>, &mut ChunkWriter) -> Result<()>;
+
+impl Children<'_> {
+    /// Appends a child of a nested type.
+    pub fn append(&self, child: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
+        (self.encode)(child, self.compressor, out)
+    }
+
+    /// Appends the entries of a dictionary.
+    pub fn append_distinct(&self, entries: &dyn Array, out: &mut ChunkWriter) -> Result<()> {
+        (self.encode_distinct)(entries, self.compressor, out)
+    }
 }

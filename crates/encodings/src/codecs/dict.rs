@@ -217,7 +217,7 @@ fn append(
 ) -> Result<()> {
     let entries = take(array, &UInt32Array::from(distinct.firsts.clone()), None)?;
     out.u64(distinct.len() as u64);
-    (children.append_distinct)(&entries, out)?;
+    children.append_distinct(&entries, out)?;
     out.append(codes);
     Ok(())
 }

@@ -9,10 +9,13 @@
 //! the bytes of every symbol in code order: by length 2, 3, .., 8, then 1
 //! ```
 
-pub(crate) use fsst::Compressor;
+use fsst::Compressor;
 
 use crate::bitpack::LANES;
+use crate::compressor::{Splits, Uncompressed};
 
+/// The code behind which a byte stands for itself.
+pub(crate) const ESCAPE: u8 = 255;
 /// Strings compressed together.
 pub(crate) const SPLIT_ROWS: usize = LANES;
 /// Fewer splits than this do not pay for a second symbol table.
@@ -22,56 +25,71 @@ pub(crate) const VERSION: u64 = 20190218;
 /// Bytes of that header.
 pub(crate) const HEADER_BYTES: usize = 17;
 
-/// Byte strings one behind another.
-#[derive(Default)]
-pub(crate) struct Splits {
-    pub data: Vec<u8>,
-    /// Where each ends in `data`; ascends.
-    pub ends: Vec<u64>,
-}
+/// A symbol table, to compress with.
+pub(crate) struct Table(Compressor);
 
-impl Splits {
-    pub fn len(&self) -> usize {
-        self.ends.len()
+impl Table {
+    /// For such values.
+    pub fn train(values: &[&[u8]]) -> Self {
+        Self(Compressor::train(&values.to_vec()))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let mut start = 0;
-        self.ends.iter().map(move |end| {
-            let split = &self.data[start..*end as usize];
-            start = *end as usize;
-            split
+    /// What each code stands for.
+    fn symbols(&self) -> Vec<Vec<u8>> {
+        let lengths = self.0.symbol_lengths().iter();
+        let symbols = self.0.symbol_table().iter().zip(lengths);
+        let bytes = symbols
+            .map(|(symbol, length)| symbol.to_u64().to_le_bytes()[..usize::from(*length)].to_vec());
+        bytes.collect()
+    }
+
+    /// As it is stored.
+    pub fn export(&self) -> Vec<u8> {
+        let symbols = self.symbols();
+        let mut histogram = [0u8; 8];
+        for symbol in &symbols {
+            histogram[symbol.len().clamp(1, 8) - 1] += 1;
+        }
+        let mut out = Vec::with_capacity(HEADER_BYTES + symbols.len() * 8);
+        out.extend_from_slice(&(VERSION << 32 | (symbols.len() as u64) << 8 | 1).to_le_bytes());
+        out.push(0);
+        out.extend_from_slice(&histogram);
+        symbols.iter().for_each(|symbol| out.extend(symbol));
+        out
+    }
+
+    /// The codes of `values`, so many of which make a split.
+    pub fn compress(
+        &self,
+        values: &[&[u8]],
+        split_strings: usize,
+        other: Option<&dyn crate::Compressor>,
+    ) -> Splits {
+        let of_other = other.and_then(|other| {
+            other.compress(&Uncompressed {
+                strings: values,
+                split_strings,
+                words: &self.symbols(),
+                code_bits: 8,
+                escape: Some(ESCAPE),
+            })
+        });
+        of_other.unwrap_or_else(|| match split_strings {
+            1 => self.compress_each(values),
+            _ => self.compress_each(&splits_of(values).iter().collect::<Vec<_>>()),
         })
     }
 
-    /// Each compressed.
-    pub fn compress(&self, compressor: &Compressor) -> Self {
-        let values: Vec<&[u8]> = self.iter().collect();
-        let mut out = Self::default();
-        compressor.compress_bulk_into::<{ Compressor::DEFAULT_BULK_LANES }>(
-            &values,
-            &mut out.data,
-            &mut out.ends,
-        );
+    fn compress_each(&self, values: &[&[u8]]) -> Splits {
+        let mut out = Splits::default();
+        self.0
+            .compress_bulk_into::<{ Compressor::DEFAULT_BULK_LANES }>(
+                values,
+                &mut out.data,
+                &mut out.ends,
+            );
         out
     }
-}
-
-/// The exported table of a compressor.
-pub(crate) fn export(compressor: &Compressor) -> Vec<u8> {
-    let (symbols, lengths) = (compressor.symbol_table(), compressor.symbol_lengths());
-    let mut histogram = [0u8; 8];
-    for length in lengths.iter().take(symbols.len()) {
-        histogram[usize::from(*length).clamp(1, 8) - 1] += 1;
-    }
-    let mut out = Vec::with_capacity(HEADER_BYTES + symbols.len() * 8);
-    out.extend_from_slice(&(VERSION << 32 | (symbols.len() as u64) << 8 | 1).to_le_bytes());
-    out.push(0);
-    out.extend_from_slice(&histogram);
-    for (symbol, length) in symbols.iter().zip(lengths) {
-        out.extend_from_slice(&symbol.to_u64().to_le_bytes()[..usize::from(*length)]);
-    }
-    out
 }
 
 /// `values` in splits.
@@ -91,23 +109,39 @@ pub(crate) fn splits_of(values: &[&[u8]]) -> Splits {
 
 /// The symbol tables to compress a column with, in order of use.
 pub(crate) struct Tables {
-    pub first: Compressor,
-    pub second: Option<Compressor>,
+    pub first: Table,
+    pub second: Option<Table>,
 }
 
 impl Tables {
     /// As many tables as pay for `values`.
     pub fn train(values: &[&[u8]]) -> Self {
-        let first = Compressor::train(&values.to_vec());
-        let once = splits_of(values).compress(&first);
-        let second = Compressor::train(&once.iter().collect());
-        let twice = once.compress(&second);
+        let first = Table::train(values);
+        let once = first.compress(values, SPLIT_ROWS, None);
+        let codes: Vec<&[u8]> = once.iter().collect();
+        let second = Table::train(&codes);
+        let twice = second.compress(&codes, 1, None);
         // the second table costs about a third of decompression speed and two kilobytes
         let pays = twice.data.len() + twice.data.len() / 10 < once.data.len()
             && once.len() > MIN_SPLITS_FOR_SECOND;
         Self {
             first,
             second: pays.then_some(second),
+        }
+    }
+
+    /// As they are stored: the one to undo first first.
+    pub fn export(&self) -> impl Iterator<Item = Vec<u8>> {
+        let tables = self.second.iter().chain([&self.first]);
+        tables.map(Table::export)
+    }
+
+    /// The codes of `values`.
+    pub fn compress(&self, values: &[&[u8]], other: Option<&dyn crate::Compressor>) -> Splits {
+        let once = self.first.compress(values, SPLIT_ROWS, other);
+        match &self.second {
+            None => once,
+            Some(second) => second.compress(&once.iter().collect::<Vec<_>>(), 1, other),
         }
     }
 }

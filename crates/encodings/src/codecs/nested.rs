@@ -68,13 +68,13 @@ pub(crate) fn encode(source: &Source, children: Children, out: &mut ChunkWriter)
 
 fn encode_array(array: &dyn Array, children: Children, out: &mut ChunkWriter) -> Result<()> {
     if let Some(stored) = stored_type(array.data_type()) {
-        return (children.append)(&cast(array, &stored)?, out);
+        return children.append(&cast(array, &stored)?, out);
     }
     let rows = array.len();
     match array.data_type() {
         DataType::Struct(_) => {
             for child in array.as_struct().columns() {
-                (children.append)(child, out)?;
+                children.append(child, out)?;
             }
             Ok(())
         }
@@ -138,21 +138,21 @@ fn encode_list(
         .collect();
     out.u64((last - first) as u64);
     out.append(sequence::encode(&lengths));
-    (children.append)(&values.slice(first, last - first), out)
+    children.append(&values.slice(first, last - first), out)
 }
 
 fn encode_union(union: &UnionArray, children: Children, out: &mut ChunkWriter) -> Result<()> {
     let DataType::Union(fields, _) = union.data_type() else {
         return Err(Error::Unsupported("a union without fields".into()));
     };
-    (children.append)(&Int8Array::new(union.type_ids().clone(), None), out)?;
+    children.append(&Int8Array::new(union.type_ids().clone(), None), out)?;
     if let Some(offsets) = union.offsets() {
-        (children.append)(&Int32Array::new(offsets.clone(), None), out)?;
+        children.append(&Int32Array::new(offsets.clone(), None), out)?;
     }
     for (id, _) in fields.iter() {
         let child = union.child(id);
         out.u64(child.len() as u64);
-        (children.append)(child, out)?;
+        children.append(child, out)?;
     }
     Ok(())
 }

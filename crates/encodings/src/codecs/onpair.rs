@@ -22,7 +22,8 @@ use std::collections::BinaryHeap;
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::codecs::fsst::{SPLIT_ROWS, Splits};
+use crate::codecs::fsst::SPLIT_ROWS;
+use crate::compressor::{Compressor, Splits, Uncompressed};
 
 /// The most entries: two tokens of 12 bits are left for decoders that say where strings end.
 pub(crate) const MAX_ENTRIES: usize = (1 << 12) - 2;
@@ -298,8 +299,21 @@ impl Dictionary {
     }
 
     /// The codes of `values`, of which just the bytes with entries may occur, in splits.
-    pub fn compress(&self, values: &[&[u8]]) -> Splits {
-        let matcher = Matcher::of(&self.strings());
+    pub fn compress(&self, values: &[&[u8]], other: Option<&dyn Compressor>) -> Splits {
+        let strings = self.strings();
+        let of_other = other.and_then(|other| {
+            other.compress(&Uncompressed {
+                strings: values,
+                split_strings: SPLIT_ROWS,
+                words: &strings,
+                code_bits: self.code_bits(),
+                escape: None,
+            })
+        });
+        of_other.unwrap_or_else(|| self.compress_here(values, &Matcher::of(&strings)))
+    }
+
+    fn compress_here(&self, values: &[&[u8]], matcher: &Matcher) -> Splits {
         let mut text = values.concat();
         // so that a match never looks beyond the end
         text.extend([self.singles.first().copied().unwrap_or(0); ENTRY_BYTES]);
@@ -327,8 +341,8 @@ impl Dictionary {
         while let Some(mut first) = walks.next() {
             let mut second = walks.next();
             let second_goes_on =
-                |second: &mut Option<Walk>| second.as_mut().is_some_and(|walk| walk.step(&matcher));
-            while first.step(&matcher) | second_goes_on(&mut second) {}
+                |second: &mut Option<Walk>| second.as_mut().is_some_and(|walk| walk.step(matcher));
+            while first.step(matcher) | second_goes_on(&mut second) {}
             add(first);
             second.into_iter().for_each(&mut add);
         }
@@ -582,7 +596,7 @@ mod tests {
                 assert_eq!(parsed.entry(code), string);
                 assert!((1..=ENTRY_BYTES).contains(&string.len()));
             }
-            let splits = dictionary.compress(&values);
+            let splits = dictionary.compress(&values, None);
             assert_eq!(splits.len(), values.len().div_ceil(SPLIT_ROWS));
             for (codes, lines) in splits.iter().zip(lines.chunks(SPLIT_ROWS)) {
                 let lengths: Vec<u64> = lines.iter().map(|line| line.len() as u64).collect();

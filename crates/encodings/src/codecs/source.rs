@@ -8,6 +8,7 @@ use arrow::datatypes::DataType;
 use crate::byte_strings;
 use crate::codecs::fsst::Tables;
 use crate::codecs::onpair::Learned;
+use crate::compressor::Compressor;
 use crate::offsets::{self, Offsets};
 
 /// A dictionary of more distinct values than one for this many rows is not tried.
@@ -22,6 +23,8 @@ pub(crate) struct Source<'a> {
     pub max_entries: usize,
     /// How many times larger the column is that this is a sample of.
     pub scale: f64,
+    /// Who compresses strings, if not this thread.
+    pub compressor: Option<&'a dyn Compressor>,
     /// Trained when first needed, on a sample if there was one.
     tables: OnceCell<Tables>,
     /// Learned likewise.
@@ -36,6 +39,7 @@ impl<'a> Source<'a> {
             bytes: byte_strings::values(array),
             max_entries: array.len() / ROWS_PER_ENTRY + 1,
             scale: 1.0,
+            compressor: None,
             tables: OnceCell::new(),
             entries: OnceCell::new(),
         }

@@ -5,12 +5,14 @@
 
 mod accumulator;
 mod answers;
+mod compress;
 mod distinct;
 mod exact;
 mod execution;
 mod expansion;
 mod groups;
 mod launch;
+mod matcher;
 mod parameters;
 mod rows;
 mod strings;

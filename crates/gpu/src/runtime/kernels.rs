@@ -8,7 +8,7 @@ use super::memory::lock;
 use crate::emit::{Layout, NAME, emit};
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
-use vectile_kernels::{DISTINCT, TOKENIZER};
+use vectile_kernels::{COMPRESS, DISTINCT, TOKENIZER};
 
 /// Kernels that stay loaded: each takes some 100 KB of the device's memory.
 const MOST_KERNELS: usize = 512;
@@ -20,6 +20,8 @@ pub(crate) enum FixedKernel {
     Tokenize,
     /// Numbers distinct strings.
     Distinct,
+    /// Makes codes of strings.
+    Compress,
 }
 
 impl FixedKernel {
@@ -27,6 +29,7 @@ impl FixedKernel {
         match self {
             Self::Tokenize => "tokenize",
             Self::Distinct => "distinct",
+            Self::Compress => "compress",
         }
     }
 
@@ -34,6 +37,7 @@ impl FixedKernel {
         match self {
             Self::Tokenize => TOKENIZER.concat(),
             Self::Distinct => DISTINCT.concat(),
+            Self::Compress => COMPRESS.concat(),
         }
     }
 }
@@ -307,7 +311,11 @@ mod tests {
     #[test]
     fn fixed_kernels_compile_without_spills() {
         for capability in [(8, 0), (9, 0), (10, 0), (12, 0)] {
-            for fixed in [FixedKernel::Tokenize, FixedKernel::Distinct] {
+            for fixed in [
+                FixedKernel::Tokenize,
+                FixedKernel::Distinct,
+                FixedKernel::Compress,
+            ] {
                 if let Err(error) = crate::nvrtc() {
                     return eprintln!("skipped: {error}");
                 }

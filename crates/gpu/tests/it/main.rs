@@ -3,6 +3,7 @@
 mod aggregates;
 mod catalog;
 mod compile;
+mod compress;
 mod differential;
 mod malformed;
 mod memory;

@@ -61,7 +61,7 @@ fn chunks(data_type: &DataType) -> Vec<(ArrayRef, Vec<u8>)> {
         .filter_map(|(array, encoding)| {
             let pin = Some(encoding).filter(|e| *e != Encoding::Constant);
             // not every encoding applies to every type
-            let bytes = encode(&array, &EncodeOptions { pin }).ok()?;
+            let bytes = encode(&array, &EncodeOptions::pinned(pin)).ok()?;
             Some((array, bytes))
         })
         .collect()
@@ -298,7 +298,7 @@ pub fn check_strings() {
     ];
     for (texts, pin, expected) in texts {
         let texts = cast(&texts, &DataType::Binary).unwrap();
-        let options = EncodeOptions { pin: Some(pin) };
+        let options = EncodeOptions::pinned(pin);
         let bytes = encode(&texts, &options).unwrap();
         let whole = Column::parse(bytes.clone().into(), &DataType::Binary, texts.len()).unwrap();
         assert!(

@@ -565,7 +565,7 @@ fn chunks_are_copied_from_where_they_were_read() {
     let read = |number: usize| {
         let array: ArrayRef = Arc::new(Int64Array::from(values(number)));
         let pin = Some(Encoding::Ffor);
-        let encoded = encode(&array, &EncodeOptions { pin }).unwrap();
+        let encoded = encode(&array, &EncodeOptions::pinned(pin)).unwrap();
         let mut memory = engine.staging(encoded.len()).unwrap();
         memory.as_mut().copy_from_slice(&encoded);
         let bytes = Buffer::from(Bytes::from_owner(memory));

@@ -87,8 +87,7 @@ fn random_groups(
     let group = (values, pin).prop_map(move |(array, pin)| {
         assert_eq!(array.data_type(), data_type);
         // where it does not apply, what does
-        let pin =
-            Some(pin).filter(|pin| encode(&array, &EncodeOptions { pin: Some(*pin) }).is_ok());
+        let pin = Some(pin).filter(|pin| encode(&array, &EncodeOptions::pinned(*pin)).is_ok());
         vec![Input { array, pin }]
     });
     prop::collection::vec(group, 1..4)

@@ -74,7 +74,7 @@ pub fn group(engine: &Engine, columns: &[Input]) -> Group {
 }
 
 pub fn column(input: &Input) -> Column {
-    let options = EncodeOptions { pin: input.pin };
+    let options = EncodeOptions::pinned(input.pin);
     let bytes = encode(&input.array, &options).unwrap();
     Column::parse(bytes.into(), input.array.data_type(), input.array.len()).unwrap()
 }

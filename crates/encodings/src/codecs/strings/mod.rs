@@ -26,11 +26,12 @@ use arrow::datatypes::DataType;
 use crate::VECTOR_LEN;
 use crate::byte_strings::{self, BytesBuilder};
 use crate::codecs::codec::Codec;
-use crate::codecs::fsst::{self, SPLIT_ROWS, Splits};
+use crate::codecs::fsst::{self, SPLIT_ROWS};
 use crate::codecs::layout::{EntriesView, StringsView, Values};
 use crate::codecs::onpair::{self, MAX_ENTRIES};
 use crate::codecs::sequence::{self, Sequence};
 use crate::codecs::source::Source;
+use crate::compressor::Splits;
 use crate::encoding::Encoding;
 use crate::error::{Result, corrupt, ensure};
 use crate::predicate::Predicate;
@@ -62,21 +63,9 @@ pub(crate) fn encode_fsst(source: &Source, out: &mut ChunkWriter) -> bool {
         return false;
     };
     let tables = source.tables(values);
-    let once = fsst::splits_of(values).compress(&tables.first);
-    let first = fsst::export(&tables.first);
-    match &tables.second {
-        None => {
-            out.u8(1);
-            out.buffer(first);
-            write(values, once, out);
-        }
-        Some(second) => {
-            out.u8(2);
-            out.buffer(fsst::export(second));
-            out.buffer(first);
-            write(values, once.compress(second), out);
-        }
-    }
+    out.u8(1 + u8::from(tables.second.is_some()));
+    tables.export().for_each(|table| out.buffer(table));
+    write(values, tables.compress(values, source.compressor), out);
     true
 }
 
@@ -90,7 +79,8 @@ pub(crate) fn encode_onpair(source: &Source, out: &mut ChunkWriter) -> bool {
     out.u8(ENTRIES);
     out.u64(dictionary.len() as u64);
     out.buffer(dictionary.export());
-    write(values, dictionary.compress(values), out);
+    let codes = dictionary.compress(values, source.compressor);
+    write(values, codes, out);
     true
 }
 
@@ -102,10 +92,8 @@ pub(crate) fn vocabulary_bytes(encoding: Encoding, source: &Source) -> usize {
     };
     match encoding {
         Encoding::Fsst => {
-            let tables = source.tables(values);
-            let second = tables.second.iter();
-            let all = second.chain([&tables.first]).map(fsst::export);
-            all.map(|table| table.len()).sum()
+            let tables = source.tables(values).export();
+            tables.map(|table| table.len()).sum()
         }
         Encoding::OnPair => {
             let occurring = onpair::occurring(values.iter().copied());

@@ -383,7 +383,8 @@ fn too_long() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codecs::fsst::{Compressor, Splits, export};
+    use crate::codecs::fsst::Table;
+    use crate::compressor::Splits;
 
     /// Words, and now and then a byte that no table knows.
     fn text(seed: u64, rare: u64) -> Vec<u8> {
@@ -412,31 +413,24 @@ mod tests {
         out
     }
 
-    fn splits(texts: &[Vec<u8>]) -> Splits {
-        Splits {
-            data: texts.concat(),
-            ends: texts
-                .iter()
-                .scan(0, |end, text| {
-                    *end += text.len() as u64;
-                    Some(*end)
-                })
-                .collect(),
-        }
+    /// Tables of which the first was trained on a start alone, so that the rest has bytes without a symbol; and
+    /// the texts compressed by both.
+    fn compressed(texts: &[Vec<u8>]) -> (SymbolTable, SymbolTablePair, Splits) {
+        let texts: Vec<&[u8]> = texts.iter().map(|text| &text[..]).collect();
+        let first = Table::train(&[&texts[0][..200]]);
+        let once = first.compress(&texts, 1, None);
+        let once: Vec<&[u8]> = once.iter().collect();
+        let second = Table::train(&once);
+        let parse = |table: &Table| SymbolTable::parse(&table.export()).unwrap();
+        let pair = SymbolTablePair::new(parse(&first), parse(&second));
+        (parse(&first), pair, second.compress(&once, 1, None))
     }
 
     #[test]
     fn a_pair_undoes_both_tables() {
         for rare in [2, 20, 1000] {
             let texts: Vec<Vec<u8>> = (0..100).map(|seed| text(seed, rare)).collect();
-            let plain = splits(&texts);
-            // trained on the start alone, so that the rest has bytes without a symbol
-            let first = Compressor::train(&vec![&texts[0][..200]]);
-            let once = plain.compress(&first);
-            let second = Compressor::train(&once.iter().collect());
-            let twice = once.compress(&second);
-            let parse = |table| SymbolTable::parse(&export(table)).unwrap();
-            let pair = SymbolTablePair::new(parse(&first), parse(&second));
+            let (_, pair, twice) = compressed(&texts);
             let specials = pair.lengths.iter().zip(pair.second.lengths.iter());
             let specials = specials.filter(|(pair, second)| **pair == ABSENT && **second < ABSENT);
             assert!(specials.count() > 0, "no code ends within an escape");
@@ -466,11 +460,7 @@ mod tests {
     #[test]
     fn damaged_codes_are_errors_or_bytes() {
         let texts: Vec<Vec<u8>> = (0..100).map(|seed| text(seed, 5)).collect();
-        let first = Compressor::train(&vec![&texts[0][..200]]);
-        let once = splits(&texts).compress(&first);
-        let second = Compressor::train(&once.iter().collect());
-        let parse = |table| SymbolTable::parse(&export(table)).unwrap();
-        let pair = SymbolTablePair::new(parse(&first), parse(&second));
+        let (first, pair, _) = compressed(&texts);
         let codes: Vec<u8> = (0..4000u32)
             .map(|i| (i.wrapping_mul(2654435761) >> 13) as u8)
             .collect();

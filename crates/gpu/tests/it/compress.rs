@@ -1,0 +1,128 @@
+//! Strings that the device compresses, against those that `vectile-encodings` does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::{Array, ArrayRef, BinaryArray};
+use vectile_encodings::{
+    Column, Compressor, EncodeOptions, Encoding, Splits, Uncompressed, encode,
+};
+use vectile_gpu::{Engine, Error};
+
+use crate::catalog::comments;
+use crate::samples::{Nulls, Random, with_nulls};
+use crate::support::driver;
+
+/// Counts the splits that the device makes.
+#[derive(Debug)]
+struct OnDevice(Arc<Engine>, AtomicUsize);
+
+impl Compressor for OnDevice {
+    fn compress(&self, strings: &Uncompressed<'_>) -> Option<Splits> {
+        let splits = self.0.compress(strings, true).unwrap();
+        self.1.fetch_add(splits.ends.len(), Ordering::Relaxed);
+        Some(splits)
+    }
+}
+
+/// Strings of up to `most` bytes, most of which are some of `alphabet`.
+fn random(len: usize, most: u64, alphabet: u64, seed: u64) -> ArrayRef {
+    let random = &mut Random::new(seed);
+    let values: Vec<Vec<u8>> = (0..len)
+        .map(|_| {
+            let length = random.below(most + 1);
+            let byte = |_| match random.below(8) {
+                0 => random.next() as u8,
+                _ => (random.below(alphabet) * 255 / alphabet) as u8,
+            };
+            (0..length).map(byte).collect()
+        })
+        .collect();
+    Arc::new(BinaryArray::from_iter_values(values))
+}
+
+fn arrays() -> Vec<ArrayRef> {
+    let mut arrays = vec![comments(3000, 1), comments(33, 2)];
+    for (seed, (len, most, alphabet)) in [
+        (2500, 40, 3),
+        (70, 3000, 2),
+        (2, 1000, 256),
+        (900, 30, 256),
+        (32, 1, 40),
+        (500, 17, 60),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let array = random(len, most, alphabet, seed as u64);
+        let nulls = [Nulls::None, Nulls::Some][seed % 2];
+        arrays.push(with_nulls(&array, nulls, &mut Random::new(7)));
+    }
+    let nothing = vec![&b""[..]; 40];
+    let some = nothing
+        .iter()
+        .copied()
+        .chain([&b"some"[..], b"\0\0", b"\0"]);
+    arrays.push(Arc::new(BinaryArray::from_iter_values(some)));
+    arrays
+}
+
+#[test]
+fn codes_are_those_of_the_cpu() {
+    let Some(driver) = driver() else { return };
+    let device = Arc::new(OnDevice(Engine::new(driver), AtomicUsize::new(0)));
+    let mut two_tables = 0;
+    for (index, array) in arrays().into_iter().enumerate() {
+        for pin in [Encoding::Fsst, Encoding::OnPair] {
+            let options = EncodeOptions::pinned(pin);
+            let own = encode(&array, &options).unwrap();
+            let options = EncodeOptions {
+                compressor: Some(device.clone()),
+                ..options
+            };
+            let before = device.1.load(Ordering::Relaxed);
+            let found = encode(&array, &options).unwrap();
+            assert!(device.1.load(Ordering::Relaxed) > before, "{index}");
+            assert_eq!(found, own, "{index} as {pin}");
+            let column = Column::parse(found.into(), array.data_type(), array.len()).unwrap();
+            two_tables += usize::from(column.describe().starts_with("fsst(fsst"));
+        }
+    }
+    assert!(two_tables > 0);
+}
+
+/// More than goes there at a time, and a split that is too long.
+#[test]
+fn long_strings_go_in_parts() {
+    let Some(driver) = driver() else { return };
+    let engine = Engine::new(driver);
+    let text = "final special requests ".repeat(300);
+    let strings: Vec<&[u8]> = (0..1400).map(|row| &text.as_bytes()[row..]).collect();
+    let mut words: Vec<Vec<u8>> = (0..=127).map(|byte| vec![byte]).collect();
+    words.extend(["final ", "special requests"].map(|word| word.as_bytes().to_vec()));
+    let given = Uncompressed {
+        strings: &strings,
+        split_strings: 32,
+        words: &words,
+        code_bits: 8,
+        escape: None,
+    };
+    let splits = engine.compress(&given, true).unwrap();
+    let mut start = 0;
+    for (end, strings) in splits.ends.iter().zip(strings.chunks(32)) {
+        let codes = splits.data[start..*end as usize].iter();
+        let found: Vec<&[u8]> = codes.map(|code| &words[usize::from(*code)][..]).collect();
+        assert_eq!(found.concat(), strings.concat());
+        start = *end as usize;
+    }
+    assert_eq!((splits.ends.len(), start), (44, splits.data.len()));
+
+    let text = text.repeat(200);
+    let strings = [text.as_bytes()];
+    let given = Uncompressed {
+        strings: &strings,
+        ..given
+    };
+    let error = engine.compress(&given, true).unwrap_err();
+    assert!(matches!(error, Error::Unsupported(_)), "{error}");
+}

@@ -1,0 +1,184 @@
+// Codes of strings. `exec/compress.rs` launches the kernel twice: a lane makes the codes of a split, where they have room
+// at the worst; then, as the host has summed their lengths, a warp moves those of a split to where they belong.
+
+enum { ENCODE, GATHER };
+enum { NO_ESCAPE = ~0u };
+
+struct Args { u64 word[10]; };
+
+// What codes stand for, in the order of their bytes, as `exec/matcher.rs` writes it. The longest word that a text starts
+// with is the last one that is not behind the text, or begins that one.
+struct Matcher {
+    const u64 *highs, *lows;  // the first 8 bytes of each word, and the others; the first byte is the highest
+    const u32* infos;         // bytes, less 1, in 4 bits; the code in 12; and above, the word that begins this one
+    const u8* ranks;          // of each byte, how many words' bytes are below
+    const u16* starts;        // of each pair of ranks, how many words lie before it
+    u32 is_long, second_bits, dropped_bits;
+
+    // `shape`: how many words there are, in 16 bits; the bits of a pair's second rank, and how many it drops, in 8 each;
+    // and whether words have more than 8 bytes.
+    DEVICE Matcher(const u8* at, u64 shape) {
+        const u32 words = (u32)shape & 0xffff;
+        second_bits = (u32)(shape >> 16) & 255;
+        dropped_bits = (u32)(shape >> 24) & 255;
+        is_long = (u32)(shape >> 32);
+        highs = (const u64*)at;
+        lows = highs + words;
+        infos = (const u32*)(highs + (is_long ? 2 * words : words));
+        ranks = (const u8*)(infos + words);
+        starts = (const u16*)(ranks + 256);
+    }
+
+    DEVICE bool is_behind(u32 word, u64 high, u64 low) const {
+        const u64 own = highs[word];
+        return own > high || (is_long && own == high && lows[word] > low);
+    }
+
+    // The bytes that a word and a text have in common, from the first one on.
+    DEVICE u32 common(u32 word, u64 high, u64 low) const {
+        const u64 other = highs[word] ^ high;
+        if (other) return (u32)__clzll((i64)other) / 8;
+        return is_long ? 8 + (u32)__clzll((i64)(lows[word] ^ low)) / 8 : 8;
+    }
+
+    // What is known of the longest word that the first `left` bytes of a text start with; `NO_ESCAPE` if there is none.
+    DEVICE u32 longest(u64 high, u64 low, u32 left) const {
+        const u32 first = ranks[high >> 56], second = ranks[high >> 48 & 255] >> dropped_bits;
+        const u16* own = starts + (first << second_bits | second);
+        u32 word = own[0];
+        for (u32 count = own[1] - word; count;) {
+            const u32 half = count / 2;
+            if (is_behind(word + half, high, low)) {
+                count = half;
+            } else {
+                word += half + 1;
+                count -= half + 1;
+            }
+        }
+        if (!word) return NO_ESCAPE;
+        const u32 most = min(common(word - 1, high, low), left);
+        do {
+            const u32 info = infos[word - 1];
+            if ((info & 15) < most) return info;
+            word = info >> 16;
+        } while (word);
+        return NO_ESCAPE;
+    }
+};
+
+// Some text, from the first byte on. What lies behind it can be read, 40 bytes of it.
+struct Text {
+    const u64* next;
+    u64 a, b, c;
+    u32 shift;
+
+    DEVICE Text(const u8* at) {
+        shift = ((u32)(u64)at & 7) * 8;
+        next = (const u64*)(at - shift / 8);
+        a = __ldg(next);
+        b = __ldg(next + 1);
+        c = __ldg(next + 2);
+        next += 3;
+    }
+    // 8 bytes of two words.
+    static DEVICE u64 some(u64 low, u64 high, u32 shift) {
+        const u64 bytes = low >> shift | high << 1 << (63 - shift);
+        return (u64)__byte_perm((u32)bytes, 0, 0x0123) << 32 | __byte_perm((u32)(bytes >> 32), 0, 0x0123);
+    }
+    DEVICE u64 high() const { return some(a, b, shift); }
+    DEVICE u64 low() const { return some(b, c, shift); }
+    DEVICE void skip(u32 bytes) {
+        for (shift += bytes * 8; shift >= 64; shift -= 64) {
+            a = b;
+            b = c;
+            c = __ldg(next++);
+        }
+    }
+};
+
+// A lane's codes.
+struct Codes {
+    u32* to;
+    u64 bits;
+    u32 count;
+
+    DEVICE void put(u32 value, u32 width) {
+        bits |= (u64)value << count;
+        count += width;
+        if (count >= 32) {
+            *to++ = (u32)bits;
+            bits >>= 32;
+            count -= 32;
+        }
+    }
+};
+
+// Strings and what becomes of them.
+struct Strings {
+    const u8* text;
+    const u32* starts;  // of each string, and where the last one ends
+    u32 count, of_split;
+    u32* scratch;
+    u32* lengths;  // bytes of each split's codes
+
+    // A byte of text becomes 16 bits at most.
+    DEVICE u32* place(u32 split) const { return scratch + starts[split * of_split] / 2 + split; }
+};
+
+// A split, string by string; as if it were one string, if there is an escape.
+DEVICE void encode(const Strings& s, const Matcher& words, u32 code_bits, u32 escape, u32 split) {
+    u32 string = split * s.of_split;
+    const u32 last = min(string + s.of_split, s.count), step = escape == NO_ESCAPE ? 1 : last - string;
+    u32* const place = s.place(split);
+    Codes codes{place, 0, 0};
+    u32 at = s.starts[string], end = at;
+    Text text(s.text + at);
+    while (true) {
+        while (at == end && string < last) end = s.starts[string += step];
+        if (at == end) break;
+        const u64 high = text.high();
+        const u32 info = words.longest(high, text.low(), end - at);
+        u32 bytes = 1;
+        if (info != NO_ESCAPE) {
+            bytes = (info & 15) + 1;
+            codes.put(info >> 4 & 4095, code_bits);
+        } else {
+            codes.put(escape | (u32)(high >> 56) << 8, 16);
+        }
+        text.skip(bytes);
+        at += bytes;
+    }
+    if (codes.count) *codes.to = (u32)codes.bits;
+    s.lengths[split] = (u32)(codes.to - place) * 4 + (codes.count + 7) / 8;
+}
+
+// A split's codes to where they belong.
+DEVICE void gather(const Strings& s, const u64* ends, u8* to, u32 split) {
+    const u8* codes = (const u8*)s.place(split);
+    to += split ? ends[split - 1] : 0;
+    for (u32 i = lane_id(); i < s.lengths[split]; i += 32) to[i] = codes[i];
+}
+
+// The step `word[0]` over `word[1]` splits; then come the fields of `Strings`, counts in one word; the shape of the words,
+// and their bytes, which go to shared memory if the last word says so; the bits of a code, and above 32 the escape; where
+// each split's codes end, and where they go.
+extern "C" __global__ void BOUNDS(128) compress(const Args a) {
+    DYN_SHARED(u8, shared);
+    const u32 splits = (u32)a.word[1], bytes = (u32)(a.word[1] >> 32);
+    const Strings s{(const u8*)a.word[2], (const u32*)a.word[3], (u32)a.word[4], (u32)(a.word[4] >> 32), (u32*)a.word[5],
+                    (u32*)a.word[6]};
+    if (a.word[0] == GATHER) {
+        for (u32 split = blockIdx.x * 4 + threadIdx.x / 32; split < splits; split += gridDim.x * 4)
+            gather(s, (const u64*)a.word[8], (u8*)a.word[9], split);
+        return;
+    }
+    const u8* words = (const u8*)a.word[8];
+    if (bytes) {
+        for (u32 i = threadIdx.x; i < bytes / 8; i += 128) ((u64*)shared)[i] = __ldg((const u64*)words + i);
+        __syncthreads();
+        words = shared;
+    }
+    const Matcher matcher(words, a.word[7]);
+    for (u32 split = blockIdx.x * 128 + threadIdx.x; split < splits; split += gridDim.x * 128)
+        encode(s, matcher, (u32)a.word[9], (u32)(a.word[9] >> 32), split);
+}
