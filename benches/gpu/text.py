@@ -39,7 +39,7 @@ import tpch
 
 RUNS = 5
 CPU_RUNS = 3
-# the columns whose encoding is pinned, and the rows
+# the columns whose encoding is pinned, and the rows; outer joins, which are not reordered, keep those of line items apart
 TABLES = {
     "comments": (["text"], "SELECT l_comment AS text, l_partkey AS number FROM lineitem"),
     "urls": (
@@ -50,13 +50,13 @@ TABLES = {
     ),
     "names": (
         ["text"],
-        """SELECT p_name AS text, l_partkey AS number FROM lineitem JOIN part ON l_partkey = p_partkey
+        """SELECT p_name AS text, l_partkey AS number FROM lineitem LEFT JOIN part ON l_partkey = p_partkey
         WHERE l_orderkey % 2 = 0""",
     ),
     "keys": (
         ["few", "many"],
         """SELECT few.p_name AS few, many.p_name AS many, l_partkey AS number FROM lineitem
-        JOIN part few ON few.p_partkey = l_partkey % 3000 + 1 JOIN part many ON many.p_partkey = l_suppkey
+        LEFT JOIN part few ON few.p_partkey = l_partkey % 3000 + 1 LEFT JOIN part many ON many.p_partkey = l_suppkey
         WHERE l_orderkey % 2 = 0""",
     ),
     "kinds": (
@@ -137,7 +137,10 @@ class Bench:
                     copy = f"COPY ({query}) TO '{files[table]}' STORED AS VECTILE" + f" OPTIONS ({pins})" * bool(pins)
                     sql.vectile(self.options.vectile, *sql.command(source, f"set vectile.gpu = 'off'; {copy}"))
             sql.read(files)
-        self.reads = tpch.device(self.options.vectile)["reads_bytes_per_s"]
+        self.facts = {"scale": self.options.scale, "cores": os.cpu_count()} | tpch.device(self.options.vectile)
+        self.reads = self.facts["reads_bytes_per_s"]
+        head = f"text, scale {self.options.scale:g}, {os.cpu_count()} cores, {self.facts['device'] or 'no GPU'}"
+        print(head + (f" ({self.reads / 1e12:.2f} TB/s)\n" if self.reads else "\n"), flush=True)
         self.deadline = time.monotonic() + self.options.limit
 
     def ask(self, encoding, statements, **more):
@@ -174,7 +177,8 @@ def tell(reasons):
 
 
 def tests(bench):
-    print("encoding table    test" + " " * 41 + "rows %  kernel ms   TB/s  floor ms  of floor   GPU ms   CPU ms")
+    titles = f"encoding table    {'test':44} rows %  kernel ms   TB/s  floor ms  of floor"
+    print(f"{titles}   GPU ms   CPU ms")
     reasons = {}
     for encoding in bench.encodings:
         for table, predicates in TESTS.items():
@@ -254,7 +258,8 @@ def values(bench):
 
 
 def keys(bench):
-    print("encoding key   query            kernels ms  CPU first  CPU warm  GPU new  GPU first  GPU warm    ratio  on the")
+    titles = "encoding key   query            kernels ms  CPU first  CPU warm  GPU new  GPU first  GPU warm"
+    print(f"{titles}    ratio  on the")
     reasons = {}
     for encoding in bench.encodings:
         for key in TABLES["keys"][0]:
@@ -308,7 +313,7 @@ def main():
     except subprocess.TimeoutExpired:
         stopped = f"stopped after {bench.options.limit:g} s"
     if bench.options.json:
-        pathlib.Path(bench.options.json).write_text(json.dumps(bench.results, indent=1))
+        pathlib.Path(bench.options.json).write_text(json.dumps(bench.facts | bench.results, indent=1))
     if bench.different:
         sys.exit("answers differ: " + "; ".join(bench.different))
     sys.exit(stopped)
