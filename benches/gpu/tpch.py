@@ -35,7 +35,7 @@ METRICS = ["kernel_time", "bytes_cached", "bytes_sent", "gpu_rows", "launches", 
 METRICS += ["build_time", "build_rows", "lookups_cached", "fallbacks"]
 PLANS = ["Plan with Metrics", "Plan with Full Metrics"]
 # what reasons say of text, or which columns of text they name
-TEXT = re.compile(r"\b(text|strings|dictionary|Utf8\w*|[a-z]+_(name|address|phone|comment|type|brand|container|mfgr))\b")
+TEXT = r"\b(text|strings|dictionary|Utf8\w*|[a-z]+_(name|address|phone|comment|type|brand|container|mfgr))\b"
 
 
 def run(options, files, number, mode):
@@ -132,7 +132,7 @@ def facts_of(number, off, auto, reads):
     line["floor_ms"] = line["bytes"] / reads * 1e3 if reads else None
     line["fallbacks"] = int(sum(each["fallbacks"] for each in metrics))
     line |= {"aggregates": aggregates, "scans": scans, "reasons": reasons_of(auto["plans"][1])}
-    line["text"] = sum(len(tables) for reason, tables in line["reasons"].items() if TEXT.search(reason))
+    line["text"] = sum(len(tables) for reason, tables in line["reasons"].items() if re.search(TEXT, reason))
     return line
 
 
@@ -197,7 +197,7 @@ def main():
         print(f"  all{cpu:>18.1f}{gpu:>18.1f}{cpu / gpu:>8.2f}   (geometric mean of ratios: {mean:.2f})\n")
     for line in lines:
         for reason, tables in line["reasons"].items():
-            print(f"{line['query']:>5}{'*' if TEXT.search(reason) else ' '} {', '.join(tables)}: {reason}")
+            print(f"{line['query']:>5}{'*' if re.search(TEXT, reason) else ' '} {', '.join(tables)}: {reason}")
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(facts, indent=1))
     if different:
