@@ -1,5 +1,6 @@
 """SSB and TPC-H through `vectile sql`, for the scripts beside this one: queries, tables, times and metrics."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -45,16 +46,28 @@ def read(files):
                 pass
 
 
-def command(files, script):
+def command(files, script, form="csv"):
     """The arguments for a script over tables."""
     tables = [word for name, file in files.items() for word in ("-t", f"{name}={file}")]
-    return ["sql", "--timing", "--format", "csv", *tables, script]
+    return ["sql", "--timing", "--format", form, *tables, script]
 
 
 def times(log):
     """Milliseconds of each statement, and of planning it."""
     found = re.findall(r"^statement \d+: ([0-9.]+) ms, of which planning ([0-9.]+)", log, re.M)
     return [(float(whole), float(planning)) for whole, planning in found]
+
+
+def answers(program, files, statements, **more):
+    """The rows of each statement but `SET`, which has none, and its milliseconds."""
+    out, log = vectile(program, *command(files, "; ".join(statements), "json"), **more)
+    rows, decoder = [], json.JSONDecoder()
+    while out := out.lstrip():
+        answer, end = decoder.raw_decode(out)
+        rows.append(answer)
+        out = out[end:]
+    timed = zip(statements, times(log))
+    return list(zip(rows, [ms for statement, (ms, _) in timed if not statement.startswith("set ")]))
 
 
 def metrics(plan, name):

@@ -3,15 +3,16 @@
 floor, and why what was not fused was not.
 
     benches/gpu/tpch.py [--vectile target/release/vectile] [--scale 10] [--data DIR] [--queries 1,6]
-                        [--mode auto|on] [--json FILE]
+                        [--mode auto|on|require] [--json FILE]
 
 Tables are generated in DIR if they are not there yet. Every query runs RUNS times in one process in each of
-the modes `off` and `auto` (or `on`), of which the median of all but the first counts; in the latter then once with EXPLAIN
-ANALYZE VERBOSE, which tells kernel times, bytes and reasons. Bytes are those of columns that aggregates and
+the modes `off` and `auto` (or another), of which the median of all but the first counts; in the latter then once with
+EXPLAIN ANALYZE VERBOSE, which tells kernel times, bytes and reasons. Bytes are those of columns that aggregates and
 scans on the GPU read, the floor is the time in which the device reads that many. Aggregates, the joins fused
-with them, and scans are those that the plan has on the GPU; `back` counts what was left to the CPU after all.
-A scan that is not on the GPU, but joined with an aggregate that is, is marked as joined. Exits with 1 if
-answers differ, byte by byte.
+with them, and scans are those that the plan has on the GPU; `back` counts what was left to the CPU after all, `text`
+the reasons that have to do with text, which have a star below the table. A scan that is not on the GPU, but joined
+with an aggregate that is, is marked as joined. With `require`, a query that is refused has the reason in its place.
+Exits with 1 if answers differ, byte by byte.
 """
 
 import argparse
@@ -33,6 +34,8 @@ TABLES |= {"n": "nation", "r": "region"}
 METRICS = ["kernel_time", "bytes_cached", "bytes_sent", "gpu_rows", "launches", "copy_time", "compile_time"]
 METRICS += ["build_time", "build_rows", "lookups_cached", "fallbacks"]
 PLANS = ["Plan with Metrics", "Plan with Full Metrics"]
+# what reasons say of text, or which columns of text they name
+TEXT = r"\b(text|strings|dictionary|Utf8\w*|[a-z]+_(name|address|phone|comment|type|brand|container|mfgr))\b"
 
 
 def run(options, files, number, mode):
@@ -108,6 +111,15 @@ def reasons_of(plan):
     return reasons
 
 
+def device(program):
+    """Name and bandwidth of the device, as `vectile device` measures it, or None."""
+    out, _ = sql.vectile(program, "device")
+    name = re.search(r"^ *\d+  (.+?)  ", out, re.M)
+    rate = re.search(r"([0-9.]+) ([TG])B/s", out)
+    reads = float(rate[1]) * {"T": 1e12, "G": 1e9}[rate[2]] if rate else None
+    return {"device": name[1] if name else None, "reads_bytes_per_s": reads}
+
+
 def facts_of(number, off, auto, reads):
     line = {"query": number, "off_ms": median(off["times"][1:]), "auto_ms": median(auto["times"][1:])}
     line["ratio"] = line["off_ms"] / line["auto_ms"]
@@ -120,19 +132,21 @@ def facts_of(number, off, auto, reads):
     line["floor_ms"] = line["bytes"] / reads * 1e3 if reads else None
     line["fallbacks"] = int(sum(each["fallbacks"] for each in metrics))
     line |= {"aggregates": aggregates, "scans": scans, "reasons": reasons_of(auto["plans"][1])}
+    line["text"] = sum(len(tables) for reason, tables in line["reasons"].items() if re.search(TEXT, reason))
     return line
 
 
 def text_of(line):
     kernel, floor = line["kernel_ms"], line["floor_ms"]
-    text = f"{line['query']:>5}{line['off_ms']:>9.1f}{line['auto_ms']:>9.1f}{line['ratio']:>8.2f}"
+    text = f"{line['query']:>5}{line['off_all_ms'][0]:>9.1f}{line['off_ms']:>9.1f}{line['auto_all_ms'][0]:>9.1f}"
+    text += f"{line['auto_ms']:>9.1f}{line['ratio']:>8.2f}"
     text += f"{kernel:>9.3f}" if kernel else f"{'-':>9}"
     text += f"{line['bytes'] / 1e6:>8.1f}" if line["bytes"] else f"{'-':>8}"
     text += f"{floor:>8.3f}" if floor else f"{'-':>8}"
     text += f"{kernel / floor:>8.2f}" if kernel and floor else f"{'-':>8}"
     joins = sum(len(node["joins"]) for node in line["aggregates"])
-    counts = [len(line["aggregates"]), joins, len(line["scans"]), line["fallbacks"]]
-    return text + "".join(f"{count or '-':>{width}}" for count, width in zip(counts, [6, 7, 7, 6]))
+    counts = [len(line["aggregates"]), joins, len(line["scans"]), line["fallbacks"], line["text"]]
+    return text + "".join(f"{count or '-':>{width}}" for count, width in zip(counts, [6, 7, 7, 6, 6]))
 
 
 def main():
@@ -142,7 +156,7 @@ def main():
     parser.add_argument("--scale", type=float, default=10)
     parser.add_argument("--data")
     parser.add_argument("--queries", default=",".join(sql.QUERIES["tpch"]))
-    parser.add_argument("--mode", default="auto", choices=["auto", "on"])
+    parser.add_argument("--mode", default="auto", choices=["auto", "on", "require"])
     parser.add_argument("--json")
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())
@@ -150,33 +164,40 @@ def main():
     data = pathlib.Path(options.data or f"target/tpch-{options.scale:g}")
     files = sql.generate(options.vectile, "tpch", options.scale, data)
 
-    device, _ = sql.vectile(options.vectile, "device")
-    name = re.search(r"^ *\d+  (.+?)  ", device, re.M)
-    rate = re.search(r"([0-9.]+) ([TG])B/s", device)
-    reads = float(rate[1]) * {"T": 1e12, "G": 1e9}[rate[2]] if rate else None
-    facts = {"scale": options.scale, "cores": os.cpu_count(), "device": name[1] if name else None}
-    facts |= {"reads_bytes_per_s": reads, "version": sql.vectile(options.vectile, "--version")[0].strip()}
+    facts = {"scale": options.scale, "cores": os.cpu_count()} | device(options.vectile)
+    reads = facts["reads_bytes_per_s"]
+    facts |= {"version": sql.vectile(options.vectile, "--version")[0].strip()}
     facts |= {"runs": RUNS, "mode": options.mode, "queries": []}
     head = f"TPC-H, scale {options.scale:g}, {facts['cores']} cores, {facts['device'] or 'no GPU'}"
-    head += f" ({rate[0]})" if rate else ""
+    head += f" ({reads / 1e12:.2f} TB/s)" if reads else ""
     print(f"{head}, {facts['version']}, {RUNS} runs, {options.mode}\n")
 
-    print("query  cpu, ms  gpu, ms   ratio   kernel      MB   floor  /floor  aggr  joins  scans  back")
+    print("milliseconds; medians but for first runs\n")
+    titles = "query  cpu 1st      cpu  gpu 1st      gpu   ratio   kernel      MB   floor  /floor"
+    print(f"{titles}  aggr  joins  scans  back  text")
     different = []
     for number in queries:
-        off, auto = (run(options, files, number, mode) for mode in ["off", options.mode])
+        off = run(options, files, number, "off")
+        try:
+            auto = run(options, files, number, options.mode)
+        except SystemExit as failed:
+            if options.mode != "require":
+                raise
+            print(f"{number:>5}  refused: {str(failed).strip().splitlines()[-1]}", flush=True)
+            continue
         line = facts_of(number, off, auto, reads)
         if not line["agrees"]:
             different.append(number)
         print(text_of(line) + ("" if line["agrees"] else "  answers differ"), flush=True)
         facts["queries"].append(line)
     lines = facts["queries"]
-    cpu, gpu = (sum(line[mode] for line in lines) for mode in ["off_ms", "auto_ms"])
-    mean = math.exp(sum(math.log(line["ratio"]) for line in lines) / len(lines))
-    print(f"  all{cpu:>9.1f}{gpu:>9.1f}{cpu / gpu:>8.2f}   (geometric mean of ratios: {mean:.2f})\n")
+    if lines:
+        cpu, gpu = (sum(line[mode] for line in lines) for mode in ["off_ms", "auto_ms"])
+        mean = math.exp(sum(math.log(line["ratio"]) for line in lines) / len(lines))
+        print(f"  all{cpu:>18.1f}{gpu:>18.1f}{cpu / gpu:>8.2f}   (geometric mean of ratios: {mean:.2f})\n")
     for line in lines:
         for reason, tables in line["reasons"].items():
-            print(f"{line['query']:>5}  {', '.join(tables)}: {reason}")
+            print(f"{line['query']:>5}{'*' if re.search(TEXT, reason) else ' '} {', '.join(tables)}: {reason}")
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(facts, indent=1))
     if different:
