@@ -1,7 +1,9 @@
-// Codes of strings. `exec/compress.rs` launches the kernel twice: a lane makes the codes of a split, where they have room
-// at the worst; then, as the host has summed their lengths, a warp moves those of a split to where they belong.
+// Codes of strings. `exec/compress.rs` launches the kernel twice: a lane makes the codes of a few strings of a split, where
+// they have room at the worst; then, as the host has summed the lengths of splits, a warp moves the codes of each to where
+// they belong.
 
 enum { ENCODE, GATHER };
+enum { THREADS = 512, PARTS = 8 };  // lanes of a split
 enum { NO_ESCAPE = ~0u };
 
 struct Args { u64 word[10]; };
@@ -66,10 +68,10 @@ struct Matcher {
     }
 };
 
-// Some text, from the first byte on. What lies behind it can be read, 40 bytes of it.
+// Some text, from the first byte on. What lies behind it can be read, 48 bytes of it.
 struct Text {
     const u64* next;
-    u64 a, b, c;
+    u64 a, b, c, ahead;  // the last is on its way
     u32 shift;
 
     DEVICE Text(const u8* at) {
@@ -78,7 +80,8 @@ struct Text {
         a = __ldg(next);
         b = __ldg(next + 1);
         c = __ldg(next + 2);
-        next += 3;
+        ahead = __ldg(next + 3);
+        next += 4;
     }
     // 8 bytes of two words.
     static DEVICE u64 some(u64 low, u64 high, u32 shift) {
@@ -91,7 +94,8 @@ struct Text {
         for (shift += bytes * 8; shift >= 64; shift -= 64) {
             a = b;
             b = c;
-            c = __ldg(next++);
+            c = ahead;
+            ahead = __ldg(next++);
         }
     }
 };
@@ -117,19 +121,27 @@ struct Codes {
 struct Strings {
     const u8* text;
     const u32* starts;  // of each string, and where the last one ends
-    u32 count, of_split;
+    u32 count, of_split, of_part;
     u32* scratch;
-    u32* lengths;  // bytes of each split's codes
+    u32* bits;  // of each part's codes
 
+    DEVICE u32 first(u32 part) const {
+        const u32 own = part / PARTS * of_split;
+        return min(own + min(part % PARTS * of_part, of_split), count);
+    }
+    DEVICE u32 last(u32 part) const {
+        const u32 own = part / PARTS * of_split;
+        return min(own + min((part % PARTS + 1) * of_part, of_split), count);
+    }
     // A byte of text becomes 16 bits at most.
-    DEVICE u32* place(u32 split) const { return scratch + starts[split * of_split] / 2 + split; }
+    DEVICE u32* place(u32 part) const { return scratch + starts[first(part)] / 2 + part; }
 };
 
-// A split, string by string; as if it were one string, if there is an escape.
-DEVICE void encode(const Strings& s, const Matcher& words, u32 code_bits, u32 escape, u32 split) {
-    u32 string = split * s.of_split;
-    const u32 last = min(string + s.of_split, s.count), step = escape == NO_ESCAPE ? 1 : last - string;
-    u32* const place = s.place(split);
+// A part of a split, string by string; as if it were one string, if there is an escape.
+DEVICE void encode(const Strings& s, const Matcher& words, u32 code_bits, u32 escape, u32 part) {
+    u32 string = s.first(part);
+    const u32 last = s.last(part), step = escape == NO_ESCAPE ? 1 : last - string;
+    u32* const place = s.place(part);
     Codes codes{place, 0, 0};
     u32 at = s.starts[string], end = at;
     Text text(s.text + at);
@@ -149,36 +161,50 @@ DEVICE void encode(const Strings& s, const Matcher& words, u32 code_bits, u32 es
         at += bytes;
     }
     if (codes.count) *codes.to = (u32)codes.bits;
-    s.lengths[split] = (u32)(codes.to - place) * 4 + (codes.count + 7) / 8;
+    s.bits[part] = (u32)(codes.to - place) * 32 + codes.count;
 }
 
-// A split's codes to where they belong.
+// A split's codes to where they belong, one part behind the other.
 DEVICE void gather(const Strings& s, const u64* ends, u8* to, u32 split) {
-    const u8* codes = (const u8*)s.place(split);
     to += split ? ends[split - 1] : 0;
-    for (u32 i = lane_id(); i < s.lengths[split]; i += 32) to[i] = codes[i];
+    u32 before = 0;
+    for (u32 part = split * PARTS; part < (split + 1) * PARTS; part++) {
+        const u8* codes = (const u8*)s.place(part);
+        const u32 bits = s.bits[part], shift = before & 7;
+        for (u32 i = lane_id(); i * 8 < bits + shift; i += 32) {
+            // some of the byte before, and of the next one
+            u32 byte = i * 8 < bits ? (u32)codes[i] << shift : 0;
+            if (i) byte |= (u32)codes[i - 1] >> (8 - shift);
+            else if (shift) byte |= to[before / 8];
+            to[before / 8 + i] = (u8)byte;
+        }
+        before += bits;
+        __syncwarp();
+    }
 }
 
-// The step `word[0]` over `word[1]` splits; then come the fields of `Strings`, counts in one word; the shape of the words,
-// and their bytes, which go to shared memory if the last word says so; the bits of a code, and above 32 the escape; where
-// each split's codes end, and where they go.
-extern "C" __global__ void BOUNDS(128) compress(const Args a) {
+// The step `word[0]` over `word[1]` splits; then come text, starts and counts of strings, in all and of a split; scratch and
+// bits of parts; the shape of the words, and their bytes, which go to shared memory if `word[1]` says above 32 how many; the
+// bits of a code, and above 32 the escape. To gather, where each split's codes end, and where they go, take the place of
+// the last two.
+extern "C" __global__ void BOUNDS(THREADS) compress(const Args a) {
     DYN_SHARED(u8, shared);
-    const u32 splits = (u32)a.word[1], bytes = (u32)(a.word[1] >> 32);
-    const Strings s{(const u8*)a.word[2], (const u32*)a.word[3], (u32)a.word[4], (u32)(a.word[4] >> 32), (u32*)a.word[5],
-                    (u32*)a.word[6]};
+    const u32 splits = (u32)a.word[1], bytes = (u32)(a.word[1] >> 32), of_split = (u32)(a.word[4] >> 32);
+    const Strings s{(const u8*)a.word[2], (const u32*)a.word[3],         (u32)a.word[4],   of_split,
+                    (of_split + PARTS - 1) / PARTS, (u32*)a.word[5], (u32*)a.word[6]};
     if (a.word[0] == GATHER) {
-        for (u32 split = blockIdx.x * 4 + threadIdx.x / 32; split < splits; split += gridDim.x * 4)
+        const u32 warps = THREADS / 32;
+        for (u32 split = blockIdx.x * warps + threadIdx.x / 32; split < splits; split += gridDim.x * warps)
             gather(s, (const u64*)a.word[8], (u8*)a.word[9], split);
         return;
     }
     const u8* words = (const u8*)a.word[8];
     if (bytes) {
-        for (u32 i = threadIdx.x; i < bytes / 8; i += 128) ((u64*)shared)[i] = __ldg((const u64*)words + i);
+        for (u32 i = threadIdx.x; i < bytes / 8; i += THREADS) ((u64*)shared)[i] = __ldg((const u64*)words + i);
         __syncthreads();
         words = shared;
     }
     const Matcher matcher(words, a.word[7]);
-    for (u32 split = blockIdx.x * 128 + threadIdx.x; split < splits; split += gridDim.x * 128)
-        encode(s, matcher, (u32)a.word[9], (u32)(a.word[9] >> 32), split);
+    for (u32 part = blockIdx.x * THREADS + threadIdx.x; part < splits * PARTS; part += gridDim.x * THREADS)
+        encode(s, matcher, (u32)a.word[9], (u32)(a.word[9] >> 32), part);
 }

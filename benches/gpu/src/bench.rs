@@ -18,6 +18,7 @@ use vectile_gpu::{
 
 use crate::bounds::{self, Bounds};
 use crate::data::GROUP_ROWS;
+use crate::text;
 
 pub type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -356,10 +357,18 @@ impl Bench {
         let encoded = case.encoded()?;
         let array = &case.arrays[0];
         let nulls = if array.null_count() > 0 { 1 } else { 0 };
-        let group_out = case.rows() * (case.value_bytes() + nulls);
-        let copies = LEAST_BYTES
-            .div_ceil(group_out + encoded.bytes())
-            .max(DECOMPRESSED_GROUPS);
+        let group_out = match case.value_bytes() {
+            // with the lengths of strings
+            0 => text::bytes_of(array) + case.rows() * (4 + nulls),
+            bytes => case.rows() * (bytes + nulls),
+        };
+        let copies = match case.value_bytes() {
+            // of text, a launch gives less than 2 GiB
+            0 => (LEAST_BYTES * 3 / 2).div_ceil(group_out),
+            _ => LEAST_BYTES
+                .div_ceil(group_out + encoded.bytes())
+                .max(DECOMPRESSED_GROUPS),
+        };
         let groups = self.groups(&encoded.images, copies)?;
         let pipeline = case.pipeline();
         let mut times = vec![];

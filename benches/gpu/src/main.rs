@@ -17,6 +17,7 @@
 //! | `values` | full decompression; selected rows returned to the host |
 //! | `q6` | TPC-H Q6 over 600 million rows, on the device and from host memory |
 //! | `q1` | TPC-H Q1 over 60 million rows |
+//! | `text` | the text of the Parquet files in `DIRECTORY`: compressed, and decompressed |
 //! | `first` | the first query of a process: no kernel cached, cached on disk, in memory |
 //!
 //! Every answer is checked. `FILE` gets a line of JSON for each case, for `plot.py`.
@@ -33,6 +34,7 @@ mod q1;
 mod q6;
 mod real;
 mod star;
+mod text;
 mod values;
 
 use std::env;
@@ -43,7 +45,7 @@ use bench::{Bench, Result};
 
 type Part = (&'static str, fn(&mut Bench, &Options) -> Result<()>);
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     ("ffor", |bench, _| ffor::run(bench)),
     ("alp", |bench, _| alp::run(bench)),
     ("others", |bench, _| others::run(bench)),
@@ -53,6 +55,7 @@ const PARTS: [Part; 10] = [
     ("q6", |bench, _| q6::run(bench)),
     ("q1", |bench, _| q1::run(bench)),
     ("star", |bench, _| star::run(bench)),
+    ("text", |bench, options| text::run(bench, &options.data)),
     ("first", |bench, _| first::run(bench)),
 ];
 

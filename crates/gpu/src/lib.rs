@@ -15,7 +15,7 @@ pub mod plan;
 mod runtime;
 
 pub use error::{Error, Result};
-pub use exec::{CancelGuard, Execution, Rows, Statistics};
+pub use exec::{CancelGuard, Compressed, Execution, Rows, Statistics};
 pub use kernel::coded_columns;
 pub use plan::Codes;
 pub use runtime::{

@@ -1,7 +1,6 @@
 //! One launch of a kernel: what is sent, where the kernel writes, what comes back.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use arrow::array::Array;
 use arrow::datatypes::DataType;
@@ -194,19 +193,14 @@ impl Execution {
                 }
                 let start = stream.mark()?;
                 stream.launch(prepared.loaded.kernel.as_ref(), launch)?;
-                let end = stream.mark()?;
+                let marks = (start, stream.mark()?);
                 stream.copy_out(to, from, len)?;
-                Ok((start, end))
+                Ok(marks)
             }
         };
-        let enqueued = enqueue(lane.stream.as_mut());
-        // after an error, too: memory goes back to its pools, which hand it out again
-        let done = lane.stream.synchronize();
-        let (start, end) = enqueued?;
-        done?;
+        let marks = lane.finish(enqueue)?;
         self.engine.arrived(batch);
-        let time = lane.stream.elapsed(&start, &end)?;
-        self.statistics.kernel += Duration::from_secs_f64((time / 1e3).max(0.0));
+        self.statistics.kernel += lane.between(&marks)?;
         self.statistics.launches += 1;
         self.statistics.bytes_returned += len as u64;
         Ok(back)

@@ -30,22 +30,23 @@ impl Matcher {
                 "{count} words of up to {longest} bytes"
             )));
         }
-        let mut order: Vec<usize> = (0..words.len()).collect();
-        order.sort_unstable_by_key(|code| &words[*code]);
-        let is_long = longest > 8;
-        let padded = |word: &[u8]| {
+        // with zeros behind them; of those that are then alike, the shorter one comes first
+        let padded = words.iter().enumerate().map(|(code, word)| {
             let mut bytes = [0; MOST_BYTES];
             bytes[..word.len()].copy_from_slice(word);
-            u128::from_be_bytes(bytes)
-        };
-        let texts: Vec<u128> = order.iter().map(|code| padded(&words[*code])).collect();
+            (u128::from_be_bytes(bytes), word.len(), code)
+        });
+        let mut sorted: Vec<(u128, usize, usize)> = padded.collect();
+        sorted.sort_unstable();
+        let is_long = longest > 8;
         let mut bytes = vec![];
-        let highs = texts.iter().map(|text| (text >> 64) as u64);
+        let highs = sorted.iter().map(|(text, ..)| (text >> 64) as u64);
         bytes.extend(highs.flat_map(u64::to_le_bytes));
         if is_long {
-            let lows = texts.iter().map(|text| *text as u64);
+            let lows = sorted.iter().map(|(text, ..)| *text as u64);
             bytes.extend(lows.flat_map(u64::to_le_bytes));
         }
+        let order: Vec<usize> = sorted.into_iter().map(|(.., code)| code).collect();
         // the words that begin the last one, each a number that is 1 for the first word
         let mut beginnings: Vec<usize> = vec![];
         for (place, code) in order.iter().enumerate() {

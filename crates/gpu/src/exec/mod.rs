@@ -21,5 +21,6 @@ mod text;
 mod tokens;
 mod totals;
 
+pub use compress::Compressed;
 pub use execution::{CancelGuard, Execution, Statistics};
 pub use rows::Rows;

@@ -13,7 +13,7 @@ use arrow::datatypes::DataType;
 use super::batch::{Batch, Stack};
 use super::chunks::{ChunkKey, ChunkRun, Hosted, Resident};
 use super::copiers::Copiers;
-use super::driver::{DeviceInfo, Driver, Kernel, Stream};
+use super::driver::{DeviceInfo, Driver, Kernel, Mark, Stream};
 use super::health::Health;
 use super::kernels::{FixedKernel, Kernels, Loaded};
 use super::memory::{Piece, Pinned, Place, Pool, Sizes, Staging, lock};
@@ -741,11 +741,18 @@ impl ChunkKey {
 impl Lane {
     /// Waits for what is put on its stream, after an error, too: memory goes back to its pools, which hand it out
     /// again.
-    pub fn finish(&mut self, enqueue: impl FnOnce(&mut dyn Stream) -> Result<()>) -> Result<()> {
+    pub fn finish<T>(&mut self, enqueue: impl FnOnce(&mut dyn Stream) -> Result<T>) -> Result<T> {
         let enqueued = enqueue(self.stream.as_mut());
         let done = self.stream.synchronize();
-        enqueued?;
-        done
+        let enqueued = enqueued?;
+        done?;
+        Ok(enqueued)
+    }
+
+    /// The time between two points that the stream has passed.
+    pub fn between(&mut self, (from, to): &(Mark, Mark)) -> Result<Duration> {
+        let ms = self.stream.elapsed(from, to)?;
+        Ok(Duration::from_secs_f64((ms / 1e3).max(0.0)))
     }
 
     /// Host memory of at least `bytes`; what was in it is lost if it grows.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, BinaryArray};
 use vectile_encodings::{
-    Column, Compressor, EncodeOptions, Encoding, Splits, Uncompressed, encode,
+    Column, Compressor, EncodeOptions, Encoding, Selection, Splits, Uncompressed, encode,
 };
 use vectile_gpu::{Engine, Error};
 
@@ -19,7 +19,7 @@ struct OnDevice(Arc<Engine>, AtomicUsize);
 
 impl Compressor for OnDevice {
     fn compress(&self, strings: &Uncompressed<'_>) -> Option<Splits> {
-        let splits = self.0.compress(strings, true).unwrap();
+        let splits = self.0.compress(strings, true).unwrap().splits;
         self.1.fetch_add(splits.ends.len(), Ordering::Relaxed);
         Some(splits)
     }
@@ -68,7 +68,7 @@ fn arrays() -> Vec<ArrayRef> {
 }
 
 #[test]
-fn codes_are_those_of_the_cpu() {
+fn codes_stand_for_what_was_compressed() {
     let Some(driver) = driver() else { return };
     let device = Arc::new(OnDevice(Engine::new(driver), AtomicUsize::new(0)));
     let mut two_tables = 0;
@@ -83,8 +83,14 @@ fn codes_are_those_of_the_cpu() {
             let before = device.1.load(Ordering::Relaxed);
             let found = encode(&array, &options).unwrap();
             assert!(device.1.load(Ordering::Relaxed) > before, "{index}");
-            assert_eq!(found, own, "{index} as {pin}");
+            // a code of `fsst` may stand for bytes of two strings, but not of two lanes
+            match pin {
+                Encoding::OnPair => assert_eq!(found, own, "{index}"),
+                _ => assert!(found.len() <= own.len() * 103 / 100 + 200, "{index}"),
+            }
             let column = Column::parse(found.into(), array.data_type(), array.len()).unwrap();
+            let all = Selection::all(0, array.len());
+            assert_eq!(&column.select(&all).unwrap(), &array, "{index} as {pin}");
             two_tables += usize::from(column.describe().starts_with("fsst(fsst"));
         }
     }
@@ -107,7 +113,7 @@ fn long_strings_go_in_parts() {
         code_bits: 8,
         escape: None,
     };
-    let splits = engine.compress(&given, true).unwrap();
+    let splits = engine.compress(&given, true).unwrap().splits;
     let mut start = 0;
     for (end, strings) in splits.ends.iter().zip(strings.chunks(32)) {
         let codes = splits.data[start..*end as usize].iter();

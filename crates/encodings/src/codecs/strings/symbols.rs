@@ -415,7 +415,7 @@ mod tests {
 
     /// Tables of which the first was trained on a start alone, so that the rest has bytes without a symbol; and
     /// the texts compressed by both.
-    fn compressed(texts: &[Vec<u8>]) -> (SymbolTable, SymbolTablePair, Splits) {
+    fn compressed(texts: &[Vec<u8>]) -> (SymbolTablePair, Splits) {
         let texts: Vec<&[u8]> = texts.iter().map(|text| &text[..]).collect();
         let first = Table::train(&[&texts[0][..200]]);
         let once = first.compress(&texts, 1, None);
@@ -423,14 +423,14 @@ mod tests {
         let second = Table::train(&once);
         let parse = |table: &Table| SymbolTable::parse(&table.export()).unwrap();
         let pair = SymbolTablePair::new(parse(&first), parse(&second));
-        (parse(&first), pair, second.compress(&once, 1, None))
+        (pair, second.compress(&once, 1, None))
     }
 
     #[test]
     fn a_pair_undoes_both_tables() {
         for rare in [2, 20, 1000] {
             let texts: Vec<Vec<u8>> = (0..100).map(|seed| text(seed, rare)).collect();
-            let (_, pair, twice) = compressed(&texts);
+            let (pair, twice) = compressed(&texts);
             let specials = pair.lengths.iter().zip(pair.second.lengths.iter());
             let specials = specials.filter(|(pair, second)| **pair == ABSENT && **second < ABSENT);
             assert!(specials.count() > 0, "no code ends within an escape");
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn damaged_codes_are_errors_or_bytes() {
         let texts: Vec<Vec<u8>> = (0..100).map(|seed| text(seed, 5)).collect();
-        let (first, pair, _) = compressed(&texts);
+        let (pair, _) = compressed(&texts);
         let codes: Vec<u8> = (0..4000u32)
             .map(|i| (i.wrapping_mul(2654435761) >> 13) as u8)
             .collect();
