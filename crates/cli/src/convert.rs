@@ -13,8 +13,9 @@ use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
 use vectile_encodings::Encoding;
 
+use crate::compressor::GpuArgs;
 use crate::contain::{contain, contain_stream};
-use crate::copy::{Batches, Output, copy};
+use crate::copy::{Batches, copy};
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format, all_extensions, known_extension};
 use crate::intact;
@@ -25,6 +26,7 @@ use crate::progress::Progress;
 use crate::report;
 use crate::session;
 use crate::source::{Input, InputFile};
+use crate::writer::Output;
 
 /// Convert tables between Vectile and other formats
 ///
@@ -49,6 +51,8 @@ pub struct ConvertArgs {
     /// Format to write, whatever the name of OUT
     #[arg(long, value_name = "FORMAT")]
     to: Option<Format>,
+    #[command(flatten)]
+    gpu: GpuArgs,
     /// Replace files that exist
     #[arg(long)]
     force: bool,
@@ -200,6 +204,7 @@ fn output(args: &ConvertArgs, destination: Destination, kind: FileKind) -> Resul
         destination,
         kind,
         pins: args.encodings.iter().cloned().collect(),
+        compressor: args.gpu.compressor(),
     })
 }
 
@@ -325,8 +330,13 @@ mod tests {
         let schema = Arc::clone(table.schema().inner());
         let text = path.to_str().unwrap();
         let destination = Destination::parse(context, text).await.unwrap();
-        let kind = FileKind::of_path(text).unwrap();
-        let mut writer = TableWriter::try_new(destination, kind, &schema, &HashMap::new()).unwrap();
+        let output = Output {
+            destination,
+            kind: FileKind::of_path(text).unwrap(),
+            pins: HashMap::new(),
+            compressor: None,
+        };
+        let mut writer = TableWriter::try_new(output, &schema).unwrap();
         for batch in table.collect().await.unwrap() {
             writer.write(&batch).await.unwrap();
         }

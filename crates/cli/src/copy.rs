@@ -1,37 +1,22 @@
 //! Moves a stream of batches into a file: the loop that every import and export shares.
 
-use std::collections::HashMap;
-
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use vectile_encodings::Encoding;
 
 use crate::error::{CliError, Result};
-use crate::format::FileKind;
 use crate::interrupt::Interrupt;
-use crate::location::Destination;
 use crate::progress::Progress;
-use crate::writer::{Summary, TableWriter};
+use crate::writer::{Output, Summary, TableWriter};
 
 /// Batches on their way to a writer.
 pub type Batches = BoxStream<'static, Result<RecordBatch>>;
 
 /// Batches that may wait between reader and writer; enough for either to keep going.
 const BATCHES_IN_FLIGHT: usize = 4;
-
-/// A file to be written.
-pub struct Output {
-    /// Where.
-    pub destination: Destination,
-    /// As what.
-    pub kind: FileKind,
-    /// Encodings fixed by the user, by column; for Vectile only.
-    pub pins: HashMap<String, Encoding>,
-}
 
 /// Writes all of `batches` into one file. On any error, and on Ctrl-C, no file is left.
 pub async fn copy(
@@ -41,7 +26,7 @@ pub async fn copy(
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> Result<Summary> {
-    let mut writer = TableWriter::try_new(output.destination, output.kind, schema, &output.pins)?;
+    let mut writer = TableWriter::try_new(output, schema)?;
     let batches = read_ahead(batches);
     let written = tokio::select! {
         written = write_all(&mut writer, batches, progress) => written,

@@ -12,7 +12,7 @@ use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-use crate::copy::{Output, copy};
+use crate::copy::copy;
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format};
 use crate::interrupt::Interrupt;
@@ -23,7 +23,7 @@ use crate::report::write_columns;
 use crate::session;
 use crate::sql;
 use crate::text::{Align, TextTable, bytes, count, ratio};
-use crate::writer::Summary;
+use crate::writer::{Output, Summary};
 
 /// Import the sample data and answer a few questions over it
 ///
@@ -150,6 +150,7 @@ async fn import(
             destination,
             kind: FileKind::plain(Format::Vectile),
             pins: HashMap::new(),
+            compressor: None,
         };
         let progress = Progress::rows(sample.name, rows);
         let summary = copy(&schema, batches, output, interrupt, &progress).await?;

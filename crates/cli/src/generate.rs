@@ -9,16 +9,18 @@ use clap::{Args, Subcommand, ValueEnum};
 use object_store::ObjectStoreExt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use vectile_encodings::Compressor;
 use vectile_ssb::Scale;
 
-use crate::copy::{Output, copy};
+use crate::compressor::GpuArgs;
+use crate::copy::copy;
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format};
 use crate::interrupt::Interrupt;
 use crate::location::Destination;
 use crate::parts::Table;
 use crate::progress::Progress;
-use crate::writer::Summary;
+use crate::writer::{Output, Summary};
 use crate::{report, session, ssb, tpch};
 
 /// Generate benchmark data
@@ -62,6 +64,8 @@ struct OutputArgs {
     /// Format of the files (Parquet is compressed with zstd level 3)
     #[arg(long, value_enum, default_value_t = GenFormat::Vectile)]
     format: GenFormat,
+    #[command(flatten)]
+    gpu: GpuArgs,
     /// Replace files that exist
     #[arg(long)]
     force: bool,
@@ -108,7 +112,9 @@ pub async fn run(args: GenArgs, interrupt: &Interrupt) -> Result<()> {
     let started = Instant::now();
     let rows = outputs.iter().map(|(table, _)| table.rows).sum();
     let progress = Arc::new(Progress::rows(name, Some(rows)));
-    let summaries = generate(outputs, args.format.format(), progress, interrupt).await?;
+    let format = args.format.format();
+    let compressor = args.gpu.compressor();
+    let summaries = generate(outputs, format, compressor, progress, interrupt).await?;
     if args.quiet {
         return Ok(());
     }
@@ -134,6 +140,7 @@ async fn outputs(tables: Vec<Table>, args: &OutputArgs) -> Result<Vec<(Table, De
 async fn generate(
     outputs: Vec<(Table, Destination)>,
     format: Format,
+    compressor: Option<Arc<dyn Compressor>>,
     progress: Arc<Progress>,
     interrupt: &Interrupt,
 ) -> Result<Vec<(String, Summary)>> {
@@ -146,6 +153,7 @@ async fn generate(
             destination,
             kind: FileKind::plain(format),
             pins: HashMap::new(),
+            compressor: compressor.clone(),
         };
         let (interrupt, progress) = (interrupt.clone(), Arc::clone(&progress));
         let turns = Arc::clone(&turns);

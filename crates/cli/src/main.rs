@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 a query, its data or the machine failed, 2 the command line was wrong,
 //! 130 interrupted.
 
+mod compressor;
 mod connect;
 mod contain;
 mod convert;

@@ -16,10 +16,10 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::{StreamExt, TryStreamExt};
-use vectile_datafusion::physical_plan;
+use vectile_datafusion::{compressor, physical_plan};
 
 use crate::connect::object_store;
-use crate::copy::{Batches, Output, copy};
+use crate::copy::{Batches, copy};
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, all_extensions};
 use crate::interrupt::Interrupt;
@@ -29,6 +29,7 @@ use crate::print::{PrintFormat, print};
 use crate::progress::Progress;
 use crate::session;
 use crate::source::Input;
+use crate::writer::Output;
 
 /// Answer SQL over tables
 ///
@@ -97,7 +98,7 @@ pub async fn run(args: SqlArgs, interrupt: &Interrupt) -> Result<()> {
         let planned = started.elapsed();
         match &output {
             Some((destination, kind)) if index == last => {
-                write_result(answer, destination.clone(), *kind, interrupt).await?;
+                write_result(&context, answer, destination.clone(), *kind, interrupt).await?;
             }
             Some(_) => interrupt.or(answer.drain()).await?,
             None => interrupt.or(print_result(answer, args.format)).await?,
@@ -260,6 +261,7 @@ pub async fn print_result(answer: Answer, format: PrintFormat) -> Result<()> {
 }
 
 async fn write_result(
+    context: &SessionContext,
     answer: Answer,
     destination: Destination,
     kind: FileKind,
@@ -277,6 +279,7 @@ async fn write_result(
         destination,
         kind,
         pins: HashMap::new(),
+        compressor: compressor(context.state_ref().read().config()),
     };
     copy(&schema, batches, output, interrupt, &progress)
         .await

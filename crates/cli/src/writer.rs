@@ -13,7 +13,7 @@ use object_store::ObjectStoreExt;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
-use vectile_encodings::Encoding;
+use vectile_encodings::{Compressor, Encoding};
 use vectile_file::{Writer as VectileWriter, WriterOptions};
 
 use crate::dictionaries::GrowingDictionaries;
@@ -28,6 +28,18 @@ const PARQUET_ZSTD_LEVEL: i32 = 3;
 
 /// Encoded bytes gathered before they are handed to the upload.
 const FLUSH_BYTES: usize = 1 << 20;
+
+/// A file to be written.
+pub struct Output {
+    /// Where.
+    pub destination: Destination,
+    /// As what.
+    pub kind: FileKind,
+    /// Encodings fixed by the user, by column; for Vectile only.
+    pub pins: HashMap<String, Encoding>,
+    /// What compresses strings beside the CPU; for Vectile only.
+    pub compressor: Option<Arc<dyn Compressor>>,
+}
 
 /// What a finished file holds.
 #[derive(Clone, Debug, Default)]
@@ -79,14 +91,10 @@ struct BytesWriter {
 }
 
 impl Inner {
-    fn try_new(
-        destination: &Destination,
-        kind: FileKind,
-        schema: &SchemaRef,
-        pins: &HashMap<String, Encoding>,
-    ) -> Result<Self> {
+    fn try_new(output: &Output, schema: &SchemaRef) -> Result<Self> {
+        let (destination, kind) = (&output.destination, output.kind);
         if kind.format == Format::Vectile {
-            let writer = vectile_writer(destination, schema, pins)?;
+            let writer = vectile_writer(output, schema)?;
             return Ok(Inner::Vectile(Box::new(writer)));
         }
         let encoded = SharedBuffer::default();
@@ -99,15 +107,11 @@ impl Inner {
 }
 
 impl TableWriter {
-    /// Starts a file. `pins` fixes encodings by column name and is for Vectile only.
-    pub fn try_new(
-        destination: Destination,
-        kind: FileKind,
-        schema: &SchemaRef,
-        pins: &HashMap<String, Encoding>,
-    ) -> Result<Self> {
-        let inner = Inner::try_new(&destination, kind, schema, pins)
-            .map_err(|error| cannot_write(&destination, error))?;
+    /// Starts a file.
+    pub fn try_new(output: Output, schema: &SchemaRef) -> Result<Self> {
+        let inner = Inner::try_new(&output, schema);
+        let destination = output.destination;
+        let inner = inner.map_err(|error| cannot_write(&destination, error))?;
         Ok(TableWriter {
             destination,
             inner,
@@ -165,13 +169,11 @@ fn cannot_write(destination: &Destination, error: CliError) -> CliError {
         .hint("no file was left behind")
 }
 
-fn vectile_writer(
-    destination: &Destination,
-    schema: &SchemaRef,
-    pins: &HashMap<String, Encoding>,
-) -> Result<VectileWriter> {
+fn vectile_writer(output: &Output, schema: &SchemaRef) -> Result<VectileWriter> {
+    let destination = &output.destination;
     let options = WriterOptions::default()
-        .with_pins(pins.clone())
+        .with_pins(output.pins.clone())
+        .with_compressor(output.compressor.clone())
         .with_local_root(destination.local_root());
     let store = Arc::clone(&destination.store);
     let writer =

@@ -52,7 +52,7 @@ mod statistics;
 
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
-pub use gpu::{Gpu, PinnedColumn, load_columns, unload_columns};
+pub use gpu::{Gpu, PinnedColumn, compressor, load_columns, unload_columns};
 pub use kept::physical_plan;
 pub use merge::{MergeError, common_type, merge_schemas};
 pub use options::{GpuMode, TableOptions, VectileOptions};

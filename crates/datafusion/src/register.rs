@@ -60,7 +60,12 @@ pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     for (name, function) in functions(&gpu) {
         ctx.register_udtf(name, function);
     }
-    register_with_rules(ctx, |rules| insert_gpu_rules(rules, gpu))
+    register_with_rules(ctx, |rules| insert_gpu_rules(rules, gpu.clone()))?;
+    ctx.state_ref()
+        .write()
+        .config_mut()
+        .set_extension(Arc::new(gpu));
+    Ok(())
 }
 
 /// Adds the rules for the machine's GPU, if this build has any.
@@ -194,6 +199,8 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
         let config = self.config().get_or_insert_default();
         config.set_extension(Arc::new(plans));
         configure(config.options_mut());
+        #[cfg(feature = "gpu")]
+        config.set_extension(Arc::new(Gpu::of_machine()));
         #[cfg(feature = "gpu")]
         for (name, function) in functions(&Gpu::of_machine()) {
             let function = TableFunction::new(name.to_owned(), function);

@@ -29,6 +29,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::sync::mpsc::Receiver;
+use vectile_encodings::Compressor;
 use vectile_file::{Staged, WriteSummary, Writer, WriterOptions, publish};
 
 use crate::error;
@@ -80,11 +81,12 @@ impl VectileSink {
         files: &mut DemuxedStreamReceiver,
         store: &Arc<dyn ObjectStore>,
         memory: &MemoryReservation,
+        compressor: &Option<Arc<dyn Compressor>>,
     ) -> Result<Vec<(Path, Staged)>> {
         let mut tasks: JoinSet<Result<(Path, Staged)>> = JoinSet::new();
         while let Some((path, batches)) = files.recv().await {
             self.check_absent(store, &path).await?;
-            let writer = self.writer(store, path.clone())?;
+            let writer = self.writer(store, path.clone(), compressor)?;
             let memory = memory.new_empty();
             tasks.spawn(async move { Ok((path, write_file(writer, batches, memory).await?)) });
         }
@@ -146,9 +148,27 @@ impl VectileSink {
         published.map_err(error::file)
     }
 
-    fn writer(&self, store: &Arc<dyn ObjectStore>, path: Path) -> Result<Writer> {
+    fn writer(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        path: Path,
+        compressor: &Option<Arc<dyn Compressor>>,
+    ) -> Result<Writer> {
         let schema = Arc::clone(&self.schema);
-        Writer::try_new(Arc::clone(store), path, schema, self.options.clone()).map_err(error::file)
+        let options = self.options.clone().with_compressor(compressor.clone());
+        Writer::try_new(Arc::clone(store), path, schema, options).map_err(error::file)
+    }
+
+    /// What compresses strings beside the CPU.
+    #[cfg(feature = "gpu")]
+    fn compressor(&self, context: &TaskContext) -> Option<Arc<dyn Compressor>> {
+        let bytes = self.counter("text_bytes_compressed_on_gpu", MetricCategory::Bytes);
+        crate::gpu::counting_compressor(context.session_config(), bytes)
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn compressor(&self, _: &TaskContext) -> Option<Arc<dyn Compressor>> {
+        None
     }
 
     fn counter(&self, name: &'static str, category: MetricCategory) -> Count {
@@ -213,8 +233,9 @@ impl FileSink for VectileSink {
         object_store: Arc<dyn ObjectStore>,
     ) -> Result<u64> {
         let memory = MemoryConsumer::new("VectileSink").register(context.memory_pool());
+        let compressor = self.compressor(context);
         let files = self
-            .write_files(&mut file_stream_rx, &object_store, &memory)
+            .write_files(&mut file_stream_rx, &object_store, &memory, &compressor)
             .await;
         if files.is_err() {
             drop(file_stream_rx);

@@ -152,7 +152,8 @@ impl Gpu {
         Ok(device)
     }
 
-    fn open(&self) -> Opened {
+    /// Opens it, if need be, on the calling thread.
+    pub(super) fn open(&self) -> Opened {
         working(self.0.device.get_or_init(&self.0.open).clone())
     }
 
@@ -183,7 +184,9 @@ fn working(opened: Opened) -> Opened {
     }
 }
 
-fn in_background(work: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
+pub(super) fn in_background(
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<thread::JoinHandle<()>> {
     let thread = thread::Builder::new().name("vectile-gpu".into());
     thread.spawn(work)
 }

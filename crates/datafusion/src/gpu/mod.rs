@@ -14,6 +14,7 @@
 //!    scan       the filters of a scan, for the stream that otherwise evaluates them itself
 //!    arrivals   row groups as a kernel takes them
 //!    load       row groups on their way to the device
+//!  compressor strings of files that are written
 //!  device     the device that queries use
 //!    dimension_cache  tables of dimensions, kept beside it
 //!    pins       columns that stay there
@@ -33,6 +34,7 @@
 //! ```
 
 mod background;
+mod compressor;
 mod costs;
 mod device;
 mod dimension_cache;
@@ -48,6 +50,8 @@ mod scalar;
 mod table;
 mod types;
 
+pub use compressor::compressor;
+pub(crate) use compressor::counting_compressor;
 pub use device::Gpu;
 pub(crate) use functions::functions;
 pub use functions::{load_columns, unload_columns};

@@ -1,6 +1,10 @@
 //! Tests of text in splits, on the emulated GPU.
 
-use crate::support::Fixture;
+use std::sync::Arc;
+
+use vectile_datafusion::Gpu;
+
+use crate::support::{Fixture, emulator, metric};
 
 async fn fixture() -> Option<Fixture> {
     let fixture = Fixture::on_emulator()?;
@@ -263,5 +267,44 @@ impl Random {
     fn below(&mut self, most: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1);
         (self.0 >> 33) as usize % most
+    }
+}
+
+/// What the GPU compresses is what the CPU reads; `auto` opens no device for so little text, but uses one that is open.
+#[tokio::test]
+async fn text_is_compressed_on_the_gpu() {
+    let Some(engine) = emulator() else { return };
+    let fixture = Fixture::on(Gpu::later(move || Ok(Arc::clone(&engine))));
+    let rows = "SELECT value AS id, CASE WHEN value % 7 > 0 THEN
+        concat('comment ', value * 7919 % 10000, ' of special requests ', value % 97) END AS text FROM range(20000)";
+    let write = async |encoding: &str, gpu: &str| {
+        let set = format!("SET vectile.gpu = '{gpu}'");
+        fixture.run(&set).await.unwrap();
+        let name = format!("{encoding}_{gpu}");
+        let path = fixture.path(&format!("{name}.vectile"));
+        let copy = format!(
+            "COPY ({rows}) TO '{}' OPTIONS ('encoding.text' '{encoding}', replace true)",
+            path.display()
+        );
+        let (plan, _) = fixture.executed(&copy).await;
+        fixture.register(&name, &path).await;
+        let bytes = path.metadata().unwrap().len();
+        (
+            bytes,
+            metric(&plan, "text_bytes_compressed_on_gpu") > 500_000,
+        )
+    };
+    assert!(!write("fsst", "auto").await.1, "the device is not open");
+    for encoding in ["fsst", "onpair"] {
+        let (own, by_gpu) = write(encoding, "off").await;
+        assert!(!by_gpu);
+        for gpu in ["on", "auto"] {
+            let (bytes, by_gpu) = write(encoding, gpu).await;
+            assert!(by_gpu && bytes <= own * 103 / 100, "{encoding}, {gpu}");
+            fixture.run("SET vectile.gpu = 'off'").await.unwrap();
+            let all = format!("SELECT * FROM {encoding}_{gpu} ORDER BY id");
+            let expected = format!("{rows} ORDER BY id");
+            assert_eq!(fixture.answer(&all).await, fixture.answer(&expected).await);
+        }
     }
 }

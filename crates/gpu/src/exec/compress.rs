@@ -52,6 +52,16 @@ impl Engine {
     pub fn compress(&self, strings: &Uncompressed<'_>, may_compile: bool) -> Result<Compressed> {
         self.health().watch(|| compress(self, strings, may_compile))
     }
+
+    /// Compiles the kernel of [`Engine::compress`], if need be.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    pub fn prepare_compression(&self) -> Result<()> {
+        let prepare = || self.fixed_kernel(FixedKernel::Compress, true).map(drop);
+        self.health().watch(prepare)
+    }
 }
 
 fn compress(engine: &Engine, strings: &Uncompressed<'_>, may_compile: bool) -> Result<Compressed> {

@@ -1,7 +1,7 @@
 //! Kernels that are loaded, by their plans. Those used last stay.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use super::driver::{Compiled, Driver, Kernel};
 use super::memory::lock;
@@ -56,8 +56,11 @@ type Slot = Arc<Mutex<Option<Arc<Loaded>>>>;
 pub(crate) struct Kernels {
     loaded: Mutex<Cache>,
     most: usize,
-    fixed: Mutex<HashMap<FixedKernel, Arc<dyn Kernel>>>,
+    fixed: Mutex<HashMap<FixedKernel, FixedSlot>>,
 }
+
+/// As [`Slot`].
+type FixedSlot = Arc<Mutex<Option<Arc<dyn Kernel>>>>;
 
 #[derive(Debug, Default)]
 struct Cache {
@@ -73,6 +76,15 @@ impl Default for Kernels {
             most: MOST_KERNELS,
             fixed: Mutex::default(),
         }
+    }
+}
+
+/// What others may be filling just now: then the kernel is not there.
+fn try_lock<T>(slot: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    match slot.try_lock() {
+        Ok(slot) => Ok(slot),
+        Err(TryLockError::Poisoned(slot)) => Ok(slot.into_inner()),
+        Err(TryLockError::WouldBlock) => Err(Error::NotCompiled),
     }
 }
 
@@ -93,11 +105,7 @@ impl Kernels {
     /// [`Error::NotCompiled`] if it is neither loaded nor on disk, or is just being compiled.
     pub fn find(&self, plan: &KernelPlan, driver: &dyn Driver) -> Result<Arc<Loaded>> {
         let slot = self.slot(plan);
-        let mut slot = match slot.try_lock() {
-            Ok(slot) => slot,
-            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err(Error::NotCompiled),
-        };
+        let mut slot = try_lock(&slot)?;
         let find = |source: &str| driver.find(source, NAME)?.ok_or(Error::NotCompiled);
         Ok(self.fill(&mut slot, plan, find)?.0)
     }
@@ -106,15 +114,20 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// [`Error::NotCompiled`] if it is neither loaded nor on disk and must not be compiled.
+    /// [`Error::NotCompiled`] if it is neither loaded nor on disk, or is just being compiled, and must not be
+    /// compiled.
     pub fn fixed(
         &self,
         kernel: FixedKernel,
         driver: &dyn Driver,
         may_compile: bool,
     ) -> Result<Arc<dyn Kernel>> {
-        let mut loaded = lock(&self.fixed);
-        if let Some(kernel) = loaded.get(&kernel) {
+        let slot = Arc::clone(lock(&self.fixed).entry(kernel).or_default());
+        let mut slot = match may_compile {
+            true => lock(&slot),
+            false => try_lock(&slot)?,
+        };
+        if let Some(kernel) = slot.as_ref() {
             return Ok(Arc::clone(kernel));
         }
         let (source, name) = (kernel.source(), kernel.name());
@@ -122,7 +135,7 @@ impl Kernels {
             true => driver.compile(&source, name)?,
             false => driver.find(&source, name)?.ok_or(Error::NotCompiled)?,
         };
-        loaded.insert(kernel, Arc::clone(&compiled.kernel));
+        *slot = Some(Arc::clone(&compiled.kernel));
         Ok(compiled.kernel)
     }
 

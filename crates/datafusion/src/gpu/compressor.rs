@@ -1,0 +1,113 @@
+//! Has the GPU compress the strings of files that are written.
+
+use std::fmt::{self, Formatter};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
+
+use datafusion::physical_plan::metrics::Count;
+use datafusion::prelude::SessionConfig;
+use vectile_encodings::{Compressor, Splits, Uncompressed};
+use vectile_gpu::{Engine, Error};
+
+use super::device::{Gpu, in_background};
+use crate::options::{GpuMode, VectileOptions};
+
+/// Shorter strings are compressed before the device could begin.
+const LEAST_BYTES: u64 = 1 << 16;
+/// For less text than this, `auto` opens no device: that takes as long as compressing it by a few cores.
+const LEAST_BYTES_TO_OPEN: u64 = 64 << 20;
+
+/// Strings go to the device of `gpu`, if `mode` lets them and it is ready.
+struct GpuCompressor {
+    gpu: Gpu,
+    mode: GpuMode,
+    /// Bytes of strings that were to be compressed so far.
+    asked: AtomicU64,
+    /// Of those, the ones that the device has compressed.
+    compressed: Count,
+    prepare: Once,
+}
+
+impl Gpu {
+    /// Has this device compress the strings of files that are written, for
+    /// [`WriterOptions`](vectile_file::WriterOptions). `None` if `mode` is [`GpuMode::Off`]. With [`GpuMode::Auto`], the
+    /// CPU does it until the device is open and has its kernel, which is left to the background once there is enough to
+    /// compress; otherwise, and where the device fails, too.
+    pub fn compressor(&self, mode: GpuMode) -> Option<Arc<dyn Compressor>> {
+        self.counting_compressor(mode, Count::new())
+    }
+
+    fn counting_compressor(&self, mode: GpuMode, compressed: Count) -> Option<Arc<dyn Compressor>> {
+        let compressor = || GpuCompressor {
+            gpu: self.clone(),
+            mode,
+            asked: AtomicU64::new(0),
+            compressed,
+            prepare: Once::new(),
+        };
+        (mode != GpuMode::Off && self.may_be_there()).then(|| Arc::new(compressor()) as _)
+    }
+}
+
+/// Has a session's GPU compress the strings of files that are written, as `vectile.gpu` says; see [`Gpu::compressor`].
+pub fn compressor(session: &SessionConfig) -> Option<Arc<dyn Compressor>> {
+    counting_compressor(session, Count::new())
+}
+
+/// As [`compressor`]. Adds to `compressed` how many bytes of strings the device has compressed.
+pub(crate) fn counting_compressor(
+    session: &SessionConfig,
+    compressed: Count,
+) -> Option<Arc<dyn Compressor>> {
+    let gpu = session.get_extension::<Gpu>()?;
+    gpu.counting_compressor(VectileOptions::of(session.options()).gpu, compressed)
+}
+
+impl GpuCompressor {
+    /// The device that compresses so many bytes more.
+    fn engine(&self, bytes: u64) -> Option<Arc<Engine>> {
+        let asked = self.asked.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let opened = match (self.gpu.opened(), self.mode) {
+            (None, GpuMode::Auto) => {
+                if asked >= LEAST_BYTES_TO_OPEN {
+                    self.gpu.open_in_background();
+                }
+                return None;
+            }
+            (None, _) => self.gpu.open(),
+            (Some(opened), _) => opened,
+        };
+        Some(opened.ok()?.engine)
+    }
+}
+
+impl Compressor for GpuCompressor {
+    fn compress(&self, strings: &Uncompressed<'_>) -> Option<Splits> {
+        let bytes = strings.strings.iter().map(|string| string.len() as u64);
+        let bytes: u64 = bytes.sum();
+        if bytes < LEAST_BYTES {
+            return None;
+        }
+        let engine = self.engine(bytes)?;
+        match engine.compress(strings, self.mode != GpuMode::Auto) {
+            Ok(found) => {
+                self.compressed.add(bytes as usize);
+                Some(found.splits)
+            }
+            Err(Error::NotCompiled) => {
+                // without a thread, the CPU goes on
+                let prepare = || drop(in_background(move || _ = engine.prepare_compression()));
+                self.prepare.call_once(prepare);
+                None
+            }
+            // the CPU writes the same
+            Err(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for GpuCompressor {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GpuCompressor").field(&self.gpu).finish()
+    }
+}
