@@ -277,32 +277,35 @@ async fn text_is_compressed_on_the_gpu() {
     let fixture = Fixture::on(Gpu::later(move || Ok(Arc::clone(&engine))));
     let rows = "SELECT value AS id, CASE WHEN value % 7 > 0 THEN
         concat('comment ', value * 7919 % 10000, ' of special requests ', value % 97) END AS text FROM range(20000)";
-    let write = async |encoding: &str, gpu: &str| {
+    let write = async |name: &str, encoding: &str, gpu: &str| {
         let set = format!("SET vectile.gpu = '{gpu}'");
         fixture.run(&set).await.unwrap();
-        let name = format!("{encoding}_{gpu}");
         let path = fixture.path(&format!("{name}.vectile"));
         let copy = format!(
-            "COPY ({rows}) TO '{}' OPTIONS ('encoding.text' '{encoding}', replace true)",
+            "COPY ({rows}) TO '{}' OPTIONS ('encoding.text' '{encoding}')",
             path.display()
         );
         let (plan, _) = fixture.executed(&copy).await;
-        fixture.register(&name, &path).await;
+        fixture.register(name, &path).await;
         let bytes = path.metadata().unwrap().len();
         (
             bytes,
             metric(&plan, "text_bytes_compressed_on_gpu") > 500_000,
         )
     };
-    assert!(!write("fsst", "auto").await.1, "the device is not open");
+    assert!(
+        !write("at_first", "fsst", "auto").await.1,
+        "the device is not open"
+    );
     for encoding in ["fsst", "onpair"] {
-        let (own, by_gpu) = write(encoding, "off").await;
+        let name = |gpu: &str| format!("{encoding}_{gpu}");
+        let (own, by_gpu) = write(&name("off"), encoding, "off").await;
         assert!(!by_gpu);
         for gpu in ["on", "auto"] {
-            let (bytes, by_gpu) = write(encoding, gpu).await;
+            let (bytes, by_gpu) = write(&name(gpu), encoding, gpu).await;
             assert!(by_gpu && bytes <= own * 103 / 100, "{encoding}, {gpu}");
             fixture.run("SET vectile.gpu = 'off'").await.unwrap();
-            let all = format!("SELECT * FROM {encoding}_{gpu} ORDER BY id");
+            let all = format!("SELECT * FROM {} ORDER BY id", name(gpu));
             let expected = format!("{rows} ORDER BY id");
             assert_eq!(fixture.answer(&all).await, fixture.answer(&expected).await);
         }
