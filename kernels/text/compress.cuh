@@ -3,68 +3,62 @@
 // they belong.
 
 enum { ENCODE, GATHER };
-enum { THREADS = 512, PARTS = 8 };  // lanes of a split
-enum { NO_ESCAPE = ~0u };
+enum { THREADS = 512 };
+enum { NO_WORD = ~0u, NO_ESCAPE = ~0u };
 
 struct Args { u64 word[10]; };
 
-// What codes stand for, in the order of their bytes, as `exec/matcher.rs` writes it. The longest word that a text starts
-// with is the last one that is not behind the text, or begins that one.
+// What codes stand for, in the order of their bytes, as `exec/matcher.rs` writes it, in shared memory. The longest word that
+// a text starts with is the last one that is not behind the text, or begins that one.
 struct Matcher {
     const u64 *highs, *lows;  // the first 8 bytes of each word, and the others; the first byte is the highest
-    const u32* infos;         // bytes, less 1, in 4 bits; the code in 12; and above, the word that begins this one
-    const u8* ranks;          // of each byte, how many words' bytes are below
-    const u16* starts;        // of each pair of ranks, how many words lie before it
-    u32 is_long, second_bits, dropped_bits;
+    const u32* infos;         // bytes, less 1, in 4 bits; the code in 12; and above, the number of the word that begins this one
+    const u16* keys;          // of each byte as the first, the second and the third of a text, what it adds to the text's key
+    const u32* starts;        // of each key, how many words come before those with it; and above 16 bits, how many have it
+    bool is_long;
 
-    // `shape`: how many words there are, in 16 bits; the bits of a pair's second rank, and how many it drops, in 8 each;
-    // and whether words have more than 8 bytes.
-    DEVICE Matcher(const u8* at, u64 shape) {
-        const u32 words = (u32)shape & 0xffff;
-        second_bits = (u32)(shape >> 16) & 255;
-        dropped_bits = (u32)(shape >> 24) & 255;
-        is_long = (u32)(shape >> 32);
+    // `shape`: how many words there are; and above 32 bits, whether some have more than 8 bytes.
+    DEVICE Matcher(const u8* at, u64 shape) : is_long(shape >> 32) {
+        const u32 words = (u32)shape;
         highs = (const u64*)at;
         lows = highs + words;
-        infos = (const u32*)(highs + (is_long ? 2 * words : words));
-        ranks = (const u8*)(infos + words);
-        starts = (const u16*)(ranks + 256);
+        infos = (const u32*)(is_long ? lows + words : lows);
+        keys = (const u16*)(infos + words);
+        starts = (const u32*)(keys + 3 * 256);
     }
 
+    // Words have numbers from 1 on.
     DEVICE bool is_behind(u32 word, u64 high, u64 low) const {
-        const u64 own = highs[word];
-        return own > high || (is_long && own == high && lows[word] > low);
+        const u64 own = highs[word - 1];
+        return own > high || (is_long && own == high && lows[word - 1] > low);
     }
 
     // The bytes that a word and a text have in common, from the first one on.
     DEVICE u32 common(u32 word, u64 high, u64 low) const {
-        const u64 other = highs[word] ^ high;
+        const u64 other = highs[word - 1] ^ high;
         if (other) return (u32)__clzll((i64)other) / 8;
-        return is_long ? 8 + (u32)__clzll((i64)(lows[word] ^ low)) / 8 : 8;
+        return is_long ? 8 + (u32)__clzll((i64)(lows[word - 1] ^ low)) / 8 : 8;
     }
 
-    // What is known of the longest word that the first `left` bytes of a text start with; `NO_ESCAPE` if there is none.
+    // What is known of the longest word that the first `left` bytes of a text start with; `NO_WORD` if there is none.
     DEVICE u32 longest(u64 high, u64 low, u32 left) const {
-        const u32 first = ranks[high >> 56], second = ranks[high >> 48 & 255] >> dropped_bits;
-        const u16* own = starts + (first << second_bits | second);
-        u32 word = own[0];
-        for (u32 count = own[1] - word; count;) {
+        const u32 key = keys[high >> 56] + keys[256 + (high >> 48 & 255)] + keys[512 + (high >> 40 & 255)];
+        const u32 start = starts[key];
+        // the last word before those with the key, or one of them
+        u32 word = start & 0xffff;
+        for (u32 count = (start >> 16) + 1; count > 1;) {
             const u32 half = count / 2;
-            if (is_behind(word + half, high, low)) {
-                count = half;
-            } else {
-                word += half + 1;
-                count -= half + 1;
-            }
+            if (!is_behind(word + half, high, low)) word += half;
+            count -= half;
         }
-        if (!word) return NO_ESCAPE;
-        const u32 most = min(common(word - 1, high, low), left);
+        if (!word) return NO_WORD;
+        const u32 most = min(common(word, high, low), left);
         do {
             const u32 info = infos[word - 1];
             if ((info & 15) < most) return info;
             word = info >> 16;
         } while (word);
-        return NO_ESCAPE;
+        return NO_WORD;
     }
 };
 
@@ -90,13 +84,18 @@ struct Text {
     }
     DEVICE u64 high() const { return some(a, b, shift); }
     DEVICE u64 low() const { return some(b, c, shift); }
+    // At most 16 of them.
     DEVICE void skip(u32 bytes) {
-        for (shift += bytes * 8; shift >= 64; shift -= 64) {
-            a = b;
-            b = c;
-            c = ahead;
-            ahead = __ldg(next++);
-        }
+        shift += bytes * 8;
+        if (shift >= 64) turn();
+        if (shift >= 64) turn();
+    }
+    DEVICE void turn() {
+        a = b;
+        b = c;
+        c = ahead;
+        ahead = __ldg(next++);
+        shift -= 64;
     }
 };
 
@@ -121,17 +120,14 @@ struct Codes {
 struct Strings {
     const u8* text;
     const u32* starts;  // of each string, and where the last one ends
-    u32 count, of_split, of_part;
+    u32 count, of_split;  // strings
+    u32 parts;            // of a split, one for each lane that it has
     u32* scratch;
     u32* bits;  // of each part's codes
 
+    // The first string of a part, or of those behind it.
     DEVICE u32 first(u32 part) const {
-        const u32 own = part / PARTS * of_split;
-        return min(own + min(part % PARTS * of_part, of_split), count);
-    }
-    DEVICE u32 last(u32 part) const {
-        const u32 own = part / PARTS * of_split;
-        return min(own + min((part % PARTS + 1) * of_part, of_split), count);
+        return min(part / parts * of_split + part % parts * of_split / parts, count);
     }
     // A byte of text becomes 16 bits at most.
     DEVICE u32* place(u32 part) const { return scratch + starts[first(part)] / 2 + part; }
@@ -140,7 +136,7 @@ struct Strings {
 // A part of a split, string by string; as if it were one string, if there is an escape.
 DEVICE void encode(const Strings& s, const Matcher& words, u32 code_bits, u32 escape, u32 part) {
     u32 string = s.first(part);
-    const u32 last = s.last(part), step = escape == NO_ESCAPE ? 1 : last - string;
+    const u32 last = s.first(part + 1), step = escape == NO_ESCAPE ? 1 : last - string;
     u32* const place = s.place(part);
     Codes codes{place, 0, 0};
     u32 at = s.starts[string], end = at;
@@ -151,7 +147,7 @@ DEVICE void encode(const Strings& s, const Matcher& words, u32 code_bits, u32 es
         const u64 high = text.high();
         const u32 info = words.longest(high, text.low(), end - at);
         u32 bytes = 1;
-        if (info != NO_ESCAPE) {
+        if (info != NO_WORD) {
             bytes = (info & 15) + 1;
             codes.put(info >> 4 & 4095, code_bits);
         } else {
@@ -168,7 +164,7 @@ DEVICE void encode(const Strings& s, const Matcher& words, u32 code_bits, u32 es
 DEVICE void gather(const Strings& s, const u64* ends, u8* to, u32 split) {
     to += split ? ends[split - 1] : 0;
     u32 before = 0;
-    for (u32 part = split * PARTS; part < (split + 1) * PARTS; part++) {
+    for (u32 part = split * s.parts; part < (split + 1) * s.parts; part++) {
         const u8* codes = (const u8*)s.place(part);
         const u32 bits = s.bits[part], shift = before & 7;
         for (u32 i = lane_id(); i * 8 < bits + shift; i += 32) {
@@ -183,28 +179,23 @@ DEVICE void gather(const Strings& s, const u64* ends, u8* to, u32 split) {
     }
 }
 
-// The step `word[0]` over `word[1]` splits; then come text, starts and counts of strings, in all and of a split; scratch and
-// bits of parts; the shape of the words, and their bytes, which go to shared memory if `word[1]` says above 32 how many; the
-// bits of a code, and above 32 the escape. To gather, where each split's codes end, and where they go, take the place of
-// the last two.
+// The step `word[0]` over `word[1]` splits; then come text, starts and count of strings, above 32 bits how many a split has, and
+// above 48 its parts; scratch and bits of parts; the shape of the words, and their bytes, as many as shared memory has; the bits of a code, and above 32 the
+// escape. To gather, where each split's codes end, and where they go, take the place of the last two.
 extern "C" __global__ void BOUNDS(THREADS) compress(const Args a) {
-    DYN_SHARED(u8, shared);
-    const u32 splits = (u32)a.word[1], bytes = (u32)(a.word[1] >> 32), of_split = (u32)(a.word[4] >> 32);
-    const Strings s{(const u8*)a.word[2], (const u32*)a.word[3],         (u32)a.word[4],   of_split,
-                    (of_split + PARTS - 1) / PARTS, (u32*)a.word[5], (u32*)a.word[6]};
+    DYN_SHARED(u64, words);
+    const u32 splits = (u32)a.word[1], bytes = (u32)(a.word[1] >> 32);
+    const Strings s{(const u8*)a.word[2], (const u32*)a.word[3], (u32)a.word[4],   (u32)(a.word[4] >> 32) & 0xffff,
+                    (u32)(a.word[4] >> 48), (u32*)a.word[5],       (u32*)a.word[6]};
     if (a.word[0] == GATHER) {
         const u32 warps = THREADS / 32;
         for (u32 split = blockIdx.x * warps + threadIdx.x / 32; split < splits; split += gridDim.x * warps)
             gather(s, (const u64*)a.word[8], (u8*)a.word[9], split);
         return;
     }
-    const u8* words = (const u8*)a.word[8];
-    if (bytes) {
-        for (u32 i = threadIdx.x; i < bytes / 8; i += THREADS) ((u64*)shared)[i] = __ldg((const u64*)words + i);
-        __syncthreads();
-        words = shared;
-    }
-    const Matcher matcher(words, a.word[7]);
-    for (u32 part = blockIdx.x * THREADS + threadIdx.x; part < splits * PARTS; part += gridDim.x * THREADS)
+    for (u32 i = threadIdx.x; i < bytes / 8; i += THREADS) words[i] = __ldg((const u64*)a.word[8] + i);
+    __syncthreads();
+    const Matcher matcher((const u8*)words, a.word[7]);
+    for (u32 part = blockIdx.x * THREADS + threadIdx.x; part < splits * s.parts; part += gridDim.x * THREADS)
         encode(s, matcher, (u32)a.word[9], (u32)(a.word[9] >> 32), part);
 }

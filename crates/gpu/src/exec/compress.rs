@@ -8,7 +8,6 @@ use std::time::Duration;
 use vectile_encodings::{Splits, Uncompressed};
 
 use super::matcher::Matcher;
-use super::tables::on_device;
 use crate::error::{Error, Result};
 use crate::runtime::{Engine, FixedKernel, Kernel, Lane, Launch, Mark, Stream};
 
@@ -16,10 +15,12 @@ use crate::runtime::{Engine, FixedKernel, Kernel, Lane, Launch, Mark, Stream};
 const PART_BYTES: usize = 8 << 20;
 /// A lane goes through a split alone: longer ones would take it longer than a CPU.
 const MOST_SPLIT_BYTES: usize = 1 << 20;
+/// Strings of a split have 16 bits.
+const MOST_SPLIT_STRINGS: usize = u16::MAX as usize;
 /// Bytes behind strings that the kernel may read.
 const SLACK_BYTES: usize = 48;
-/// Lanes of a split, each of which has some of its strings.
-const SPLIT_PARTS: usize = 8;
+/// Lanes of a split at most, each of which has some of its strings.
+const MOST_PARTS: usize = 8;
 const THREADS: usize = 512;
 /// Splits that a block gathers at a time: a warp has one.
 const BLOCK_WARPS: usize = THREADS / 32;
@@ -66,22 +67,22 @@ impl Engine {
 
 fn compress(engine: &Engine, strings: &Uncompressed<'_>, may_compile: bool) -> Result<Compressed> {
     let kernel = &*engine.fixed_kernel(FixedKernel::Compress, may_compile)?;
-    let matcher = Matcher::of(strings.words)?;
-    let words = on_device(engine, matcher.bytes.len(), |to| {
-        to[..matcher.bytes.len()].copy_from_slice(&matcher.bytes);
-    })?;
-    let fits = matcher.bytes.len() <= engine.device().shared_memory as usize;
-    let escape = strings.escape.map_or(NO_ESCAPE, u64::from);
+    let split_strings = strings.split_strings;
+    if !(1..=MOST_SPLIT_STRINGS).contains(&split_strings) {
+        let reason = format!("splits of {split_strings} strings");
+        return Err(Error::Unsupported(reason));
+    }
+    let words = Matcher::of(strings.words)?;
+    let (bytes, most) = (words.bytes.len(), engine.device().shared_memory as usize);
+    if bytes > most {
+        let reason = format!("words that take {bytes} bytes of shared memory, which has {most}");
+        return Err(Error::Unsupported(reason));
+    }
     let job = Job {
         engine,
         kernel,
         strings,
-        words: [
-            matcher.shape,
-            words.address(),
-            strings.code_bits as u64 | escape << 32,
-        ],
-        shared: if fits { matcher.bytes.len() as u32 } else { 0 },
+        words,
     };
     let mut out = Compressed::default();
     let mut lane = engine.lane()?;
@@ -92,24 +93,32 @@ fn compress(engine: &Engine, strings: &Uncompressed<'_>, may_compile: bool) -> R
     Ok(out)
 }
 
-/// Strings that are compressed together, as ranges of them.
-fn parts(strings: &Uncompressed<'_>) -> Result<Vec<Range<usize>>> {
-    let (mut parts, mut start, mut bytes) = (vec![], 0, 0);
-    let mut end = 0;
-    for split in strings.strings.chunks(strings.split_strings.max(1)) {
+/// Strings that are compressed together.
+struct Part {
+    strings: Range<usize>,
+    bytes: usize,
+}
+
+fn parts(strings: &Uncompressed<'_>) -> Result<Vec<Part>> {
+    let (mut parts, mut bytes, mut start, mut end) = (vec![], 0, 0, 0);
+    let mut add = |strings: Range<usize>, bytes| {
+        if !strings.is_empty() {
+            parts.push(Part { strings, bytes });
+        }
+    };
+    for split in strings.strings.chunks(strings.split_strings) {
         let own: usize = split.iter().map(|string| string.len()).sum();
         if own > MOST_SPLIT_BYTES {
             return Err(Error::Unsupported(format!("a split of {own} bytes")));
         }
         if bytes + own > PART_BYTES {
-            parts.push(start..end);
+            add(start..end, bytes);
             (start, bytes) = (end, 0);
         }
         bytes += own;
         end += split.len();
     }
-    parts.push(start..end);
-    parts.retain(|part| !part.is_empty());
+    add(start..end, bytes);
     Ok(parts)
 }
 
@@ -118,45 +127,55 @@ struct Job<'a> {
     engine: &'a Engine,
     kernel: &'a dyn Kernel,
     strings: &'a Uncompressed<'a>,
-    /// The shape of the words, where they are, and the bits of a code with the escape.
-    words: [u64; 3],
-    /// Bytes of shared memory that the words take, if they fit.
-    shared: u32,
+    words: Matcher,
 }
 
 impl Job<'_> {
-    /// Adds the codes of some strings, which begin with a split.
-    fn compress(&self, part: Range<usize>, lane: &mut Lane, out: &mut Compressed) -> Result<()> {
-        let strings = &self.strings.strings[part];
-        let bytes: usize = strings.iter().map(|string| string.len()).sum();
-        let splits = strings.len().div_ceil(self.strings.split_strings);
-        let starts_at = (bytes + SLACK_BYTES).next_multiple_of(8);
-        let given_bytes = starts_at + (strings.len() + 1) * 4;
-        let mut given = self.engine.host_pool().take(given_bytes)?;
-        write(strings, starts_at, given.as_mut_slice());
+    /// Lanes of a split.
+    fn split_parts(&self) -> usize {
+        self.strings.split_strings.min(MOST_PARTS)
+    }
 
-        let text = self.engine.take(given_bytes)?;
-        let parts = splits * SPLIT_PARTS;
+    /// Adds the codes of some strings.
+    fn compress(&self, part: Part, lane: &mut Lane, out: &mut Compressed) -> Result<()> {
+        let Part { strings, bytes } = part;
+        let strings = &self.strings.strings[strings];
+        let splits = strings.len().div_ceil(self.strings.split_strings);
+        let parts = splits * self.split_parts();
+        // words, text, and where strings start
+        let text_at = self.words.bytes.len();
+        let starts_at = (text_at + bytes + SLACK_BYTES).next_multiple_of(8);
+        let given_bytes = starts_at + (strings.len() + 1) * 4;
+        let mut given = self.engine.host_pool().take(given_bytes.max(splits * 8))?;
+        let (text, starts) = given.as_mut_slice().split_at_mut(starts_at);
+        text[..text_at].copy_from_slice(&self.words.bytes);
+        write(strings, &mut text[text_at..], starts);
+
+        let there = self.engine.take(given_bytes)?;
         let scratch = self.engine.take(2 * bytes + (parts + 1) * 4)?;
         let bits = self.engine.take(parts * 4)?;
+        let ends_there = self.engine.take(splits * 8)?;
+        let escape = self.strings.escape.map_or(NO_ESCAPE, u64::from);
         let mut args = [
             0,
-            splits as u64 | u64::from(self.shared) << 32,
-            text.address(),
-            text.address() + starts_at as u64,
-            strings.len() as u64 | (self.strings.split_strings as u64) << 32,
+            splits as u64 | (text_at as u64) << 32,
+            there.address() + text_at as u64,
+            there.address() + starts_at as u64,
+            strings.len() as u64
+                | (self.strings.split_strings as u64) << 32
+                | (self.split_parts() as u64) << 48,
             scratch.address(),
             bits.address(),
-            self.words[0],
-            self.words[1],
-            self.words[2],
+            self.words.shape,
+            there.address(),
+            self.strings.code_bits as u64 | escape << 32,
         ];
         let mut found = self.engine.host_pool().take(parts * 4)?;
         let (from, to) = (given.as_slice().as_ptr(), found.as_mut_slice().as_mut_ptr());
         // SAFETY: what is copied is as long, and lives until `finish` is done; the arguments are those that
         // `compress.cuh` names, and codes have room, because a byte becomes 16 bits at most.
         let marks = lane.finish(|stream| unsafe {
-            stream.copy_in(text.address(), from, given_bytes)?;
+            stream.copy_in(there.address(), from, given_bytes)?;
             let marks = self.launch(stream, Step::Encode, &mut args, splits)?;
             stream.copy_out(to, bits.address(), parts * 4)?;
             Ok(marks)
@@ -165,7 +184,7 @@ impl Job<'_> {
 
         let mut end = 0;
         let bits = found.as_slice().as_chunks::<4>().0;
-        let ends = bits.chunks(SPLIT_PARTS).take(splits).map(|parts| {
+        let ends = bits.chunks(self.split_parts()).take(splits).map(|parts| {
             let bits = parts
                 .iter()
                 .map(|bits| u64::from(u32::from_le_bytes(*bits)));
@@ -175,15 +194,16 @@ impl Job<'_> {
         let ends: Vec<u64> = ends.collect();
         let bytes = ends.last().map_or(0, |end| *end as usize);
         let codes = self.engine.take(bytes)?;
-        let ends_there = on_device(self.engine, splits * 8, |to| {
-            let places = to.as_chunks_mut::<8>().0.iter_mut().zip(&ends);
-            places.for_each(|(to, end)| *to = end.to_le_bytes());
-        })?;
+        // what was given is not read any more but for the starts of strings
+        let places = given.as_mut_slice().as_chunks_mut::<8>().0;
+        let places = places.iter_mut().zip(&ends);
+        places.for_each(|(to, end)| *to = end.to_le_bytes());
         [args[8], args[9]] = [ends_there.address(), codes.address()];
         let mut here = self.engine.host_pool().take(bytes)?;
-        let to = here.as_mut_slice().as_mut_ptr();
+        let (from, to) = (given.as_slice().as_ptr(), here.as_mut_slice().as_mut_ptr());
         // SAFETY: as above, and the codes end where the lengths say.
         let marks = lane.finish(|stream| unsafe {
+            stream.copy_in(ends_there.address(), from, splits * 8)?;
             let marks = self.launch(stream, Step::Gather, &mut args, splits)?;
             stream.copy_out(to, codes.address(), bytes)?;
             Ok(marks)
@@ -210,7 +230,7 @@ impl Job<'_> {
     ) -> Result<(Mark, Mark)> {
         args[0] = step as u64;
         let (of_block, shared) = match step {
-            Step::Encode => (THREADS / SPLIT_PARTS, self.shared),
+            Step::Encode => (THREADS / self.split_parts(), self.words.bytes.len() as u32),
             Step::Gather => (BLOCK_WARPS, 0),
         };
         let launch = Launch {
@@ -226,9 +246,8 @@ impl Job<'_> {
     }
 }
 
-/// Strings one behind the other, and at `starts_at` where each begins, and where the last one ends.
-fn write(strings: &[&[u8]], starts_at: usize, to: &mut [u8]) {
-    let (text, starts) = to.split_at_mut(starts_at);
+/// Strings one behind the other; and where each begins, and where the last one ends.
+fn write(strings: &[&[u8]], text: &mut [u8], starts: &mut [u8]) {
     let starts = starts.as_chunks_mut::<4>().0;
     let mut at = 0;
     for (string, start) in strings.iter().zip(&mut *starts) {

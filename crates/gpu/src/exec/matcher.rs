@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 const MOST_BYTES: usize = 16;
 /// Codes have 12 bits.
 const MOST_WORDS: usize = 1 << 12;
-/// Bits of the ranks of two bytes together.
-const PAIR_BITS: u32 = 13;
+/// The most keys: with as many words of 16 bytes, all fits 99 KiB of shared memory.
+const MOST_KEYS: usize = 1 << 12;
 
 /// Words in the order of their bytes.
 pub(super) struct Matcher {
@@ -58,66 +58,99 @@ impl Matcher {
             bytes.extend((info as u32).to_le_bytes());
             beginnings.push(place + 1);
         }
-        let pairs = Pairs::of(words);
-        bytes.extend(pairs.ranks);
-        let mut starts = vec![0u16; (1 << pairs.bits()) + 1];
-        for code in order {
-            starts[pairs.key(&words[code]) + 1] += 1;
+        let keys = Keys::of(words);
+        bytes.extend(
+            keys.parts
+                .iter()
+                .flatten()
+                .copied()
+                .flat_map(u16::to_le_bytes),
+        );
+        let mut counts = vec![0u32; keys.count];
+        words.iter().for_each(|word| counts[keys.key(word)] += 1);
+        let mut before = 0;
+        for count in counts {
+            bytes.extend((before | count << 16).to_le_bytes());
+            before += count;
         }
-        let mut sum = 0;
-        for start in &mut starts {
-            sum += *start;
-            *start = sum;
-        }
-        bytes.extend(starts.into_iter().flat_map(u16::to_le_bytes));
         bytes.resize(bytes.len().next_multiple_of(8), 0);
-        let shape = words.len() as u64
-            | u64::from(pairs.second_bits) << 16
-            | u64::from(pairs.dropped_bits) << 24
-            | u64::from(is_long) << 32;
-        Ok(Self { bytes, shape })
+        Ok(Self {
+            bytes,
+            shape: words.len() as u64 | u64::from(is_long) << 32,
+        })
     }
 }
 
-/// Numbers of the first two bytes of a text: the more, the further behind it is.
-struct Pairs {
-    /// Of each byte, how many bytes of words are below it.
-    ranks: [u8; 256],
-    rank_bits: u32,
-    second_bits: u32,
-    /// Of a second byte's rank.
-    dropped_bits: u32,
+/// Numbers of the first three bytes of a text: none is below that of a text before it.
+struct Keys {
+    /// What each byte adds as the first, the second and the third one.
+    parts: [[u16; 256]; 3],
+    count: usize,
 }
 
-impl Pairs {
+impl Keys {
     fn of(words: &[Vec<u8>]) -> Self {
         let mut occurs = [false; 256];
-        words
-            .iter()
-            .flatten()
-            .for_each(|byte| occurs[usize::from(*byte)] = true);
+        let bytes = words.iter().flatten();
+        bytes.for_each(|byte| occurs[usize::from(*byte)] = true);
+        // how many of the bytes that occur are below each
         let mut ranks = [0; 256];
-        let mut rank = 0u8;
         for byte in 1..256 {
-            rank += u8::from(occurs[byte - 1]);
-            ranks[byte] = rank;
+            ranks[byte] = ranks[byte - 1] + usize::from(occurs[byte - 1]);
         }
-        let rank_bits = u8::BITS - rank.leading_zeros();
-        let second_bits = rank_bits.min(PAIR_BITS - rank_bits);
+        let ranks_of = ranks[255] + 1;
+        // of the second and the third byte's ranks, so many are told apart
+        let second = ranks_of.min(MOST_KEYS / ranks_of);
+        let third = match second == ranks_of {
+            true => ranks_of.min(MOST_KEYS / (ranks_of * ranks_of)),
+            false => 1,
+        };
+        let mut parts = [[0; 256]; 3];
+        for (byte, rank) in ranks.into_iter().enumerate() {
+            parts[0][byte] = (rank * second * third) as u16;
+            parts[1][byte] = (rank * second / ranks_of * third) as u16;
+            parts[2][byte] = (rank * third / ranks_of) as u16;
+        }
         Self {
-            ranks,
-            rank_bits,
-            second_bits,
-            dropped_bits: rank_bits - second_bits,
+            parts,
+            count: ranks_of * second * third,
         }
-    }
-
-    fn bits(&self) -> u32 {
-        self.rank_bits + self.second_bits
     }
 
     fn key(&self, word: &[u8]) -> usize {
-        let rank = |at: usize| usize::from(self.ranks[usize::from(*word.get(at).unwrap_or(&0))]);
-        rank(0) << self.second_bits | rank(1) >> self.dropped_bits
+        let bytes = word.iter().copied().chain([0, 0]);
+        let parts = self.parts.iter().zip(bytes);
+        parts
+            .map(|(part, byte)| usize::from(part[usize::from(byte)]))
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_in_order() {
+        for (step, count) in [(1, 256), (2, 40), (9, 5), (100, 2), (7, 17)] {
+            let bytes: Vec<u8> = (0..count).map(|i| (i * step) as u8).collect();
+            let mut words: Vec<Vec<u8>> = bytes.iter().map(|byte| vec![*byte]).collect();
+            for (i, byte) in bytes.iter().enumerate() {
+                let other = bytes[i * 7 % bytes.len()];
+                words.push(vec![other, *byte]);
+                words.push(vec![*byte, other, *byte, 3]);
+            }
+            words.sort();
+            let keys = Keys::of(&words);
+            let of_words: Vec<usize> = words.iter().map(|word| keys.key(word)).collect();
+            assert!(of_words.is_sorted() && keys.count <= MOST_KEYS);
+            assert!(of_words.iter().all(|key| *key < keys.count));
+            let matcher = Matcher::of(&words).unwrap();
+            assert_eq!(matcher.bytes.len() % 8, 0);
+        }
+        let long = [vec![1; MOST_BYTES + 1]];
+        for words in [&long[..], &[vec![]], &vec![vec![0]; MOST_WORDS + 1]] {
+            assert!(Matcher::of(words).is_err());
+        }
     }
 }
