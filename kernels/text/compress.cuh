@@ -160,22 +160,30 @@ DEVICE void encode(const Strings& s, const Matcher& words, u32 code_bits, u32 es
     s.bits[part] = (u32)(codes.to - place) * 32 + codes.count;
 }
 
-// A split's codes to where they belong, one part behind the other.
+// A split's codes to where they belong, one part behind the other. A lane knows of a part, and makes every 32nd byte.
 DEVICE void gather(const Strings& s, const u64* ends, u8* to, u32 split) {
+    const u32 lane = lane_id(), own = split * s.parts + min(lane, s.parts - 1);
+    const u8* const own_codes = (const u8*)s.place(own);
+    const u32 own_bits = lane < s.parts ? s.bits[own] : 0, own_start = sum_before(own_bits);
+    const u32 all = __shfl_sync(ALL, own_start + own_bits, 31);
     to += split ? ends[split - 1] : 0;
-    u32 before = 0;
-    for (u32 part = split * s.parts; part < (split + 1) * s.parts; part++) {
-        const u8* codes = (const u8*)s.place(part);
-        const u32 bits = s.bits[part], shift = before & 7;
-        for (u32 i = lane_id(); i * 8 < bits + shift; i += 32) {
-            // some of the byte before, and of the next one
-            u32 byte = i * 8 < bits ? (u32)codes[i] << shift : 0;
-            if (i) byte |= (u32)codes[i - 1] >> (8 - shift);
-            else if (shift) byte |= to[before / 8];
-            to[before / 8 + i] = (u8)byte;
+    for (u32 first = 0; first < all; first += 256) {
+        u32 bit = first + lane * 8, part = 0, byte = 0;
+        const u32 end = min(bit + 8, all);
+        for (u32 next = 1; next < s.parts; next++) part += __shfl_sync(ALL, own_start, next) <= bit;
+        // of one part, most of the time
+        while (__any_sync(ALL, bit < end)) {
+            const u8* codes = (const u8*)__shfl_sync(ALL, (u64)own_codes, part);
+            const u32 start = __shfl_sync(ALL, own_start, part), bits = __shfl_sync(ALL, own_bits, part);
+            part++;
+            if (bit >= end || bit - start >= bits) continue;
+            const u32 at = bit - start, some = min(end - bit, bits - at);
+            u32 found = codes[at / 8];
+            if (at % 8 + some > 8) found |= (u32)codes[at / 8 + 1] << 8;
+            byte |= (found >> at % 8 & ((1u << some) - 1)) << bit % 8;
+            bit += some;
         }
-        before += bits;
-        __syncwarp();
+        if (first + lane * 8 < all) to[first / 8 + lane] = (u8)byte;
     }
 }
 

@@ -22,6 +22,8 @@ use crate::data::GROUP_ROWS;
 const LEAST_BYTES: usize = 1 << 20;
 /// Text that goes from host memory to the device and back as codes, at least.
 const BYTES_FROM_HOST: usize = 4 << 30;
+/// Row groups that are compressed as one, too: a small one leaves most of the device idle.
+const LARGE_GROUPS: usize = 4;
 const PINS: [Encoding; 2] = [Encoding::Fsst, Encoding::OnPair];
 
 pub fn run(bench: &mut Bench, directory: &Path) -> Result<()> {
@@ -59,7 +61,12 @@ fn compression(bench: &mut Bench, columns: &[(String, ArrayRef)]) -> Result<()> 
         "{:<32} {:>6} {:>7} {:>7} {:>9} {:>9} {:>10} {:>8} {:>10}",
         "case", "MB", "ratio", "of CPU", "CPU ms", "with GPU", "kernels ms", "GB/s", "many GB/s"
     );
-    for (name, array) in columns {
+    let large = columns.iter().map(|(name, array)| {
+        let copies = vec![array.as_ref(); LARGE_GROUPS];
+        Ok((format!("{name} x {LARGE_GROUPS}"), compute::concat(&copies)?))
+    });
+    let large = large.collect::<Result<Vec<_>>>()?;
+    for (name, array) in columns.iter().chain(&large) {
         for pin in PINS {
             let own = EncodeOptions::pinned(pin);
             let measuring = Arc::new(Measuring::new(Arc::clone(&bench.engine), threads));

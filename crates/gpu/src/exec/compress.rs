@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::runtime::{Engine, FixedKernel, Kernel, Lane, Launch, Mark, Stream};
 
 /// Bytes of the strings of a part, unless a split has more.
-const PART_BYTES: usize = 8 << 20;
+const PART_BYTES: usize = 16 << 20;
 /// A lane goes through a split alone: longer ones would take it longer than a CPU.
 const MOST_SPLIT_BYTES: usize = 1 << 20;
 /// Strings of a split have 16 bits.
