@@ -175,6 +175,7 @@ impl Load {
             source: self.source.clone(),
             columns,
             coded: Vec::new(),
+            keys: Vec::new(),
         };
         let metrics = ExecutionPlanMetricsSet::new();
         input.open(&device.engine, context, &metrics).await

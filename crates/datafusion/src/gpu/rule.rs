@@ -386,12 +386,10 @@ impl<'a> Fusing<'a> {
                 false => Output::Groups(group_keys, aggregates),
             },
         };
-        let mut coded = coded_columns(&template);
-        if self.options.gpu == GpuMode::Auto {
-            // what it takes to number strings is not weighed against the CPU
-            coded.extend(template.key_columns().chain(joined.iter().copied()));
-        }
-        let coded = coded.into_iter().map(|column| columns[column]).collect();
+        let coded = coded_columns(&template).into_iter();
+        let coded = coded.map(|column| columns[column]).collect();
+        let text_keys = template.key_columns().chain(joined.iter().copied());
+        let text_keys = text_keys.map(|column| columns[column]).collect();
         let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));
         let all: Vec<_> = of_table.iter().cloned().chain(filters.joined).collect();
         Ok(Fused {
@@ -407,6 +405,7 @@ impl<'a> Fusing<'a> {
                 config: relation.config,
                 columns,
                 coded,
+                keys: text_keys,
             },
             auto,
             functions,

@@ -365,6 +365,7 @@ impl GpuAggregateExec {
         Work {
             rows,
             bytes: parts.iter().map(Part::bytes).sum(),
+            strings: parts.iter().map(Part::strings).sum(),
             passing: (planned.passing * fewer).min(1.0),
             ..planned
         }

@@ -71,6 +71,8 @@ pub(crate) struct Input {
     pub(crate) columns: Vec<usize>,
     /// Those that it reads only as codes of dictionaries, if they are text.
     pub(crate) coded: Vec<usize>,
+    /// Those that are keys of groups and joins.
+    pub(crate) keys: Vec<usize>,
 }
 
 /// The columns of a table that a kernel reads.
@@ -81,6 +83,8 @@ pub(crate) struct Reads<'a> {
     pub(crate) columns: &'a [usize],
     /// Those that it reads only as codes of dictionaries, if they are text.
     pub(crate) coded: &'a [usize],
+    /// Those that are keys of groups and joins.
+    pub(crate) keys: &'a [usize],
 }
 
 /// A row group that a kernel is to look at.
@@ -91,6 +95,8 @@ pub(crate) struct Part {
     rows: usize,
     /// Bytes of its columns in the file.
     bytes: u64,
+    /// Columns that are keys, and text in no dictionary.
+    text_keys: usize,
 }
 
 /// A file with what names its chunks on the device.
@@ -100,6 +106,14 @@ pub(crate) struct GpuFile {
     key: Arc<str>,
     /// Indices in the file's schema, in the order of the pipeline.
     columns: Vec<usize>,
+    /// Those that are keys, and text.
+    text_keys: Vec<usize>,
+}
+
+/// Whether text in an encoding of that name is in no dictionary.
+fn is_in_splits(encoding: &str) -> bool {
+    let names = ["plain", "fsst", "onpair"];
+    names.into_iter().any(|name| encoding.starts_with(name))
 }
 
 impl Input {
@@ -129,6 +143,7 @@ impl Input {
                 table: self.source.table_schema().table_schema(),
                 columns: &self.columns,
                 coded: &self.coded,
+                keys: &self.keys,
             };
             let file = Arc::new(reads.of_file(file, &object)?);
             let row_groups = scan.row_groups.into_iter();
@@ -157,25 +172,31 @@ impl Reads<'_> {
             }
         });
         let columns: Vec<usize> = columns.collect::<Result<_>>()?;
-        let is_text = |&column: &usize| is_text(schema.field(column).data_type());
-        let coded = self.columns.iter().zip(&columns);
-        let coded = coded.filter(|(column, _)| self.coded.contains(column));
-        for column in coded.map(|(_, column)| *column).filter(is_text) {
+        let of_file = |of_table: &'_ [usize]| {
+            let both = self.columns.iter().zip(&columns);
+            let wanted = both.filter(|(column, _)| of_table.contains(column));
+            let texts = wanted.filter(|(_, column)| is_text(schema.field(**column).data_type()));
+            texts.map(|(_, column)| *column).collect::<Vec<usize>>()
+        };
+        for column in of_file(self.coded) {
             let row_groups = scan.file.metadata().row_groups().iter();
-            for chunk in row_groups.filter_map(|row_group| row_group.columns.get(column)) {
-                let is_coded = |name| chunk.encoding.starts_with(name);
-                if ["plain", "fsst", "onpair"].into_iter().any(is_coded) {
-                    let reason = format!("text is stored as {}", chunk.encoding);
-                    return Err(error::gpu(Error::Unsupported(reason)));
-                }
+            let chunks = row_groups.filter_map(|row_group| row_group.columns.get(column));
+            if let Some(chunk) = chunks
+                .into_iter()
+                .find(|chunk| is_in_splits(&chunk.encoding))
+            {
+                let reason = format!("text is stored as {}", chunk.encoding);
+                return Err(error::gpu(Error::Unsupported(reason)));
             }
         }
+        let text_keys = of_file(self.keys);
         // A rewrite may have the size and time of what it replaces.
         let checksum = scan.file.metadata().checksum();
         Ok(GpuFile {
             key: format!("{} {checksum:08x}", file_key(self.store, object)).into(),
             engine: Arc::clone(self.engine),
             columns,
+            text_keys,
             scan,
         })
     }
@@ -225,7 +246,11 @@ fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
 
 impl Part {
     pub(crate) fn new(file: Arc<GpuFile>, row_group: usize) -> Self {
+        let chunks = file.scan.file.metadata().row_groups().get(row_group);
+        let chunks = chunks.map_or(&[][..], |row_group| &row_group.columns);
+        let chunks = file.text_keys.iter().filter_map(|key| chunks.get(*key));
         Self {
+            text_keys: chunks.filter(|chunk| is_in_splits(&chunk.encoding)).count(),
             rows: file.scan.file.rows(row_group),
             bytes: file.scan.file.data_bytes(row_group, &file.columns) as u64,
             row_group,
@@ -241,6 +266,11 @@ impl Part {
     /// Bytes of its columns in the file.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Strings of keys that are in no dictionary.
+    pub(crate) fn strings(&self) -> u64 {
+        self.rows as u64 * self.text_keys as u64
     }
 
     /// The key of a column's chunk.

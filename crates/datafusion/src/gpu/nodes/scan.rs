@@ -122,6 +122,7 @@ impl PartitionDevice for GpuPartition {
                 table: opened.table,
                 columns: &scan.columns,
                 coded: &scan.coded,
+                keys: &[],
             };
             let file = reads.of_file(opened.file, opened.object)?;
             Ok((device.engine, file))
