@@ -15,17 +15,17 @@ enum { THREADS = 512, STAGE_BYTES = 2032, CHUNK_WORDS = 5 };
 
 struct Args { u64 word[7]; };
 
-// What codes stand for: how many bits a code has, in 8 bytes, then entries, then their bytes. For each way to be within an
-// escape there are 256 entries; codes without escapes have one each. An entry is where its bytes are, in units of 8 from
-// the start; above 16 bits how many; above 24 which way to be within an escape follows. Behind its bytes are zeros, up to
-// a multiple of 8.
+// What codes stand for: 8 zeros, how many bits a code has, in 8 bytes, then entries, then their bytes. For each way to be
+// within an escape there are 256 entries; codes without escapes have one each. An entry is where its bytes are, in units
+// of 8 from the start; above 16 bits how many; above 24 which way to be within an escape follows. Behind its bytes are
+// zeros, up to a multiple of 8.
 struct Expansion {
     const u8* at;
 
     // Without, codes are bytes.
     DEVICE bool any() const { return at; }
-    DEVICE u32 code_bits() const { return *(const u32*)at; }
-    DEVICE u32 entry(u32 escapes, u32 code) const { return ((const u32*)at)[2 + escapes * 256 + code]; }
+    DEVICE u32 code_bits() const { return ((const u32*)at)[2]; }
+    DEVICE u32 entry(u32 escapes, u32 code) const { return ((const u32*)at)[4 + escapes * 256 + code]; }
     DEVICE const u8* bytes(u32 entry) const { return at + (entry & 0xffff) * 8; }
 };
 
@@ -184,17 +184,32 @@ struct Piece {
     u32* to;
     u32 word, count;
 
-    // The first bytes of 8, behind which there are zeros.
-    DEVICE void put(u64 bytes, u32 some) {
-        const u32 low = (u32)bytes, high = (u32)(bytes >> 32), shift = count * 8;
-        const u32 first = word | low << shift, second = __funnelshift_l(low, high, shift);
-        const u32 third = __funnelshift_l(high, 0, shift);
+    // The first bytes of 16, behind which there are zeros.
+    DEVICE void put(u64 low, u64 high, u32 some) {
+        const u32 bytes[] = {(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32), 0};
+        u32 before = 0, shift = count * 8;
         count += some;
-        if (count >= 4) to[0] = first;
-        if (count >= 8) to[1] = second;
-        word = count >= 8 ? third : count >= 4 ? second : first;
+#pragma unroll
+        for (u32 k = 0; k < 5; k++) {
+            const u32 next = __funnelshift_l(before, bytes[k], shift) | (k ? 0 : word);
+            before = bytes[k];
+            if (k < 4 && count >= k * 4 + 4) to[k] = next;
+            if (count >= k * 4) word = next;
+        }
         to += count / 4;
         count %= 4;
+    }
+
+    // What an entry stands for; of none, nothing.
+    DEVICE void put(const Expansion& table, u32 entry) {
+        const u64* from = (const u64*)table.bytes(entry);
+        u32 left = entry >> 16 & 255;
+        put(from[0], left > 8 ? from[1] : 0, min(left, 16u));
+        while (left > 16) {
+            left -= 16;
+            from += 2;
+            put(from[0], left > 8 ? from[1] : 0, min(left, 16u));
+        }
     }
 };
 
@@ -284,16 +299,10 @@ DEVICE void write_all(const Expansion& table, const u8* body, u32 start, u32 end
         __syncwarp();
         if (has_room) words[last / 4] = 0;
         __syncwarp();
-        if (has_room) {
 #pragma unroll
-            for (u32 k = 0; k < 8; k++) {
-                const u64* from = (const u64*)table.bytes(entries[k]);
-                for (u32 left = entries[k] >> 16 & 255; left; from++) {
-                    const u32 some = min(left, 8u);
-                    piece.put(*from, some);
-                    left -= some;
-                }
-            }
+        for (u32 k = 0; k < 8; k++) {
+            piece.put(table, has_room ? entries[k] : 0);
+            __syncwarp();
         }
         __syncwarp();
         if (has_room && piece.word) atomicOr(piece.to, piece.word);
@@ -317,13 +326,12 @@ extern "C" __global__ void BOUNDS(THREADS) decode(const Args a) {
     const u32 warps = THREADS / 32, warp = threadIdx.x / 32, lane = lane_id();
     u32* const stage = (u32*)(shared + warp * (STAGE_BYTES + 16));
     u8* const room = shared + warps * (STAGE_BYTES + 16);
-    const u64 last = a.word[0] * (blockIdx.x + 1) / gridDim.x;
-    u64 next = a.word[0] * blockIdx.x / gridDim.x;
+    const u32 last = (u32)(a.word[0] * (blockIdx.x + 1) / gridDim.x);
+    u32 next = (u32)(a.word[0] * blockIdx.x / gridDim.x);
     const u64* own = chunk_of((const u64*)a.word[1], (u32)a.word[2], CHUNK_WORDS, next);
-    const u64* const places = (const u64*)a.word[5];
     // all warps are at the same chunk
     for (; next < last; own += CHUNK_WORDS) {
-        const u64 first = own[0], rows = own[2], end = min(last, first + (rows + 1023) / 1024);
+        const u32 first = (u32)own[0], rows = (u32)own[2], end = min(last, first + (rows + 1023) / 1024);
         const Expansion expansion{(const u8*)own[3]};
         const bool is_here = expansion.any() && own[4] <= a.word[6];
         if (is_here) {
@@ -331,20 +339,21 @@ extern "C" __global__ void BOUNDS(THREADS) decode(const Args a) {
             for (u32 k = threadIdx.x; k < own[4] / 16; k += THREADS) ((uint4*)room)[k] = __ldg((const uint4*)expansion.at + k);
             __syncthreads();
         }
-        for (u64 at = own[1] ? next + warp : end; at < end; at += warps) {
-            const u32 v = (u32)(at - first), before = v * 1024 + lane * 32;
+        for (u32 at = own[1] ? next + warp : end; at < end; at += warps) {
+            const u32 v = at - first, before = v * 1024 + lane * 32;
             const u32 existing = rows <= before ? 0 : rows - before >= 32 ? ALL : (1u << (rows - before)) - 1;
-            const u32 selected = a.word[4] ? __ldg((const u32*)a.word[4] + at * 32 + lane) : existing;
+            const u32 selected = a.word[4] ? __ldg((const u32*)a.word[4] + (u64)at * 32 + lane) : existing;
             if (!__any_sync(ALL, selected)) continue;
             const Chunk c = chunk(own[1]);
             const Vector vector = ((const Vector*)(c.bytes + sizeof(Header)))[v];
             const u32* starts = (const u32*)c.at(vector.line);
             const u8* body = c.at(__ldg(&c.header()->packed));
             const u32 start = __ldg(starts + lane), behind = __ldg(starts + lane + 1);
-            u8* const to = (u8*)a.word[3] + places[at];
+            const u64* place = (const u64*)a.word[5] + at;
+            u8* const to = (u8*)a.word[3] + place[0];
             // short codes may have others behind the last one of a split
             if (is_here && Expansion{room}.code_bits() >= 8 && __all_sync(ALL, selected == existing)) {
-                write_all(Expansion{room}, body, start, behind, places[at + 1] - places[at], to, stage);
+                write_all(Expansion{room}, body, start, behind, place[1] - place[0], to, stage);
             } else {
                 const Lengths lengths{(const u8*)(starts + 36) + lane * 32 * vector.width, vector.width};
                 write_selected(Split{lengths, selected, 0}, expansion, body, start, behind, to);

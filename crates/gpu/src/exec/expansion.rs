@@ -82,11 +82,12 @@ fn expand(symbols: &Symbols) -> Vec<u8> {
 
 /// Codes of so many bits that each stand for bytes, with the escapes behind them.
 fn write(code_bits: usize, strings: Vec<(Vec<u8>, usize)>) -> Vec<u8> {
-    let mut out = (code_bits as u64).to_le_bytes().to_vec();
+    let mut out = [0, code_bits as u64].map(u64::to_le_bytes).concat();
     let start = (out.len() + strings.len() * 4).next_multiple_of(WORD);
     let mut bytes = vec![];
     for (string, escapes) in strings {
-        let place = (start + bytes.len()) / WORD;
+        // where there are no bytes, there are zeros
+        let place = if string.is_empty() { 0 } else { (start + bytes.len()) / WORD };
         let entry = place | string.len() << 16 | escapes << 24;
         out.extend((entry as u32).to_le_bytes());
         bytes.extend(string);
