@@ -12,13 +12,14 @@
 // lengths.
 
 enum { THREADS = 512, STAGE_BYTES = 2032, CHUNK_WORDS = 5 };
+enum { FETCHED_BYTES = 512 };  // of a split's codes, before they are needed
 
 struct Args { u64 word[7]; };
 
 // What codes stand for: 8 zeros, how many bits a code has, in 8 bytes, then entries, then their bytes. For each way to be
-// within an escape there are 256 entries; codes without escapes have one each. An entry is where its bytes are, in units
-// of 8 from the start; above 16 bits how many; above 24 which way to be within an escape follows. Behind its bytes are
-// zeros, up to a multiple of 8.
+// within an escape there are 256 entries; codes without escapes have one each. An entry is how many bytes it stands for,
+// in 8 bits; which way to be within an escape follows, in 5; and where the bytes are, from the start: a multiple of 8.
+// Behind the bytes are zeros, up to the next one.
 struct Expansion {
     const u8* at;
 
@@ -26,8 +27,11 @@ struct Expansion {
     DEVICE bool any() const { return at; }
     DEVICE u32 code_bits() const { return ((const u32*)at)[2]; }
     DEVICE u32 entry(u32 escapes, u32 code) const { return ((const u32*)at)[4 + escapes * 256 + code]; }
-    DEVICE const u8* bytes(u32 entry) const { return at + (entry & 0xffff) * 8; }
+    DEVICE const u8* bytes(u32 entry) const { return at + (entry >> 13); }
 };
+
+DEVICE u32 length_of(u32 entry) { return entry & 255; }
+DEVICE u32 escapes_of(u32 entry) { return entry >> 8 & 31; }
 
 // Writes bytes as whole words, and those that it shares with others byte by byte.
 struct Writer {
@@ -101,7 +105,7 @@ struct Split {
             const bool wanted = is_selected();
             for (u64 left = next(); left && bit + code_bits <= (u64)bytes * 8; bit += code_bits) {
                 const u32 entry = expansion.entry(0, code_at(codes, bit, code_bits));
-                const u64 length = min((u64)(entry >> 16 & 255), left);
+                const u64 length = min((u64)length_of(entry), left);
                 if (wanted) out.put_all(expansion.bytes(entry), length);
                 left -= length;
             }
@@ -117,9 +121,9 @@ struct Split {
             const u32 entry = expansion.entry(escapes, (u32)word & 255);
             word >>= 8;
             if (!(++at & 7)) word = __ldg((const u64*)(body + at));
-            escapes = entry >> 24;
+            escapes = escapes_of(entry);
             const u8* from = expansion.bytes(entry);
-            u32 bytes = entry >> 16 & 255;
+            u32 bytes = length_of(entry);
             while (bytes > left) {
                 if (wanted) out.put_all(from, left);
                 if (!any()) return;
@@ -203,7 +207,7 @@ struct Piece {
     // What an entry stands for; of none, nothing.
     DEVICE void put(const Expansion& table, u32 entry) {
         const u64* from = (const u64*)table.bytes(entry);
-        u32 left = entry >> 16 & 255;
+        u32 left = length_of(entry);
         put(from[0], left > 8 ? from[1] : 0, min(left, 16u));
         while (left > 16) {
             left -= 16;
@@ -247,7 +251,7 @@ struct Eight {
 #pragma unroll
         for (u32 k = 0; k < 8; k++) {
             out[k] = k < count ? table.entry(escapes, bits[k / 4] >> k % 4 * 8 & 255) : 0;
-            if (k < count) escapes = out[k] >> 24;
+            if (k < count) escapes = escapes_of(out[k]);
         }
         return escapes;
     }
@@ -259,6 +263,7 @@ DEVICE void write_all(const Expansion& table, const u8* body, u32 start, u32 end
     const u32 codes = (u32)((u64)(end - start) * 8 / code_bits), own_eights = codes / 8 + (codes % 8 != 0);
     const u32 before = sum_before(own_eights), eights = __shfl_sync(ALL, before + own_eights, 31);
     Stage stage(words, to);
+    for (u32 k = start; k < end && k - start < FETCHED_BYTES; k += 128) fetch(body + k);
     u32 escapes = 0;
     for (u32 first = 0; first < eights && bytes;) {
         // the split that the lane's eight codes are of
@@ -275,7 +280,7 @@ DEVICE void write_all(const Expansion& table, const u8* body, u32 start, u32 end
         u32 entries[8], seen = escapes, following = 0;
         eight.entries(table, code_bits, entries);
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) seen |= entries[k] >> 24;
+        for (u32 k = 0; k < 8; k++) seen |= escapes_of(entries[k]);
         if (__any_sync(ALL, seen)) {
             // right in the first lane at once, in each other one after the one before
             for (u32 within = 0;;) {
@@ -288,7 +293,7 @@ DEVICE void write_all(const Expansion& table, const u8* body, u32 start, u32 end
         }
         u32 own_bytes = 0;
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) own_bytes += entries[k] >> 16 & 255;
+        for (u32 k = 0; k < 8; k++) own_bytes += length_of(entries[k]);
 
         // as many lanes as there is room for
         const u32 place = stage.head + sum_before(own_bytes), last = place + own_bytes;

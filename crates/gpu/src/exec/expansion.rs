@@ -87,8 +87,8 @@ fn write(code_bits: usize, strings: Vec<(Vec<u8>, usize)>) -> Vec<u8> {
     let mut bytes = vec![];
     for (string, escapes) in strings {
         // where there are no bytes, there are zeros
-        let place = if string.is_empty() { 0 } else { (start + bytes.len()) / WORD };
-        let entry = place | string.len() << 16 | escapes << 24;
+        let place = if string.is_empty() { 0 } else { start + bytes.len() };
+        let entry = string.len() | escapes << 8 | place << 13;
         out.extend((entry as u32).to_le_bytes());
         bytes.extend(string);
         bytes.resize(bytes.len().next_multiple_of(WORD), 0);
