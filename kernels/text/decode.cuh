@@ -188,31 +188,34 @@ struct Piece {
     u32* to;
     u32 word, count;
 
-    // The first bytes of 16, behind which there are zeros.
-    DEVICE void put(u64 low, u64 high, u32 some) {
-        const u32 bytes[] = {(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32), 0};
-        u32 before = 0, shift = count * 8;
+    // The first bytes of so many words of 4, behind which there are zeros.
+    template <u32 WORDS> DEVICE void put(const u64 bytes[WORDS / 2], u32 some) {
+        const u32 shift = count * 8;
+        u32 before = 0;
         count += some;
 #pragma unroll
-        for (u32 k = 0; k < 5; k++) {
-            const u32 next = __funnelshift_l(before, bytes[k], shift) | (k ? 0 : word);
-            before = bytes[k];
-            if (k < 4 && count >= k * 4 + 4) to[k] = next;
+        for (u32 k = 0; k <= WORDS; k++) {
+            const u32 own = k < WORDS ? (u32)(bytes[k / 2] >> k % 2 * 32) : 0;
+            const u32 next = __funnelshift_l(before, own, shift) | (k ? 0 : word);
+            before = own;
+            if (k < WORDS && count >= k * 4 + 4) to[k] = next;
             if (count >= k * 4) word = next;
         }
         to += count / 4;
         count %= 4;
     }
 
-    // What an entry stands for; of none, nothing.
+    // What an entry stands for; of none, nothing. Most are short.
     DEVICE void put(const Expansion& table, u32 entry) {
         const u64* from = (const u64*)table.bytes(entry);
         u32 left = length_of(entry);
-        put(from[0], left > 8 ? from[1] : 0, min(left, 16u));
-        while (left > 16) {
+        if (!__any_sync(ALL, left > 8)) return put<2>(from, left);
+        while (true) {
+            const u64 bytes[] = {from[0], left > 8 ? from[1] : 0};
+            put<4>(bytes, min(left, 16u));
+            if (left <= 16) break;
             left -= 16;
             from += 2;
-            put(from[0], left > 8 ? from[1] : 0, min(left, 16u));
         }
     }
 };
@@ -233,7 +236,7 @@ struct Eight {
         }
     }
 
-    // What they stand for, none of them within an escape.
+    // What they stand for.
     DEVICE void entries(const Expansion& table, u32 code_bits, u32 out[8]) const {
         const u32 mask = (1u << code_bits) - 1;
         u32 a = bits[0], b = bits[1], c = bits[2];
@@ -246,7 +249,7 @@ struct Eight {
         }
     }
 
-    // The same, of bytes, the first of them within `escapes`. Gives those that follow.
+    // The same of bytes, the first of them within `escapes`. Gives those that follow.
     DEVICE u32 entries_within(const Expansion& table, u32 escapes, u32 out[8]) const {
 #pragma unroll
         for (u32 k = 0; k < 8; k++) {
@@ -277,13 +280,12 @@ DEVICE void write_all(const Expansion& table, const u8* body, u32 start, u32 end
         const u8* at = body + __shfl_sync(ALL, start, split) + (u64)index * code_bits;
         const Eight eight(at, own < eights ? min(of_split - index * 8, 8u) : 0);
 
-        u32 entries[8], seen = escapes, following = 0;
-        eight.entries(table, code_bits, entries);
-#pragma unroll
-        for (u32 k = 0; k < 8; k++) seen |= escapes_of(entries[k]);
-        if (__any_sync(ALL, seen)) {
+        u32 entries[8], following = 0;
+        if (code_bits != 8) {
+            eight.entries(table, code_bits, entries);
+        } else {
             // right in the first lane at once, in each other one after the one before
-            for (u32 within = 0;;) {
+            for (u32 within = index && lane == 0 ? escapes : 0;;) {
                 following = eight.entries_within(table, within, entries);
                 const u32 left = __shfl_up_sync(ALL, following, 1);
                 const u32 known = index == 0 ? 0 : lane == 0 ? escapes : left;
@@ -305,10 +307,7 @@ DEVICE void write_all(const Expansion& table, const u8* body, u32 start, u32 end
         if (has_room) words[last / 4] = 0;
         __syncwarp();
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) {
-            piece.put(table, has_room ? entries[k] : 0);
-            __syncwarp();
-        }
+        for (u32 k = 0; k < 8; k++) piece.put(table, has_room ? entries[k] : 0);
         __syncwarp();
         if (has_room && piece.word) atomicOr(piece.to, piece.word);
         __syncwarp();
