@@ -18,8 +18,8 @@ struct Args { u64 word[7]; };
 
 // What codes stand for: 8 zeros, how many bits a code has, in 8 bytes, then entries, then their bytes. For each way to be
 // within an escape there are 256 entries; codes without escapes have one each. An entry is how many bytes it stands for,
-// in 8 bits; which way to be within an escape follows, in 5; and where the bytes are, from the start: a multiple of 8.
-// Behind the bytes are zeros, up to the next one.
+// at most 64, in 10 bits, so that eight entries can be added up; which way to be within an escape follows, in 3; and where
+// the bytes are, from the start: a multiple of 8. Behind the bytes are zeros, up to the next one.
 struct Expansion {
     const u8* at;
 
@@ -30,8 +30,8 @@ struct Expansion {
     DEVICE const u8* bytes(u32 entry) const { return at + (entry >> 13); }
 };
 
-DEVICE u32 length_of(u32 entry) { return entry & 255; }
-DEVICE u32 escapes_of(u32 entry) { return entry >> 8 & 31; }
+DEVICE u32 length_of(u32 entry) { return entry & 1023; }
+DEVICE u32 escapes_of(u32 entry) { return entry >> 10 & 7; }
 
 // Writes bytes as whole words, and those that it shares with others byte by byte.
 struct Writer {
@@ -260,6 +260,15 @@ struct Eight {
     }
 };
 
+// All strings of a vector, of which codes are bytes.
+DEVICE void copy_all(const u8* from, u64 bytes, u8* to) {
+    const u32 lane = lane_id(), before = (u32)min(bytes, (8 - ((u64)to & 7)) & 7);
+    if (lane < before) to[lane] = __ldg(from + lane);
+    const u64 words = (bytes - before) / 8, behind = before + words * 8;
+    for (u64 k = lane; k < words; k += 32) ((u64*)(to + before))[k] = bytes_at(from + before + k * 8);
+    if (lane < bytes - behind) to[behind + lane] = __ldg(from + behind + lane);
+}
+
 // All strings of a vector: `bytes` bytes of text. A lane says where the codes of a split are.
 DEVICE void write_all(const Expansion& table, const u8* body, u32 start, u32 end, u64 bytes, u8* to, u32* words) {
     const u32 lane = lane_id(), code_bits = table.code_bits();
@@ -293,9 +302,10 @@ DEVICE void write_all(const Expansion& table, const u8* body, u32 start, u32 end
                 within = known;
             }
         }
-        u32 own_bytes = 0;
+        u32 sum = 0;
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) own_bytes += length_of(entries[k]);
+        for (u32 k = 0; k < 8; k++) sum += entries[k];
+        const u32 own_bytes = length_of(sum);
 
         // as many lanes as there is room for
         const u32 place = stage.head + sum_before(own_bytes), last = place + own_bytes;
@@ -355,8 +365,12 @@ extern "C" __global__ void BOUNDS(THREADS) decode(const Args a) {
             const u32 start = __ldg(starts + lane), behind = __ldg(starts + lane + 1);
             const u64* place = (const u64*)a.word[5] + at;
             u8* const to = (u8*)a.word[3] + place[0];
-            // short codes may have others behind the last one of a split
-            if (is_here && Expansion{room}.code_bits() >= 8 && __all_sync(ALL, selected == existing)) {
+            const bool is_whole = __all_sync(ALL, selected == existing);
+            if (is_whole && !expansion.any()) {
+                const u32 from = __shfl_sync(ALL, start, 0), bytes = __shfl_sync(ALL, behind, 31) - from;
+                copy_all(body + from, min((u64)bytes, place[1] - place[0]), to);
+            } else if (is_whole && is_here && Expansion{room}.code_bits() >= 8) {
+                // shorter codes may have others behind the last one of a split
                 write_all(Expansion{room}, body, start, behind, place[1] - place[0], to, stage);
             } else {
                 const Lengths lengths{(const u8*)(starts + 36) + lane * 32 * vector.width, vector.width};
