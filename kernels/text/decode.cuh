@@ -333,13 +333,14 @@ DEVICE void write_all(const Expansion& table, const u8* body, u32 start, u32 end
 
 // Of `word[0]` vectors of `word[2]` chunks at `word[1]`: each has its first vector, where it is, or nothing if it has no strings
 // in splits, rows, its expansion, and the bytes of that. Writes to `word[3]`; which rows are wanted is at `word[4]`, where
-// not all are; places of vectors, and where the last one ends, at `word[5]`. A block's memory has stages, then room for
-// `word[6]` bytes of an expansion.
+// not all are; places of vectors, and where the last one ends, at `word[5]`. A block's memory has stages, in 16
+// bytes which vector is the next one, then room for `word[6]` bytes of an expansion.
 extern "C" __global__ void BOUNDS(THREADS) decode(const Args a) {
     DYN_SHARED(u8, shared);
-    const u32 warps = THREADS / 32, warp = threadIdx.x / 32, lane = lane_id();
-    u32* const stage = (u32*)(shared + warp * (STAGE_BYTES + 16));
-    u8* const room = shared + warps * (STAGE_BYTES + 16);
+    const u32 lane = lane_id();
+    u32* const stage = (u32*)(shared + threadIdx.x / 32 * (STAGE_BYTES + 16));
+    u32* const taken = (u32*)(shared + THREADS / 32 * (STAGE_BYTES + 16));
+    u8* const room = (u8*)taken + 16;
     const u32 last = (u32)(a.word[0] * (blockIdx.x + 1) / gridDim.x);
     u32 next = (u32)(a.word[0] * blockIdx.x / gridDim.x);
     const u64* own = chunk_of((const u64*)a.word[1], (u32)a.word[2], CHUNK_WORDS, next);
@@ -348,12 +349,15 @@ extern "C" __global__ void BOUNDS(THREADS) decode(const Args a) {
         const u32 first = (u32)own[0], rows = (u32)own[2], end = min(last, first + (rows + 1023) / 1024);
         const Expansion expansion{(const u8*)own[3]};
         const bool is_here = expansion.any() && own[4] <= a.word[6];
-        if (is_here) {
-            __syncthreads();
-            for (u32 k = threadIdx.x; k < own[4] / 16; k += THREADS) ((uint4*)room)[k] = __ldg((const uint4*)expansion.at + k);
-            __syncthreads();
-        }
-        for (u32 at = own[1] ? next + warp : end; at < end; at += warps) {
+        __syncthreads();
+        if (threadIdx.x == 0) *taken = own[1] ? next : end;
+        for (u32 k = threadIdx.x; is_here && k < own[4] / 16; k += THREADS)
+            ((uint4*)room)[k] = __ldg((const uint4*)expansion.at + k);
+        __syncthreads();
+        // some vectors have much more text than others
+        while (true) {
+            const u32 at = __shfl_sync(ALL, lane == 0 ? atomicAdd(taken, 1u) : 0, 0);
+            if (at >= end) break;
             const u32 v = at - first, before = v * 1024 + lane * 32;
             const u32 existing = rows <= before ? 0 : rows - before >= 32 ? ALL : (1u << (rows - before)) - 1;
             const u32 selected = a.word[4] ? __ldg((const u32*)a.word[4] + (u64)at * 32 + lane) : existing;

@@ -26,8 +26,8 @@ const MOST_BYTES: u64 = i32::MAX as u64;
 const SLACK_BYTES: usize = 16;
 /// Warps of a block that decodes.
 const WARPS: usize = 16;
-/// Bytes of shared memory that each of them has for strings on their way.
-const STAGE_BYTES: u32 = 2048;
+/// Bytes of shared memory of a block: for strings on their way, of each warp, and which vector is the next one.
+const STAGES_BYTES: u32 = WARPS as u32 * 2048 + 16;
 /// Words of a chunk for the kernel that decodes.
 const CHUNK_WORDS: usize = 5;
 
@@ -54,14 +54,13 @@ struct Decoder {
 impl Decoder {
     fn of(stack: &Stack, engine: &Engine, may_compile: bool) -> Result<Self> {
         let expansions = expansion::all(stack, engine)?;
-        let stages = WARPS as u32 * STAGE_BYTES;
-        let most = engine.device().shared_memory.saturating_sub(stages);
+        let most = engine.device().shared_memory.saturating_sub(STAGES_BYTES);
         let bytes = expansions.iter().flatten().map(|of| of.bytes() as u32);
         let room = bytes.filter(|bytes| *bytes <= most).max().unwrap_or(0);
         Ok(Self {
             kernel: engine.fixed_kernel(FixedKernel::Decode, may_compile)?,
             expansions,
-            shared: stages + room,
+            shared: STAGES_BYTES + room,
             room,
         })
     }
