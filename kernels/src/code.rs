@@ -50,6 +50,14 @@ pub const COMPRESS: [&str; 2] = [
     include_str!("../text/compress.cuh"),
 ];
 
+/// The kernel that decodes strings.
+pub const DECODE: [&str; 4] = [
+    include_str!("../common/base.cuh"),
+    include_str!("../common/chunk.cuh"),
+    include_str!("../text/codes.cuh"),
+    include_str!("../text/decode.cuh"),
+];
+
 /// What only kernels with lookups or groups need.
 pub const LOOKUPS: [&str; 2] = [
     include_str!("../common/lookup.cuh"),
@@ -62,10 +70,10 @@ pub const HASHED: &str = include_str!("../common/hashed.cuh");
 /// What only kernels need that compute floats.
 pub const FLOATS: &str = include_str!("../common/floats.cuh");
 
-/// What only kernels need that decode strings.
-pub const STRINGS: &str = concat!(
+/// What only kernels need that give lengths of strings.
+pub const LENGTHS: &str = concat!(
     include_str!("../text/codes.cuh"),
-    include_str!("../text/decode.cuh")
+    include_str!("../text/lengths.cuh")
 );
 
 /// Kernels that measure the bandwidth of a device's memory.

@@ -17,7 +17,9 @@ mod traits;
 mod types;
 
 pub use chunk::{ChunkInfo, DeviceChunk};
-pub use code::{BANDWIDTH, COMPRESS, DISTINCT, FLOATS, HASHED, LOOKUPS, STRINGS, TOKENIZER, scan};
+pub use code::{
+    BANDWIDTH, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, LENGTHS, LOOKUPS, TOKENIZER, scan,
+};
 pub use error::{Error, Result};
 pub use registry::{SCALES, Transform};
 pub use symbols::{Entries, SYMBOL_BYTES, Symbols};

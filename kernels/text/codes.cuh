@@ -14,6 +14,18 @@ DEVICE u32 code_at(const u8* codes, u64 bit, u32 code_bits) {
     return word & ((1u << code_bits) - 1);
 }
 
+// Of strings, in as many bytes each.
+struct Lengths {
+    const u8* at;
+    u32 width;
+
+    DEVICE u32 of(u32 row) const {
+        if (width == 1) return __ldg(at + row);
+        if (width == 2) return __ldg((const u16*)at + row);
+        return __ldg((const u32*)at + row);
+    }
+};
+
 // Of chunks that `words` words each tell of, the first of which is the chunk's first vector, those of a vector's.
 DEVICE const u64* chunk_of(const u64* chunks, u32 count, u32 words, u64 vector) {
     u32 low = 0, high = count;

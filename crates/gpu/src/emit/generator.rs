@@ -122,8 +122,8 @@ impl<'a> Generator<'a> {
         if plan.tables.iter().any(|table| table.is_hashed) {
             headers.push(vectile_kernels::HASHED);
         }
-        if plan.output == OutputPlan::Strings {
-            headers.push(vectile_kernels::STRINGS);
+        if plan.output == OutputPlan::Lengths {
+            headers.push(vectile_kernels::LENGTHS);
         }
         if self.computes_floats {
             headers.push(vectile_kernels::FLOATS);
@@ -308,7 +308,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
                 self.line(2, "m = transpose(selected);");
                 self.line(2, "const u64 place = ((const u64*)a.word[5])[at] + sum_before((u32)__popc(selected));");
             }
-            Task::Lengths | Task::Strings => {
+            Task::Lengths => {
                 self.line(2, "const u32 selected = a.word[4] ? __ldg((const u32*)a.word[4] + at * 32 + lane_id()) : transpose(m);");
                 self.line(2, "if (!__any_sync(ALL, selected)) continue;");
                 self.line(2, "const u64 place = ((const u64*)a.word[5])[at];");
@@ -330,7 +330,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
                 copied,
                 loops,
             } => self.rows(*columns, copied, loops),
-            OutputPlan::Strings => self.strings(),
+            OutputPlan::Lengths => self.lengths(),
             OutputPlan::Totals {
                 accumulators,
                 loops,

@@ -67,15 +67,9 @@ impl<'a> Generator<'a> {
         });
     }
 
-    /// Strings of the only column.
-    pub fn strings(&mut self) {
+    /// Lengths of strings of the only column.
+    pub fn lengths(&mut self) {
         self.open(0, 2);
-        if self.plan.task == Task::Strings {
-            let expansion = format!("(const u8*)group[{}]", self.first_test());
-            let to = "(u8*)a.word[3] + place";
-            let call = format!("write_strings<C0>(c0, selected, {expansion}, {to});");
-            return self.line(2, call);
-        }
         let [lengths, valid, sums] = [("u32", 0), ("u8", 1), ("u64", 2)];
         let [lengths, valid, sums] = [lengths, valid, sums].map(|(of, at)| self.output(of, at));
         let tile = self.tile(0);

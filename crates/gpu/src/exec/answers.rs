@@ -10,7 +10,7 @@ use super::parameters::Parameters;
 use super::text;
 use crate::error::{Error, Result};
 use crate::kernel::{CodeTest, EntryTest};
-use crate::runtime::{Batch, Engine, FixedKernel, Piece, Stack, TextTests};
+use crate::runtime::{Batch, Engine, FixedKernel, TextTests};
 
 /// What a test says of the codes of each group.
 pub(super) struct Answers {
@@ -20,8 +20,6 @@ pub(super) struct Answers {
     of_group: Arc<[usize]>,
     /// How strings in splits are tested.
     tests: Option<Arc<TextTests>>,
-    /// Keeps what they are decoded with in device memory.
-    _expansions: Vec<Arc<Piece>>,
 }
 
 /// Which codes pass.
@@ -38,8 +36,6 @@ enum Passing {
     Bits(Vec<u32>),
     /// There are none: strings in splits have tests of their own.
     Text,
-    /// The same: they are decoded by what is at this place in device memory.
-    Expansion(u64),
 }
 
 impl Answers {
@@ -69,22 +65,7 @@ impl Answers {
             unique: unique.collect::<Result<_>>()?,
             of_group: Arc::clone(&stack.dictionary_of),
             tests,
-            _expansions: vec![],
         })
-    }
-
-    /// No test: where in device memory is what strings are decoded with, for each of [`Stack::symbols`].
-    pub fn of_expansions(places: Vec<u64>, kept: Vec<Arc<Piece>>, stack: &Stack) -> Self {
-        let unique = places.into_iter().map(|place| Answer {
-            codes: 0,
-            passing: Passing::Expansion(place),
-        });
-        Self {
-            unique: unique.collect(),
-            of_group: Arc::clone(&stack.dictionary_of),
-            tests: None,
-            _expansions: kept,
-        }
     }
 
     /// Whether all of them are ranges.
@@ -110,7 +91,7 @@ impl Answers {
                     *passing = Passing::Bits(bits);
                 }
                 Passing::Bits(bits) => bits.resize(words.max(bits.len()), 0),
-                Passing::Text | Passing::Expansion(_) => {}
+                Passing::Text => {}
             }
         }
     }
@@ -136,7 +117,6 @@ impl Answers {
             Passing::Range(low, high) => u64::from(*low) | u64::from(*high) << 32,
             Passing::Bits(_) => start + places[index],
             Passing::Text => self.tests.as_ref().map_or(0, |tests| tests.places[group]),
-            Passing::Expansion(place) => *place,
         }
     }
 }

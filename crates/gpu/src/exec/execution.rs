@@ -9,7 +9,6 @@ use vectile_encodings::VECTOR_LEN;
 
 use super::accumulator::Part;
 use super::answers::Answers;
-use super::expansion;
 use super::tables::Tables;
 use crate::error::{Error, Result};
 use crate::kernel::{Bindings, Facts, KernelPlan, Per, SLOT_VECTORS, Task, plan};
@@ -191,9 +190,6 @@ impl Execution {
                 answer.make_bits();
             }
             answers.push(answer);
-        }
-        if task == Task::Strings {
-            answers.push(expansion::all(&batch.columns()[0], &self.engine)?);
         }
         let tables = plan.tables.iter();
         let tables = tables

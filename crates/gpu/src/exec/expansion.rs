@@ -1,10 +1,9 @@
-//! What the codes of compressed strings stand for, also on the device, where kernels decode by it.
+//! What the codes of compressed strings stand for, also on the device, where a kernel decodes by it.
 
 use std::sync::Arc;
 
 use vectile_kernels::Symbols;
 
-use super::answers::Answers;
 use super::tables::on_device;
 use super::tokens::Expanded;
 use crate::error::Result;
@@ -12,37 +11,54 @@ use crate::runtime::{Engine, Piece, Stack, lock};
 
 /// The bytes of a code lie at multiples of it.
 const WORD: usize = 8;
+/// Kernels copy an expansion in words of as many bytes.
+const COPIED: usize = 16;
 
-/// What the strings of a column's chunks are decoded with.
-pub(super) fn all(stack: &Stack, engine: &Engine) -> Result<Answers> {
-    let (mut places, mut kept) = (vec![], vec![]);
-    for symbols in &stack.symbols {
-        match symbols {
-            Some(symbols) if symbols.tables() > 0 || symbols.entries().is_some() => {
-                let piece = on_device_of(symbols, engine)?;
-                places.push(piece.address());
-                kept.push(piece);
-            }
-            _ => places.push(0),
-        }
+/// An expansion in device memory.
+#[derive(Debug)]
+pub(super) struct Expansion {
+    memory: Piece,
+    bytes: usize,
+}
+
+impl Expansion {
+    /// Where it is.
+    pub fn address(&self) -> u64 {
+        self.memory.address()
     }
-    Ok(Answers::of_expansions(places, kept, stack))
+
+    /// How long it is, a multiple of 16.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// What the strings of a column's chunks are decoded with, for each of [`Stack::symbols`]; nothing where codes are bytes.
+pub(super) fn all(stack: &Stack, engine: &Engine) -> Result<Vec<Option<Arc<Expansion>>>> {
+    let all = stack.symbols.iter().map(|symbols| {
+        let symbols = symbols.as_ref();
+        let coded = symbols.filter(|of| of.tables() > 0 || of.entries().is_some());
+        coded.map(|of| on_device_of(of, engine)).transpose()
+    });
+    all.collect()
 }
 
 /// The expansion of symbol tables or entries, in device memory: copied there at first.
-fn on_device_of(symbols: &Symbols, engine: &Engine) -> Result<Arc<Piece>> {
+fn on_device_of(symbols: &Symbols, engine: &Engine) -> Result<Arc<Expansion>> {
     let mut known = lock(symbols.device_copy());
-    let copy = known.clone().and_then(|copy| copy.downcast::<Piece>().ok());
-    if let Some(piece) = copy.filter(|piece| piece.is_of(engine.pool())) {
-        return Ok(piece);
+    let copy = known.clone();
+    let copy = copy.and_then(|copy| copy.downcast::<Expansion>().ok());
+    if let Some(copy) = copy.filter(|copy| copy.memory.is_of(engine.pool())) {
+        return Ok(copy);
     }
     let expansion = expand(symbols);
-    let piece = on_device(engine, expansion.len(), |to| {
-        to[..expansion.len()].copy_from_slice(&expansion);
+    let bytes = expansion.len();
+    let memory = on_device(engine, bytes, |to| {
+        to[..bytes].copy_from_slice(&expansion);
     })?;
-    let piece = Arc::new(piece);
-    *known = Some(Arc::clone(&piece) as _);
-    Ok(piece)
+    let copy = Arc::new(Expansion { memory, bytes });
+    *known = Some(Arc::clone(&copy) as _);
+    Ok(copy)
 }
 
 /// What codes stand for, as `decode.cuh` reads it: 256 codes of up to 64 bytes for each way to be within an escape, or
@@ -66,12 +82,13 @@ fn expand(symbols: &Symbols) -> Vec<u8> {
 
 /// Codes of so many bits that each stand for bytes, with the escapes behind them.
 fn write(code_bits: usize, strings: Vec<(Vec<u8>, usize)>) -> Vec<u8> {
-    let mut out = (code_bits as u64).to_le_bytes().to_vec();
+    let mut out = [0, code_bits as u64].map(u64::to_le_bytes).concat();
     let start = (out.len() + strings.len() * 4).next_multiple_of(WORD);
     let mut bytes = vec![];
     for (string, escapes) in strings {
-        let place = (start + bytes.len()) / WORD;
-        let entry = place | string.len() << 16 | escapes << 24;
+        // where there are no bytes, there are zeros
+        let place = if string.is_empty() { 0 } else { start + bytes.len() };
+        let entry = string.len() | escapes << 10 | place << 13;
         out.extend((entry as u32).to_le_bytes());
         bytes.extend(string);
         bytes.resize(bytes.len().next_multiple_of(WORD), 0);
@@ -80,5 +97,6 @@ fn write(code_bits: usize, strings: Vec<(Vec<u8>, usize)>) -> Vec<u8> {
     out.extend(bytes);
     // kernels read a word behind the last one
     out.extend([0; WORD]);
+    out.resize(out.len().next_multiple_of(COPIED), 0);
     out
 }

@@ -1,8 +1,8 @@
 //! Selected rows of a column of text or binary.
 //!
 //! Two kernels, which read no other column: the first gives the length of each selected string, or its code where it is
-//! one of a dictionary. The sums of lengths say where the strings of each vector belong, and the second decodes them
-//! there. `kernels/text/decode.cuh` is the device's side.
+//! one of a dictionary. The sums of lengths say where the strings of each vector belong, and the second, which is the
+//! same for all columns, decodes them there. `kernels/text/decode.cuh` is the device's side.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,17 +12,24 @@ use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::{TakeOptions, take};
 use vectile_kernels::Transform;
 
-use super::execution::{Execution, Prepared};
+use super::execution::{Execution, Prepared, vectors_of};
+use super::expansion::{self, Expansion};
 use super::launch::{Outputs, Wanted};
 use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::plan::{Expr, Filter, Output, Pipeline};
-use crate::runtime::{Batch, Lane, Piece, Stack};
+use crate::runtime::{Batch, Engine, FixedKernel, Kernel, Lane, Launch, Piece, Stack};
 
 /// Bytes of strings that a launch gives: the offsets of most types of arrays reach no further.
 const MOST_BYTES: u64 = i32::MAX as u64;
 /// Bytes behind decoded strings that kernels may read.
 const SLACK_BYTES: usize = 16;
+/// Warps of a block that decodes.
+const WARPS: usize = 16;
+/// Bytes of shared memory of a block: for strings on their way, of each warp, and which vector is the next one.
+const STAGES_BYTES: u32 = WARPS as u32 * 2048 + 16;
+/// Words of a chunk for the kernel that decodes.
+const CHUNK_WORDS: usize = 5;
 
 /// A column of strings, of which rows are put out.
 pub(super) struct Strings {
@@ -31,7 +38,59 @@ pub(super) struct Strings {
     batch: Batch,
     lengths: Prepared,
     /// Nothing if all of them are in dictionaries.
-    strings: Option<Prepared>,
+    decoder: Option<Decoder>,
+}
+
+/// The kernel that decodes, and what it is launched with.
+struct Decoder {
+    kernel: Arc<dyn Kernel>,
+    /// For each of [`Stack::symbols`].
+    expansions: Vec<Option<Arc<Expansion>>>,
+    /// Bytes of shared memory of a block, and of them those for an expansion.
+    shared: u32,
+    room: u32,
+}
+
+impl Decoder {
+    fn of(stack: &Stack, engine: &Engine, may_compile: bool) -> Result<Self> {
+        let expansions = expansion::all(stack, engine)?;
+        let most = engine.device().shared_memory.saturating_sub(STAGES_BYTES);
+        let bytes = expansions.iter().flatten().map(|of| of.bytes() as u32);
+        let room = bytes.filter(|bytes| *bytes <= most).max().unwrap_or(0);
+        Ok(Self {
+            kernel: engine.fixed_kernel(FixedKernel::Decode, may_compile)?,
+            expansions,
+            shared: STAGES_BYTES + room,
+            room,
+        })
+    }
+
+    /// Blocks for so many vectors: no more than are at work at a time.
+    fn grid(&self, vectors: usize, engine: &Engine) -> u32 {
+        let resident = self.kernel.resident_blocks(WARPS as u32 * 32, self.shared);
+        let most = resident.max(1) * engine.device().multiprocessors.max(1);
+        most.min(vectors.div_ceil(WARPS).try_into().unwrap_or(u32::MAX))
+    }
+
+    /// What the kernel is told of some chunks.
+    fn words(&self, stack: &Stack, part: Range<usize>) -> Vec<u64> {
+        let mut first = 0;
+        let words = part.flat_map(|chunk| {
+            let (index, rows) = (stack.dictionary_of[chunk], stack.rows[chunk]);
+            let is_text = stack.symbols[index].is_some();
+            let expansion = self.expansions[index].as_ref();
+            let words: [u64; CHUNK_WORDS] = [
+                first,
+                if is_text { stack.addresses[chunk] } else { 0 },
+                rows as u64,
+                expansion.map_or(0, |of| of.address()),
+                expansion.map_or(0, |of| of.bytes() as u64),
+            ];
+            first += vectors_of(&[rows]) as u64;
+            words
+        });
+        words.collect()
+    }
 }
 
 /// Which rows of some groups are wanted.
@@ -85,9 +144,9 @@ impl Strings {
         let has_text = stack.traits.has(Transform::Text);
         let batch = Batch::new(stack.rows.clone().into(), vec![Arc::clone(stack)])?;
         let lengths = execution.prepare(&batch, Task::Lengths)?;
-        let strings = has_text.then(|| execution.prepare(&batch, Task::Strings));
+        let decoder = || Decoder::of(stack, &execution.engine, execution.may_compile);
         Ok(Self {
-            strings: strings.transpose()?,
+            decoder: has_text.then(decoder).transpose()?,
             execution,
             batch,
             lengths,
@@ -238,26 +297,61 @@ impl Strings {
         lengths: &Lengths,
         back: usize,
     ) -> Result<Option<(Piece, Piece)>> {
-        let Some(strings) = self.strings.as_ref().filter(|_| lengths.total > 0) else {
+        let Some(decoder) = self.decoder.as_ref().filter(|_| lengths.total > 0) else {
             return Ok(None);
         };
+        let execution = &mut self.execution;
+        execution.check_wanted()?;
+        let engine = Arc::clone(&execution.engine);
         let bytes = usize::try_from(lengths.total).unwrap_or(usize::MAX);
-        let memory = self
-            .execution
-            .engine
-            .take(bytes.saturating_add(SLACK_BYTES))?;
-        let own = Wanted {
-            words: lengths.places.clone(),
-            bytes: 0,
+        let memory = engine.take(bytes.saturating_add(SLACK_BYTES))?;
+        let stack = &self.batch.columns()[0];
+        let (chunks, vectors) = (part.len() as u64, lengths.places.len());
+        let mut words = decoder.words(stack, part.clone());
+        let places_at = words.len() as u64 * 8;
+        words.extend(&lengths.places);
+        words.push(lengths.total);
+        let scratch = lane.scratch(&engine, words.len() * 8)?;
+        let staging = lane.staging(&engine, words.len() * 8)?;
+        let sent = staging.as_chunks_mut::<8>().0.iter_mut().zip(&words);
+        sent.for_each(|(to, word)| *to = word.to_le_bytes());
+        let pinned = staging.as_ptr();
+        let launch = Launch {
+            grid: decoder.grid(vectors, &engine),
+            block: WARPS as u32 * 32,
+            shared: decoder.shared,
+            args: &[
+                vectors as u64,
+                scratch,
+                chunks,
+                memory.address(),
+                wanted.masks,
+                scratch + places_at,
+                decoder.room.into(),
+            ],
         };
-        let (execution, batch) = (&mut self.execution, &self.batch);
-        let here = execution.run(strings, batch, part, lane, own, |got| Outputs {
-            out: memory.address(),
-            masks: wanted.masks,
-            counts: got.words,
-            clear: None,
-            back: (memory.address(), back),
+        let mut here = engine.host_pool().take(back)?;
+        let to = here.as_mut_slice().as_mut_ptr();
+        let marks = lane.finish(|stream| {
+            engine.wait_for(stream, &self.batch)?;
+            // SAFETY: the arguments are those that `decode.cuh` names: chunks of a stack, which were checked before
+            // they were copied to the device, with their expansions; masks for their vectors, and places by which the
+            // memory has room for the bytes of each. All of it lives until the stream is done.
+            unsafe {
+                stream.copy_in(scratch, pinned, words.len() * 8)?;
+                let start = stream.mark()?;
+                stream.launch(decoder.kernel.as_ref(), launch)?;
+                let marks = (start, stream.mark()?);
+                stream.copy_out(to, memory.address(), back)?;
+                Ok(marks)
+            }
         })?;
+        engine.arrived(&self.batch);
+        let statistics = &mut execution.statistics;
+        statistics.kernel += lane.between(&marks)?;
+        statistics.launches += 1;
+        statistics.bytes_scanned += stack.bytes[part].iter().sum::<usize>() as u64;
+        statistics.bytes_returned += back as u64;
         Ok(Some((memory, here)))
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn plan(
         (_, Task::Masks) => OutputPlan::Masks,
         (Output::Rows(exprs), Task::Values) => planner.rows(exprs, false)?,
         (Output::Rows(exprs), Task::AllValues) => planner.rows(exprs, true)?,
-        (Output::Rows(_), Task::Lengths | Task::Strings) => planner.strings()?,
+        (Output::Rows(_), Task::Lengths) => planner.lengths()?,
         (Output::Aggregates(aggregates), Task::Totals) => planner.totals(aggregates)?,
         (Output::Groups(keys, aggregates), Task::Groups) => {
             grouped = Some((planner.groups(keys, aggregates)?, aggregates));
@@ -91,11 +91,7 @@ pub(crate) fn plan(
         opened,
         fetched,
         conjuncts,
-        // what strings are decoded with has a group's word, as an answer has
-        bitmaps: vec![
-            false;
-            planner.bindings.code_tests.len() + usize::from(task == Task::Strings)
-        ],
+        bitmaps: vec![false; planner.bindings.code_tests.len()],
         has_block: planner.has_block(),
         warp_bytes,
         warps,

@@ -52,8 +52,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Strings of the only column. That they differ in the width of lengths is no reason for another kernel.
-    pub fn strings(&mut self) -> Result<OutputPlan> {
+    /// Lengths of strings of the only column. That they differ in width is no reason for another kernel.
+    pub fn lengths(&mut self) -> Result<OutputPlan> {
         let [column] = &mut self.columns[..] else {
             let reason = "strings of several columns";
             return Err(Error::Unsupported(reason.into()));
@@ -61,7 +61,7 @@ impl Planner<'_> {
         if column.traits.has_only(Transform::Text) {
             column.traits.widths = 0;
         }
-        Ok(OutputPlan::Strings)
+        Ok(OutputPlan::Lengths)
     }
 
     pub fn totals(&mut self, aggregates: &[Aggregate]) -> Result<OutputPlan> {

@@ -224,8 +224,8 @@ pub(crate) enum OutputPlan {
         /// The outputs' places of each loop.
         loops: Vec<(RowLoop, Vec<usize>)>,
     },
-    /// Of strings in the only column: their lengths, or their bytes.
-    Strings,
+    /// Of strings in the only column.
+    Lengths,
     Totals {
         accumulators: Accumulators,
         /// The accumulators of each loop, by number.

@@ -142,7 +142,7 @@ impl<'a> Planner<'a> {
         match self.task {
             Task::Groups => true,
             Task::Totals => !self.tables.is_empty(),
-            Task::Masks | Task::Values | Task::AllValues | Task::Lengths | Task::Strings => false,
+            Task::Masks | Task::Values | Task::AllValues | Task::Lengths => false,
         }
     }
 

@@ -31,8 +31,6 @@ pub(crate) enum Task {
     /// Lengths of a column's strings, or their codes in a dictionary, at places that follow from masks; and the sum of
     /// each vector's lengths.
     Lengths,
-    /// Bytes of them, at places that follow from these sums.
-    Strings,
     /// Accumulators of groups: a table, or as totals if there are few.
     Groups,
 }
@@ -41,7 +39,7 @@ impl Task {
     /// Whether it is known which rows pass.
     pub fn is_behind_filters(self) -> bool {
         use Task::*;
-        matches!(self, Values | AllValues | Lengths | Strings)
+        matches!(self, Values | AllValues | Lengths)
     }
 }
 

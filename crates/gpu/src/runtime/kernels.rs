@@ -8,7 +8,7 @@ use super::memory::lock;
 use crate::emit::{Layout, NAME, emit};
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
-use vectile_kernels::{COMPRESS, DISTINCT, TOKENIZER};
+use vectile_kernels::{COMPRESS, DECODE, DISTINCT, TOKENIZER};
 
 /// Kernels that stay loaded: each takes some 100 KB of the device's memory.
 const MOST_KERNELS: usize = 512;
@@ -22,6 +22,8 @@ pub(crate) enum FixedKernel {
     Distinct,
     /// Makes codes of strings.
     Compress,
+    /// Makes strings of codes.
+    Decode,
 }
 
 impl FixedKernel {
@@ -30,6 +32,7 @@ impl FixedKernel {
             Self::Tokenize => "tokenize",
             Self::Distinct => "distinct",
             Self::Compress => "compress",
+            Self::Decode => "decode",
         }
     }
 
@@ -38,6 +41,7 @@ impl FixedKernel {
             Self::Tokenize => TOKENIZER.concat(),
             Self::Distinct => DISTINCT.concat(),
             Self::Compress => COMPRESS.concat(),
+            Self::Decode => DECODE.concat(),
         }
     }
 }
@@ -328,6 +332,7 @@ mod tests {
                 FixedKernel::Tokenize,
                 FixedKernel::Distinct,
                 FixedKernel::Compress,
+                FixedKernel::Decode,
             ] {
                 if let Err(error) = crate::nvrtc() {
                     return eprintln!("skipped: {error}");
