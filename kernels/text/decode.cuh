@@ -1,14 +1,15 @@
 // Strings in splits, decoded in the order of rows, as `exec/strings.rs` launches it.
 //
-// A vector whose rows are all wanted is one stream of codes. Eight codes of `code_bits` bits are as many bytes: a lane
-// takes eight codes of a split at a time, a warp 32 times as many of one split after the other. What they stand for lies in
-// shared memory; a sum over lanes says where the bytes of each go in a stage there, and whole words of 16 bytes go from
-// there to memory. A code says by how many bits it is within an escape only where there is one: then lanes tell each
-// other until they agree.
+// A vector whose rows are all wanted is one stream of codes. Eight codes take as many bytes as a code has bits: a lane
+// takes eight codes of a split at a time, a warp those of 32 lanes, one split after the other. What codes stand for lies
+// in shared memory, and is put together in a stage there: a sum over lanes says where the bytes of each lane go. From
+// the stage, whole words of 16 bytes go to memory. Where codes may be within an escape, lanes tell the next one what
+// they end in, until all agree.
 //
-// Of other vectors a lane decodes the wanted rows of a split, as it does where the table is too large for shared memory.
+// Of other vectors, a lane decodes the wanted rows of a split by itself. So it does where what codes stand for does not
+// fit shared memory, or where codes are so short that padding may hold some.
 //
-// A vector's bytes are no more than the lengths of its wanted strings come to, from a place that follows from the same
+// A vector takes no more bytes than the lengths of its wanted strings come to, from a place that follows from the same
 // lengths.
 
 enum { THREADS = 512, STAGE_BYTES = 2032, CHUNK_WORDS = 5 };
@@ -16,10 +17,10 @@ enum { FETCHED_BYTES = 512 };  // of a split's codes, before they are needed
 
 struct Args { u64 word[7]; };
 
-// What codes stand for: 8 zeros, how many bits a code has, in 8 bytes, then entries, then their bytes. For each way to be
-// within an escape there are 256 entries; codes without escapes have one each. An entry is how many bytes it stands for,
-// at most 64, in 10 bits, so that eight entries can be added up; which way to be within an escape follows, in 3; and where
-// the bytes are, from the start: a multiple of 8. Behind the bytes are zeros, up to the next one.
+// What codes stand for: 8 zeros, how many bits a code has, in 8 bytes, then entries, then their bytes. For each way to
+// be within an escape there are 256 entries; codes without escapes have one each. An entry is how many bytes it stands
+// for, at most 64, in 10 bits, so that eight entries can be added up; which way to be within an escape follows, in 3;
+// and where the bytes are, from the start: a multiple of 8. Behind the bytes are zeros, up to the next multiple.
 struct Expansion {
     const u8* at;
 
@@ -149,12 +150,11 @@ DEVICE void write_selected(Split split, const Expansion& expansion, const u8* bo
     out.flush();
 }
 
-// Bytes on their way to memory, in shared memory: those from `head` on, where the first 16 are as far from a multiple of
-// 16 as where they go to.
+// Bytes on their way to memory, in shared memory: as far from a multiple of 16 as where they go to.
 struct Stage {
     u32* words;
     uint4* to;
-    u32 skipped, head;  // the first of these bytes are not ours; so many are there
+    u32 skipped, head;  // bytes of the first word: those before the first are not ours, those from `head` on not there yet
 
     DEVICE Stage(u32* words, u8* at) : words(words), skipped((u32)(u64)at & 15), head(skipped) {
         to = (uint4*)(at - skipped);
@@ -183,7 +183,7 @@ struct Stage {
     }
 };
 
-// What a lane puts into a stage: whole words of 4 bytes as it has them, of which the first may lack bytes of lanes before.
+// What a lane puts into a stage: words of 4 bytes as they are full. The first may lack bytes, those of lanes before.
 struct Piece {
     u32* to;
     u32 word, count;
@@ -331,10 +331,11 @@ DEVICE void write_all(const Expansion& table, const u8* body, u32 start, u32 end
     if (lane == 0) stage.send_bytes(0, stage.head);
 }
 
-// Of `word[0]` vectors of `word[2]` chunks at `word[1]`: each has its first vector, where it is, or nothing if it has no strings
-// in splits, rows, its expansion, and the bytes of that. Writes to `word[3]`; which rows are wanted is at `word[4]`, where
-// not all are; places of vectors, and where the last one ends, at `word[5]`. A block's memory has stages, in 16
-// bytes which vector is the next one, then room for `word[6]` bytes of an expansion.
+// Of `word[0]` vectors of `word[2]` chunks at `word[1]`, writes strings to `word[3]`. A chunk has its first vector, where
+// it is, or nothing if it has no strings in splits, its rows, where its expansion is, and the bytes of that. Which rows
+// are wanted is at `word[4]`, if not all are. Where each vector's strings belong is at `word[5]`, and then where the last
+// ones end. A block's memory has stages, which vector is the next one in 16 bytes, and room for `word[6]` bytes of an
+// expansion.
 extern "C" __global__ void BOUNDS(THREADS) decode(const Args a) {
     DYN_SHARED(u8, shared);
     const u32 lane = lane_id();

@@ -87,7 +87,11 @@ fn write(code_bits: usize, strings: Vec<(Vec<u8>, usize)>) -> Vec<u8> {
     let mut bytes = vec![];
     for (string, escapes) in strings {
         // where there are no bytes, there are zeros
-        let place = if string.is_empty() { 0 } else { start + bytes.len() };
+        let place = if string.is_empty() {
+            0
+        } else {
+            start + bytes.len()
+        };
         let entry = string.len() | escapes << 10 | place << 13;
         out.extend((entry as u32).to_le_bytes());
         bytes.extend(string);
