@@ -203,11 +203,13 @@ impl Execution {
         self.statistics.kernels_compiled += usize::from(compiled);
         let device = self.engine.device();
         let mut shared_bytes = bindings.shared_bytes(&plan);
+        // with a block alone on a multiprocessor, loads from global memory are faster
+        let most_shared = device.shared_memory / 2;
         let text_at = answers.iter().map(|answers| {
             let at = shared_bytes.next_multiple_of(16);
             let bytes = u32::try_from(answers.table_bytes()).ok();
             let end = bytes.and_then(|bytes| at.checked_add(bytes));
-            shared_bytes = end.filter(|end| *end <= device.shared_memory && *end > at)?;
+            shared_bytes = end.filter(|end| *end <= most_shared && *end > at)?;
             Some(at.into())
         });
         let text_at = text_at.collect();
