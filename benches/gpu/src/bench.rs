@@ -383,6 +383,11 @@ impl Bench {
         let writing = out as f64 / self.bounds.write * 1e3;
         let floor = self.reading(bytes) + writing;
         let rows = case.rows() * copies;
+        // of text, without lengths
+        let values_out = match case.value_bytes() {
+            0 => text::bytes_of(array) * copies,
+            _ => out,
+        };
         println!(
             "{:<38} {:>6.0} {:>6.0} {:>6.0} {ms:>8.4} {floor:>8.4} {:>7.1} {:>7.1} {:>7.2}  {}",
             case.name,
@@ -391,7 +396,7 @@ impl Bench {
             out as f64 / 1e6,
             floor / ms * 100.0,
             writing / ms * 100.0,
-            out as f64 / ms / 1e9,
+            values_out as f64 / ms / 1e9,
             encoded.encoding,
         );
         let mut facts = case.facts.clone();
