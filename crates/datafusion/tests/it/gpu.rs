@@ -693,7 +693,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 async fn a_query_dropped_while_it_loads_gives_everything_back() {
     for last in [1, 2, 7] {
         let copies = Arc::new(AtomicUsize::new(0));
-        let is_held = Arc::new(AtomicBool::new(true));
+        let is_held = Arc::new(AtomicBool::new(false));
         let (counter, held) = (Arc::clone(&copies), Arc::clone(&is_held));
         let device = match CpuDevice::new() {
             Ok(device) => device.before_copy(move || {
@@ -711,6 +711,9 @@ async fn a_query_dropped_while_it_loads_gives_everything_back() {
         let sql = "SELECT sum(int), sum(big), sum(id) FROM {t}";
         let packed = sql.replace("{t}", "packed");
         let frame = fixture.ctx.sql(&packed).await.unwrap();
+        // from now on: what was written before has been compressed there
+        copies.store(0, Ordering::SeqCst);
+        is_held.store(true, Ordering::SeqCst);
         let query = tokio::spawn(async move { frame.collect().await });
         until("it copies", || copies.load(Ordering::SeqCst) >= last).await;
         let pool = Arc::clone(&fixture.ctx.runtime_env().memory_pool);

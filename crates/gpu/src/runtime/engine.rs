@@ -575,6 +575,7 @@ impl Engine {
         drop(chunks);
         drop(hosted);
         self.staging.clear();
+        self.host_pool.clear();
     }
 
     /// Drops all chunks that no query uses from the device.
