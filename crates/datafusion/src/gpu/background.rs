@@ -364,10 +364,12 @@ mod tests {
             });
         }
         drop(session);
-        while Arc::strong_count(&held) > 2 {
+        // a task is struck off after its work is dropped
+        let is_there = || Arc::strong_count(&held) > 2 || lock(&background.known).pending.len() > 1;
+        while is_there() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(lock(&background.known).pending.len(), 1);
+        assert!(lock(&background.known).pending.contains("c"));
         drop(background);
         while Arc::strong_count(&held) > 1 {
             tokio::task::yield_now().await;
