@@ -1,15 +1,18 @@
 //! Has the GPU compress the strings of files that are written.
 
 use std::fmt::{self, Formatter};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Once};
 
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::physical_plan::metrics::Count;
 use datafusion::prelude::SessionConfig;
 use vectile_encodings::{Compressor, Splits, Uncompressed};
 use vectile_gpu::{Engine, Error};
 
-use super::device::{Gpu, in_background};
+use super::background::{Kind, Session};
+use super::device::Gpu;
+use crate::error;
 use crate::options::{GpuMode, VectileOptions};
 
 /// Shorter strings are compressed before the device could begin.
@@ -25,7 +28,8 @@ struct GpuCompressor {
     asked: AtomicU64,
     /// Of those, the ones that the device has compressed.
     compressed: Count,
-    prepare: Once,
+    /// What it begins in the background ends with it.
+    session: Session,
 }
 
 impl Gpu {
@@ -43,7 +47,7 @@ impl Gpu {
             mode,
             asked: AtomicU64::new(0),
             compressed,
-            prepare: Once::new(),
+            session: Session::new(),
         };
         (mode != GpuMode::Off && self.may_be_there()).then(|| Arc::new(compressor()) as _)
     }
@@ -79,6 +83,18 @@ impl GpuCompressor {
         };
         Some(opened.ok()?.engine)
     }
+
+    /// Has the kernel compiled in the background.
+    fn compile(&self, engine: Arc<Engine>) {
+        let work = async move {
+            let compile = SpawnedTask::spawn_blocking(move || engine.prepare_compression());
+            let compiled = compile.join().await.map_err(error::interrupted)?;
+            compiled.map_err(error::gpu)
+        };
+        let name = "the kernel that compresses text".into();
+        let background = self.gpu.background();
+        background.start(Kind::Query, name, self.session.end(), work);
+    }
 }
 
 impl Compressor for GpuCompressor {
@@ -95,9 +111,7 @@ impl Compressor for GpuCompressor {
                 Some(found.splits)
             }
             Err(Error::NotCompiled) => {
-                // without a thread, the CPU goes on
-                let prepare = || drop(in_background(move || _ = engine.prepare_compression()));
-                self.prepare.call_once(prepare);
+                self.compile(engine);
                 None
             }
             // the CPU writes the same

@@ -184,9 +184,7 @@ fn working(opened: Opened) -> Opened {
     }
 }
 
-pub(super) fn in_background(
-    work: impl FnOnce() + Send + 'static,
-) -> io::Result<thread::JoinHandle<()>> {
+fn in_background(work: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
     let thread = thread::Builder::new().name("vectile-gpu".into());
     thread.spawn(work)
 }

@@ -1,8 +1,11 @@
 //! Tests of text in splits, on the emulated GPU.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use vectile_cpu_device::CpuDevice;
 use vectile_datafusion::Gpu;
+use vectile_gpu::Engine;
 
 use crate::support::{Fixture, emulator, metric};
 
@@ -268,6 +271,34 @@ impl Random {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1);
         (self.0 >> 33) as usize % most
     }
+}
+
+/// The CPU compresses until the kernel is compiled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_kernel_that_compresses_is_compiled_in_the_background() {
+    let Ok(device) = CpuDevice::new() else {
+        return eprintln!("skipped: no C++ compiler");
+    };
+    let kernels = tempfile::tempdir().unwrap();
+    let engine = Engine::new(Arc::new(device.with_cache(kernels.path())));
+    let fixture = Fixture::on(Gpu::new(engine));
+    let begun = Instant::now();
+    let mut by_cpu = 0;
+    loop {
+        let path = fixture.path(&format!("{by_cpu}.vectile"));
+        let copy = format!(
+            "COPY (SELECT concat('comment ', value * 7919 % 10000, ' of special requests') AS text FROM range(20000))
+             TO '{}' OPTIONS ('encoding.text' 'onpair')",
+            path.display()
+        );
+        let (plan, _) = fixture.executed(&copy).await;
+        if metric(&plan, "text_bytes_compressed_on_gpu") > 0 {
+            break;
+        }
+        by_cpu += 1;
+        assert!(begun.elapsed() < Duration::from_secs(120));
+    }
+    assert!(by_cpu > 0, "nothing waits for the compiler");
 }
 
 /// What the GPU compresses is what the CPU reads; `auto` opens no device for so little text, but uses one that is open.
