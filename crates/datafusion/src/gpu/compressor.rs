@@ -26,9 +26,9 @@ struct GpuCompressor {
     mode: GpuMode,
     /// Bytes of strings that were to be compressed so far.
     asked: AtomicU64,
-    /// Of those, the ones that the device has compressed.
+    /// Those of them that the device has compressed.
     compressed: Count,
-    /// What it begins in the background ends with it.
+    /// Ends what was begun in the background.
     session: Session,
 }
 

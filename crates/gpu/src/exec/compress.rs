@@ -8,12 +8,13 @@ use std::time::Duration;
 use vectile_encodings::{Splits, Uncompressed};
 
 use super::matcher::Matcher;
+use super::tables::write_words;
 use crate::error::{Error, Result};
 use crate::runtime::{Engine, FixedKernel, Kernel, Lane, Launch, Mark, Stream};
 
 /// Bytes of the strings of a part, unless a split has more.
 const PART_BYTES: usize = 16 << 20;
-/// A lane goes through a split alone: longer ones would take it longer than a CPU.
+/// A lane goes through its strings of a split alone: longer ones would take it longer than a CPU.
 const MOST_SPLIT_BYTES: usize = 1 << 20;
 /// Strings of a split have 16 bits.
 const MOST_SPLIT_STRINGS: usize = u16::MAX as usize;
@@ -195,9 +196,7 @@ impl Job<'_> {
         let bytes = ends.last().map_or(0, |end| *end as usize);
         let codes = self.engine.take(bytes)?;
         // what was given is not read any more but for the starts of strings
-        let places = given.as_mut_slice().as_chunks_mut::<8>().0;
-        let places = places.iter_mut().zip(&ends);
-        places.for_each(|(to, end)| *to = end.to_le_bytes());
+        write_words(&ends, given.as_mut_slice());
         [args[8], args[9]] = [ends_there.address(), codes.address()];
         let mut here = self.engine.host_pool().take(bytes)?;
         let (from, to) = (given.as_slice().as_ptr(), here.as_mut_slice().as_mut_ptr());
@@ -239,10 +238,8 @@ impl Job<'_> {
             shared,
             args,
         };
-        let from = stream.mark()?;
         // SAFETY: as the caller says.
-        unsafe { stream.launch(self.kernel, launch) }?;
-        Ok((from, stream.mark()?))
+        unsafe { stream.launch_timed(self.kernel, launch) }
     }
 }
 
@@ -252,30 +249,8 @@ fn write(strings: &[&[u8]], text: &mut [u8], starts: &mut [u8]) {
     let mut at = 0;
     for (string, start) in strings.iter().zip(&mut *starts) {
         *start = (at as u32).to_le_bytes();
-        copy(string, &mut text[at..at + string.len()]);
+        text[at..at + string.len()].copy_from_slice(string);
         at += string.len();
     }
     starts[strings.len()] = (at as u32).to_le_bytes();
-}
-
-/// As `copy_from_slice`, of few bytes without a call: it takes a third of the time.
-#[inline]
-fn copy(from: &[u8], to: &mut [u8]) {
-    match from.len() {
-        8..=16 => copy_ends::<8>(from, to),
-        17..=32 => copy_ends::<16>(from, to),
-        33..=64 => copy_ends::<32>(from, to),
-        _ => to.copy_from_slice(from),
-    }
-}
-
-/// The first and the last bytes, which overlap or touch.
-#[inline]
-fn copy_ends<const N: usize>(from: &[u8], to: &mut [u8]) {
-    if let (Some(from), Some(to)) = (from.first_chunk::<N>(), to.first_chunk_mut()) {
-        *to = *from;
-    }
-    if let (Some(from), Some(to)) = (from.last_chunk::<N>(), to.last_chunk_mut()) {
-        *to = *from;
-    }
 }

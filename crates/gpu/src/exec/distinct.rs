@@ -14,7 +14,7 @@ use vectile_kernels::{DeviceChunk, Transform};
 use super::execution::{Execution, TABLE_SHARE};
 use super::rows::{first_rows, places_of};
 use super::strings::{Decoded, Strings, WantedRows};
-use super::tables::on_device;
+use super::tables::{on_device, write_words};
 use crate::error::{Error, Result};
 use crate::plan::Pipeline;
 use crate::runtime::{
@@ -110,11 +110,7 @@ fn codes_of(of: &mut Execution, column: usize, texts: &Arc<Stack>) -> Result<Vec
 
 /// Words in the device's memory.
 fn words_on_device(engine: &Engine, words: &[u64]) -> Result<Piece> {
-    on_device(engine, words.len() * 8, |to| {
-        let places = to.as_chunks_mut::<8>().0.iter_mut();
-        let words = places.zip(words);
-        words.for_each(|(to, word)| *to = word.to_le_bytes());
-    })
+    on_device(engine, words.len() * 8, |to| write_words(words, to))
 }
 
 /// What the kernel is launched with.

@@ -203,7 +203,7 @@ impl Execution {
         self.statistics.kernels_compiled += usize::from(compiled);
         let device = self.engine.device();
         let mut shared_bytes = bindings.shared_bytes(&plan);
-        // with a block alone on a multiprocessor, loads from global memory are faster
+        // with a block alone on a multiprocessor, loads from global memory are faster for most tests
         let most_shared = device.shared_memory / 2;
         let text_at = answers.iter().map(|answers| {
             let at = shared_bytes.next_multiple_of(16);

@@ -191,9 +191,7 @@ impl Execution {
                 if let Some((address, bytes)) = outputs.clear {
                     stream.fill(address, 0, bytes)?;
                 }
-                let start = stream.mark()?;
-                stream.launch(prepared.loaded.kernel.as_ref(), launch)?;
-                let marks = (start, stream.mark()?);
+                let marks = stream.launch_timed(prepared.loaded.kernel.as_ref(), launch)?;
                 stream.copy_out(to, from, len)?;
                 Ok(marks)
             }

@@ -15,6 +15,7 @@ use vectile_kernels::Transform;
 use super::execution::{Execution, Prepared, vectors_of};
 use super::expansion::{self, Expansion};
 use super::launch::{Outputs, Wanted};
+use super::tables::write_words;
 use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::plan::{Expr, Filter, Output, Pipeline};
@@ -313,8 +314,7 @@ impl Strings {
         words.push(lengths.total);
         let scratch = lane.scratch(&engine, words.len() * 8)?;
         let staging = lane.staging(&engine, words.len() * 8)?;
-        let sent = staging.as_chunks_mut::<8>().0.iter_mut().zip(&words);
-        sent.for_each(|(to, word)| *to = word.to_le_bytes());
+        write_words(&words, staging);
         let pinned = staging.as_ptr();
         let launch = Launch {
             grid: decoder.grid(vectors, &engine),
@@ -339,9 +339,7 @@ impl Strings {
             // memory has room for the bytes of each. All of it lives until the stream is done.
             unsafe {
                 stream.copy_in(scratch, pinned, words.len() * 8)?;
-                let start = stream.mark()?;
-                stream.launch(decoder.kernel.as_ref(), launch)?;
-                let marks = (start, stream.mark()?);
+                let marks = stream.launch_timed(decoder.kernel.as_ref(), launch)?;
                 stream.copy_out(to, memory.address(), back)?;
                 Ok(marks)
             }

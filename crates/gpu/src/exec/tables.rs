@@ -43,6 +43,12 @@ pub(super) struct TablePlace {
     codes: u64,
 }
 
+/// Words as kernels read them.
+pub(super) fn write_words(words: &[u64], to: &mut [u8]) {
+    let places = to.as_chunks_mut::<8>().0.iter_mut().zip(words);
+    places.for_each(|(to, word)| *to = word.to_le_bytes());
+}
+
 /// Memory of the device with what `write` writes.
 pub(super) fn on_device(
     engine: &Engine,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vectile_encodings::VECTOR_LEN;
 use vectile_kernels::{Entries, SYMBOL_BYTES, Symbols};
 
-use super::tables::on_device;
+use super::tables::{on_device, write_words};
 use crate::error::Result;
 use crate::runtime::{Batch, Engine, Kernel, Launch, Stack, Stream, TextTokens};
 
@@ -170,9 +170,7 @@ fn make(stack: &Stack, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> R
                 Vocabulary::of(symbols).write(&mut to[vocabulary_at(index)..]);
             }
         }
-        let places = to.as_chunks_mut::<8>().0.iter_mut();
-        let words = places.zip(words);
-        words.for_each(|(to, word): (&mut [u8; 8], u64)| *to = word.to_le_bytes());
+        write_words(&words, to);
     })?;
 
     let threads = WARPS as u32 * 32;

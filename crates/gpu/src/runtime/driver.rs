@@ -178,6 +178,22 @@ pub trait Stream: Send {
     /// until the stream has passed this point.
     unsafe fn launch(&mut self, kernel: &dyn Kernel, launch: Launch<'_>) -> Result<()>;
 
+    /// Launches a kernel, and gives the points before and behind it.
+    ///
+    /// # Safety
+    ///
+    /// As [`Stream::launch`].
+    unsafe fn launch_timed(
+        &mut self,
+        kernel: &dyn Kernel,
+        launch: Launch<'_>,
+    ) -> Result<(Mark, Mark)> {
+        let start = self.mark()?;
+        // SAFETY: as the caller says.
+        unsafe { self.launch(kernel, launch) }?;
+        Ok((start, self.mark()?))
+    }
+
     /// Notes the present point of the stream, for [`Stream::wait`] and [`Stream::elapsed`].
     fn mark(&mut self) -> Result<Mark>;
 

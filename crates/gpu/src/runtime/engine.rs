@@ -565,7 +565,8 @@ impl Engine {
         freed
     }
 
-    /// Drops all chunks that no query uses, from the device; and from host memory too.
+    /// Drops all chunks that no query uses, from the device; and from host memory too, of which the rest that nobody
+    /// uses goes back to the driver.
     pub fn clear(&self) {
         self.clear_device();
         let mut chunks = lock(&self.chunks);

@@ -10,7 +10,8 @@ use vectile_encodings::{
 use vectile_gpu::{Engine, Error};
 
 use crate::catalog::comments;
-use crate::samples::{Nulls, Random, with_nulls};
+use crate::samples::Nulls;
+use crate::strings::bytes;
 use crate::support::driver;
 
 /// Counts the splits that the device makes.
@@ -23,22 +24,6 @@ impl Compressor for OnDevice {
         self.1.fetch_add(splits.ends.len(), Ordering::Relaxed);
         Some(splits)
     }
-}
-
-/// Strings of up to `most` bytes, most of which are some of `alphabet`.
-fn random(len: usize, most: u64, alphabet: u64, seed: u64) -> ArrayRef {
-    let random = &mut Random::new(seed);
-    let values: Vec<Vec<u8>> = (0..len)
-        .map(|_| {
-            let length = random.below(most + 1);
-            let byte = |_| match random.below(8) {
-                0 => random.next() as u8,
-                _ => (random.below(alphabet) * 255 / alphabet) as u8,
-            };
-            (0..length).map(byte).collect()
-        })
-        .collect();
-    Arc::new(BinaryArray::from_iter_values(values))
 }
 
 fn arrays() -> Vec<ArrayRef> {
@@ -54,9 +39,8 @@ fn arrays() -> Vec<ArrayRef> {
     .into_iter()
     .enumerate()
     {
-        let array = random(len, most, alphabet, seed as u64);
         let nulls = [Nulls::None, Nulls::Some][seed % 2];
-        arrays.push(with_nulls(&array, nulls, &mut Random::new(7)));
+        arrays.push(bytes(len, most, alphabet, nulls, seed as u64));
     }
     let nothing = vec![&b""[..]; 40];
     let some = nothing

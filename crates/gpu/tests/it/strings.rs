@@ -28,7 +28,7 @@ const TYPES: [DataType; 6] = [
 const NUMBERS: i32 = 1000;
 
 /// Bytes of all values: with a few in common that get symbols, or with none.
-fn bytes(len: usize, most: u64, alphabet: u64, nulls: Nulls, seed: u64) -> ArrayRef {
+pub fn bytes(len: usize, most: u64, alphabet: u64, nulls: Nulls, seed: u64) -> ArrayRef {
     let random = &mut Random::new(seed);
     let values: Vec<Vec<u8>> = (0..len)
         .map(|_| {

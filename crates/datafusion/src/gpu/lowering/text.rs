@@ -58,7 +58,13 @@ impl Text<'_> {
         }
         if let Some(like) = expr.downcast_ref::<LikeExpr>() {
             let (pattern, ignores_case) = (like.pattern(), like.case_insensitive());
-            return self.like(like.expr(), pattern, ignores_case, like.negated());
+            return self.matched(
+                Automaton::like,
+                like.expr(),
+                pattern,
+                ignores_case,
+                like.negated(),
+            );
         }
         if let Some(in_list) = expr.downcast_ref::<InListExpr>() {
             let values: Option<Vec<_>> = in_list.list().iter().map(bytes).collect();
@@ -93,14 +99,14 @@ impl Text<'_> {
         match binary.op() {
             Operator::And => self.test(left)?.and(&self.test(right)?),
             Operator::Or => self.test(left)?.or(&self.test(right)?),
-            Operator::LikeMatch => self.like(left, right, false, false),
-            Operator::ILikeMatch => self.like(left, right, true, false),
-            Operator::NotLikeMatch => self.like(left, right, false, true),
-            Operator::NotILikeMatch => self.like(left, right, true, true),
-            Operator::RegexMatch => self.regex(left, right, false, false),
-            Operator::RegexIMatch => self.regex(left, right, true, false),
-            Operator::RegexNotMatch => self.regex(left, right, false, true),
-            Operator::RegexNotIMatch => self.regex(left, right, true, true),
+            Operator::LikeMatch => self.matched(Automaton::like, left, right, false, false),
+            Operator::ILikeMatch => self.matched(Automaton::like, left, right, true, false),
+            Operator::NotLikeMatch => self.matched(Automaton::like, left, right, false, true),
+            Operator::NotILikeMatch => self.matched(Automaton::like, left, right, true, true),
+            Operator::RegexMatch => self.matched(Automaton::regex, left, right, false, false),
+            Operator::RegexIMatch => self.matched(Automaton::regex, left, right, true, false),
+            Operator::RegexNotMatch => self.matched(Automaton::regex, left, right, false, true),
+            Operator::RegexNotIMatch => self.matched(Automaton::regex, left, right, true, true),
             Operator::Eq | Operator::IsNotDistinctFrom if are_tests => self.same(left, right),
             Operator::NotEq | Operator::IsDistinctFrom if are_tests => {
                 Some(self.same(left, right)?.not())
@@ -120,25 +126,16 @@ impl Text<'_> {
         left.and(&right)?.or(&left.not().and(&right.not())?)
     }
 
-    fn like(
+    /// The strings that a pattern matches, or does not.
+    fn matched(
         &self,
+        by: fn(&str, bool) -> Option<Automaton>,
         of: &Arc<dyn PhysicalExpr>,
         pattern: &Arc<dyn PhysicalExpr>,
         ignores_case: bool,
         is_negated: bool,
     ) -> Option<Automaton> {
-        let passed = Automaton::like(string(pattern)?, ignores_case)?;
-        self.passing_text(of, negated(passed, is_negated))
-    }
-
-    fn regex(
-        &self,
-        of: &Arc<dyn PhysicalExpr>,
-        pattern: &Arc<dyn PhysicalExpr>,
-        ignores_case: bool,
-        is_negated: bool,
-    ) -> Option<Automaton> {
-        let passed = Automaton::regex(string(pattern)?, ignores_case)?;
+        let passed = by(string(pattern)?, ignores_case)?;
         self.passing_text(of, negated(passed, is_negated))
     }
 

@@ -172,7 +172,7 @@ impl Reads<'_> {
             }
         });
         let columns: Vec<usize> = columns.collect::<Result<_>>()?;
-        let of_file = |of_table: &'_ [usize]| {
+        let of_file = |of_table: &[usize]| {
             let both = self.columns.iter().zip(&columns);
             let wanted = both.filter(|(column, _)| of_table.contains(column));
             let texts = wanted.filter(|(_, column)| is_text(schema.field(**column).data_type()));
@@ -180,11 +180,8 @@ impl Reads<'_> {
         };
         for column in of_file(self.coded) {
             let row_groups = scan.file.metadata().row_groups().iter();
-            let chunks = row_groups.filter_map(|row_group| row_group.columns.get(column));
-            if let Some(chunk) = chunks
-                .into_iter()
-                .find(|chunk| is_in_splits(&chunk.encoding))
-            {
+            let mut chunks = row_groups.filter_map(|row_group| row_group.columns.get(column));
+            if let Some(chunk) = chunks.find(|chunk| is_in_splits(&chunk.encoding)) {
                 let reason = format!("text is stored as {}", chunk.encoding);
                 return Err(error::gpu(Error::Unsupported(reason)));
             }
