@@ -187,9 +187,10 @@ DEVICE void gather(const Strings& s, const u64* ends, u8* to, u32 split) {
     }
 }
 
-// The step `word[0]` over `word[1]` splits; then come text, starts and count of strings, above 32 bits how many a split has, and
-// above 48 its parts; scratch and bits of parts; the shape of the words, and their bytes, as many as shared memory has; the bits of a code, and above 32 the
-// escape. To gather, where each split's codes end, and where they go, take the place of the last two.
+// The step `word[0]` over `word[1]` splits, which has above 32 bits how many bytes the words have; then come text, starts and
+// count of strings, above 32 bits how many a split has, and above 48 its parts; scratch and bits of parts; the shape of the
+// words, and where they are; the bits of a code, and above 32 the escape. To gather, where each split's codes end, and where
+// they go, take the place of the last two.
 extern "C" __global__ void BOUNDS(THREADS) compress(const Args a) {
     DYN_SHARED(u64, words);
     const u32 splits = (u32)a.word[1], bytes = (u32)(a.word[1] >> 32);

@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use crate::codecs::fsst::{HEADER_BYTES, VERSION};
+use crate::codecs::fsst::{ESCAPE, HEADER_BYTES, VERSION};
 use crate::error::{Error, Result, corrupt, ensure};
 
 const PART: &str = "fsst";
-const ESCAPE: u8 = 255;
 /// Codes decompressed at once.
 const BLOCK: usize = 8;
 /// Bytes that a block may write.
