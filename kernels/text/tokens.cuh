@@ -1,11 +1,15 @@
 // Strings as tokens. A token stands for some bytes of one string, or says that a string ends in it: an automaton needs
 // one load for each, and neither lengths nor symbols. The words of a vector's lanes lie side by side, three words for
-// eight tokens; a lane has the tokens of a split.
+// eight tokens; a lane has the tokens of a split. And strings as fingerprints: hashes of 16 bits, eight strings of each
+// lane side by side.
 
 // Tokens of 12 bits: codes as they are, then bytes. Of entries, codes as they are, then nothing, then the end of a string.
 enum { BYTES = 256, NOTHING = 512, EMPTY_STRING = 513, LAST_BYTES = 514, FIRST_ENDS = 770 };
 
-struct Args { u64 word[5]; };
+// How the hash of a string goes on with one more byte, which `exec/tokens.rs` knows, too.
+enum : u32 { HASH_FACTOR = 0x9e3779b1, HASH_MIX = 0x85ebca6b };
+
+struct Args { u64 word[6]; };
 
 // The codes of a chunk, as `exec/tokens.rs` writes them.
 struct Vocabulary {
@@ -24,6 +28,11 @@ struct Vocabulary {
     DEVICE u32 ends(u32 code) const { return __ldg((const u16*)(at + 528) + code); }
     DEVICE u32 length(u32 table, u32 code) const { return __ldg(at + 1040 + table * 256 + code); }
     DEVICE u64 symbol(u32 table, u32 code) const { return __ldg((const u64*)(at + 1552) + table * 256 + code); }
+    // Of the bytes that a code or an entry stands for.
+    DEVICE u32 hash(u32 code) const {
+        const u32 before = entries() ? 16 + (entries() + 3) / 4 * 4 : 5648;
+        return __ldg((const u32*)(at + before) + code);
+    }
 };
 
 // Codes one after the other.
@@ -56,10 +65,22 @@ struct TextCodes {
 // A lane's tokens: counted, and written if there is a place for them.
 struct Tokens {
     u32* to;
-    u32 count, words;
+    u32 count, words, end_of_entries;
     u64 bits;
 
-    DEVICE Tokens(u32* to, u32 words) : to(to), count(0), words(words), bits(0) {}
+    DEVICE Tokens(u32* to, u32 words, u32 entries)
+        : to(to), count(0), words(words), end_of_entries(entries + 1), bits(0) {}
+    // Of a string that goes on.
+    DEVICE void code(u32 code, u32) { put(code); }
+    DEVICE void byte(u32 byte, bool is_last) { put((is_last ? LAST_BYTES : BYTES) + byte); }
+    DEVICE void empty() { put(EMPTY_STRING); }
+    DEVICE void end() { put(end_of_entries); }
+    // One ends within a code, in which the next one goes on: whether there is a token for that, the first of `ends` if
+    // it has one byte of the code.
+    DEVICE bool ends_in(u32 ends, u32 bytes) {
+        if (ends) put(ends + bytes - 1);
+        return ends;
+    }
     DEVICE void put(u32 token) {
         if (to) {
             const u32 place = count * 12, shift = place % 32;
@@ -78,12 +99,38 @@ struct Tokens {
     }
 };
 
+// A lane's fingerprints.
+struct Fingerprints {
+    const Vocabulary words;
+    u16* to;
+    u32 row, hash;
+
+    DEVICE void code(u32 code, u32 bytes) {
+        u32 factor = HASH_FACTOR;
+        for (; bytes; bytes /= 2, factor *= factor)
+            if (bytes & 1) hash *= factor;
+        hash += words.hash(code);
+    }
+    DEVICE void byte(u32 byte, bool is_last) {
+        hash = hash * HASH_FACTOR + byte + 1;
+        if (is_last) end();
+    }
+    DEVICE void empty() { end(); }
+    DEVICE void end() {
+        to[row / 8 * 256 + row % 8] = (u16)(hash * HASH_MIX >> 16);
+        row++;
+        hash = 0;
+    }
+    // Byte by byte.
+    DEVICE bool ends_in(u32, u32) { return false; }
+};
+
 // A lane's strings, as it goes along its split.
-struct TextRows {
+template <class Sink> struct TextRows {
     const Vocabulary words;
     const u8* lengths;
     u32 width, count, row, left, escapes;
-    Tokens& tokens;
+    Sink& sink;
 
     DEVICE u32 length(u32 of) const {
         if (of >= count) return ALL;
@@ -96,7 +143,7 @@ struct TextRows {
     DEVICE void go_to(u32 next) {
         row = next;
         for (left = length(row); left == 0; left = length(row)) {
-            tokens.put(EMPTY_STRING);
+            sink.empty();
             row++;
         }
     }
@@ -104,7 +151,7 @@ struct TextRows {
     DEVICE void byte(u32 byte) {
         if (row >= count) return;
         left--;
-        tokens.put((left ? BYTES : LAST_BYTES) + byte);
+        sink.byte(byte, left == 0);
         if (left == 0) go_to(row + 1);
     }
 
@@ -140,16 +187,17 @@ struct TextRows {
 
     // Codes of entries: none stands for bytes of two strings.
     DEVICE void run_entries(const u8* codes, u32 bytes) {
-        const u32 entries = words.entries(), code_bits = words.code_bits();
+        const u32 code_bits = words.code_bits();
         u64 bit = 0;
         for (; row < count; row++) {
             left = length(row);
             for (; left && bit + code_bits <= (u64)bytes * 8; bit += code_bits) {
                 const u32 code = code_at(codes, bit, code_bits);
-                tokens.put(code);
-                left -= min(left, words.entry_length(code));
+                const u32 length = words.entry_length(code);
+                sink.code(code, length);
+                left -= min(left, length);
             }
-            tokens.put(entries + 1);
+            sink.end();
         }
     }
 
@@ -163,15 +211,14 @@ struct TextRows {
             }
             const u32 word = words.code(code), bytes = word & 255;
             if (bytes < left) {
-                if (bytes) tokens.put(code);
+                if (bytes) sink.code(code, bytes);
                 left -= bytes;
                 escapes = word >> 8;
                 continue;
             }
             // a string ends in what the code stands for
-            const u32 rest = bytes - left, following = length(row + 1), ends = words.ends(code);
-            if (ends && following > rest) {
-                tokens.put(ends + left - 1);
+            const u32 rest = bytes - left, following = length(row + 1);
+            if (following > rest && sink.ends_in(words.ends(code), left)) {
                 escapes = word >> 8;
                 row++;
                 left = following - rest;
@@ -180,14 +227,22 @@ struct TextRows {
             }
         }
         // what has no bytes although it should: a chunk is checked before it is here
-        for (; row < count; row++) tokens.put(EMPTY_STRING);
+        for (; row < count; row++) sink.empty();
     }
 };
 
+template <class Sink>
+DEVICE void run_split(const Vocabulary& words, const u8* lengths, u32 width, u32 count, const u8* body, u32 start, u32 end,
+                      Sink& sink) {
+    TextRows<Sink> rows{words, lengths, width, count, 0, 0, 0, sink};
+    if (words.entries()) rows.run_entries(body + start, end - start);
+    else rows.run(TextCodes(body, start, end));
+}
+
 // Of `word[0]` vectors of `word[2]` chunks at `word[1]`, each with its first vector, where it is, and how far
 // behind the chunks its vocabulary is:
-// without `word[4]`, counts at `word[3]` how many times three words the lanes of a vector take; else writes them to
-// there, each vector's at the place that `word[3]` says.
+// with `word[5]`, writes fingerprints to there, 1024 for a vector; else, without `word[4]`, counts at `word[3]` how many
+// times three words the lanes of a vector take; else writes them to there, each vector's at the place that `word[3]` says.
 extern "C" __global__ void BOUNDS(256) tokenize(const Args a) {
     const u64* chunks = (const u64*)a.word[1];
     u32* const places = (u32*)a.word[3];
@@ -197,11 +252,18 @@ extern "C" __global__ void BOUNDS(256) tokenize(const Args a) {
         const Chunk c = chunk(own[1]);
         const Vector vector = ((const Vector*)(c.bytes + sizeof(Header)))[v];
         const u32 rows = __ldg(&c.header()->rows), first = v * 1024 + lane * 32;
+        const u32 count = rows > first ? min(rows - first, 32u) : 0;
         const u32* starts = (const u32*)c.at(vector.line);
         const u8* lengths = (const u8*)(starts + 36) + lane * 32 * vector.width;
         const u8* body = c.at(__ldg(&c.header()->packed));
         const u32 start = __ldg(starts + lane), end = __ldg(starts + lane + 1);
+        const Vocabulary vocabulary{(const u8*)chunks + own[2]};
 
+        if (a.word[5]) {
+            Fingerprints prints{vocabulary, (u16*)a.word[5] + at * 1024 + lane * 8, 0, 0};
+            run_split(vocabulary, lengths, vector.width, count, body, start, end, prints);
+            continue;
+        }
         u32* to = 0;
         u32 words = 0;
         if (a.word[4]) {
@@ -209,12 +271,10 @@ extern "C" __global__ void BOUNDS(256) tokenize(const Args a) {
             words = (places[at + 1] - place) * 3;
             to = (u32*)a.word[4] + (u64)place * 96 + lane;
         }
-        Tokens tokens(to, words);
-        const Vocabulary vocabulary{(const u8*)chunks + own[2]};
-        TextRows own_rows{vocabulary, lengths, vector.width, rows > first ? min(rows - first, 32u) : 0, 0, 0, 0, tokens};
-        if (vocabulary.entries()) own_rows.run_entries(body + start, end - start);
-        else own_rows.run(TextCodes(body, start, end));
-        tokens.fill(vocabulary.entries() ? vocabulary.entries() : NOTHING);
+        const u32 entries = vocabulary.entries();
+        Tokens tokens(to, words, entries);
+        run_split(vocabulary, lengths, vector.width, count, body, start, end, tokens);
+        tokens.fill(entries ? entries : NOTHING);
         __syncwarp();
         if (!a.word[4]) {
             const u32 most = __reduce_max_sync(ALL, tokens.count);

@@ -345,22 +345,27 @@ impl<'a> Fusing<'a> {
         let joined = joins.map(|join| lowering.key_column(join.column));
         let joined: Vec<usize> = joined.collect::<Result<_, Reason>>()?;
         let joined_filters = lowering.joined_filters(&filters.joined)?;
-        let (keys, group_keys) = Keys::lower(aggregate.group_expr(), &relation, &mut lowering)?;
+        let mut keys = Keys::lower(aggregate.group_expr(), &relation, &mut lowering)?;
         let mut functions = Vec::new();
         let mut aggregates = Vec::new();
         for (expr, only_where) in aggregate.aggr_expr().iter().zip(aggregate.filter_expr()) {
-            let (function, lowered) =
-                function::lower(expr, only_where.as_ref(), &relation, &mut lowering)?;
+            let (function, lowered) = function::lower(
+                expr,
+                only_where.as_ref(),
+                &relation,
+                &mut keys,
+                &mut lowering,
+            )?;
             functions.push(function);
             aggregates.extend(lowered);
         }
         let Needs { columns, lookups } = lowering.finish();
         if relation.joins.is_empty() && filters.of_table.is_empty() {
-            self.check_groups(&relation.config, &group_keys, &columns)?;
+            self.check_groups(&relation.config, keys.of_kernel(), &columns)?;
         }
         let work = Work {
             joins: relation.joins.len(),
-            states: group_keys.len() + aggregates.len(),
+            states: keys.of_kernel().len() + aggregates.len(),
             passing: match relation.joins.is_empty() {
                 true => passing(aggregate, &relation.config)?,
                 false => 0.0,
@@ -381,9 +386,9 @@ impl<'a> Fusing<'a> {
             columns: types_of(schema, &columns),
             lookups: vec![],
             filter,
-            output: match keys.is_empty() {
-                true => Output::Aggregates(aggregates),
-                false => Output::Groups(group_keys, aggregates),
+            output: match keys.of_kernel() {
+                [] => Output::Aggregates(aggregates),
+                keys => Output::Groups(keys.to_vec(), aggregates),
             },
         };
         let coded = coded_columns(&template).into_iter();

@@ -436,7 +436,7 @@ async fn plans_say_what_is_fused_and_what_is_not() {
         ),
         ("SELECT id FROM packed", "not_on_gpu=there is no filter"),
         (
-            "SELECT max(name) FROM packed WHERE int > 3",
+            "SELECT max(name) FILTER (WHERE byte > 3) FROM packed WHERE int > 3",
             "gpu=filter and project on CPU emulator, not_fused=no kernel for ",
         ),
         (

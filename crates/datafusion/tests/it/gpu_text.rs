@@ -194,6 +194,39 @@ async fn keys_of_text_are_on_the_gpu() {
     }
 }
 
+/// The least and the greatest strings are among those that the kernel groups by.
+#[tokio::test]
+async fn extremes_of_text_are_on_the_gpu() {
+    let Some(fixture) = fixture().await else {
+        return;
+    };
+    let few = "CREATE TABLE few AS SELECT text, min(name) AS name, max(id) AS n FROM plain
+               WHERE id % 50 = 3 AND text IS NOT NULL GROUP BY text";
+    fixture.run(few).await.unwrap();
+    for sql in [
+        "SELECT max(text), count(*), sum(int), min(bytes), avg(byte) FROM {t} WHERE int % 9 = 4",
+        "SELECT min(name), max(one), min(text), max(text) FROM {t} WHERE int % 3 > 0",
+        "SELECT min(text), count(*) FROM {t} WHERE id < 0",
+        "SELECT min(text), count(*), stddev(int) FROM {t} WHERE text IS NULL",
+        "SELECT int % 3, min(text), max(name), count(*) FROM {t} GROUP BY 1 ORDER BY 1",
+        "SELECT name, min(text), max(name), max(bytes) FROM {t} WHERE id < 0 GROUP BY 1 ORDER BY 1",
+        "SELECT text, max(text), min(id) FROM {t} WHERE text LIKE '%1%' GROUP BY 1 ORDER BY 1",
+        "SELECT min(few.text), max(few.name), max(few.n), min({t}.name) FROM {t} JOIN few ON {t}.text = few.text",
+        "SELECT few.n, min({t}.text), max(few.name) FROM {t} JOIN few ON {t}.text = few.text GROUP BY 1 ORDER BY 1",
+    ] {
+        let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
+        assert!(plan.contains("GpuAggregateExec"), "{sql}: {plan}");
+        fixture.same(sql).await;
+    }
+    let only_some = "SELECT min(text) FILTER (WHERE int > 3) FROM {t}";
+    let plan = fixture.plan(&only_some.replace("{t}", "packed")).await;
+    assert!(
+        plan.contains("not_fused=no kernel for min(packed.text) FILTER"),
+        "{plan}"
+    );
+    fixture.same(only_some).await;
+}
+
 /// The error comes once the file shows that its text is in no dictionary.
 #[tokio::test]
 async fn other_tests_of_text_are_not() {

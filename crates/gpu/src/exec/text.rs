@@ -6,7 +6,10 @@ use std::thread;
 use vectile_kernels::Symbols;
 
 use super::tables::on_device;
-use super::tokens::{BYTES, EMPTY_STRING, LAST_BYTES, MOST_TOKENS, NOTHING, Vocabulary, tokens};
+use super::tokens::{
+    BYTES, EMPTY_STRING, LAST_BYTES, MOST_TOKENS, NOTHING, PRINTS_BYTES, Vocabulary, fingerprint,
+    fingerprints, tokens,
+};
 use crate::error::{Error, Result};
 use crate::plan::Automaton;
 use crate::runtime::{Batch, Engine, Kernel, TextTests};
@@ -18,7 +21,9 @@ const MOST_TABLE_BYTES: usize = 1 << 30;
 /// Symbol tables that a thread folds at least.
 const SHARE: usize = 16;
 /// Words of a chunk's test, as `text.cuh` reads it.
-const TEST_WORDS: usize = 6;
+const TEST_WORDS: usize = 7 + MOST_FEW / 2;
+/// Strings whose fingerprints a test looks for.
+const MOST_FEW: usize = 16;
 /// In an entry, above the next state: a string passes that ends in the token.
 const PASSES: u8 = 128;
 
@@ -32,7 +37,19 @@ pub(super) fn tests(
 ) -> Result<Arc<TextTests>> {
     let stack = &batch.columns()[column];
     stack.text_tests(automaton, || {
-        let tokens = tokens(stack, batch, &*kernel()?, engine)?;
+        let kernel = &*kernel()?;
+        let tokens = tokens(stack, batch, kernel, engine)?;
+        let (few, others) = automaton.few(MOST_FEW).unwrap_or_default();
+        let prints = match few.is_empty() {
+            true => None,
+            false => Some(fingerprints(stack, batch, kernel, engine)?),
+        };
+        let mut few_words = [0; TEST_WORDS - 6];
+        few_words[0] = few.len() as u64 | if others { u64::from(u32::MAX) << 32 } else { 0 };
+        for (one, string) in few.iter().enumerate() {
+            let print = u64::from(fingerprint(string));
+            few_words[1 + one / 2] |= (print | print << 16) << (one % 2 * 32);
+        }
         let tables = folded_all(automaton, &stack.symbols)?;
         let mut end = stack.len() * TEST_WORDS * 8;
         end = end.next_multiple_of(ALIGNMENT);
@@ -46,15 +63,18 @@ pub(super) fn tests(
             for (chunk, test) in tests.iter_mut().take(stack.len()).enumerate() {
                 let symbols = stack.dictionary_of[chunk];
                 let table = &tables[symbols];
+                let first_vector = tokens.first_vectors[chunk] as u64;
+                let prints = prints.as_ref().map_or(0, |prints| prints.address());
                 let words = [
                     (starts[symbols] - chunk * TEST_WORDS * 8) as u64,
                     tokens.words.address(),
-                    tokens.places.address() + tokens.first_vectors[chunk] as u64 * 4,
+                    tokens.places.address() + first_vector * 4,
                     table.bytes.len() as u64 | (table.stride as u64) << 32,
                     u64::from(automaton.start()) | (table.first_end as u64) << 32,
-                    0,
+                    prints + first_vector * PRINTS_BYTES as u64,
                 ];
-                let words = words.into_iter().flat_map(u64::to_le_bytes);
+                let words = words.into_iter().chain(few_words);
+                let words = words.flat_map(u64::to_le_bytes);
                 test.iter_mut().zip(words).for_each(|(to, byte)| *to = byte);
             }
             for (table, start) in tables.iter().zip(&starts) {
@@ -67,6 +87,7 @@ pub(super) fn tests(
             places: (0..stack.len()).map(test).collect(),
             table_bytes: most.unwrap_or(0),
             _tokens: tokens,
+            _fingerprints: prints,
             _memory: memory,
         })
     })

@@ -12,7 +12,7 @@ use vectile_kernels::{Entries, SYMBOL_BYTES, Symbols};
 
 use super::tables::{on_device, write_words};
 use crate::error::Result;
-use crate::runtime::{Batch, Engine, Kernel, Launch, Stack, Stream, TextTokens};
+use crate::runtime::{Batch, Engine, Kernel, Launch, Piece, Stack, Stream, TextTokens};
 
 /// The code behind which another stands for itself.
 const ESCAPE: u8 = 255;
@@ -34,6 +34,13 @@ const CHUNK_WORDS: usize = 3;
 const WARPS: usize = 8;
 /// Bytes of a vocabulary of two tables, a multiple of 8. One of entries takes fewer.
 const VOCABULARY_BYTES: usize = 16 + 2 * 512 + 2 * 256 + 2 * 256 * SYMBOL_BYTES;
+/// Bytes of a vocabulary with hashes: one of entries takes more.
+const HASHED_BYTES: usize = 16 + MOST_TOKENS + MOST_TOKENS * 4;
+/// Bytes of the fingerprints of a vector.
+pub(super) const PRINTS_BYTES: usize = VECTOR_LEN * 2;
+// How the hash of a string goes on with one more byte, as `tokens.cuh` has it.
+const HASH_FACTOR: u32 = 0x9e37_79b1;
+const HASH_MIX: u32 = 0x85eb_ca6b;
 
 /// What the tokens of a chunk stand for.
 pub(super) enum Vocabulary<'a> {
@@ -67,9 +74,9 @@ impl<'a> Vocabulary<'a> {
         }
     }
 
-    /// As the kernel reads it.
+    /// As the kernel reads it, with hashes if there is room for them.
     fn write(&self, out: &mut [u8]) {
-        let bytes = match self {
+        let mut bytes: Vec<u8> = match self {
             Self::Symbols(symbols) => symbols.bytes(),
             Self::Entries(entries) => {
                 let words = [0, entries.strings().len(), entries.code_bits(), 0];
@@ -80,8 +87,37 @@ impl<'a> Vocabulary<'a> {
                 words.chain(lengths).collect()
             }
         };
+        if out.len() >= HASHED_BYTES {
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            let add = |string: &[u8], bytes: &mut Vec<u8>| bytes.extend(hash(string).to_le_bytes());
+            match self {
+                Self::Symbols(symbols) => {
+                    let codes = symbols.codes.iter();
+                    codes.for_each(|code| add(&code.bytes, &mut bytes));
+                }
+                Self::Entries(entries) => {
+                    let strings = entries.strings().iter();
+                    strings.for_each(|string| add(string, &mut bytes));
+                }
+            }
+        }
         out[..bytes.len()].copy_from_slice(&bytes);
     }
+}
+
+/// Of a string that is followed by others, that is theirs once it is multiplied by as many factors as they have bytes,
+/// and their own is added.
+fn hash(string: &[u8]) -> u32 {
+    let next = |hash: u32, byte: &u8| {
+        let hash = hash.wrapping_mul(HASH_FACTOR);
+        hash.wrapping_add(u32::from(*byte) + 1)
+    };
+    string.iter().fold(0, next)
+}
+
+/// What [`fingerprints`] have of a string.
+pub(super) fn fingerprint(string: &[u8]) -> u16 {
+    (hash(string).wrapping_mul(HASH_MIX) >> 16) as u16
 }
 
 /// What the codes of symbol tables stand for.
@@ -152,56 +188,43 @@ pub(super) fn tokens(
     stack.text_tokens(|| make(stack, batch, kernel, engine))
 }
 
-fn make(stack: &Stack, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> Result<TextTokens> {
-    let mut first_vectors = vec![0; stack.len()];
-    let (mut vectors, mut words) = (0, vec![]);
-    let has_text = |chunk: &usize| stack.symbols[stack.dictionary_of[*chunk]].is_some();
-    let chunks = (0..stack.len()).filter(has_text).count();
-    let vocabulary_at = |index: usize| chunks * CHUNK_WORDS * 8 + index * VOCABULARY_BYTES;
-    for chunk in (0..stack.len()).filter(has_text) {
-        first_vectors[chunk] = vectors;
-        let vocabulary = vocabulary_at(stack.dictionary_of[chunk]) as u64;
-        words.extend([vectors as u64, stack.addresses[chunk], vocabulary]);
-        vectors += stack.rows[chunk].div_ceil(VECTOR_LEN);
-    }
-    let given = on_device(engine, vocabulary_at(stack.symbols.len()), |to| {
-        for (index, symbols) in stack.symbols.iter().enumerate() {
-            if let Some(symbols) = symbols {
-                Vocabulary::of(symbols).write(&mut to[vocabulary_at(index)..]);
-            }
-        }
-        write_words(&words, to);
-    })?;
+/// Hashes of 16 bits of the strings of a column, in the order of `first_vectors`, which are there for less than tokens
+/// cost to read: a test for few strings looks at those first.
+pub(super) fn fingerprints(
+    stack: &Stack,
+    batch: &Batch,
+    kernel: &dyn Kernel,
+    engine: &Engine,
+) -> Result<Arc<Piece>> {
+    stack.text_fingerprints(|| {
+        let job = Job::new(stack, kernel, engine, HASHED_BYTES)?;
+        let prints = engine.take(job.vectors * PRINTS_BYTES)?;
+        let mut lane = engine.lane()?;
+        lane.finish(|stream| {
+            engine.wait_for(stream, batch)?;
+            // SAFETY: there is room for each vector, and what was made lives until `finish` is done.
+            unsafe { job.launch(stream, [0, 0, prints.address()]) }
+        })?;
+        engine.give_back(lane);
+        Ok(prints)
+    })
+}
 
-    let threads = WARPS as u32 * 32;
-    let resident = kernel.resident_blocks(threads, 0).max(1);
-    let resident = resident.saturating_mul(engine.device().multiprocessors.max(1));
-    // of a batch without strings behind one with them, there are no vectors, but a launch has a block
-    let needed = vectors.div_ceil(WARPS).max(1);
-    let needed = needed.try_into().unwrap_or(u32::MAX);
-    let (given, chunks) = (given.address(), chunks as u64);
-    let launch = |stream: &mut dyn Stream, places: u64, to: u64| {
-        let launch = Launch {
-            grid: resident.min(needed),
-            block: threads,
-            shared: 0,
-            args: &[vectors as u64, given, chunks, places, to],
-        };
-        // SAFETY: the arguments are those of tokens.cuh: chunks of a stack, which were checked before they were copied
-        // to the device, with their vocabularies; a place for each vector; and no words, or those that the places say.
-        // All of it lives until `finish` is done.
-        unsafe { stream.launch(kernel, launch) }
-    };
+fn make(stack: &Stack, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> Result<TextTokens> {
+    let job = Job::new(stack, kernel, engine, VOCABULARY_BYTES)?;
+    let vectors = job.vectors;
     let bytes = (vectors + 1) * 4;
     let on_device = engine.take(bytes)?;
     let mut places = engine.host_pool().take(bytes)?;
     let mut lane = engine.lane()?;
     lane.finish(|stream| {
         engine.wait_for(stream, batch)?;
-        launch(stream, on_device.address(), 0)?;
         let to = places.as_mut_slice().as_mut_ptr();
-        // SAFETY: both are as long, and live until the stream is done.
-        unsafe { stream.copy_out(to, on_device.address(), bytes) }
+        // SAFETY: there is a place for each vector; both are as long, and live until `finish` is done.
+        unsafe {
+            job.launch(stream, [on_device.address(), 0, 0])?;
+            stream.copy_out(to, on_device.address(), bytes)
+        }
     })?;
     let mut count = 0u32;
     let all = places.as_mut_slice().as_chunks_mut::<4>().0;
@@ -213,16 +236,100 @@ fn make(stack: &Stack, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> R
     let end = all.get(vectors).map_or(0, |end| u32::from_le_bytes(*end)) as usize;
     let words = engine.take((end + 1) * PLACE_BYTES)?;
     lane.finish(|stream| {
-        // SAFETY: as above.
-        unsafe { stream.copy_in(on_device.address(), places.as_slice().as_ptr(), bytes) }?;
-        launch(stream, on_device.address(), words.address())
+        // SAFETY: as above; the words are those that the places say.
+        unsafe {
+            stream.copy_in(on_device.address(), places.as_slice().as_ptr(), bytes)?;
+            job.launch(stream, [on_device.address(), words.address(), 0])
+        }
     })?;
     engine.give_back(lane);
     Ok(TextTokens {
         words,
         places: on_device,
-        first_vectors,
+        first_vectors: job.first_vectors,
     })
+}
+
+/// What the kernel is launched with for a column.
+struct Job<'a> {
+    kernel: &'a dyn Kernel,
+    engine: &'a Engine,
+    /// Of each chunk, the first vector; and all.
+    first_vectors: Vec<usize>,
+    vectors: usize,
+    chunks: usize,
+    /// Chunks, then their vocabularies.
+    given: Piece,
+}
+
+impl<'a> Job<'a> {
+    /// With vocabularies of so many bytes.
+    fn new(
+        stack: &Stack,
+        kernel: &'a dyn Kernel,
+        engine: &'a Engine,
+        vocabulary_bytes: usize,
+    ) -> Result<Self> {
+        let mut first_vectors = vec![0; stack.len()];
+        let (mut vectors, mut words) = (0, vec![]);
+        let has_text = |chunk: &usize| stack.symbols[stack.dictionary_of[*chunk]].is_some();
+        let chunks = (0..stack.len()).filter(has_text).count();
+        let vocabulary_at = |index: usize| chunks * CHUNK_WORDS * 8 + index * vocabulary_bytes;
+        for chunk in (0..stack.len()).filter(has_text) {
+            first_vectors[chunk] = vectors;
+            let vocabulary = vocabulary_at(stack.dictionary_of[chunk]) as u64;
+            words.extend([vectors as u64, stack.addresses[chunk], vocabulary]);
+            vectors += stack.rows[chunk].div_ceil(VECTOR_LEN);
+        }
+        let given = on_device(engine, vocabulary_at(stack.symbols.len()), |to| {
+            for (index, symbols) in stack.symbols.iter().enumerate() {
+                if let Some(symbols) = symbols {
+                    let to = &mut to[vocabulary_at(index)..][..vocabulary_bytes];
+                    Vocabulary::of(symbols).write(to);
+                }
+            }
+            write_words(&words, to);
+        })?;
+        Ok(Self {
+            kernel,
+            engine,
+            first_vectors,
+            vectors,
+            chunks,
+            given,
+        })
+    }
+
+    /// With what is behind the chunks in the arguments: for each vector a place, and where tokens go that were counted
+    /// before; or where fingerprints go.
+    ///
+    /// # Safety
+    ///
+    /// That memory is as long as `tokens.cuh` wants, and lives until the stream has passed this point.
+    unsafe fn launch(&self, stream: &mut dyn Stream, to: [u64; 3]) -> Result<()> {
+        let threads = WARPS as u32 * 32;
+        let resident = self.kernel.resident_blocks(threads, 0).max(1);
+        let resident = resident.saturating_mul(self.engine.device().multiprocessors.max(1));
+        // of a batch without strings behind one with them, there are no vectors, but a launch has a block
+        let needed = self.vectors.div_ceil(WARPS).max(1);
+        let [places, tokens, prints] = to;
+        let launch = Launch {
+            grid: resident.min(needed.try_into().unwrap_or(u32::MAX)),
+            block: threads,
+            shared: 0,
+            args: &[
+                self.vectors as u64,
+                self.given.address(),
+                self.chunks as u64,
+                places,
+                tokens,
+                prints,
+            ],
+        };
+        // SAFETY: as the caller says; the chunks are those of a stack, which were checked before they were copied to
+        // the device, with their vocabularies.
+        unsafe { stream.launch(self.kernel, launch) }
+    }
 }
 
 /// What a code stands for.

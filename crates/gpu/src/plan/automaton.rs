@@ -61,6 +61,39 @@ impl Automaton {
         self.accepts(last)
     }
 
+    /// The strings that pass, or with `true` those that do not, if they are not more than `most`.
+    pub fn few(&self, most: usize) -> Option<(Vec<Vec<u8>>, bool)> {
+        let few = |others: bool| Some((self.reaching(!others, most)?, others));
+        few(false).or_else(|| few(true))
+    }
+
+    /// The strings that end where `accepts` is as given, if they are not more than `most`.
+    fn reaching(&self, accepts: bool, most: usize) -> Option<Vec<Vec<u8>>> {
+        // states are as few as they can be: from all but such a one, some string ends as it should
+        let is_dead = |state: u8| {
+            let next = &self.next[usize::from(state)];
+            self.accepts(state) != accepts && next.iter().all(|next| *next == state)
+        };
+        let (mut found, mut ways) = (vec![], vec![]);
+        ways.extend((!is_dead(self.start())).then(|| (self.start(), vec![])));
+        while let Some((state, string)) = ways.pop() {
+            // who comes by a state twice can come by it again
+            if string.len() >= self.states() || found.len() + ways.len() > most {
+                return None;
+            }
+            for byte in 0..=u8::MAX {
+                let next = self.step(state, byte);
+                if !is_dead(next) {
+                    ways.push((next, [&string[..], &[byte]].concat()));
+                }
+            }
+            if self.accepts(state) == accepts {
+                found.push(string);
+            }
+        }
+        (found.len() <= most).then_some(found)
+    }
+
     /// All strings pass, or none.
     pub fn constant(passes: bool) -> Self {
         Self {
@@ -381,6 +414,21 @@ mod tests {
                 let automaton = Automaton::of_predicate(&predicate).unwrap();
                 prop_assert_eq!(matches(&automaton, &strings), predicate.evaluate(&of(&strings)).unwrap());
             }
+        }
+
+        #[test]
+        fn few_strings_are_all_that_pass(values in texts(0..6), other in text(), negated: bool) {
+            let values: BTreeSet<Vec<u8>> = values.into_iter().map(String::into_bytes).collect();
+            let one_of = Automaton::one_of(values.iter().map(Vec::as_slice)).unwrap();
+            let automaton = if negated { one_of.not() } else { one_of };
+            let (mut few, others) = automaton.few(values.len()).unwrap();
+            few.sort();
+            prop_assert!(few.into_iter().eq(values.clone()) && others == negated);
+            prop_assert_eq!(values.len().checked_sub(1).and_then(|most| automaton.few(most)), None);
+            // with one beginning, there are as many strings as one likes
+            let begins = |from: &[u8]| Automaton::range(Bound::Included(from), Bound::Unbounded).unwrap();
+            let infinite = begins(&[other.as_bytes(), b"a"].concat());
+            prop_assert_eq!(infinite.few(1000), None);
         }
 
         #[test]

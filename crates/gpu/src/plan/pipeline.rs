@@ -42,7 +42,7 @@ pub struct Lookup {
 }
 
 /// What rows are grouped by.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum GroupKey {
     /// An integer or boolean. Comes back as an array of the Arrow type that a column of its machine
     /// type has: `Int32` for [`Type::I32`] and so on.

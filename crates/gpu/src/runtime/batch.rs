@@ -51,6 +51,7 @@ pub(crate) struct Stack {
     entries: Mutex<Option<Arc<Entries>>>,
     coded: Mutex<Option<std::result::Result<Arc<Stack>, String>>>,
     text_tokens: Mutex<Option<Arc<TextTokens>>>,
+    text_fingerprints: Mutex<Option<Arc<Piece>>>,
     text_tests: Mutex<VecDeque<(Automaton, Arc<TextTests>)>>,
     /// When it was used last, by the engine's clock.
     used: AtomicU64,
@@ -75,6 +76,7 @@ pub(crate) struct TextTests {
     pub table_bytes: usize,
     /// What keeps them there.
     pub _tokens: Arc<TextTokens>,
+    pub _fingerprints: Option<Arc<Piece>>,
     pub _memory: Piece,
 }
 
@@ -178,6 +180,14 @@ impl Batch {
     }
 }
 
+fn get_or_make<T>(of: &Mutex<Option<Arc<T>>>, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+    let mut known = lock(of);
+    match &*known {
+        Some(known) => Ok(Arc::clone(known)),
+        None => Ok(Arc::clone(known.insert(Arc::new(make()?)))),
+    }
+}
+
 fn mismatch(reason: String) -> Error {
     Error::Mismatch(reason)
 }
@@ -234,6 +244,7 @@ impl Stack {
             entries: Mutex::default(),
             coded: Mutex::default(),
             text_tokens: Mutex::default(),
+            text_fingerprints: Mutex::default(),
             text_tests: Mutex::default(),
             used: AtomicU64::new(0),
             chunks,
@@ -308,11 +319,12 @@ impl Stack {
         &self,
         make: impl FnOnce() -> Result<TextTokens>,
     ) -> Result<Arc<TextTokens>> {
-        let mut tokens = lock(&self.text_tokens);
-        match &*tokens {
-            Some(tokens) => Ok(Arc::clone(tokens)),
-            None => Ok(Arc::clone(tokens.insert(Arc::new(make()?)))),
-        }
+        get_or_make(&self.text_tokens, make)
+    }
+
+    /// Hashes of the strings; `make` makes them if they are not there, while others wait for them.
+    pub fn text_fingerprints(&self, make: impl FnOnce() -> Result<Piece>) -> Result<Arc<Piece>> {
+        get_or_make(&self.text_fingerprints, make)
     }
 
     /// What tests strings by an automaton; `make` makes it if it is not known.

@@ -21,11 +21,13 @@ use vectile_gpu::plan::{
 };
 
 use super::expression::{Lowering, is_never_null};
+use super::grouping::Keys;
 use super::variance::Variance;
 use crate::error;
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar;
+use crate::gpu::types::is_text;
 
 /// An aggregate function that a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,16 +40,19 @@ pub(crate) enum Function {
     Value,
     /// Variance or standard deviation, of a sample or of all.
     Variance(Variance),
+    /// The least or the greatest of strings that the kernel groups by, with their number among these.
+    Strings(usize),
 }
 
 /// The most digits of values whose sum over any number of rows that fits a disk has 38 at most.
 const MAX_AVERAGE_DIGITS: u8 = 26;
 
-/// Lowers an aggregate over `relation`.
+/// Lowers an aggregate over `relation`, which may add keys.
 pub(crate) fn lower(
     aggregate: &AggregateFunctionExpr,
     filter: Option<&Arc<dyn PhysicalExpr>>,
     relation: &Relation,
+    keys: &mut Keys,
     lowering: &mut Lowering<'_>,
 ) -> Result<(Function, Vec<Aggregate>), Reason> {
     let unsupported = || Reason::Aggregate(aggregate.name().to_owned());
@@ -80,6 +85,14 @@ pub(crate) fn lower(
         let (variance, value) = Variance::lower(&argument, lowering)?;
         let aggregates = variance.aggregates(only_where(value));
         return Ok((Function::Variance(variance), aggregates));
+    }
+    let is_extreme = function.is::<Min>() || function.is::<Max>();
+    if is_extreme && is_text(&lowering.type_of(&argument)?) {
+        let strings = condition
+            .is_none()
+            .then(|| keys.add_strings(&argument, lowering));
+        let strings = strings.and_then(Result::ok).ok_or_else(unsupported)?;
+        return Ok((Function::Strings(strings), vec![]));
     }
     let value = only_where(lowering.value(&argument)?);
     let (function, aggregate) = if function.is::<Sum>() {
@@ -128,6 +141,7 @@ impl Function {
         match self {
             Self::Count | Self::Average | Self::Value => 1,
             Self::Variance(variance) => variance.width(),
+            Self::Strings(_) => 0,
         }
     }
 

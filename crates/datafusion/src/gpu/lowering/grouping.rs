@@ -6,21 +6,25 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, SchemaRef, UInt32Type};
 use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::aggregates::PhysicalGroupBy;
 use vectile_gpu::plan::{GroupKey, Groups};
 
 use super::expression::{Grouping, Lowering};
-use super::function::Named;
+use super::function::{Function, Named};
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
 use crate::gpu::table::Tables;
 use crate::gpu::types::is_text;
 
-/// Where the columns that an aggregate groups by come from.
+/// Where the columns that an aggregate groups by come from, and strings of which it wants the least or the greatest: the
+/// kernel groups by those, too, so that what is wanted of a group is that of a few of the kernel's.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keys {
     columns: Vec<KeyColumn>,
+    strings: Vec<KeyColumn>,
+    kernel: Vec<GroupKey>,
 }
 
 #[derive(Clone, Debug)]
@@ -37,32 +41,50 @@ impl Keys {
         group_by: &PhysicalGroupBy,
         relation: &Relation,
         lowering: &mut Lowering<'_>,
-    ) -> Result<(Self, Vec<GroupKey>), Reason> {
-        let mut keys: Vec<GroupKey> = Vec::new();
-        let mut columns = Vec::new();
+    ) -> Result<Self, Reason> {
+        let mut keys = Self::default();
         for (expr, _) in group_by.expr() {
             let expr = relation.over_table(expr)?;
-            let column = match lowering.group_key(&expr)? {
-                Grouping::Key(key) => {
-                    keys.push(key);
-                    let key = keys.len() - 1;
-                    let attribute = None;
-                    KeyColumn { key, attribute }
-                }
-                Grouping::Attribute { lookup, attribute } => {
-                    let is_it =
-                        |key: &GroupKey| matches!(key, GroupKey::Code(code) if *code == lookup);
-                    let key = keys.iter().position(is_it).unwrap_or_else(|| {
-                        keys.push(GroupKey::Code(lookup));
-                        keys.len() - 1
-                    });
-                    let attribute = Some((lookup, attribute));
-                    KeyColumn { key, attribute }
-                }
-            };
-            columns.push(column);
+            let column = keys.column(&expr, lowering)?;
+            keys.columns.push(column);
         }
-        Ok((Self { columns }, keys))
+        Ok(keys)
+    }
+
+    /// Adds strings, and gives their number.
+    pub(super) fn add_strings(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<usize, Reason> {
+        let column = self.column(expr, lowering)?;
+        self.strings.push(column);
+        Ok(self.strings.len() - 1)
+    }
+
+    /// A column of a key of the kernel, which is added if it is another one.
+    fn column(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<KeyColumn, Reason> {
+        let (key, attribute) = match lowering.group_key(expr)? {
+            Grouping::Key(key) => (key, None),
+            Grouping::Attribute { lookup, attribute } => {
+                (GroupKey::Code(lookup), Some((lookup, attribute)))
+            }
+        };
+        let known = self.kernel.iter().position(|known| *known == key);
+        let key = known.unwrap_or_else(|| {
+            self.kernel.push(key);
+            self.kernel.len() - 1
+        });
+        Ok(KeyColumn { key, attribute })
+    }
+
+    /// What the kernel groups by.
+    pub(crate) fn of_kernel(&self) -> &[GroupKey] {
+        &self.kernel
     }
 
     /// Whether there is but one group.
@@ -77,27 +99,27 @@ impl Keys {
         tables: &Tables,
         schema: &SchemaRef,
     ) -> Result<Vec<ArrayRef>> {
-        let columns = self
-            .columns
-            .iter()
-            .zip(schema.fields())
-            .map(|(column, field)| {
-                let key = groups.keys.get(column.key);
-                let key = key.ok_or_else(|| internal_datafusion_err!("no key {}", column.key))?;
-                let data_type = field.data_type();
-                match column.attribute {
-                    None => of_type(key, data_type),
-                    Some((lookup, attribute)) => {
-                        let values = tables
-                            .get(lookup)
-                            .and_then(|table| table.values.get(attribute));
-                        let values =
-                            values.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
-                        of_type(&of_codes(key, values)?, data_type)
-                    }
-                }
-            });
+        let columns = self.columns.iter().zip(schema.fields());
+        let columns = columns.map(|(column, field)| column.of(groups, tables, field.data_type()));
         columns.collect()
+    }
+}
+
+impl KeyColumn {
+    /// The column of `groups`, of this type.
+    fn of(&self, groups: &Groups, tables: &Tables, data_type: &DataType) -> Result<ArrayRef> {
+        let key = groups.keys.get(self.key);
+        let key = key.ok_or_else(|| internal_datafusion_err!("no key {}", self.key))?;
+        match self.attribute {
+            None => of_type(key, data_type),
+            Some((lookup, attribute)) => {
+                let values = tables
+                    .get(lookup)
+                    .and_then(|table| table.values.get(attribute));
+                let values = values.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
+                of_type(&of_codes(key, values)?, data_type)
+            }
+        }
     }
 }
 
@@ -135,6 +157,13 @@ pub(crate) fn batch_of(
     let mut columns = keys.columns(groups, tables, schema)?;
     let mut totals = groups.totals.as_slice();
     for (function, aggregate) in functions {
+        if let Function::Strings(number) = function {
+            let strings = keys.strings.get(*number);
+            let strings = strings.ok_or_else(|| internal_datafusion_err!("no strings"))?;
+            let data_type = schema.field(columns.len()).data_type();
+            columns.push(strings.of(groups, tables, data_type)?);
+            continue;
+        }
         let own = totals.split_off(..function.width());
         let own = own.ok_or_else(|| internal_datafusion_err!("too few totals"))?;
         columns.extend(function.states(own, aggregate)?);
@@ -176,6 +205,7 @@ mod tests {
                     attribute: Some((0, 0)),
                 },
             ],
+            ..Keys::default()
         };
         let groups = Groups {
             count: 3,

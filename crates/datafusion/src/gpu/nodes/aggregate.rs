@@ -198,7 +198,7 @@ impl Grouped {
 
 /// What the kernel gives.
 struct Answer {
-    /// Without grouping, the row that the node puts out; else states of groups, which may come more than
+    /// If the kernel has no groups, the row that the node puts out; else states of groups, which may come more than
     /// once, as each run of a kernel has its own.
     batches: Vec<RecordBatch>,
     /// Covers them.
@@ -470,7 +470,7 @@ impl GpuAggregateExec {
         let mut pipeline = self.star.pipeline(tables)?;
         function::replace(&planned.functions, &self.functions, &mut pipeline.output);
         let consumer = MemoryConsumer::new("VectileGpuGroups");
-        let grouped = (!self.keys.is_empty()).then(|| Grouped {
+        let grouped = self.has_groups().then(|| Grouped {
             node: self.clone(),
             tables: tables.clone(),
             batches: Vec::new(),
@@ -516,9 +516,14 @@ impl GpuAggregateExec {
         })
     }
 
+    /// Whether the kernel has groups, which may all be of one that is wanted.
+    fn has_groups(&self) -> bool {
+        !self.keys.of_kernel().is_empty()
+    }
+
     /// What there is to say of no rows.
     fn nothing(&self) -> Result<Answer> {
-        if !self.keys.is_empty() {
+        if self.has_groups() {
             return Ok(Answer {
                 batches: Vec::new(),
                 memory: None,
@@ -568,7 +573,7 @@ impl GpuAggregateExec {
         let Aggregates { partial, last } = &self.aggregates;
         let states: Vec<RecordBatch> = states.collect();
         let states = MemorySourceConfig::try_new_exec(&[states], partial.schema(), None)?;
-        if rows <= FEW_GROUPS || partitions < 2 {
+        if rows <= FEW_GROUPS || partitions < 2 || self.keys.is_empty() {
             return of_mode(last, AggregateMode::Final, states)?.execute(0, context);
         }
         let by = Partitioning::Hash(partial.output_group_expr(), partitions);
@@ -592,7 +597,11 @@ impl GpuAggregateExec {
                 let Answer {
                     batches, memory, ..
                 } = answer;
-                let rows = match self.keys.is_empty() || batches.is_empty() {
+                let is_result = match batches.is_empty() {
+                    true => !self.keys.is_empty(),
+                    false => !self.has_groups(),
+                };
+                let rows = match is_result {
                     true => Box::pin(MemoryStream::try_new(batches, self.schema(), None)?),
                     false => self.results(batches, context)?,
                 };

@@ -173,6 +173,7 @@ pub fn texts() -> Case {
         like("%"),
         one_of(&["", "final", "quick foxes3", "even even"]),
         one_of(&["final"]).not(),
+        one_of(&["special requests", "\u{e9} even final", "sss", "no such"]),
         Automaton::of_bytes(40, |bytes| bytes % 7 == 3).unwrap(),
         Automaton::of_characters(30, |characters| characters == 5).unwrap(),
         Automaton::constant(false),
