@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
-use arrow::datatypes::DataType;
-use datafusion::common::{Result, internal_err};
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::functions_aggregate::average::Avg;
 use datafusion::functions_aggregate::count::Count;
 use datafusion::functions_aggregate::min_max::{Max, Min};
@@ -17,7 +17,7 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::IsNotNullExpr;
 use vectile_gpu::Error;
 use vectile_gpu::plan::{
-    Aggregate, Expr, GroupTotals, Literal, Number, Numbers, Output, Total, Type,
+    Aggregate, Expr, GroupTotals, Groups, Literal, Number, Numbers, Output, Total, Type,
 };
 
 use super::expression::{Lowering, is_never_null};
@@ -27,6 +27,7 @@ use crate::error;
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar;
+use crate::gpu::table::Tables;
 use crate::gpu::types::is_text;
 
 /// An aggregate function that a kernel computes.
@@ -194,6 +195,29 @@ impl Function {
 
 /// An aggregate function, and what DataFusion calls it.
 pub(crate) type Named = (Function, Arc<AggregateFunctionExpr>);
+
+/// The rows that an aggregate puts out for some groups: their columns, and states of its functions.
+pub(crate) fn batch_of(
+    groups: &Groups,
+    keys: &Keys,
+    tables: &Tables,
+    functions: &mut [Named],
+    schema: &SchemaRef,
+) -> Result<RecordBatch> {
+    let mut columns = keys.columns(groups, tables, schema)?;
+    let mut totals = groups.totals.as_slice();
+    for (function, aggregate) in functions {
+        if let Function::Strings(number) = function {
+            let data_type = schema.field(columns.len()).data_type();
+            columns.push(keys.strings(*number, groups, tables, data_type)?);
+            continue;
+        }
+        let own = totals.split_off(..function.width());
+        let own = own.ok_or_else(|| internal_datafusion_err!("too few totals"))?;
+        columns.extend(function.states(own, aggregate)?);
+    }
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
 
 /// Changes functions that have to be computed again, in another way, and says whether there are any: because there
 /// was no kernel for exact sums, or because digits were lost.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, SchemaRef, UInt32Type};
 use datafusion::common::{Result, internal_datafusion_err};
@@ -11,7 +11,6 @@ use datafusion::physical_plan::aggregates::PhysicalGroupBy;
 use vectile_gpu::plan::{GroupKey, Groups};
 
 use super::expression::{Grouping, Lowering};
-use super::function::{Function, Named};
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
@@ -93,7 +92,7 @@ impl Keys {
     }
 
     /// The columns of `groups`, of these types.
-    fn columns(
+    pub(super) fn columns(
         &self,
         groups: &Groups,
         tables: &Tables,
@@ -102,6 +101,19 @@ impl Keys {
         let columns = self.columns.iter().zip(schema.fields());
         let columns = columns.map(|(column, field)| column.of(groups, tables, field.data_type()));
         columns.collect()
+    }
+
+    /// The strings of that number in `groups`, as this type.
+    pub(super) fn strings(
+        &self,
+        number: usize,
+        groups: &Groups,
+        tables: &Tables,
+        data_type: &DataType,
+    ) -> Result<ArrayRef> {
+        let strings = self.strings.get(number);
+        let strings = strings.ok_or_else(|| internal_datafusion_err!("no strings {number}"))?;
+        strings.of(groups, tables, data_type)
     }
 }
 
@@ -144,31 +156,6 @@ fn of_type(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
         true => Ok(cast(key, data_type)?),
         false => reinterpret(key, data_type),
     }
-}
-
-/// The rows that an aggregate puts out for some groups: their columns, and states of its functions.
-pub(crate) fn batch_of(
-    groups: &Groups,
-    keys: &Keys,
-    tables: &Tables,
-    functions: &mut [Named],
-    schema: &SchemaRef,
-) -> Result<RecordBatch> {
-    let mut columns = keys.columns(groups, tables, schema)?;
-    let mut totals = groups.totals.as_slice();
-    for (function, aggregate) in functions {
-        if let Function::Strings(number) = function {
-            let strings = keys.strings.get(*number);
-            let strings = strings.ok_or_else(|| internal_datafusion_err!("no strings"))?;
-            let data_type = schema.field(columns.len()).data_type();
-            columns.push(strings.of(groups, tables, data_type)?);
-            continue;
-        }
-        let own = totals.split_off(..function.width());
-        let own = own.ok_or_else(|| internal_datafusion_err!("too few totals"))?;
-        columns.extend(function.states(own, aggregate)?);
-    }
-    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
 #[cfg(test)]
@@ -220,11 +207,11 @@ mod tests {
             Field::new("date", DataType::Date32, true),
             Field::new("text", DataType::Utf8View, true),
         ]));
-        let batch = batch_of(&groups, &keys, &tables, &mut [], &schema).unwrap();
-        let numbers: &Int32Array = batch.column(0).as_primitive();
+        let columns = keys.columns(&groups, &tables, &schema).unwrap();
+        let numbers: &Int32Array = columns[0].as_primitive();
         assert_eq!(numbers, &Int32Array::from(vec![None, Some(-1), Some(7)]));
-        let texts: Vec<_> = batch.column(2).as_string_view().iter().flatten().collect();
+        let texts: Vec<_> = columns[2].as_string_view().iter().flatten().collect();
         assert_eq!(texts, ["b", "none", "a"]);
-        assert!(batch.column(1).is_null(1));
+        assert!(columns[1].is_null(1));
     }
 }

@@ -57,7 +57,7 @@ use crate::gpu::background::{CORES_SHARE, Kind};
 use crate::gpu::costs::{Costs, Missing, Work};
 use crate::gpu::device::{Device, Gpu};
 use crate::gpu::lowering::function::{self, Function, Named};
-use crate::gpu::lowering::grouping::{self, Keys};
+use crate::gpu::lowering::grouping::Keys;
 use crate::gpu::pattern::aggregates::Aggregates;
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Tables;
@@ -189,7 +189,7 @@ impl Grouped {
             ..
         } = &mut self.node;
         let schema = aggregates.partial.schema();
-        let batch = grouping::batch_of(groups, keys, &self.tables, functions, &schema)?;
+        let batch = function::batch_of(groups, keys, &self.tables, functions, &schema)?;
         self.memory.try_grow(batch.get_array_memory_size())?;
         self.batches.push(batch);
         Ok(())
