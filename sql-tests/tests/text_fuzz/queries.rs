@@ -85,16 +85,21 @@ fn sql(shape: &str, tables: &Tables, predicates: &mut Predicates) -> String {
             ),
             _ => format!("SELECT count(DISTINCT {}) FROM t WHERE {filter}", text.name),
         },
-        "extremes of text" => match predicates.form.below(3) {
-            0 => format!(
-                "SELECT t.k, min({0}), max({0}) FROM t WHERE {filter} GROUP BY t.k",
-                text.name
-            ),
-            _ => format!(
-                "SELECT min({0}), max({0}), count({0}) FROM t WHERE {filter}",
-                text.name
-            ),
-        },
+        "extremes of text" => {
+            let (name, other) = (&text.name, &one_of(&tables.facts, predicates).name);
+            match predicates.form.below(4) {
+                0 => format!(
+                    "SELECT t.k, min({name}), max({name}) FROM t WHERE {filter} GROUP BY t.k"
+                ),
+                1 => format!("SELECT min({name}), max({other}), {TOTALS} FROM t WHERE {filter}"),
+                2 => format!(
+                    "SELECT {name}, max({name}), min({other}) FROM t WHERE {filter} GROUP BY {name}"
+                ),
+                _ => {
+                    format!("SELECT min({name}), max({name}), count({name}) FROM t WHERE {filter}")
+                }
+            }
+        }
         "rows" => {
             let columns = match predicates.form.below(5) {
                 0 => "t.id".into(),

@@ -37,6 +37,7 @@ async fn tests_of_text_are_on_the_gpu() {
         "strpos(text, 'number 9') > 0",
         "text IS NOT NULL AND int > 3",
         "length(text) = 20 OR name = 'x'",
+        "CASE WHEN text IS NULL THEN int < 3 ELSE int >= 3 END",
         "bytes > 'a'",
     ] {
         let sql =
@@ -49,6 +50,26 @@ async fn tests_of_text_are_on_the_gpu() {
         let rows = format!("SELECT id, text, bytes FROM {{t}} WHERE {test} ORDER BY id");
         let rows = async |table: &str| fixture.answer(&rows.replace("{t}", table)).await;
         assert_eq!(rows("packed").await, rows("plain").await, "{test}");
+    }
+}
+
+/// Whether text is null is known without reading it.
+#[tokio::test]
+async fn nulls_of_text_are_counted_on_the_gpu() {
+    let Some(fixture) = fixture().await else {
+        return;
+    };
+    for sql in [
+        "SELECT count(text), count(bytes), count(*) FROM {t} WHERE int > 3",
+        "SELECT name, count(text), sum(CASE WHEN bytes IS NULL THEN int END) FROM {t} GROUP BY 1 ORDER BY 1",
+        "SELECT text IS NULL, count(*), count(name) FROM {t} GROUP BY 1 ORDER BY 1",
+        "SELECT id, text IS NOT NULL AND bytes IS NOT NULL AS both FROM {t} WHERE int % 5 = 1 ORDER BY id",
+    ] {
+        let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
+        let is_on_gpu =
+            plan.contains("GpuAggregateExec") || plan.contains("gpu=filter and project");
+        assert!(is_on_gpu, "{sql}: {plan}");
+        fixture.same(sql).await;
     }
 }
 
@@ -207,7 +228,7 @@ async fn extremes_of_text_are_on_the_gpu() {
         "SELECT max(text), count(*), sum(int), min(bytes), avg(byte) FROM {t} WHERE int % 9 = 4",
         "SELECT min(name), max(one), min(text), max(text) FROM {t} WHERE int % 3 > 0",
         "SELECT min(text), count(*) FROM {t} WHERE id < 0",
-        "SELECT min(text), count(*), stddev(int) FROM {t} WHERE text IS NULL",
+        "SELECT min(text), count(text), stddev(int) FROM {t} WHERE text IS NULL",
         "SELECT int % 3, min(text), max(name), count(*) FROM {t} GROUP BY 1 ORDER BY 1",
         "SELECT name, min(text), max(name), max(bytes) FROM {t} WHERE id < 0 GROUP BY 1 ORDER BY 1",
         "SELECT text, max(text), min(id) FROM {t} WHERE text LIKE '%1%' GROUP BY 1 ORDER BY 1",

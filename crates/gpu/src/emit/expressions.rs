@@ -64,6 +64,7 @@ impl<'a> Generator<'a> {
                 let part = self.expr(part);
                 Value::of(typed, format!("!{}", part.code), part.valid)
             }
+            Node::IsMissing(column) => Value::of(typed, format!("!(n{column} >> k & 1)"), None),
             Node::IsNull(part) => {
                 let valid = self.expr(part).valid;
                 let code = valid.map_or("false".into(), |valid| format!("!{valid}"));

@@ -166,6 +166,9 @@ impl<'a> Generator<'a> {
             self.prepare(column);
             self.valid_rows(column);
         }
+        for column in nullable {
+            self.valid_rows(*column);
+        }
         let made = tables.iter().map(|table| (*table, self.table(*table)));
         let made: Vec<(usize, String)> = made.collect();
         // what is computed for a row, whichever way rows are walked

@@ -32,58 +32,27 @@ pub(crate) fn columns_of_filter(filter: &Filter, columns: &mut Vec<usize>) {
 pub(crate) fn columns_of_expr(expr: &Expr, columns: &mut Vec<usize>) {
     match expr {
         Expr::Column(column) | Expr::Values(column, _) => push(*column, columns),
-        Expr::Literal(_) | Expr::Looked(..) => {}
-        Expr::Compare(_, a, b) | Expr::Arithmetic(_, a, b) => {
-            columns_of_expr(a, columns);
-            columns_of_expr(b, columns);
-        }
-        Expr::And(parts) | Expr::Or(parts) => {
-            parts.iter().for_each(|part| columns_of_expr(part, columns));
-        }
-        Expr::Not(part)
-        | Expr::IsNull(part)
-        | Expr::Negate(part)
-        | Expr::Cast(part, _)
-        | Expr::DatePart(_, part) => columns_of_expr(part, columns),
-        Expr::Case(whens, otherwise) => {
-            for (when, then) in whens {
-                columns_of_expr(when, columns);
-                columns_of_expr(then, columns);
-            }
-            if let Some(otherwise) = otherwise {
-                columns_of_expr(otherwise, columns);
-            }
-        }
+        Expr::IsNull(part) if matches!(**part, Expr::Column(_)) => {}
+        _ => expr.for_parts(|part| columns_of_expr(part, columns)),
     }
+}
+
+/// The columns of which an expression asks whether they are null, without reading their values.
+pub(super) fn columns_of_nulls(expr: &Expr, columns: &mut Vec<usize>) {
+    if let Expr::IsNull(part) = expr
+        && let Expr::Column(column) = **part
+    {
+        push(column, columns);
+    }
+    expr.for_parts(|part| columns_of_nulls(part, columns));
 }
 
 /// The lookups whose codes an expression needs.
 pub(crate) fn lookups_of_expr(expr: &Expr, lookups: &mut Vec<usize>) {
-    match expr {
-        Expr::Looked(lookup, _) => push(*lookup, lookups),
-        Expr::Column(_) | Expr::Values(..) | Expr::Literal(_) => {}
-        Expr::Compare(_, a, b) | Expr::Arithmetic(_, a, b) => {
-            lookups_of_expr(a, lookups);
-            lookups_of_expr(b, lookups);
-        }
-        Expr::And(parts) | Expr::Or(parts) => {
-            parts.iter().for_each(|part| lookups_of_expr(part, lookups));
-        }
-        Expr::Not(part)
-        | Expr::IsNull(part)
-        | Expr::Negate(part)
-        | Expr::Cast(part, _)
-        | Expr::DatePart(_, part) => lookups_of_expr(part, lookups),
-        Expr::Case(whens, otherwise) => {
-            for (when, then) in whens {
-                lookups_of_expr(when, lookups);
-                lookups_of_expr(then, lookups);
-            }
-            if let Some(otherwise) = otherwise {
-                lookups_of_expr(otherwise, lookups);
-            }
-        }
+    if let Expr::Looked(lookup, _) = expr {
+        push(*lookup, lookups);
     }
+    expr.for_parts(|part| lookups_of_expr(part, lookups));
 }
 
 /// Whether an expression gives floats.

@@ -1,6 +1,6 @@
 //! Loops over the rows of a vector that are left.
 
-use super::columns::{columns_of_expr, is_float, lookups_of_expr, push};
+use super::columns::{columns_of_expr, columns_of_nulls, is_float, lookups_of_expr, push};
 use super::plan::{Picks, RowLoop};
 use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::Result;
@@ -35,8 +35,12 @@ impl Planner<'_> {
         }
         let keys = tables.iter().map(|table| self.tables[*table].column);
         let read: Vec<usize> = columns.iter().copied().chain(keys).collect();
+        let mut asked = read.clone();
+        exprs
+            .iter()
+            .for_each(|expr| columns_of_nulls(expr, &mut asked));
         let mut nullable = vec![];
-        for column in &read {
+        for column in &asked {
             if self.columns[*column].traits.nullable() {
                 push(*column, &mut nullable);
             }

@@ -162,6 +162,8 @@ pub(crate) enum Node {
     Or(Vec<Typed>),
     Not(Box<Typed>),
     IsNull(Box<Typed>),
+    /// Whether a column is null.
+    IsMissing(usize),
     Arithmetic {
         operation: Arithmetic,
         a: Box<Typed>,

@@ -69,7 +69,14 @@ impl Planner<'_> {
                 let valid = part.valid;
                 Typed::boolean(Node::Not(part.into()), valid)
             }
-            Expr::IsNull(part) => Typed::boolean(Node::IsNull(self.typed(part)?.into()), None),
+            Expr::IsNull(part) => match **part {
+                // of any type: its values are not read
+                Expr::Column(column) => match self.columns[column].traits.nullable() {
+                    true => Typed::boolean(Node::IsMissing(column), None),
+                    false => Typed::boolean(Node::Bool(false), None),
+                },
+                _ => Typed::boolean(Node::IsNull(self.typed(part)?.into()), None),
+            },
             Expr::Arithmetic(operation, a, b) => {
                 // of what is looked up, not all values have a name
                 let has_name = !has_lookups(expr);

@@ -73,7 +73,7 @@ pub enum Expr {
     Or(Vec<Expr>),
     /// Neither (three-valued).
     Not(Box<Expr>),
-    /// Whether it is null; never null itself.
+    /// Whether it is null; never null itself. Of a column, of which the values are not read, it may be of any type.
     IsNull(Box<Expr>),
     /// Arithmetic on two values of one type, which is the result's. Integers wrap around, but for
     /// `I128` (decimals, whose overflow is an error for DataFusion): there the data must rule
@@ -93,6 +93,31 @@ pub enum Expr {
     /// What the key that a row has in one of [`Pipeline::lookups`](super::Pipeline::lookups) stands for: the entry, at the key's
     /// code, of this array, which has one for each code. Null where the key is not there.
     Looked(usize, ArrayRef),
+}
+
+impl Expr {
+    /// Calls `f` with each of the values that it is made of.
+    pub(crate) fn for_parts<'a>(&'a self, mut f: impl FnMut(&'a Self)) {
+        match self {
+            Self::Column(_) | Self::Values(..) | Self::Literal(_) | Self::Looked(..) => {}
+            Self::Compare(_, a, b) | Self::Arithmetic(_, a, b) => {
+                [a, b].into_iter().for_each(|part| f(part))
+            }
+            Self::And(parts) | Self::Or(parts) => parts.iter().for_each(f),
+            Self::Not(part)
+            | Self::IsNull(part)
+            | Self::Negate(part)
+            | Self::Cast(part, _)
+            | Self::DatePart(_, part) => f(part),
+            Self::Case(whens, otherwise) => {
+                for (when, then) in whens {
+                    f(when);
+                    f(then);
+                }
+                otherwise.iter().for_each(|part| f(part));
+            }
+        }
+    }
 }
 
 /// A deterministic test of one column's values: an entry for each, null counts as false. Nulls are

@@ -365,7 +365,11 @@ impl<'a> Lowering<'a> {
     }
 
     fn is_null(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
-        Ok(Expr::IsNull(Box::new(self.value(of)?)))
+        let value = match self.lookups.join_of(of) {
+            None => self.output(of)?,
+            Some(_) => self.value(of)?,
+        };
+        Ok(Expr::IsNull(Box::new(value)))
     }
 
     fn binary(&mut self, expr: &Arc<dyn PhysicalExpr>, binary: &BinaryExpr) -> Result<Expr> {
