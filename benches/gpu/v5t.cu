@@ -99,8 +99,6 @@ struct Layout {
     __host__ __device__ u64 header_bytes() const { return sizeof(BlockHeader) + (u64)splits * 4; }
     __host__ __device__ u64 headers_at() const { return sizeof(FileHeader) + table_bytes; }
     __host__ __device__ u64 data_at() const { return headers_at() + blocks() * header_bytes(); }
-    // At the worst, each byte is escaped.
-    __host__ __device__ u64 max_bytes() const { return data_at() + 2 * block_bytes() * blocks(); }
 };
 
 // ---- Symbols, and how the longest is found ---------------------------------------------------------------------------
@@ -619,7 +617,7 @@ enum Fault { BAD_HEADER = 1, BAD_TABLE = 2, BAD_CODES = 4 };
 struct Expansion {
     u64 bytes[256];
     u32 lengths[256];  // NONE of codes without a symbol, 0 of the escape
-    static constexpr u32 NONE = 1 << 30;
+    static constexpr u32 NONE = 1 << 20;  // more than a tile has; 256 of them can be added up
 
     // Called by all threads of a block. False if there is no such table.
     DEVICE bool read(const u8* file, const Layout& layout, u32 at) {
@@ -702,29 +700,40 @@ DEVICE u64 sum_before(u32 own, u64& sum) {
     return before;
 }
 
-// A thread block a block, a thread a split. No split writes more than its tile, whatever codes there are.
+// A block of the container, as a thread block reads it that has at least as many threads as the block has splits.
+struct Block {
+    u64 start;  // of the codes of this thread's split
+    u32 codes;  // bytes
+
+    // Called by all threads. False if it is not sound.
+    DEVICE bool read(const u8* file, u64 file_bytes, const Layout& layout, Expansion& table, u32* faults) {
+        const u8* const at = file + layout.headers_at() + blockIdx.x * layout.header_bytes();
+        const BlockHeader header = *(const BlockHeader*)at;
+        codes = threadIdx.x < layout.splits ? ((const u32*)(at + sizeof(BlockHeader)))[threadIdx.x] : 0;
+        u64 sum;
+        start = header.data + sum_before(codes, sum);
+        const u64 behind = layout.text_bytes - blockIdx.x * layout.block_bytes();
+        const bool is_sound = sum == header.compressed_bytes && header.text_bytes == min(layout.block_bytes(), behind) &&
+                              header.data >= layout.data_at() && header.data <= file_bytes &&
+                              sum <= file_bytes - header.data;
+        const bool has_table = is_sound && table.read(file, layout, header.table);
+        __syncthreads();
+        if (!has_table && threadIdx.x == 0) atomicOr(faults, (u32)(is_sound ? BAD_TABLE : BAD_HEADER));
+        return has_table;
+    }
+};
+
+// As published: a thread block a block, a thread a split. No split writes more than its tile, whatever codes there are.
 __global__ void decode(const u8* file, u64 file_bytes, Layout layout, u8* text, u32* faults) {
     __shared__ Expansion table;
-    const u8* const at = file + layout.headers_at() + blockIdx.x * layout.header_bytes();
-    const BlockHeader header = *(const BlockHeader*)at;
-    const u32 codes = ((const u32*)(at + sizeof(BlockHeader)))[threadIdx.x];
-    const u32 tile = blockIdx.x * layout.splits + threadIdx.x;
-    u64 sum;
-    const u64 start = header.data + sum_before(codes, sum);
-    const u64 behind = layout.text_bytes - blockIdx.x * layout.block_bytes();
-    const bool is_sound = sum == header.compressed_bytes && header.text_bytes == min(layout.block_bytes(), behind) &&
-                          header.data >= layout.data_at() && header.data <= file_bytes && sum <= file_bytes - header.data;
-    const bool has_table = is_sound && table.read(file, layout, header.table);
-    __syncthreads();
-    if (!has_table) {
-        if (threadIdx.x == 0) atomicOr(faults, (u32)(is_sound ? BAD_TABLE : BAD_HEADER));
-        return;
-    }
+    Block block;
+    if (!block.read(file, file_bytes, layout, table, faults)) return;
 
+    const u32 tile = blockIdx.x * layout.splits + threadIdx.x, codes = block.codes;
     u32 left = layout.bytes_of(tile);
     Text out(text + (u64)tile * layout.tile_bytes);
-    const u64* next = (const u64*)(file + (start & ~7ull));
-    u32 bytes = (u32)(start & 7);  // of the word that were taken
+    const u64* next = (const u64*)(file + (block.start & ~7ull));
+    u32 bytes = (u32)(block.start & 7);  // of the word that were taken
     u64 word = codes ? __ldg(next++) >> bytes * 8 : 0, ahead = codes ? __ldg(next++) : 0;
     bool is_escaped = false;
     u32 k = 0;
@@ -745,6 +754,127 @@ __global__ void decode(const u8* file, u64 file_bytes, Layout layout, u8* text, 
     }
     out.finish();
     if (k < codes || left || is_escaped) atomicOr(faults, (u32)BAD_CODES);
+}
+
+// What a lane puts into a stage of its warp: words of 4 bytes as they are full. The first may lack bytes, those of lanes
+// before.
+struct Piece {
+    u32* to;
+    u32 word, bytes;
+
+    DEVICE void put(u64 symbol, u32 length) {
+        const u32 shift = bytes * 8, low = (u32)symbol, high = (u32)(symbol >> 32);
+        const u32 a = word | low << shift, b = __funnelshift_l(low, high, shift), c = __funnelshift_l(high, 0, shift);
+        bytes += length;
+        if (bytes >= 4) to[0] = a;
+        if (bytes >= 8) to[1] = b;
+        word = bytes >= 8 ? c : bytes >= 4 ? b : a;
+        to += bytes / 4;
+        bytes %= 4;
+    }
+};
+
+// A warp decodes a split: each lane 8 codes at a time, to a stage in shared memory, and from there whole words of 16
+// bytes go to memory.
+constexpr u32 DECODING_WARPS = 8, STAGE_WORDS = (32 * 8 * 8 + 16) / 4, SPLITS_OF_WARP_BYTES = 20480, MAX_SPLITS = 256;
+
+DEVICE bool decode_split(const Expansion& table, const u8* codes, u32 count, u8* text, u32 left, u32* stage) {
+    const u32 lane = threadIdx.x % 32, shift = (u32)((u64)codes & 3) * 8;
+    const u32* const words = (const u32*)(codes - shift / 8);
+    u32 head = 0;  // bytes of the stage that are not in memory yet
+    bool is_escaped = false;
+    for (u32 at = 0; at < count; at += 32 * 8) {
+        const u32 first = at + lane * 8, own = first < count ? min(count - first, 8u) : 0;
+        u32 in[3] = {};
+#pragma unroll
+        for (u32 k = 0; k < 3; k++)
+            if (own) in[k] = __ldg(words + first / 4 + k);
+        const u32 four[2] = {__funnelshift_r(in[0], in[1], shift), __funnelshift_r(in[1], in[2], shift)};
+
+        // which bytes are literal: the state between lanes is that behind the last lane with a byte other than 255
+        u32 escapes = 0, literals = 0;
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) escapes |= (u32)((four[k / 4] >> k % 4 * 8 & 255) == ESCAPE && k < own) << k;
+        if (is_escaped || __any_sync(ALL, escapes)) {
+            // with an even number of 255 all through, a lane ends as it starts
+            const u32 run = __clz(~(escapes << 24));
+            const bool all = escapes == 255, ends_escaped = run % 2;
+            const u32 known = __ballot_sync(ALL, !all), ends = __ballot_sync(ALL, !all && ends_escaped);
+            const u32 before = known & ((1u << lane) - 1);
+            bool within = before ? ends >> (31 - __clz(before)) & 1 : is_escaped;
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) {
+                literals |= (u32)within << k;
+                if (k < own) within = !within && escapes >> k & 1;
+            }
+            is_escaped = __shfl_sync(ALL, within, 31 - __clz(__ballot_sync(ALL, own)));
+        }
+
+        u32 lengths[8], own_bytes = 0;
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) {
+            lengths[k] = k >= own ? 0 : literals >> k & 1 ? 1 : table.lengths[four[k / 4] >> k % 4 * 8 & 255];
+            own_bytes += lengths[k];
+        }
+        u32 last = own_bytes;
+#pragma unroll
+        for (u32 step = 1; step < 32; step *= 2) {
+            const u32 other = __shfl_up_sync(ALL, last, step);
+            if (lane >= step) last += other;
+        }
+        const u32 all_bytes = __shfl_sync(ALL, last, 31);
+        if (all_bytes > left) return false;
+        left -= all_bytes;
+
+        const u32 end = head + last, place = end - own_bytes;
+        Piece piece{stage + place / 4, 0, place % 4};
+        if (lane == 0) piece.word = *piece.to & ((1u << place % 4 * 8) - 1);
+        __syncwarp();
+        stage[end / 4] = 0;
+        __syncwarp();
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) {
+            const u32 code = four[k / 4] >> k % 4 * 8 & 255;
+            piece.put(k >= own ? 0 : literals >> k & 1 ? code : table.bytes[code], lengths[k]);
+        }
+        __syncwarp();
+        if (piece.word) atomicOr(piece.to, piece.word);
+        __syncwarp();
+        head += all_bytes;
+        const u32 whole = head / 16;
+        for (u32 k = lane; k < whole; k += 32) ((uint4*)text)[k] = ((const uint4*)stage)[k];
+        const u32 rest = stage[whole * 4 + lane % 4];
+        __syncwarp();
+        if (lane < 4) stage[lane] = rest;
+        __syncwarp();
+        text += whole * 16;
+        head %= 16;
+    }
+    if (lane < head) text[lane] = ((const u8*)stage)[lane];
+    return !left && !is_escaped;
+}
+
+// Some thread blocks a block.
+__global__ void __launch_bounds__(DECODING_WARPS * 32, 5) decode_by_warps(const u8* file, u64 file_bytes, Layout layout,
+                                                                       u8* text, u32* faults) {
+    __shared__ Expansion table;
+    __shared__ u64 starts[MAX_SPLITS];
+    __shared__ u32 counts[MAX_SPLITS];
+    __shared__ __align__(16) u32 stages[DECODING_WARPS][STAGE_WORDS];
+    Block block;
+    if (!block.read(file, file_bytes, layout, table, faults)) return;
+    if (threadIdx.x < layout.splits) {
+        starts[threadIdx.x] = block.start;
+        counts[threadIdx.x] = block.codes;
+    }
+    __syncthreads();
+    const u32 warp = threadIdx.x / 32;
+    for (u32 split = blockIdx.y * DECODING_WARPS + warp; split < layout.splits; split += gridDim.y * DECODING_WARPS) {
+        const u32 tile = blockIdx.x * layout.splits + split;
+        u8* const to = text + (u64)tile * layout.tile_bytes;
+        if (!decode_split(table, file + starts[split], counts[split], to, layout.bytes_of(tile), stages[warp]))
+            atomicOr(faults, (u32)BAD_CODES);
+    }
 }
 
 __global__ void compare(const u64* a, const u64* b, u64 words, u64* differing) {
@@ -946,9 +1076,10 @@ struct Bench {
         header.tile_bytes = layout.tile_bytes;
         memcpy(host_head, &header, sizeof header);
 
-        const u64 slot_bytes = (u64)max_flushes(layout.tile_bytes) * layout.splits * 4;  // of a block, with padding
-        codes.reserve(slot_bytes * layout.blocks());
-        file.reserve(layout.max_bytes() + slot_bytes);
+        // at the worst, each byte is escaped, and blocks have padding
+        const u64 max_bytes = (u64)max_flushes(layout.tile_bytes) * layout.splits * 4 * layout.blocks();
+        codes.reserve(max_bytes);
+        file.reserve((layout.data_at() + 15) / 16 * 16 + max_bytes);
         lengths.reserve(layout.tiles() + 1);
         starts.reserve(layout.tiles() + 1);
         CHECK(cudaMemcpyAsync(file.at, host_head, at, cudaMemcpyHostToDevice));
@@ -1029,8 +1160,8 @@ struct Bench {
         FileHeader header;
         CHECK(cudaMemcpy(&header, file.at, sizeof header, cudaMemcpyDeviceToHost));
         const Layout layout{header.text_bytes, header.tile_bytes, header.splits, header.table_bytes};
-        require(layout.splits && layout.splits <= 1024 && layout.splits % 32 == 0, "splits of a block");
-        require(layout.tile_bytes && layout.tile_bytes % 16 == 0 && layout.tile_bytes < Expansion::NONE / 2, "bytes of a tile");
+        require(layout.splits && layout.splits <= MAX_SPLITS && layout.splits % 32 == 0, "splits of a block");
+        require(layout.tile_bytes && layout.tile_bytes % 16 == 0 && layout.tile_bytes < Expansion::NONE, "bytes of a tile");
         require(layout.text_bytes && layout.text_bytes <= text_bytes, "bytes of text");
         require(header.table_bytes % 8 == 0 && TABLE_BYTES % layout.block_bytes() == 0, "tables");
         require(header.tables == layout.tables() && header.blocks == layout.blocks(), "how many tables and blocks there are");
@@ -1063,8 +1194,14 @@ struct Bench {
         require(data == file_bytes && all_text == layout.text_bytes, "the sum of all blocks");
     }
 
-    void decompress(const Layout& layout, u64 file_bytes) {
-        decode<<<layout.blocks(), layout.splits>>>(file.at, file_bytes, layout, decoded.at, faults.at);
+    void decompress(bool by_warps, const Layout& layout, u64 file_bytes) {
+        const u32 splits_of_warp = std::max(1u, SPLITS_OF_WARP_BYTES / layout.tile_bytes);
+        const u32 parts = std::max(1u, layout.splits / (DECODING_WARPS * splits_of_warp));
+        if (by_warps)
+            decode_by_warps<<<dim3(layout.blocks(), parts), DECODING_WARPS * 32>>>(file.at, file_bytes, layout, decoded.at,
+                                                                                   faults.at);
+        else
+            decode<<<layout.blocks(), layout.splits>>>(file.at, file_bytes, layout, decoded.at, faults.at);
     }
 
     u32 read_faults() {
@@ -1109,17 +1246,20 @@ struct Bench {
         u64 file_bytes;
         const Layout found = parse(file_bytes);
         check_headers(found, file_bytes);
-        for (u32 round = 0; round <= ROUNDS; round++) {
-            CHECK(cudaMemset(decoded.at, 0xA5, text_bytes));
-            Times decoding;
-            steps.start();
-            decompress(found, file_bytes);
-            steps.end("decode");
-            steps.finish(decoding);
-            if (round) times["decode"].push_back(decoding["decode"][0]);
+        for (const bool by_warps : {false, true}) {
+            const char* const name = by_warps ? "decode by warps" : "decode";
+            for (u32 round = 0; round <= ROUNDS; round++) {
+                CHECK(cudaMemset(decoded.at, 0xA5, text_bytes));
+                Times decoding;
+                steps.start();
+                decompress(by_warps, found, file_bytes);
+                steps.end(name);
+                steps.finish(decoding);
+                if (round) times[name].push_back(decoding[name][0]);
+            }
+            if (const u32 found_faults = read_faults()) fail("faults of a container: " + std::to_string(found_faults));
+            check_text();
         }
-        if (const u32 found_faults = read_faults()) fail("faults of a container: " + std::to_string(found_faults));
-        check_text();
         Result result{{}, (double)text_bytes / (double)file_bytes, text_bytes};
         for (const auto& [name, values] : times) result.times[name] = median(values);
         return result;
@@ -1148,14 +1288,14 @@ void print_result(const std::string& text, const char* name, const Result& resul
         if (time == result.times.end()) printf(" %9s |", "");
         else printf(" %9.3f |", time->second);
     }
-    printf(" %6.1f | %6.1f | %6.1f | %6.1f |\n", result.speed("encode"), result.speed("device"), result.speed("all"),
-           result.speed("decode"));
+    for (const char* step : {"encode", "device", "all", "decode", "decode by warps"}) printf(" %6.1f |", result.speed(step));
+    printf("\n");
     fflush(stdout);
 }
 
 // Bytes of text that are compressed, sent and decompressed in a nanosecond, one after the other.
-double speed_over(double link, const Result& result) {
-    return 1 / (1 / result.speed("all") + 1 / (result.ratio * link) + 1 / result.speed("decode"));
+double speed_over(double link, const Result& result, const char* decoding) {
+    return 1 / (1 / result.speed("all") + 1 / (result.ratio * link) + 1 / result.speed(decoding));
 }
 
 template <class Table>
@@ -1164,15 +1304,16 @@ void sweep_tiles(Bench& bench, const char* name, Pipeline pipeline) {
     const Learned learned = bench.learn(Bench::caps_of<Table>(pipeline), unused);
     printf("\n%s: ratio, and GB/s that kernels compress and decompress, by bytes of a tile and threads of a block\n\n| tile |",
            name);
-    for (u32 splits : SPLITS) printf(" %25u |", splits);
+    for (u32 splits : SPLITS) printf(" %33u |", splits);
     printf("\n| ---: |");
-    for (u32 splits : SPLITS) printf(" %25s |", splits ? "---:" : "");
+    for (u32 splits : SPLITS) printf(" %33s |", splits ? "---:" : "");
     printf("\n");
     for (u32 tile : TILES) {
         printf("| %5u |", tile);
         for (u32 splits : SPLITS) {
             const Result result = bench.measure<Table>(pipeline, tile, splits, &learned);
-            printf(" %5.3f: %6.1f / %6.1f |", result.ratio, result.speed("device"), result.speed("decode"));
+            printf(" %5.3f: %6.1f / %6.1f, %6.1f |", result.ratio, result.speed("device"), result.speed("decode"),
+                   result.speed("decode by warps"));
             fflush(stdout);
         }
         printf("\n");
@@ -1208,8 +1349,8 @@ int main(int count, char** arguments) {
     printf("%.2f GB of text, %u cores. Milliseconds of each step, and GB/s: of `encode`, of all kernels, of everything, and of "
            "decompression\n\n", (double)bytes / 1e9, std::thread::hardware_concurrency());
     printf("| text | pipeline | ratio | sample | learn | tables | encode | transpose | gather | compact | scan | move "
-           "| encode | kernels | all | decode |\n");
-    printf("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+           "| encode | kernels | all | decode | by warps |\n");
+    printf("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     for (const auto& path : paths) {
         bench.load(path, bytes);
         const auto report = [&](const char* name, const Result& result) {
@@ -1228,9 +1369,11 @@ int main(int count, char** arguments) {
     for (double link : LINKS) printf(" %5s |", link ? "---:" : "");
     printf("\n");
     for (const auto& [name, result] : first) {
-        printf("| %s |", name.c_str());
-        for (double link : LINKS) printf(" %5.1f |", speed_over(link, result));
-        printf("\n");
+        for (const char* decoding : {"decode", "decode by warps"}) {
+            printf("| %s, %s |", name.c_str(), decoding);
+            for (double link : LINKS) printf(" %5.1f |", speed_over(link, result, decoding));
+            printf("\n");
+        }
     }
 
     printf("\n| text | rows x entries | exact: ratio | encode, GB/s | kernels, GB/s | padded: ratio | encode | kernels |\n");
