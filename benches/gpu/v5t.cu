@@ -6,7 +6,8 @@
 //
 // Each file is repeated to so many bytes, say 2e9. Prints, for each file, ratios and speeds of all pipelines; for the
 // first one, also speeds by size of tile and threads of a block, by size of the match table, and over links. Every
-// container is checked and decompressed, and the result compared with the text: the program fails if a byte differs.
+// container is checked and decompressed, and the result compared with the text: the program fails if a byte differs. One
+// is damaged: it must be found out, and the rest of the text right.
 // Times are medians of ROUNDS, after one that does not count.
 //
 // A container, little-endian:
@@ -35,12 +36,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #define DEVICE __device__ __forceinline__
@@ -51,7 +50,8 @@ typedef uint32_t u32;
 typedef unsigned long long u64;
 
 constexpr u32 ROUNDS = 5;
-constexpr u64 TABLE_BYTES = 48 * 128 * 10240;  // of text that has a table
+constexpr u32 USUAL_TILE = 10240, USUAL_SPLITS = 128;
+constexpr u64 TABLE_BYTES = 48 * USUAL_SPLITS * USUAL_TILE;  // of text that has a table
 constexpr u64 SLACK_BYTES = 256;               // that may be read behind a buffer
 constexpr u32 VERSION = 20240131;
 constexpr u32 TABLE_HEADER_BYTES = 17;
@@ -877,9 +877,10 @@ __global__ void __launch_bounds__(DECODING_WARPS * 32, 5) decode_by_warps(const 
     }
 }
 
-__global__ void compare(const u64* a, const u64* b, u64 words, u64* differing) {
+__global__ void compare(const u64* a, const u64* b, u64 from, u64 to, u64* differing) {
+    const u64 threads = (u64)gridDim.x * blockDim.x;
     u64 own = 0;
-    for (u64 k = blockIdx.x * (u64)blockDim.x + threadIdx.x; k < words; k += (u64)gridDim.x * blockDim.x) own += a[k] != b[k];
+    for (u64 k = from + blockIdx.x * (u64)blockDim.x + threadIdx.x; k < to; k += threads) own += a[k] != b[k];
     if (own) atomicAdd(differing, own);
 }
 
@@ -986,6 +987,7 @@ struct Bench {
     Buffer<u32> lengths, flushes, table_starts, faults;
     Buffer<u64> starts, differing, selected;
     u8 *host_samples, *host_head, *host_tables;
+    std::vector<std::vector<Symbol>> learned;  // of each table
     u32* host_flushes;
     Steps steps;
 
@@ -1022,36 +1024,36 @@ struct Bench {
 
     Layout layout(u32 tile_bytes, u32 splits) const { return {text_bytes, tile_bytes, splits, 0}; }
 
-    // The tables of the text, learned on all cores.
-    std::vector<std::vector<Symbol>> learn(Caps caps, Times& times) {
-        const Layout any = layout(10240, 128);
-        const u32 count = any.tables();
+    // Learns tables on all cores, which make of them what the encoder needs, too.
+    template <class Table>
+    void learn(Caps caps, Times& times) {
+        const Layout any = layout(USUAL_TILE, USUAL_SPLITS);
         auto start = Clock::now();
-        take_samples<<<count, 128>>>(text.at, any, samples.at);
-        CHECK(cudaMemcpy(host_samples, samples.at, (u64)count * SAMPLE_BYTES, cudaMemcpyDeviceToHost));
+        learned.resize(any.tables());
+        take_samples<<<any.tables(), 128>>>(text.at, any, samples.at);
+        CHECK(cudaMemcpy(host_samples, samples.at, learned.size() * SAMPLE_BYTES, cudaMemcpyDeviceToHost));
         times["sample"].push_back(milliseconds_since(start));
         start = Clock::now();
-        std::vector<std::vector<Symbol>> learned(count);
         std::atomic<u32> next{0};
         std::vector<std::thread> threads;
-        for (u32 k = 0; k < std::min(count, std::max(1u, std::thread::hardware_concurrency())); k++)
+        for (u32 k = 0; k < std::min(any.tables(), std::max(1u, std::thread::hardware_concurrency())); k++)
             threads.emplace_back([&] {
                 Learner learner;
-                for (u32 table; (table = next++) < count;)
+                for (u32 table; (table = next++) < learned.size();) {
                     learned[table] = learner.learn(host_samples + (u64)table * SAMPLE_BYTES, caps);
+                    ((Table*)host_tables)[table].fill(learned[table]);
+                }
             });
         for (auto& thread : threads) thread.join();
         times["learn"].push_back(milliseconds_since(start));
-        return learned;
     }
 
-    // Puts the tables into the container and, as the encoder needs them, into device memory. Sets where the rest goes.
+    // Puts what was learned into the container and, as the encoder needs it, into device memory. Sets where the rest goes.
     template <class Table>
-    void put_tables(const std::vector<std::vector<Symbol>>& learned, Layout& layout) {
+    void put_tables(Layout& layout) {
         std::vector<u32> starts_of;
         u64 at = sizeof(FileHeader);
-        for (u32 k = 0; k < learned.size(); k++) {
-            const auto& symbols = learned[k];
+        for (const auto& symbols : learned) {
             starts_of.push_back((u32)at);
             const u64 head = (u64)VERSION << 32 | symbols.size() << 8 | 1;
             memcpy(host_head + at, &head, 8);
@@ -1062,7 +1064,6 @@ struct Bench {
                 memcpy(host_head + at, &symbol.bytes, symbol.length);
                 at += symbol.length;
             }
-            ((Table*)host_tables)[k].fill(symbols);
         }
         for (; at % 8; at++) host_head[at] = 0;
         layout.table_bytes = (u32)(at - sizeof(FileHeader));
@@ -1210,11 +1211,12 @@ struct Bench {
         return found;
     }
 
-    void check_text() {
+    // From a multiple of 8 bytes on.
+    void check_text(u64 from) {
         const u64 words = text_bytes / 8;
         u64 found;
         CHECK(cudaMemset(differing.at, 0, 8));
-        compare<<<1024, 256>>>((const u64*)text.at, (const u64*)decoded.at, words, differing.at);
+        compare<<<1024, 256>>>((const u64*)text.at, (const u64*)decoded.at, from / 8, words, differing.at);
         CHECK(cudaMemcpy(&found, differing.at, 8, cudaMemcpyDeviceToHost));
         std::vector<u8> ends(2 * (text_bytes % 8));
         CHECK(cudaMemcpy(ends.data(), text.at + words * 8, text_bytes % 8, cudaMemcpyDeviceToHost));
@@ -1223,18 +1225,34 @@ struct Bench {
             fail("decompressed text differs from the text");
     }
 
-    // A container of the text: made, checked, decompressed, compared. Tables are learned each time if they are not given.
+    // Codes of the first tile that stand for too much text must not reach the next one.
+    void check_damage() {
+        u64 file_bytes;
+        const Layout found = parse(file_bytes);
+        if (found.tiles() == 1) return;
+        CHECK(cudaMemset(file.at + found.data_at(), 0, found.tile_bytes / 8));
+        for (const bool by_warps : {false, true}) {
+            CHECK(cudaMemset(decoded.at, 0xA5, text_bytes));
+            decompress(by_warps, found, file_bytes);
+            if (read_faults() != BAD_CODES) fail("damage was not found");
+            check_text(found.tile_bytes);
+            CHECK(cudaMemset(faults.at, 0, 4));
+        }
+    }
+
+    // A container of the text: made, checked, decompressed, compared. Tables are learned once, or each time anew.
     template <class Table>
-    Result measure(Pipeline pipeline, u32 tile_bytes, u32 splits, const std::vector<std::vector<Symbol>>* known = nullptr) {
-        const Caps caps = caps_of<Table>(pipeline);
+    Result measure(Pipeline pipeline, u32 tile_bytes, u32 splits, bool learns_anew = false) {
+        // padding is no code, nor are two that the publication reserves
+        const Caps caps{pipeline == PADDED ? 253u : 255u, Table::ROWS, Table::WORDS * 2};
         Times times;
         Layout own = layout(tile_bytes, splits);
         for (u32 round = 0; round <= ROUNDS; round++) {
             if (round == 1) times.clear();
             const auto start = Clock::now();
-            const auto& learned = known ? *known : learn(caps, times);
+            if (learns_anew || !round) learn<Table>(caps, times);
             const auto putting = Clock::now();
-            put_tables<Table>(learned, own);
+            put_tables<Table>(own);
             CHECK(cudaDeviceSynchronize());
             times["tables"].push_back(milliseconds_since(putting));
             steps.start();
@@ -1258,26 +1276,17 @@ struct Bench {
                 if (round) times[name].push_back(decoding[name][0]);
             }
             if (const u32 found_faults = read_faults()) fail("faults of a container: " + std::to_string(found_faults));
-            check_text();
+            check_text(0);
         }
         Result result{{}, (double)text_bytes / (double)file_bytes, text_bytes};
         for (const auto& [name, values] : times) result.times[name] = median(values);
         return result;
     }
-
-    template <class Table>
-    static Caps caps_of(Pipeline pipeline) {
-        // padding is no code, nor are two that the publication reserves
-        return {pipeline == PADDED ? 253u : 255u, Table::ROWS, Table::WORDS * 2};
-    }
 };
-
-typedef std::vector<std::vector<Symbol>> Learned;
 
 // ---- Tables that are printed -----------------------------------------------------------------------------------------
 
 const u32 TILES[] = {1280, 2560, 5120, 10240, 20480, 40960, 81920}, SPLITS[] = {32, 64, 128, 256};
-constexpr u32 USUAL_TILE = 10240, USUAL_SPLITS = 128;
 const double LINKS[] = {1, 10, 25, 50, 100};  // GB/s
 typedef MatchTable<32, 4> UsualTable;
 
@@ -1300,8 +1309,6 @@ double speed_over(double link, const Result& result, const char* decoding) {
 
 template <class Table>
 void sweep_tiles(Bench& bench, const char* name, Pipeline pipeline) {
-    Times unused;
-    const Learned learned = bench.learn(Bench::caps_of<Table>(pipeline), unused);
     printf("\n%s: ratio, and GB/s that kernels compress and decompress, by bytes of a tile and threads of a block\n\n| tile |",
            name);
     for (u32 splits : SPLITS) printf(" %33u |", splits);
@@ -1311,7 +1318,7 @@ void sweep_tiles(Bench& bench, const char* name, Pipeline pipeline) {
     for (u32 tile : TILES) {
         printf("| %5u |", tile);
         for (u32 splits : SPLITS) {
-            const Result result = bench.measure<Table>(pipeline, tile, splits, &learned);
+            const Result result = bench.measure<Table>(pipeline, tile, splits);
             printf(" %5.3f: %6.1f / %6.1f, %6.1f |", result.ratio, result.speed("device"), result.speed("decode"),
                    result.speed("decode by warps"));
             fflush(stdout);
@@ -1328,9 +1335,7 @@ void measure_match_table(Bench& bench, const std::string& text) {
             printf(" | | |");
             continue;
         }
-        Times unused;
-        const Learned learned = bench.learn(Bench::caps_of<Table>(pipeline), unused);
-        const Result result = bench.measure<Table>(pipeline, USUAL_TILE, USUAL_SPLITS, &learned);
+        const Result result = bench.measure<Table>(pipeline, USUAL_TILE, USUAL_SPLITS);
         printf(" %5.3f | %6.1f | %6.1f |", result.ratio, result.speed("encode"), result.speed("device"));
     }
     printf("\n");
@@ -1358,9 +1363,10 @@ int main(int count, char** arguments) {
             if (path == paths[0]) first[name] = result;
         };
         if (!bench.has_padding)
-            report("padded, match table", bench.measure<UsualTable>(PADDED, USUAL_TILE, USUAL_SPLITS));
-        report("exact, match table", bench.measure<UsualTable>(EXACT, USUAL_TILE, USUAL_SPLITS));
-        report("exact, table of pairs", bench.measure<PairTable>(EXACT, USUAL_TILE, USUAL_SPLITS));
+            report("padded, match table", bench.measure<UsualTable>(PADDED, USUAL_TILE, USUAL_SPLITS, true));
+        report("exact, match table", bench.measure<UsualTable>(EXACT, USUAL_TILE, USUAL_SPLITS, true));
+        report("exact, table of pairs", bench.measure<PairTable>(EXACT, USUAL_TILE, USUAL_SPLITS, true));
+        if (path == paths[0]) bench.check_damage();
     }
 
     printf("\nCompressed, sent over a link and decompressed: GB/s of text\n\n| GB/s of the link, plain |");
