@@ -398,25 +398,35 @@ DEVICE void copy_words(const void* from, void* to, u32 bytes) {
     for (u32 k = threadIdx.x; k < bytes / 4; k += blockDim.x) ((u32*)to)[k] = __ldg((const u32*)from + k);
 }
 
-// Text from a multiple of 8 bytes on, 8 bytes of it at a time. Reads up to 32 bytes behind them.
-struct Window {
-    const u64* next;
-    u64 low, high, ahead;  // the last is on its way
-    u32 shift;
+constexpr u32 SECTOR_WORDS = 4;  // 32 bytes
 
-    DEVICE Window(const u8* text) : next((const u64*)text + 3), shift(0) {
-        low = __ldg(next - 3);
-        high = __ldg(next - 2);
-        ahead = __ldg(next - 1);
+// Text from a multiple of 32 bytes on, 8 bytes of it at a time. It is loaded as memory has it, by sectors: the first cache
+// has no room for those of all threads, to take less of them at a time. Reads up to two of them behind the text.
+struct Window {
+    const ulonglong2* next;
+    u64 words[2 + SECTOR_WORDS];
+    u32 shift, ahead;  // words that are loaded and not in use yet
+
+    DEVICE Window(const u8* text) : next((const ulonglong2*)text), shift(0), ahead(2) {
+        load(0);
+        load(2);
     }
-    DEVICE u64 text() const { return low >> shift | high << 1 << (63 - shift); }
+    DEVICE void load(u32 word) {
+        const ulonglong2 two = __ldg(next++);
+        words[word] = two.x;
+        words[word + 1] = two.y;
+    }
+    DEVICE u64 text() const { return words[0] >> shift | words[1] << 1 << (63 - shift); }
     DEVICE void skip(u32 bytes) {
         shift += bytes * 8;
         if (shift < 64) return;
-        low = high;
-        high = ahead;
-        ahead = __ldg(next++);
         shift -= 64;
+#pragma unroll
+        for (u32 k = 0; k <= SECTOR_WORDS; k++) words[k] = words[k + 1];
+        if (--ahead) return;
+#pragma unroll
+        for (u32 k = 0; k < SECTOR_WORDS; k += 2) load(2 + k);
+        ahead = SECTOR_WORDS;
     }
 };
 
@@ -438,7 +448,8 @@ struct Codes {
 
 // A thread a tile. Codes go to where twice the bytes of a tile have room.
 template <class Table>
-__global__ void encode(const u8* text, Layout layout, const Table* tables, u8* codes, u32* lengths) {
+__global__ void __launch_bounds__(512, 3)
+    encode(const u8* text, Layout layout, const Table* tables, u8* codes, u32* lengths) {
     extern __shared__ __align__(16) u8 shared[];
     copy_words(tables + blockIdx.y, shared, sizeof(Table));
     __syncthreads();
@@ -855,8 +866,8 @@ DEVICE bool decode_split(const Expansion& table, const u8* codes, u32 count, u8*
 }
 
 // Some thread blocks a block.
-__global__ void __launch_bounds__(DECODING_WARPS * 32, 5) decode_by_warps(const u8* file, u64 file_bytes, Layout layout,
-                                                                       u8* text, u32* faults) {
+__global__ void __launch_bounds__(DECODING_WARPS * 32, 5)
+    decode_by_warps(const u8* file, u64 file_bytes, Layout layout, u8* text, u32* faults) {
     __shared__ Expansion table;
     __shared__ u64 starts[MAX_SPLITS];
     __shared__ u32 counts[MAX_SPLITS];
@@ -987,6 +998,7 @@ struct Bench {
     Buffer<u32> lengths, flushes, table_starts, faults;
     Buffer<u64> starts, differing, selected;
     u8 *host_samples, *host_head, *host_tables;
+    std::vector<Learner> learners = std::vector<Learner>(std::max(1u, std::thread::hardware_concurrency()));
     std::vector<std::vector<Symbol>> learned;  // of each table
     u32* host_flushes;
     Steps steps;
@@ -1036,9 +1048,8 @@ struct Bench {
         start = Clock::now();
         std::atomic<u32> next{0};
         std::vector<std::thread> threads;
-        for (u32 k = 0; k < std::min(any.tables(), std::max(1u, std::thread::hardware_concurrency())); k++)
+        for (auto& learner : learners)
             threads.emplace_back([&] {
-                Learner learner;
                 for (u32 table; (table = next++) < learned.size();) {
                     learned[table] = learner.learn(host_samples + (u64)table * SAMPLE_BYTES, caps);
                     ((Table*)host_tables)[table].fill(learned[table]);
