@@ -4,25 +4,24 @@
 //   nvcc -O3 -std=c++17 -arch=native -o v5t benches/gpu/v5t.cu
 //   ./v5t BYTES FILE...
 //
-// Each file is repeated to so many bytes, say 2e9. Prints, for each file, ratios and speeds of all pipelines; for the
-// first one, also speeds by size of tile and threads of a block, by size of the match table, and over links. Every
-// container is checked and decompressed, and the result compared with the text: the program fails if a byte differs. One
-// is damaged: it must be found out, and the rest of the text right.
-// Times are medians of ROUNDS, after one that does not count.
+// Each file is repeated to so many bytes, say 2e9. Prints ratios and speeds of all pipelines, and by size of the match
+// table; for the first file also over links, and by size of tile and threads of a block. Times are medians of ROUNDS,
+// after one that does not count. Every container is checked and decompressed, and the result compared with the text:
+// the program fails if a byte differs. One is damaged: it must be found out, and the rest of the text right.
 //
 // A container, little-endian:
 //
 //   file header   48 bytes  `FileHeader`
-//   tables                  back to back, each: u64 version << 32 | symbols << 8 | 1; u8 0; u8 number of symbols of 1, 2,
-//                           .. 8 bytes; then the symbols' bytes, in the order of codes, longest first. Zeros up to a
-//                           multiple of 8
+//   tables                  back to back, each: u64 version << 32 | symbols << 8 | 1; u8 0; u8 number of symbols of 1,
+//                           2, .. 8 bytes; then the symbols' bytes, in the order of codes, longest first. Zeros up to
+//                           a multiple of 8
 //   blocks                  for each a `BlockHeader` of 24 bytes, then a u32 for each split: bytes of its codes
 //   data                    codes of all splits, back to back
 //
 // A split is the codes of a tile. All tiles have the same size, but for the last one. A block has as many tiles as the
-// decompressing thread block has threads, and TABLE_BYTES of text share a table. Code 255 says that a byte follows as it
-// is. The publication does not say in which order its headers have the fields for splits: these follow the others here,
-// as do offsets of table and data, which it suggests.
+// published decompressor has threads in a thread block, and TABLE_BYTES of text share a table. Code 255 says that a
+// byte follows as it is. The publication does not say in which order its headers have the fields for splits: these
+// follow the others here, as do offsets of table and data, which it suggests.
 
 #include <cuda_runtime.h>
 
@@ -60,7 +59,7 @@ constexpr u32 ESCAPE = 255;
 constexpr u32 PADDING = 0xFE, FOUR_PADDINGS = 0xFEFEFEFE;
 constexpr u32 ALL = ~0u;
 
-// ---- The container ---------------------------------------------------------------------------------------------------
+// ---- The container --------------------------------------------------------------------------------------------------
 
 struct FileHeader {
     u64 compressed_bytes;  // of the whole container
@@ -101,7 +100,7 @@ struct Layout {
     __host__ __device__ u64 data_at() const { return headers_at() + blocks() * header_bytes(); }
 };
 
-// ---- Symbols, and how the longest is found ---------------------------------------------------------------------------
+// ---- Symbols, and how the longest is found --------------------------------------------------------------------------
 
 constexpr u32 SLOTS = 1024, MAX_LONG = 127;  // symbols of 3 bytes or more
 
@@ -225,7 +224,7 @@ struct PairTable {
     }
 };
 
-// ---- Learning symbols ------------------------------------------------------------------------------------------------
+// ---- Learning symbols -----------------------------------------------------------------------------------------------
 
 constexpr u32 SAMPLE_CHUNKS = 32, CHUNK_BYTES = 512, SAMPLE_BYTES = SAMPLE_CHUNKS * CHUNK_BYTES;
 constexpr u64 FIRST_RANDOM = 4637947;
@@ -251,7 +250,7 @@ public:
             const bool is_last = share == 128;
             for (u32 chunk = 0; chunk * 128 < share * SAMPLE_CHUNKS; chunk++)
                 count(sample + chunk * CHUNK_BYTES, CHUNK_BYTES, !is_last);
-            propose(!is_last);
+            propose();
             choose(caps, is_last);
         }
         std::stable_sort(symbols.begin(), symbols.end(), [](auto& a, auto& b) { return a.length > b.length; });
@@ -333,7 +332,7 @@ private:
         places[place] = (u32)candidates.size();
     }
 
-    void propose(bool with_pairs) {
+    void propose() {
         candidates.clear();
         std::fill(places.begin(), places.end(), 0);
         for (u32 code = 0; code < BYTES + symbols.size(); code++) {
@@ -380,7 +379,7 @@ private:
     }
 };
 
-// ---- Compression: kernels --------------------------------------------------------------------------------------------
+// ---- Compression: kernels -------------------------------------------------------------------------------------------
 
 __global__ void take_samples(const u8* text, Layout layout, u8* samples) {
     const u64 start = blockIdx.x * TABLE_BYTES;
@@ -400,8 +399,9 @@ DEVICE void copy_words(const void* from, void* to, u32 bytes) {
 
 constexpr u32 SECTOR_WORDS = 4;  // 32 bytes
 
-// Text from a multiple of 32 bytes on, 8 bytes of it at a time. It is loaded as memory has it, by sectors: the first cache
-// has no room for those of all threads, to take less of them at a time. Reads up to two of them behind the text.
+// Text from a multiple of 32 bytes on, 8 bytes of it at a time. It is loaded as memory has it, by sectors: the first
+// cache seems to have no room for those of all threads, and loads of less were slower. Reads up to two sectors behind
+// the text.
 struct Window {
     const ulonglong2* next;
     u64 words[2 + SECTOR_WORDS];
@@ -470,7 +470,7 @@ __global__ void __launch_bounds__(512, 3)
         window.skip(length);
         left -= length;
     }
-    *out.to = out.word;
+    if (out.bits) *out.to = out.word;
     lengths[tile] = (u32)(out.to - start) * 8 + out.bits / 8;
 }
 
@@ -519,9 +519,9 @@ __global__ void write_headers(Layout layout, const u32* table_starts, const u64*
 }
 
 // The published pipeline. A thread has a tile, and a column of two rings in shared memory: 16 words of text, of which 8
-// are loaded at a time, and 8 words of codes, which are padding at first. After each step a warp votes: if all its lanes
-// are behind the oldest word, or one could run out of room, the word is flushed, and lanes that are still within it skip
-// what is left. So a flush writes a row of words side by side, and all warps of a block end with as many flushes.
+// are loaded at a time, and 8 words of codes, which are padding at first. After each step a warp votes: if all its
+// lanes are behind the oldest word, or one could run out of room, the word is flushed, and lanes that are still within
+// it skip what is left. So a flush writes a row of words side by side. All warps of a block end with as many flushes.
 constexpr u32 TEXT_WORDS = 16, CODE_WORDS = 8, LOADED_BYTES = 32;
 
 __host__ __device__ u32 max_flushes(u32 tile_bytes) { return (tile_bytes * 2 / 4 + CODE_WORDS + 31) / 32 * 32; }
@@ -620,7 +620,7 @@ struct IsCode {
     __host__ __device__ bool operator()(u8 byte) const { return byte != PADDING; }
 };
 
-// ---- Decompression: kernels ------------------------------------------------------------------------------------------
+// ---- Decompression: kernels -----------------------------------------------------------------------------------------
 
 enum Fault { BAD_HEADER = 1, BAD_TABLE = 2, BAD_CODES = 4 };
 
@@ -691,7 +691,8 @@ struct Text {
     }
 };
 
-// Where the codes of a thread's split start, from those of the block. Sets `sum` to bytes of all. Called by all threads.
+// Where the codes of a thread's split start, from those of the block. Sets `sum` to the bytes of all. All threads call
+// this.
 DEVICE u64 sum_before(u32 own, u64& sum) {
     __shared__ u64 warps[32];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -723,8 +724,8 @@ struct Block {
         codes = threadIdx.x < layout.splits ? ((const u32*)(at + sizeof(BlockHeader)))[threadIdx.x] : 0;
         u64 sum;
         start = header.data + sum_before(codes, sum);
-        const u64 behind = layout.text_bytes - blockIdx.x * layout.block_bytes();
-        const bool is_sound = sum == header.compressed_bytes && header.text_bytes == min(layout.block_bytes(), behind) &&
+        const u64 left = layout.text_bytes - blockIdx.x * layout.block_bytes();
+        const bool is_sound = sum == header.compressed_bytes && header.text_bytes == min(layout.block_bytes(), left) &&
                               header.data >= layout.data_at() && header.data <= file_bytes &&
                               sum <= file_bytes - header.data;
         const bool has_table = is_sound && table.read(file, layout, header.table);
@@ -767,8 +768,8 @@ __global__ void decode(const u8* file, u64 file_bytes, Layout layout, u8* text, 
     if (k < codes || left || is_escaped) atomicOr(faults, (u32)BAD_CODES);
 }
 
-// What a lane puts into a stage of its warp: words of 4 bytes as they are full. The first may lack bytes, those of lanes
-// before.
+// What a lane puts into a stage of its warp: words of 4 bytes as they are full. The first may lack bytes, those of
+// lanes before.
 struct Piece {
     u32* to;
     u32 word, bytes;
@@ -895,7 +896,7 @@ __global__ void compare(const u64* a, const u64* b, u64 from, u64 to, u64* diffe
     if (own) atomicAdd(differing, own);
 }
 
-// ---- The host's part -------------------------------------------------------------------------------------------------
+// ---- The host's part ------------------------------------------------------------------------------------------------
 
 void fail(const std::string& why) {
     fprintf(stderr, "%s\n", why.c_str());
@@ -942,44 +943,41 @@ double milliseconds_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// Times of named steps on the device, and of the host in between, round by round.
+typedef std::map<std::string, std::vector<double>> Times;  // milliseconds of each step, by round
+
+// Times of steps on the device, one behind the other.
 class Steps {
 public:
     Steps() {
         for (auto& event : events) CHECK(cudaEventCreate(&event));
     }
-    // The step that ends here.
-    void end(const char* name) {
-        names[used] = name;
-        mark();
-    }
     void start() {
-        used = 0;
-        mark_at(0);
+        count = 0;
+        CHECK(cudaEventRecord(events[0]));
     }
-    // Gives what they took in all.
-    void finish(std::map<std::string, std::vector<double>>& times) {
-        CHECK(cudaEventSynchronize(events[used]));
+    void end(const char* step) {
+        names[count++] = step;
+        CHECK(cudaEventRecord(events[count]));
+    }
+    void finish(Times& times) {
+        CHECK(cudaEventSynchronize(events[count]));
         CHECK(cudaGetLastError());
-        for (u32 k = 0; k < used; k++) {
-            float time;
-            CHECK(cudaEventElapsedTime(&time, events[k], events[k + 1]));
-            times[names[k]].push_back(time);
-        }
-        float all;
-        CHECK(cudaEventElapsedTime(&all, events[0], events[used]));
-        times["device"].push_back(all);
+        for (u32 k = 0; k < count; k++) times[names[k]].push_back(between(k, k + 1));
+        times["device"].push_back(between(0, count));
     }
 
 private:
-    cudaEvent_t events[8];
-    const char* names[8];
-    u32 used = 0;
-    void mark_at(u32 k) { CHECK(cudaEventRecord(events[k])); }
-    void mark() { mark_at(++used); }
-};
+    static constexpr u32 MOST = 8;
+    cudaEvent_t events[MOST + 1];
+    const char* names[MOST];
+    u32 count = 0;
 
-typedef std::map<std::string, std::vector<double>> Times;
+    double between(u32 first, u32 last) const {
+        float time;
+        CHECK(cudaEventElapsedTime(&time, events[first], events[last]));
+        return time;
+    }
+};
 
 struct Result {
     std::map<std::string, double> times;  // milliseconds
@@ -1059,7 +1057,8 @@ struct Bench {
         times["learn"].push_back(milliseconds_since(start));
     }
 
-    // Puts what was learned into the container and, as the encoder needs it, into device memory. Sets where the rest goes.
+    // Puts what was learned into the container and, as the encoder needs it, into device memory. Sets where the rest
+    // goes.
     template <class Table>
     void put_tables(Layout& layout) {
         std::vector<u32> starts_of;
@@ -1149,8 +1148,8 @@ struct Bench {
         }
         steps.end("gather");
         const auto run = [&](void* memory, size_t& bytes) {
-            CHECK(cub::DeviceSelect::If(memory, bytes, codes.at, file.at + layout.data_at(), selected.at, (long long)padded,
-                                        IsCode()));
+            CHECK(cub::DeviceSelect::If(memory, bytes, codes.at, file.at + layout.data_at(), selected.at,
+                                        (long long)padded, IsCode()));
         };
         size_t bytes = 0;
         run(nullptr, bytes);
@@ -1173,10 +1172,11 @@ struct Bench {
         CHECK(cudaMemcpy(&header, file.at, sizeof header, cudaMemcpyDeviceToHost));
         const Layout layout{header.text_bytes, header.tile_bytes, header.splits, header.table_bytes};
         require(layout.splits && layout.splits <= MAX_SPLITS && layout.splits % 32 == 0, "splits of a block");
-        require(layout.tile_bytes && layout.tile_bytes % 16 == 0 && layout.tile_bytes < Expansion::NONE, "bytes of a tile");
+        require(layout.tile_bytes && layout.tile_bytes % 16 == 0, "bytes of a tile");
+        require(layout.tile_bytes < Expansion::NONE, "bytes of a tile");
         require(layout.text_bytes && layout.text_bytes <= text_bytes, "bytes of text");
         require(header.table_bytes % 8 == 0 && TABLE_BYTES % layout.block_bytes() == 0, "tables");
-        require(header.tables == layout.tables() && header.blocks == layout.blocks(), "how many tables and blocks there are");
+        require(header.tables == layout.tables() && header.blocks == layout.blocks(), "number of tables or blocks");
         require(header.warps == layout.splits / 32, "warps");
         require(header.compressed_bytes >= layout.data_at() && header.compressed_bytes <= file.count, "bytes in all");
         file_bytes = header.compressed_bytes;
@@ -1208,10 +1208,9 @@ struct Bench {
 
     void decompress(bool by_warps, const Layout& layout, u64 file_bytes) {
         const u32 splits_of_warp = std::max(1u, SPLITS_OF_WARP_BYTES / layout.tile_bytes);
-        const u32 parts = std::max(1u, layout.splits / (DECODING_WARPS * splits_of_warp));
+        const dim3 parts(layout.blocks(), std::max(1u, layout.splits / (DECODING_WARPS * splits_of_warp)));
         if (by_warps)
-            decode_by_warps<<<dim3(layout.blocks(), parts), DECODING_WARPS * 32>>>(file.at, file_bytes, layout, decoded.at,
-                                                                                   faults.at);
+            decode_by_warps<<<parts, DECODING_WARPS * 32>>>(file.at, file_bytes, layout, decoded.at, faults.at);
         else
             decode<<<layout.blocks(), layout.splits>>>(file.at, file_bytes, layout, decoded.at, faults.at);
     }
@@ -1295,7 +1294,7 @@ struct Bench {
     }
 };
 
-// ---- Tables that are printed -----------------------------------------------------------------------------------------
+// ---- Tables that are printed ----------------------------------------------------------------------------------------
 
 const u32 TILES[] = {1280, 2560, 5120, 10240, 20480, 40960, 81920}, SPLITS[] = {32, 64, 128, 256};
 const double LINKS[] = {1, 10, 25, 50, 100};  // GB/s
@@ -1308,7 +1307,8 @@ void print_result(const std::string& text, const char* name, const Result& resul
         if (time == result.times.end()) printf(" %9s |", "");
         else printf(" %9.3f |", time->second);
     }
-    for (const char* step : {"encode", "device", "all", "decode", "decode by warps"}) printf(" %6.1f |", result.speed(step));
+    for (const char* step : {"encode", "device", "all", "decode", "decode by warps"})
+        printf(" %6.1f |", result.speed(step));
     printf("\n");
     fflush(stdout);
 }
@@ -1320,8 +1320,8 @@ double speed_over(double link, const Result& result, const char* decoding) {
 
 template <class Table>
 void sweep_tiles(Bench& bench, const char* name, Pipeline pipeline) {
-    printf("\n%s: ratio, and GB/s that kernels compress and decompress, by bytes of a tile and threads of a block\n\n| tile |",
-           name);
+    printf("\n%s: ratio, and GB/s that kernels compress and decompress (a thread a split, a warp a split), by bytes of "
+           "a tile and threads of a block\n\n| tile |", name);
     for (u32 splits : SPLITS) printf(" %33u |", splits);
     printf("\n| ---: |");
     for (u32 splits : SPLITS) printf(" %33s |", splits ? "---:" : "");
@@ -1362,11 +1362,13 @@ int main(int count, char** arguments) {
     Bench bench;
 
     std::map<std::string, Result> first;  // of the first file, by pipeline
-    printf("%.2f GB of text, %u cores. Milliseconds of each step, and GB/s: of `encode`, of all kernels, of everything, and of "
+    printf("%.2f GB of text, %u cores. Milliseconds of each step, and GB/s: of `encode`, of all kernels, of all, and of "
            "decompression\n\n", (double)bytes / 1e9, std::thread::hardware_concurrency());
     printf("| text | pipeline | ratio | sample | learn | tables | encode | transpose | gather | compact | scan | move "
            "| encode | kernels | all | decode | by warps |\n");
-    printf("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    printf("| --- | --- |");
+    for (u32 k = 0; k < 15; k++) printf(" ---: |");
+    printf("\n");
     for (const auto& path : paths) {
         bench.load(path, bytes);
         const auto report = [&](const char* name, const Result& result) {
@@ -1393,7 +1395,7 @@ int main(int count, char** arguments) {
         }
     }
 
-    printf("\n| text | rows x entries | exact: ratio | encode, GB/s | kernels, GB/s | padded: ratio | encode | kernels |\n");
+    printf("\n| text | rows x entries | exact: ratio | encode, GB/s | kernels | padded: ratio | encode | kernels |\n");
     printf("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     for (const auto& path : paths) {
         bench.load(path, bytes);
