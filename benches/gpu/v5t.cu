@@ -1362,7 +1362,7 @@ int main(int count, char** arguments) {
     Bench bench;
 
     std::map<std::string, Result> first;  // of the first file, by pipeline
-    printf("%.2f GB of text, %u cores. Milliseconds of each step, and GB/s: of `encode`, of all kernels, of all, and of "
+    printf("%.2f GB of text, %u cores. Milliseconds of each step, and GB/s: of `encode`, of kernels, of all, and of "
            "decompression\n\n", (double)bytes / 1e9, std::thread::hardware_concurrency());
     printf("| text | pipeline | ratio | sample | learn | tables | encode | transpose | gather | compact | scan | move "
            "| encode | kernels | all | decode | by warps |\n");
