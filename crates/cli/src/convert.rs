@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::datatypes::SchemaRef;
 use clap::Args;
+use datafusion::catalog::TableProvider;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
@@ -25,6 +27,7 @@ use crate::merge::{adapt, merge_schemas, with_partitions};
 use crate::progress::Progress;
 use crate::report;
 use crate::session;
+use crate::side_by_side::{self, side_by_side};
 use crate::source::{Input, InputFile};
 use crate::writer::Output;
 
@@ -56,6 +59,9 @@ pub struct ConvertArgs {
     /// Replace files that exist
     #[arg(long)]
     force: bool,
+    /// Print what took how long
+    #[arg(long, conflicts_with = "quiet")]
+    timing: bool,
     /// Print nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -88,8 +94,12 @@ pub async fn run(args: ConvertArgs, interrupt: &Interrupt) -> Result<()> {
     if args.quiet {
         return Ok(());
     }
+    let elapsed = started.elapsed();
     let mut out = std::io::stdout().lock();
-    report::write_summaries(&mut out, &done, started.elapsed())?;
+    if args.timing {
+        report::write_times(&mut out, &done)?;
+    }
+    report::write_summaries(&mut out, &done, elapsed)?;
     Ok(out.flush()?)
 }
 
@@ -253,34 +263,74 @@ fn check_pins(pins: &HashMap<String, Encoding>, schema: &SchemaRef) -> Result<()
 struct OpenFile {
     file: InputFile,
     schema: SchemaRef,
-    plan: Arc<dyn ExecutionPlan>,
+    /// Plans for some of the columns each, in turn.
+    parts: Vec<Arc<dyn ExecutionPlan>>,
     rows: Option<u64>,
 }
 
 impl OpenFile {
     async fn open(context: &SessionContext, file: InputFile) -> Result<Self> {
-        let opened = contain(OpenFile::plan(context, &file)).await;
-        let plan = opened.map_err(|error| cannot_read(&file, error))?;
-        let rows = row_count(plan.as_ref());
+        Self::open_with(context, file, side_by_side::shares).await
+    }
+
+    async fn open_with(
+        context: &SessionContext,
+        file: InputFile,
+        shares: fn(usize) -> Vec<Range<usize>>,
+    ) -> Result<Self> {
+        let opened = contain(OpenFile::plan(context, &file, shares)).await;
+        let (schema, parts) = opened.map_err(|error| cannot_read(&file, error))?;
+        let rows = parts.first().and_then(|part| row_count(part.as_ref()));
         Ok(OpenFile {
-            schema: plan.schema(),
+            schema,
             rows,
             file,
-            plan,
+            parts,
         })
     }
 
-    async fn plan(context: &SessionContext, file: &InputFile) -> Result<Arc<dyn ExecutionPlan>> {
+    async fn plan(
+        context: &SessionContext,
+        file: &InputFile,
+        shares: fn(usize) -> Vec<Range<usize>>,
+    ) -> Result<(SchemaRef, Vec<Arc<dyn ExecutionPlan>>)> {
+        let is_parquet = file.kind.format == Format::Parquet;
         let mut schema = intact::check(file).await?;
         if let Some(schema) = &schema {
             merge_schemas(&[(file.display(), Arc::clone(schema))])?;
         }
-        if file.kind.format == Format::Parquet {
+        if is_parquet {
             schema = None; // the session says how some types are read
         }
         let table = file.table(context, schema).await?;
-        let frame = context.read_table(Arc::new(table))?;
-        Ok(frame.create_physical_plan().await?)
+        let schema = table.schema();
+        let shares = shares(schema.fields().len());
+        if !is_parquet || shares.len() < 2 {
+            let frame = context.read_table(Arc::new(table))?;
+            let plan = frame.create_physical_plan().await?;
+            return Ok((plan.schema(), vec![plan]));
+        }
+        let state = context.state();
+        let mut parts = Vec::with_capacity(shares.len());
+        for columns in shares {
+            let columns: Vec<usize> = columns.collect();
+            parts.push(table.scan(&state, Some(&columns), &[], None).await?);
+        }
+        Ok((schema, parts))
+    }
+
+    /// The rows, in order.
+    fn read(&self, context: &SessionContext) -> Result<Batches> {
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let batches = execute_stream(Arc::clone(part), context.task_ctx())?;
+            parts.push(contain_stream(batches.map_err(CliError::from).boxed()));
+        }
+        if parts.len() > 1 {
+            return Ok(side_by_side(parts, Arc::clone(&self.schema)));
+        }
+        let none = || CliError::failed("there is nothing to read");
+        parts.pop().ok_or_else(none)
     }
 }
 
@@ -298,8 +348,7 @@ fn row_count(plan: &dyn ExecutionPlan) -> Option<u64> {
 fn read_in_turn(context: SessionContext, files: Vec<OpenFile>, schema: SchemaRef) -> Batches {
     futures::stream::iter(files)
         .map(move |open| {
-            let batches = execute_stream(Arc::clone(&open.plan), context.task_ctx())?;
-            let batches = contain_stream(batches.map_err(CliError::from).boxed());
+            let batches = open.read(&context)?;
             let schema = Arc::clone(&schema);
             Ok::<_, CliError>(batches.map(move |batch| {
                 let adapted = batch.and_then(|batch| adapt(&batch, &open.file, &schema));

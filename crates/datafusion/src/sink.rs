@@ -20,7 +20,9 @@ use datafusion::datasource::file_format::write::get_writer_schema;
 use datafusion::datasource::physical_plan::{FileSink, FileSinkConfig};
 use datafusion::datasource::sink::DataSink;
 use datafusion::error::DataFusionError;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricsSet,
@@ -62,11 +64,10 @@ impl VectileSink {
         session: &VectileOptions,
     ) -> Result<Self> {
         let schema = get_writer_schema(&config);
-        let parallelism = std::thread::available_parallelism().map_or(1, usize::from);
         let is_local = config.object_store_url.as_str() == LOCAL_FILES;
         Ok(Self {
             options: options
-                .writer_options(session, &schema, parallelism)?
+                .writer_options(session, &schema)?
                 .with_local_root(is_local.then(|| "/".into())),
             replace: options.replace,
             schema,
@@ -80,7 +81,7 @@ impl VectileSink {
         &self,
         files: &mut DemuxedStreamReceiver,
         store: &Arc<dyn ObjectStore>,
-        memory: &MemoryReservation,
+        memory: &Budget,
         compressor: &Option<Arc<dyn Compressor>>,
     ) -> Result<Vec<(Path, Staged)>> {
         let mut tasks: JoinSet<Result<(Path, Staged)>> = JoinSet::new();
@@ -178,11 +179,45 @@ impl VectileSink {
     }
 }
 
+/// Memory from the pool for what a writer holds.
+struct Budget {
+    reservation: MemoryReservation,
+    pool: Arc<dyn MemoryPool>,
+}
+
+impl Budget {
+    fn of(pool: &Arc<dyn MemoryPool>) -> Self {
+        Self {
+            reservation: MemoryConsumer::new("VectileSink").register(pool),
+            pool: Arc::clone(pool),
+        }
+    }
+
+    fn new_empty(&self) -> Self {
+        Self {
+            reservation: self.reservation.new_empty(),
+            pool: Arc::clone(&self.pool),
+        }
+    }
+
+    fn try_resize(&self, bytes: usize) -> Result<()> {
+        self.reservation.try_resize(bytes)
+    }
+
+    /// Whether half of the memory is left to others.
+    fn is_ample(&self) -> bool {
+        match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => self.pool.reserved() <= limit / 2,
+            MemoryLimit::Infinite | MemoryLimit::Unknown => true,
+        }
+    }
+}
+
 /// Writes what comes for one file, and leaves it to be published.
 async fn write_file(
     mut writer: Writer,
     mut batches: Receiver<RecordBatch>,
-    memory: MemoryReservation,
+    memory: Budget,
 ) -> Result<Staged> {
     while let Some(batch) = batches.recv().await {
         if let Err(error) = write_batch(&mut writer, &batch, &memory).await {
@@ -194,13 +229,14 @@ async fn write_file(
     writer.stage().await.map_err(error::file)
 }
 
-/// Row groups end early where memory is short.
-async fn write_batch(
-    writer: &mut Writer,
-    batch: &RecordBatch,
-    memory: &MemoryReservation,
-) -> Result<()> {
+/// Where memory is short, fewer row groups are encoded at the same time; where one is too many, they end early.
+async fn write_batch(writer: &mut Writer, batch: &RecordBatch, memory: &Budget) -> Result<()> {
     writer.write(batch).await.map_err(error::file)?;
+    while memory.try_resize(writer.memory_bytes()).is_err() || !memory.is_ample() {
+        if !writer.encode_fewer().await.map_err(error::file)? {
+            break;
+        }
+    }
     if memory.try_resize(writer.memory_bytes()).is_err() {
         writer.relieve().await.map_err(error::file)?;
         memory.try_resize(writer.memory_bytes())?;
@@ -232,7 +268,7 @@ impl FileSink for VectileSink {
         mut file_stream_rx: DemuxedStreamReceiver,
         object_store: Arc<dyn ObjectStore>,
     ) -> Result<u64> {
-        let memory = MemoryConsumer::new("VectileSink").register(context.memory_pool());
+        let memory = Budget::of(context.memory_pool());
         let compressor = self.compressor(context);
         let files = self
             .write_files(&mut file_stream_rx, &object_store, &memory, &compressor)
