@@ -339,3 +339,79 @@ impl DisplayAs for VectileSink {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use arrow::array::{ArrayRef, StringArray};
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use object_store::memory::InMemory;
+    use vectile_encodings::{Encoding, Splits, Uncompressed};
+    use vectile_file::Threads;
+
+    use super::*;
+
+    const ROWS: usize = 4096;
+
+    /// Takes its time for the text of a row group.
+    #[derive(Debug, Default)]
+    struct Slow {
+        now: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    impl Compressor for Slow {
+        fn compress(&self, _: &Uncompressed<'_>) -> Option<Splits> {
+            let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(now, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(50));
+            self.now.fetch_sub(1, Ordering::SeqCst);
+            None
+        }
+    }
+
+    /// Writes eight row groups, and says of how many at most the text was encoded at once.
+    async fn written_with(pool: &Arc<dyn MemoryPool>) -> usize {
+        let text = (0..ROWS).map(|row| format!("a row group like all others {}", row % 9));
+        let text: ArrayRef = Arc::new(StringArray::from_iter_values(text));
+        let batch = RecordBatch::try_from_iter([("text", text)]).unwrap();
+        let slow = Arc::new(Slow::default());
+        let options = WriterOptions::default()
+            .with_row_group_rows(ROWS)
+            .with_pins([("text", Encoding::Fsst)])
+            .with_threads(Threads::new(4))
+            .with_compressor(Some(slow.clone()));
+        let store = Arc::new(InMemory::new());
+        let schema = batch.schema();
+        let mut writer = Writer::try_new(store, Path::from("t"), schema, options).unwrap();
+        let memory = Budget::of(pool);
+        for _ in 0..8 {
+            for start in (0..ROWS).step_by(512) {
+                let batch = batch.slice(start, 512);
+                write_batch(&mut writer, &batch, &memory).await.unwrap();
+            }
+        }
+        let summary = writer.finish().await.unwrap();
+        assert_eq!(summary.row_groups, 8, "none ends early");
+        slow.most.load(Ordering::SeqCst)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn fewer_row_groups_are_encoded_at_once_where_memory_is_short() {
+        // Twice the rows of one row group, and as much for the one that fills, is what is needed.
+        let row_group_bytes = ROWS * 33;
+        let pool = |row_groups| -> Arc<dyn MemoryPool> {
+            Arc::new(GreedyMemoryPool::new(row_groups * row_group_bytes))
+        };
+        assert!(written_with(&pool(100)).await > 2);
+        assert!(written_with(&pool(6)).await <= 2);
+        // Of another's memory none is taken for what is not needed.
+        let pool = pool(100);
+        let other = MemoryConsumer::new("other").register(&pool);
+        other.grow(60 * row_group_bytes);
+        assert!(written_with(&pool).await <= 2);
+    }
+}
