@@ -14,13 +14,14 @@ use crate::error::{CliError, Result};
 /// Tasks that read a file at most. Each asks for its own bytes.
 const MOST_READERS: usize = 8;
 
-/// Columns for each of several tasks; half of the threads are left to encode.
-pub fn shares(columns: usize) -> Vec<Range<usize>> {
+/// Tasks that read a file; half of the threads are left to encode.
+pub fn readers() -> usize {
     let cores = available_parallelism().map_or(1, usize::from);
-    shares_of(columns, (cores / 2).clamp(1, MOST_READERS))
+    (cores / 2).clamp(1, MOST_READERS)
 }
 
-fn shares_of(columns: usize, readers: usize) -> Vec<Range<usize>> {
+/// The columns that each of so many tasks reads.
+pub fn shares(columns: usize, readers: usize) -> Vec<Range<usize>> {
     let readers = readers.min(columns).max(1);
     (0..readers)
         .map(|reader| columns * reader / readers..columns * (reader + 1) / readers)
@@ -105,7 +106,7 @@ mod tests {
     #[test]
     fn every_column_is_in_one_share() {
         for (columns, readers) in [(0, 8), (1, 8), (5, 1), (16, 8), (17, 8), (7, 3)] {
-            let shares = shares_of(columns, readers);
+            let shares = shares(columns, readers);
             assert!(shares.len() <= readers);
             let all: Vec<usize> = shares.into_iter().flatten().collect();
             assert_eq!(all, (0..columns).collect::<Vec<_>>());
