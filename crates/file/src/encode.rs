@@ -1,6 +1,7 @@
 //! One row group: batches in, encoded columns out, on blocking threads and in parallel over
 //! columns.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -87,16 +88,16 @@ async fn encode_run(
 ) -> Result<EncodedRowGroup> {
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
     // By column, so that a column's arrays are freed once it is encoded.
-    let columns: Vec<Vec<ArrayRef>> = (0..plan.schema.fields().len())
-        .map(|column| {
-            batches
-                .iter()
-                .map(|b| Arc::clone(b.column(column)))
-                .collect()
-        })
+    let arrays = |column| batches.iter().map(move |b| Arc::clone(b.column(column)));
+    let mut columns: Vec<(usize, Vec<ArrayRef>)> = (0..plan.schema.fields().len())
+        .map(|column| (column, arrays(column).collect()))
         .collect();
     drop(batches);
-    let jobs = columns.into_iter().enumerate().map(|(column, arrays)| {
+    // The largest first, which is likely to take longest: nothing waits for it alone at the end.
+    columns.sort_by_cached_key(|(_, arrays)| {
+        Reverse(arrays.iter().map(|array| memory_bytes(array)).sum::<u64>())
+    });
+    let jobs = columns.into_iter().map(|(column, arrays)| {
         let plan = Arc::clone(plan);
         let first = thread.take();
         async move {
@@ -107,13 +108,15 @@ async fn encode_run(
             blocking(move || {
                 let encoded = encode_column(&plan, column, arrays);
                 drop(thread);
-                encoded
+                Ok((column, encoded?))
             })
             .await
         }
     });
     let jobs: FuturesOrdered<_> = jobs.collect();
-    let columns = jobs.try_collect().await?;
+    let mut columns: Vec<(usize, EncodedColumn)> = jobs.try_collect().await?;
+    columns.sort_by_key(|(column, _)| *column);
+    let columns = columns.into_iter().map(|(_, encoded)| encoded).collect();
     Ok(EncodedRowGroup { rows, columns })
 }
 
