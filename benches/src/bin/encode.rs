@@ -1,4 +1,4 @@
-//! Claim: one core encodes lineitem at 500 MB/s of Arrow memory or more, zone maps included.
+//! Claim: one core encodes lineitem at 350 MB/s of Arrow memory or more, zone maps included.
 //!
 //! `cargo run --release --bin encode -- [SCALE [TABLE]]`, default 0.2 lineitem. Every column chunk
 //! is decoded again and compared.

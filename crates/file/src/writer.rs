@@ -38,7 +38,7 @@ use crate::{FORMAT_VERSION, footer, schema};
 const ROW_GROUP_ARROW_BYTES: u64 = 64 << 20;
 
 /// Row groups that are encoded at the same time take no more bytes as Arrow arrays. A row group of TPC-H's `lineitem`
-/// has 48 MB, of which two fifths of the work are in one column: ten keep 25 threads busy.
+/// has 48 MB, and more than two fifths of the work are in one column: ten keep some twenty threads busy.
 const MOST_ENCODING_BYTES: u64 = 8 * ROW_GROUP_ARROW_BYTES;
 
 /// Rows of a row group, unless told otherwise.
