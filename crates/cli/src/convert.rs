@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use arrow::datatypes::SchemaRef;
 use clap::Args;
+use datafusion::catalog::TableProvider;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
@@ -25,6 +26,7 @@ use crate::merge::{adapt, merge_schemas, with_partitions};
 use crate::progress::Progress;
 use crate::report;
 use crate::session;
+use crate::side_by_side::{self, side_by_side};
 use crate::source::{Input, InputFile};
 use crate::writer::Output;
 
@@ -56,6 +58,9 @@ pub struct ConvertArgs {
     /// Replace files that exist
     #[arg(long)]
     force: bool,
+    /// Print what took how long
+    #[arg(long, conflicts_with = "quiet")]
+    timing: bool,
     /// Print nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -88,8 +93,12 @@ pub async fn run(args: ConvertArgs, interrupt: &Interrupt) -> Result<()> {
     if args.quiet {
         return Ok(());
     }
+    let elapsed = started.elapsed();
     let mut out = std::io::stdout().lock();
-    report::write_summaries(&mut out, &done, started.elapsed())?;
+    if args.timing {
+        report::write_times(&mut out, &done)?;
+    }
+    report::write_summaries(&mut out, &done, elapsed)?;
     Ok(out.flush()?)
 }
 
@@ -253,34 +262,70 @@ fn check_pins(pins: &HashMap<String, Encoding>, schema: &SchemaRef) -> Result<()
 struct OpenFile {
     file: InputFile,
     schema: SchemaRef,
-    plan: Arc<dyn ExecutionPlan>,
+    /// Plans for some of the columns each, in turn.
+    parts: Vec<Arc<dyn ExecutionPlan>>,
     rows: Option<u64>,
 }
 
 impl OpenFile {
     async fn open(context: &SessionContext, file: InputFile) -> Result<Self> {
-        let opened = contain(OpenFile::plan(context, &file)).await;
-        let plan = opened.map_err(|error| cannot_read(&file, error))?;
-        let rows = row_count(plan.as_ref());
+        Self::open_with(context, file, side_by_side::readers()).await
+    }
+
+    async fn open_with(context: &SessionContext, file: InputFile, readers: usize) -> Result<Self> {
+        let opened = contain(OpenFile::plan(context, &file, readers)).await;
+        let (schema, parts) = opened.map_err(|error| cannot_read(&file, error))?;
+        let rows = parts.first().and_then(|part| row_count(part.as_ref()));
         Ok(OpenFile {
-            schema: plan.schema(),
+            schema,
             rows,
             file,
-            plan,
+            parts,
         })
     }
 
-    async fn plan(context: &SessionContext, file: &InputFile) -> Result<Arc<dyn ExecutionPlan>> {
+    async fn plan(
+        context: &SessionContext,
+        file: &InputFile,
+        readers: usize,
+    ) -> Result<(SchemaRef, Vec<Arc<dyn ExecutionPlan>>)> {
+        let is_parquet = file.kind.format == Format::Parquet;
         let mut schema = intact::check(file).await?;
         if let Some(schema) = &schema {
             merge_schemas(&[(file.display(), Arc::clone(schema))])?;
         }
-        if file.kind.format == Format::Parquet {
+        if is_parquet {
             schema = None; // the session says how some types are read
         }
         let table = file.table(context, schema).await?;
-        let frame = context.read_table(Arc::new(table))?;
-        Ok(frame.create_physical_plan().await?)
+        let schema = table.schema();
+        let shares = side_by_side::shares(schema.fields().len(), readers);
+        if !is_parquet || shares.len() < 2 {
+            let frame = context.read_table(Arc::new(table))?;
+            let plan = frame.create_physical_plan().await?;
+            return Ok((plan.schema(), vec![plan]));
+        }
+        let state = context.state();
+        let mut parts = Vec::with_capacity(shares.len());
+        for columns in shares {
+            let columns: Vec<usize> = columns.collect();
+            parts.push(table.scan(&state, Some(&columns), &[], None).await?);
+        }
+        Ok((schema, parts))
+    }
+
+    /// The rows, in order.
+    fn read(&self, context: &SessionContext) -> Result<Batches> {
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let batches = execute_stream(Arc::clone(part), context.task_ctx())?;
+            parts.push(contain_stream(batches.map_err(CliError::from).boxed()));
+        }
+        if parts.len() > 1 {
+            return Ok(side_by_side(parts, Arc::clone(&self.schema)));
+        }
+        let none = || CliError::failed("there is nothing to read");
+        parts.pop().ok_or_else(none)
     }
 }
 
@@ -298,8 +343,7 @@ fn row_count(plan: &dyn ExecutionPlan) -> Option<u64> {
 fn read_in_turn(context: SessionContext, files: Vec<OpenFile>, schema: SchemaRef) -> Batches {
     futures::stream::iter(files)
         .map(move |open| {
-            let batches = execute_stream(Arc::clone(&open.plan), context.task_ctx())?;
-            let batches = contain_stream(batches.map_err(CliError::from).boxed());
+            let batches = open.read(&context)?;
             let schema = Arc::clone(&schema);
             Ok::<_, CliError>(batches.map(move |batch| {
                 let adapted = batch.and_then(|batch| adapt(&batch, &open.file, &schema));
@@ -313,6 +357,11 @@ fn read_in_turn(context: SessionContext, files: Vec<OpenFile>, schema: SchemaRef
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use arrow::array::RecordBatch;
+    use arrow::compute::concat_batches;
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
 
     use super::*;
     use crate::writer::TableWriter;
@@ -343,16 +392,43 @@ mod tests {
         writer.finish().await.unwrap();
     }
 
-    async fn read(context: &SessionContext, path: &Path) -> Result<usize> {
+    /// The rows of a file of which so many tasks read columns.
+    async fn read(context: &SessionContext, path: &Path, readers: usize) -> Result<RecordBatch> {
         let found = Input::find(context, path.to_str().unwrap(), None).await?;
         let mut opened = Vec::new();
         for file in found.files {
-            opened.push(OpenFile::open(context, file).await?);
+            let open = OpenFile::open_with(context, file, readers).await?;
+            let is_parquet = open.file.kind.format == Format::Parquet;
+            assert_eq!(open.parts.len(), if is_parquet { readers } else { 1 });
+            opened.push(open);
         }
         let schema = Arc::clone(&opened[0].schema);
-        let batches = read_in_turn(context.clone(), opened, schema);
-        let rows = batches.try_fold(0, |rows, batch| async move { Ok(rows + batch.num_rows()) });
-        rows.await
+        let batches = read_in_turn(context.clone(), opened, Arc::clone(&schema));
+        Ok(concat_batches(
+            &schema,
+            &batches.try_collect::<Vec<_>>().await?,
+        )?)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn columns_that_several_tasks_read_are_of_the_same_rows() {
+        let context = session::for_copying().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.parquet");
+        let rows = context.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let properties = WriterProperties::builder().set_max_row_group_row_count(Some(7));
+        let file = std::fs::File::create(&path).unwrap();
+        let schema = rows[0].schema();
+        let mut writer = ArrowWriter::try_new(file, schema, Some(properties.build())).unwrap();
+        for batch in &rows {
+            writer.write(batch).unwrap();
+        }
+        writer.close().unwrap();
+        let one = read(&context, &path, 1).await.unwrap();
+        assert_eq!(one.num_rows(), 60);
+        for readers in [2, 4, 6] {
+            assert_eq!(read(&context, &path, readers).await.unwrap(), one);
+        }
     }
 
     /// Whatever byte of a file is wrong: it is read, or the error names the file. Nothing panics,
@@ -361,14 +437,23 @@ mod tests {
     async fn damaged_files_are_errors() {
         let context = session::for_copying().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        for extension in ["arrow", "arrows", "parquet"] {
+        // Several readers take longer, and differ little.
+        for (extension, readers, step) in [
+            ("arrow", 1, 2),
+            ("arrows", 1, 2),
+            ("parquet", 1, 2),
+            ("parquet", 3, 22),
+        ] {
             let intact = dir.path().join("intact").with_extension(extension);
             write(&context, &intact).await;
-            assert_eq!(read(&context, &intact).await.unwrap(), 60);
+            assert_eq!(
+                read(&context, &intact, readers).await.unwrap().num_rows(),
+                60
+            );
             let bytes = std::fs::read(&intact).unwrap();
             let mut errors = 0;
             for (at, mask) in (0..bytes.len())
-                .step_by(2)
+                .step_by(step)
                 .zip([0xff, 0x40].into_iter().cycle())
             {
                 let mut damaged = bytes.clone();
@@ -376,18 +461,18 @@ mod tests {
                 let name = format!("{at}-{mask}.{extension}");
                 let path = dir.path().join(&name);
                 std::fs::write(&path, damaged).unwrap();
-                if let Err(error) = read(&context, &path).await {
+                if let Err(error) = read(&context, &path, readers).await {
                     errors += 1;
                     assert!(error.to_string().contains(&name), "{name}: {error}");
                 }
                 std::fs::remove_file(&path).unwrap();
             }
-            assert!(errors > bytes.len() / 20, "{extension}: {errors}");
-            for len in (0..bytes.len()).step_by(17) {
+            assert!(errors > bytes.len() / step / 10, "{extension}: {errors}");
+            for len in (0..bytes.len()).step_by(8 * step + 1) {
                 let name = format!("{len}.{extension}");
                 let path = dir.path().join(&name);
                 std::fs::write(&path, &bytes[..len]).unwrap();
-                if let Err(error) = read(&context, &path).await {
+                if let Err(error) = read(&context, &path, readers).await {
                     assert!(error.to_string().contains(&name), "{name}: {error}");
                 }
                 std::fs::remove_file(&path).unwrap();

@@ -1,5 +1,9 @@
 //! Moves a stream of batches into a file: the loop that every import and export shares.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::stream::BoxStream;
@@ -27,13 +31,17 @@ pub async fn copy(
     progress: &Progress,
 ) -> Result<Summary> {
     let mut writer = TableWriter::try_new(output, schema)?;
-    let batches = read_ahead(batches);
+    let reading = Arc::new(AtomicU64::new(0));
+    let batches = read_ahead(timed(batches, Arc::clone(&reading)));
     let written = tokio::select! {
         written = write_all(&mut writer, batches, progress) => written,
         () = interrupt.wait() => Err(CliError::Interrupted),
     };
     match written {
-        Ok(()) => writer.finish().await,
+        Ok(()) => Ok(Summary {
+            reading: Duration::from_nanos(reading.load(Ordering::Relaxed)),
+            ..writer.finish().await?
+        }),
         Err(error) => {
             writer.abort().await;
             Err(error)
@@ -56,8 +64,19 @@ async fn write_all(
     Ok(())
 }
 
+/// The same batches; the nanoseconds that they take add up in `reading`.
+fn timed(batches: Batches, reading: Arc<AtomicU64>) -> Batches {
+    let batches = futures::stream::unfold((batches, reading), |(mut batches, reading)| async {
+        let started = Instant::now();
+        let batch = batches.next().await;
+        reading.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        Some((batch?, (batches, reading)))
+    });
+    batches.boxed()
+}
+
 /// Reads in a task of its own, so that decoding the input overlaps with encoding the output.
-fn read_ahead(mut batches: Batches) -> impl Stream<Item = Result<RecordBatch>> {
+pub fn read_ahead(mut batches: Batches) -> impl Stream<Item = Result<RecordBatch>> {
     let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
     let mut reader = JoinSet::new(); // ends the task when dropped
     reader.spawn(async move {

@@ -31,6 +31,7 @@ mod report;
 mod runtime;
 mod session;
 mod shell;
+mod side_by_side;
 mod source;
 mod sql;
 mod ssb;

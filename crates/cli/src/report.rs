@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use vectile_file::EncodeTime;
+
 use crate::text::{Align, TextTable, bytes, count, rate, ratio};
 use crate::writer::{ColumnSummary, Summary};
 
@@ -41,6 +43,41 @@ pub fn write_columns(out: &mut dyn Write, columns: &[ColumnSummary]) -> io::Resu
         ]);
     }
     table.write(out)
+}
+
+/// Seconds per column and step of encoding, of all threads together; then those of reading and storing.
+pub fn write_times(out: &mut dyn Write, files: &[(String, Summary)]) -> io::Result<()> {
+    let seconds = |time: Duration| format!("{:.2}", time.as_secs_f64());
+    let row = |name: &str, time: &EncodeTime| {
+        let steps = [time.join, time.zone_maps, time.encode, time.checksums];
+        let steps = steps.into_iter().chain([time.total()]).map(seconds);
+        [name.to_string()].into_iter().chain(steps).collect()
+    };
+    for (name, summary) in files {
+        let mut table = TextTable::new(&[
+            ("seconds", Align::Left),
+            ("join", Align::Right),
+            ("zone maps", Align::Right),
+            ("encode", Align::Right),
+            ("checksums", Align::Right),
+            ("all", Align::Right),
+        ]);
+        let mut all = EncodeTime::default();
+        for column in &summary.columns {
+            all += column.time;
+            table.row(row(&column.name, &column.time));
+        }
+        if !summary.columns.is_empty() {
+            table.row(row("all columns", &all));
+            table.write(out)?;
+        }
+        let (reading, storing) = (seconds(summary.reading), seconds(summary.storing));
+        writeln!(
+            out,
+            "{name}: reading took {reading} s, waiting for the store {storing} s"
+        )?;
+    }
+    Ok(())
 }
 
 /// Sizes per file.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
@@ -14,7 +15,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use vectile_encodings::{Compressor, Encoding};
-use vectile_file::{Writer as VectileWriter, WriterOptions};
+use vectile_file::{EncodeTime, Writer as VectileWriter, WriterOptions};
 
 use crate::dictionaries::GrowingDictionaries;
 use crate::error::{CliError, Result};
@@ -52,6 +53,10 @@ pub struct Summary {
     pub bytes: u64,
     /// Per column, for Vectile files only.
     pub columns: Vec<ColumnSummary>,
+    /// How long reading its rows took.
+    pub reading: Duration,
+    /// How long its writer waited for the store; for Vectile files only.
+    pub storing: Duration,
 }
 
 /// What became of one column.
@@ -67,6 +72,8 @@ pub struct ColumnSummary {
     pub arrow_bytes: u64,
     /// Bytes of its values and zone maps in the file.
     pub encoded_bytes: u64,
+    /// What encoding it took.
+    pub time: EncodeTime,
 }
 
 /// Writes one table to one file.
@@ -190,9 +197,11 @@ async fn finish_vectile(writer: VectileWriter, schema: &SchemaRef) -> Result<Sum
         encodings: by_frequency(column.encodings),
         arrow_bytes: column.arrow_bytes,
         encoded_bytes: column.encoded_bytes,
+        time: column.time,
     });
     Ok(Summary {
         bytes: written.bytes,
+        storing: written.storing,
         columns: columns.collect(),
         ..Summary::default()
     })

@@ -302,14 +302,12 @@ impl TableOptions {
         &self,
         session: &VectileOptions,
         schema: &Schema,
-        parallelism: usize,
     ) -> Result<WriterOptions> {
         let pins = self.encodings.iter();
         let pins = pins.map(|(name, encoding)| Ok((column_named(schema, name)?, *encoding)));
         Ok(WriterOptions::default()
             .with_row_group_rows(self.row_group_rows.unwrap_or(session.row_group_rows))
-            .with_pins(pins.collect::<Result<Vec<_>>>()?)
-            .with_parallelism(parallelism))
+            .with_pins(pins.collect::<Result<Vec<_>>>()?))
     }
 }
 
@@ -410,9 +408,9 @@ mod tests {
         let schema = Schema::new(vec![Field::new("Name", DataType::Utf8, true)]);
         let session = VectileOptions::default();
         let options = table_options(&[("encoding.name", "dict")]).unwrap();
-        let written = options.writer_options(&session, &schema, 1).unwrap();
+        let written = options.writer_options(&session, &schema).unwrap();
         assert_eq!(written.pins.get("Name"), Some(&Encoding::Dict));
         let options = table_options(&[("encoding.other", "dict")]).unwrap();
-        assert!(options.writer_options(&session, &schema, 1).is_err());
+        assert!(options.writer_options(&session, &schema).is_err());
     }
 }

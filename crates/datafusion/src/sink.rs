@@ -20,7 +20,9 @@ use datafusion::datasource::file_format::write::get_writer_schema;
 use datafusion::datasource::physical_plan::{FileSink, FileSinkConfig};
 use datafusion::datasource::sink::DataSink;
 use datafusion::error::DataFusionError;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricsSet,
@@ -62,11 +64,10 @@ impl VectileSink {
         session: &VectileOptions,
     ) -> Result<Self> {
         let schema = get_writer_schema(&config);
-        let parallelism = std::thread::available_parallelism().map_or(1, usize::from);
         let is_local = config.object_store_url.as_str() == LOCAL_FILES;
         Ok(Self {
             options: options
-                .writer_options(session, &schema, parallelism)?
+                .writer_options(session, &schema)?
                 .with_local_root(is_local.then(|| "/".into())),
             replace: options.replace,
             schema,
@@ -80,7 +81,7 @@ impl VectileSink {
         &self,
         files: &mut DemuxedStreamReceiver,
         store: &Arc<dyn ObjectStore>,
-        memory: &MemoryReservation,
+        memory: &Budget,
         compressor: &Option<Arc<dyn Compressor>>,
     ) -> Result<Vec<(Path, Staged)>> {
         let mut tasks: JoinSet<Result<(Path, Staged)>> = JoinSet::new();
@@ -178,11 +179,45 @@ impl VectileSink {
     }
 }
 
+/// Memory from the pool for what a writer holds.
+struct Budget {
+    reservation: MemoryReservation,
+    pool: Arc<dyn MemoryPool>,
+}
+
+impl Budget {
+    fn of(pool: &Arc<dyn MemoryPool>) -> Self {
+        Self {
+            reservation: MemoryConsumer::new("VectileSink").register(pool),
+            pool: Arc::clone(pool),
+        }
+    }
+
+    fn new_empty(&self) -> Self {
+        Self {
+            reservation: self.reservation.new_empty(),
+            pool: Arc::clone(&self.pool),
+        }
+    }
+
+    fn try_resize(&self, bytes: usize) -> Result<()> {
+        self.reservation.try_resize(bytes)
+    }
+
+    /// Whether half of the memory is left to others.
+    fn is_ample(&self) -> bool {
+        match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => self.pool.reserved() <= limit / 2,
+            MemoryLimit::Infinite | MemoryLimit::Unknown => true,
+        }
+    }
+}
+
 /// Writes what comes for one file, and leaves it to be published.
 async fn write_file(
     mut writer: Writer,
     mut batches: Receiver<RecordBatch>,
-    memory: MemoryReservation,
+    memory: Budget,
 ) -> Result<Staged> {
     while let Some(batch) = batches.recv().await {
         if let Err(error) = write_batch(&mut writer, &batch, &memory).await {
@@ -194,13 +229,14 @@ async fn write_file(
     writer.stage().await.map_err(error::file)
 }
 
-/// Row groups end early where memory is short.
-async fn write_batch(
-    writer: &mut Writer,
-    batch: &RecordBatch,
-    memory: &MemoryReservation,
-) -> Result<()> {
+/// Where memory is short, fewer row groups are encoded at the same time; where one is too many, they end early.
+async fn write_batch(writer: &mut Writer, batch: &RecordBatch, memory: &Budget) -> Result<()> {
     writer.write(batch).await.map_err(error::file)?;
+    while memory.try_resize(writer.memory_bytes()).is_err() || !memory.is_ample() {
+        if !writer.encode_fewer().await.map_err(error::file)? {
+            break;
+        }
+    }
     if memory.try_resize(writer.memory_bytes()).is_err() {
         writer.relieve().await.map_err(error::file)?;
         memory.try_resize(writer.memory_bytes())?;
@@ -232,7 +268,7 @@ impl FileSink for VectileSink {
         mut file_stream_rx: DemuxedStreamReceiver,
         object_store: Arc<dyn ObjectStore>,
     ) -> Result<u64> {
-        let memory = MemoryConsumer::new("VectileSink").register(context.memory_pool());
+        let memory = Budget::of(context.memory_pool());
         let compressor = self.compressor(context);
         let files = self
             .write_files(&mut file_stream_rx, &object_store, &memory, &compressor)
@@ -301,5 +337,81 @@ impl DisplayAs for VectileSink {
                 write!(f, "file={}", self.config.original_url)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use arrow::array::{ArrayRef, StringArray};
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use object_store::memory::InMemory;
+    use vectile_encodings::{Encoding, Splits, Uncompressed};
+    use vectile_file::Threads;
+
+    use super::*;
+
+    const ROWS: usize = 4096;
+
+    /// Takes its time for the text of a row group.
+    #[derive(Debug, Default)]
+    struct Slow {
+        now: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    impl Compressor for Slow {
+        fn compress(&self, _: &Uncompressed<'_>) -> Option<Splits> {
+            let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(now, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(50));
+            self.now.fetch_sub(1, Ordering::SeqCst);
+            None
+        }
+    }
+
+    /// Writes eight row groups, and says of how many at most the text was encoded at once.
+    async fn written_with(pool: &Arc<dyn MemoryPool>) -> usize {
+        let text = (0..ROWS).map(|row| format!("a row group like all others {}", row % 9));
+        let text: ArrayRef = Arc::new(StringArray::from_iter_values(text));
+        let batch = RecordBatch::try_from_iter([("text", text)]).unwrap();
+        let slow = Arc::new(Slow::default());
+        let options = WriterOptions::default()
+            .with_row_group_rows(ROWS)
+            .with_pins([("text", Encoding::Fsst)])
+            .with_threads(Threads::new(4))
+            .with_compressor(Some(slow.clone()));
+        let store = Arc::new(InMemory::new());
+        let schema = batch.schema();
+        let mut writer = Writer::try_new(store, Path::from("t"), schema, options).unwrap();
+        let memory = Budget::of(pool);
+        for _ in 0..8 {
+            for start in (0..ROWS).step_by(512) {
+                let batch = batch.slice(start, 512);
+                write_batch(&mut writer, &batch, &memory).await.unwrap();
+            }
+        }
+        let summary = writer.finish().await.unwrap();
+        assert_eq!(summary.row_groups, 8, "none ends early");
+        slow.most.load(Ordering::SeqCst)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn fewer_row_groups_are_encoded_at_once_where_memory_is_short() {
+        // Twice the rows of one row group, and as much for the one that fills, is what is needed.
+        let row_group_bytes = ROWS * 33;
+        let pool = |row_groups| -> Arc<dyn MemoryPool> {
+            Arc::new(GreedyMemoryPool::new(row_groups * row_group_bytes))
+        };
+        assert!(written_with(&pool(100)).await > 2);
+        assert!(written_with(&pool(6)).await <= 2);
+        // Of another's memory none is taken for what is not needed.
+        let pool = pool(100);
+        let other = MemoryConsumer::new("other").register(&pool);
+        other.grow(60 * row_group_bytes);
+        assert!(written_with(&pool).await <= 2);
     }
 }

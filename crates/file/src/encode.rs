@@ -1,7 +1,9 @@
 //! One row group: batches in, encoded columns out, on blocking threads and in parallel over
 //! columns.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::buffer::Buffer;
@@ -9,12 +11,15 @@ use arrow::compute::concat;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::TryStreamExt;
+use futures::stream::FuturesOrdered;
 use tokio::task::spawn_blocking;
 use vectile_encodings::{Column, EncodeOptions, ZoneMap};
 
 use crate::error::{Error, Place, Result};
 use crate::memory::memory_bytes;
+use crate::summary::EncodeTime;
+use crate::threads::{Thread, Threads};
 
 /// Names of encodings are cut here: a deeply nested column would describe itself at length.
 const MAX_NAME_BYTES: usize = 255;
@@ -26,8 +31,8 @@ pub(crate) struct Plan {
     pub(crate) schema: SchemaRef,
     /// One per column.
     pub(crate) options: Vec<EncodeOptions>,
-    /// Columns encoded at the same time.
-    pub(crate) parallelism: usize,
+    /// What encodes them.
+    pub(crate) threads: Threads,
 }
 
 /// One column of one row group.
@@ -41,6 +46,7 @@ pub(crate) struct EncodedColumn {
     pub(crate) statistics: ZoneMap,
     pub(crate) encoding: Arc<str>,
     pub(crate) arrow_bytes: u64,
+    pub(crate) time: EncodeTime,
 }
 
 /// One row group.
@@ -51,10 +57,11 @@ pub(crate) struct EncodedRowGroup {
 }
 
 /// Encodes the batches as one row group, or as several where their dictionaries have more values
-/// together than keys can name.
+/// together than keys can name. It begins on `thread`, and takes others as they are free.
 pub(crate) async fn encode_row_group(
     plan: Arc<Plan>,
     batches: Vec<RecordBatch>,
+    thread: Thread,
 ) -> Result<Vec<EncodedRowGroup>> {
     let runs = if plan
         .schema
@@ -66,37 +73,50 @@ pub(crate) async fn encode_row_group(
     } else {
         vec![batches]
     };
+    let mut thread = Some(thread);
     let mut encoded = Vec::with_capacity(runs.len());
     for batches in runs {
-        encoded.push(encode_run(&plan, batches).await?);
+        encoded.push(encode_run(&plan, batches, thread.take()).await?);
     }
     Ok(encoded)
 }
 
-async fn encode_run(plan: &Arc<Plan>, batches: Vec<RecordBatch>) -> Result<EncodedRowGroup> {
+async fn encode_run(
+    plan: &Arc<Plan>,
+    batches: Vec<RecordBatch>,
+    mut thread: Option<Thread>,
+) -> Result<EncodedRowGroup> {
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
     // By column, so that a column's arrays are freed once it is encoded.
-    let columns: Vec<Vec<ArrayRef>> = (0..plan.schema.fields().len())
-        .map(|column| {
-            batches
-                .iter()
-                .map(|b| Arc::clone(b.column(column)))
-                .collect()
-        })
+    let arrays = |column| batches.iter().map(move |b| Arc::clone(b.column(column)));
+    let mut columns: Vec<(usize, Vec<ArrayRef>)> = (0..plan.schema.fields().len())
+        .map(|column| (column, arrays(column).collect()))
         .collect();
     drop(batches);
-    let jobs: Vec<_> = columns
-        .into_iter()
-        .enumerate()
-        .map(|(column, arrays)| {
-            let plan = Arc::clone(plan);
-            blocking(move || encode_column(&plan, column, arrays))
-        })
-        .collect();
-    let columns = stream::iter(jobs)
-        .buffered(plan.parallelism)
-        .try_collect()
-        .await?;
+    // The largest first, which is likely to take longest: nothing waits for it alone at the end.
+    columns.sort_by_cached_key(|(_, arrays)| {
+        Reverse(arrays.iter().map(|array| memory_bytes(array)).sum::<u64>())
+    });
+    let jobs = columns.into_iter().map(|(column, arrays)| {
+        let plan = Arc::clone(plan);
+        let first = thread.take();
+        async move {
+            let thread = match first {
+                Some(thread) => thread,
+                None => plan.threads.one().await?,
+            };
+            blocking(move || {
+                let encoded = encode_column(&plan, column, arrays);
+                drop(thread);
+                Ok((column, encoded?))
+            })
+            .await
+        }
+    });
+    let jobs: FuturesOrdered<_> = jobs.collect();
+    let mut columns: Vec<(usize, EncodedColumn)> = jobs.try_collect().await?;
+    columns.sort_by_key(|(column, _)| *column);
+    let columns = columns.into_iter().map(|(_, encoded)| encoded).collect();
     Ok(EncodedRowGroup { rows, columns })
 }
 
@@ -110,36 +130,52 @@ async fn blocking<T: Send + 'static>(
 
 fn encode_column(plan: &Plan, column: usize, arrays: Vec<ArrayRef>) -> Result<EncodedColumn> {
     let field = plan.schema.field(column);
-    let array = {
+    let mut time = EncodeTime::default();
+    let array = timed(&mut time.join, || {
         let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
-        concat(&arrays)?
-    };
+        concat(&arrays)
+    })?;
     drop(arrays);
-    let arrow_bytes = memory_bytes(&array);
-    encode_array(&array, &plan.options[column], arrow_bytes)
+    encode_array(&array, &plan.options[column], time)
         .map_err(|error| Place::file(&plan.file).column(field.name()).encoding(error))
 }
 
 fn encode_array(
     array: &ArrayRef,
     options: &EncodeOptions,
-    arrow_bytes: u64,
+    mut time: EncodeTime,
 ) -> vectile_encodings::Result<EncodedColumn> {
-    let zones = ZoneMap::of(array)?;
-    let data = Bytes::from(vectile_encodings::encode(array, options)?);
-    // Parsing costs little and proves, before it is written, that a reader will accept it.
-    let parsed = Column::parse(Buffer::from(data.clone()), array.data_type(), array.len())?;
-    let statistics = zones.merge()?;
-    let zones = Bytes::from(zones.encode()?);
+    let zones = timed(&mut time.zone_maps, || ZoneMap::of(array))?;
+    let (data, encoding) = timed(&mut time.encode, || {
+        let data = Bytes::from(vectile_encodings::encode(array, options)?);
+        // Parsing costs little and proves, before it is written, that a reader will accept it.
+        let parsed = Column::parse(Buffer::from(data.clone()), array.data_type(), array.len())?;
+        Ok::<_, vectile_encodings::Error>((data, short_name(parsed.describe())))
+    })?;
+    let (statistics, zones) = timed(&mut time.zone_maps, || {
+        Ok::<_, vectile_encodings::Error>((zones.merge()?, Bytes::from(zones.encode()?)))
+    })?;
+    let (data_crc32, zones_crc32) = timed(&mut time.checksums, || {
+        (crc32fast::hash(&data), crc32fast::hash(&zones))
+    });
     Ok(EncodedColumn {
-        data_crc32: crc32fast::hash(&data),
         data,
-        zones_crc32: crc32fast::hash(&zones),
+        data_crc32,
         zones,
+        zones_crc32,
         statistics,
-        encoding: short_name(parsed.describe()).into(),
-        arrow_bytes,
+        encoding: encoding.into(),
+        arrow_bytes: memory_bytes(array),
+        time,
     })
+}
+
+/// What `work` returns; `time` grows by what it took.
+fn timed<T>(time: &mut Duration, work: impl FnOnce() -> T) -> T {
+    let started = Instant::now();
+    let done = work();
+    *time += started.elapsed();
+    done
 }
 
 fn short_name(mut name: String) -> String {

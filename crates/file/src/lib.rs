@@ -49,6 +49,7 @@ mod reader;
 mod schema;
 mod summary;
 mod sync;
+mod threads;
 mod writer;
 
 pub use error::{Error, Result};
@@ -58,8 +59,9 @@ pub use parts::GrowingParts;
 pub use publish::{Staged, publish};
 pub use ranges::{ReadBuffer, ReadBuffers};
 pub use reader::{ReadOptions, read_metadata, read_row_group};
-pub use summary::{ColumnSummary, WriteSummary};
+pub use summary::{ColumnSummary, EncodeTime, WriteSummary};
 pub use sync::sync_file;
+pub use threads::Threads;
 pub use vectile_scan::{Fetch, RowGroupData};
 pub use writer::{DEFAULT_ROW_GROUP_ROWS, Writer, WriterOptions};
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -37,6 +38,8 @@ pub(crate) struct Output {
     parts: JoinSet<object_store::Result<()>>,
     /// Bytes so far.
     pub(crate) offset: u64,
+    /// How long others waited for parts.
+    pub(crate) waited: Duration,
 }
 
 impl Output {
@@ -57,6 +60,7 @@ impl Output {
             part: PutPayloadMut::new(),
             parts: JoinSet::new(),
             offset: 0,
+            waited: Duration::ZERO,
         }
     }
 
@@ -105,12 +109,14 @@ impl Output {
 
     /// Waits until fewer than `most` parts are under way.
     async fn wait_for(&mut self, most: usize) -> Result<()> {
+        let started = Instant::now();
         while self.parts.len() >= most {
             let Some(part) = self.parts.join_next().await else {
                 break;
             };
             part.map_err(|error| Error::Internal(format!("an upload ended early: {error}")))??;
         }
+        self.waited += started.elapsed();
         Ok(())
     }
 
@@ -135,8 +141,11 @@ impl Output {
         self.wait_for(1).await?;
         match self.path.clone() {
             Some(path) => {
+                let started = Instant::now();
                 let file = self.location.to_string();
-                sync::blocking(file, move || sync::sync_uploads(&path).map(drop)).await
+                sync::blocking(file, move || sync::sync_uploads(&path).map(drop)).await?;
+                self.waited += started.elapsed();
+                Ok(())
             }
             None => Ok(()),
         }

@@ -1,19 +1,22 @@
 //! Writes a table, row group by row group.
 //!
-//! While one row group is being encoded in the background the next one fills, so at most two are
-//! in memory. The object appears in its store only when [`Writer::finish`] has returned, or when
+//! Row groups are encoded in the background while the next one fills: one, and others beside it where there are
+//! threads that would have nothing to do, up to 512 MiB of Arrow arrays. They are written in order, so the file is
+//! the same whatever the number of threads. The object appears in its store only when [`Writer::finish`] has returned, or when
 //! [`publish`] gives a staged one its name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
-use std::thread::available_parallelism;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat;
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::Block;
 use bytes::Bytes;
+use futures::future::{Either, select};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use tokio::task::JoinSet;
@@ -26,12 +29,17 @@ use crate::memory::memory_bytes;
 use crate::metadata::{Chunk, MAX_ROW_GROUP_ROWS, RowGroup};
 use crate::output::Output;
 use crate::publish::{Staged, publish};
-use crate::summary::{ColumnSummary, WriteSummary};
+use crate::summary::{ColumnSummary, EncodeTime, WriteSummary};
+use crate::threads::{Thread, Threads};
 use crate::{FORMAT_VERSION, footer, schema};
 
 /// A row group ends when its rows take this many bytes as Arrow arrays, however few they are.
 /// Two of them, and what encoding them needs, stay well below a gigabyte.
 const ROW_GROUP_ARROW_BYTES: u64 = 64 << 20;
+
+/// Row groups that are encoded at the same time take no more bytes as Arrow arrays. A row group of TPC-H's `lineitem`
+/// has 48 MB, and more than two fifths of the work are in one column: ten keep some twenty threads busy.
+const MOST_ENCODING_BYTES: u64 = 8 * ROW_GROUP_ARROW_BYTES;
 
 /// Rows of a row group, unless told otherwise.
 pub const DEFAULT_ROW_GROUP_ROWS: usize = 1 << 18;
@@ -45,8 +53,8 @@ pub struct WriterOptions {
     pub row_group_rows: usize,
     /// Columns that are to have one encoding, whatever another would save, by name.
     pub pins: HashMap<String, Encoding>,
-    /// Columns encoded at the same time, each on a thread.
-    pub parallelism: usize,
+    /// What encodes columns, each on a thread.
+    pub threads: Threads,
     /// Compresses strings in the place of those threads, as far as it can: a GPU.
     pub compressor: Option<Arc<dyn Compressor>>,
     /// The directory that locations are relative to, where the store is a file system of this machine: then a
@@ -59,7 +67,7 @@ impl Default for WriterOptions {
         Self {
             row_group_rows: DEFAULT_ROW_GROUP_ROWS,
             pins: HashMap::new(),
-            parallelism: available_parallelism().map_or(1, usize::from),
+            threads: Threads::default(),
             compressor: None,
             local_root: None,
         }
@@ -86,10 +94,10 @@ impl WriterOptions {
         self
     }
 
-    /// With [`parallelism`](Self::parallelism).
+    /// With [`threads`](Self::threads).
     #[must_use]
-    pub fn with_parallelism(mut self, columns: usize) -> Self {
-        self.parallelism = columns;
+    pub fn with_threads(mut self, threads: Threads) -> Self {
+        self.threads = threads;
         self
     }
 
@@ -118,10 +126,8 @@ pub struct Writer {
     plan: Arc<Plan>,
     row_group_rows: usize,
     filling: Filling,
-    /// The row group being encoded, if any; aborted with the writer.
-    encoding: JoinSet<Result<Vec<EncodedRowGroup>>>,
-    /// Bytes of its Arrow arrays.
-    encoding_bytes: u64,
+    /// In the order of the file.
+    encoding: VecDeque<Pending>,
     written: Written,
     output: Output,
     failed: bool,
@@ -135,6 +141,14 @@ struct Filling {
     arrow_bytes: u64,
 }
 
+/// A row group that is being encoded, until it is dropped.
+#[derive(Debug)]
+struct Pending {
+    /// One task.
+    task: JoinSet<Result<Vec<EncodedRowGroup>>>,
+    arrow_bytes: u64,
+}
+
 /// What the footer needs to know of the row groups in the file.
 #[derive(Debug, Default)]
 struct Written {
@@ -142,6 +156,8 @@ struct Written {
     blocks: Vec<Block>,
     /// Per column, one zone map of one entry per row group.
     statistics: Vec<Vec<ZoneMap>>,
+    /// Per column.
+    time: Vec<EncodeTime>,
 }
 
 impl Writer {
@@ -165,18 +181,18 @@ impl Writer {
         let plan = Plan {
             file: location.to_string(),
             options: encode_options(&schema, &options),
-            parallelism: options.parallelism.max(1),
+            threads: options.threads,
             schema,
         };
-        let statistics = plan.schema.fields().iter().map(|_| Vec::new()).collect();
+        let columns = plan.schema.fields().len();
         Ok(Self {
             plan: Arc::new(plan),
             row_group_rows: options.row_group_rows,
             filling: Filling::default(),
-            encoding: JoinSet::new(),
-            encoding_bytes: 0,
+            encoding: VecDeque::new(),
             written: Written {
-                statistics,
+                statistics: vec![Vec::new(); columns],
+                time: vec![EncodeTime::default(); columns],
                 ..Written::default()
             },
             output,
@@ -225,8 +241,23 @@ impl Writer {
     /// Bytes of memory that are held for rows on their way to the store, about.
     pub fn memory_bytes(&self) -> usize {
         // Encoding a row group takes as much again at most.
-        let rows = 2 * (self.filling.arrow_bytes + self.encoding_bytes);
+        let rows = 2 * (self.filling.arrow_bytes + self.encoding_bytes());
         rows as usize + self.output.memory_bytes()
+    }
+
+    /// Frees memory where others can only wait for it: has the oldest of several row groups encoded and on its way.
+    /// Returns `false` where no more than one is being encoded, as is the least.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub async fn encode_fewer(&mut self) -> Result<bool> {
+        self.check_sound()?;
+        if self.encoding.len() < 2 {
+            return Ok(false);
+        }
+        let outcome = self.write_oldest().await;
+        self.note(outcome).await
     }
 
     /// Frees memory: ends the row group that is being filled, if that is a vector at least, and sends what is
@@ -247,7 +278,7 @@ impl Writer {
     ///
     /// Those of the object store, which may then keep parts of an upload.
     pub async fn abort(mut self) -> Result<()> {
-        self.encoding.shutdown().await;
+        self.stop_encoding().await;
         self.output.abort().await
     }
 
@@ -289,7 +320,7 @@ impl Writer {
     async fn note<T>(&mut self, outcome: Result<T>) -> Result<T> {
         if outcome.is_err() {
             self.failed = true;
-            self.encoding.shutdown().await;
+            self.stop_encoding().await;
             // The first error says more than one of cleaning up.
             let _ = self.output.abort().await;
         }
@@ -313,16 +344,40 @@ impl Writer {
         Ok(())
     }
 
-    /// Starts encoding what has filled, once the row group before it is encoded and on its way.
+    /// Starts encoding what has filled, once there is a thread for it.
     async fn encode_filling(&mut self) -> Result<()> {
-        self.write_encoded().await?;
-        let filled = std::mem::take(&mut self.filling);
-        if filled.rows > 0 {
-            self.encoding_bytes = filled.arrow_bytes;
+        self.output.open().await?;
+        if self.filling.rows > 0 {
+            let thread = self.thread().await?;
+            let filled = std::mem::take(&mut self.filling);
+            let mut task = JoinSet::new();
             let plan = Arc::clone(&self.plan);
-            self.encoding.spawn(encode_row_group(plan, filled.batches));
+            task.spawn(encode_row_group(plan, filled.batches, thread));
+            self.encoding.push_back(Pending {
+                task,
+                arrow_bytes: filled.arrow_bytes,
+            });
         }
-        Ok(())
+        self.output.wait().await
+    }
+
+    /// Waits for a thread that has nothing else to do, and writes meanwhile what is encoded.
+    async fn thread(&mut self) -> Result<Thread> {
+        let threads = self.plan.threads.clone();
+        loop {
+            let fits = self.encoding_bytes() + self.filling.arrow_bytes <= MOST_ENCODING_BYTES;
+            let Some(oldest) = self.encoding.front_mut() else {
+                return threads.one().await;
+            };
+            let encoded = match fits {
+                false => oldest.encoded().await?,
+                true => match select(pin!(oldest.encoded()), pin!(threads.one())).await {
+                    Either::Left((encoded, _)) => encoded?,
+                    Either::Right((thread, _)) => return thread,
+                },
+            };
+            self.put_oldest(encoded)?;
+        }
     }
 
     async fn encode_and_send(&mut self) -> Result<()> {
@@ -333,18 +388,41 @@ impl Writer {
         self.output.relieve().await
     }
 
+    /// Writes all that is being encoded.
     async fn write_encoded(&mut self) -> Result<()> {
-        self.output.open().await?;
-        while let Some(row_groups) = self.encoding.join_next().await {
-            let row_groups = row_groups
-                .map_err(|error| Error::Internal(format!("encoding ended early: {error}")))??;
-            for row_group in row_groups {
-                self.written.put(row_group, &mut self.output)?;
-            }
-            self.encoding_bytes = 0;
-            self.output.wait().await?;
-        }
+        while self.write_oldest().await? {}
         Ok(())
+    }
+
+    /// Writes the row group that is next in the file; `false` if none is being encoded.
+    async fn write_oldest(&mut self) -> Result<bool> {
+        let Some(oldest) = self.encoding.front_mut() else {
+            return Ok(false);
+        };
+        let encoded = oldest.encoded().await?;
+        self.put_oldest(encoded)?;
+        self.output.wait().await?;
+        Ok(true)
+    }
+
+    fn put_oldest(&mut self, encoded: Vec<EncodedRowGroup>) -> Result<()> {
+        self.encoding.pop_front();
+        encoded
+            .into_iter()
+            .try_for_each(|row_group| self.written.put(row_group, &mut self.output))
+    }
+
+    fn encoding_bytes(&self) -> u64 {
+        self.encoding
+            .iter()
+            .map(|pending| pending.arrow_bytes)
+            .sum()
+    }
+
+    async fn stop_encoding(&mut self) {
+        while let Some(mut pending) = self.encoding.pop_front() {
+            pending.task.shutdown().await;
+        }
     }
 
     async fn close(&mut self) -> Result<WriteSummary> {
@@ -367,7 +445,7 @@ impl Writer {
         self.output.put(trailer.into())?;
         let bytes = self.output.offset;
         self.output.flush().await?;
-        Ok(self.written.summary(schema, bytes))
+        Ok(self.written.summary(schema, bytes, self.output.waited))
     }
 }
 
@@ -438,6 +516,15 @@ impl Filling {
     }
 }
 
+impl Pending {
+    /// Waits for what becomes of it. Nothing is lost if the future is dropped.
+    async fn encoded(&mut self) -> Result<Vec<EncodedRowGroup>> {
+        let none = || Error::Internal("a row group was encoded twice".into());
+        let joined = self.task.join_next().await.ok_or_else(none)?;
+        joined.map_err(|error| Error::Internal(format!("encoding ended early: {error}")))?
+    }
+}
+
 impl Written {
     /// Hands a row group to the output and notes where it is.
     fn put(&mut self, row_group: EncodedRowGroup, output: &mut Output) -> Result<()> {
@@ -462,6 +549,7 @@ impl Written {
                 arrow_bytes: column.arrow_bytes,
             });
             self.statistics[index].push(column.statistics);
+            self.time[index] += column.time;
         }
         self.row_groups.push(RowGroup {
             rows: row_group.rows,
@@ -480,15 +568,17 @@ impl Written {
             .collect()
     }
 
-    fn summary(&self, schema: &SchemaRef, bytes: u64) -> WriteSummary {
+    fn summary(&self, schema: &SchemaRef, bytes: u64, storing: Duration) -> WriteSummary {
         let mut columns: Vec<ColumnSummary> = schema
             .fields()
             .iter()
-            .map(|field| ColumnSummary {
+            .zip(&self.time)
+            .map(|(field, time)| ColumnSummary {
                 name: field.name().clone(),
                 arrow_bytes: 0,
                 encoded_bytes: 0,
                 encodings: BTreeMap::new(),
+                time: *time,
             })
             .collect();
         for row_group in &self.row_groups {
@@ -505,6 +595,7 @@ impl Written {
             rows: self.row_groups.iter().map(|group| group.rows as u64).sum(),
             bytes,
             row_groups: self.row_groups.len(),
+            storing,
             columns,
         }
     }

@@ -145,6 +145,25 @@ fn the_report_names_columns_encodings_and_sizes() {
 }
 
 #[test]
+fn the_timing_is_of_every_column_and_of_reading() {
+    let w = Workspace::new();
+    w.ok(&["sql", SIMPLE_TYPES, "-o", "in.parquet"]);
+    let report = w.ok(&["convert", "in.parquet", "out.vectile", "--timing"]);
+    for words in [
+        "zone maps",
+        "i64 ",
+        "text ",
+        "all columns ",
+        "reading took ",
+    ] {
+        assert!(report.contains(words), "{report}");
+    }
+    let report = w.ok(&["convert", "in.parquet", "out.csv", "--timing"]);
+    assert!(report.contains("out.csv: reading took "), "{report}");
+    w.fails(2, &["convert", "in.parquet", "o.vectile", "--timing", "-q"]);
+}
+
+#[test]
 fn encodings_can_be_pinned() {
     let w = Workspace::new();
     let pins = ["--encoding", "temp=alp", "--encoding", "month=dict"];

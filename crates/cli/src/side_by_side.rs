@@ -1,0 +1,157 @@
+//! Columns of a file that several tasks read, side by side again: one task decodes Parquet more slowly than the other
+//! threads encode it. No more than a few batches of a column wait for those of others.
+
+use std::ops::Range;
+use std::thread::available_parallelism;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use futures::stream::{StreamExt, unfold};
+
+use crate::copy::{Batches, read_ahead};
+use crate::error::{CliError, Result};
+
+/// Tasks that read a file at most. Each asks for its own bytes.
+const MOST_READERS: usize = 8;
+
+/// Tasks that read a file; half of the threads are left to encode.
+pub fn readers() -> usize {
+    let cores = available_parallelism().map_or(1, usize::from);
+    (cores / 2).clamp(1, MOST_READERS)
+}
+
+/// The columns that each of so many tasks reads.
+pub fn shares(columns: usize, readers: usize) -> Vec<Range<usize>> {
+    let readers = readers.min(columns).max(1);
+    (0..readers)
+        .map(|reader| columns * reader / readers..columns * (reader + 1) / readers)
+        .collect()
+}
+
+/// The batches of `parts`, which have the same rows and the columns of `schema` in turn.
+pub fn side_by_side(parts: Vec<Batches>, schema: SchemaRef) -> Batches {
+    let parts: Vec<Part> = parts
+        .into_iter()
+        .map(|batches| Part {
+            batches: read_ahead(batches).boxed(),
+            rest: None,
+        })
+        .collect();
+    let batches = unfold((parts, schema), |(mut parts, schema)| async {
+        let batch = next(&mut parts, &schema).await.transpose()?;
+        Some((batch, (parts, schema)))
+    });
+    batches.boxed()
+}
+
+struct Part {
+    batches: Batches,
+    /// Rows that others have not read yet.
+    rest: Option<RecordBatch>,
+}
+
+impl Part {
+    /// Rows that are there; none at the end.
+    async fn rows(&mut self) -> Result<usize> {
+        loop {
+            match &self.rest {
+                Some(rest) if rest.num_rows() > 0 => return Ok(rest.num_rows()),
+                _ => match self.batches.next().await {
+                    Some(batch) => self.rest = Some(batch?),
+                    None => return Ok(0),
+                },
+            }
+        }
+    }
+
+    fn take(&mut self, rows: usize) -> Vec<ArrayRef> {
+        let Some(rest) = self.rest.take() else {
+            return Vec::new();
+        };
+        let columns = rest.slice(0, rows).columns().to_vec();
+        self.rest = Some(rest.slice(rows, rest.num_rows() - rows));
+        columns
+    }
+}
+
+async fn next(parts: &mut [Part], schema: &SchemaRef) -> Result<Option<RecordBatch>> {
+    let mut fewest = usize::MAX;
+    let mut most = 0;
+    for part in parts.iter_mut() {
+        let rows = part.rows().await?;
+        (fewest, most) = (fewest.min(rows), most.max(rows));
+    }
+    match (fewest, most) {
+        (_, 0) => Ok(None),
+        (0, _) => Err(CliError::failed("its columns differ in their rows")),
+        _ => {
+            let columns = parts.iter_mut().flat_map(|part| part.take(fewest));
+            let batch = RecordBatch::try_new(SchemaRef::clone(schema), columns.collect())?;
+            Ok(Some(batch))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::Int32Array;
+    use arrow::compute::concat_batches;
+    use arrow::datatypes::{DataType, Field, Schema};
+    use futures::TryStreamExt;
+
+    use super::*;
+
+    #[test]
+    fn every_column_is_in_one_share() {
+        for (columns, readers) in [(0, 8), (1, 8), (5, 1), (16, 8), (17, 8), (7, 3)] {
+            let shares = shares(columns, readers);
+            assert!(shares.len() <= readers);
+            let all: Vec<usize> = shares.into_iter().flatten().collect();
+            assert_eq!(all, (0..columns).collect::<Vec<_>>());
+        }
+    }
+
+    /// Batches of the values from one of `bounds` to the next.
+    fn part(name: &str, bounds: &[i32]) -> Batches {
+        let field = Field::new(name, DataType::Int32, false);
+        let schema = Arc::new(Schema::new(vec![field]));
+        let batches: Vec<_> = bounds
+            .windows(2)
+            .map(|rows| {
+                let values: ArrayRef = Arc::new(Int32Array::from_iter_values(rows[0]..rows[1]));
+                Ok(RecordBatch::try_new(Arc::clone(&schema), vec![values])?)
+            })
+            .collect();
+        futures::stream::iter(batches).boxed()
+    }
+
+    async fn read(parts: Vec<Batches>) -> Result<RecordBatch> {
+        let fields = ["a", "b"].map(|name| Field::new(name, DataType::Int32, false));
+        let schema = Arc::new(Schema::new(fields.to_vec()));
+        let batches = side_by_side(parts, Arc::clone(&schema));
+        let batches: Vec<_> = batches.try_collect().await?;
+        Ok(concat_batches(&schema, &batches)?)
+    }
+
+    #[tokio::test]
+    async fn rows_stay_together_whatever_the_batches() {
+        let a = part("a", &[0, 10, 10, 100]);
+        let b = part("b", &[0, 3, 50, 51, 100]);
+        let rows = read(vec![a, b]).await.unwrap();
+        assert_eq!(rows.num_rows(), 100);
+        assert_eq!(rows.column(0), rows.column(1));
+    }
+
+    #[tokio::test]
+    async fn a_column_that_ends_or_fails_early_is_an_error() {
+        let (a, b) = (part("a", &[0, 10]), part("b", &[0, 9]));
+        let error = read(vec![a, b]).await.unwrap_err().to_string();
+        assert!(error.contains("differ in their rows"), "{error}");
+        let failing = futures::stream::iter([Err(CliError::failed("damaged"))]);
+        let b = part("b", &[0, 9]).chain(failing).boxed();
+        let error = read(vec![part("a", &[0, 10]), b]).await.unwrap_err();
+        assert!(error.to_string().contains("damaged"), "{error}");
+    }
+}
