@@ -8,23 +8,28 @@ use std::time::Duration;
 use vectile_encodings::{Splits, Uncompressed};
 
 use super::matcher::Matcher;
-use super::tables::write_words;
 use crate::error::{Error, Result};
-use crate::runtime::{Engine, FixedKernel, Kernel, Lane, Launch, Mark, Stream};
+use crate::runtime::{Engine, FixedKernel, Kernel, Lane, Launch, Stream};
 
 /// Bytes of the strings of a part, unless a split has more.
 const PART_BYTES: usize = 16 << 20;
 /// A lane goes through its strings of a split alone: longer ones would take it longer than a CPU.
 const MOST_SPLIT_BYTES: usize = 1 << 20;
-/// Strings of a split have 16 bits.
+/// So that places among strings of a split, times lanes, have 32 bits.
 const MOST_SPLIT_STRINGS: usize = u16::MAX as usize;
+/// So that parts of all splits have numbers of 32 bits.
+const MOST_STRINGS: usize = 1 << 28;
 /// Bytes behind strings that the kernel may read.
 const SLACK_BYTES: usize = 48;
-/// Lanes of a split at most, each of which has some of its strings.
-const MOST_PARTS: usize = 8;
-const THREADS: usize = 512;
-/// Splits that a block gathers at a time: a warp has one.
-const BLOCK_WARPS: usize = THREADS / 32;
+/// Lanes of a split, as a power of two, where there is an escape: with more, codes take more.
+const SPLIT_PARTS_LOG2: u32 = 3;
+/// Those of a split that is one string, which they cut.
+const STRING_PARTS_LOG2: u32 = 2;
+const WARP: usize = 32;
+/// Threads of a block.
+const MOST_THREADS: usize = 1024;
+/// Of shared memory: a word for each warp of a block.
+const GATHER_BYTES: u32 = 128;
 /// In the place of an escape.
 const NO_ESCAPE: u64 = u32::MAX as u64;
 
@@ -73,12 +78,11 @@ fn compress(engine: &Engine, strings: &Uncompressed<'_>, may_compile: bool) -> R
         let reason = format!("splits of {split_strings} strings");
         return Err(Error::Unsupported(reason));
     }
-    let words = Matcher::of(strings.words)?;
-    let (bytes, most) = (words.bytes.len(), engine.device().shared_memory as usize);
-    if bytes > most {
-        let reason = format!("words that take {bytes} bytes of shared memory, which has {most}");
-        return Err(Error::Unsupported(reason));
+    let count = strings.strings.len();
+    if count > MOST_STRINGS {
+        return Err(Error::Unsupported(format!("{count} strings")));
     }
+    let words = Matcher::of(strings.words)?;
     let job = Job {
         engine,
         kernel,
@@ -132,9 +136,17 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Lanes of a split.
-    fn split_parts(&self) -> usize {
-        self.strings.split_strings.min(MOST_PARTS)
+    /// Lanes of a split, as a power of two: enough to fill the device. With an escape, codes depend on it, so that it is
+    /// always the same.
+    fn split_parts_log2(&self, splits: usize) -> u32 {
+        match (self.strings.escape, self.strings.split_strings) {
+            (Some(_), 1) => return STRING_PARTS_LOG2,
+            (Some(_), _) => return SPLIT_PARTS_LOG2,
+            (None, _) => {}
+        }
+        let most = self.strings.split_strings.min(WARP).ilog2();
+        let lanes = self.engine.device().multiprocessors as usize * MOST_THREADS;
+        (lanes / splits).max(1).ilog2().min(most)
     }
 
     /// Adds the codes of some strings.
@@ -142,77 +154,89 @@ impl Job<'_> {
         let Part { strings, bytes } = part;
         let strings = &self.strings.strings[strings];
         let splits = strings.len().div_ceil(self.strings.split_strings);
-        let parts = splits * self.split_parts();
-        // words, text, and where strings start
-        let text_at = self.words.bytes.len();
-        let starts_at = (text_at + bytes + SLACK_BYTES).next_multiple_of(8);
-        let given_bytes = starts_at + (strings.len() + 1) * 4;
-        let mut given = self.engine.host_pool().take(given_bytes.max(splits * 8))?;
-        let (text, starts) = given.as_mut_slice().split_at_mut(starts_at);
-        text[..text_at].copy_from_slice(&self.words.bytes);
-        write(strings, &mut text[text_at..], starts);
+        let parts_log2 = self.split_parts_log2(splits);
+        let parts = splits << parts_log2;
 
-        let there = self.engine.take(given_bytes)?;
-        let scratch = self.engine.take(2 * bytes + (parts + 1) * 4)?;
-        let bits = self.engine.take(parts * 4)?;
-        let ends_there = self.engine.take(splits * 8)?;
+        // words, text, and where strings start
+        let words_bytes = self.words.bytes.len();
+        let starts_at = (words_bytes + bytes + SLACK_BYTES).next_multiple_of(8);
+        let given_bytes = starts_at + (strings.len() + 1) * 4;
+        // a byte becomes 16 bits at most
+        let code_bytes = 2 * bytes + 4;
+        let mut places = Places(0);
+        let [given_at, scratch_at, bits_at, totals_at, ends_at] = [
+            given_bytes,
+            code_bytes + (parts + 1) * 4,
+            parts * 4,
+            parts.div_ceil(WARP) * 4,
+            splits * 4,
+        ]
+        .map(|bytes| places.next(bytes));
+        let codes_at = ends_at + splits * 4;
+        let there = self.engine.take(codes_at + code_bytes)?;
+        let at = |offset: usize| there.address() + offset as u64;
+
+        let mut given = self.engine.host_pool().take(given_bytes)?;
+        let (text, starts_there) = given.as_mut_slice().split_at_mut(starts_at);
+        text[..words_bytes].copy_from_slice(&self.words.bytes);
+        write(strings, &mut text[words_bytes..], starts_there);
+        // most text becomes less
+        let likely_bytes = splits * 4 + bytes / 2;
+        let mut found = self.engine.host_pool().take(likely_bytes)?;
+
+        let shared_bytes = match words_bytes <= self.engine.device().shared_memory as usize {
+            true => words_bytes as u32,
+            false => 0,
+        };
         let escape = self.strings.escape.map_or(NO_ESCAPE, u64::from);
         let mut args = [
-            0,
-            splits as u64 | (text_at as u64) << 32,
-            there.address() + text_at as u64,
-            there.address() + starts_at as u64,
-            strings.len() as u64
-                | (self.strings.split_strings as u64) << 32
-                | (self.split_parts() as u64) << 48,
-            scratch.address(),
-            bits.address(),
-            self.words.shape,
-            there.address(),
+            u64::from(parts_log2) << 32,
             self.strings.code_bits as u64 | escape << 32,
+            at(given_at + words_bytes),
+            at(given_at + starts_at),
+            strings.len() as u64 | (self.strings.split_strings as u64) << 32,
+            splits as u64,
+            at(scratch_at),
+            at(bits_at),
+            at(totals_at),
+            u64::from(self.words.shape) | u64::from(shared_bytes) << 32,
+            at(given_at),
+            at(ends_at),
+            at(codes_at),
         ];
-        let mut found = self.engine.host_pool().take(parts * 4)?;
         let (from, to) = (given.as_slice().as_ptr(), found.as_mut_slice().as_mut_ptr());
         // SAFETY: what is copied is as long, and lives until `finish` is done; the arguments are those that
         // `compress.cuh` names, and codes have room, because a byte becomes 16 bits at most.
         let marks = lane.finish(|stream| unsafe {
-            stream.copy_in(there.address(), from, given_bytes)?;
-            let marks = self.launch(stream, Step::Encode, &mut args, splits)?;
-            stream.copy_out(to, bits.address(), parts * 4)?;
-            Ok(marks)
+            stream.copy_in(at(given_at), from, given_bytes)?;
+            let start = stream.mark()?;
+            self.launch(stream, Step::Encode, &mut args, parts, shared_bytes)?;
+            self.launch(stream, Step::Gather, &mut args, parts, GATHER_BYTES)?;
+            let end = stream.mark()?;
+            stream.copy_out(to, at(ends_at), likely_bytes)?;
+            Ok((start, end))
         })?;
         out.kernel += lane.between(&marks)?;
 
-        let mut end = 0;
-        let bits = found.as_slice().as_chunks::<4>().0;
-        let ends = bits.chunks(self.split_parts()).take(splits).map(|parts| {
-            let bits = parts
-                .iter()
-                .map(|bits| u64::from(u32::from_le_bytes(*bits)));
-            end += bits.sum::<u64>().div_ceil(8);
-            end
-        });
-        let ends: Vec<u64> = ends.collect();
-        let bytes = ends.last().map_or(0, |end| *end as usize);
-        let codes = self.engine.take(bytes)?;
-        // what was given is not read any more but for the starts of strings
-        write_words(&ends, given.as_mut_slice());
-        [args[8], args[9]] = [ends_there.address(), codes.address()];
-        let mut here = self.engine.host_pool().take(bytes)?;
-        let (from, to) = (given.as_slice().as_ptr(), here.as_mut_slice().as_mut_ptr());
-        // SAFETY: as above, and the codes end where the lengths say.
-        let marks = lane.finish(|stream| unsafe {
-            stream.copy_in(ends_there.address(), from, splits * 8)?;
-            let marks = self.launch(stream, Step::Gather, &mut args, splits)?;
-            stream.copy_out(to, codes.address(), bytes)?;
-            Ok(marks)
-        })?;
-        out.kernel += lane.between(&marks)?;
-        let before = out.splits.data.len() as u64;
-        out.splits.data.extend_from_slice(&here.as_slice()[..bytes]);
+        let (ends, codes) = found.as_slice()[..likely_bytes].split_at(splits * 4);
+        let ends = ends.as_chunks::<4>().0.iter();
+        let ends = ends.map(|end| u32::from_le_bytes(*end) as usize);
+        let bytes = ends.clone().next_back().unwrap_or(0);
+        let before = out.splits.data.len();
         out.splits
             .ends
-            .extend(ends.into_iter().map(|end| before + end));
+            .extend(ends.map(|end| (before + end) as u64));
+        let here = bytes.min(codes.len());
+        out.splits.data.reserve(bytes);
+        out.splits.data.extend_from_slice(&codes[..here]);
+        if here < bytes {
+            let left = bytes - here;
+            let mut rest = self.engine.host_pool().take(left)?;
+            let to = rest.as_mut_slice().as_mut_ptr();
+            // SAFETY: as above, and the codes end where the ends say.
+            lane.finish(|stream| unsafe { stream.copy_out(to, at(codes_at + here), left) })?;
+            out.splits.data.extend_from_slice(&rest.as_slice()[..left]);
+        }
         Ok(())
     }
 
@@ -224,22 +248,44 @@ impl Job<'_> {
         &self,
         stream: &mut dyn Stream,
         step: Step,
-        args: &mut [u64; 10],
-        splits: usize,
-    ) -> Result<(Mark, Mark)> {
-        args[0] = step as u64;
-        let (of_block, shared) = match step {
-            Step::Encode => (THREADS / self.split_parts(), self.words.bytes.len() as u32),
-            Step::Gather => (BLOCK_WARPS, 0),
+        args: &mut [u64; 13],
+        parts: usize,
+        shared: u32,
+    ) -> Result<()> {
+        args[0] = args[0] >> 32 << 32 | step as u64;
+        let most = self.engine.device().multiprocessors as usize;
+        let block = parts
+            .div_ceil(most)
+            .next_multiple_of(WARP)
+            .min(MOST_THREADS);
+        let blocks = parts.div_ceil(block);
+        let grid = match step {
+            // a block brings the words to its multiprocessor, once
+            Step::Encode => {
+                let resident = self.kernel.resident_blocks(block as u32, shared) as usize;
+                blocks.min(most * resident)
+            }
+            Step::Gather => blocks,
         };
         let launch = Launch {
-            grid: splits.div_ceil(of_block) as u32,
-            block: THREADS as u32,
+            grid: grid as u32,
+            block: block as u32,
             shared,
             args,
         };
         // SAFETY: as the caller says.
-        unsafe { stream.launch_timed(self.kernel, launch) }
+        unsafe { stream.launch(self.kernel, launch) }
+    }
+}
+
+/// Pieces of memory one behind the other.
+struct Places(usize);
+
+impl Places {
+    fn next(&mut self, bytes: usize) -> usize {
+        let at = self.0;
+        self.0 = (at + bytes).next_multiple_of(16);
+        at
     }
 }
 

@@ -1,19 +1,24 @@
 //! What codes of strings stand for, as `kernels/text/compress.cuh` looks it up.
 
+use std::mem;
+
 use crate::error::{Error, Result};
 
 /// Bytes of the longest word.
 const MOST_BYTES: usize = 16;
 /// Codes have 12 bits.
 const MOST_WORDS: usize = 1 << 12;
-/// The most keys: with as many words of 16 bytes, all fits 99 KiB of shared memory.
-const MOST_KEYS: usize = 1 << 12;
+/// Places for entries, as powers of two.
+const LEAST_BITS: u32 = 11;
+const MOST_BITS: u32 = 15;
+/// Entries that are moved to make room for one, at most.
+const MOST_MOVES: usize = 500;
 
 /// Words in the order of their bytes.
 pub(super) struct Matcher {
     pub bytes: Vec<u8>,
     /// What tells the kernel where what lies in the bytes.
-    pub shape: u64,
+    pub shape: u32,
 }
 
 impl Matcher {
@@ -21,109 +26,144 @@ impl Matcher {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if there are more than codes of 12 bits can name, or if one is longer or empty.
+    /// [`Error::Unsupported`] if there are more than codes of 12 bits can name, if one is longer or empty, or if too many
+    /// have the same hash.
     pub fn of(words: &[Vec<u8>]) -> Result<Self> {
         let longest = words.iter().map(|word| word.len()).max().unwrap_or(0);
-        if words.len() > MOST_WORDS || longest > MOST_BYTES || words.iter().any(Vec::is_empty) {
-            let count = words.len();
-            return Err(Error::Unsupported(format!(
-                "{count} words of up to {longest} bytes"
-            )));
+        let count = words.len();
+        if count > MOST_WORDS || longest > MOST_BYTES || words.iter().any(Vec::is_empty) {
+            let reason = format!("{count} words of up to {longest} bytes");
+            return Err(Error::Unsupported(reason));
         }
-        // with zeros behind them; of those that are then alike, the shorter one comes first
-        let padded = words.iter().enumerate().map(|(code, word)| {
-            let mut bytes = [0; MOST_BYTES];
-            bytes[..word.len()].copy_from_slice(word);
-            (u128::from_be_bytes(bytes), word.len(), code)
-        });
-        let mut sorted: Vec<(u128, usize, usize)> = padded.collect();
-        sorted.sort_unstable();
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_key(|code| &words[*code]);
         let is_long = longest > 8;
         let mut bytes = vec![];
-        let highs = sorted.iter().map(|(text, ..)| (text >> 64) as u64);
-        bytes.extend(highs.flat_map(u64::to_le_bytes));
-        if is_long {
-            let lows = sorted.iter().map(|(text, ..)| *text as u64);
-            bytes.extend(lows.flat_map(u64::to_le_bytes));
+        for code in &order {
+            let text = padded(&words[*code]);
+            bytes.extend_from_slice(&text[..if is_long { 16 } else { 8 }]);
         }
-        let order: Vec<usize> = sorted.into_iter().map(|(.., code)| code).collect();
+        align(&mut bytes);
+
+        let sorted: Vec<&[u8]> = order.iter().map(|code| &words[*code][..]).collect();
+        let beginnings = beginnings(&sorted);
+        let places = (LEAST_BITS..=MOST_BITS).find_map(|bits| places(&beginnings, bits));
+        let places = places.ok_or_else(|| {
+            let count = beginnings.len();
+            Error::Unsupported(format!("{count} beginnings of words"))
+        })?;
+        bytes.extend(places.iter().flat_map(|entry| entry.to_le_bytes()));
+
         // the words that begin the last one, each a number that is 1 for the first word
-        let mut beginnings: Vec<usize> = vec![];
-        for (place, code) in order.iter().enumerate() {
-            let word = &words[*code];
-            let begins = |number: &usize| word.starts_with(&words[order[number - 1]]);
-            while beginnings.pop_if(|number| !begins(number)).is_some() {}
-            let parent = beginnings.last().copied().unwrap_or(0);
+        let mut parents: Vec<usize> = vec![];
+        for (place, (word, code)) in sorted.iter().zip(&order).enumerate() {
+            let begins = |number: &usize| word.starts_with(sorted[number - 1]);
+            while parents.pop_if(|number| !begins(number)).is_some() {}
+            let parent = parents.last().copied().unwrap_or(0);
             let info = (word.len() - 1) | code << 4 | parent << 16;
             bytes.extend((info as u32).to_le_bytes());
-            beginnings.push(place + 1);
+            parents.push(place + 1);
         }
-        let keys = Keys::of(words);
-        bytes.extend(
-            keys.parts
-                .iter()
-                .flatten()
-                .copied()
-                .flat_map(u16::to_le_bytes),
-        );
-        let mut counts = vec![0u32; keys.count];
-        words.iter().for_each(|word| counts[keys.key(word)] += 1);
-        let mut before = 0;
-        for count in counts {
-            bytes.extend((before | count << 16).to_le_bytes());
-            before += count;
+        align(&mut bytes);
+        let mut singles = [u16::MAX; 256];
+        for (code, word) in words.iter().enumerate() {
+            if let [byte] = word[..] {
+                singles[usize::from(byte)] = (code << 4) as u16;
+            }
         }
-        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes.extend(singles.iter().flat_map(|single| single.to_le_bytes()));
+        let shift = 32 - places.len().ilog2();
         Ok(Self {
             bytes,
-            shape: words.len() as u64 | u64::from(is_long) << 32,
+            shape: count as u32 | shift << 16 | u32::from(is_long) << 24,
         })
     }
 }
 
-/// Numbers of the first three bytes of a text: none is below that of a text before it.
-struct Keys {
-    /// What each byte adds as the first, the second and the third one.
-    parts: [[u16; 256]; 3],
-    count: usize,
+fn padded(word: &[u8]) -> [u8; MOST_BYTES] {
+    let mut text = [0; MOST_BYTES];
+    text[..word.len()].copy_from_slice(word);
+    text
 }
 
-impl Keys {
-    fn of(words: &[Vec<u8>]) -> Self {
-        let mut occurs = [false; 256];
-        let bytes = words.iter().flatten();
-        bytes.for_each(|byte| occurs[usize::from(*byte)] = true);
-        // how many of the bytes that occur are below each
-        let mut ranks = [0; 256];
-        for byte in 1..256 {
-            ranks[byte] = ranks[byte - 1] + usize::from(occurs[byte - 1]);
-        }
-        let ranks_of = ranks[255] + 1;
-        // of the second and the third byte's ranks, so many are told apart
-        let second = ranks_of.min(MOST_KEYS / ranks_of);
-        let third = match second == ranks_of {
-            true => ranks_of.min(MOST_KEYS / (ranks_of * ranks_of)),
-            false => 1,
-        };
-        let mut parts = [[0; 256]; 3];
-        for (byte, rank) in ranks.into_iter().enumerate() {
-            parts[0][byte] = (rank * second * third) as u16;
-            parts[1][byte] = (rank * second / ranks_of * third) as u16;
-            parts[2][byte] = (rank * third / ranks_of) as u16;
-        }
-        Self {
-            parts,
-            count: ranks_of * second * third,
-        }
-    }
+/// The next array is read 16 bytes at a time.
+fn align(bytes: &mut Vec<u8>) {
+    bytes.resize(bytes.len().next_multiple_of(16), 0);
+}
 
-    fn key(&self, word: &[u8]) -> usize {
-        let bytes = word.iter().copied().chain([0, 0]);
-        let parts = self.parts.iter().zip(bytes);
-        parts
-            .map(|(part, byte)| usize::from(part[usize::from(byte)]))
-            .sum()
+/// The hashes of what is looked for on the way to words in order, and the first word that begins so.
+fn beginnings(words: &[&[u8]]) -> Vec<(u32, usize)> {
+    let mut found = vec![];
+    // of each length, the first word that begins as this one, unless the beginning is there already
+    let mut firsts = [None; MOST_BYTES + 1];
+    let mut before = &[][..];
+    for (place, word) in words.iter().enumerate() {
+        let same = before.iter().zip(*word).take_while(|(a, b)| a == b).count();
+        firsts[same + 1..].fill(Some(place));
+        let mut length = 1;
+        for step in [8, 4, 2, 1] {
+            if length + step <= word.len() {
+                length += step;
+                if let Some(first) = firsts[length].take() {
+                    found.push((hash(&word[..length]), first));
+                }
+            }
+        }
+        before = word;
     }
+    found
+}
+
+/// Of a beginning of 2 bytes or more.
+fn hash(beginning: &[u8]) -> u32 {
+    const FACTORS: [u32; 3] = [0x9e37_79b1, 0x7feb_352d, 0x846c_a68b];
+    const LAST: u32 = 0x2c1b_3c6d;
+    let text = padded(beginning);
+    let whole = (beginning.len() - 1) / 4;
+    let (chunks, _) = text.as_chunks::<4>();
+    let mut hash = 0u32;
+    for (chunk, factor) in chunks.iter().zip(FACTORS).take(whole) {
+        hash = hash.wrapping_add(u32::from_le_bytes(*chunk).wrapping_mul(factor));
+        hash ^= hash >> 16;
+    }
+    let last = u32::from_le_bytes(chunks[whole]);
+    let last = match beginning.len() - whole * 4 {
+        4 => last,
+        some => last << (32 - some * 8) | some as u32,
+    };
+    hash.wrapping_add(last.wrapping_mul(LAST))
+}
+
+/// Where an entry with such a hash may be.
+fn places_of(hash: u32, bits: u32) -> [usize; 2] {
+    const OTHER: u32 = 0x297a_2d39;
+    [hash, hash.wrapping_mul(OTHER)].map(|hash| (hash >> (32 - bits)) as usize)
+}
+
+/// What an entry has of a hash: above 12 bits.
+fn some_of(hash: u32) -> u32 {
+    (hash ^ hash << 12) & !4095
+}
+
+/// Beginnings as entries at one of their two places each; `None` if there are too few.
+fn places(beginnings: &[(u32, usize)], bits: u32) -> Option<Vec<u32>> {
+    let mut places = vec![None; 1 << bits];
+    for beginning in beginnings {
+        let mut homeless = Some(*beginning);
+        let [mut place, _] = places_of(beginning.0, bits);
+        for _ in 0..MOST_MOVES {
+            mem::swap(&mut places[place], &mut homeless);
+            let Some((hash, _)) = homeless else { break };
+            let [first, second] = places_of(hash, bits);
+            place = if place == first { second } else { first };
+        }
+        if homeless.is_some() {
+            return None;
+        }
+    }
+    let entry = |(hash, word)| some_of(hash) | word as u32;
+    let entries = places.into_iter().map(|place| place.map_or(0, entry));
+    Some(entries.collect())
 }
 
 #[cfg(test)]
@@ -131,22 +171,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_in_order() {
+    fn hashes_may_be_the_same() {
+        // a test of compression has these
+        assert_eq!(hash(b"final"), hash(b"f%\xb1\xf0\0"));
+    }
+
+    #[test]
+    fn every_beginning_has_a_place() {
         for (step, count) in [(1, 256), (2, 40), (9, 5), (100, 2), (7, 17)] {
             let bytes: Vec<u8> = (0..count).map(|i| (i * step) as u8).collect();
             let mut words: Vec<Vec<u8>> = bytes.iter().map(|byte| vec![*byte]).collect();
             for (i, byte) in bytes.iter().enumerate() {
                 let other = bytes[i * 7 % bytes.len()];
-                words.push(vec![other, *byte]);
-                words.push(vec![*byte, other, *byte, 3]);
+                words.push(vec![other, *byte, 0]);
+                words.push(vec![*byte, other, *byte, 3, 0, 0, *byte, 1, 2]);
             }
             words.sort();
-            let keys = Keys::of(&words);
-            let of_words: Vec<usize> = words.iter().map(|word| keys.key(word)).collect();
-            assert!(of_words.is_sorted() && keys.count <= MOST_KEYS);
-            assert!(of_words.iter().all(|key| *key < keys.count));
-            let matcher = Matcher::of(&words).unwrap();
-            assert_eq!(matcher.bytes.len() % 8, 0);
+            words.dedup();
+            let sorted: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
+            let beginnings = beginnings(&sorted);
+            let bits = (LEAST_BITS..=MOST_BITS).find(|bits| places(&beginnings, *bits).is_some());
+            let bits = bits.unwrap();
+            let places = places(&beginnings, bits).unwrap();
+            for word in sorted.iter().filter(|word| word.len() > 1) {
+                let hash = hash(word);
+                let mut found = places_of(hash, bits).into_iter().map(|place| places[place]);
+                let is_it = |entry: u32| {
+                    let place = (entry & 4095) as usize;
+                    entry & !4095 == some_of(hash) && sorted[place].starts_with(word)
+                };
+                assert!(found.any(is_it), "{word:?}");
+            }
+            assert_eq!(Matcher::of(&words).unwrap().bytes.len() % 16, 0);
         }
         let long = [vec![1; MOST_BYTES + 1]];
         for words in [&long[..], &[vec![]], &vec![vec![0]; MOST_WORDS + 1]] {

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, BinaryArray};
+use vectile_cpu_device::{CpuDevice, Recorder};
 use vectile_encodings::{
     Column, Compressor, EncodeOptions, Encoding, Selection, Splits, Uncompressed, encode,
 };
-use vectile_gpu::{Engine, Error};
+use vectile_gpu::{Driver, Engine, Error};
 
 use crate::catalog::comments;
 use crate::samples::Nulls;
 use crate::strings::bytes;
-use crate::support::driver;
+use crate::support::{device, driver};
 
 /// Counts the splits that the device makes.
 #[derive(Debug)]
@@ -115,4 +116,31 @@ fn long_strings_go_in_parts() {
     };
     let error = engine.compress(&given, true).unwrap_err();
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
+}
+
+/// Two beginnings with the same hash, of which one is no word's; with words in shared memory, and without.
+#[test]
+fn hashes_are_not_trusted() {
+    let Some(device) = device() else { return };
+    let other = b"f%\xb1\xf0\0";
+    let mut words: Vec<Vec<u8>> = b"final%\xb1\xf0\0".iter().map(|byte| vec![*byte]).collect();
+    words.extend([&b"final"[..], b"f%"].map(<[u8]>::to_vec));
+    let strings: Vec<&[u8]> = (0..100)
+        .map(|row| [&b"final"[..], other][row % 2])
+        .collect();
+    let given = Uncompressed {
+        strings: &strings,
+        split_strings: 32,
+        words: &words,
+        code_bits: 4,
+        escape: None,
+    };
+    let recorder = Recorder::new(CpuDevice::new().unwrap()).with_size(2, 0);
+    for driver in [device as Arc<dyn Driver>, Arc::new(recorder)] {
+        let splits = Engine::new(driver).compress(&given, true).unwrap().splits;
+        // "final", then "f%" and three bytes, twice
+        let codes = [0xa9, 0x76, 0x98, 0x6a, 0x87];
+        assert_eq!(splits.data, codes.repeat(25));
+        assert_eq!(splits.ends, [40, 80, 120, 125]);
+    }
 }
