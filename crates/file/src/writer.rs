@@ -1,9 +1,9 @@
 //! Writes a table, row group by row group.
 //!
 //! Row groups are encoded in the background while the next one fills: one, and others beside it where there are
-//! threads that would have nothing to do, up to 512 MiB of Arrow arrays. They are written in order, so the file is
-//! the same whatever the number of threads. The object appears in its store only when [`Writer::finish`] has returned, or when
-//! [`publish`] gives a staged one its name.
+//! threads that would have nothing to do, up to 512 MiB of Arrow arrays. They are written in order, so the file is the
+//! same whatever the number of threads. The object appears in its store only when [`Writer::finish`] has returned, or
+//! when [`publish`] gives a staged one its name.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;

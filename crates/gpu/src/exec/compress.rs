@@ -263,7 +263,7 @@ impl Job<'_> {
             // a block brings the words to its multiprocessor, once
             Step::Encode => {
                 let resident = self.kernel.resident_blocks(block as u32, shared) as usize;
-                blocks.min(most * resident)
+                blocks.min(most * resident.max(1))
             }
             Step::Gather => blocks,
         };
