@@ -64,6 +64,7 @@ async fn nulls_of_text_are_counted_on_the_gpu() {
         "SELECT name, count(text), sum(CASE WHEN bytes IS NULL THEN int END) FROM {t} GROUP BY 1 ORDER BY 1",
         "SELECT text IS NULL, count(*), count(name) FROM {t} GROUP BY 1 ORDER BY 1",
         "SELECT id, text IS NOT NULL AND bytes IS NOT NULL AS both FROM {t} WHERE int % 5 = 1 ORDER BY id",
+        "SELECT text IS NULL AS missing, text, bytes, bytes IS NULL AS other, id FROM {t} WHERE int % 5 = 2 ORDER BY id",
     ] {
         let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
         let is_on_gpu =

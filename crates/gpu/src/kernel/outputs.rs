@@ -2,7 +2,7 @@
 
 use super::accumulator::{Accumulator, Accumulators, Outcome};
 use super::aggregates::Collected;
-use super::columns::{argument_of, loops};
+use super::columns::{argument_of, columns_of_nulls, loops};
 use super::loops::Walk;
 use super::plan::OutputPlan;
 use super::planner::Planner;
@@ -17,10 +17,16 @@ const THREAD_ROWS_BITS: u32 = 20;
 impl Planner<'_> {
     pub fn rows(&mut self, exprs: &[Expr], all: bool) -> Result<OutputPlan> {
         let (mut computed, mut places, mut copied) = (vec![], vec![], vec![]);
+        let mut asked = vec![];
+        exprs
+            .iter()
+            .for_each(|expr| columns_of_nulls(expr, &mut asked));
         for (place, expr) in exprs.iter().enumerate() {
             if let Some(column) = self.pipeline.strings(expr) {
-                // they have kernels of their own: nothing of the column is in this one
-                self.columns[column].traits = ColumnTraits::default();
+                // they have kernels of their own: nothing of the column is in this one, but for its nulls
+                if !asked.contains(&column) {
+                    self.columns[column].traits = ColumnTraits::default();
+                }
                 continue;
             }
             match expr {
