@@ -38,8 +38,8 @@ template <u32 TEXT, class W> DEVICE void stage(const Chunk& c, const Range<W>& r
     __syncthreads();
 }
 
-// Whether one of a lane's strings may be one of the `few` that a test is about.
-DEVICE bool may_be_one(const TextTest& test, u32 few, u32 vector) {
+// Whether one of a lane's strings may be one of the few that a test is about.
+DEVICE bool may_be_one(const TextTest& test, u32 vector) {
     const uint4* own = test.fingerprints() + vector * 128 + lane_id();
     u32 equal = 0;
     // all at once would take registers from those who do not look
@@ -47,7 +47,7 @@ DEVICE bool may_be_one(const TextTest& test, u32 few, u32 vector) {
     for (u32 half = 0; half < 2; half++, own += 64) {
         const uint4 a = __ldg(own), b = __ldg(own + 32);
         const u32 prints[] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-        for (u32 one = 0; one < few; one++) {
+        for (u32 one = 0; one < test.few(); one++) {
             const u32 wanted = test.fingerprint(one);
             for (u32 k = 0; k < 8; k++) {
                 const u32 others = prints[k] ^ wanted;
@@ -58,10 +58,10 @@ DEVICE bool may_be_one(const TextTest& test, u32 few, u32 vector) {
     return equal & 0x80008000;
 }
 
-// A lane's strings that pass, the last one in the lowest bit. The vector's tokens are those from `place` to `end`.
-template <bool SHARED> DEVICE u32 passing(const TextTest& test, const u8* shared, u32 place, u32 end) {
+// A lane's strings that pass, the last one in the lowest bit.
+template <bool SHARED> DEVICE u32 passing(const TextTest& test, const u8* shared, u32 vector) {
     const u8* table = SHARED ? shared : test.table();
-    const u32 stride = test.stride(), ends = test.ends();
+    const u32 stride = test.stride(), ends = test.ends(), place = __ldg(test.places() + vector);
     const u32* words = test.tokens() + (u64)place * 96 + lane_id();
     u32 state = test.start(), passed = 0;
     const auto step = [&](u32 token) {
@@ -70,7 +70,7 @@ template <bool SHARED> DEVICE u32 passing(const TextTest& test, const u8* shared
         if (token >= ends) passed = __funnelshift_l(state << 24, passed, 1);
     };
     u32 next[] = {__ldg(words), __ldg(words + 32), __ldg(words + 64)};
-    for (u32 left = end - place; left; left--) {
+    for (u32 left = __ldg(test.places() + vector + 1) - place; left; left--) {
         const u32 a = next[0], b = next[1], c = next[2];
         // on their way before they are needed: there is slack behind the last
         words += 96;
@@ -105,11 +105,9 @@ template <class S> struct Text : Transform<S> {
     static DEVICE u32 rows_in(const Cursor& c, const Range<W>& range, const Entries<E>&, void* tile) {
         const TextTest test{(const u64*)range.codes};
         const u8* shared = (const u8*)tile;
-        const u32* places = test.places() + c.vector;
-        const u32 few = test.few(), place = __ldg(places), end = __ldg(places + 1);
         u32 passed = test.others();
-        if (!few || may_be_one(test, few, c.vector))
-            passed = shared ? passing<true>(test, shared, place, end) : passing<false>(test, shared, place, end);
+        if (!test.few() || may_be_one(test, c.vector))
+            passed = shared ? passing<true>(test, shared, c.vector) : passing<false>(test, shared, c.vector);
         const u32 rows = __ldg(&c.header()->rows), first = c.vector * 1024 + lane_id() * 32;
         const u32 count = rows > first ? min(rows - first, 32u) : 0;
         passed = count ? __brev(passed << (32 - count)) : 0;
