@@ -47,10 +47,10 @@ template <class S> struct Alp : Transform<S> {
     }
 
     template <bool BITS>
-    static DEVICE u32 rows_in(Cursor& c, const Range<W>& range, const Entries<E>& entries, void*) {
+    static DEVICE u32 rows_in(Cursor& c, const Range<W>& range, const Entries<E>& entries, void* tile) {
         Entries<E> own = entries;
         if constexpr (S::ONE_SCALE < 0) own = integers_of(c, range, c.scale);
-        u32 mask = entries_in<S>(c, own.low, own.high);
+        u32 mask = entries_in<S>(c, own.low, own.high, tile);
         each_exception(c, [&](u32 row, V value) {
             const W word = word_of<W>(value);
             mask = (mask & ~(1u << row)) | (u32)(word >= range.low && word <= range.high) << row;

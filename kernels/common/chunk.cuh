@@ -1,6 +1,6 @@
 // A column chunk in device memory: what `src/builder.rs` writes.
 
-enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8, WIDE_STARTS = 16 };
+enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8, WIDE = 16, FEW_WIDTHS = 32 };
 
 // The first 128 bytes. Places are in units of 16 bytes from the start of the chunk.
 struct Header {
@@ -15,7 +15,7 @@ struct Header {
 };
 
 // A vector. `line` is where its packed words are, in units of 128 bytes from the start of the chunk; of
-// runs, the place of their block.
+// runs, the place of their block; of the `gpu_*` encodings, the place of their words.
 struct Vector {
     u32 line;
     u8 width, flags;
@@ -26,8 +26,8 @@ struct Vector {
 // What few vectors need.
 struct Extra {
     u32 patches, exceptions, bitmap, right_line;
-    u64 smallest;
-    u32 right_width, spare;
+    u64 smallest;  // of `delta`; of blocks, nine bits for each but the last: words to the next one
+    u32 right_width, quads;
 };
 
 // A chunk, as far as every vector needs it: kept in registers from vector to vector.
@@ -56,7 +56,7 @@ struct Cursor : Chunk {
     u16 scale;
     u32 vector;
     u32 starts, before;  // of runs: where they start in this lane's 32 rows, runs before those
-    u64 smallest;        // of `delta`: what is added to each residual
+    u64 smallest;        // of `delta`: what is added to each residual; of blocks: see `blocks.cuh`
 
     template <class E> DEVICE E base() const {
         if constexpr (sizeof(E) == 8) return (u64)base_high << 32 | base_low;

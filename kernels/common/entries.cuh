@@ -34,9 +34,9 @@ template <class S> DEVICE Cursor open(const Chunk& chunk, u32 vector) {
 
 // Which rows have an entry in low..=high.
 template <class S>
-DEVICE u32 entries_in(const Cursor& c, typename S::Entry low, typename S::Entry high) {
+DEVICE u32 entries_in(const Cursor& c, typename S::Entry low, typename S::Entry high, void* tile) {
     if (low > high) return 0;
-    return with_sequence<S>(c, [&](auto of) { return of.in_range(c, low, high); });
+    return with_sequence<S>(c, [&](auto of) { return of.in_range(c, low, high, tile); });
 }
 
 // Makes entries_8 possible. A `delta` column that is read by row has a tile in shared memory.

@@ -16,7 +16,7 @@ struct Lines {
 
 // What a way to store sequences does if it does not say otherwise. Beside this, each has
 //
-//     in_range(c, low, high)                 which rows have an entry in low..=high; low <= high
+//     in_range(c, low, high, tile)           which rows have an entry in low..=high; low <= high
 //     entries_8(c, eighth, tile, out)        the entries of rows 8 * eighth to 8 * eighth + 7 of this lane
 //     entry_at(c, r, lane, run, tile)        the entry of row r of a lane, which is in this run, without patches
 //

@@ -4,7 +4,7 @@
 // The entry before this lane's first: in the line before the packed words, or in the two before.
 template <class S> DEVICE typename S::Entry lane_start(const Cursor& c) {
     typedef typename S::Entry T;
-    if (S::FLAGS & WIDE_STARTS && c.flags & WIDE_STARTS) {
+    if (S::FLAGS & WIDE && c.flags & WIDE) {
         return (T)__ldg((const u64*)(c.words() - lane_id() - 64) + lane_id());
     }
     return __ldg(c.words() - 32);
@@ -51,7 +51,7 @@ template <class S> struct Delta : Sequence<S> {
     // Neighbours differ little: often a vector is inside or outside as a
     // whole. Base, width and smallest difference may tell, without anything read; or where the lanes start,
     // without packed words read.
-    static DEVICE u32 in_range(const Cursor& c, T low, T high) {
+    static DEVICE u32 in_range(const Cursor& c, T low, T high, void*) {
         const i32 smallest = (i32)c.smallest, most = 1 << 16;
         const u64 base = c.base<u64>();
         // small enough for nothing below to wrap around

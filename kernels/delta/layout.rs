@@ -5,7 +5,7 @@ use vectile_encodings::layout::DeltaView;
 
 use crate::builder::{Builder, LANES};
 use crate::error::Result;
-use crate::traits::WIDE_STARTS;
+use crate::traits::WIDE;
 
 /// Gives bounds of the entries. `largest` decodes the largest.
 pub(super) fn lay_out(
@@ -51,6 +51,6 @@ fn lane_starts(builder: &mut Builder, vector: usize, starts: &[u64]) {
         builder.packed.extend(&start.to_le_bytes()[..bytes]);
     }
     if is_wide {
-        builder.flag(vector, WIDE_STARTS);
+        builder.flag(vector, WIDE);
     }
 }

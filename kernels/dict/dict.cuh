@@ -60,7 +60,7 @@ template <class S> struct Dict : Transform<S> {
     template <bool BITS>
     static DEVICE u32 rows_in(Cursor& c, const Range<W>& range, const Entries<E>& codes, void* tile) {
         if constexpr (BITS) return in_bits(c, (const u32*)range.codes, tile);
-        else return entries_in<S>(c, codes.low, codes.high);
+        else return entries_in<S>(c, codes.low, codes.high, tile);
     }
 
     // Which rows have a code with a bit.

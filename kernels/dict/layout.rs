@@ -39,8 +39,12 @@ pub(super) fn check(
         let part = "dict";
         return Err(vectile_encodings::Error::Corrupt { part, reason }.into());
     }
-    // kernels look before they look up codes of `delta`, and look up bases of others
-    if !matches!(codes, Sequence::Delta(_)) {
+    // kernels look before they look up codes of these, and look up bases of others
+    let is_looked_at = matches!(
+        codes,
+        Sequence::Delta(_) | Sequence::GpuFor(_) | Sequence::GpuDfor(_)
+    );
+    if !is_looked_at {
         if filling >= MAX_CODES {
             let reason = format!("a dictionary code of {filling}");
             return Err(Error::Unsupported(reason));

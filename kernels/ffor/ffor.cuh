@@ -59,7 +59,7 @@ template <class S> struct Ffor : Sequence<S> {
 
     static DEVICE bool is_patched(const Cursor& c) { return S::FLAGS & PATCHED && c.flags & PATCHED; }
 
-    static DEVICE u32 in_range(const Cursor& c, E low, E high) {
+    static DEVICE u32 in_range(const Cursor& c, E low, E high, void*) {
         const E base = c.base<E>();
         const u32 bits = sizeof(E) * 8;
         const E top = c.width >= bits ? ~(E)0 : ((E)1 << (c.width & (bits - 1))) - 1;

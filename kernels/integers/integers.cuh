@@ -31,8 +31,8 @@ template <class S> struct Integers : Transform<S> {
     }
 
     template <bool BITS>
-    static DEVICE u32 rows_in(Cursor& c, const Range<W>&, const Entries<E>& entries, void*) {
-        return entries_in<S>(c, entries.low, entries.high);
+    static DEVICE u32 rows_in(Cursor& c, const Range<W>&, const Entries<E>& entries, void* tile) {
+        return entries_in<S>(c, entries.low, entries.high, tile);
     }
 
     static DEVICE bool copy(const Cursor& c, u32 rows, T* out) {

@@ -1,13 +1,13 @@
 //! Runs: a block for each vector, with a bit for each row that starts one, and values of whole bytes.
 
-use vectile_encodings::layout::RleView;
+use vectile_encodings::layout::RunsView;
 
-use crate::builder::Builder;
+use crate::builder::{Builder, Lines};
 use crate::error::{Error, Result};
 
 /// Gives bounds of the entries; `None` without any.
-pub(super) fn lay_out(builder: &mut Builder, view: RleView<'_>) -> Result<Option<(u64, u64)>> {
-    builder.lines_are_blocks = true;
+pub(super) fn lay_out(builder: &mut Builder, view: RunsView<'_>) -> Result<Option<(u64, u64)>> {
+    builder.lines = Lines::Blocks;
     let mut bounds: Option<(u64, u64)> = None;
     view.for_each_vector(|vector, starts, entries, (low, high)| {
         bounds = Some(bounds.map_or((low, high), |(a, b)| (a.min(low), b.max(high))));

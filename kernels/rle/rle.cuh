@@ -112,7 +112,7 @@ template <class S> struct Rle : Sequence<S> {
     // As many as there are as a rule.
     static DEVICE Lines lines(const Cursor& c) { return Lines{c.at(c.line), 1 + 2 * min((u32)c.width, 4u)}; }
 
-    static DEVICE u32 in_range(const Cursor& c, E low, E high) {
+    static DEVICE u32 in_range(const Cursor& c, E low, E high, void*) {
         const Runs runs = runs_of<S>(c);
         const E base = c.base<E>();
         const u32 unused_bits = (sizeof(E) - runs.value_bytes) * 8;

@@ -24,11 +24,11 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
-use vectile_encodings::layout::{Nulls, Packed, PatchList};
+use vectile_encodings::layout::{BlocksView, Nulls, Packed, PatchList};
 
 use crate::error::{Error, Result};
 use crate::symbols::Symbols;
-use crate::traits::{ALL_NULL, ColumnTraits, EXCEPTIONS, PATCHED, SOME_NULL};
+use crate::traits::{ALL_NULL, ColumnTraits, EXCEPTIONS, FEW_WIDTHS, PATCHED, SOME_NULL, WIDE};
 
 const HEADER_BYTES: usize = 128;
 const VECTOR_BYTES: usize = 16;
@@ -37,6 +37,8 @@ pub(crate) const LINE_BYTES: usize = 128;
 pub(crate) const LANES: usize = 32;
 /// Fronts and bodies start at multiples of it.
 pub(crate) const ALIGNMENT: usize = 256;
+/// Up to so many widths, blocks of a vector are unpacked by code for each.
+const FEW: u32 = 3;
 /// What a decoder may read behind packed words, and behind the values of runs.
 pub(crate) const SLACK_BYTES: usize = 2048;
 
@@ -57,6 +59,19 @@ pub(crate) struct Extra {
     pub right_line: u32,
     pub smallest: u64,
     pub right_width: u32,
+    pub quads: u32,
+}
+
+/// What the lines of vectors count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Lines {
+    /// Lines of 128 bytes of the body.
+    #[default]
+    Body,
+    /// Units of 16 bytes of the body.
+    Quads,
+    /// Units of 16 bytes from the first block on.
+    Blocks,
 }
 
 /// A chunk while it is put together. Places are in units of 16 bytes; those of blocks count from the
@@ -85,8 +100,8 @@ pub(crate) struct Builder {
     pub right_width: u32,
     pub lefts: [u64; 8],
     pub step: i64,
-    /// Whether lines of vectors are places of blocks.
-    pub lines_are_blocks: bool,
+    /// What lines of vectors count.
+    pub lines: Lines,
 }
 
 fn too_large() -> Error {
@@ -122,7 +137,7 @@ impl Builder {
             right_width: 0,
             lefts: [0; 8],
             step: 0,
-            lines_are_blocks: false,
+            lines: Lines::default(),
         }
     }
 
@@ -157,6 +172,38 @@ impl Builder {
         }
         let patched = patches.of(vector).map(|(_, residual)| residual);
         Ok(patched.fold(top_of(width), u64::max))
+    }
+
+    /// Adds the words of blocks, as they are, and says where those of each vector are.
+    pub fn blocks_of(&mut self, view: BlocksView<'_>) {
+        self.lines = Lines::Quads;
+        self.words = view.all_words().clone();
+        self.traits.wide_entries |= view.is_wide();
+        for vector in 0..self.vectors.len() {
+            let place = view.place(vector);
+            let blocks = view.blocks(vector);
+            self.vectors[vector].line = place.start;
+            let pairs = blocks.windows(2).enumerate();
+            let distances = pairs.map(|(k, pair)| ((pair[1].0 - pair[0].0) as u64) << (9 * k));
+            let distances = distances.fold(0, |all, distance| all | distance);
+            let extra = self.extra(vector);
+            extra.smallest = distances;
+            extra.quads = place.end - place.start;
+            let widths = blocks.iter().flat_map(|(_, widths)| widths);
+            let widths = widths.fold(0u128, |all, width| all | 1 << width);
+            if view.is_wide() {
+                self.flag(vector, WIDE);
+            } else if widths.count_ones() <= FEW {
+                self.flag(vector, FEW_WIDTHS);
+                self.traits.low |= widths as u64;
+            }
+        }
+    }
+
+    /// Says between which the entries of a vector are.
+    pub fn bounds(&mut self, vector: usize, (least, most): (u64, u64)) {
+        self.vectors[vector].base = least;
+        self.vectors[vector].width = (u64::BITS - (most - least).leading_zeros()) as u8;
     }
 
     /// Settles how many bytes a patch of residuals takes.
@@ -260,9 +307,10 @@ impl Builder {
         let [extras, values, blocks, _] = self.places();
         let first_block = place(blocks)?;
         let first_line = u32::try_from(body / LINE_BYTES).map_err(|_| too_large())?;
-        let first = match self.lines_are_blocks {
-            true => first_block,
-            false => first_line,
+        let first = match self.lines {
+            Lines::Body => first_line,
+            Lines::Quads => place(body)?,
+            Lines::Blocks => first_block,
         };
         let behind = |first: u32, place: u32| first.checked_add(place).ok_or_else(too_large);
         let number = |bits: u8| bits.trailing_zeros() as u8;
@@ -304,7 +352,7 @@ impl Builder {
             out.bytes(&behind(first_line, e.right_line)?.to_le_bytes());
             out.bytes(&e.smallest.to_le_bytes());
             out.bytes(&e.right_width.to_le_bytes());
-            out.bytes(&[0; 4]);
+            out.bytes(&e.quads.to_le_bytes());
         }
         out.zeros_to(values);
         out.bytes(&self.values);

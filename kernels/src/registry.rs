@@ -16,6 +16,10 @@ mod delta;
 mod dict;
 #[path = "../ffor/layout.rs"]
 mod ffor;
+#[path = "../gpu_dfor/layout.rs"]
+mod gpu_dfor;
+#[path = "../gpu_for/layout.rs"]
+mod gpu_for;
 #[path = "../integers/layout.rs"]
 mod integers;
 #[path = "../plain/layout.rs"]
@@ -86,6 +90,10 @@ list! {
         /// Runs.
         Rle: include_str!("../rle/rle.cuh"),
     } rare {
+        /// Blocks of 128, of which each 32 have a width.
+        GpuFor: concat!(include_str!("../common/blocks.cuh"), include_str!("../gpu_for/gpu_for.cuh")),
+        /// Differences in such blocks.
+        GpuDfor: include_str!("../gpu_dfor/gpu_dfor.cuh"),
     }
 }
 
@@ -209,6 +217,8 @@ fn sequence(builder: &mut Builder, sequence: Sequence<'_>) -> Result<(u64, u64)>
             (SequenceKind::Delta, delta::lay_out(builder, view, largest)?)
         }
         Sequence::Rle(view) => (SequenceKind::Rle, rle::lay_out(builder, view)?),
+        Sequence::GpuFor(view) => (SequenceKind::GpuFor, gpu_for::lay_out(builder, view)?),
+        Sequence::GpuDfor(view) => (SequenceKind::GpuDfor, gpu_dfor::lay_out(builder, view)?),
     };
     builder.traits.sequences = kind.bit();
     let bounds = bounds.unwrap_or((0, 0));
@@ -241,7 +251,17 @@ impl ColumnTraits {
 
     /// Whether some sequence is decoded by whole vectors, into shared memory of the warp.
     pub fn decodes_through_tile(&self) -> bool {
-        self.has_sequence(SequenceKind::Delta)
+        self.has_sequence(SequenceKind::Delta) || self.filters_through_tile()
+    }
+
+    /// Whether tests of some sequence need that memory, too.
+    pub fn filters_through_tile(&self) -> bool {
+        self.has_sequence(SequenceKind::GpuFor) || self.has_sequence(SequenceKind::GpuDfor)
+    }
+
+    /// Whether kernels need the code of rare encodings.
+    pub fn has_rare(&self) -> bool {
+        self.has(Transform::Text) || self.filters_through_tile()
     }
 
     /// Whether all entries are packed residuals, each found by its row alone.

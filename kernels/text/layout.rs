@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vectile_encodings::layout::StringsView;
 
-use crate::builder::{Builder, LANES, pad};
+use crate::builder::{Builder, LANES, Lines, pad};
 use crate::error::{Error, Result};
 use crate::symbols::Symbols;
 
@@ -15,7 +15,7 @@ pub(super) fn lay_out(builder: &mut Builder, view: &dyn StringsView) -> Result<(
     if u32::try_from(data.len()).is_err() {
         return Err(Error::Unsupported("4 GiB of text in a chunk".into()));
     }
-    builder.lines_are_blocks = true;
+    builder.lines = Lines::Blocks;
     let mut added = Ok(());
     view.for_each_vector(&mut |vector, lengths| {
         if added.is_ok() {

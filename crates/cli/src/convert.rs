@@ -12,7 +12,7 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
-use vectile_encodings::Encoding;
+use vectile_encodings::Pin;
 
 use crate::compressor::GpuArgs;
 use crate::contain::{contain, contain_stream};
@@ -46,7 +46,7 @@ pub struct ConvertArgs {
     output: String,
     /// Use this encoding for a column of a Vectile OUT instead of choosing; may be repeated
     #[arg(long = "encoding", value_name = "COLUMN=NAME", value_parser = parse_pin, allow_hyphen_values = true)]
-    encodings: Vec<(String, Encoding)>,
+    encodings: Vec<(String, Pin)>,
     /// Format of the inputs, whatever their names
     #[arg(long, value_name = "FORMAT")]
     from: Option<Format>,
@@ -66,9 +66,9 @@ pub struct ConvertArgs {
     quiet: bool,
 }
 
-fn parse_pin(text: &str) -> Result<(String, Encoding), String> {
+fn parse_pin(text: &str) -> Result<(String, Pin), String> {
     let (column, name) = text.rsplit_once('=').ok_or("expected COLUMN=NAME")?;
-    let encoding = name.parse::<Encoding>();
+    let encoding = name.parse::<Pin>();
     Ok((
         column.to_string(),
         encoding.map_err(|error| error.to_string())?,
@@ -245,7 +245,7 @@ impl Conversion {
     }
 }
 
-fn check_pins(pins: &HashMap<String, Encoding>, schema: &SchemaRef) -> Result<()> {
+fn check_pins(pins: &HashMap<String, Pin>, schema: &SchemaRef) -> Result<()> {
     match pins.keys().find(|column| schema.index_of(column).is_err()) {
         Some(missing) => {
             let names: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();

@@ -14,7 +14,7 @@ use object_store::ObjectStoreExt;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
-use vectile_encodings::{Compressor, Encoding};
+use vectile_encodings::{Compressor, Pin};
 use vectile_file::{EncodeTime, Writer as VectileWriter, WriterOptions};
 
 use crate::dictionaries::GrowingDictionaries;
@@ -37,7 +37,7 @@ pub struct Output {
     /// As what.
     pub kind: FileKind,
     /// Encodings fixed by the user, by column; for Vectile only.
-    pub pins: HashMap<String, Encoding>,
+    pub pins: HashMap<String, Pin>,
     /// What compresses strings beside the CPU; for Vectile only.
     pub compressor: Option<Arc<dyn Compressor>>,
 }

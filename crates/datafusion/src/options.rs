@@ -8,7 +8,7 @@ use std::str::FromStr;
 use arrow::datatypes::Schema;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::{Result, config_datafusion_err, config_err, plan_err};
-use vectile_encodings::Encoding;
+use vectile_encodings::Pin;
 use vectile_file::{DEFAULT_ROW_GROUP_ROWS, WriterOptions};
 
 /// Whether queries run on the GPU.
@@ -251,7 +251,7 @@ pub struct TableOptions {
     /// Rows per row group; `None`: as the session says.
     pub row_group_rows: Option<usize>,
     /// Encoding of a column by its name, instead of the smallest one.
-    pub encodings: HashMap<String, Encoding>,
+    pub encodings: HashMap<String, Pin>,
     /// Whether `COPY` may replace the file it writes to; otherwise that is an error.
     pub replace: bool,
 }
@@ -274,7 +274,7 @@ impl TableOptions {
                 None => (!key.contains('.'), key.as_str()),
             };
             if let Some(column) = key.strip_prefix(ENCODING) {
-                let encoding = Encoding::from_str(value)
+                let encoding = Pin::from_str(value)
                     .map_err(|error| config_datafusion_err!("option '{key}': {error}"))?;
                 parsed.encodings.insert(column.to_owned(), encoding);
             } else if key == "row_group_rows" {
@@ -324,6 +324,7 @@ fn column_named<'a>(schema: &'a Schema, name: &str) -> Result<&'a str> {
 #[cfg(test)]
 mod tests {
     use arrow::datatypes::{DataType, Field};
+    use vectile_encodings::Encoding;
 
     use super::*;
 
@@ -387,7 +388,7 @@ mod tests {
         .unwrap();
         assert!(options.replace);
         assert_eq!(options.row_group_rows, Some(4096));
-        assert_eq!(options.encodings.get("a"), Some(&Encoding::Fsst));
+        assert_eq!(options.encodings.get("a"), Some(&Pin::One(Encoding::Fsst)));
     }
 
     #[test]
@@ -409,7 +410,7 @@ mod tests {
         let session = VectileOptions::default();
         let options = table_options(&[("encoding.name", "dict")]).unwrap();
         let written = options.writer_options(&session, &schema).unwrap();
-        assert_eq!(written.pins.get("Name"), Some(&Encoding::Dict));
+        assert_eq!(written.pins.get("Name"), Some(&Pin::One(Encoding::Dict)));
         let options = table_options(&[("encoding.other", "dict")]).unwrap();
         assert!(options.writer_options(&session, &schema).is_err());
     }

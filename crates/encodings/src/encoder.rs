@@ -12,7 +12,7 @@ use crate::codecs::codec::Children;
 use crate::codecs::source::Source;
 use crate::codecs::{dict, registry, strings};
 use crate::compressor::Compressor;
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, Pin};
 use crate::error::{Error, Result};
 use crate::vectors::sample_ranges;
 use crate::wire::ChunkWriter;
@@ -31,7 +31,7 @@ const CHILDREN: Children<'static> = Children {
 #[derive(Clone, Debug, Default)]
 pub struct EncodeOptions {
     /// Use this encoding instead of the smallest one.
-    pub pin: Option<Encoding>,
+    pub pin: Option<Pin>,
     /// Compresses strings in the place of the calling thread.
     pub compressor: Option<Arc<dyn Compressor>>,
 }
@@ -40,7 +40,7 @@ impl EncodeOptions {
     /// With an encoding, whatever another one would save.
     pub fn pinned(pin: impl Into<Option<Encoding>>) -> Self {
         Self {
-            pin: pin.into(),
+            pin: pin.into().map(Pin::One),
             ..Self::default()
         }
     }
@@ -97,10 +97,17 @@ fn choose(source: &Source, candidates: Vec<Encoding>) -> Result<Encoding> {
     ))
 }
 
+/// The one of `candidates` that takes the fewest bytes, however fast it is; any if there is none.
+fn smallest(source: &Source, candidates: Vec<Encoding>) -> Result<Encoding> {
+    let estimates = estimates(source, candidates)?.into_iter();
+    let smallest = estimates.min_by_key(|(_, bytes)| *bytes);
+    Ok(smallest.map_or(Encoding::GpuFor, |(encoding, _)| encoding))
+}
+
 /// Appends `array` by the pinned or the best encoding.
 pub(crate) fn encode_node(
     array: &dyn Array,
-    pin: Option<Encoding>,
+    pin: Option<Pin>,
     compressor: Option<&dyn Compressor>,
     out: &mut ChunkWriter,
 ) -> Result<()> {
@@ -113,14 +120,21 @@ pub(crate) fn encode_node(
     if source.is_constant() {
         return registry::encode(Encoding::Constant, &source, children, out).map(|_| ());
     }
+    let candidates = registry::candidates(&source);
     let encoding = match pin {
-        Some(Encoding::Constant) => {
+        Some(Pin::One(Encoding::Constant)) => {
             return Err(Error::Unsupported(
                 "encoding constant for values that differ".into(),
             ));
         }
-        Some(pinned) => pinned,
-        None => choose(&source, registry::candidates(&source))?,
+        Some(Pin::One(pinned)) => pinned,
+        Some(Pin::GpuStar) => {
+            let family = candidates
+                .into_iter()
+                .filter(|of| Pin::GPU_STAR.contains(of));
+            smallest(&source, family.collect())?
+        }
+        None => choose(&source, candidates)?,
     };
     if pin.is_some() {
         // who pins a dictionary wants it even where it does not pay
@@ -140,8 +154,9 @@ pub(crate) fn encode_node(
                 .collect::<Vec<_>>()
                 .join(", ");
             let data_type = array.data_type();
+            let pin = pin.unwrap_or(Pin::One(encoding));
             Err(Error::Unsupported(format!(
-                "encoding {encoding} for these values of type {data_type}; what applies: {applicable}"
+                "encoding {pin} for these values of type {data_type}; what applies: {applicable}"
             )))
         }
     }
@@ -185,14 +200,10 @@ fn estimates(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding
     for encoding in candidates {
         let bytes = match encoding {
             Encoding::Dict if sampled < rows => dict::estimate(source, &sample, CHILDREN)?,
-            _ => {
-                let mut out = ChunkWriter::default();
-                let applies = registry::encode(encoding, &sample, CHILDREN, &mut out)?;
-                applies.then(|| {
-                    let once = strings::vocabulary_bytes(encoding, &sample);
-                    once as u64 + scale(out.len().saturating_sub(once), sampled, rows)
-                })
-            }
+            _ => registry::size(encoding, &sample, CHILDREN)?.map(|bytes| {
+                let once = strings::vocabulary_bytes(encoding, &sample);
+                once as u64 + scale(bytes.saturating_sub(once), sampled, rows)
+            }),
         };
         sizes.extend(bytes.map(|bytes| (encoding, bytes)));
     }

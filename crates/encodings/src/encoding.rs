@@ -53,6 +53,12 @@ encodings! {
     Alp = "alp", 1.02;
     /// Differences of consecutive values.
     Delta = "delta", 1.05;
+    /// A frame of reference for each 128 integers, a width for each 32.
+    GpuFor = "gpu_for", 1.05;
+    /// Runs, with a frame of reference for each 512 rows.
+    GpuRfor = "gpu_rfor", 1.05;
+    /// Differences of consecutive values, in blocks as those of `gpu_for`.
+    GpuDfor = "gpu_dfor", 1.1;
     /// Floats cut into a frequent left and a random right part.
     AlpRd = "alp_rd", 1.05;
     /// Strings as codes of frequent substrings, which are pairs of shorter ones.
@@ -72,6 +78,52 @@ impl Encoding {
     }
 }
 
+/// Which encoding a column is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// This one.
+    One(Encoding),
+    /// The smallest of `gpu_for`, `gpu_dfor` and `gpu_rfor`.
+    GpuStar,
+}
+
+impl Pin {
+    const GPU_STAR_NAME: &str = "gpu_star";
+    pub(crate) const GPU_STAR: [Encoding; 3] =
+        [Encoding::GpuFor, Encoding::GpuDfor, Encoding::GpuRfor];
+}
+
+impl From<Encoding> for Pin {
+    fn from(encoding: Encoding) -> Self {
+        Self::One(encoding)
+    }
+}
+
+impl fmt::Display for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::One(encoding) => encoding.name(),
+            Self::GpuStar => Self::GPU_STAR_NAME,
+        })
+    }
+}
+
+impl FromStr for Pin {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        if name == Self::GPU_STAR_NAME {
+            return Ok(Self::GpuStar);
+        }
+        let one = name.parse().map(Self::One);
+        one.map_err(|_| {
+            let mut known = Encoding::ALL.map(Encoding::name).to_vec();
+            known.push(Self::GPU_STAR_NAME);
+            Error::unknown_encoding(name, &known)
+        })
+    }
+}
+
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
@@ -85,9 +137,6 @@ impl FromStr for Encoding {
         Self::ALL
             .into_iter()
             .find(|encoding| encoding.name() == name)
-            .ok_or_else(|| {
-                let known = Self::ALL.map(Self::name).join(", ");
-                Error::Unsupported(format!("encoding '{name}'; known are {known}"))
-            })
+            .ok_or_else(|| Error::unknown_encoding(name, &Self::ALL.map(Self::name)))
     }
 }

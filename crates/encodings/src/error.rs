@@ -33,6 +33,14 @@ pub enum Error {
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+impl Error {
+    /// A name that is none of `known`.
+    pub(crate) fn unknown_encoding(name: &str, known: &[&str]) -> Self {
+        let known = known.join(", ");
+        Self::Unsupported(format!("encoding '{name}'; known are {known}"))
+    }
+}
+
 /// A [`Error::Corrupt`] of `part`.
 pub(crate) fn corrupt(part: &'static str, reason: impl Into<String>) -> Error {
     Error::Corrupt {

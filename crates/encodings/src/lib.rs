@@ -60,7 +60,7 @@ pub use byte_strings::strings;
 pub use column::Column;
 pub use compressor::{Compressor, Splits, Uncompressed};
 pub use encoder::{EncodeOptions, alternatives, encode};
-pub use encoding::Encoding;
+pub use encoding::{Encoding, Pin};
 pub use error::{Error, Result};
 pub use predicate::Predicate;
 pub use selection::Selection;
@@ -74,10 +74,13 @@ pub use zone::ZoneMap;
 /// to check.
 pub mod layout {
     pub use crate::codecs::alp::alp_integers;
+    pub use crate::codecs::blocks::BlocksView;
     pub use crate::codecs::delta::DeltaView;
     pub use crate::codecs::ffor::FforView;
+    pub use crate::codecs::gpu_dfor::GpuDforView;
+    pub use crate::codecs::gpu_for::GpuForView;
     pub use crate::codecs::layout::{EntriesView, Layout, StringsView, Values};
-    pub use crate::codecs::sequence::{RleView, SequenceView as Sequence};
+    pub use crate::codecs::sequence::{RunsView, SequenceView as Sequence};
     pub use crate::patches::PatchList;
     pub use crate::predicate::{range_words, value_words};
     pub use crate::residuals::Packed;

@@ -20,6 +20,8 @@ const ALIGNMENT: usize = 64;
 /// entries have lengths in runs of runs.
 const MAX_DEPTH: usize = 2 * MAX_TYPE_DEPTH + 4;
 const PART: &str = "column chunk";
+/// What a buffer adds to [`ChunkWriter::len`], beside its bytes.
+pub(crate) const BUFFER_BYTES: usize = 8;
 
 /// Collects a chunk while it is encoded.
 #[derive(Default)]
@@ -47,7 +49,12 @@ impl ChunkWriter {
 
     /// Bytes of the buffers and header fields so far: what a chunk of this content costs.
     pub fn len(&self) -> usize {
-        self.header.len() + self.buffers.iter().map(|b| b.len() + 8).sum::<usize>()
+        self.header.len()
+            + self
+                .buffers
+                .iter()
+                .map(|b| b.len() + BUFFER_BYTES)
+                .sum::<usize>()
     }
 
     /// Appends all of `child`.

@@ -20,7 +20,7 @@ use futures::future::{Either, select};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use tokio::task::JoinSet;
-use vectile_encodings::{Compressor, EncodeOptions, Encoding, VECTOR_LEN, ZoneMap};
+use vectile_encodings::{Compressor, EncodeOptions, Pin, VECTOR_LEN, ZoneMap};
 
 use crate::encode::{EncodedColumn, EncodedRowGroup, Plan, encode_row_group};
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ pub struct WriterOptions {
     /// since a row group also ends at 64 MiB of Arrow arrays.
     pub row_group_rows: usize,
     /// Columns that are to have one encoding, whatever another would save, by name.
-    pub pins: HashMap<String, Encoding>,
+    pub pins: HashMap<String, Pin>,
     /// What encodes columns, each on a thread.
     pub threads: Threads,
     /// Compresses strings in the place of those threads, as far as it can: a GPU.
@@ -84,13 +84,13 @@ impl WriterOptions {
 
     /// With [`pins`](Self::pins), besides those that are there.
     #[must_use]
-    pub fn with_pins<N: Into<String>>(
+    pub fn with_pins<N: Into<String>, P: Into<Pin>>(
         mut self,
-        pins: impl IntoIterator<Item = (N, Encoding)>,
+        pins: impl IntoIterator<Item = (N, P)>,
     ) -> Self {
         let pins = pins.into_iter();
         self.pins
-            .extend(pins.map(|(name, encoding)| (name.into(), encoding)));
+            .extend(pins.map(|(name, pin)| (name.into(), pin.into())));
         self
     }
 

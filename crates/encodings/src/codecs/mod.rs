@@ -1,7 +1,8 @@
 //! The encodings, a module each.
 //!
 //! ```text
-//! sequences   constant, ffor, delta, rle   integers of 64 bits: most other encodings have some inside
+//! sequences   constant, ffor, delta, rle, gpu_for, gpu_dfor, gpu_rfor
+//!             integers of 64 bits: most other encodings have some inside
 //! columns     constant, plain, integers (a sequence), dict, alp, alp_rd, strings (plain, fsst, onpair), nested
 //! ```
 //!
@@ -11,12 +12,16 @@
 
 pub(crate) mod alp;
 pub(crate) mod alp_rd;
+pub(crate) mod blocks;
 pub(crate) mod codec;
 pub(crate) mod constant;
 pub(crate) mod delta;
 pub(crate) mod dict;
 pub(crate) mod ffor;
 pub(crate) mod fsst;
+pub(crate) mod gpu_dfor;
+pub(crate) mod gpu_for;
+pub(crate) mod gpu_rfor;
 pub(crate) mod integers;
 pub(crate) mod layout;
 pub(crate) mod nested;

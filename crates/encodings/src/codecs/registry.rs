@@ -42,7 +42,9 @@ pub(crate) fn candidates(source: &Source) -> Vec<Encoding> {
         Encoding::Constant => false,
         Encoding::Plain => !is_boolean,
         Encoding::Ffor | Encoding::Rle => source.offsets.is_some(),
-        Encoding::Delta => source.offsets.is_some() && !is_boolean,
+        Encoding::Delta | Encoding::GpuFor | Encoding::GpuDfor | Encoding::GpuRfor => {
+            source.offsets.is_some() && !is_boolean
+        }
         Encoding::Dict => source.has_order() && !is_boolean && !is_empty,
         Encoding::Alp | Encoding::AlpRd => match_float!(data_type, _F => true, _ => false),
         Encoding::Fsst | Encoding::OnPair => source.bytes.is_some() && !is_empty,
@@ -76,9 +78,12 @@ pub(crate) fn encode(
             (PLAIN, plain::encode(source, &mut values)?)
         }
         Encoding::Plain => (NESTED, nested::encode(source, children, &mut values)?),
-        Encoding::Ffor | Encoding::Delta | Encoding::Rle => {
-            (INTEGERS, integers::encode(encoding, source, &mut values))
-        }
+        Encoding::Ffor
+        | Encoding::Delta
+        | Encoding::Rle
+        | Encoding::GpuFor
+        | Encoding::GpuDfor
+        | Encoding::GpuRfor => (INTEGERS, integers::encode(encoding, source, &mut values)),
         Encoding::Dict => (DICT, dict::encode(source, children, &mut values)?),
         Encoding::Alp => (ALP, alp::encode(source, &mut values)),
         Encoding::AlpRd => (ALP_RD, alp_rd::encode(source, &mut values)),
@@ -91,6 +96,27 @@ pub(crate) fn encode(
         out.append(values);
     }
     Ok(applies)
+}
+
+/// Bytes of the source in one encoding, without its padding; `None` if it does not apply.
+pub(crate) fn size(
+    encoding: Encoding,
+    source: &Source,
+    children: Children,
+) -> Result<Option<usize>> {
+    let mut out = ChunkWriter::default();
+    match encoding {
+        // found without packing anything
+        Encoding::GpuFor | Encoding::GpuDfor | Encoding::GpuRfor => {
+            out.u8(INTEGERS);
+            validity::encode(source.array, &mut out);
+            Ok(integers::size(encoding, source).map(|values| out.len() + values))
+        }
+        _ => {
+            let applies = encode(encoding, source, children, &mut out)?;
+            Ok(applies.then(|| out.len()))
+        }
+    }
 }
 
 fn encode_constant(source: &Source, children: Children, out: &mut ChunkWriter) -> Result<bool> {

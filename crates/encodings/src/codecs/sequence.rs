@@ -5,7 +5,8 @@
 //! lengths and ALP's integers are such sequences too.
 //!
 //! ```text
-//! header   u8 tag: 0 constant, 1 ffor, 2 delta, 3 rle; then the fields of that encoding
+//! header   u8 tag: 0 constant, 1 ffor, 2 delta, 3 rle, 4 gpu_for, 5 gpu_dfor, 6 gpu_rfor;
+//!          then the fields of that encoding
 //! ```
 
 use std::ops::Range;
@@ -14,6 +15,9 @@ use crate::VECTOR_LEN;
 use crate::bitpack::{Words, words_in_range};
 use crate::codecs::delta::{self, Delta, DeltaView};
 use crate::codecs::ffor::{self, Ffor, FforView};
+use crate::codecs::gpu_dfor::{self, GpuDfor, GpuDforView};
+use crate::codecs::gpu_for::{self, GpuFor, GpuForView};
+use crate::codecs::gpu_rfor::{self, GpuRfor};
 use crate::codecs::rle::{self, Rle, RunSequence, Runs};
 use crate::encoding::Encoding;
 use crate::error::{Result, corrupt};
@@ -38,6 +42,9 @@ pub(crate) enum Sequence {
     Ffor(Ffor),
     Delta(Delta),
     Rle(Box<Rle<Self>>),
+    GpuFor(GpuFor),
+    GpuDfor(GpuDfor),
+    GpuRfor(GpuRfor),
 }
 
 /// What [`Sequence::select`] keeps from one vector of a sequence to the next.
@@ -58,7 +65,14 @@ impl<T: Word> Default for Scratch<T> {
 }
 
 /// The encodings of integer sequences, cheapest to decode first.
-const KINDS: [Encoding; 3] = [Encoding::Ffor, Encoding::Rle, Encoding::Delta];
+const KINDS: [Encoding; 6] = [
+    Encoding::Ffor,
+    Encoding::Rle,
+    Encoding::Delta,
+    Encoding::GpuFor,
+    Encoding::GpuRfor,
+    Encoding::GpuDfor,
+];
 
 /// Encodes `values` by `encoding`, which is one of [`KINDS`].
 pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> ChunkWriter {
@@ -72,12 +86,34 @@ pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> C
             out.u8(3);
             rle::encode::<Sequence>(values, nesting + 1, &mut out);
         }
+        Encoding::GpuFor => {
+            out.u8(4);
+            gpu_for::encode(values, &mut out);
+        }
+        Encoding::GpuDfor => {
+            out.u8(5);
+            gpu_dfor::encode(values, &mut out);
+        }
+        Encoding::GpuRfor => {
+            out.u8(6);
+            gpu_rfor::encode(values, &mut out);
+        }
         _ => {
             out.u8(1);
             ffor::encode(values, &mut out);
         }
     }
     out
+}
+
+/// Bytes of `values` by `encoding`, which is one of [`KINDS`].
+pub(crate) fn size(encoding: Encoding, values: &[u64], nesting: usize) -> usize {
+    match encoding {
+        Encoding::GpuFor => gpu_for::size(values),
+        Encoding::GpuDfor => gpu_dfor::size(values),
+        Encoding::GpuRfor => gpu_rfor::size(values),
+        _ => encode_as(encoding, values, nesting).len(),
+    }
 }
 
 /// Encodes `values` by what suits a sample of them best.
@@ -101,7 +137,7 @@ fn choose(values: &[u64], nesting: usize) -> Encoding {
     let sample: Vec<u64> = ranges
         .flat_map(|rows| values[rows].iter().copied())
         .collect();
-    let sizes = KINDS.map(|kind| (kind, encode_as(kind, &sample, MAX_NESTING).len()));
+    let sizes = KINDS.map(|kind| (kind, size(kind, &sample, MAX_NESTING)));
     Encoding::smallest(sizes)
 }
 
@@ -128,9 +164,12 @@ impl RunSequence for Sequence {
                 format!("runs nested deeper than {MAX_NESTING}"),
             )),
             3 => Ok(Self::Rle(Box::new(Rle::parse(reader, len, nesting + 1)?))),
+            4 => Ok(Self::GpuFor(GpuFor::parse(reader, len)?)),
+            5 => Ok(Self::GpuDfor(GpuDfor::parse(reader, len)?)),
+            6 => Ok(Self::GpuRfor(GpuRfor::parse(reader, len)?)),
             tag => Err(corrupt(
                 PART,
-                format!("an encoding tag of {tag}, at most 3"),
+                format!("an encoding tag of {tag}, at most 6"),
             )),
         })
     }
@@ -161,6 +200,9 @@ impl Sequence {
             Self::Ffor(_) => Encoding::Ffor,
             Self::Delta(_) => Encoding::Delta,
             Self::Rle(_) => Encoding::Rle,
+            Self::GpuFor(_) => Encoding::GpuFor,
+            Self::GpuDfor(_) => Encoding::GpuDfor,
+            Self::GpuRfor(_) => Encoding::GpuRfor,
         }
     }
 
@@ -183,6 +225,9 @@ impl Sequence {
             Self::Ffor(ffor) => ffor.decode(vector, reference, out),
             Self::Delta(delta) => delta.decode(vector, reference, out),
             Self::Rle(rle) => rle.decode(vector, reference, &mut Runs::default(), out)?,
+            Self::GpuFor(gpu_for) => gpu_for.decode(vector, reference, out),
+            Self::GpuDfor(gpu_dfor) => gpu_dfor.decode(vector, reference, out),
+            Self::GpuRfor(gpu_rfor) => gpu_rfor.decode(vector, reference, out)?,
         }
         Ok(())
     }
@@ -207,6 +252,9 @@ impl Sequence {
                 let runs = scratch.runs.get_or_insert_default();
                 rle.decode(selected.vector, reference, runs, &mut scratch.values)?;
                 selected.append(&scratch.values, out);
+            }
+            Self::GpuFor(gpu_for) => {
+                gpu_for.select(selected, reference, &mut scratch.values, out);
             }
             _ => {
                 self.decode(selected.vector, reference, &mut scratch.values)?;
@@ -234,6 +282,9 @@ impl Sequence {
             }
             Self::Delta(_) => out.fill(0),
             Self::Rle(rle) => rle.in_range(vector, low, high, &mut Runs::default(), out)?,
+            Self::GpuFor(gpu_for) => gpu_for.in_range(vector, low, high, out),
+            Self::GpuDfor(gpu_dfor) => gpu_dfor.in_range(vector, low, high, out),
+            Self::GpuRfor(gpu_rfor) => gpu_rfor.in_range(vector, low, high, out)?,
         }
         Ok(())
     }
@@ -342,7 +393,11 @@ pub enum SequenceView<'a> {
     /// Running sums of differences.
     Delta(DeltaView<'a>),
     /// Runs of equal entries.
-    Rle(RleView<'a>),
+    Rle(RunsView<'a>),
+    /// Blocks of 128.
+    GpuFor(GpuForView<'a>),
+    /// Tiles of 512, with differences in blocks of 128.
+    GpuDfor(GpuDforView<'a>),
 }
 
 impl<'a> SequenceView<'a> {
@@ -351,7 +406,10 @@ impl<'a> SequenceView<'a> {
             Sequence::Constant(value) => Self::Constant(*value),
             Sequence::Ffor(ffor) => Self::Ffor(FforView(ffor)),
             Sequence::Delta(delta) => Self::Delta(DeltaView(delta)),
-            Sequence::Rle(rle) => Self::Rle(RleView(rle)),
+            Sequence::Rle(rle) => Self::Rle(RunsView(RunsOf::Rle(rle))),
+            Sequence::GpuFor(gpu_for) => Self::GpuFor(GpuForView(gpu_for)),
+            Sequence::GpuDfor(gpu_dfor) => Self::GpuDfor(GpuDforView(gpu_dfor)),
+            Sequence::GpuRfor(gpu_rfor) => Self::Rle(RunsView(RunsOf::GpuRfor(gpu_rfor))),
         }
     }
 
@@ -376,9 +434,9 @@ impl<'a> SequenceView<'a> {
                 Self::Constant(value) => entries.fill(*value),
                 Self::Ffor(view) => view.0.decode(vector, 0, &mut entries),
                 Self::Delta(view) => view.0.decode(vector, 0, &mut entries),
-                Self::Rle(view) => view
-                    .0
-                    .decode(vector, 0, &mut Runs::default(), &mut entries)?,
+                Self::Rle(view) => view.decode(vector, &mut entries)?,
+                Self::GpuFor(view) => view.0.decode(vector, 0, &mut entries),
+                Self::GpuDfor(view) => view.0.decode(vector, 0, &mut entries),
             }
             largest = entries[..live].iter().fold(largest, |a, b| a.max(*b));
         }
@@ -395,11 +453,17 @@ dispatched! {
     }
 }
 
-/// `rle`.
+/// `rle` and `gpu_rfor`.
 #[derive(Clone, Copy, Debug)]
-pub struct RleView<'a>(&'a Rle<Sequence>);
+pub struct RunsView<'a>(RunsOf<'a>);
 
-impl RleView<'_> {
+#[derive(Clone, Copy, Debug)]
+enum RunsOf<'a> {
+    Rle(&'a Rle<Sequence>),
+    GpuRfor(&'a GpuRfor),
+}
+
+impl RunsView<'_> {
     /// Calls `visit` with each vector: the rows that start a run in it, the entries of its runs, in order, and the
     /// smallest and the largest entry. The runs of a vector tile it.
     ///
@@ -410,12 +474,30 @@ impl RleView<'_> {
         &self,
         mut visit: impl FnMut(usize, &Mask, &[u64], (u64, u64)) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let mut decoded = Runs::default();
-        let (mut starts, mut spare) = ([0; VECTOR_LEN / 64], [0; VECTOR_LEN]);
-        for vector in 0..self.0.num_vectors() {
-            let entries = self.0.runs(vector, &mut decoded, &mut spare, &mut starts)?;
-            visit(vector, &starts, entries, bounds(entries))?;
+        let mut starts = [0; VECTOR_LEN / 64];
+        match self.0 {
+            RunsOf::Rle(rle) => {
+                let (mut decoded, mut spare) = (Runs::default(), [0; VECTOR_LEN]);
+                for vector in 0..rle.num_vectors() {
+                    let entries = rle.runs(vector, &mut decoded, &mut spare, &mut starts)?;
+                    visit(vector, &starts, entries, bounds(entries))?;
+                }
+            }
+            RunsOf::GpuRfor(gpu_rfor) => {
+                let mut entries = vec![];
+                for vector in 0..gpu_rfor.num_vectors() {
+                    gpu_rfor.runs(vector, &mut entries, &mut starts)?;
+                    visit(vector, &starts, &entries, bounds(&entries))?;
+                }
+            }
         }
         Ok(())
+    }
+
+    fn decode(&self, vector: usize, out: &mut [u64; VECTOR_LEN]) -> Result<()> {
+        match self.0 {
+            RunsOf::Rle(rle) => rle.decode(vector, 0, &mut Runs::default(), out),
+            RunsOf::GpuRfor(gpu_rfor) => gpu_rfor.decode(vector, 0, out),
+        }
     }
 }

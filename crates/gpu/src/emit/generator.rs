@@ -8,7 +8,6 @@ use crate::kernel::{
     SLOT_VECTORS, TABLE_WORDS, Task, Typed,
 };
 use crate::plan::Type;
-use vectile_kernels::Transform;
 
 /// Columns of filters whose vectors are looked up before they are needed.
 const OPEN_AHEAD: usize = 3;
@@ -114,8 +113,8 @@ impl<'a> Generator<'a> {
     fn finish(self) -> Emitted {
         let plan = self.plan;
         let mut columns = plan.columns.iter();
-        let has_text = columns.any(|column| column.traits.has(Transform::Text));
-        let mut headers = vectile_kernels::scan(has_text).collect::<Vec<_>>();
+        let has_rare = columns.any(|column| column.traits.has_rare());
+        let mut headers = vectile_kernels::scan(has_rare).collect::<Vec<_>>();
         if plan.has_block || !plan.tables.is_empty() {
             headers.extend(vectile_kernels::LOOKUPS);
         }

@@ -61,7 +61,9 @@ impl<'a> Planner<'a> {
         let mut warp_bytes = 0;
         let mut columns = Vec::with_capacity(width);
         for (column, traits) in traits.iter().enumerate() {
-            let needs = by_row.contains(&column) || traits.looks_entries_up();
+            let needs = by_row.contains(&column)
+                || traits.looks_entries_up()
+                || traits.filters_through_tile();
             let tile = (traits.decodes_through_tile() && needs).then_some(warp_bytes);
             if tile.is_some() {
                 warp_bytes += 32 * 33 * if traits.wide_entries { 8 } else { 4 };

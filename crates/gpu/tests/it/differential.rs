@@ -280,6 +280,7 @@ parts! {
     mixed_encodings: "mixed",
     single_encodings: "single",
     widths: "widths",
+    blocks_of_128: "blocks",
     patches: "patches",
     dictionaries: "dictionaries",
     evenly_spaced: "evenly spaced",

@@ -23,6 +23,8 @@ pub enum Style {
     Drifting,
     /// Vector after vector, offsets of these widths.
     Widths(&'static [u32]),
+    /// The same, 32 rows after 32 rows.
+    Miniblocks(&'static [u32]),
     /// Vector after vector, differences of these widths.
     Steps(&'static [u32]),
     /// Small numbers, and so many in 1000 that are not: patches, exceptions of decimals.
@@ -158,10 +160,14 @@ fn integers(of: Type, style: Style, len: usize, random: &mut Random) -> Vec<i128
             at = (at + i128::from(random.below(9)) - 4).clamp(low, high);
             at
         }
-        Style::Widths(widths) => {
-            let width = widths[row / VECTOR % widths.len()].min(bits);
+        Style::Widths(widths) | Style::Miniblocks(widths) => {
+            let rows = match style {
+                Style::Widths(_) => VECTOR,
+                _ => 32,
+            };
+            let width = widths[row / rows % widths.len()].min(bits);
             let top = (1i128 << width) - 1;
-            match row % VECTOR {
+            match row % rows {
                 0 => {
                     base = random.between(low, high - top);
                     base

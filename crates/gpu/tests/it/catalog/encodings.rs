@@ -85,6 +85,9 @@ pub fn singles() -> Vec<Case> {
         (Encoding::Delta, Style::Sorted, &both),
         (Encoding::Rle, Style::Runs, &both),
         (Encoding::Dict, Style::Few, &both),
+        (Encoding::GpuFor, Style::Miniblocks(&[0, 4, 9]), &both),
+        (Encoding::GpuDfor, Style::Sorted, &both),
+        (Encoding::GpuRfor, Style::Runs, &both),
     ];
     let of_case = |(encoding, style, types): (Encoding, Style, &[&[DataType; 4]])| {
         types
@@ -151,6 +154,71 @@ fn single(encoding: Encoding, style: Style, types: &[DataType]) -> Case {
     }
 }
 
+/// Blocks of 128 beside other encodings: few widths in a vector and many, integers of 32 bits and wider ones, and every
+/// kind of ragged end.
+pub fn blocks() -> Vec<Case> {
+    use DataType::*;
+    use Encoding::{Delta, Ffor, GpuDfor, GpuFor, GpuRfor};
+    use Nulls::{None as Full, Some, Vectors};
+    use Style::{Drifting, Extremes, Miniblocks, Outliers, Runs, Sorted, Steps, Widths};
+    const FEW: &[u32] = &[3, 7, 7, 0];
+    const MANY: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 0, 8];
+    let chunks = [
+        (GpuFor, Miniblocks(FEW), Full, 3 * VECTOR),
+        (GpuFor, Miniblocks(MANY), Some, 2 * VECTOR + 33),
+        (GpuFor, Outliers(3), Vectors, 3000),
+        (GpuFor, Extremes, Some, 1025),
+        (GpuFor, Widths(&[0, 5]), Full, 1),
+        (GpuDfor, Sorted, Full, 2100),
+        (GpuDfor, Drifting, Some, 1536),
+        (GpuDfor, Extremes, Vectors, 2049),
+        (GpuDfor, Steps(&[1, 3]), Full, 129),
+        (GpuRfor, Runs, Some, 1500),
+        (GpuRfor, Extremes, Full, 513),
+        (Ffor, Outliers(10), Some, 1100),
+        (Delta, Drifting, Full, 1100),
+    ];
+    let alone = |of: &'static [Encoding]| {
+        chunks
+            .iter()
+            .filter(|(encoding, ..)| of.contains(encoding))
+            .copied()
+            .collect::<Vec<_>>()
+    };
+    let cases = [
+        (Int32, chunks.to_vec()),
+        (Date32, alone(&[GpuFor])),
+        (UInt16, alone(&[GpuDfor])),
+        (Int64, chunks.to_vec()),
+        (UInt64, alone(&[GpuFor])),
+        (
+            Timestamp(arrow::datatypes::TimeUnit::Microsecond, Option::None),
+            alone(&[GpuDfor]),
+        ),
+        (Decimal128(38, 4), chunks.to_vec()),
+        (Float64, alone(&[GpuFor, GpuDfor])),
+    ];
+    let case = |(data_type, chunks): (DataType, Vec<(Encoding, Style, Nulls, usize)>)| {
+        let chunks = chunks.iter().zip(1..);
+        let groups: Vec<Vec<Input>> = chunks
+            .filter(|((encoding, style, ..), _)| applies(&data_type, *encoding, *style))
+            .map(|((encoding, style, nulls, len), seed)| {
+                vec![Input {
+                    array: sample(&data_type, *style, *nulls, *len, seed),
+                    pin: Option::Some(*encoding),
+                }]
+            })
+            .collect();
+        Case {
+            lookups: vec![],
+            name: format!("blocks {data_type}"),
+            queries: questions(&groups, 0),
+            groups,
+        }
+    };
+    cases.into_iter().map(case).collect()
+}
+
 const EVERY_WIDTH: &[u32] = &[
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
     26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49,
@@ -175,6 +243,34 @@ pub fn widths() -> Vec<Case> {
             "delta",
             Int64,
             Encoding::Delta,
+            Style::Steps(EVERY_WIDTH),
+            65,
+        ),
+        (
+            "gpu_for",
+            Int32,
+            Encoding::GpuFor,
+            Style::Miniblocks(upto(32)),
+            33,
+        ),
+        (
+            "gpu_for",
+            UInt64,
+            Encoding::GpuFor,
+            Style::Widths(EVERY_WIDTH),
+            65,
+        ),
+        (
+            "gpu_dfor",
+            Int32,
+            Encoding::GpuDfor,
+            Style::Steps(upto(32)),
+            33,
+        ),
+        (
+            "gpu_dfor",
+            Int64,
+            Encoding::GpuDfor,
             Style::Steps(EVERY_WIDTH),
             65,
         ),

@@ -68,6 +68,7 @@ pub fn catalog() -> &'static [Case] {
 fn all() -> Vec<Case> {
     let mut cases: Vec<Case> = types().iter().map(mixed).collect();
     cases.extend(singles());
+    cases.extend(blocks());
     cases.extend(widths());
     cases.extend(patches());
     cases.extend(evenly_spaced());

@@ -1,0 +1,420 @@
+//! Blocks of 128 integers with a width for each 32 of them: what the `gpu_*` encodings are made of.
+//!
+//! ```text
+//! block       the minimum, a word or two | u8 width of each of four miniblocks | the miniblocks
+//! miniblock   32 residuals value - minimum: residual k in bits [k * width, (k + 1) * width) of
+//!             `width` words, least significant first
+//! words       u32
+//! ```
+//!
+//! The method and the layout are those of "Tile-based Lightweight Integer Compression in GPU"
+//! (Shanbhag, Yogatama, Yu, Madden; SIGMOD 2022). Its words have 32 bits. Where a value needs more,
+//! a minimum has two words, the lower one first, and a width is up to 64.
+
+use std::ops::Range;
+
+use arrow::buffer::Buffer;
+
+use crate::VECTOR_LEN;
+use crate::error::{Result, corrupt, ensure};
+use crate::residuals::bit_length;
+use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
+use crate::words::Word;
+
+/// Values of a block.
+pub(crate) const BLOCK_LEN: usize = 128;
+/// Values of a miniblock.
+pub(crate) const MINIBLOCK_LEN: usize = 32;
+/// Miniblocks of a block.
+pub(crate) const MINIBLOCKS: usize = BLOCK_LEN / MINIBLOCK_LEN;
+/// A vector begins at a multiple of so many words: a GPU loads them together.
+pub(crate) const QUAD: usize = 4;
+
+/// Words whose number is stored for each vector.
+pub(crate) type Bytes = [u8; 4];
+
+/// How wide the integers of a column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    /// All are below 2^32.
+    Narrow,
+    Wide,
+}
+
+impl Width {
+    pub fn of(values: &[u64]) -> Self {
+        let all = values.iter().fold(0, |all, value| all | value);
+        match all > u64::from(u32::MAX) {
+            true => Self::Wide,
+            false => Self::Narrow,
+        }
+    }
+
+    pub fn parse(reader: &mut ChunkReader, part: &'static str) -> Result<Self> {
+        match reader.u8()? {
+            1 => Ok(Self::Narrow),
+            2 => Ok(Self::Wide),
+            words => Err(corrupt(part, format!("{words} words of a minimum"))),
+        }
+    }
+
+    /// Words of a minimum.
+    pub fn words(self) -> usize {
+        match self {
+            Self::Narrow => 1,
+            Self::Wide => 2,
+        }
+    }
+
+    /// Bits of an integer.
+    pub fn bits(self) -> usize {
+        32 * self.words()
+    }
+
+    /// The lower bits of a number, as those of a signed one.
+    pub fn signed(self, value: u64) -> u64 {
+        match self {
+            Self::Narrow => i64::from(value as i32) as u64,
+            Self::Wide => value,
+        }
+    }
+
+    /// The lower bits of a number.
+    pub fn truncated(self, value: u64) -> u64 {
+        match self {
+            Self::Narrow => value & u64::from(u32::MAX),
+            Self::Wide => value,
+        }
+    }
+}
+
+/// Collects the words of vectors.
+pub(crate) struct BlocksWriter {
+    width: Width,
+    words: Vec<u32>,
+    /// Quads of each vector.
+    quads: Vec<u16>,
+    start: usize,
+}
+
+impl BlocksWriter {
+    pub fn new(width: Width) -> Self {
+        Self {
+            width,
+            words: vec![],
+            quads: vec![],
+            start: 0,
+        }
+    }
+
+    pub fn word(&mut self, word: u32) {
+        self.words.push(word);
+    }
+
+    /// An integer of the column's width.
+    pub fn integer(&mut self, value: u64) {
+        self.words.push(value as u32);
+        if self.width == Width::Wide {
+            self.words.push((value >> 32) as u32);
+        }
+    }
+
+    /// A block of four miniblocks.
+    pub fn block(&mut self, minimum: u64, residuals: &[u64; BLOCK_LEN]) {
+        self.integer(minimum);
+        let widths = widths(residuals);
+        self.words.push(u32::from_le_bytes(widths));
+        let miniblocks = residuals.as_chunks::<MINIBLOCK_LEN>().0;
+        for (residuals, width) in miniblocks.iter().zip(widths) {
+            pack(residuals, usize::from(width), &mut self.words);
+        }
+    }
+
+    /// Residuals one behind the other.
+    pub fn packed(&mut self, residuals: &[u64], width: usize) {
+        pack(residuals, width, &mut self.words);
+    }
+
+    pub fn end_vector(&mut self) {
+        self.words
+            .resize(self.words.len().next_multiple_of(QUAD), 0);
+        // 8 blocks of 3 words and 256, or less
+        self.quads
+            .push(((self.words.len() - self.start) / QUAD) as u16);
+        self.start = self.words.len();
+    }
+
+    pub fn finish(self, out: &mut ChunkWriter) {
+        out.buffer(le_bytes(&self.quads, |quads| quads.to_le_bytes()));
+        out.buffer(le_bytes(&self.words, |word| word.to_le_bytes()));
+    }
+}
+
+/// The bits that the residuals of each miniblock take.
+pub(crate) fn widths(residuals: &[u64; BLOCK_LEN]) -> [u8; MINIBLOCKS] {
+    let miniblocks = residuals.as_chunks::<MINIBLOCK_LEN>().0;
+    std::array::from_fn(|m| {
+        let all = miniblocks[m].iter().fold(0, |all, residual| all | residual);
+        bit_length(all) as u8
+    })
+}
+
+/// Bytes of a vector of blocks, in all.
+pub(crate) fn vector_bytes(words: usize) -> usize {
+    words.next_multiple_of(QUAD) * size_of::<Bytes>() + size_of::<u16>()
+}
+
+fn pack(residuals: &[u64], width: usize, out: &mut Vec<u32>) {
+    let (mut bits, mut filled) = (0u128, 0);
+    for residual in residuals {
+        bits |= u128::from(*residual) << filled;
+        filled += width;
+        while filled >= 32 {
+            out.push(bits as u32);
+            bits >>= 32;
+            filled -= 32;
+        }
+    }
+    if filled > 0 {
+        out.push(bits as u32);
+    }
+}
+
+/// The words of vectors. Invariant: `starts` ascends, has an entry more than there are vectors, and
+/// `words` ends with the last one.
+#[derive(Clone, Debug)]
+pub(crate) struct Vectors {
+    /// In quads.
+    starts: Vec<u32>,
+    words: Buffer,
+}
+
+impl Vectors {
+    pub fn parse(reader: &mut ChunkReader, vectors: usize, part: &'static str) -> Result<Self> {
+        let quads = reader.buffer_of(vectors.saturating_mul(size_of::<u16>()), part)?;
+        let mut starts = Vec::with_capacity(vectors + 1);
+        let mut end = 0u32;
+        starts.push(0);
+        for vector in 0..vectors {
+            end = end.saturating_add(u32::from(u16_at(&quads, vector)));
+            starts.push(end);
+        }
+        let bytes = (end as usize).saturating_mul(QUAD * size_of::<Bytes>());
+        let words = reader.buffer_of(bytes, part)?;
+        Ok(Self { starts, words })
+    }
+
+    pub fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Where a vector starts, in quads.
+    pub fn start(&self, vector: usize) -> u32 {
+        self.starts.get(vector).copied().unwrap_or_default()
+    }
+
+    pub fn all_words(&self) -> &Buffer {
+        &self.words
+    }
+
+    pub fn words(&self, vector: usize) -> Words<'_> {
+        let byte = |vector| self.start(vector) as usize * QUAD * size_of::<Bytes>();
+        let bytes = self.words.get(byte(vector)..byte(vector + 1));
+        Words(bytes.unwrap_or_default().as_chunks().0)
+    }
+}
+
+/// Words that are left of a vector. What is missing is zeros: where it matters, it was checked when
+/// the column was parsed.
+#[derive(Clone, Copy)]
+pub(crate) struct Words<'a>(&'a [Bytes]);
+
+impl<'a> Words<'a> {
+    #[inline(always)]
+    pub fn word(&mut self) -> u32 {
+        let word = self.0.split_off_first();
+        word.map_or(0, |word| u32::from_le_bytes(*word))
+    }
+
+    /// An integer of the column's width.
+    #[inline(always)]
+    pub fn integer(&mut self, width: Width) -> u64 {
+        let low = u64::from(self.word());
+        match width {
+            Width::Narrow => low,
+            Width::Wide => low | u64::from(self.word()) << 32,
+        }
+    }
+
+    /// The next words.
+    #[inline(always)]
+    pub fn take(&mut self, words: usize) -> &'a [Bytes] {
+        self.0.split_off(..words).unwrap_or_default()
+    }
+
+    /// The next block.
+    #[inline(always)]
+    pub fn block(&mut self, width: Width) -> Block<'a> {
+        let minimum = self.integer(width);
+        let widths = self.word().to_le_bytes();
+        let miniblocks = widths.map(|width| self.take(usize::from(width)));
+        Block {
+            minimum,
+            widths,
+            miniblocks,
+        }
+    }
+
+    /// Checks that these are so many blocks and nothing behind them, but up to the next quad.
+    pub fn check_blocks(&mut self, blocks: usize, width: Width, part: &'static str) -> Result<()> {
+        for _ in 0..blocks {
+            let head = self.take(width.words());
+            let widths = self.word().to_le_bytes();
+            let words: usize = widths.iter().map(|width| usize::from(*width)).sum();
+            let is_narrow = widths.iter().all(|of| usize::from(*of) <= width.bits());
+            let is_there = head.len() == width.words() && self.0.len() >= words;
+            ensure(is_narrow && is_there, part, || {
+                let left = self.0.len();
+                format!("a block of widths {widths:?} in {left} words")
+            })?;
+            self.take(words);
+        }
+        Ok(())
+    }
+
+    pub fn check_end(&self, part: &'static str) -> Result<()> {
+        ensure(self.0.len() < QUAD, part, || {
+            format!("{} words behind the last block", self.0.len())
+        })
+    }
+}
+
+/// Four miniblocks.
+pub(crate) struct Block<'a> {
+    pub minimum: u64,
+    pub widths: [u8; MINIBLOCKS],
+    miniblocks: [&'a [Bytes]; MINIBLOCKS],
+}
+
+impl Block<'_> {
+    /// The bits of its widest residual.
+    pub fn width(&self) -> usize {
+        usize::from(self.widths.into_iter().fold(0, u8::max))
+    }
+
+    /// The residual of a row.
+    pub fn get(&self, row: usize) -> u64 {
+        let (miniblock, k) = (row / MINIBLOCK_LEN, row % MINIBLOCK_LEN);
+        residual(
+            self.miniblocks[miniblock],
+            usize::from(self.widths[miniblock]),
+            k,
+        )
+    }
+
+    /// `base + residual` of each row.
+    #[inline(always)]
+    pub fn decode<T: Word>(&self, base: T, out: &mut [T; BLOCK_LEN]) {
+        let rows = out.as_chunks_mut::<MINIBLOCK_LEN>().0;
+        for (m, out) in rows.iter_mut().enumerate() {
+            unpack(self.miniblocks[m], usize::from(self.widths[m]), base, out);
+        }
+    }
+}
+
+/// The `k`-th of residuals that lie one behind the other.
+#[inline(always)]
+pub(crate) fn residual(words: &[Bytes], width: usize, k: usize) -> u64 {
+    let (at, shift) = (k * width / 32, k * width % 32);
+    let word = |i: usize| {
+        let word = words.get(at + i).copied();
+        u128::from(u32::from_le_bytes(word.unwrap_or_default()))
+    };
+    let bits = word(0) | word(1) << 32 | word(2) << 64;
+    (bits >> shift) as u64 & mask(width)
+}
+
+fn mask(width: usize) -> u64 {
+    match width {
+        0 => 0,
+        1..64 => (1 << width) - 1,
+        _ => u64::MAX,
+    }
+}
+
+/// `base + residual` of a miniblock. Up to 32 bits, the loop has neither branches nor checks: it becomes gathers where
+/// there are any.
+#[inline(always)]
+fn unpack<T: Word>(words: &[Bytes], width: usize, base: T, out: &mut [T; MINIBLOCK_LEN]) {
+    match width {
+        0 => out.fill(base),
+        1..=32 => {
+            let mut padded = [0u32; 64];
+            for (to, word) in padded.iter_mut().zip(words) {
+                *to = u32::from_le_bytes(*word);
+            }
+            let mask = mask(width) as u32;
+            for (k, out) in out.iter_mut().enumerate() {
+                let (at, shift) = (k * width / 32, (k * width % 32) as u32);
+                let low = padded[at % 64] >> shift;
+                let high = padded[(at + 1) % 64] << 1 << (31 - shift);
+                *out = base.plus(u64::from((low | high) & mask));
+            }
+        }
+        _ => {
+            for (k, out) in out.iter_mut().enumerate() {
+                *out = base.plus(residual(words, width, k));
+            }
+        }
+    }
+}
+
+/// Blocks of a vector.
+pub(crate) const VECTOR_BLOCKS: usize = VECTOR_LEN / BLOCK_LEN;
+
+/// The blocks of a column, for decoders that run elsewhere: eight a vector.
+#[derive(Clone, Copy, Debug)]
+pub struct BlocksView<'a> {
+    vectors: &'a Vectors,
+    width: Width,
+    /// Blocks of a tile that begins with an integer of its own, or none.
+    tile_blocks: Option<usize>,
+}
+
+impl<'a> BlocksView<'a> {
+    pub(crate) fn new(vectors: &'a Vectors, width: Width, tile_blocks: Option<usize>) -> Self {
+        Self {
+            vectors,
+            width,
+            tile_blocks,
+        }
+    }
+
+    /// The words of all vectors. A vector starts at a multiple of 16 bytes.
+    pub fn all_words(&self) -> &'a Buffer {
+        self.vectors.all_words()
+    }
+
+    /// Where a vector starts, and where it ends, in units of 16 bytes.
+    pub fn place(&self, vector: usize) -> Range<u32> {
+        self.vectors.start(vector)..self.vectors.start(vector + 1)
+    }
+
+    /// Whether a minimum has two words.
+    pub fn is_wide(&self) -> bool {
+        self.width == Width::Wide
+    }
+
+    /// The word of a vector where each block starts, and the widths of its miniblocks.
+    pub fn blocks(&self, vector: usize) -> [(usize, [u8; MINIBLOCKS]); VECTOR_BLOCKS] {
+        let mut words = self.vectors.words(vector);
+        let all = words.0.len();
+        std::array::from_fn(|block| {
+            if self.tile_blocks.is_some_and(|blocks| block % blocks == 0) {
+                words.integer(self.width);
+            }
+            let start = all - words.0.len();
+            (start, words.block(self.width).widths)
+        })
+    }
+}

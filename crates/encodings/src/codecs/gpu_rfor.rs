@@ -1,0 +1,271 @@
+//! `gpu_rfor`: runs, with a frame of reference and a width for the values and the lengths of each 512
+//! rows. Loses to `rle` where runs are long; wins where values of runs lie near each other.
+//!
+//! ```text
+//! header   u8 words of a minimum of values: 2 if a value needs more than 32 bits, else 1
+//! buffer   u16 quads (of four words) of the values of each vector
+//! buffer   u32 words: the values of two blocks of runs a vector; filled up to a quad
+//! buffer   u16 quads of the lengths of each vector
+//! buffer   u32 words: likewise, with minima of one word
+//! block    the minimum | u8 width, four times | u32 number of runs | residuals, one behind the other,
+//!          of that width: a word at least
+//! ```
+//!
+//! Runs do not cross blocks of 512 rows. The method is that of "Tile-based Lightweight Integer
+//! Compression in GPU", as in `blocks`.
+
+use std::ops::Range;
+
+use crate::VECTOR_LEN;
+use crate::bitpack;
+use crate::codecs::blocks::{self, BlocksWriter, Bytes, Vectors, Width, Words, residual};
+use crate::error::{Result, ensure};
+use crate::masks::{Mask, set_bit};
+use crate::residuals::bit_length;
+use crate::wire::{BUFFER_BYTES, ChunkReader, ChunkWriter};
+use crate::words::Word;
+
+const PART: &str = "gpu_rfor";
+/// Rows of a block.
+const BLOCK_ROWS: usize = 512;
+
+/// Appends `values`.
+pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
+    let width = Width::of(values);
+    let mut run_values = BlocksWriter::new(width);
+    let mut run_lengths = BlocksWriter::new(Width::Narrow);
+    for vector in values.chunks(VECTOR_LEN) {
+        for block in vector.chunks(BLOCK_ROWS) {
+            let (values, lengths) = runs(block);
+            push_block(&values, &mut run_values);
+            push_block(&lengths, &mut run_lengths);
+        }
+        run_values.end_vector();
+        run_lengths.end_vector();
+    }
+    out.u8(width.words() as u8);
+    run_values.finish(out);
+    run_lengths.finish(out);
+}
+
+/// Bytes that [`encode`] would append, as [`ChunkWriter::len`] counts them.
+pub(crate) fn size(values: &[u64]) -> usize {
+    let width = Width::of(values);
+    let vectors = values.chunks(VECTOR_LEN).map(|vector| {
+        let (mut value_words, mut length_words) = (0, 0);
+        for block in vector.chunks(BLOCK_ROWS) {
+            let (values, lengths) = runs(block);
+            value_words += block_words(&values, width);
+            length_words += block_words(&lengths, Width::Narrow);
+        }
+        blocks::vector_bytes(value_words) + blocks::vector_bytes(length_words)
+    });
+    1 + 4 * BUFFER_BYTES + vectors.sum::<usize>()
+}
+
+/// The values and the lengths of the runs of a block.
+fn runs(block: &[u64]) -> (Vec<u64>, Vec<u64>) {
+    block
+        .chunk_by(|a, b| a == b)
+        .map(|run| (run[0], run.len() as u64))
+        .unzip()
+}
+
+/// The minimum, and the bits of what the largest is above it.
+fn frame(values: &[u64]) -> (u64, usize) {
+    let least = values.iter().copied().min().unwrap_or_default();
+    let most = values.iter().copied().max().unwrap_or_default();
+    (least, bit_length(most - least))
+}
+
+fn packed_words(runs: usize, width: usize) -> usize {
+    (runs * width).div_ceil(32).max(1)
+}
+
+fn block_words(values: &[u64], width: Width) -> usize {
+    let (_, bits) = frame(values);
+    width.words() + 2 + packed_words(values.len(), bits)
+}
+
+fn push_block(values: &[u64], writer: &mut BlocksWriter) {
+    let (minimum, width) = frame(values);
+    writer.integer(minimum);
+    writer.word(u32::from_le_bytes([width as u8; 4]));
+    writer.word(values.len() as u32);
+    let residuals: Vec<u64> = values.iter().map(|value| value - minimum).collect();
+    match width {
+        0 => writer.word(0),
+        _ => writer.packed(&residuals, width),
+    }
+}
+
+/// A parsed sequence. Invariant: values and lengths of a vector are blocks of as many runs, up to
+/// [`BLOCK_ROWS`] each.
+#[derive(Clone, Debug)]
+pub(crate) struct GpuRfor {
+    len: usize,
+    width: Width,
+    values: Vectors,
+    lengths: Vectors,
+}
+
+/// A block of values or lengths.
+struct Block<'a> {
+    minimum: u64,
+    width: usize,
+    count: usize,
+    words: &'a [Bytes],
+}
+
+impl<'a> Block<'a> {
+    fn read(words: &mut Words<'a>, of: Width) -> Self {
+        let minimum = words.integer(of);
+        let width = usize::from(words.word() as u8);
+        let count = words.word() as usize;
+        Self {
+            minimum,
+            width,
+            count,
+            words: words.take(packed_words(count.min(BLOCK_ROWS), width)),
+        }
+    }
+
+    fn check(&self, of: Width) -> Result<()> {
+        let (width, count) = (self.width, self.count);
+        let is_known = width <= of.bits() && (1..=BLOCK_ROWS).contains(&count);
+        ensure(
+            is_known && self.words.len() == packed_words(count, width),
+            PART,
+            || format!("a block of {count} runs of width {width}"),
+        )
+    }
+
+    #[inline(always)]
+    fn get(&self, run: usize) -> u64 {
+        self.minimum
+            .wrapping_add(residual(self.words, self.width, run))
+    }
+}
+
+impl GpuRfor {
+    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+        let width = Width::parse(reader, PART)?;
+        let vectors = len.div_ceil(VECTOR_LEN);
+        let parsed = Self {
+            len,
+            width,
+            values: Vectors::parse(reader, vectors, PART)?,
+            lengths: Vectors::parse(reader, vectors, PART)?,
+        };
+        for vector in 0..vectors {
+            let (mut values, mut lengths) = parsed.words(vector);
+            for _ in 0..parsed.rows(vector).div_ceil(BLOCK_ROWS) {
+                let of_values = Block::read(&mut values, width);
+                let of_lengths = Block::read(&mut lengths, Width::Narrow);
+                of_values.check(width)?;
+                of_lengths.check(Width::Narrow)?;
+                ensure(of_values.count == of_lengths.count, PART, || {
+                    format!("{} values of {} runs", of_values.count, of_lengths.count)
+                })?;
+            }
+            values.check_end(PART)?;
+            lengths.check_end(PART)?;
+        }
+        Ok(parsed)
+    }
+
+    pub fn num_vectors(&self) -> usize {
+        self.values.len()
+    }
+
+    fn rows(&self, vector: usize) -> usize {
+        self.len.saturating_sub(vector * VECTOR_LEN).min(VECTOR_LEN)
+    }
+
+    fn words(&self, vector: usize) -> (Words<'_>, Words<'_>) {
+        (self.values.words(vector), self.lengths.words(vector))
+    }
+
+    pub fn decode<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()> {
+        self.for_each_run(vector, |rows, value| out[rows].fill(reference.plus(value)))
+    }
+
+    pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) -> Result<()> {
+        let mut inside = [0; VECTOR_LEN];
+        self.for_each_run(vector, |rows, value| {
+            inside[rows].fill(u8::from((low..=high).contains(&value)));
+        })?;
+        bitpack::bits(&inside, out);
+        Ok(())
+    }
+
+    /// Calls `visit` with the rows and the value of each run; they tile the vector.
+    #[inline(always)]
+    fn for_each_run(&self, vector: usize, mut visit: impl FnMut(Range<usize>, u64)) -> Result<()> {
+        let rows = self.rows(vector);
+        let (mut values, mut lengths) = self.words(vector);
+        let mut next = 0;
+        while next < rows {
+            let end = rows.min(next + BLOCK_ROWS);
+            let values = Block::read(&mut values, self.width);
+            let lengths = Block::read(&mut lengths, Width::Narrow);
+            for run in 0..values.count {
+                let length = lengths.get(run);
+                let left = (end - next) as u64;
+                ensure((1..=left).contains(&length), PART, || {
+                    format!("a run of {length} from row {next} of {rows}")
+                })?;
+                visit(next..next + length as usize, values.get(run));
+                next += length as usize;
+            }
+            ensure(next == end, PART, || {
+                format!("runs of {next} rows in a block that ends at {end}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The values of the runs of a vector, in order, and which rows start one.
+    pub fn runs(&self, vector: usize, values: &mut Vec<u64>, starts: &mut Mask) -> Result<()> {
+        values.clear();
+        starts.fill(0);
+        self.for_each_run(vector, |rows, value| {
+            values.push(value);
+            set_bit(starts, rows.start, true);
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_encoded_values() {
+        for (rows, run, step) in [(1, 1, 0), (1000, 3, 1), (1025, 700, 1 << 33), (5000, 1, 9)] {
+            let values: Vec<u64> = (0..rows).map(|row| row / run * step).collect();
+            let mut out = ChunkWriter::default();
+            encode(&values, &mut out);
+            assert_eq!(size(&values), out.len(), "{rows} {run} {step}");
+        }
+    }
+
+    #[test]
+    fn words_are_those_of_the_paper() {
+        // runs of 300, 212 and 100 rows
+        let values: Vec<u64> = (0..612).map(|row| if row < 300 { 7 } else { 10 }).collect();
+        let mut out = ChunkWriter::default();
+        encode(&values, &mut out);
+        let mut reader = ChunkReader::new(&out.finish().into()).unwrap();
+        let parsed = GpuRfor::parse(&mut reader, values.len()).unwrap();
+        let all = |mut words: Words<'_>| -> Vec<u32> { (0..8).map(|_| words.word()).collect() };
+        let (values, lengths) = parsed.words(0);
+        assert_eq!(all(values), [7, 0x0202_0202, 2, 3 << 2, 10, 0, 1, 0]);
+        assert_eq!(all(lengths), [212, 0x0707_0707, 2, 88, 100, 0, 1, 0]);
+    }
+}
