@@ -1,6 +1,6 @@
 // A column chunk in device memory: what `src/builder.rs` writes.
 
-enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8, WIDE = 16, FEW_WIDTHS = 32 };
+enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8, WIDE = 16 };
 
 // The first 128 bytes. Places are in units of 16 bytes from the start of the chunk.
 struct Header {
@@ -56,7 +56,7 @@ struct Cursor : Chunk {
     u16 scale;
     u32 vector;
     u32 starts, before;  // of runs: where they start in this lane's 32 rows, runs before those
-    u64 smallest;        // of `delta`: what is added to each residual; of blocks: see `blocks.cuh`
+    u64 smallest;        // of `delta`: what is added to each residual
 
     template <class E> DEVICE E base() const {
         if constexpr (sizeof(E) == 8) return (u64)base_high << 32 | base_low;

@@ -1,51 +1,24 @@
 // A frame of reference for each block, as `layout.rs` beside this says: `line` is the place of a vector's words, `base`
 // and `width` are bounds of its entries.
 
-// Which residuals lie in first..=first + span.
-struct WithinOwn {
-    const u32* words;
-    u32 first, span;
-    u32& mask;
-    template <u32 WIDTH> DEVICE void run() {
-        u32 w[WIDTH + 1];
-        own_words<WIDTH>(words, w);
-        mask = within_words<WIDTH>(w, first, span);
-    }
-};
-
 template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
     typedef typename S::Entry E;
 
-    static DEVICE void values(const Cursor& c, u32* tile, E out[32]) {
-        const Miniblock m = miniblock<S>(c, 0, tile);
-        const E minimum = (E)m.minimum;
-        residuals_of<S>(c, m, [&](u32 k, auto x) { out[k] = minimum + (E)x; });
+    static DEVICE void prepare(Cursor& c, void* tile) {
+        const Miniblock m = stage<S>(c, 0, tile);
+        uint4 own;
+        own.x = m.at * 32;
+        own.y = m.width;
+        own.z = sizeof(E) == 4 ? mask_of<u32>(m.width) : (u32)(m.minimum >> 32);
+        own.w = (u32)m.minimum;
+        miniblocks<E>(tile)[lane_id()] = own;
+        __syncwarp();
     }
 
-    static DEVICE u32 in_range(const Cursor& c, E low, E high, void* tile) {
-        u32 rows;
-        if (Blocks<S, GpuFor<S>>::decided(c, low, high, rows)) return rows;
-        const Miniblock m = miniblock<S>(c, 0, (u32*)tile);
-        const E minimum = (E)m.minimum;
-        // of the residuals
-        const E from = low <= minimum ? 0 : low - minimum, to = high - minimum;
-        u32 mask = 0;
-        if (c.flags & FEW_WIDTHS) {
-            const u32 top = m.width >= 32 ? ALL : (1u << m.width) - 1;
-            if (high < minimum || from > top) {
-                // none
-            } else if (from == 0 && to >= top) {
-                mask = ALL;
-            } else {
-                const u32 last = to < top ? (u32)to : top;
-                with_width<S::LOW>(m.width, WithinOwn{m.words, (u32)from, last - (u32)from, mask});
-            }
-        } else {
-            const E span = high < minimum ? 0 : to - from;
-            residuals_of<S>(c, m, [&](u32 k, auto x) { mask |= (E)x - from <= span ? 1u << k : 0; });
-            if (high < minimum) mask = 0;
-        }
-        __syncwarp();
-        return transpose(mask);
+    static DEVICE E entry_at(const Cursor&, u32 r, u32 lane, u32, const void* tile) {
+        const uint4 m = miniblocks<E>(tile)[r];
+        const E x = bits_at<E>((const u32*)tile, m.x + lane * m.y);
+        if constexpr (sizeof(E) == 4) return (x & m.z) + m.w;
+        else return (x & mask_of<E>(m.y)) + ((u64)m.z << 32 | m.w);
     }
 };

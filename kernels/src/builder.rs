@@ -28,7 +28,7 @@ use vectile_encodings::layout::{BlocksView, Nulls, Packed, PatchList};
 
 use crate::error::{Error, Result};
 use crate::symbols::Symbols;
-use crate::traits::{ALL_NULL, ColumnTraits, EXCEPTIONS, FEW_WIDTHS, PATCHED, SOME_NULL, WIDE};
+use crate::traits::{ALL_NULL, ColumnTraits, EXCEPTIONS, PATCHED, SOME_NULL, WIDE};
 
 const HEADER_BYTES: usize = 128;
 const VECTOR_BYTES: usize = 16;
@@ -37,8 +37,6 @@ pub(crate) const LINE_BYTES: usize = 128;
 pub(crate) const LANES: usize = 32;
 /// Fronts and bodies start at multiples of it.
 pub(crate) const ALIGNMENT: usize = 256;
-/// Up to so many widths, blocks of a vector are unpacked by code for each.
-const FEW: u32 = 3;
 /// What a decoder may read behind packed words, and behind the values of runs.
 pub(crate) const SLACK_BYTES: usize = 2048;
 
@@ -181,21 +179,16 @@ impl Builder {
         self.traits.wide_entries |= view.is_wide();
         for vector in 0..self.vectors.len() {
             let place = view.place(vector);
-            let blocks = view.blocks(vector);
+            let starts = view.starts(vector);
             self.vectors[vector].line = place.start;
-            let pairs = blocks.windows(2).enumerate();
-            let distances = pairs.map(|(k, pair)| ((pair[1].0 - pair[0].0) as u64) << (9 * k));
+            let pairs = starts.windows(2).enumerate();
+            let distances = pairs.map(|(k, pair)| ((pair[1] - pair[0]) as u64) << (9 * k));
             let distances = distances.fold(0, |all, distance| all | distance);
             let extra = self.extra(vector);
             extra.smallest = distances;
             extra.quads = place.end - place.start;
-            let widths = blocks.iter().flat_map(|(_, widths)| widths);
-            let widths = widths.fold(0u128, |all, width| all | 1 << width);
             if view.is_wide() {
                 self.flag(vector, WIDE);
-            } else if widths.count_ones() <= FEW {
-                self.flag(vector, FEW_WIDTHS);
-                self.traits.low |= widths as u64;
             }
         }
     }

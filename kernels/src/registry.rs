@@ -249,9 +249,27 @@ impl ColumnTraits {
         self.has(Transform::Dict) || self.has(Transform::AlpRd)
     }
 
-    /// Whether some sequence is decoded by whole vectors, into shared memory of the warp.
-    pub fn decodes_through_tile(&self) -> bool {
-        self.has_sequence(SequenceKind::Delta) || self.filters_through_tile()
+    /// Bytes of shared memory that a warp needs to decode vectors of some sequence as a whole; 0 if none.
+    pub fn tile_bytes(&self) -> u32 {
+        let entry = if self.wide_entries { 8 } else { 4 };
+        // 32 rows of 32, and what keeps them free of bank conflicts; words of blocks take no more
+        let rows = 32 * 33 * entry;
+        let delta = if self.has_sequence(SequenceKind::Delta) {
+            rows
+        } else {
+            0
+        };
+        let gpu_for = if self.has_sequence(SequenceKind::GpuFor) {
+            rows + 32 * 16
+        } else {
+            0
+        };
+        let gpu_dfor = if self.has_sequence(SequenceKind::GpuDfor) {
+            2 * rows + 32 * entry
+        } else {
+            0
+        };
+        delta.max(gpu_for).max(gpu_dfor)
     }
 
     /// Whether tests of some sequence need that memory, too.

@@ -10,8 +10,6 @@ pub(crate) const SOME_NULL: u8 = 4;
 pub(crate) const EXCEPTIONS: u8 = 8;
 /// Starts of lanes of `delta`, or minima of blocks, of 64 bits.
 pub(crate) const WIDE: u8 = 16;
-/// Of blocks, whether there are few widths in a vector.
-pub(crate) const FEW_WIDTHS: u8 = 32;
 
 /// What occurs in a chunk, or in any of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -24,6 +24,7 @@
 
 mod alp;
 mod bench;
+mod blocks;
 mod bounds;
 mod columns;
 mod data;
@@ -45,10 +46,11 @@ use bench::{Bench, Result};
 
 type Part = (&'static str, fn(&mut Bench, &Options) -> Result<()>);
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     ("ffor", |bench, _| ffor::run(bench)),
     ("alp", |bench, _| alp::run(bench)),
     ("others", |bench, _| others::run(bench)),
+    ("blocks", |bench, _| blocks::run(bench)),
     ("columns", |bench, _| columns::run(bench)),
     ("real", |bench, options| real::run(bench, &options.data)),
     ("values", |bench, _| values::run(bench)),

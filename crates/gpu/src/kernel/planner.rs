@@ -64,10 +64,9 @@ impl<'a> Planner<'a> {
             let needs = by_row.contains(&column)
                 || traits.looks_entries_up()
                 || traits.filters_through_tile();
-            let tile = (traits.decodes_through_tile() && needs).then_some(warp_bytes);
-            if tile.is_some() {
-                warp_bytes += 32 * 33 * if traits.wide_entries { 8 } else { 4 };
-            }
+            let bytes = if needs { traits.tile_bytes() } else { 0 };
+            let tile = (bytes > 0).then_some(warp_bytes);
+            warp_bytes += bytes;
             columns.push(ColumnPlan {
                 of: Type::of(&pipeline.columns[column]),
                 traits: traits.for_kernels(|low, high| {
