@@ -1,8 +1,10 @@
 // Blocks of 128 integers: the smallest, four widths, and four miniblocks of 32 residuals, each packed in as many words
 // as it is wide. A vector is eight of them, in tiles that may start with an integer of their own. A miniblock is a row.
 //
-// A warp copies the words of a vector to shared memory. There is one body for all widths: what a miniblock takes to be
-// read lies beside the words, and all lanes load it at once.
+// A warp copies the words of a vector to shared memory, and there are two ways to read them. By rows, one body serves all
+// widths: what a miniblock takes to be read lies beside the words, and all lanes load it at once. By lanes, each lane
+// has a miniblock, and runs a body for its width, as those of `packed.cuh`; lanes of other widths wait. That is for
+// vectors of few widths, of which LOW has a bit each.
 
 // Words of a vector, at most, and those behind it that may be read.
 template <class E> DEVICE constexpr u32 most_words() { return 33 * 8 * sizeof(E); }
@@ -65,7 +67,14 @@ template <class E> DEVICE E bits_at(const u32* words, u32 bit) {
     else return (u64)__funnelshift_r(w[1], w[2], bit) << 32 | low;
 }
 
-// What both encodings of blocks do. `Own` has the rest: prepare, entry_at.
+// A lane's packed words, and one behind them.
+template <u32 WIDTH> DEVICE void own_words(const u32* words, u32 w[WIDTH + 1]) {
+#pragma unroll
+    for (u32 i = 0; i < WIDTH; i++) w[i] = words[i];
+    w[WIDTH] = 0;
+}
+
+// What both encodings of blocks do. `Own` has the rest: prepare, entry_at, tested.
 template <class S, class Own> struct Blocks : Sequence<S> {
     typedef typename S::Entry E;
 
@@ -76,9 +85,9 @@ template <class S, class Own> struct Blocks : Sequence<S> {
         return Lines{c.at(c.line), (__ldg(&c.extra()->quads) + 7) / 8};
     }
 
-    static DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, E out[8]) {
-#pragma unroll
-        for (u32 k = 0; k < 8; k++) out[k] = Own::entry_at(c, eighth * 8 + k, lane_id(), 0, tile);
+    // Whether a vector has few widths, with a body for each.
+    static DEVICE bool has_few_widths(const Cursor& c) {
+        return sizeof(E) == 4 && S::FLAGS & FEW_WIDTHS && c.flags & FEW_WIDTHS;
     }
 
     static DEVICE u32 in_range(const Cursor& c, E low, E high, void* tile) {
@@ -87,8 +96,11 @@ template <class S, class Own> struct Blocks : Sequence<S> {
         const E most = top > (E)~least ? ~(E)0 : least + top;
         if (high < least || most < low) return 0;
         if (low <= least && most <= high) return ALL;
-        Cursor own = c;
-        Own::prepare(own, tile);
+        return Own::tested(c, low, high, tile);
+    }
+
+    // The same, of entries that are prepared.
+    static DEVICE u32 in_range_by_rows(const Cursor& c, E low, E high, const void* tile) {
         const E span = high - low;
         u32 outside = 0;
 #pragma unroll 8

@@ -1,6 +1,6 @@
 // A column chunk in device memory: what `src/builder.rs` writes.
 
-enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8, WIDE = 16 };
+enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8, WIDE = 16, FEW_WIDTHS = 32 };
 
 // The first 128 bytes. Places are in units of 16 bytes from the start of the chunk.
 struct Header {

@@ -25,12 +25,8 @@ DEVICE u32 to_top(u32 x, u32 power) {
 #endif
 }
 
-// All 32 residuals of this lane, as f(row, residual).
-template <u32 WIDTH, class F> DEVICE void unpack_32(const u32* words, F f) {
-    u32 w[WIDTH + 1];
-#pragma unroll
-    for (u32 i = 0; i < WIDTH; i++) w[i] = stream(words + i * 32);
-    w[WIDTH] = 0;
+// The 32 residuals in these words, as f(row, residual); a word of zeros is behind them.
+template <u32 WIDTH, class F> DEVICE void extract_32(const u32 w[WIDTH + 1], F f) {
 #pragma unroll
     for (u32 r = 0; r < 32; r++) {
         const u32 line = r * WIDTH / 32, shift = r * WIDTH % 32;
@@ -41,6 +37,15 @@ template <u32 WIDTH, class F> DEVICE void unpack_32(const u32* words, F f) {
         else x = low_bits<WIDTH>(__funnelshift_r(w[line], w[line + 1], shift));
         f(r, x);
     }
+}
+
+// All 32 residuals of this lane, as f(row, residual).
+template <u32 WIDTH, class F> DEVICE void unpack_32(const u32* words, F f) {
+    u32 w[WIDTH + 1];
+#pragma unroll
+    for (u32 i = 0; i < WIDTH; i++) w[i] = stream(words + i * 32);
+    w[WIDTH] = 0;
+    extract_32<WIDTH>(w, f);
 }
 
 // The residuals of rows 8 * eighth to 8 * eighth + 7 of this lane.
@@ -97,12 +102,9 @@ DEVICE void note_outside(u32& outside, u32 x, u32 not_span) {
 #endif
 }
 
-// Which of this lane's residuals lie in first..=first + span. A residual is moved to the top of a word,
+// Which of the 32 residuals in these words lie in first..=first + span. A residual is moved to the top of a word,
 // and what is below it does not matter: comparing needs no masking.
-template <u32 WIDTH> DEVICE u32 within_32(const u32* words, u32 first, u32 span) {
-    u32 w[WIDTH];
-#pragma unroll
-    for (u32 i = 0; i < WIDTH; i++) w[i] = stream(words + i * 32);
+template <u32 WIDTH> DEVICE u32 within_words(const u32 w[WIDTH], u32 first, u32 span) {
     const u32 low = first << (32 - WIDTH), not_span = ~(((span + 1) << (32 - WIDTH)) - 1);
     u32 outside = 0;
 #pragma unroll
@@ -114,6 +116,14 @@ template <u32 WIDTH> DEVICE u32 within_32(const u32* words, u32 first, u32 span)
         note_outside(outside, x - low, not_span);
     }
     return ~outside;
+}
+
+// Which of this lane's residuals do.
+template <u32 WIDTH> DEVICE u32 within_32(const u32* words, u32 first, u32 span) {
+    u32 w[WIDTH];
+#pragma unroll
+    for (u32 i = 0; i < WIDTH; i++) w[i] = stream(words + i * 32);
+    return within_words<WIDTH>(w, first, span);
 }
 
 // Which of this lane's codes, of up to 5 bits, have a bit in `set`.

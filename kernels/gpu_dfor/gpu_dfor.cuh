@@ -4,6 +4,22 @@
 // Lane l adds up the differences of row l. What a row starts from is known once all have been added up: it lies in shared
 // memory, too.
 
+// Adds up a miniblock's differences, into `out`.
+struct AddUp {
+    const u32* words;
+    u32 smallest;
+    u32* out;
+    u32& sum;
+    template <u32 WIDTH> DEVICE void run() {
+        u32 w[WIDTH + 1];
+        own_words<WIDTH>(words, w);
+        extract_32<WIDTH>(w, [&](u32 k, u32 x) {
+            sum += x + smallest;
+            out[k] = sum;
+        });
+    }
+};
+
 template <class S> struct GpuDfor : Blocks<S, GpuDfor<S>> {
     typedef typename S::Entry E;
 
@@ -12,19 +28,14 @@ template <class S> struct GpuDfor : Blocks<S, GpuDfor<S>> {
     static DEVICE E* sums(void* tile) { return (E*)((u32*)tile + most_words<E>()); }
     static DEVICE const E* sums(const void* tile) { return (const E*)((const u32*)tile + most_words<E>()); }
 
-    // Adds up this lane's differences, as many of which are read at a time as `AT_ONCE`: 32 bits hold them.
-    template <u32 AT_ONCE> static DEVICE E add_up(const u32* words, const Miniblock& m, E smallest, E* out) {
+    // Adds up this lane's differences, whatever their width.
+    static DEVICE E add_up(const u32* words, const Miniblock& m, E smallest, E* out) {
         const E mask = mask_of<E>(m.width);
         E sum = 0;
-#pragma unroll 2
-        for (u32 k = 0; k < 32; k += AT_ONCE) {
-            E x = bits_at<E>(words, m.at * 32 + k * m.width);
-#pragma unroll
-            for (u32 i = 0; i < AT_ONCE; i++) {
-                sum += (x & mask) + smallest;
-                out[k + i] = sum;
-                if constexpr (AT_ONCE > 1) x >>= m.width;
-            }
+#pragma unroll 4
+        for (u32 k = 0; k < 32; k++) {
+            sum += (bits_at<E>(words, m.at * 32 + k * m.width) & mask) + smallest;
+            out[k] = sum;
         }
         return sum;
     }
@@ -35,15 +46,14 @@ template <class S> struct GpuDfor : Blocks<S, GpuDfor<S>> {
         const u32* words = (const u32*)tile;
         const E smallest = integer == 2 ? (E)m.minimum : (E)(i64)(i32)m.minimum;
         E* own = sums(tile) + lane * 33;
-        E sum;
-        if constexpr (sizeof(E) == 8) {
-            sum = add_up<1>(words, m, smallest, own);
-        } else {
-            const u32 most = __reduce_max_sync(ALL, m.width);
-            if (most <= 8) sum = add_up<4>(words, m, smallest, own);
-            else if (most <= 16) sum = add_up<2>(words, m, smallest, own);
-            else sum = add_up<1>(words, m, smallest, own);
+        E sum = 0;
+        bool is_summed = false;
+        if constexpr (sizeof(E) == 4) {
+            is_summed = Blocks<S, GpuDfor<S>>::has_few_widths(c) && __all_sync(ALL, m.width > 0);
+            if (is_summed) with_width<S::LOW>(m.width, AddUp{words + m.at, smallest, own, sum});
         }
+        if (!is_summed) sum = add_up(words, m, smallest, own);
+        __syncwarp();
         // lanes 0 and 16 have the first miniblocks of tiles; what their tiles start with is before these
         const E first = lane % 16 == 0 ? (E)integer_at<S>(c, words + m.at - (1 + 2 * integer)) : 0;
         const E before = sum_before(sum);
@@ -57,5 +67,16 @@ template <class S> struct GpuDfor : Blocks<S, GpuDfor<S>> {
         // sums of 32 bits wrap around
         if constexpr (sizeof(E) == 8) return words_of_integer<S>(c) == 1 ? (u32)entry : entry;
         else return entry;
+    }
+
+    static DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, E out[8]) {
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] = entry_at(c, eighth * 8 + k, lane_id(), 0, tile);
+    }
+
+    static DEVICE u32 tested(const Cursor& c, E low, E high, void* tile) {
+        Cursor own = c;
+        prepare(own, tile);
+        return Blocks<S, GpuDfor<S>>::in_range_by_rows(own, low, high, tile);
     }
 };

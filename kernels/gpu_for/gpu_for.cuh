@@ -1,9 +1,22 @@
 // A frame of reference for each block, as `layout.rs` beside this says: `line` is the place of a vector's words, `base`
 // and `width` are bounds of its entries.
 
+// Which residuals of a miniblock lie in first..=first + span.
+struct WithinOwn {
+    const u32* words;
+    u32 first, span;
+    u32& mask;
+    template <u32 WIDTH> DEVICE void run() {
+        u32 w[WIDTH + 1];
+        own_words<WIDTH>(words, w);
+        mask = within_words<WIDTH>(w, first, span);
+    }
+};
+
 template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
     typedef typename S::Entry E;
 
+    // Notes the width in `starts` if it is the only one, else ALL.
     static DEVICE void prepare(Cursor& c, void* tile) {
         const Miniblock m = stage<S>(c, 0, tile);
         uint4 own;
@@ -13,6 +26,8 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
         own.w = (u32)m.minimum;
         miniblocks<E>(tile)[lane_id()] = own;
         __syncwarp();
+        c.starts = __shfl_sync(ALL, m.width, 0);
+        if (!__all_sync(ALL, m.width == c.starts)) c.starts = ALL;
     }
 
     static DEVICE E entry_at(const Cursor&, u32 r, u32 lane, u32, const void* tile) {
@@ -20,5 +35,44 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
         const E x = bits_at<E>((const u32*)tile, m.x + lane * m.y);
         if constexpr (sizeof(E) == 4) return (x & m.z) + m.w;
         else return (x & mask_of<E>(m.y)) + ((u64)m.z << 32 | m.w);
+    }
+
+    static DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, E out[8]) {
+        if (sizeof(E) == 4 && c.starts != ALL) {
+            // places are known: a block is a minimum, a word of widths and the miniblocks
+            const u32 width = c.starts, bit = lane_id() * width, mask = mask_of<u32>(width);
+            const u32* blocks = (const u32*)tile + eighth * 2 * (2 + 4 * width);
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) {
+                const u32* block = blocks + k / 4 * (2 + 4 * width);
+                out[k] = (bits_at<u32>(block + 2 + k % 4 * width, bit) & mask) + block[0];
+            }
+            return;
+        }
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] = entry_at(c, eighth * 8 + k, lane_id(), 0, tile);
+    }
+
+    static DEVICE u32 tested(const Cursor& c, E low, E high, void* tile) {
+        if (!Blocks<S, GpuFor<S>>::has_few_widths(c)) {
+            Cursor own = c;
+            prepare(own, tile);
+            return Blocks<S, GpuFor<S>>::in_range_by_rows(own, low, high, tile);
+        }
+        const Miniblock m = stage<S>(c, 0, tile);
+        const u32 minimum = (u32)m.minimum, top = mask_of<u32>(m.width);
+        // of the residuals
+        const u32 from = low <= minimum ? 0 : (u32)low - minimum, to = (u32)high - minimum;
+        u32 mask = 0;
+        if (high < minimum || from > top) {
+            // none
+        } else if (from == 0 && to >= top) {
+            mask = ALL;
+        } else {
+            const u32* words = (const u32*)tile + m.at;
+            with_width<S::LOW>(m.width, WithinOwn{words, from, (to < top ? to : top) - from, mask});
+        }
+        __syncwarp();
+        return transpose(mask);
     }
 };

@@ -28,7 +28,7 @@ use vectile_encodings::layout::{BlocksView, Nulls, Packed, PatchList};
 
 use crate::error::{Error, Result};
 use crate::symbols::Symbols;
-use crate::traits::{ALL_NULL, ColumnTraits, EXCEPTIONS, PATCHED, SOME_NULL, WIDE};
+use crate::traits::{ALL_NULL, ColumnTraits, EXCEPTIONS, FEW_WIDTHS, PATCHED, SOME_NULL, WIDE};
 
 const HEADER_BYTES: usize = 128;
 const VECTOR_BYTES: usize = 16;
@@ -37,6 +37,8 @@ pub(crate) const LINE_BYTES: usize = 128;
 pub(crate) const LANES: usize = 32;
 /// Fronts and bodies start at multiples of it.
 pub(crate) const ALIGNMENT: usize = 256;
+/// Widths of blocks that kernels have code for, of a chunk: each takes time to compile.
+const FEW: usize = 4;
 /// What a decoder may read behind packed words, and behind the values of runs.
 pub(crate) const SLACK_BYTES: usize = 2048;
 
@@ -177,18 +179,36 @@ impl Builder {
         self.lines = Lines::Quads;
         self.words = view.all_words().clone();
         self.traits.wide_entries |= view.is_wide();
+        let mut vectors_of = [0u32; 65];
+        let mut widths = Vec::with_capacity(self.vectors.len());
         for vector in 0..self.vectors.len() {
             let place = view.place(vector);
-            let starts = view.starts(vector);
+            let blocks = view.blocks(vector);
             self.vectors[vector].line = place.start;
-            let pairs = starts.windows(2).enumerate();
-            let distances = pairs.map(|(k, pair)| ((pair[1] - pair[0]) as u64) << (9 * k));
+            let pairs = blocks.windows(2).enumerate();
+            let distances = pairs.map(|(k, pair)| ((pair[1].0 - pair[0].0) as u64) << (9 * k));
             let distances = distances.fold(0, |all, distance| all | distance);
             let extra = self.extra(vector);
             extra.smallest = distances;
             extra.quads = place.end - place.start;
-            if view.is_wide() {
-                self.flag(vector, WIDE);
+            let own = blocks.iter().flat_map(|(_, widths)| widths);
+            let own = own.fold(0u128, |all, width| all | 1 << width);
+            (0..65).for_each(|width| vectors_of[width] += (own >> width & 1) as u32);
+            widths.push(own);
+        }
+        if view.is_wide() {
+            (0..self.vectors.len()).for_each(|vector| self.flag(vector, WIDE));
+            return;
+        }
+        let mut frequent: Vec<usize> = (0..=32).collect();
+        frequent.sort_by_key(|width| std::cmp::Reverse(vectors_of[*width]));
+        let frequent = frequent[..FEW]
+            .iter()
+            .fold(0, |all, width| all | 1 << width);
+        for (vector, widths) in widths.into_iter().enumerate() {
+            if widths & !frequent == 0 {
+                self.flag(vector, FEW_WIDTHS);
+                self.traits.low |= widths as u64;
             }
         }
     }

@@ -10,6 +10,8 @@ pub(crate) const SOME_NULL: u8 = 4;
 pub(crate) const EXCEPTIONS: u8 = 8;
 /// Starts of lanes of `delta`, or minima of blocks, of 64 bits.
 pub(crate) const WIDE: u8 = 16;
+/// Of blocks, whether kernels have code for each width of a vector.
+pub(crate) const FEW_WIDTHS: u8 = 32;
 
 /// What occurs in a chunk, or in any of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -405,8 +405,8 @@ impl<'a> BlocksView<'a> {
         self.width == Width::Wide
     }
 
-    /// The word of a vector where each block starts.
-    pub fn starts(&self, vector: usize) -> [usize; VECTOR_BLOCKS] {
+    /// The word of a vector where each block starts, and the widths of its miniblocks.
+    pub fn blocks(&self, vector: usize) -> [(usize, [u8; MINIBLOCKS]); VECTOR_BLOCKS] {
         let mut words = self.vectors.words(vector);
         let all = words.0.len();
         std::array::from_fn(|block| {
@@ -414,8 +414,7 @@ impl<'a> BlocksView<'a> {
                 words.integer(self.width);
             }
             let start = all - words.0.len();
-            words.block(self.width);
-            start
+            (start, words.block(self.width).widths)
         })
     }
 }
