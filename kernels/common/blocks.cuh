@@ -74,6 +74,36 @@ template <u32 WIDTH> DEVICE void own_words(const u32* words, u32 w[WIDTH + 1]) {
     w[WIDTH] = 0;
 }
 
+// All residuals of a lane's miniblock, as f(k, residual).
+template <class F> struct UnpackOwn {
+    const u32* words;
+    F f;
+    template <u32 WIDTH> DEVICE void run() {
+        u32 w[WIDTH + 1];
+        own_words<WIDTH>(words, w);
+        extract_32<WIDTH>(w, f);
+    }
+};
+
+template <class S, class F> DEVICE void unpack_own(const u32* words, u32 width, F f) {
+    if (width == 0) {
+#pragma unroll
+        for (u32 k = 0; k < 32; k++) f(k, 0u);
+    } else {
+        with_width<S::LOW>(width, UnpackOwn<F>{words, f});
+    }
+}
+
+// Puts this lane's entries, those of a row, in the place of the words that they were in. A word of padding after 32
+// keeps both sides free of bank conflicts.
+template <class E> DEVICE void store_row(const E own[32], void* tile) {
+    __syncwarp();
+    E* row = (E*)tile + lane_id() * 33;
+#pragma unroll
+    for (u32 k = 0; k < 32; k++) row[k] = own[k];
+    __syncwarp();
+}
+
 // What both encodings of blocks do. `Own` has the rest: prepare, entry_at, tested.
 template <class S, class Own> struct Blocks : Sequence<S> {
     typedef typename S::Entry E;
@@ -83,6 +113,11 @@ template <class S, class Own> struct Blocks : Sequence<S> {
 
     static DEVICE Lines lines(const Cursor& c) {
         return Lines{c.at(c.line), (__ldg(&c.extra()->quads) + 7) / 8};
+    }
+
+    static DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, E out[8]) {
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] = Own::entry_at(c, eighth * 8 + k, lane_id(), 0, tile);
     }
 
     // Whether a vector has few widths, with a body for each.

@@ -16,9 +16,17 @@ struct WithinOwn {
 template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
     typedef typename S::Entry E;
 
-    // Notes the width in `starts` if it is the only one, else ALL.
+    // Entries take the place of words where that is faster.
     static DEVICE void prepare(Cursor& c, void* tile) {
         const Miniblock m = stage<S>(c, 0, tile);
+        if constexpr (sizeof(E) == 4) {
+            if (Blocks<S, GpuFor<S>>::has_few_widths(c)) {
+                const u32 minimum = (u32)m.minimum;
+                u32 own[32];
+                unpack_own<S>((const u32*)tile + m.at, m.width, [&](u32 k, u32 x) { own[k] = minimum + x; });
+                return store_row(own, tile);
+            }
+        }
         uint4 own;
         own.x = m.at * 32;
         own.y = m.width;
@@ -26,11 +34,14 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
         own.w = (u32)m.minimum;
         miniblocks<E>(tile)[lane_id()] = own;
         __syncwarp();
-        c.starts = __shfl_sync(ALL, m.width, 0);
-        if (!__all_sync(ALL, m.width == c.starts)) c.starts = ALL;
     }
 
-    static DEVICE E entry_at(const Cursor&, u32 r, u32 lane, u32, const void* tile) {
+    static DEVICE E entry_at(const Cursor& c, u32 r, u32 lane, u32, const void* tile) {
+        if (Blocks<S, GpuFor<S>>::has_few_widths(c)) return ((const E*)tile)[r * 33 + lane];
+        return packed_at(r, lane, tile);
+    }
+
+    static DEVICE E packed_at(u32 r, u32 lane, const void* tile) {
         const uint4 m = miniblocks<E>(tile)[r];
         const E x = bits_at<E>((const u32*)tile, m.x + lane * m.y);
         if constexpr (sizeof(E) == 4) return (x & m.z) + m.w;
@@ -38,19 +49,13 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
     }
 
     static DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, E out[8]) {
-        if (sizeof(E) == 4 && c.starts != ALL) {
-            // places are known: a block is a minimum, a word of widths and the miniblocks
-            const u32 width = c.starts, bit = lane_id() * width, mask = mask_of<u32>(width);
-            const u32* blocks = (const u32*)tile + eighth * 2 * (2 + 4 * width);
+        if (Blocks<S, GpuFor<S>>::has_few_widths(c)) {
 #pragma unroll
-            for (u32 k = 0; k < 8; k++) {
-                const u32* block = blocks + k / 4 * (2 + 4 * width);
-                out[k] = (bits_at<u32>(block + 2 + k % 4 * width, bit) & mask) + block[0];
-            }
-            return;
+            for (u32 k = 0; k < 8; k++) out[k] = ((const E*)tile)[(eighth * 8 + k) * 33 + lane_id()];
+        } else {
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) out[k] = packed_at(eighth * 8 + k, lane_id(), tile);
         }
-#pragma unroll
-        for (u32 k = 0; k < 8; k++) out[k] = entry_at(c, eighth * 8 + k, lane_id(), 0, tile);
     }
 
     static DEVICE u32 tested(const Cursor& c, E low, E high, void* tile) {

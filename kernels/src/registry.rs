@@ -254,21 +254,10 @@ impl ColumnTraits {
         let entry = if self.wide_entries { 8 } else { 4 };
         // 32 rows of 32, and what keeps them free of bank conflicts; words of blocks take no more
         let rows = 32 * 33 * entry;
-        let delta = if self.has_sequence(SequenceKind::Delta) {
-            rows
-        } else {
-            0
-        };
-        let gpu_for = if self.has_sequence(SequenceKind::GpuFor) {
-            rows + 32 * 16
-        } else {
-            0
-        };
-        let gpu_dfor = if self.has_sequence(SequenceKind::GpuDfor) {
-            2 * rows + 32 * entry
-        } else {
-            0
-        };
+        let of = |kind, bytes| if self.has_sequence(kind) { bytes } else { 0 };
+        let delta = of(SequenceKind::Delta, rows);
+        let gpu_for = of(SequenceKind::GpuFor, rows + 32 * 16);
+        let gpu_dfor = of(SequenceKind::GpuDfor, 2 * rows);
         delta.max(gpu_for).max(gpu_dfor)
     }
 

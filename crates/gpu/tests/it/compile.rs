@@ -307,16 +307,3 @@ fn a_table_is_read_as_it_was_written() {
     assert_eq!(compare(&table(100), &Table::new()).len(), 1);
     assert_eq!(compare(&Table::new(), &table(100)).len(), 1);
 }
-
-#[test]
-fn zz_dump() {
-    let quick = |case: &Case| case.name.contains("gpu_") || case.name.starts_with("blocks");
-    std::fs::create_dir_all("/tmp/dump").unwrap();
-    for (name, source) in kernels(quick).unwrap() {
-        let name: String = name
-            .chars()
-            .map(|c| if c.is_alphanumeric() { c } else { '_' })
-            .collect();
-        std::fs::write(format!("/tmp/dump/{name}.cu"), source).unwrap();
-    }
-}
