@@ -185,7 +185,14 @@ pub(crate) fn parse(bytes: &[u8], version: u32, offset: u64, file: &str) -> Resu
         1 => version_1::row_groups(&mut cursor, columns, &names, offset, place)?,
         _ => row_groups(&mut cursor, columns, &names, offset, place)?,
     };
-    let statistics = statistics(&mut cursor, number, &schema, row_groups.len(), place)?;
+    let statistics = statistics(
+        &mut cursor,
+        number,
+        &schema,
+        row_groups.len(),
+        version,
+        place,
+    )?;
     if cursor.remaining() > 0 {
         return Err(place.corrupt(format!("{} bytes after the footer", cursor.remaining())));
     }
@@ -350,6 +357,7 @@ fn statistics<'a>(
     number: Read<'a>,
     schema: &SchemaRef,
     row_groups: usize,
+    version: u32,
     place: Place<'_>,
 ) -> Result<Vec<ZoneMap>> {
     let limit = MAX_STATISTICS_BYTES.max(cursor.remaining().saturating_mul(MAX_GROWTH));
@@ -360,8 +368,8 @@ fn statistics<'a>(
             return ZoneMap::of(&none).map_err(|error| column.encoding(error));
         }
         let bytes = Buffer::from(cursor.prefixed(number, "statistics")?);
-        let zones =
-            ZoneMap::parse(bytes, data_type, row_groups).map_err(|error| column.encoding(error))?;
+        let zones = ZoneMap::parse_version(bytes, data_type, row_groups, version)
+            .map_err(|error| column.encoding(error))?;
         total += zones.memory_size();
         match total <= limit {
             true => Ok(zones),

@@ -273,11 +273,13 @@ pub(crate) async fn read_row_group_from(
                 data.zones[part.column] = Some(zones.slice(fetch.row_group, 1));
             }
             Kind::Zones => {
-                let zones = ZoneMap::parse(bytes, data_type, row_group.rows.div_ceil(VECTOR_LEN));
+                let zones = row_group.rows.div_ceil(VECTOR_LEN);
+                let zones = ZoneMap::parse_version(bytes, data_type, zones, metadata.version);
                 data.zones[part.column] = Some(zones.map_err(|error| place.encoding(error))?);
             }
             Kind::Data => {
-                let column = Column::parse(bytes, data_type, row_group.rows);
+                let rows = row_group.rows;
+                let column = Column::parse_version(bytes, data_type, rows, metadata.version);
                 data.columns[part.column] = Some(column.map_err(|error| place.encoding(error))?);
             }
         }
