@@ -9,11 +9,13 @@
 //!          number rows
 //!          number bytes between the row group before and this one
 //!          per column
-//!            u8     what it has: 1 a zone map, 2 a Bloom filter
+//!            u8     what it has: 1 a zone map, 2 a Bloom filter, 4 compressed data
 //!            number encoding: index of its name
 //!            part   zone map, if it has one
 //!            part   Bloom filter, if it has one
 //!            part   data
+//!            u8     how the data are compressed (1: Zstandard), if they are
+//!            number bytes of the data when they are not, if they are
 //!            number bytes as Arrow arrays
 //!          number bytes behind the last part
 //! per column, if there are row groups
@@ -55,6 +57,9 @@ const CHUNK_BYTES: usize = 9;
 
 const HAS_ZONES: u8 = 1;
 const HAS_BLOOM: u8 = 2;
+const IS_COMPRESSED: u8 = 4;
+
+const ZSTD: u8 = 1;
 
 /// The footer of a file with these row groups and, per column, row-group statistics.
 pub(crate) fn encode(
@@ -129,6 +134,9 @@ impl Places {
         if chunk.bloom.is_some() {
             has |= HAS_BLOOM;
         }
+        if chunk.compression != Compression::None {
+            has |= IS_COMPRESSED;
+        }
         self.out.push(has);
         put_varint(&mut self.out, names.number(&chunk.encoding) as u64);
         if has & HAS_ZONES != 0 {
@@ -138,6 +146,13 @@ impl Places {
             self.put_part(&bloom.bytes, bloom.crc32)?;
         }
         self.put_part(&chunk.data, chunk.data_crc32)?;
+        match chunk.compression {
+            Compression::None => {}
+            Compression::Zstd => {
+                self.out.push(ZSTD);
+                put_varint(&mut self.out, chunk.data_bytes);
+            }
+        }
         put_varint(&mut self.out, chunk.arrow_bytes);
         Ok(())
     }
@@ -299,7 +314,7 @@ impl Parser<'_> {
 
     fn chunk(&mut self, cursor: &mut Cursor<'_>) -> Result<Chunk> {
         let has = cursor.u8("column")?;
-        if has & !(HAS_ZONES | HAS_BLOOM) != 0 {
+        if has & !(HAS_ZONES | HAS_BLOOM | IS_COMPRESSED) != 0 {
             return Err(self
                 .place
                 .corrupt(format!("a column that has parts {has:#x}")));
@@ -318,16 +333,28 @@ impl Parser<'_> {
             }
         };
         let (data, data_crc32) = self.part(cursor, "data")?;
+        let (compression, data_bytes) = match has & IS_COMPRESSED {
+            0 => (Compression::None, data.end - data.start),
+            _ => (self.compression(cursor)?, cursor.varint("size of data")?),
+        };
         Ok(Chunk {
             zones,
             zones_crc32,
             bloom,
             data,
             data_crc32,
-            compression: Compression::None,
+            compression,
+            data_bytes,
             encoding,
             arrow_bytes: cursor.varint("size as Arrow arrays")?,
         })
+    }
+
+    fn compression(&self, cursor: &mut Cursor<'_>) -> Result<Compression> {
+        match cursor.u8("compression")? {
+            ZSTD => Ok(Compression::Zstd),
+            other => Err(self.place.corrupt(format!("compression {other}"))),
+        }
     }
 
     fn part(&mut self, cursor: &mut Cursor<'_>, what: &str) -> Result<(Range<u64>, u32)> {
@@ -399,6 +426,7 @@ mod tests {
             zones,
             zones_crc32: 1,
             bloom: None,
+            data_bytes: data.end.saturating_sub(data.start),
             data,
             data_crc32: 2,
             compression: Compression::None,
@@ -418,6 +446,8 @@ mod tests {
         };
         let with_bloom = Chunk {
             bloom: Some(bloom),
+            compression: Compression::Zstd,
+            data_bytes: 1000,
             ..chunk(512..513, 576..640)
         };
         vec![

@@ -33,6 +33,7 @@
 //! # }
 //! ```
 
+mod compression;
 mod cursor;
 mod encode;
 mod error;

@@ -1,7 +1,9 @@
 //! What the footer says, checked and in memory.
 
+use std::fmt;
 use std::mem::size_of;
 use std::ops::Range;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -54,8 +56,10 @@ pub struct Chunk {
     pub data: Range<u64>,
     /// CRC-32 of the encoded values' bytes.
     pub data_crc32: u32,
-    /// Whether these bytes are compressed as a whole.
+    /// How these bytes are compressed as a whole.
     pub compression: Compression,
+    /// How many they are when they are not.
+    pub data_bytes: u64,
     /// How it is encoded, e.g. `dict(ffor, fsst(ffor))`.
     pub encoding: Arc<str>,
     /// Bytes its values take as Arrow arrays.
@@ -78,6 +82,31 @@ pub enum Compression {
     /// They are as the encoding made them.
     #[default]
     None,
+    /// By Zstandard.
+    Zstd,
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Zstd => "zstd",
+        })
+    }
+}
+
+impl FromStr for Compression {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "none" => Ok(Self::None),
+            "zstd" => Ok(Self::Zstd),
+            _ => Err(format!(
+                "no compression is called '{name}'; there are none and zstd"
+            )),
+        }
+    }
 }
 
 impl Metadata {

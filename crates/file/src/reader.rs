@@ -11,10 +11,11 @@ use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{Column, VECTOR_LEN, ZoneMap};
 use vectile_scan::{Fetch, RowGroupData};
 
+use crate::compression::decompress;
 use crate::error::{Error, Place, Result};
 use crate::footer;
 use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
-use crate::metadata::{Metadata, RowGroup};
+use crate::metadata::{Compression, Metadata, RowGroup};
 use crate::ranges::{Handle, Parts, ReadBuffers, Version};
 
 /// Bytes of the end of a file that are read in the hope that the footer is in them.
@@ -264,6 +265,14 @@ pub(crate) async fn read_row_group_from(
     for (part, bytes) in parts.iter().zip(fetched) {
         let place = metadata.place(fetch.row_group, part.column);
         part.check(&bytes, options, place)?;
+        let chunk = &row_group.columns[part.column];
+        let bytes = match chunk.compression {
+            Compression::Zstd if part.kind == Kind::Data => {
+                let data = decompress(&bytes, chunk.data_bytes);
+                data.map_err(|reason| place.corrupt(reason))?.into()
+            }
+            _ => bytes,
+        };
         let data_type = metadata.schema.field(part.column).data_type();
         let bytes = Buffer::from(bytes);
         match part.kind {

@@ -54,6 +54,9 @@ pub struct WriterOptions {
     pub row_group_rows: usize,
     /// Columns that are to have one encoding, whatever another would save, by name.
     pub pins: HashMap<String, Encoding>,
+    /// How encoded values are compressed as a whole, where that saves a tenth. Cold data become smaller, and take
+    /// longer to read.
+    pub compression: Compression,
     /// What encodes columns, each on a thread.
     pub threads: Threads,
     /// Compresses strings in the place of those threads, as far as it can: a GPU.
@@ -68,6 +71,7 @@ impl Default for WriterOptions {
         Self {
             row_group_rows: DEFAULT_ROW_GROUP_ROWS,
             pins: HashMap::new(),
+            compression: Compression::None,
             threads: Threads::default(),
             compressor: None,
             local_root: None,
@@ -92,6 +96,13 @@ impl WriterOptions {
         let pins = pins.into_iter();
         self.pins
             .extend(pins.map(|(name, encoding)| (name.into(), encoding)));
+        self
+    }
+
+    /// With [`compression`](Self::compression).
+    #[must_use]
+    pub fn with_compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
         self
     }
 
@@ -182,6 +193,7 @@ impl Writer {
         let plan = Plan {
             file: location.to_string(),
             options: encode_options(&schema, &options),
+            compression: options.compression,
             threads: options.threads,
             schema,
         };
@@ -549,7 +561,8 @@ impl Written {
                 }),
                 data: in_file(&places.data),
                 data_crc32: column.data_crc32,
-                compression: Compression::None,
+                compression: column.compression,
+                data_bytes: column.data_bytes,
                 encoding: column.encoding,
                 arrow_bytes: column.arrow_bytes,
             });

@@ -106,6 +106,7 @@ impl Groups<'_> {
             zones,
             zones_crc32,
             bloom: None,
+            data_bytes: data.end - data.start,
             data,
             data_crc32,
             compression: Compression::None,
