@@ -124,7 +124,9 @@ fn compressed_values_are_named() {
         let report = inspect(&w, "p.vectile");
         let columns = report["columns"].as_array().unwrap().iter();
         let chunks = columns.flat_map(|column| column["chunks"].as_array().unwrap().clone());
-        let compressed = chunks.filter(|chunk| chunk["compression"] == "zstd").count();
+        let compressed = chunks
+            .filter(|chunk| chunk["compression"] == "zstd")
+            .count();
         (compressed, report["bytes"].as_u64().unwrap())
     };
     let (none, plain_bytes) = convert(&[]);
