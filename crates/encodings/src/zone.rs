@@ -178,7 +178,12 @@ impl ZoneMap {
         }
         let has_nulls = self.null_count.values().iter().any(|nulls| *nulls > 0);
         let all_exact = self.exact.false_count() == 0;
-        out.u8(HAS_NULLS * u8::from(has_nulls) | NOT_EXACT * u8::from(!all_exact));
+        out.u8(match (has_nulls, all_exact) {
+            (false, true) => 0,
+            (true, true) => HAS_NULLS,
+            (false, false) => NOT_EXACT,
+            (true, false) => HAS_NULLS | NOT_EXACT,
+        });
         if has_nulls {
             encode_node(&self.null_count, None, None, &mut out)?;
         }

@@ -9,10 +9,8 @@ const MAX_BYTES: u64 = 256 << 20;
 const MAX_GROWTH: u64 = 64;
 
 /// The most that so many compressed bytes may stand for, whatever a file says.
-fn limit(compressed: usize) -> u64 {
-    (compressed as u64)
-        .saturating_mul(MAX_GROWTH)
-        .max(MAX_BYTES)
+pub(crate) fn limit(compressed: u64) -> u64 {
+    compressed.saturating_mul(MAX_GROWTH).max(MAX_BYTES)
 }
 
 /// `data` compressed; `None` if that does not save a tenth.
@@ -22,12 +20,12 @@ pub(crate) fn compress(data: &[u8], compression: Compression) -> Option<Vec<u8>>
         Compression::Zstd => zstd::bulk::compress(data, LEVEL).ok()?,
     };
     let pays = compressed.len() <= data.len() - data.len().div_ceil(10);
-    (pays && data.len() as u64 <= limit(compressed.len())).then_some(compressed)
+    (pays && data.len() as u64 <= limit(compressed.len() as u64)).then_some(compressed)
 }
 
 /// The `bytes` bytes that `compressed`, which is compressed, stands for; or why there are none.
 pub(crate) fn decompress(compressed: &[u8], bytes: u64) -> Result<Vec<u8>, String> {
-    let limit = limit(compressed.len());
+    let limit = limit(compressed.len() as u64);
     let wanted = usize::try_from(bytes).ok().filter(|_| bytes <= limit);
     let wanted = wanted.ok_or_else(|| format!("{bytes} bytes compressed, at most {limit}"))?;
     let mut data = Vec::new();

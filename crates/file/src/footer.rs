@@ -30,6 +30,7 @@
 //!
 //! The footer of version 1 says the same in numbers of a fixed width; see [`version_1`].
 
+mod fields;
 mod version_1;
 
 use std::collections::HashMap;
@@ -41,11 +42,13 @@ use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use vectile_encodings::ZoneMap;
 
+use fields::{encoding, rows};
+
 use crate::cursor::{Cursor, Read, put_varint};
 use crate::error::{Error, Place, Result};
 use crate::ipc::HEADER;
-use crate::metadata::{Bloom, Chunk, Compression, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
-use crate::{FORMAT_VERSION, schema};
+use crate::metadata::{Bloom, Chunk, Compression, Metadata, RowGroup};
+use crate::{FORMAT_VERSION, compression, schema};
 
 /// Parsed statistics are at most this large, unless they have a good part of that in the file.
 const MAX_STATISTICS_BYTES: usize = 1 << 30;
@@ -241,24 +244,6 @@ fn encoding_names<'a>(
         .collect()
 }
 
-fn encoding(names: &[Arc<str>], number: u64, place: Place<'_>) -> Result<Arc<str>> {
-    let name = usize::try_from(number)
-        .ok()
-        .and_then(|number| names.get(number));
-    let none = || place.corrupt(format!("no encoding has the number {number}"));
-    name.map(Arc::clone).ok_or_else(none)
-}
-
-fn rows(rows: u64, place: Place<'_>) -> Result<usize> {
-    usize::try_from(rows)
-        .ok()
-        .filter(|rows| (1..=MAX_ROW_GROUP_ROWS).contains(rows))
-        .ok_or_else(|| {
-            let reason = format!("{rows} rows; 1 to {MAX_ROW_GROUP_ROWS} are allowed");
-            place.corrupt(reason)
-        })
-}
-
 /// The row groups of a file whose footer begins at byte `limit`.
 fn row_groups(
     cursor: &mut Cursor<'_>,
@@ -333,9 +318,10 @@ impl Parser<'_> {
             }
         };
         let (data, data_crc32) = self.part(cursor, "data")?;
+        let stored = data.end - data.start;
         let (compression, data_bytes) = match has & IS_COMPRESSED {
-            0 => (Compression::None, data.end - data.start),
-            _ => (self.compression(cursor)?, cursor.varint("size of data")?),
+            0 => (Compression::None, stored),
+            _ => self.compression(cursor, stored)?,
         };
         Ok(Chunk {
             zones,
@@ -350,10 +336,19 @@ impl Parser<'_> {
         })
     }
 
-    fn compression(&self, cursor: &mut Cursor<'_>) -> Result<Compression> {
-        match cursor.u8("compression")? {
-            ZSTD => Ok(Compression::Zstd),
-            other => Err(self.place.corrupt(format!("compression {other}"))),
+    /// How `stored` bytes are compressed, and how many they are when they are not.
+    fn compression(&self, cursor: &mut Cursor<'_>, stored: u64) -> Result<(Compression, u64)> {
+        let compression = match cursor.u8("compression")? {
+            ZSTD => Compression::Zstd,
+            other => return Err(self.place.corrupt(format!("compression {other}"))),
+        };
+        let bytes = cursor.varint("size of data")?;
+        let limit = compression::limit(stored);
+        match bytes <= limit {
+            true => Ok((compression, bytes)),
+            false => Err(self.place.corrupt(format!(
+                "{bytes} bytes of data compressed to {stored}, at most {limit}"
+            ))),
         }
     }
 
@@ -417,6 +412,8 @@ mod tests {
     use super::*;
     use arrow::array::{Int32Array, StringArray};
     use arrow::datatypes::Field;
+
+    use crate::metadata::MAX_ROW_GROUP_ROWS;
 
     /// Where the footer of [`example`] begins in its file.
     const OFFSET: u64 = 1024;
@@ -592,11 +589,18 @@ mod tests {
         }
         // nobody can write what overlaps
         let schema = Schema::empty();
-        for bytes in [0..448, 448..440] {
+        for bytes in [0..448, 64..250] {
             let mut overlapping = row_groups();
             overlapping[0].bytes = bytes;
             assert!(encode(&schema, &overlapping, &[]).is_err());
         }
+    }
+
+    #[test]
+    fn data_that_cannot_be_compressed_so_far_are_refused() {
+        let mut groups = row_groups();
+        groups[1].columns[0].data_bytes = u64::MAX;
+        refused(&groups, "bytes of data compressed to 64");
     }
 
     #[test]

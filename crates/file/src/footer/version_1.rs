@@ -22,7 +22,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{encoding, rows};
+use super::fields::{encoding, rows};
 use crate::cursor::Cursor;
 use crate::error::{Place, Result};
 use crate::ipc::HEADER;
