@@ -9,7 +9,8 @@ use arrow::array::{
     Array, ArrayRef, BooleanArray, Decimal128Array, Float32Array, Float64Array, Int64Array, StringArray, StringViewArray,
 };
 use arrow::datatypes::{DataType, Field, TimeUnit};
-use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, Selection, ZoneMap, encode};
+use vectile_encodings::{Column, EncodeOptions, Encoding, FORMAT_VERSION, Predicate, Selection, ZoneMap, encode};
+use vectile_file::Compression;
 
 /// Types that stand for every branch of the parser.
 fn types() -> Vec<DataType> {
@@ -43,10 +44,10 @@ const MAX_BYTES: u64 = 1 << 26;
 /// What takes more must be refused, unless its chunk is large: none here is.
 const TOO_LARGE: u64 = 1 << 30;
 
-/// Reads `bytes` as a column chunk of `rows` rows, decodes and filters it.
-pub fn read_column(bytes: &[u8], data_type: &DataType, rows: usize) {
-    let _ = ZoneMap::parse(bytes.to_vec().into(), data_type, rows.min(100));
-    let Ok(column) = Column::parse(bytes.to_vec().into(), data_type, rows) else { return };
+/// Reads `bytes` as a column chunk of `rows` rows, of a file of format `version`, decodes and filters it.
+pub fn read_column(bytes: &[u8], data_type: &DataType, rows: usize, version: u32) {
+    let _ = ZoneMap::parse_version(bytes.to_vec().into(), data_type, rows.min(100), version);
+    let Ok(column) = Column::parse_version(bytes.to_vec().into(), data_type, rows, version) else { return };
     let Ok(size) = column.decoded_bytes(&Selection::all(0, rows)) else { return };
     if (MAX_BYTES..=TOO_LARGE).contains(&size) {
         // allowed, and too slow here
@@ -73,7 +74,8 @@ pub fn any_column(data: &[u8]) {
     let types = types();
     if let [kind, low, high, bytes @ ..] = data {
         let rows = usize::from(u16::from_le_bytes([*low, *high])) % 5000;
-        read_column(bytes, &types[usize::from(*kind) % types.len()], rows);
+        let version = if *kind < 64 { 1 } else { FORMAT_VERSION };
+        read_column(bytes, &types[usize::from(*kind) % types.len()], rows, version);
     }
 }
 
@@ -91,7 +93,7 @@ pub fn damaged(data: &[u8]) {
     if damage.len() % 3 == 1 {
         bytes.truncate(len * usize::from(damage[damage.len() - 1]) / 256);
     }
-    read_column(&bytes, array.data_type(), array.len());
+    read_column(&bytes, array.data_type(), array.len(), FORMAT_VERSION);
 }
 
 /// A well-formed chunk and what it holds; kept, because encoding takes longer than reading.
@@ -160,11 +162,12 @@ fn array_for(encoding: Encoding, [kind, rows, spread, nulls]: [u8; 4]) -> ArrayR
     }
 }
 
-/// A small file, damaged by `data`: each group of four bytes is a position, a region and what to
+/// A small file, compressed or not, damaged by `data`: each group of four bytes is a position, a region and what to
 /// change there. The checksum of the footer is mended, so that damage reaches its parser.
 pub fn any_file(data: &[u8]) {
-    static FILE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| small_file());
-    let mut bytes = FILE.clone();
+    static FILES: std::sync::LazyLock<[Vec<u8>; 2]> =
+        std::sync::LazyLock::new(|| [Compression::None, Compression::Zstd].map(small_file));
+    let mut bytes = FILES[data.len() % 2].clone();
     let Some((offset, len, _)) = footer_of(&bytes) else { panic!("a fresh file has no footer") };
     for [region, low, high, value] in data.as_chunks::<4>().0 {
         let at = usize::from(u16::from_le_bytes([*low, *high]));
@@ -179,18 +182,18 @@ pub fn any_file(data: &[u8]) {
     futures::executor::block_on(read_file(bytes));
 }
 
-fn small_file() -> Vec<u8> {
+fn small_file(compression: Compression) -> Vec<u8> {
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("i", Arc::new(Int64Array::from_iter_values((0..3000).map(|i| i * i % 77)))),
         ("s", Arc::new(StringArray::from_iter_values((0..3000).map(|i| format!("value {}", i % 13))))),
         ("f", Arc::new((0..3000).map(|i| (i % 5 > 0).then_some(f64::from(i) / 4.0)).collect::<Float64Array>())),
     ];
-    file_of(arrow::array::RecordBatch::try_from_iter(columns).expect("columns of one length"))
+    file_of(arrow::array::RecordBatch::try_from_iter(columns).expect("columns of one length"), compression)
 }
 
-fn file_of(batch: arrow::array::RecordBatch) -> Vec<u8> {
+fn file_of(batch: arrow::array::RecordBatch, compression: Compression) -> Vec<u8> {
     let store: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
-    let options = vectile_file::WriterOptions::default().with_row_group_rows(1024);
+    let options = vectile_file::WriterOptions::default().with_row_group_rows(1100).with_compression(compression);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let mut writer = vectile_file::Writer::try_new(Arc::clone(&store), "t".into(), batch.schema(), options).expect("a writer");
@@ -264,9 +267,8 @@ pub fn any_type(data: &[u8]) {
     let Ok(json) = serde_json::to_string(&schema) else { return };
     let mut bytes = FILE.clone();
     let Some((offset, _, _)) = footer_of(&bytes) else { panic!("a fresh file has no footer") };
-    // u32 version, u32 length of the schema, the schema
-    let start = offset + 8;
-    let length = u32::from_le_bytes(bytes[offset + 4..start].try_into().expect("four bytes")) as usize;
+    // version, length of the schema, the schema
+    let (length, start) = number_at(&bytes, offset + 1);
     if json.len() > length {
         return;
     }
@@ -276,13 +278,34 @@ pub fn any_type(data: &[u8]) {
     futures::executor::block_on(read_file(bytes));
 }
 
+fn put_number(out: &mut Vec<u8>, mut value: u128) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// A number of the footer, and where the next byte is.
+fn number_at(bytes: &[u8], mut at: usize) -> (usize, usize) {
+    let (mut value, mut shift) = (0, 0);
+    loop {
+        let byte = bytes[at];
+        value |= usize::from(byte & 0x7F) << shift;
+        (at, shift) = (at + 1, shift + 7);
+        if byte < 0x80 {
+            return (value, at);
+        }
+    }
+}
+
 /// With room for the schema of any other type.
 fn file_of_nulls() -> Vec<u8> {
     let room = HashMap::from([("room".to_owned(), "x".repeat(8000))]);
     let field = Field::new("n", DataType::Int32, true).with_metadata(room);
     let nulls = arrow::array::new_null_array(&DataType::Int32, 3000);
     let schema = Arc::new(arrow::datatypes::Schema::new(vec![field]));
-    file_of(arrow::array::RecordBatch::try_new(schema, vec![nulls]).expect("columns of one length"))
+    file_of(arrow::array::RecordBatch::try_new(schema, vec![nulls]).expect("columns of one length"), Compression::None)
 }
 
 /// Bytes that decide, one at a time; zeros at the end.
@@ -380,13 +403,14 @@ pub fn built_column(data: &[u8]) {
         255 => 1 << 24,
         other => usize::from(other) * 128,
     };
-    let mut chunk = Chunk::default();
+    let version = 1 + u32::from(choices.below(2));
+    let mut chunk = Chunk { version, header: vec![], buffers: vec![] };
     chunk.column(&mut choices, &data_type, rows as u64, 64);
-    read_column(&chunk.finish(), &data_type, rows);
+    read_column(&chunk.finish(), &data_type, rows, version);
 }
 
-#[derive(Default)]
 struct Chunk {
+    version: u32,
     header: Vec<u8>,
     buffers: Vec<Vec<u8>>,
 }
@@ -395,7 +419,24 @@ impl Chunk {
     const MAX_BUFFER: u64 = 1 << 20;
 
     fn u64(&mut self, value: u64) {
-        self.header.extend(value.to_le_bytes());
+        match self.version {
+            1 => self.header.extend(value.to_le_bytes()),
+            _ => put_number(&mut self.header, value.into()),
+        }
+    }
+
+    fn i128(&mut self, value: u64) {
+        match self.version {
+            1 => self.header.extend(i128::from(value).to_le_bytes()),
+            _ => put_number(&mut self.header, u128::from(value) * 2),
+        }
+    }
+
+    fn bitmap_bytes(&self, rows: u64) -> u64 {
+        match self.version {
+            1 => rows.div_ceil(1024) * 128,
+            _ => rows / 1024 * 128 + (rows % 1024).div_ceil(8),
+        }
     }
 
     fn buffer(&mut self, bytes: u64, byte: u8) {
@@ -427,13 +468,14 @@ impl Chunk {
         if validity == 2 {
             let kind = choices.below(3);
             self.buffer(rows.div_ceil(1024), kind);
-            self.buffer(if kind == 2 { rows.div_ceil(1024) * 128 } else { 0 }, choices.byte());
+            let bytes = if kind == 2 { self.bitmap_bytes(rows) } else { 0 };
+            self.buffer(bytes, choices.byte());
         }
         match tag {
             0 if validity != 1 => self.column(choices, data_type, 1, levels - 1),
             1 => self.buffer(rows.saturating_mul(data_type.primitive_width().unwrap_or(0) as u64), choices.byte()),
             2 => {
-                self.header.extend(i128::from(choices.number()).to_le_bytes());
+                self.i128(choices.number());
                 self.integers(choices, rows, 32);
             }
             3 => {
@@ -517,6 +559,18 @@ impl Chunk {
     }
 
     fn finish(self) -> Vec<u8> {
+        if self.version > 1 {
+            let mut out = vec![];
+            put_number(&mut out, self.header.len() as u128);
+            out.extend(self.header);
+            for buffer in self.buffers {
+                if buffer.len() >= 4096 {
+                    out.resize(out.len().next_multiple_of(64), 0);
+                }
+                out.extend(buffer);
+            }
+            return out;
+        }
         let mut out = (self.header.len() as u32).to_le_bytes().to_vec();
         out.extend((self.buffers.len() as u32).to_le_bytes());
         out.extend(self.buffers.iter().flat_map(|buffer| (buffer.len() as u64).to_le_bytes()));

@@ -9,7 +9,8 @@ use crate::traits::SOME_NULL;
 /// Gives bounds of the entries; `None` without any.
 pub(super) fn lay_out(builder: &mut Builder, view: FforView<'_>) -> Result<Option<(u64, u64)>> {
     let residuals = view.residuals();
-    builder.words = residuals.all_words().clone();
+    builder.words = residuals.long_words().clone();
+    builder.packed.extend_from_slice(residuals.short_words());
     builder.patch_width(&residuals);
     let mut bounds: Option<(u64, u64)> = None;
     let mut line = 0u32;

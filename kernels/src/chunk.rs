@@ -122,12 +122,15 @@ impl DeviceChunk {
         self.builder.words.len() + self.builder.packed.len()
     }
 
-    /// The body, if it is as it was read.
+    /// What the body begins with, if that is as it was read, and most of the body.
     pub fn body_as_read(&self) -> Option<&Buffer> {
-        self.builder
-            .packed
-            .is_empty()
-            .then_some(&self.builder.words)
+        let read = &self.builder.words;
+        (read.len() > self.body_made().len()).then_some(read)
+    }
+
+    /// What follows that: made here.
+    pub fn body_made(&self) -> &[u8] {
+        &self.builder.packed
     }
 
     /// Writes the front to all of `out`, [`front_bytes`](Self::front_bytes) long, for a body that starts `body`

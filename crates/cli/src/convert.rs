@@ -13,6 +13,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
 use vectile_encodings::Pin;
+use vectile_file::Compression;
 
 use crate::compressor::GpuArgs;
 use crate::contain::{contain, contain_stream};
@@ -47,6 +48,9 @@ pub struct ConvertArgs {
     /// Use this encoding for a column of a Vectile OUT instead of choosing; may be repeated
     #[arg(long = "encoding", value_name = "COLUMN=NAME", value_parser = parse_pin, allow_hyphen_values = true)]
     encodings: Vec<(String, Pin)>,
+    /// Compress the encoded values of a Vectile OUT as a whole: zstd, or none
+    #[arg(long, value_name = "NAME")]
+    compression: Option<Compression>,
     /// Format of the inputs, whatever their names
     #[arg(long, value_name = "FORMAT")]
     from: Option<Format>,
@@ -209,10 +213,16 @@ fn output(args: &ConvertArgs, destination: Destination, kind: FileKind) -> Resul
             "--encoding is for Vectile files; OUT is of another format".into(),
         ));
     }
+    if kind.format != Format::Vectile && args.compression.is_some() {
+        return Err(CliError::Usage(
+            "--compression is for Vectile files; OUT is of another format".into(),
+        ));
+    }
     Ok(Output {
         destination,
         kind,
         pins: args.encodings.iter().cloned().collect(),
+        compression: args.compression.unwrap_or_default(),
         compressor: args.gpu.compressor(),
     })
 }
@@ -383,6 +393,7 @@ mod tests {
             destination,
             kind: FileKind::of_path(text).unwrap(),
             pins: HashMap::new(),
+            compression: Default::default(),
             compressor: None,
         };
         let mut writer = TableWriter::try_new(output, &schema).unwrap();

@@ -150,6 +150,7 @@ async fn import(
             destination,
             kind: FileKind::plain(Format::Vectile),
             pins: HashMap::new(),
+            compression: Default::default(),
             compressor: None,
         };
         let progress = Progress::rows(sample.name, rows);

@@ -153,6 +153,7 @@ async fn generate(
             destination,
             kind: FileKind::plain(format),
             pins: HashMap::new(),
+            compression: Default::default(),
             compressor: compressor.clone(),
         };
         let (interrupt, progress) = (interrupt.clone(), Arc::clone(&progress));

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use object_store::ObjectStore;
 use serde::Serialize;
 use vectile_encodings::{VECTOR_LEN, ZoneMap, alternatives};
-use vectile_file::{Fetch, Metadata, ReadOptions, read_metadata, read_row_group};
+use vectile_file::{Compression, Fetch, Metadata, ReadOptions, read_metadata, read_row_group};
 
 use crate::error::{CliError, Result};
 use crate::format::Format;
@@ -129,6 +129,8 @@ struct ColumnReport {
 struct ChunkReport {
     row_group: usize,
     encoding: String,
+    /// How the encoded values are compressed as a whole.
+    compression: String,
     arrow_bytes: u64,
     encoded_bytes: u64,
     zone_map_bytes: u64,
@@ -159,7 +161,7 @@ impl Report {
             .map(|g| g.rows as u64);
         Ok(Report {
             file: file.display(),
-            format_version: vectile_file::FORMAT_VERSION,
+            format_version: metadata.version(),
             bytes: file.meta.size,
             footer_bytes: metadata.footer_bytes(),
             rows: metadata.num_rows(),
@@ -268,6 +270,7 @@ impl ChunkReport {
         ChunkReport {
             row_group,
             encoding: chunk.encoding.to_string(),
+            compression: chunk.compression.to_string(),
             arrow_bytes: chunk.arrow_bytes,
             encoded_bytes: chunk.data.end - chunk.data.start,
             zone_map_bytes: chunk.zones.end - chunk.zones.start,
@@ -439,9 +442,14 @@ impl Report {
 impl ColumnReport {
     fn encodings(&self) -> String {
         let different: BTreeSet<&str> = self.chunks.iter().map(|c| c.encoding.as_str()).collect();
-        match different.len() {
+        let encoding = match different.len() {
             0 | 1 => self.encoding.clone(),
             several => format!("{} (and {} more)", self.encoding, several - 1),
+        };
+        let none = Compression::None.to_string();
+        match self.chunks.iter().find(|c| c.compression != none) {
+            Some(chunk) => format!("{encoding} + {}", chunk.compression),
+            None => encoding,
         }
     }
 

@@ -279,6 +279,7 @@ async fn write_result(
         destination,
         kind,
         pins: HashMap::new(),
+        compression: Default::default(),
         compressor: compressor(context.state_ref().read().config()),
     };
     copy(&schema, batches, output, interrupt, &progress)

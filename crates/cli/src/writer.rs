@@ -38,6 +38,8 @@ pub struct Output {
     pub kind: FileKind,
     /// Encodings fixed by the user, by column; for Vectile only.
     pub pins: HashMap<String, Pin>,
+    /// How encoded values of a Vectile file are compressed as a whole.
+    pub compression: vectile_file::Compression,
     /// What compresses strings beside the CPU; for Vectile only.
     pub compressor: Option<Arc<dyn Compressor>>,
 }
@@ -180,6 +182,7 @@ fn vectile_writer(output: &Output, schema: &SchemaRef) -> Result<VectileWriter> 
     let destination = &output.destination;
     let options = WriterOptions::default()
         .with_pins(output.pins.clone())
+        .with_compression(output.compression)
         .with_compressor(output.compressor.clone())
         .with_local_root(destination.local_root());
     let store = Arc::clone(&destination.store);

@@ -9,7 +9,7 @@ use arrow::datatypes::Schema;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::{Result, config_datafusion_err, config_err, plan_err};
 use vectile_encodings::Pin;
-use vectile_file::{DEFAULT_ROW_GROUP_ROWS, WriterOptions};
+use vectile_file::{Compression, DEFAULT_ROW_GROUP_ROWS, WriterOptions};
 
 /// Whether queries run on the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -252,6 +252,8 @@ pub struct TableOptions {
     pub row_group_rows: Option<usize>,
     /// Encoding of a column by its name, instead of the smallest one.
     pub encodings: HashMap<String, Pin>,
+    /// How encoded values are compressed as a whole.
+    pub compression: Compression,
     /// Whether `COPY` may replace the file it writes to; otherwise that is an error.
     pub replace: bool,
 }
@@ -284,13 +286,17 @@ impl TableOptions {
                         "option 'row_group_rows' must be a positive integer, not '{value}'"
                     )
                 })?);
+            } else if key == "compression" {
+                let compression = value.to_ascii_lowercase().parse();
+                parsed.compression = compression
+                    .map_err(|error| config_datafusion_err!("option 'compression': {error}"))?;
             } else if key == "replace" {
                 parsed.replace = value.parse().map_err(|_| {
                     config_datafusion_err!("option 'replace' must be true or false, not '{value}'")
                 })?;
             } else if own {
                 return config_err!(
-                    "there is no option '{key}' of VECTILE; there are 'row_group_rows', 'encoding.<column>' and 'replace'"
+                    "there is no option '{key}' of VECTILE; there are 'row_group_rows', 'encoding.<column>', 'compression' and 'replace'"
                 );
             }
         }
@@ -307,6 +313,7 @@ impl TableOptions {
         let pins = pins.map(|(name, encoding)| Ok((column_named(schema, name)?, *encoding)));
         Ok(WriterOptions::default()
             .with_row_group_rows(self.row_group_rows.unwrap_or(session.row_group_rows))
+            .with_compression(self.compression)
             .with_pins(pins.collect::<Result<Vec<_>>>()?))
     }
 }
@@ -384,9 +391,11 @@ mod tests {
             ("encoding.a", "fsst"),
             ("aws.region", "eu-central-1"),
             ("format.replace", "true"),
+            ("format.compression", "ZSTD"),
         ])
         .unwrap();
         assert!(options.replace);
+        assert_eq!(options.compression, Compression::Zstd);
         assert_eq!(options.row_group_rows, Some(4096));
         assert_eq!(options.encodings.get("a"), Some(&Pin::One(Encoding::Fsst)));
     }
@@ -394,7 +403,8 @@ mod tests {
     #[test]
     fn refuses_what_it_does_not_know() {
         for (options, message) in [
-            ([("format.compression", "zstd")], "no option 'compression'"),
+            ([("format.compressor", "zstd")], "no option 'compressor'"),
+            ([("format.compression", "lz4")], "there are none and zstd"),
             ([("format.row_group_rows", "0")], "positive integer"),
             ([("encoding.a", "zip")], "encoding.a"),
             ([("format.replace", "maybe")], "true or false"),

@@ -71,6 +71,39 @@ dispatched! {
     }
 }
 
+/// Appends `values`, of at most `width <= 64` bits each, one behind the other, the lowest bit first.
+pub(crate) fn pack_short(values: &[u64], width: usize, out: &mut Vec<u8>) {
+    let (mut word, mut used) = (0u128, 0);
+    for value in values {
+        word |= u128::from(*value) << used;
+        used += width;
+        while used >= 8 {
+            out.push(word as u8);
+            word >>= 8;
+            used -= 8;
+        }
+    }
+    if used > 0 {
+        out.push(word as u8);
+    }
+}
+
+/// The value of a row of what [`pack_short`] packed.
+pub(crate) fn get_short(packed: &[u8], width: usize, row: usize) -> u64 {
+    let (byte, bit) = (row * width / 8, row * width % 8);
+    let rest = packed.get(byte..).unwrap_or_default();
+    let word = match rest.first_chunk() {
+        Some(bytes) => u128::from_le_bytes(*bytes),
+        None => {
+            let mut bytes = [0; 16];
+            bytes[..rest.len()].copy_from_slice(rest);
+            u128::from_le_bytes(bytes)
+        }
+    };
+    let mask = 1u128.checked_shl(width as u32).unwrap_or(0).wrapping_sub(1);
+    (word >> bit & mask) as u64
+}
+
 /// Reads the rows of a packed vector one after another. The width is a run-time number: line and
 /// shift are the same for all lanes of a row, so a row is a few instructions per register either
 /// way, and code for each width (measured: seven minutes to compile) gains nothing that memory
@@ -275,6 +308,28 @@ mod tests {
                 let context = format!("width {width}, value {i}");
                 assert_eq!(oracle(&packed, width, i), values[i], "{context}");
                 assert_eq!(get(&packed, width, i), values[i], "{context}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_vectors_take_no_more_bits_than_their_values() {
+        for width in 0..=64 {
+            let value = |row: usize| {
+                let random = (row as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                random.checked_shr(64 - width as u32).unwrap_or(0)
+            };
+            for rows in [1, 2, 7, 31, 1023] {
+                let mut packed = vec![];
+                pack_short(
+                    &(0..rows).map(value).collect::<Vec<_>>(),
+                    width,
+                    &mut packed,
+                );
+                assert_eq!(packed.len(), (rows * width).div_ceil(8));
+                for row in 0..rows {
+                    assert_eq!(get_short(&packed, width, row), value(row), "width {width}");
+                }
             }
         }
     }

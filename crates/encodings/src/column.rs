@@ -24,7 +24,7 @@ use crate::selection::Selection;
 use crate::size;
 use crate::validity::{Nulls, Validity};
 use crate::wire::ChunkReader;
-use crate::{MAX_ROWS, VECTOR_LEN};
+use crate::{FORMAT_VERSION, MAX_ROWS, VECTOR_LEN};
 
 const PART: &str = "column";
 /// Rows that a filter has to decode are decoded in parts of about this many bytes.
@@ -56,7 +56,21 @@ impl Column {
     ///
     /// [`Error::Corrupt`] if the bytes are not such an encoding.
     pub fn parse(bytes: Buffer, data_type: &DataType, len: usize) -> Result<Self> {
-        let mut reader = ChunkReader::new(&bytes)?;
+        Self::parse_version(bytes, data_type, len, FORMAT_VERSION)
+    }
+
+    /// As [`parse`](Self::parse), of bytes from a file of another format version.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_version(
+        bytes: Buffer,
+        data_type: &DataType,
+        len: usize,
+        version: u32,
+    ) -> Result<Self> {
+        let mut reader = ChunkReader::new(&bytes, version)?;
         let column = <Self as Child>::parse(&mut reader, data_type, len)?;
         reader.finish()?;
         Ok(column)

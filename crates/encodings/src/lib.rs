@@ -95,3 +95,6 @@ pub const MAX_TYPE_DEPTH: usize = 24;
 
 /// The most rows of a column chunk. What a damaged file can make a reader allocate depends on it.
 pub const MAX_ROWS: usize = 1 << 28;
+
+/// The version of the file format that chunks and zone maps are written in, and the newest they are read in.
+pub const FORMAT_VERSION: u32 = 2;

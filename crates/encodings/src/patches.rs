@@ -4,12 +4,12 @@
 //! ```text
 //! header   u8 bytes of a patch value: 2, 4 or 8; 0: no vector has patches, and no buffers follow
 //! buffer   u16 patch count of each vector, 0..=1024
-//! buffer   u16 * 32 for each vector that has patches: lane l's count << 10 | offset of its first
 //! buffer   u16 row in vector of each patch, grouped by lane (row % 32), ascending in a lane
 //! buffer   u16, u32 or u64 value of each patch, in the same order
 //! ```
 //!
-//! These are G-ALP's data-parallel exceptions: a thread that owns a lane reads only that lane's.
+//! These are G-ALP's data-parallel exceptions: a thread that owns a lane reads only that lane's. Where a lane begins
+//! follows from the rows. Version 1 says so in another buffer before these: u16 * 32 for each vector that has patches.
 
 use std::ops::Range;
 
@@ -22,8 +22,8 @@ use crate::masks::{Mask, for_each_bit};
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 
 const PART: &str = "patches";
-/// Bytes of the lane words of a vector that has patches.
-pub(crate) const LANE_WORD_BYTES: usize = LANES * 2;
+/// Bytes of where lanes begin, of a vector that has patches, in version 1.
+const LANE_WORD_BYTES: usize = LANES * 2;
 
 /// Bytes that each patch takes if the largest patch value of the chunk has `bit_length` bits.
 pub(crate) fn patch_bytes(bit_length: usize) -> usize {
@@ -42,7 +42,6 @@ fn value_bytes(bit_length: usize) -> usize {
 #[derive(Default)]
 pub(crate) struct PatchesWriter {
     counts: Vec<u16>,
-    lane_words: Vec<u16>,
     positions: Vec<u16>,
     values: Vec<u64>,
 }
@@ -63,12 +62,6 @@ impl PatchesWriter {
             next - count
         });
         self.counts.push((next - start) as u16);
-        // An offset is at most 31 * 32 = 992, which ten bits hold.
-        let words = counts
-            .iter()
-            .zip(&places)
-            .map(|(count, at)| (count << 10 | (at - start)) as u16);
-        self.lane_words.extend(words);
         self.positions.resize(next, 0);
         self.values.resize(next, 0);
         for_each_bit(rows, |row| {
@@ -86,7 +79,7 @@ impl PatchesWriter {
         };
         let bytes = value_bytes(64 - largest.leading_zeros() as usize);
         out.u8(bytes as u8);
-        for words in [&self.counts, &self.lane_words, &self.positions] {
+        for words in [&self.counts, &self.positions] {
             out.buffer(le_bytes(words, |v| v.to_le_bytes()));
         }
         out.buffer(match bytes {
@@ -99,8 +92,8 @@ impl PatchesWriter {
 
 /// Parsed patches.
 ///
-/// Invariants, checked by [`Patches::parse`]: patch rows are below 1024, in the lane that the lane
-/// words say, and as many as `starts` ends with; without any patch, `starts` is empty.
+/// Invariants, checked by [`Patches::parse`]: patch rows are below 1024, grouped by lane, each one there once, and as
+/// many as `starts` ends with; without any patch, `starts` is empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Patches {
     starts: Vec<u32>,
@@ -128,48 +121,32 @@ impl Patches {
         let counts = reader.buffer_of(vectors.saturating_mul(2), PART)?;
         let (starts, patched) = starts(&counts, vectors)?;
         let total = starts.last().map_or(0, |total| *total as usize);
-        let lane_words = reader.buffer_of(patched.saturating_mul(LANE_WORD_BYTES), PART)?;
+        if reader.is_version_1() {
+            reader.buffer_of(patched.saturating_mul(LANE_WORD_BYTES), PART)?;
+        }
         let patches = Self {
             starts,
             positions: reader.buffer_of(total.saturating_mul(2), PART)?,
             values: reader.buffer_of(total.saturating_mul(usize::from(value_bytes)), PART)?,
             value_bytes,
         };
-        let patched = (0..vectors).filter(|v| !patches.is_empty(*v));
-        for (vector, words) in patched.zip(lane_words.chunks(LANE_WORD_BYTES)) {
-            patches.check_lanes(vector, words)?;
-        }
+        (0..vectors).try_for_each(|vector| patches.check_rows(vector))?;
         Ok(patches)
     }
 
-    /// Checks that the lane words and the positions of a vector say the same.
-    fn check_lanes(&self, vector: usize, lane_words: &[u8]) -> Result<()> {
-        let range = self.range(vector);
-        let mut next = range.start;
-        for lane in 0..LANES {
-            let word = usize::from(u16_at(lane_words, lane));
-            let (count, offset) = (word >> 10, word & 0x3FF);
-            ensure(
-                offset == next - range.start && count <= range.end - next,
-                PART,
-                || format!("lane {lane} of vector {vector} has {count} patches at {offset}"),
-            )?;
-            let mut previous = None;
-            for patch in next..next + count {
-                let row = u16_at(&self.positions, patch);
-                let placed = usize::from(row) % LANES == lane
-                    && usize::from(row) < VECTOR_LEN
-                    && previous.is_none_or(|p| p < row);
-                ensure(placed, PART, || {
-                    format!("a patch of lane {lane} in vector {vector} at row {row}")
-                })?;
-                previous = Some(row);
-            }
-            next += count;
+    /// Checks that rows are in the vector, by lane, and ascending in a lane.
+    fn check_rows(&self, vector: usize) -> Result<()> {
+        let mut previous = None;
+        for patch in self.range(vector) {
+            let row = usize::from(u16_at(&self.positions, patch));
+            let place = (row % LANES, row);
+            let follows = row < VECTOR_LEN && previous.is_none_or(|previous| previous < place);
+            ensure(follows, PART, || {
+                format!("a patch of vector {vector} at row {row}, behind those of its lane")
+            })?;
+            previous = Some(place);
         }
-        ensure(next == range.end, PART, || {
-            format!("vector {vector} has patches that no lane owns")
-        })
+        Ok(())
     }
 
     fn range(&self, vector: usize) -> Range<usize> {
@@ -255,9 +232,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::FORMAT_VERSION;
 
     fn parsed(out: ChunkWriter, vectors: usize) -> Result<Patches> {
-        let mut reader = ChunkReader::new(&out.finish().into())?;
+        let mut reader = ChunkReader::new(&out.finish().into(), FORMAT_VERSION)?;
         let patches = Patches::parse(&mut reader, vectors, 8)?;
         reader.finish()?;
         Ok(patches)
@@ -291,75 +269,37 @@ mod tests {
     }
 
     #[test]
-    fn lanes_counts_and_rows_must_agree() {
-        let message = |counts: [u16; 2], words: &[u16], positions: &[u16]| {
+    fn counts_and_rows_must_agree() {
+        let message = |counts: [u16; 2], rows: &[u16]| {
             let mut out = ChunkWriter::default();
             out.u8(2);
-            for part in [&counts, words, positions, positions] {
+            for part in [&counts[..], rows, rows] {
                 out.buffer(le_bytes(part, |v| v.to_le_bytes()));
             }
             parsed(out, 2)
                 .map(|_| ())
                 .map_err(|error| error.to_string())
         };
-        // Rows 1 and 33 of lane 1, row 2 of lane 2.
-        let mut words = [3u16; LANES];
-        (words[0], words[1], words[2]) = (0, 2 << 10, 1 << 10 | 2);
-        assert_eq!(message([0, 3], &words, &[1, 33, 2]), Ok(()));
-        let refused = |counts, words, positions, reason: &str| {
-            let expected = format!("corrupt patches: {reason}");
-            assert_eq!(message(counts, words, positions), Err(expected));
+        // rows 1 and 33 of lane 1, row 2 of lane 2
+        assert_eq!(message([0, 3], &[1, 33, 2]), Ok(()));
+        assert_eq!(message([1, 2], &[33, 1, 2]), Ok(()));
+        assert_eq!(message([0, 0], &[]), Ok(()));
+        let refused = |counts, rows: &[u16], reason: &str| {
+            let message = message(counts, rows).unwrap_err();
+            assert!(message.contains(reason), "{message}");
         };
-        refused(
-            [0, 1025],
-            &words,
-            &[1, 33, 2],
-            "1025 patches in vector 1, at most 1024",
-        );
-        refused(
-            [3, 0],
-            &words[1..],
-            &[1, 33, 2],
-            "a buffer of 62 bytes where 64 belong",
-        );
-        refused(
-            [3, 0],
-            &words,
-            &[1, 33],
-            "a buffer of 4 bytes where 6 belong",
-        );
-        refused(
-            [3, 0],
-            &words,
-            &[33, 1, 2],
-            "a patch of lane 1 in vector 0 at row 1",
-        );
-        refused(
-            [3, 0],
-            &words,
-            &[1, 1057, 2],
-            "a patch of lane 1 in vector 0 at row 1057",
-        );
-        refused(
-            [3, 0],
-            &words,
-            &[1, 34, 2],
-            "a patch of lane 1 in vector 0 at row 34",
-        );
-        refused(
-            [4, 0],
-            &words,
-            &[1, 33, 2, 3],
-            "vector 0 has patches that no lane owns",
-        );
-        let mut wrong = words;
-        wrong[3] = 2;
-        refused(
-            [3, 0],
-            &wrong,
-            &[1, 33, 2],
-            "lane 3 of vector 0 has 0 patches at 2",
-        );
-        assert_eq!(message([0, 0], &[], &[]), Ok(()));
+        refused([0, 1025], &[1], "1025 patches in vector 1, at most 1024");
+        refused([3, 0], &[1, 33], "a buffer of 6 bytes");
+        refused([2, 0], &[1, 33, 2], "4 bytes behind them");
+        let misplaced = "of vector 0 at row";
+        for rows in [
+            [33, 1, 2],
+            [1, 1, 2],
+            [1, 1057, 2],
+            [1, 2, 33],
+            [1, 2, 1024],
+        ] {
+            refused([3, 0], &rows, misplaced);
+        }
     }
 }

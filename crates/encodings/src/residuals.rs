@@ -3,19 +3,23 @@
 //! ```text
 //! buffer   u8 bit_width of each vector, 0..=64
 //! buffer   packed vectors, 128 * bit_width bytes each: up to 32 bits as in `bitpack`; wider ones
-//!          as a low plane of 32 bits (4096 bytes) and a high plane of bit_width - 32 bits
+//!          as a low plane of 32 bits (4096 bytes) and a high plane of bit_width - 32 bits. A last
+//!          vector of fewer rows has just these, bit by bit one behind the other, the lowest first
+//!          (1024 as others in version 1)
 //! then     the patches, see `patches`
 //! ```
 //!
 //! A patch replaces the residual of its row. The packed slot of a patched row holds zero.
+//!
+//! A short vector is packed as others when it is parsed, so that all are read in one way.
 
 use arrow::buffer::Buffer;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::{self, LINE_BYTES, Plane, Words};
+use crate::bitpack::{self, LANES, LINE_BYTES, Plane, Words};
 use crate::error::{Result, ensure};
-use crate::masks::{Mask, set_bit};
-use crate::patches::{LANE_WORD_BYTES, PatchList, Patches, PatchesWriter, patch_bytes};
+use crate::masks::{Mask, for_each_bit, set_bit};
+use crate::patches::{PatchList, Patches, PatchesWriter, patch_bytes};
 use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::Word;
@@ -29,52 +33,75 @@ pub(crate) fn bit_length(value: u64) -> usize {
     64 - value.leading_zeros() as usize
 }
 
+/// Where the residuals of a vector are in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Order {
+    /// That of a row is at the row.
+    Rows,
+    /// A lane has consecutive rows.
+    Lanes,
+}
+
+impl Order {
+    fn place(self, row: usize) -> usize {
+        match self {
+            Self::Rows => row,
+            Self::Lanes => row % LANES * LANES + row / LANES,
+        }
+    }
+}
+
 /// Packs vectors of residuals one after another.
-#[derive(Default)]
 pub(crate) struct ResidualsWriter {
+    order: Order,
     widths: Vec<u8>,
     packed: Vec<u8>,
     patches: PatchesWriter,
 }
 
 impl ResidualsWriter {
-    /// Packs one vector at the width that costs least.
-    pub fn push(&mut self, residuals: &[u64; VECTOR_LEN], patching: bool) {
+    pub fn new(order: Order) -> Self {
+        Self {
+            order,
+            widths: vec![],
+            packed: vec![],
+            patches: PatchesWriter::default(),
+        }
+    }
+
+    /// Packs one vector of so many rows at the width that costs least.
+    pub fn push(&mut self, residuals: &[u64; VECTOR_LEN], rows: usize, patching: bool) {
+        if rows < VECTOR_LEN {
+            return self.push_short(residuals, rows, patching);
+        }
         let full = bit_length(union(residuals));
-        let width = if patching {
-            cheapest_width(residuals, full)
-        } else {
-            full
-        };
+        let width = width_of(residuals, full, patching);
         self.widths.push(width as u8);
         if width == full {
             self.patches.push(&[0; VECTOR_LEN / 64], |_| 0);
-            self.pack(residuals, width);
+            pack(residuals, width, &mut self.packed);
         } else {
-            self.push_patched(residuals, width);
+            let (kept, patched) = patched(residuals, width);
+            self.patches.push(&patched, |row| residuals[row]);
+            pack(&kept, width, &mut self.packed);
         }
     }
 
-    fn push_patched(&mut self, residuals: &[u64; VECTOR_LEN], width: usize) {
-        let limit = 1u64.checked_shl(width as u32).unwrap_or(0).wrapping_sub(1);
-        let mut kept = *residuals;
+    fn push_short(&mut self, residuals: &[u64; VECTOR_LEN], rows: usize, patching: bool) {
+        let mut live = [0; VECTOR_LEN];
+        for (row, residual) in live[..rows].iter_mut().enumerate() {
+            *residual = residuals[self.order.place(row)];
+        }
+        let live_bits = bit_length(union(&live));
+        let width = width_of(&live[..rows], live_bits, patching);
+        self.widths.push(width as u8);
+        let (kept, by_row) = patched(&live, width);
         let mut patched = [0; VECTOR_LEN / 64];
-        for (row, residual) in kept.iter_mut().enumerate().filter(|(_, r)| **r > limit) {
-            *residual = 0;
-            set_bit(&mut patched, row, true);
-        }
-        self.patches.push(&patched, |row| residuals[row]);
-        self.pack(&kept, width);
-    }
-
-    fn pack(&mut self, residuals: &[u64; VECTOR_LEN], width: usize) {
-        let mut plane = [0; VECTOR_LEN];
-        words(residuals, 0, &mut plane);
-        bitpack::pack(&plane, width.min(32), &mut self.packed);
-        if width > 32 {
-            words(residuals, 32, &mut plane);
-            bitpack::pack(&plane, width - 32, &mut self.packed);
-        }
+        for_each_bit(&by_row, |row| {
+            set_bit(&mut patched, self.order.place(row), true);
+        });
+        self.patches.push(&patched, |place| residuals[place]);
+        bitpack::pack_short(&kept[..rows], width, &mut self.packed);
     }
 
     pub fn finish(self, out: &mut ChunkWriter) {
@@ -84,9 +111,29 @@ impl ResidualsWriter {
     }
 }
 
+/// The residuals that fit a width, zeros in the place of others, and where those are.
+fn patched(residuals: &[u64; VECTOR_LEN], width: usize) -> ([u64; VECTOR_LEN], Mask) {
+    let limit = 1u64.checked_shl(width as u32).unwrap_or(0).wrapping_sub(1);
+    let mut kept = *residuals;
+    let mut patched = [0; VECTOR_LEN / 64];
+    for (row, residual) in kept.iter_mut().enumerate().filter(|(_, r)| **r > limit) {
+        *residual = 0;
+        set_bit(&mut patched, row, true);
+    }
+    (kept, patched)
+}
+
+/// The width to pack residuals at; `full` fits all.
+fn width_of(residuals: &[u64], full: usize, patching: bool) -> usize {
+    match patching {
+        true => cheapest_width(residuals, full),
+        false => full,
+    }
+}
+
 dispatched! {
     /// All bits that some residual has.
-    fn union(residuals: &[u64; VECTOR_LEN]) -> u64 {
+    fn union(residuals: &[u64]) -> u64 {
         residuals.iter().fold(0, |all, residual| all | residual)
     }
 }
@@ -102,7 +149,7 @@ dispatched! {
 
 dispatched! {
     /// How many residuals need more than `width < 64` bits.
-    fn count_wider(residuals: &[u64; VECTOR_LEN], width: usize) -> usize {
+    fn count_wider(residuals: &[u64], width: usize) -> usize {
         let limit = (1u64 << width) - 1;
         let wider = |count: u64, residual: &u64| count + u64::from(*residual > limit);
         residuals.iter().fold(0, wider) as usize
@@ -110,19 +157,19 @@ dispatched! {
 }
 
 /// The width at which packed bytes and patches together are smallest; `full` fits all residuals.
-fn cheapest_width(residuals: &[u64; VECTOR_LEN], full: usize) -> usize {
-    let overhead = LANE_WORD_BYTES + MIN_PATCH_GAIN;
-    let mut best = (full * LINE_BYTES, full);
+fn cheapest_width(residuals: &[u64], full: usize) -> usize {
+    let bytes_of = |width: usize| (residuals.len() * width).div_ceil(8);
+    let mut best = (bytes_of(full), full);
     for width in (0..full).rev() {
-        if (full - width) * LINE_BYTES <= overhead {
+        if bytes_of(full) - bytes_of(width) <= MIN_PATCH_GAIN {
             continue;
         }
         let patches = count_wider(residuals, width) * patch_bytes(full);
-        if patches + overhead >= full * LINE_BYTES {
+        if patches + MIN_PATCH_GAIN >= bytes_of(full) {
             // a smaller width has as many patches or more
             break;
         }
-        let bytes = width * LINE_BYTES + LANE_WORD_BYTES + patches;
+        let bytes = bytes_of(width) + patches;
         if bytes + MIN_PATCH_GAIN < best.0 {
             best = (bytes, width);
         }
@@ -133,33 +180,45 @@ fn cheapest_width(residuals: &[u64; VECTOR_LEN], full: usize) -> usize {
 /// Parsed residuals.
 ///
 /// Invariants, checked by [`Residuals::parse`]: widths are at most 64; `offsets` has an entry more
-/// than there are vectors, and `packed` ends at the last.
+/// than there are vectors in `packed`, which ends at the last. A short vector is in `short`, as long as others.
 #[derive(Clone, Debug)]
 pub(crate) struct Residuals {
     widths: Buffer,
     offsets: Vec<u32>,
     packed: Buffer,
+    short: Buffer,
     patches: Patches,
 }
 
 impl Residuals {
-    pub fn parse(reader: &mut ChunkReader, vectors: usize) -> Result<Self> {
+    pub fn parse(reader: &mut ChunkReader, len: usize, order: Order) -> Result<Self> {
+        let vectors = len.div_ceil(VECTOR_LEN);
         let widths = reader.buffer_of(vectors, PART)?;
-        let mut offsets = Vec::with_capacity(vectors + 1);
+        let widest = widths.iter().max().map_or(0, |width| *width);
+        ensure(widest <= 64, PART, || {
+            format!("a bit width of {widest}, at most 64")
+        })?;
+        let (long, rows) = match reader.is_version_1() {
+            true => (vectors, 0),
+            false => (len / VECTOR_LEN, len % VECTOR_LEN),
+        };
+        let mut offsets = Vec::with_capacity(long + 1);
         let mut lines = 0u32;
         offsets.push(0);
-        for width in widths.iter() {
-            ensure(*width <= 64, PART, || {
-                format!("a bit width of {width}, at most 64")
-            })?;
+        for width in widths.iter().take(long) {
             lines = lines.saturating_add(u32::from(*width));
             offsets.push(lines);
         }
-        let packed = reader.buffer_of((lines as usize).saturating_mul(LINE_BYTES), PART)?;
+        let long_bytes = (lines as usize).saturating_mul(LINE_BYTES);
+        let short_width = widths.get(long).map_or(0, |width| usize::from(*width));
+        let short_bytes = (rows * short_width).div_ceil(8);
+        let packed = reader.buffer_of(long_bytes.saturating_add(short_bytes), PART)?;
+        let short = packed.get(long_bytes..).unwrap_or_default();
         Ok(Self {
+            short: lengthened(short, short_width, rows, order),
+            packed: packed.slice_with_length(0, long_bytes),
             widths,
             offsets,
-            packed,
             patches: Patches::parse(reader, vectors, size_of::<u64>())?,
         })
     }
@@ -170,6 +229,9 @@ impl Residuals {
 
     /// The packed words of a vector.
     pub fn packed(&self, vector: usize) -> &[u8] {
+        if vector + 1 >= self.offsets.len() {
+            return &self.short;
+        }
         let line = |i: usize| {
             self.offsets
                 .get(i)
@@ -279,6 +341,30 @@ impl Residuals {
     }
 }
 
+/// A short vector as others are packed.
+fn lengthened(short: &[u8], width: usize, rows: usize, order: Order) -> Buffer {
+    if width == 0 || rows == 0 {
+        return Buffer::default();
+    }
+    let mut residuals = [0; VECTOR_LEN];
+    for row in 0..rows {
+        residuals[order.place(row)] = bitpack::get_short(short, width, row);
+    }
+    let mut packed = Vec::with_capacity(width * LINE_BYTES);
+    pack(&residuals, width, &mut packed);
+    packed.into()
+}
+
+fn pack(residuals: &[u64; VECTOR_LEN], width: usize, out: &mut Vec<u8>) {
+    let mut plane = [0; VECTOR_LEN];
+    words(residuals, 0, &mut plane);
+    bitpack::pack(&plane, width.min(32), out);
+    if width > 32 {
+        words(residuals, 32, &mut plane);
+        bitpack::pack(&plane, width - 32, out);
+    }
+}
+
 /// Bit-packed residuals of many vectors, with patches.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'a>(pub(crate) &'a Residuals);
@@ -294,9 +380,15 @@ impl<'a> Packed<'a> {
         self.0.packed(vector)
     }
 
-    /// The packed words of all vectors, one after the other.
-    pub fn all_words(&self) -> &'a Buffer {
+    /// The packed words of vectors, one after the other, as they were read: without a short one at the end, which is
+    /// stored in another way.
+    pub fn long_words(&self) -> &'a Buffer {
         &self.0.packed
+    }
+
+    /// The packed words of that one; nothing if there is none.
+    pub fn short_words(&self) -> &'a [u8] {
+        &self.0.short
     }
 
     /// Residuals that replace the packed ones.

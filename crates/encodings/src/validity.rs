@@ -4,7 +4,8 @@
 //! header   u8 tag: 0 all valid, 1 all null, 2 mixed
 //! mixed:
 //! buffer   u8 kind of each vector: 0 all valid, 1 all null, 2 a bitmap
-//! buffer   128 bytes for each vector of kind 2: bit i % 8 of byte i / 8 is set if row i is valid
+//! buffer   128 bytes for each vector of kind 2: bit i % 8 of byte i / 8 is set if row i is valid. The
+//!          last vector of a chunk has as many bytes as its rows need (128 in version 1)
 //! ```
 
 use arrow::array::Array;
@@ -15,7 +16,7 @@ use crate::VECTOR_LEN;
 use crate::error::{Result, corrupt, ensure};
 use crate::masks::{Mask, for_each_bit};
 use crate::selection::Selection;
-use crate::wire::{ChunkReader, ChunkWriter, u64_at};
+use crate::wire::{ChunkReader, ChunkWriter};
 
 const PART: &str = "validity";
 const BITMAP_BYTES: usize = VECTOR_LEN / 8;
@@ -63,11 +64,11 @@ fn encode_mixed(valid: &BooleanBuffer, out: &mut ChunkWriter) {
         } else if count == 0 {
             NULL
         } else {
-            let end = bitmaps.len() + BITMAP_BYTES;
+            let end = bitmaps.len() + rows.div_ceil(8);
             for word in vector.bit_chunks().iter_padded() {
                 bitmaps.extend_from_slice(&word.to_le_bytes());
             }
-            bitmaps.resize(end, 0);
+            bitmaps.truncate(end);
             BITMAP
         });
     }
@@ -80,12 +81,13 @@ impl Validity {
         match reader.u8()? {
             VALID => Ok(Self::AllValid),
             NULL => Ok(Self::AllNull),
-            BITMAP => Self::parse_mixed(reader, len.div_ceil(VECTOR_LEN)),
+            BITMAP => Self::parse_mixed(reader, len),
             tag => Err(corrupt(PART, format!("a tag of {tag}, at most 2"))),
         }
     }
 
-    fn parse_mixed(reader: &mut ChunkReader, vectors: usize) -> Result<Self> {
+    fn parse_mixed(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+        let vectors = len.div_ceil(VECTOR_LEN);
         let kinds = reader.buffer_of(vectors, PART)?;
         let mut ranks = Vec::with_capacity(vectors);
         let mut rank = 0;
@@ -96,7 +98,13 @@ impl Validity {
             ranks.push(rank);
             rank += u32::from(*kind == BITMAP);
         }
-        let bitmaps = reader.buffer_of(rank as usize * BITMAP_BYTES, PART)?;
+        let rows = len % VECTOR_LEN;
+        let is_short = rows > 0 && kinds.last() == Some(&BITMAP) && !reader.is_version_1();
+        let bytes = match is_short {
+            true => (rank as usize - 1) * BITMAP_BYTES + rows.div_ceil(8),
+            false => rank as usize * BITMAP_BYTES,
+        };
+        let bitmaps = reader.buffer_of(bytes, PART)?;
         Ok(Self::Mixed {
             kinds,
             ranks,
@@ -121,8 +129,13 @@ impl Validity {
             } => match kinds.get(vector) {
                 Some(&NULL) => Some([0; 16]),
                 Some(&BITMAP) => {
-                    let first = ranks[vector] as usize * 16;
-                    Some(std::array::from_fn(|word| u64_at(bitmaps, first + word)))
+                    let first = ranks[vector] as usize * BITMAP_BYTES;
+                    let bytes = bitmaps.get(first..).unwrap_or_default();
+                    let mut bitmap = [0; BITMAP_BYTES];
+                    let len = bytes.len().min(BITMAP_BYTES);
+                    bitmap[..len].copy_from_slice(&bytes[..len]);
+                    let (words, _) = bitmap.as_chunks();
+                    Some(std::array::from_fn(|word| u64::from_le_bytes(words[word])))
                 }
                 _ => None,
             },

@@ -1,11 +1,12 @@
 //! Zone maps: the smallest and the largest value and the number of nulls of each vector.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, BooleanArray, UInt64Array, new_null_array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, i256};
 
-use crate::VECTOR_LEN;
 use crate::byte_strings::{self, BytesBuilder};
 use crate::class::{self, Class, Native, match_class};
 use crate::codecs::codec::Child;
@@ -14,6 +15,7 @@ use crate::encoder::encode_node;
 use crate::error::{Result, ensure};
 use crate::offsets;
 use crate::wire::{ChunkReader, ChunkWriter};
+use crate::{FORMAT_VERSION, VECTOR_LEN};
 
 /// The longest bound of a string, in bytes. Longer ones are truncated, maxima upwards.
 const MAX_BOUND_BYTES: usize = 32;
@@ -31,6 +33,10 @@ pub struct ZoneMap {
     /// Whether `min` and `max` are themselves values of the zone (strings may be truncated).
     pub exact: BooleanArray,
 }
+
+/// What a zone map has beside its bounds: null counts, if some are not 0, and whether bounds are exact, if some are not.
+const HAS_NULLS: u8 = 1;
+const NOT_EXACT: u8 = 2;
 
 /// Bounds that are null take at most this many bytes.
 const MAX_NULL_BYTES: u64 = 1 << 20;
@@ -170,8 +176,20 @@ impl ZoneMap {
         for array in [&self.min, &self.max] {
             encode_node(array, None, None, &mut out)?;
         }
-        encode_node(&self.null_count, None, None, &mut out)?;
-        encode_node(&self.exact, None, None, &mut out)?;
+        let has_nulls = self.null_count.values().iter().any(|nulls| *nulls > 0);
+        let all_exact = self.exact.false_count() == 0;
+        out.u8(match (has_nulls, all_exact) {
+            (false, true) => 0,
+            (true, true) => HAS_NULLS,
+            (false, false) => NOT_EXACT,
+            (true, false) => HAS_NULLS | NOT_EXACT,
+        });
+        if has_nulls {
+            encode_node(&self.null_count, None, None, &mut out)?;
+        }
+        if !all_exact {
+            encode_node(&self.exact, None, None, &mut out)?;
+        }
         Ok(out.finish())
     }
 
@@ -181,16 +199,45 @@ impl ZoneMap {
     ///
     /// [`crate::Error::Corrupt`] if the bytes are no zone map.
     pub fn parse(bytes: Buffer, data_type: &DataType, zones: usize) -> Result<Self> {
-        let mut reader = ChunkReader::new(&bytes)?;
-        let mut array = |data_type: &DataType| -> Result<ArrayRef> {
-            let column = <Column as Child>::parse(&mut reader, data_type, zones)?;
+        Self::parse_version(bytes, data_type, zones, FORMAT_VERSION)
+    }
+
+    /// As [`parse`](Self::parse), of bytes from a file of another format version.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_version(
+        bytes: Buffer,
+        data_type: &DataType,
+        zones: usize,
+        version: u32,
+    ) -> Result<Self> {
+        let mut reader = ChunkReader::new(&bytes, version)?;
+        let array = |reader: &mut ChunkReader, data_type: &DataType| -> Result<ArrayRef> {
+            let column = <Column as Child>::parse(reader, data_type, zones)?;
             match column.is_all_null() && column.most_bytes(zones) > MAX_NULL_BYTES {
                 true => Ok(new_null_array(&DataType::Null, zones)),
                 false => column.decode(0..zones),
             }
         };
-        let (min, max) = (array(data_type)?, array(data_type)?);
-        let (null_count, exact) = (array(&DataType::UInt64)?, array(&DataType::Boolean)?);
+        let min = array(&mut reader, data_type)?;
+        let max = array(&mut reader, data_type)?;
+        let parts = match reader.is_version_1() {
+            true => HAS_NULLS | NOT_EXACT,
+            false => reader.u8()?,
+        };
+        ensure(parts <= HAS_NULLS | NOT_EXACT, "zone map", || {
+            format!("parts {parts:#x}")
+        })?;
+        let null_count: ArrayRef = match parts & HAS_NULLS {
+            0 => Arc::new(UInt64Array::from(vec![0; zones])),
+            _ => array(&mut reader, &DataType::UInt64)?,
+        };
+        let exact: ArrayRef = match parts & NOT_EXACT {
+            0 => Arc::new(BooleanArray::from(vec![true; zones])),
+            _ => array(&mut reader, &DataType::Boolean)?,
+        };
         reader.finish()?;
         let known = null_count.null_count() + exact.null_count() == 0;
         ensure(known, "zone map", || "a null count that is null".into())?;

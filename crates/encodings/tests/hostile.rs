@@ -10,7 +10,7 @@ use vectile_encodings::{
 
 const GIB: u64 = 1 << 30;
 
-/// A chunk of this header and these buffers.
+/// A chunk of this header and these buffers, in version 1, which has a place for everything.
 fn chunk(header: Vec<u8>, buffers: Vec<Vec<u8>>) -> Vec<u8> {
     let mut out = (header.len() as u32).to_le_bytes().to_vec();
     out.extend((buffers.len() as u32).to_le_bytes());
@@ -29,7 +29,7 @@ fn parse(
     data_type: &DataType,
     rows: usize,
 ) -> Result<Column> {
-    Column::parse(chunk(header, buffers).into(), data_type, rows)
+    Column::parse_version(chunk(header, buffers).into(), data_type, rows, 1)
 }
 
 /// Header fields of an integer sequence of one value.
@@ -181,7 +181,7 @@ fn bounds_of_wide_nulls_take_little_memory() {
         let nulls = [0, 1];
         let counts = [&[0, 0, 2, 0][..], &[0; 16], &constant_ints(0)].concat();
         let header = [&nulls[..], &nulls, &counts, &counts].concat();
-        ZoneMap::parse(chunk(header, vec![]).into(), data_type, 3).unwrap()
+        ZoneMap::parse_version(chunk(header, vec![]).into(), data_type, 3, 1).unwrap()
     };
     let wide = zones(&DataType::FixedSizeBinary(i32::MAX));
     assert!(!wide.has_bounds() && wide.len() == 3);

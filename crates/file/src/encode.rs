@@ -14,10 +14,12 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::stream::FuturesOrdered;
 use tokio::task::spawn_blocking;
-use vectile_encodings::{Column, EncodeOptions, ZoneMap};
+use vectile_encodings::{Column, EncodeOptions, Encoding, ZoneMap};
 
+use crate::compression::compress;
 use crate::error::{Error, Place, Result};
 use crate::memory::memory_bytes;
+use crate::metadata::Compression;
 use crate::summary::EncodeTime;
 use crate::threads::{Thread, Threads};
 
@@ -31,6 +33,7 @@ pub(crate) struct Plan {
     pub(crate) schema: SchemaRef,
     /// One per column.
     pub(crate) options: Vec<EncodeOptions>,
+    pub(crate) compression: Compression,
     /// What encodes them.
     pub(crate) threads: Threads,
 }
@@ -40,8 +43,13 @@ pub(crate) struct Plan {
 pub(crate) struct EncodedColumn {
     pub(crate) data: Bytes,
     pub(crate) data_crc32: u32,
+    pub(crate) compression: Compression,
+    /// Bytes of the data when they are not compressed.
+    pub(crate) data_bytes: u64,
+    /// Nothing if there is one vector: the statistics are its zone map.
     pub(crate) zones: Bytes,
     pub(crate) zones_crc32: u32,
+    pub(crate) bloom: Option<Bytes>,
     /// The zones merged to one entry.
     pub(crate) statistics: ZoneMap,
     pub(crate) encoding: Arc<str>,
@@ -136,37 +144,80 @@ fn encode_column(plan: &Plan, column: usize, arrays: Vec<ArrayRef>) -> Result<En
         concat(&arrays)
     })?;
     drop(arrays);
-    encode_array(&array, &plan.options[column], time)
+    encode_array(&array, &plan.options[column], plan.compression, time)
         .map_err(|error| Place::file(&plan.file).column(field.name()).encoding(error))
 }
 
 fn encode_array(
     array: &ArrayRef,
     options: &EncodeOptions,
+    compression: Compression,
     mut time: EncodeTime,
 ) -> vectile_encodings::Result<EncodedColumn> {
     let zones = timed(&mut time.zone_maps, || ZoneMap::of(array))?;
-    let (data, encoding) = timed(&mut time.encode, || {
-        let data = Bytes::from(vectile_encodings::encode(array, options)?);
-        // Parsing costs little and proves, before it is written, that a reader will accept it.
-        let parsed = Column::parse(Buffer::from(data.clone()), array.data_type(), array.len())?;
-        Ok::<_, vectile_encodings::Error>((data, short_name(parsed.describe())))
+    let values = timed(&mut time.encode, || {
+        let values = encode_values(array, options, compression)?;
+        if compression == Compression::None || options.pin.is_some() {
+            return Ok(values);
+        }
+        // A pattern that repeats does so in plain values, but rarely in packed words.
+        let plain = EncodeOptions::pinned(Encoding::Plain);
+        match encode_values(array, &plain, compression) {
+            Ok(plain) if plain.data.len() < values.data.len() => Ok(plain),
+            _ => Ok::<_, vectile_encodings::Error>(values),
+        }
     })?;
     let (statistics, zones) = timed(&mut time.zone_maps, || {
-        Ok::<_, vectile_encodings::Error>((zones.merge()?, Bytes::from(zones.encode()?)))
+        let bytes = match zones.len() {
+            1 => Bytes::new(),
+            _ => zones.encode()?.into(),
+        };
+        Ok::<_, vectile_encodings::Error>((zones.merge()?, bytes))
     })?;
     let (data_crc32, zones_crc32) = timed(&mut time.checksums, || {
-        (crc32fast::hash(&data), crc32fast::hash(&zones))
+        (crc32fast::hash(&values.data), crc32fast::hash(&zones))
     });
     Ok(EncodedColumn {
-        data,
+        data: values.data,
         data_crc32,
+        compression: values.compression,
+        data_bytes: values.data_bytes,
         zones,
         zones_crc32,
+        bloom: None,
         statistics,
-        encoding: encoding.into(),
+        encoding: values.encoding.into(),
         arrow_bytes: memory_bytes(array),
         time,
+    })
+}
+
+/// Values in one encoding, perhaps compressed.
+struct EncodedValues {
+    data: Bytes,
+    data_bytes: u64,
+    compression: Compression,
+    encoding: String,
+}
+
+fn encode_values(
+    array: &ArrayRef,
+    options: &EncodeOptions,
+    compression: Compression,
+) -> vectile_encodings::Result<EncodedValues> {
+    let data = Bytes::from(vectile_encodings::encode(array, options)?);
+    // Parsing costs little and proves, before it is written, that a reader will accept it.
+    let parsed = Column::parse(Buffer::from(data.clone()), array.data_type(), array.len())?;
+    let data_bytes = data.len() as u64;
+    let (data, compression) = match compress(&data, compression) {
+        Some(compressed) => (compressed.into(), compression),
+        None => (data, Compression::None),
+    };
+    Ok(EncodedValues {
+        data,
+        data_bytes,
+        compression,
+        encoding: short_name(parsed.describe()),
     })
 }
 

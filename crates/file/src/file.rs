@@ -10,7 +10,7 @@ use vectile_encodings::ZoneMap;
 use vectile_scan::{Container, Fetch, RowGroupData};
 
 use crate::error::Result;
-use crate::metadata::Metadata;
+use crate::metadata::{Compression, Metadata};
 use crate::ranges::{Handle, ReadBuffers};
 use crate::reader::{ReadOptions, read_metadata, read_row_group_from};
 
@@ -124,8 +124,12 @@ impl Container for File {
         let chunks = &self.metadata.row_group(row_group).columns;
         let chunks = columns.iter().filter_map(|&column| chunks.get(column));
         chunks
-            .map(|chunk| (chunk.data.end - chunk.data.start) as usize)
-            .sum()
+            .map(|chunk| match chunk.compression {
+                Compression::None => chunk.data_bytes,
+                _ => chunk.data_bytes + (chunk.data.end - chunk.data.start),
+            })
+            .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+            .fold(0, usize::saturating_add)
     }
 
     async fn fetch(&self, fetch: &Fetch) -> vectile_scan::Result<RowGroupData> {

@@ -11,10 +11,11 @@ use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{Column, VECTOR_LEN, ZoneMap};
 use vectile_scan::{Fetch, RowGroupData};
 
+use crate::compression::decompress;
 use crate::error::{Error, Place, Result};
 use crate::footer;
 use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
-use crate::metadata::{Metadata, RowGroup};
+use crate::metadata::{Compression, Metadata, RowGroup};
 use crate::ranges::{Handle, Parts, ReadBuffers, Version};
 
 /// Bytes of the end of a file that are read in the hope that the footer is in them.
@@ -104,7 +105,7 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     if crc32fast::hash(&footer) != pointer.crc32 {
         return Err(place.corrupt("the footer's checksum is wrong"));
     }
-    let mut metadata = footer::parse(&footer, range.start, &file)?;
+    let mut metadata = footer::parse(&footer, pointer.version, range.start, &file)?;
     metadata.footer_bytes = size - range.start;
     metadata.checksum = pointer.crc32;
     metadata.e_tag = object.e_tag.clone();
@@ -264,15 +265,30 @@ pub(crate) async fn read_row_group_from(
     for (part, bytes) in parts.iter().zip(fetched) {
         let place = metadata.place(fetch.row_group, part.column);
         part.check(&bytes, options, place)?;
+        let chunk = &row_group.columns[part.column];
+        let bytes = match chunk.compression {
+            Compression::Zstd if part.kind == Kind::Data => {
+                let data = decompress(&bytes, chunk.data_bytes);
+                data.map_err(|reason| place.corrupt(reason))?.into()
+            }
+            _ => bytes,
+        };
         let data_type = metadata.schema.field(part.column).data_type();
         let bytes = Buffer::from(bytes);
         match part.kind {
+            // one vector: its zone map is not stored again
+            Kind::Zones if part.range.is_empty() && row_group.rows <= VECTOR_LEN => {
+                let zones = &metadata.statistics[part.column];
+                data.zones[part.column] = Some(zones.slice(fetch.row_group, 1));
+            }
             Kind::Zones => {
-                let zones = ZoneMap::parse(bytes, data_type, row_group.rows.div_ceil(VECTOR_LEN));
+                let zones = row_group.rows.div_ceil(VECTOR_LEN);
+                let zones = ZoneMap::parse_version(bytes, data_type, zones, metadata.version);
                 data.zones[part.column] = Some(zones.map_err(|error| place.encoding(error))?);
             }
             Kind::Data => {
-                let column = Column::parse(bytes, data_type, row_group.rows);
+                let rows = row_group.rows;
+                let column = Column::parse_version(bytes, data_type, rows, metadata.version);
                 data.columns[part.column] = Some(column.map_err(|error| place.encoding(error))?);
             }
         }

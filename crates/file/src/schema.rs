@@ -1,55 +1,17 @@
-//! The two schemas of a file: the logical one, which the user wrote, and the container's, which
-//! any Arrow implementation sees.
-//!
-//! The logical schema is JSON as `arrow-schema` serialises it. It is read from untrusted bytes,
-//! so [`parse`] refuses types that no Arrow array can have before anything builds one.
+//! The logical schema, as the user wrote it, in JSON as `arrow-schema` serialises it, but without what is false, 0 or
+//! empty in a field. It is read from untrusted bytes, so [`parse`] refuses types that no Arrow array can have before anything builds one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{
     DECIMAL32_MAX_PRECISION, DECIMAL64_MAX_PRECISION, DECIMAL128_MAX_PRECISION,
-    DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit,
+    DECIMAL256_MAX_PRECISION, DataType, Field, Schema, SchemaRef, TimeUnit,
 };
 
+use serde_json::{Map, Value};
 use vectile_encodings::{MAX_DECODED_BYTES, MAX_TYPE_DEPTH, fixed_bytes};
 
 use crate::error::{Error, Place, Result};
-
-/// The extension type of a container field.
-pub(crate) const EXTENSION_NAME: &str = "vectile.column";
-
-/// The container's schema: one struct of encoded parts per logical column.
-pub(crate) fn container(schema: &Schema) -> Schema {
-    Schema::new(
-        schema
-            .fields()
-            .iter()
-            .map(container_field)
-            .collect::<Vec<_>>(),
-    )
-}
-
-fn container_field(logical: &FieldRef) -> Field {
-    let parts = [
-        Field::new("encoding", DataType::Utf8, false),
-        Field::new("zones", DataType::LargeBinary, false),
-        Field::new("data", DataType::LargeBinary, false),
-    ];
-    let metadata = HashMap::from([
-        ("ARROW:extension:name".into(), EXTENSION_NAME.into()),
-        (
-            "ARROW:extension:metadata".into(),
-            logical.data_type().to_string(),
-        ),
-    ]);
-    Field::new(
-        logical.name(),
-        DataType::Struct(parts.into_iter().collect()),
-        false,
-    )
-    .with_metadata(metadata)
-}
 
 /// The logical schema as JSON, checked to be one that [`parse`] accepts.
 pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
@@ -60,19 +22,63 @@ pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
     }
     // By way of a value, whose maps are sorted: the same table gives the same bytes.
     serde_json::to_value(schema)
-        .and_then(|value| serde_json::to_vec(&value))
+        .and_then(|mut value| {
+            each_field(&mut value, &mut |field| {
+                field.retain(|key, value| *value != default_of(key));
+            });
+            serde_json::to_vec(&value)
+        })
         .map_err(|error| Error::Internal(format!("cannot serialise the schema: {error}")))
 }
 
 /// The logical schema from untrusted JSON.
 pub(crate) fn parse(json: &[u8], place: Place<'_>) -> Result<SchemaRef> {
     let schema: Schema = serde_json::from_slice(json)
+        .and_then(|mut value| {
+            each_field(&mut value, &mut |field| {
+                for key in DEFAULTED {
+                    field.entry(key).or_insert_with(|| default_of(key));
+                }
+            });
+            serde_json::from_value(value)
+        })
         .map_err(|error| place.corrupt(format!("the schema is not readable: {error}")))?;
     for field in schema.fields() {
         check(field.data_type(), MAX_TYPE_DEPTH)
             .map_err(|reason| place.column(field.name()).corrupt(reason))?;
     }
     Ok(Arc::new(schema))
+}
+
+/// What a field's JSON may leave out.
+const DEFAULTED: [&str; 4] = ["nullable", "dict_id", "dict_is_ordered", "metadata"];
+
+/// The value of a key that is left out; null for a key that may not be.
+fn default_of(key: &str) -> Value {
+    match key {
+        "nullable" | "dict_is_ordered" => Value::from(false),
+        "dict_id" => Value::from(0),
+        "metadata" => Value::Object(Map::new()),
+        _ => Value::Null,
+    }
+}
+
+/// Calls `change` with each field within a schema or a type, however deep.
+fn each_field(value: &mut Value, change: &mut impl FnMut(&mut Map<String, Value>)) {
+    match value {
+        Value::Array(values) => values
+            .iter_mut()
+            .for_each(|value| each_field(value, change)),
+        Value::Object(map) => {
+            if map.contains_key("data_type") {
+                change(map);
+            }
+            // what users say has no fields
+            let types = map.iter_mut().filter(|(key, _)| *key != "metadata");
+            types.for_each(|(_, value)| each_field(value, change));
+        }
+        _ => {}
+    }
 }
 
 /// Whether arrays of this type can exist: its parameters are in range, a null of it is not too
@@ -158,6 +164,8 @@ fn is_map_entries(entries: &Field) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use arrow::datatypes::{UnionFields, UnionMode};
 
     use super::*;
@@ -192,6 +200,22 @@ mod tests {
             HashMap::from([("origin".into(), "test \"quoted\"".into())]),
         );
         assert_eq!(*round_trip(&schema).unwrap(), schema);
+        // with everything, as in version 1
+        let json = serde_json::to_vec(&schema).unwrap();
+        assert!(json.len() > 3 * to_json(&schema).unwrap().len() / 2);
+        assert_eq!(*parse(&json, Place::file("t")).unwrap(), schema);
+    }
+
+    #[test]
+    fn what_users_say_is_no_field() {
+        let said = HashMap::from([("data_type".to_owned(), "0".to_owned())]);
+        let field = Field::new("data_type", DataType::Int8, false).with_metadata(said.clone());
+        let schema = Schema::new_with_metadata(vec![field], said);
+        assert_eq!(*round_trip(&schema).unwrap(), schema);
+        let json = to_json(&of(DataType::Int8)).unwrap();
+        let field = r#"{"data_type":"Int8","name":"c","nullable":true}"#;
+        let expected = format!(r#"{{"fields":[{field}],"metadata":{{}}}}"#);
+        assert_eq!(String::from_utf8(json).unwrap(), expected);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub struct EncodeTime {
     pub join: Duration,
     /// Made zone maps.
     pub zone_maps: Duration,
-    /// Chose an encoding, encoded, and checked that a reader will accept it.
+    /// Chose an encoding, encoded, checked that a reader will accept it, and compressed.
     pub encode: Duration,
     /// Computed checksums.
     pub checksums: Duration,

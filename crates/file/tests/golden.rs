@@ -93,46 +93,61 @@ fn types() -> RecordBatch {
 }
 
 #[tokio::test]
-async fn every_encoding_of_version_1_is_read() {
-    let bytes = std::fs::read(path(1, "encodings.vectile")).unwrap();
-    let (metadata, batches) = read(bytes).await.unwrap();
-    let (table, _) = encodings();
-    assert_eq!(metadata.num_row_groups(), 2);
-    for group in metadata.row_groups() {
-        for (chunk, field) in group.columns.iter().zip(table.schema().fields()) {
-            let name = chunk.encoding.split('(').next();
-            assert_eq!(name, Some(field.name().as_str()));
+async fn every_encoding_of_every_version_is_read() {
+    for version in 1..=FORMAT_VERSION {
+        let bytes = std::fs::read(path(version, "encodings.vectile")).unwrap();
+        let (metadata, batches) = read(bytes).await.unwrap();
+        let (table, _) = encodings();
+        assert_eq!(metadata.version(), version);
+        assert_eq!(metadata.num_row_groups(), 2);
+        for group in metadata.row_groups() {
+            for (chunk, field) in group.columns.iter().zip(table.schema().fields()) {
+                let name = chunk.encoding.split('(').next();
+                assert_eq!(name, Some(field.name().as_str()));
+            }
+        }
+        assert_eq!(metadata.schema(), &table.schema());
+        assert!(joined(&table.schema(), &batches) == table);
+    }
+}
+
+#[tokio::test]
+async fn onpair_of_every_version_is_read() {
+    for version in 1..=FORMAT_VERSION {
+        let bytes = std::fs::read(path(version, "onpair.vectile")).unwrap();
+        let (metadata, batches) = read(bytes).await.unwrap();
+        let (table, _) = onpair();
+        let groups = metadata.row_groups().iter();
+        for chunk in groups.flat_map(|group| &group.columns) {
+            assert!(chunk.encoding.starts_with("onpair("), "{}", chunk.encoding);
+        }
+        assert!(joined(&table.schema(), &batches) == table);
+    }
+}
+
+#[tokio::test]
+async fn every_type_of_every_version_is_read() {
+    for version in 1..=FORMAT_VERSION {
+        let bytes = std::fs::read(path(version, "types.vectile")).unwrap();
+        let (metadata, batches) = read(bytes).await.unwrap();
+        assert_eq!(metadata.schema(), &types().schema());
+        let read = joined(metadata.schema(), &batches);
+        for (index, column) in types().columns().iter().enumerate() {
+            let same = plain(read.column(index)).to_data() == plain(column).to_data();
+            assert!(same, "{}", metadata.schema().field(index).name());
         }
     }
-    assert_eq!(metadata.schema(), &table.schema());
-    assert!(joined(&table.schema(), &batches) == table);
 }
 
 #[tokio::test]
-async fn onpair_of_version_1_is_read() {
-    let bytes = std::fs::read(path(1, "onpair.vectile")).unwrap();
+async fn compressed_data_of_version_2_are_read() {
+    let bytes = std::fs::read(path(2, "compressed.vectile")).unwrap();
     let (metadata, batches) = read(bytes).await.unwrap();
-    let (table, _) = onpair();
-    for chunk in metadata
-        .row_groups()
-        .iter()
-        .flat_map(|group| &group.columns)
-    {
-        assert!(chunk.encoding.starts_with("onpair("), "{}", chunk.encoding);
+    for chunk in &metadata.row_group(0).columns {
+        assert_eq!(chunk.compression, Compression::Zstd);
     }
+    let table = repeated(100, 30);
     assert!(joined(&table.schema(), &batches) == table);
-}
-
-#[tokio::test]
-async fn every_type_of_version_1_is_read() {
-    let bytes = std::fs::read(path(1, "types.vectile")).unwrap();
-    let (metadata, batches) = read(bytes).await.unwrap();
-    assert_eq!(metadata.schema(), &types().schema());
-    let read = joined(metadata.schema(), &batches);
-    for (index, column) in types().columns().iter().enumerate() {
-        let same = plain(read.column(index)).to_data() == plain(column).to_data();
-        assert!(same, "{}", metadata.schema().field(index).name());
-    }
 }
 
 #[tokio::test]
@@ -147,7 +162,11 @@ async fn write_the_files_of_this_version() {
     let (table, pins) = onpair();
     let options = rows_per_group(ROW_GROUP_ROWS).with_pins(pins);
     let (onpair, _) = write(table.schema(), &[table], options).await.unwrap();
+    let options = WriterOptions::default().with_compression(Compression::Zstd);
+    let table = repeated(100, 30);
+    let (compressed, _) = write(table.schema(), &[table], options).await.unwrap();
     for (name, bytes) in [
+        ("compressed.vectile", compressed),
         ("encodings.vectile", encodings),
         ("onpair.vectile", onpair),
         ("types.vectile", types),

@@ -101,6 +101,22 @@ async fn without_checksums_damage_is_at_worst_a_wrong_value() {
     }
 }
 
+#[tokio::test]
+async fn damage_to_compressed_data_is_at_worst_a_wrong_value() {
+    let table = repeated(50, 30);
+    let options = WriterOptions::default().with_compression(Compression::Zstd);
+    let (bytes, _) = write(table.schema(), &[table], options).await.unwrap();
+    let metadata = metadata_of(&store_of(bytes.clone()).await).await.unwrap();
+    for (column, chunk) in metadata.row_group(0).columns.iter().enumerate() {
+        assert_eq!(chunk.compression, Compression::Zstd);
+        let data = Fetch {
+            data: vec![column],
+            ..Fetch::default()
+        };
+        damage(&bytes, &metadata, chunk.data.clone(), &data).await;
+    }
+}
+
 /// Changes each byte of a range in turn and reads. Whatever comes of it but a panic is fine.
 async fn damage(bytes: &[u8], metadata: &Metadata, range: Range<u64>, fetch: &Fetch) {
     let options = ReadOptions::default().with_verify_checksums(false);

@@ -268,6 +268,62 @@ async fn row_group_statistics_have_an_entry_per_row_group() {
 }
 
 #[tokio::test]
+async fn small_tables_are_small() {
+    let table = RecordBatch::try_from_iter([
+        ("id", Arc::new(Int32Array::from(vec![1, 2])) as ArrayRef),
+        ("price", Arc::new(Float64Array::from(vec![1.5, 2.25]))),
+        ("name", Arc::new(StringArray::from(vec!["alpha", "beta"]))),
+        ("day", Arc::new(Date32Array::from(vec![19_723, 19_724]))),
+    ])
+    .unwrap();
+    let options = WriterOptions::default();
+    let (bytes, _) = write(table.schema(), std::slice::from_ref(&table), options)
+        .await
+        .unwrap();
+    assert!(bytes.len() < 2000, "{} bytes", bytes.len());
+    let (metadata, batches) = read(bytes).await.unwrap();
+    assert!(
+        metadata
+            .row_group(0)
+            .columns
+            .iter()
+            .all(|c| c.zones.is_empty())
+    );
+    assert_eq!(joined(&table.schema(), &batches), table);
+}
+
+#[tokio::test]
+async fn repeated_patterns_are_compressed() {
+    let table = repeated(1000, 30);
+    let compressed = WriterOptions::default().with_compression(Compression::Zstd);
+    let of = async |options| {
+        let written = write(table.schema(), std::slice::from_ref(&table), options).await;
+        written.unwrap().0
+    };
+    let (plain, compressed) = (of(WriterOptions::default()).await, of(compressed).await);
+    assert!(compressed.len() * 4 < plain.len());
+    let (metadata, batches) = read(compressed.clone()).await.unwrap();
+    for chunk in &metadata.row_group(0).columns {
+        assert_eq!(chunk.compression, Compression::Zstd);
+        assert!(chunk.data_bytes > 4 * (chunk.data.end - chunk.data.start));
+    }
+    assert_eq!(joined(&table.schema(), &batches), table);
+    // who reserves memory to read has to know
+    let store = store_of(compressed).await;
+    let object = store.head(&location()).await.unwrap();
+    let file = File::open(store, &object).await.unwrap();
+    use object_store::ObjectStoreExt;
+    use vectile_scan::Container;
+    let held: u64 = metadata
+        .row_group(0)
+        .columns
+        .iter()
+        .map(|c| c.data_bytes)
+        .sum();
+    assert!(file.data_bytes(0, &[0, 1]) as u64 > held);
+}
+
+#[tokio::test]
 async fn tables_with_large_footers_are_read() {
     let columns = 700;
     let fields: Vec<_> = (0..columns)

@@ -104,7 +104,7 @@ fn the_table_form_names_every_column() {
     w.ok(&["convert", &sample("planes"), "p.vectile", "-q"]);
     let text = w.ok(&["inspect", "p.vectile"]);
     for word in [
-        "format version 1",
+        "format version 2",
         "3,322 rows",
         "manufacturer",
         "bits/value",
@@ -113,6 +113,26 @@ fn the_table_form_names_every_column() {
     ] {
         assert!(text.contains(word), "{word}: {text}");
     }
+}
+
+#[test]
+fn compressed_values_are_named() {
+    let w = Workspace::new();
+    let convert = |options: &[&str]| {
+        let planes = sample("planes");
+        w.ok(&[&["convert", &planes, "p.vectile", "-q", "--force"], options].concat());
+        let report = inspect(&w, "p.vectile");
+        let columns = report["columns"].as_array().unwrap().iter();
+        let chunks = columns.flat_map(|column| column["chunks"].as_array().unwrap().clone());
+        let compressed = chunks
+            .filter(|chunk| chunk["compression"] == "zstd")
+            .count();
+        (compressed, report["bytes"].as_u64().unwrap())
+    };
+    let (none, plain_bytes) = convert(&[]);
+    let (some, bytes) = convert(&["--compression", "zstd"]);
+    assert!(none == 0 && some > 0 && bytes < plain_bytes);
+    assert!(w.ok(&["inspect", "p.vectile"]).contains(" + zstd"));
 }
 
 #[test]

@@ -28,7 +28,7 @@ use crate::error::{Result, ensure};
 use crate::float::{self, Float, match_float};
 use crate::masks::{Mask, set_bit};
 use crate::patches::{PatchList, Patches, PatchesWriter};
-use crate::residuals::{Packed, Residuals, ResidualsWriter, bit_length};
+use crate::residuals::{Order, Packed, Residuals, ResidualsWriter, bit_length};
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::vectors::{sample_ranges, vectors};
@@ -108,7 +108,7 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
     let first = cut.entries.first().copied().unwrap_or(0);
     let entries = std::array::from_fn(|i| cut.entries.get(i).copied().unwrap_or(first));
     let mut indices = Vec::with_capacity(values.len());
-    let mut rights = ResidualsWriter::default();
+    let mut rights = ResidualsWriter::new(Order::Rows);
     let mut exceptions = PatchesWriter::default();
     for (vector, rows) in vectors(values) {
         let (mut index, mut right) = ([0; VECTOR_LEN], [0; VECTOR_LEN]);
@@ -123,11 +123,11 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
         );
         (rows..VECTOR_LEN).for_each(|row| set_bit(&mut missing, row, false));
         indices.extend_from_slice(&index[..rows]);
-        rights.push(&right, false);
+        rights.push(&right, rows, false);
         exceptions.push(&missing, |row| vector[row].to_bits64() >> cut.right_width);
     }
     out.u8(cut.right_width as u8);
-    out.buffer(le_bytes(&cut.entries, |left| left.to_le_bytes()));
+    out.sized_buffer(le_bytes(&cut.entries, |left| left.to_le_bytes()));
     out.append(sequence::encode(&indices));
     rights.finish(out);
     exceptions.finish(out);
@@ -220,14 +220,14 @@ impl AlpRd {
             PART,
             || format!("right parts of {right_width} bits in values of {}", F::BITS),
         )?;
-        let entries = reader.buffer()?;
+        let entries = reader.sized_buffer()?;
         ensure(
             entries.len() <= MAX_ENTRIES * 2 && entries.len() % 2 == 0,
             PART,
             || format!("a dictionary of {} bytes", entries.len()),
         )?;
         let indices = Sequence::parse(reader, len)?;
-        let rights = Residuals::parse(reader, vectors)?;
+        let rights = Residuals::parse(reader, len, Order::Rows)?;
         let widest = (0..vectors)
             .map(|vector| rights.width(vector))
             .max()
@@ -287,6 +287,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::FORMAT_VERSION;
     use crate::float::tests::columns;
 
     fn encoded<F: Float>(values: &[F]) -> Vec<u8> {
@@ -296,7 +297,7 @@ mod tests {
     }
 
     fn parsed<F: Float>(bytes: Vec<u8>, len: usize) -> Result<AlpRd> {
-        let mut reader = ChunkReader::new(&Buffer::from_vec(bytes))?;
+        let mut reader = ChunkReader::new(&Buffer::from_vec(bytes), FORMAT_VERSION)?;
         let alp_rd = AlpRd::parse::<F>(&mut reader, len)?;
         reader.finish()?;
         Ok(alp_rd)
@@ -392,10 +393,10 @@ mod tests {
         let message = |right_width, entries, wide: u64| {
             let mut out = ChunkWriter::default();
             out.u8(right_width);
-            out.buffer(vec![0; entries]);
+            out.sized_buffer(vec![0; entries]);
             out.append(sequence::encode(&[0]));
-            let mut rights = ResidualsWriter::default();
-            rights.push(&[wide; VECTOR_LEN], false);
+            let mut rights = ResidualsWriter::new(Order::Rows);
+            rights.push(&[wide; VECTOR_LEN], 1, false);
             rights.finish(&mut out);
             out.u8(4);
             parsed::<f64>(out.finish(), 1)

@@ -2,8 +2,8 @@
 //! Loses to `ffor` on unordered values; a vector decodes only as a whole.
 //!
 //! ```text
-//! buffer   u64 base of each vector: its first value minus its smallest difference, wrapping
-//! buffer   u64 smallest difference of each vector (two's complement)
+//! then     the base of each vector, its first value minus its smallest difference, wrapping
+//! then     the smallest difference of each vector: both are narrow numbers, see `wire`
 //! then     the residuals difference - smallest difference, see `residuals` (patched)
 //! ```
 //!
@@ -14,32 +14,30 @@
 //! it: no base per lane is stored (FastLanes stores 128 bytes of them a vector), and the scan over
 //! lanes is five shuffles of a warp.
 //!
-//! Bits per value: the bit length of the range of differences, plus 136 bits a vector.
-
-use arrow::buffer::Buffer;
+//! Bits per value: the bit length of the range of differences, plus 8 to 136 bits a vector.
 
 use crate::VECTOR_LEN;
 use crate::bitpack::{LANES, Words};
 use crate::error::Result;
-use crate::residuals::{Packed, Residuals, ResidualsWriter};
+use crate::residuals::{Order, Packed, Residuals, ResidualsWriter};
 use crate::simd::dispatched;
 use crate::vectors::vectors;
-use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
+use crate::wire::{ChunkReader, ChunkWriter, Narrow, put_narrow};
 use crate::words::{Sum, Word};
 
 /// Appends `values`.
 pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     let (mut bases, mut smallests) = (vec![], vec![]);
-    let mut residuals = ResidualsWriter::default();
+    let mut residuals = ResidualsWriter::new(Order::Lanes);
     let mut packed = [0; VECTOR_LEN];
     for (vector, rows) in vectors(values) {
         let smallest = differences(&vector, rows, &mut packed);
         bases.push(vector[0].wrapping_sub(smallest as u64));
         smallests.push(smallest as u64);
-        residuals.push(&packed, true);
+        residuals.push(&packed, rows, true);
     }
-    out.buffer(le_bytes(&bases, |base| base.to_le_bytes()));
-    out.buffer(le_bytes(&smallests, |smallest| smallest.to_le_bytes()));
+    put_narrow(&bases, out);
+    put_narrow(&smallests, out);
     residuals.finish(out);
 }
 
@@ -65,11 +63,11 @@ dispatched! {
     }
 }
 
-/// A parsed sequence. Invariant: both buffers have 8 bytes for each vector of `residuals`.
+/// A parsed sequence. Invariant: there are a base and a smallest difference for each vector of `residuals`.
 #[derive(Clone, Debug)]
 pub(crate) struct Delta {
-    bases: Buffer,
-    smallests: Buffer,
+    bases: Narrow,
+    smallests: Narrow,
     residuals: Residuals,
 }
 
@@ -77,18 +75,18 @@ impl Delta {
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         let vectors = len.div_ceil(VECTOR_LEN);
         Ok(Self {
-            bases: reader.buffer_of(vectors.saturating_mul(8), "delta")?,
-            smallests: reader.buffer_of(vectors.saturating_mul(8), "delta")?,
-            residuals: Residuals::parse(reader, vectors)?,
+            bases: Narrow::parse(reader, vectors, "delta")?,
+            smallests: Narrow::parse(reader, vectors, "delta")?,
+            residuals: Residuals::parse(reader, len, Order::Lanes)?,
         })
     }
 
     pub fn base(&self, vector: usize) -> u64 {
-        u64_at(&self.bases, vector)
+        self.bases.get(vector)
     }
 
     pub fn smallest(&self, vector: usize) -> u64 {
-        u64_at(&self.smallests, vector)
+        self.smallests.get(vector)
     }
 
     pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {

@@ -2,23 +2,21 @@
 //! Loses to `delta` on sorted values, to `rle` on long runs, to `dict` on few far-apart values.
 //!
 //! ```text
-//! buffer   u64 base of each vector: its smallest value
+//! then     the base of each vector, its smallest value: narrow numbers, see `wire`
 //! then     the residuals value - base, see `residuals` (with patches where they pay)
 //! ```
 //!
-//! Bits per value: the bit length of the vector's range, plus 72 bits a vector.
-
-use arrow::buffer::Buffer;
+//! Bits per value: the bit length of the vector's range, plus 8 to 72 bits a vector.
 
 use crate::VECTOR_LEN;
 use crate::bitpack::Words;
 use crate::error::Result;
 use crate::masks::Mask;
-use crate::residuals::{Packed, Residuals, ResidualsWriter};
+use crate::residuals::{Order, Packed, Residuals, ResidualsWriter};
 use crate::selection::Selected;
 use crate::simd::dispatched;
 use crate::vectors::vectors;
-use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
+use crate::wire::{ChunkReader, ChunkWriter, Narrow, put_narrow};
 use crate::words::Word;
 
 /// Up to so many rows of a vector are read one by one: a whole vector takes about as long as
@@ -28,13 +26,13 @@ const SPARSE_ROWS: usize = 24;
 /// Appends `values`.
 pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     let mut bases = Vec::with_capacity(values.len().div_ceil(VECTOR_LEN));
-    let mut residuals = ResidualsWriter::default();
+    let mut residuals = ResidualsWriter::new(Order::Rows);
     let mut offsets = [0; VECTOR_LEN];
-    for (vector, _) in vectors(values) {
+    for (vector, rows) in vectors(values) {
         bases.push(subtract_smallest(&vector, &mut offsets));
-        residuals.push(&offsets, true);
+        residuals.push(&offsets, rows, true);
     }
-    out.buffer(le_bytes(&bases, |base| base.to_le_bytes()));
+    put_narrow(&bases, out);
     residuals.finish(out);
 }
 
@@ -49,10 +47,10 @@ dispatched! {
     }
 }
 
-/// A parsed sequence. Invariant: `bases` has 8 bytes for each vector of `residuals`.
+/// A parsed sequence. Invariant: `bases` has a number for each vector of `residuals`.
 #[derive(Clone, Debug)]
 pub(crate) struct Ffor {
-    bases: Buffer,
+    bases: Narrow,
     residuals: Residuals,
 }
 
@@ -60,13 +58,13 @@ impl Ffor {
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         let vectors = len.div_ceil(VECTOR_LEN);
         Ok(Self {
-            bases: reader.buffer_of(vectors.saturating_mul(8), "ffor")?,
-            residuals: Residuals::parse(reader, vectors)?,
+            bases: Narrow::parse(reader, vectors, "ffor")?,
+            residuals: Residuals::parse(reader, len, Order::Rows)?,
         })
     }
 
     pub fn base(&self, vector: usize) -> u64 {
-        u64_at(&self.bases, vector)
+        self.bases.get(vector)
     }
 
     /// The largest entry of a whole vector; `None` where that takes decoding it.

@@ -17,7 +17,7 @@ use crate::codecs::blocks::{self, BLOCK_LEN, BlocksView, BlocksWriter, Vectors, 
 use crate::error::Result;
 use crate::masks::Mask;
 use crate::simd::dispatched;
-use crate::wire::{BUFFER_BYTES, ChunkReader, ChunkWriter};
+use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::Word;
 
 const PART: &str = "gpu_dfor";
@@ -61,7 +61,7 @@ pub(crate) fn size(values: &[u64]) -> usize {
         }
         blocks::vector_bytes(words)
     });
-    1 + 2 * BUFFER_BYTES + vectors.sum::<usize>()
+    1 + vectors.sum::<usize>()
 }
 
 fn tile_of(vector: &[u64], tile: usize) -> &[u64] {
@@ -194,7 +194,7 @@ mod tests {
             .collect();
         let mut out = ChunkWriter::default();
         encode(&values, &mut out);
-        let mut reader = ChunkReader::new(&out.finish().into()).unwrap();
+        let mut reader = ChunkReader::new(&out.finish().into(), crate::FORMAT_VERSION).unwrap();
         let parsed = GpuDfor::parse(&mut reader, values.len()).unwrap();
         let mut words = parsed.vectors.words(0);
         let words: Vec<u32> = (0..24).map(|_| words.word()).collect();

@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::masks::Mask;
 use crate::selection::Selected;
 use crate::simd::dispatched;
-use crate::wire::{BUFFER_BYTES, ChunkReader, ChunkWriter};
+use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::Word;
 
 const PART: &str = "gpu_for";
@@ -55,7 +55,7 @@ pub(crate) fn size(values: &[u64]) -> usize {
         });
         blocks::vector_bytes(words)
     });
-    1 + 2 * BUFFER_BYTES + vectors.sum::<usize>()
+    1 + vectors.sum::<usize>()
 }
 
 /// Calls `visit` with the minimum and the residuals of each block of a vector.
@@ -211,7 +211,7 @@ mod tests {
         values[32..64].copy_from_slice(&std::array::from_fn::<u64, 32, _>(|k| 5 + k as u64 * 4));
         let mut out = ChunkWriter::default();
         encode(&values, &mut out);
-        let mut reader = ChunkReader::new(&out.finish().into()).unwrap();
+        let mut reader = ChunkReader::new(&out.finish().into(), crate::FORMAT_VERSION).unwrap();
         let parsed = GpuFor::parse(&mut reader, values.len()).unwrap();
         let mut words = parsed.vectors.words(0);
         let words: Vec<u32> = (0..24).map(|_| words.word()).collect();

@@ -22,7 +22,7 @@ use crate::codecs::blocks::{self, BlocksWriter, Bytes, Vectors, Width, Words, re
 use crate::error::{Result, ensure};
 use crate::masks::{Mask, set_bit};
 use crate::residuals::bit_length;
-use crate::wire::{BUFFER_BYTES, ChunkReader, ChunkWriter};
+use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::Word;
 
 const PART: &str = "gpu_rfor";
@@ -60,7 +60,7 @@ pub(crate) fn size(values: &[u64]) -> usize {
         }
         blocks::vector_bytes(value_words) + blocks::vector_bytes(length_words)
     });
-    1 + 4 * BUFFER_BYTES + vectors.sum::<usize>()
+    1 + vectors.sum::<usize>()
 }
 
 /// The values and the lengths of the runs of a block.
@@ -261,7 +261,7 @@ mod tests {
         let values: Vec<u64> = (0..612).map(|row| if row < 300 { 7 } else { 10 }).collect();
         let mut out = ChunkWriter::default();
         encode(&values, &mut out);
-        let mut reader = ChunkReader::new(&out.finish().into()).unwrap();
+        let mut reader = ChunkReader::new(&out.finish().into(), crate::FORMAT_VERSION).unwrap();
         let parsed = GpuRfor::parse(&mut reader, values.len()).unwrap();
         let all = |mut words: Words<'_>| -> Vec<u32> { (0..8).map(|_| words.word()).collect() };
         let (values, lengths) = parsed.words(0);

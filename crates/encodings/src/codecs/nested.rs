@@ -161,7 +161,7 @@ fn encode_union(union: &UnionArray, children: Children, out: &mut ChunkWriter) -
 #[derive(Clone, Debug)]
 pub(crate) enum Nested<C> {
     Struct(Vec<C>),
-    List(List<C>),
+    List(Box<List<C>>),
     /// Stored as another type.
     Stored(C),
     Union {
@@ -186,7 +186,8 @@ impl<C: Child> Nested<C> {
                 return Ok(Self::Stored(C::parse(reader, &stored, len)?));
             }
             if let Some(field) = child_field(data_type) {
-                return Ok(Self::List(List::parse(reader, field.data_type(), len)?));
+                let list = List::parse(reader, field.data_type(), len)?;
+                return Ok(Self::List(Box::new(list)));
             }
             match data_type {
                 DataType::Struct(fields) => fields

@@ -125,6 +125,21 @@ pub fn small(rows: usize) -> RecordBatch {
     .unwrap()
 }
 
+/// A block of random numbers and text, several times.
+pub fn repeated(rows: usize, times: usize) -> RecordBatch {
+    let random = |i: usize| (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+    let values = || (0..rows * times).map(|i| random(i % rows + 1));
+    let text = values().map(|value| format!("{value:x}"));
+    RecordBatch::try_from_iter([
+        (
+            "i",
+            Arc::new(UInt64Array::from_iter_values(values())) as ArrayRef,
+        ),
+        ("s", Arc::new(StringArray::from_iter_values(text))),
+    ])
+    .unwrap()
+}
+
 /// A column of every type, of `rows` rows, with nulls wherever a type has them.
 pub fn every_type(rows: usize) -> RecordBatch {
     let mut columns: Vec<(String, ArrayRef)> = Vec::new();

@@ -1,5 +1,6 @@
 //! Column chunks that are to come to the device together: where their bytes go, and where they come from.
 
+use std::mem;
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
@@ -53,8 +54,8 @@ impl Parcel {
     }
 
     /// Lays chunks out: first what is put together here, which is copied at once, then bodies that are copied from
-    /// where they were read, if that is memory of `staging`. What is put together is there too; if there is no
-    /// room, in `host`.
+    /// where they were read, if that is memory of `staging`, each with what was made to follow it. What is put
+    /// together and made is there too; if there is no room, in `host`.
     pub fn lay_out(
         staging: &Arc<Pool>,
         host: &Arc<Pool>,
@@ -85,10 +86,14 @@ impl Parcel {
             bodies[index] = place(chunk.body_bytes());
         }
         let bytes = end + DeviceChunk::SLACK_BYTES;
+        let made = each().filter(|(_, (_, read))| read.is_some());
+        let made: usize = made
+            .map(|(_, ((_, chunk), _))| chunk.body_made().len())
+            .sum();
 
-        let memory = staging.take(staged_bytes);
-        let mut memory = memory.or_else(|_| host.take(staged_bytes))?;
-        let staged = memory.as_mut_slice();
+        let memory = staging.take(staged_bytes + made);
+        let mut memory = memory.or_else(|_| host.take(staged_bytes + made))?;
+        let (staged, mut free) = memory.as_mut_slice().split_at_mut(staged_bytes);
         let mut copies = vec![CopyIn {
             to: 0,
             from: staged.as_ptr(),
@@ -107,6 +112,17 @@ impl Parcel {
                         from: read.as_ptr(),
                         bytes: read.len(),
                     });
+                    let made = chunk.body_made();
+                    if !made.is_empty() {
+                        let (out, rest) = mem::take(&mut free).split_at_mut(made.len());
+                        out.copy_from_slice(made);
+                        copies.push(CopyIn {
+                            to: (body + read.len()) as u64,
+                            from: out.as_ptr(),
+                            bytes: out.len(),
+                        });
+                        free = rest;
+                    }
                     from.push(Source::Read { _memory: read });
                 }
                 None => {

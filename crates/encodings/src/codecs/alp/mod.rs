@@ -90,7 +90,7 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
     for integer in &mut integers {
         *integer = integer.wrapping_sub(reference as u64);
     }
-    out.u64(reference as u64);
+    out.i64(reference);
     out.buffer(exponents);
     out.buffer(factors);
     out.append(sequence::encode(&integers));
@@ -272,7 +272,7 @@ impl Codec for Alp {
 impl Alp {
     pub fn parse<F: Float>(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         let vectors = len.div_ceil(VECTOR_LEN);
-        let reference = reader.u64()? as i64;
+        let reference = reader.i64()?;
         let exponents = reader.buffer_of(vectors, PART)?;
         let factors = reader.buffer_of(vectors, PART)?;
         for (exponent, factor) in exponents.iter().zip(factors.iter()) {
@@ -384,6 +384,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::FORMAT_VERSION;
     use crate::float::tests::{columns, parse, values};
 
     fn encoded<F: Float>(values: &[F]) -> Vec<u8> {
@@ -393,7 +394,7 @@ mod tests {
     }
 
     fn parsed<F: Float>(bytes: Vec<u8>, len: usize) -> Result<Alp> {
-        let mut reader = ChunkReader::new(&Buffer::from_vec(bytes))?;
+        let mut reader = ChunkReader::new(&Buffer::from_vec(bytes), FORMAT_VERSION)?;
         let alp = Alp::parse::<F>(&mut reader, len)?;
         reader.finish()?;
         Ok(alp)
@@ -576,24 +577,27 @@ mod tests {
                 .to_string()
         };
         let message = with(&|out| {
-            out.u64(0);
+            out.i64(0);
             out.buffer(vec![3, 11, 2]);
             out.buffer(vec![0; 3]);
         });
         assert_eq!(message, "corrupt alp: exponent 11 and factor 0, at most 10");
         let message = with(&|out| {
-            out.u64(0);
+            out.i64(0);
             out.buffer(vec![3; 3]);
             out.buffer(vec![3, 3, 4]);
         });
         assert_eq!(message, "corrupt alp: exponent 3 and factor 4, at most 10");
         let message = with(&|out| {
-            out.u64(0);
+            out.i64(0);
             out.buffer(vec![3; 2]);
         });
-        assert_eq!(message, "corrupt alp: a buffer of 2 bytes where 3 belong");
+        assert_eq!(
+            message,
+            "corrupt column chunk: a buffer of 3 bytes at 2, of 4 in all"
+        );
         let message = with(&|out| {
-            out.u64(0);
+            out.i64(0);
             out.buffer(vec![0; 3]);
             out.buffer(vec![0; 3]);
             out.append(sequence::encode(&vec![0; 3000]));
@@ -604,6 +608,8 @@ mod tests {
             "corrupt patches: values of 8 bytes, at most 4 possible"
         );
         assert!(parsed::<f32>(encoded(&column), 2000).is_err());
-        assert!(parsed::<f32>(encoded(&column)[..200].to_vec(), 3000).is_err());
+        let mut bytes = encoded(&column);
+        bytes.pop();
+        assert!(parsed::<f32>(bytes, 3000).is_err());
     }
 }

@@ -64,7 +64,7 @@ pub(crate) fn encode_fsst(source: &Source, out: &mut ChunkWriter) -> bool {
     };
     let tables = source.tables(values);
     out.u8(1 + u8::from(tables.second.is_some()));
-    tables.export().for_each(|table| out.buffer(table));
+    tables.export().for_each(|table| out.sized_buffer(table));
     write(values, tables.compress(values, source.compressor), out);
     true
 }
@@ -78,7 +78,7 @@ pub(crate) fn encode_onpair(source: &Source, out: &mut ChunkWriter) -> bool {
     let dictionary = source.entries(values).dictionary(&occurring);
     out.u8(ENTRIES);
     out.u64(dictionary.len() as u64);
-    out.buffer(dictionary.export());
+    out.sized_buffer(dictionary.export());
     let codes = dictionary.compress(values, source.compressor);
     write(values, codes, out);
     true
@@ -126,9 +126,12 @@ impl Vocabulary {
         let kind = reader.u8()?;
         if kind == ENTRIES {
             let count = reader.count(MAX_ENTRIES, PART)?;
-            return Ok(Self::Entries(Entries::parse(&reader.buffer()?, count)?));
+            return Ok(Self::Entries(Entries::parse(
+                &reader.sized_buffer()?,
+                count,
+            )?));
         }
-        let mut table = || SymbolTable::parse(&reader.buffer()?);
+        let mut table = || SymbolTable::parse(&reader.sized_buffer()?);
         Ok(match kind {
             0 => Self::Bytes,
             1 => Self::Symbols(symbols::Tables::One(table()?)),
@@ -171,7 +174,6 @@ impl Strings {
         let lengths = Sequence::parse(reader, len)?;
         let splits = len.div_ceil(SPLIT_ROWS);
         let split_lengths = Sequence::parse(reader, splits)?;
-        let data = reader.buffer()?;
         // a split is a byte or more for every 64 rows in it: no more entries than the rows allow
         let mut starts = Vec::with_capacity(splits + 1);
         starts.push(0);
@@ -181,9 +183,8 @@ impl Strings {
             end = end.saturating_add(*start);
             *start = end;
         }
-        ensure(end == data.len() as u64, PART, || {
-            format!("splits of {end} bytes in a buffer of {}", data.len())
-        })?;
+        let bytes = usize::try_from(end).unwrap_or(usize::MAX);
+        let data = reader.buffer_of(bytes, PART)?;
         Ok(Self {
             len,
             vocabulary,
