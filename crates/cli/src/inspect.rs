@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow::array::Array;
+use arrow::array::{Array, ArrayRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use clap::{Args, ValueEnum};
 use object_store::ObjectStore;
@@ -281,7 +281,7 @@ async fn read_column(
     metadata: &Metadata,
     row_group: usize,
     column: usize,
-) -> Result<arrow::array::ArrayRef> {
+) -> Result<ArrayRef> {
     let fetch = Fetch {
         row_group,
         data: vec![column],
@@ -309,9 +309,13 @@ impl Extremes {
     fn of(zones: &ZoneMap) -> Result<Self> {
         let nulls = zones.null_count.iter().flatten().sum();
         let whole = zones.merge()?;
+        let bound = |bounds: &ArrayRef| match whole.has_bounds() {
+            true => first_value(bounds),
+            false => Ok(None),
+        };
         Ok(Extremes {
-            min: first_value(whole.min.as_ref())?,
-            max: first_value(whole.max.as_ref())?,
+            min: bound(&whole.min)?,
+            max: bound(&whole.max)?,
             nulls,
             exact: whole.exact.iter().flatten().all(|exact| exact),
         })

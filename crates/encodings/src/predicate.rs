@@ -52,6 +52,19 @@ impl Predicate {
         }
     }
 
+    /// Whether all constants have this type.
+    pub(crate) fn is_of(&self, data_type: &DataType) -> bool {
+        let is_of = |constants: &ArrayRef| constants.data_type() == data_type;
+        match self {
+            Self::Range { low, high, .. } => [low, high].into_iter().all(|bound| match bound {
+                Bound::Included(constant) | Bound::Excluded(constant) => is_of(constant),
+                Bound::Unbounded => true,
+            }),
+            Self::In { values, .. } => is_of(values),
+            Self::IsNull | Self::IsNotNull => true,
+        }
+    }
+
     /// The only value that passes, if there is just one.
     pub(crate) fn only_value(&self) -> Option<&ArrayRef> {
         match self {
