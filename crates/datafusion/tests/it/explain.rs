@@ -56,6 +56,62 @@ async fn counts_what_was_pruned_and_decoded() {
 }
 
 #[tokio::test]
+async fn zone_maps_of_dictionaries_and_fields_prune() {
+    let fixture = Fixture::empty();
+    let path = fixture.path("packed.vectile");
+    // Structs that are null have fields that are not.
+    let sql = "
+      SELECT value AS id,
+        arrow_cast(CASE WHEN value % 7 > 0 THEN concat('k', 10 + value / 100) END,
+          'Dictionary(Int8, Utf8)') AS d,
+        named_struct('n', CASE WHEN value % 5 > 0 THEN value END,
+          'm', named_struct('t', concat('t', 10000 + value), 'l', make_array(value))) AS s
+      FROM range(8000)";
+    let table = fixture.ctx.sql(sql).await.unwrap();
+    let table = table.cache().await.unwrap();
+    fixture
+        .ctx
+        .register_table("plain", table.into_view())
+        .unwrap();
+    let copy = format!(
+        "COPY (SELECT * FROM plain ORDER BY id) TO '{}' STORED AS VECTILE OPTIONS (row_group_rows 2048)",
+        path.display()
+    );
+    fixture.run(&copy).await.unwrap();
+    fixture.register("packed", &path).await;
+    for (filter, stage, row_groups, vectors) in [
+        ("d = 'k77'", "encoded", 3, 1),
+        ("d IN ('k77', 'k78', 'none')", "encoded", 3, 1),
+        ("d > 'k88'", "encoded", 3, 1),
+        ("d LIKE 'k77%'", "per_value", 3, 0),
+        ("s['n'] = 5000", "encoded", 3, 1),
+        ("s['n'] > 7000 AND s['n'] < 7100", "encoded", 3, 1),
+        ("s['m']['t'] IN ('t12000', 't15000')", "encoded", 2, 2),
+        ("NOT (s['m']['t'] < 't17000')", "encoded", 3, 0),
+        ("s['n'] IS NULL AND s['m']['t'] = 't15000'", "encoded", 3, 1),
+        ("s['n'] IS NULL", "encoded", 0, 0),
+    ] {
+        fixture
+            .same(&format!("SELECT * FROM {{t}} WHERE {filter} ORDER BY id"))
+            .await;
+        let sql = format!("SELECT id FROM packed WHERE {filter}");
+        let plan = fixture.plan(&sql).await;
+        assert!(plan.contains(&format!("{stage}=[")), "{filter}: {plan}");
+        let (plan, _) = fixture.executed(&sql).await;
+        assert_eq!(
+            metric(&plan, "row_groups_pruned_statistics"),
+            row_groups,
+            "{filter}"
+        );
+        assert_eq!(
+            metric(&plan, "vectors_pruned_statistics"),
+            vectors,
+            "{filter}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_filter_that_covers_a_row_group_is_not_evaluated() {
     let fixture = Fixture::new().await;
     let (plan, rows) = fixture
