@@ -264,9 +264,8 @@ pub fn any_type(data: &[u8]) {
     let Ok(json) = serde_json::to_string(&schema) else { return };
     let mut bytes = FILE.clone();
     let Some((offset, _, _)) = footer_of(&bytes) else { panic!("a fresh file has no footer") };
-    // u32 version, u32 length of the schema, the schema
-    let start = offset + 8;
-    let length = u32::from_le_bytes(bytes[offset + 4..start].try_into().expect("four bytes")) as usize;
+    // version, length of the schema, the schema
+    let (length, start) = number_at(&bytes, offset + 1);
     if json.len() > length {
         return;
     }
@@ -274,6 +273,19 @@ pub fn any_type(data: &[u8]) {
     bytes[start..start + json.len()].copy_from_slice(json.as_bytes());
     mend_checksum(&mut bytes);
     futures::executor::block_on(read_file(bytes));
+}
+
+/// A number of the footer, and where the next byte is.
+fn number_at(bytes: &[u8], mut at: usize) -> (usize, usize) {
+    let (mut value, mut shift) = (0, 0);
+    loop {
+        let byte = bytes[at];
+        value |= usize::from(byte & 0x7F) << shift;
+        (at, shift) = (at + 1, shift + 7);
+        if byte < 0x80 {
+            return (value, at);
+        }
+    }
 }
 
 /// With room for the schema of any other type.

@@ -159,7 +159,7 @@ impl Report {
             .map(|g| g.rows as u64);
         Ok(Report {
             file: file.display(),
-            format_version: vectile_file::FORMAT_VERSION,
+            format_version: metadata.version(),
             bytes: file.meta.size,
             footer_bytes: metadata.footer_bytes(),
             rows: metadata.num_rows(),

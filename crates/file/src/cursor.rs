@@ -2,6 +2,9 @@
 
 use crate::error::{Place, Result};
 
+/// How a number is written.
+pub(crate) type Read<'a> = fn(&mut Cursor<'a>, &str) -> Result<u64>;
+
 /// Reads the footer front to back; every read checks what is left.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
@@ -38,30 +41,91 @@ impl<'a> Cursor<'a> {
         Ok(array)
     }
 
+    pub(crate) fn u8(&mut self, what: &str) -> Result<u8> {
+        self.array::<1>(what).map(u8::from_le_bytes)
+    }
+
     pub(crate) fn u32(&mut self, what: &str) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array(what)?))
+    }
+
+    /// As [`u32`](Self::u32), of the type of other numbers.
+    pub(crate) fn wide_u32(&mut self, what: &str) -> Result<u64> {
+        self.u32(what).map(u64::from)
     }
 
     pub(crate) fn u64(&mut self, what: &str) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// Bytes preceded by their length as a `u32`.
-    pub(crate) fn prefixed(&mut self, what: &str) -> Result<&'a [u8]> {
-        let len = self.u32(what)?;
-        self.bytes(len as usize, what)
+    /// Seven bits of a number in each byte, the lowest first; all bytes but the last have the highest bit set.
+    pub(crate) fn varint(&mut self, what: &str) -> Result<u64> {
+        let mut value = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.u8(what)?;
+            let bits = u64::from(byte & 0x7F);
+            if bits << shift >> shift != bits {
+                break;
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(self.place.corrupt(format!("{what} beyond 64 bits")))
     }
 
-    /// A count of entries that each take at least `entry_bytes` of what is left, so that
+    /// Bytes preceded by their length, which `read` reads.
+    pub(crate) fn prefixed(&mut self, read: Read<'a>, what: &str) -> Result<&'a [u8]> {
+        let len = read(self, what)?;
+        self.bytes(usize::try_from(len).unwrap_or(usize::MAX), what)
+    }
+
+    /// A count of entries, which `read` reads. Each takes at least `entry_bytes` of what is left, so that
     /// memory for them can be reserved.
-    pub(crate) fn count(&mut self, entry_bytes: usize, what: &str) -> Result<usize> {
-        let count = self.u32(what)? as usize;
+    pub(crate) fn count(
+        &mut self,
+        read: Read<'a>,
+        entry_bytes: usize,
+        what: &str,
+    ) -> Result<usize> {
+        let count = read(self, what)?;
         let room = self.left.len() / entry_bytes.max(1);
-        if count > room {
-            return Err(self
+        match usize::try_from(count) {
+            Ok(count) if count <= room => Ok(count),
+            _ => Err(self
                 .place
-                .corrupt(format!("{count} {what}, but room for at most {room}")));
+                .corrupt(format!("{count} {what}, but room for at most {room}"))),
         }
-        Ok(count)
+    }
+}
+
+/// Appends what [`Cursor::varint`] reads.
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_take_as_many_bytes_as_they_need() {
+        for (value, bytes) in [(0, 1), (127, 1), (128, 2), (1 << 35, 6), (u64::MAX, 10)] {
+            let mut out = vec![];
+            put_varint(&mut out, value);
+            assert_eq!(out.len(), bytes);
+            let read = |bytes| Cursor::new(bytes, Place::file("t")).varint("it");
+            assert_eq!(read(&out).unwrap(), value);
+            assert!(read(&out[1..]).is_err() || bytes > 1);
+            assert!(read(&out[..bytes - 1]).is_err());
+        }
+        for long in [[0xFF; 10], [0x80; 10]] {
+            assert!(Cursor::new(&long, Place::file("t")).varint("it").is_err());
+        }
     }
 }

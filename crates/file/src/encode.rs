@@ -40,8 +40,10 @@ pub(crate) struct Plan {
 pub(crate) struct EncodedColumn {
     pub(crate) data: Bytes,
     pub(crate) data_crc32: u32,
+    /// Nothing if there is one vector: the statistics are its zone map.
     pub(crate) zones: Bytes,
     pub(crate) zones_crc32: u32,
+    pub(crate) bloom: Option<Bytes>,
     /// The zones merged to one entry.
     pub(crate) statistics: ZoneMap,
     pub(crate) encoding: Arc<str>,
@@ -153,7 +155,11 @@ fn encode_array(
         Ok::<_, vectile_encodings::Error>((data, short_name(parsed.describe())))
     })?;
     let (statistics, zones) = timed(&mut time.zone_maps, || {
-        Ok::<_, vectile_encodings::Error>((zones.merge()?, Bytes::from(zones.encode()?)))
+        let bytes = match zones.len() {
+            1 => Bytes::new(),
+            _ => zones.encode()?.into(),
+        };
+        Ok::<_, vectile_encodings::Error>((zones.merge()?, bytes))
     })?;
     let (data_crc32, zones_crc32) = timed(&mut time.checksums, || {
         (crc32fast::hash(&data), crc32fast::hash(&zones))
@@ -163,6 +169,7 @@ fn encode_array(
         data_crc32,
         zones,
         zones_crc32,
+        bloom: None,
         statistics,
         encoding: encoding.into(),
         arrow_bytes: memory_bytes(array),

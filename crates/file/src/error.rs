@@ -194,7 +194,7 @@ mod tests {
         );
         assert_eq!(
             Place::file("t.vectile").version(7).to_string(),
-            "t.vectile is in Vectile format version 7, and this release reads up to version 1; \
+            "t.vectile is in Vectile format version 7, and this release reads up to version 2; \
              please use a newer release of Vectile to read it"
         );
     }

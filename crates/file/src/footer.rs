@@ -1,26 +1,34 @@
-//! The Vectile footer, format version 1. Little-endian throughout; a "text" is a `u32` length and
-//! that many bytes.
+//! The Vectile footer. A number is a varint: seven bits in each byte, the lowest first; all bytes but the last have the
+//! highest bit set. A checksum is a `u32`, little-endian. A "text" is its length, a number, and that many bytes.
 //!
 //! ```text
-//! u32    format version
-//! text   logical schema, JSON as arrow-schema serialises it
-//! u32    number of encoding names, and so many texts: the names that chunks refer to
-//! u32    number of row groups, and for each
-//!          u64  rows
-//!          u64  start, end in the file (two numbers)
+//! number format version
+//! text   logical schema, JSON
+//! number how many encoding names, and so many texts: the names that chunks refer to
+//! number how many row groups, and for each
+//!          number rows
+//!          number bytes between the row group before and this one
 //!          per column
-//!            u64, u64, u32  zones: start, length, crc32
-//!            u64, u64, u32  data: start, length, crc32
-//!            u32            encoding: index of its name
-//!            u64            bytes as Arrow arrays
+//!            u8     what it has: 1 a zone map, 2 a Bloom filter
+//!            number encoding: index of its name
+//!            part   zone map, if it has one
+//!            part   Bloom filter, if it has one
+//!            part   data
+//!            number bytes as Arrow arrays
+//!          number bytes behind the last part
 //! per column, if there are row groups
 //!   text  row-group statistics: an encoded zone map of one entry per row group
+//!
+//! part     number bytes between the part before and this one, number bytes, checksum
 //! ```
 //!
-//! Invariants that [`parse`] checks: row groups and, in each, `zones` and `data` of the columns
-//! follow each other without overlap, start at multiples of 64, and end before the footer does
-//! begin. So whatever the bytes say, all chunks together are no larger than the file, and the
-//! parsed footer is no larger than a small multiple of its bytes.
+//! Row groups, and the parts in each, follow each other: a place is a distance from the end of what is before it. So
+//! they cannot overlap. [`parse`] checks that they end before the footer does begin: whatever the bytes say, all chunks
+//! together are no larger than the file, and the parsed footer is no larger than a small multiple of its bytes.
+//!
+//! The footer of version 1 says the same in numbers of a fixed width; see [`version_1`].
+
+mod version_1;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -31,18 +39,22 @@ use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use vectile_encodings::ZoneMap;
 
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, Read, put_varint};
 use crate::error::{Error, Place, Result};
-use crate::ipc::{ALIGNMENT, HEADER};
-use crate::metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
+use crate::ipc::HEADER;
+use crate::metadata::{Bloom, Chunk, Compression, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
 use crate::{FORMAT_VERSION, schema};
 
 /// Parsed statistics are at most this large, unless they have a good part of that in the file.
 const MAX_STATISTICS_BYTES: usize = 1 << 30;
 const MAX_GROWTH: usize = 64;
 
-const ROW_GROUP_BYTES: usize = 3 * size_of::<u64>();
-const CHUNK_BYTES: usize = 5 * size_of::<u64>() + 3 * size_of::<u32>();
+/// The fewest bytes of a row group's entry beside those of its chunks, and of a chunk's entry.
+const ROW_GROUP_BYTES: usize = 3;
+const CHUNK_BYTES: usize = 9;
+
+const HAS_ZONES: u8 = 1;
+const HAS_BLOOM: u8 = 2;
 
 /// The footer of a file with these row groups and, per column, row-group statistics.
 pub(crate) fn encode(
@@ -52,34 +64,31 @@ pub(crate) fn encode(
 ) -> Result<Vec<u8>> {
     let mut names = Names::default();
     let mut out = Vec::new();
-    put_u32(&mut out, FORMAT_VERSION as usize)?;
-    put_text(&mut out, &schema::to_json(schema)?)?;
+    put_varint(&mut out, FORMAT_VERSION.into());
+    put_text(&mut out, &schema::to_json(schema)?);
 
-    let mut groups = Vec::new();
+    let mut groups = Places::new(HEADER.len() as u64);
     for row_group in row_groups {
-        groups.extend((row_group.rows as u64).to_le_bytes());
-        groups.extend(row_group.bytes.start.to_le_bytes());
-        groups.extend(row_group.bytes.end.to_le_bytes());
+        put_varint(&mut groups.out, row_group.rows as u64);
+        groups.put_gap(row_group.bytes.start)?;
         for chunk in &row_group.columns {
-            put_range(&mut groups, &chunk.zones, chunk.zones_crc32);
-            put_range(&mut groups, &chunk.data, chunk.data_crc32);
-            put_u32(&mut groups, names.number(&chunk.encoding))?;
-            groups.extend(chunk.arrow_bytes.to_le_bytes());
+            groups.put_chunk(chunk, &mut names)?;
         }
+        groups.put_gap(row_group.bytes.end)?;
     }
 
-    put_u32(&mut out, names.in_order.len())?;
+    put_varint(&mut out, names.in_order.len() as u64);
     for name in names.in_order {
-        put_text(&mut out, name.as_bytes())?;
+        put_text(&mut out, name.as_bytes());
     }
-    put_u32(&mut out, row_groups.len())?;
-    out.append(&mut groups);
+    put_varint(&mut out, row_groups.len() as u64);
+    out.append(&mut groups.out);
     if !row_groups.is_empty() {
         for (zones, field) in statistics.iter().zip(schema.fields()) {
             let bytes = zones
                 .encode()
                 .map_err(|error| Place::file("").column(field.name()).encoding(error))?;
-            put_text(&mut out, &bytes)?;
+            put_text(&mut out, &bytes);
         }
     }
     Ok(out)
@@ -101,48 +110,88 @@ impl<'a> Names<'a> {
     }
 }
 
-fn put_u32(out: &mut Vec<u8>, value: usize) -> Result<()> {
-    let value = u32::try_from(value)
-        .map_err(|_| Error::InvalidArgument("the footer exceeds 4 GiB".into()))?;
-    out.extend(value.to_le_bytes());
-    Ok(())
+/// Entries of what lies one behind the other in the file.
+struct Places {
+    out: Vec<u8>,
+    end: u64,
 }
 
-fn put_text(out: &mut Vec<u8>, text: &[u8]) -> Result<()> {
-    put_u32(out, text.len())?;
+impl Places {
+    fn new(end: u64) -> Self {
+        Self { out: vec![], end }
+    }
+
+    fn put_chunk<'a>(&mut self, chunk: &'a Chunk, names: &mut Names<'a>) -> Result<()> {
+        let mut has = 0;
+        if !chunk.zones.is_empty() {
+            has |= HAS_ZONES;
+        }
+        if chunk.bloom.is_some() {
+            has |= HAS_BLOOM;
+        }
+        self.out.push(has);
+        put_varint(&mut self.out, names.number(&chunk.encoding) as u64);
+        if has & HAS_ZONES != 0 {
+            self.put_part(&chunk.zones, chunk.zones_crc32)?;
+        }
+        if let Some(bloom) = &chunk.bloom {
+            self.put_part(&bloom.bytes, bloom.crc32)?;
+        }
+        self.put_part(&chunk.data, chunk.data_crc32)?;
+        put_varint(&mut self.out, chunk.arrow_bytes);
+        Ok(())
+    }
+
+    fn put_part(&mut self, bytes: &Range<u64>, crc32: u32) -> Result<()> {
+        self.put_gap(bytes.start)?;
+        put_varint(&mut self.out, bytes.end - bytes.start);
+        self.out.extend(crc32.to_le_bytes());
+        self.end = bytes.end;
+        Ok(())
+    }
+
+    /// How far `start` is behind what was put last.
+    fn put_gap(&mut self, start: u64) -> Result<()> {
+        let gap = start.checked_sub(self.end).ok_or_else(|| {
+            Error::Internal(format!("byte {start} is before {} in the file", self.end))
+        })?;
+        put_varint(&mut self.out, gap);
+        self.end = start;
+        Ok(())
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &[u8]) {
+    put_varint(out, text.len() as u64);
     out.extend_from_slice(text);
-    Ok(())
 }
 
-fn put_range(out: &mut Vec<u8>, range: &Range<u64>, crc32: u32) {
-    out.extend(range.start.to_le_bytes());
-    out.extend((range.end - range.start).to_le_bytes());
-    out.extend(crc32.to_le_bytes());
-}
-
-/// The footer from untrusted bytes, which begin at `offset` of the file.
-pub(crate) fn parse(bytes: &[u8], offset: u64, file: &str) -> Result<Metadata> {
+/// The footer of a file of `version` from untrusted bytes, which begin at `offset` of the file.
+pub(crate) fn parse(bytes: &[u8], version: u32, offset: u64, file: &str) -> Result<Metadata> {
     let place = Place::file(file);
     let mut cursor = Cursor::new(bytes, place);
-    let version = cursor.u32("format version")?;
-    if version != FORMAT_VERSION {
-        return Err(place.corrupt(format!("a footer of format version {version}")));
+    let number: Read<'_> = match version {
+        1 => Cursor::wide_u32,
+        _ => Cursor::varint,
+    };
+    let again = number(&mut cursor, "format version")?;
+    if again != u64::from(version) {
+        return Err(place.corrupt(format!("a footer of format version {again}")));
     }
-    let schema = schema::parse(cursor.prefixed("schema")?, place)?;
-    let names = encoding_names(&mut cursor, place)?;
-    let row_groups = Groups {
-        place,
-        columns: schema.fields().len(),
-        names: &names,
-        free: HEADER.len() as u64..offset,
-    }
-    .parse(&mut cursor)?;
-    let statistics = statistics(&mut cursor, &schema, row_groups.len(), place)?;
+    let schema = schema::parse(cursor.prefixed(number, "schema")?, place)?;
+    let names = encoding_names(&mut cursor, number, place)?;
+    let columns = schema.fields().len();
+    let row_groups = match version {
+        1 => version_1::row_groups(&mut cursor, columns, &names, offset, place)?,
+        _ => row_groups(&mut cursor, columns, &names, offset, place)?,
+    };
+    let statistics = statistics(&mut cursor, number, &schema, row_groups.len(), place)?;
     if cursor.remaining() > 0 {
         return Err(place.corrupt(format!("{} bytes after the footer", cursor.remaining())));
     }
     Ok(Metadata {
         file: file.into(),
+        version,
         num_rows: row_groups.iter().map(|group| group.rows as u64).sum(),
         schema,
         row_groups,
@@ -154,11 +203,15 @@ pub(crate) fn parse(bytes: &[u8], offset: u64, file: &str) -> Result<Metadata> {
     })
 }
 
-fn encoding_names(cursor: &mut Cursor<'_>, place: Place<'_>) -> Result<Vec<Arc<str>>> {
-    let count = cursor.count(size_of::<u32>(), "encoding names")?;
+fn encoding_names<'a>(
+    cursor: &mut Cursor<'a>,
+    number: Read<'a>,
+    place: Place<'_>,
+) -> Result<Vec<Arc<str>>> {
+    let count = cursor.count(number, 1, "encoding names")?;
     (0..count)
         .map(|_| {
-            let name = cursor.prefixed("encoding name")?;
+            let name = cursor.prefixed(number, "encoding name")?;
             let name = std::str::from_utf8(name)
                 .map_err(|_| place.corrupt("the name of an encoding is not UTF-8"))?;
             Ok(name.into())
@@ -166,108 +219,135 @@ fn encoding_names(cursor: &mut Cursor<'_>, place: Place<'_>) -> Result<Vec<Arc<s
         .collect()
 }
 
-/// Parses row groups front to back, taking what they occupy from the `free` bytes of the file.
-struct Groups<'a> {
-    place: Place<'a>,
-    columns: usize,
-    names: &'a [Arc<str>],
-    free: Range<u64>,
+fn encoding(names: &[Arc<str>], number: u64, place: Place<'_>) -> Result<Arc<str>> {
+    let name = usize::try_from(number)
+        .ok()
+        .and_then(|number| names.get(number));
+    let none = || place.corrupt(format!("no encoding has the number {number}"));
+    name.map(Arc::clone).ok_or_else(none)
 }
 
-impl Groups<'_> {
-    fn parse(mut self, cursor: &mut Cursor<'_>) -> Result<Vec<RowGroup>> {
-        let file = self.place;
-        let entry_bytes = self
-            .columns
-            .saturating_mul(CHUNK_BYTES)
-            .saturating_add(ROW_GROUP_BYTES);
-        let count = cursor.count(entry_bytes, "row groups")?;
-        let mut row_groups = Vec::with_capacity(count);
-        for index in 0..count {
-            self.place = file.row_group(index);
-            row_groups.push(self.row_group(cursor)?);
-        }
-        Ok(row_groups)
-    }
+fn rows(rows: u64, place: Place<'_>) -> Result<usize> {
+    usize::try_from(rows)
+        .ok()
+        .filter(|rows| (1..=MAX_ROW_GROUP_ROWS).contains(rows))
+        .ok_or_else(|| {
+            let reason = format!("{rows} rows; 1 to {MAX_ROW_GROUP_ROWS} are allowed");
+            place.corrupt(reason)
+        })
+}
 
-    fn row_group(&mut self, cursor: &mut Cursor<'_>) -> Result<RowGroup> {
-        let rows = cursor.u64("row count")?;
-        let rows = usize::try_from(rows)
-            .ok()
-            .filter(|rows| (1..=MAX_ROW_GROUP_ROWS).contains(rows))
-            .ok_or_else(|| {
-                let reason = format!("{rows} rows; 1 to {MAX_ROW_GROUP_ROWS} are allowed");
-                self.place.corrupt(reason)
-            })?;
-        let bytes = cursor.u64("row group start")?..cursor.u64("row group end")?;
-        if bytes.start > bytes.end {
-            return Err(self.place.corrupt(format!("it occupies bytes {bytes:?}")));
-        }
-        self.take(bytes.clone(), "the row group")?;
-        let mut group = Groups {
-            place: self.place,
-            columns: self.columns,
-            names: self.names,
-            free: bytes.clone(),
-        };
-        let columns = (0..self.columns)
-            .map(|_| group.chunk(cursor))
+/// The row groups of a file whose footer begins at byte `limit`.
+fn row_groups(
+    cursor: &mut Cursor<'_>,
+    columns: usize,
+    names: &[Arc<str>],
+    limit: u64,
+    place: Place<'_>,
+) -> Result<Vec<RowGroup>> {
+    let entry_bytes = columns
+        .saturating_mul(CHUNK_BYTES)
+        .saturating_add(ROW_GROUP_BYTES);
+    let count = cursor.count(Cursor::varint, entry_bytes, "row groups")?;
+    let mut parser = Parser {
+        place,
+        names,
+        end: HEADER.len() as u64,
+        limit,
+    };
+    let mut row_groups = Vec::with_capacity(count);
+    for index in 0..count {
+        parser.place = place.row_group(index);
+        row_groups.push(parser.row_group(cursor, columns)?);
+    }
+    Ok(row_groups)
+}
+
+/// Parses entries of what lies one behind the other in the file.
+struct Parser<'a> {
+    place: Place<'a>,
+    names: &'a [Arc<str>],
+    /// Where what was parsed last ends.
+    end: u64,
+    /// Where the footer begins.
+    limit: u64,
+}
+
+impl Parser<'_> {
+    fn row_group(&mut self, cursor: &mut Cursor<'_>, columns: usize) -> Result<RowGroup> {
+        let rows = rows(cursor.varint("row count")?, self.place)?;
+        let gap = cursor.varint("row group start")?;
+        let start = self.advance(gap, "the row group")?;
+        let columns = (0..columns)
+            .map(|_| self.chunk(cursor))
             .collect::<Result<_>>()?;
+        let rest = cursor.varint("row group end")?;
+        let end = self.advance(rest, "the row group")?;
         Ok(RowGroup {
             rows,
-            bytes,
+            bytes: start..end,
             columns,
         })
     }
 
     fn chunk(&mut self, cursor: &mut Cursor<'_>) -> Result<Chunk> {
-        let (zones, zones_crc32) = self.part(cursor, "zones")?;
+        let has = cursor.u8("column")?;
+        if has & !(HAS_ZONES | HAS_BLOOM) != 0 {
+            return Err(self
+                .place
+                .corrupt(format!("a column that has parts {has:#x}")));
+        }
+        let number = cursor.varint("encoding")?;
+        let encoding = encoding(self.names, number, self.place)?;
+        let (zones, zones_crc32) = match has & HAS_ZONES {
+            0 => (self.end..self.end, 0),
+            _ => self.part(cursor, "zones")?,
+        };
+        let bloom = match has & HAS_BLOOM {
+            0 => None,
+            _ => {
+                let (bytes, crc32) = self.part(cursor, "a Bloom filter")?;
+                Some(Bloom { bytes, crc32 })
+            }
+        };
         let (data, data_crc32) = self.part(cursor, "data")?;
-        let name = cursor.u32("encoding")? as usize;
-        let encoding = self.names.get(name).ok_or_else(|| {
-            self.place
-                .corrupt(format!("no encoding has the number {name}"))
-        })?;
         Ok(Chunk {
             zones,
             zones_crc32,
+            bloom,
             data,
             data_crc32,
-            encoding: Arc::clone(encoding),
-            arrow_bytes: cursor.u64("size as Arrow arrays")?,
+            compression: Compression::None,
+            encoding,
+            arrow_bytes: cursor.varint("size as Arrow arrays")?,
         })
     }
 
     fn part(&mut self, cursor: &mut Cursor<'_>, what: &str) -> Result<(Range<u64>, u32)> {
-        let start = cursor.u64(what)?;
-        let len = cursor.u64(what)?;
-        let crc32 = cursor.u32(what)?;
-        let end = start.checked_add(len).ok_or_else(|| {
-            self.place
-                .corrupt(format!("{what} of {len} bytes at {start}"))
-        })?;
-        self.take(start..end, what)?;
-        Ok((start..end, crc32))
+        let gap = cursor.varint(what)?;
+        let start = self.advance(gap, what)?;
+        let len = cursor.varint(what)?;
+        let end = self.advance(len, what)?;
+        Ok((start..end, cursor.u32(what)?))
     }
 
-    /// Takes `range` from the front of what is free.
-    fn take(&mut self, range: Range<u64>, what: &str) -> Result<()> {
-        let free = self.free.clone();
-        if range.start < free.start
-            || range.end > free.end
-            || !range.start.is_multiple_of(ALIGNMENT)
-        {
-            return Err(self.place.corrupt(format!(
-                "{what} at bytes {range:?}; it has to be within {free:?}, at a multiple of {ALIGNMENT}"
-            )));
-        }
-        self.free.start = range.end;
-        Ok(())
+    /// What is `bytes` behind the end of what was parsed last.
+    fn advance(&mut self, bytes: u64, what: &str) -> Result<u64> {
+        let end = self.end.checked_add(bytes);
+        let end = end.filter(|end| *end <= self.limit).ok_or_else(|| {
+            let (from, to) = (self.end, self.limit);
+            self.place.corrupt(format!(
+                "{what} goes on for {bytes} bytes; it has to be within {from}..{to}"
+            ))
+        })?;
+        self.end = end;
+        Ok(end)
     }
 }
 
-fn statistics(
-    cursor: &mut Cursor<'_>,
+fn statistics<'a>(
+    cursor: &mut Cursor<'a>,
+    number: Read<'a>,
     schema: &SchemaRef,
     row_groups: usize,
     place: Place<'_>,
@@ -279,7 +359,7 @@ fn statistics(
             let none = new_empty_array(data_type);
             return ZoneMap::of(&none).map_err(|error| column.encoding(error));
         }
-        let bytes = Buffer::from(cursor.prefixed("statistics")?);
+        let bytes = Buffer::from(cursor.prefixed(number, "statistics")?);
         let zones =
             ZoneMap::parse(bytes, data_type, row_groups).map_err(|error| column.encoding(error))?;
         total += zones.memory_size();
@@ -310,24 +390,38 @@ mod tests {
         Chunk {
             zones,
             zones_crc32: 1,
+            bloom: None,
             data,
             data_crc32: 2,
+            compression: Compression::None,
             encoding: "plain".into(),
             arrow_bytes: 40,
         }
     }
 
     fn row_groups() -> Vec<RowGroup> {
+        let none = |at: u64| Chunk {
+            zones_crc32: 0,
+            ..chunk(at..at, at..448)
+        };
+        let bloom = Bloom {
+            bytes: 520..530,
+            crc32: 3,
+        };
+        let with_bloom = Chunk {
+            bloom: Some(bloom),
+            ..chunk(512..513, 576..640)
+        };
         vec![
             RowGroup {
                 rows: 10,
                 bytes: 64..448,
-                columns: vec![chunk(128..140, 192..250), chunk(256..256, 320..448)],
+                columns: vec![chunk(128..140, 192..250), none(250)],
             },
             RowGroup {
                 rows: 3,
                 bytes: 448..832,
-                columns: vec![chunk(512..513, 576..640), chunk(640..700, 704..705)],
+                columns: vec![with_bloom, chunk(640..700, 704..705)],
             },
         ]
     }
@@ -357,14 +451,14 @@ mod tests {
     }
 
     fn refused(row_groups: &[RowGroup], reason: &str) {
-        let error = parse(&encoded(row_groups), OFFSET, "t").unwrap_err();
+        let error = parse(&encoded(row_groups), FORMAT_VERSION, OFFSET, "t").unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
         assert!(error.to_string().contains(reason), "{error}");
     }
 
     #[test]
     fn what_is_encoded_is_parsed() {
-        let metadata = parse(&encoded(&row_groups()), OFFSET, "t").unwrap();
+        let metadata = parse(&encoded(&row_groups()), FORMAT_VERSION, OFFSET, "t").unwrap();
         assert_eq!(metadata.row_groups(), row_groups());
         assert_eq!(metadata.num_rows(), 13);
         assert_eq!(
@@ -378,31 +472,58 @@ mod tests {
     fn every_truncation_is_refused() {
         let bytes = encoded(&row_groups());
         for len in 0..bytes.len() {
-            let error = parse(&bytes[..len], OFFSET, "t").unwrap_err();
+            let error = parse(&bytes[..len], FORMAT_VERSION, OFFSET, "t").unwrap_err();
             assert!(matches!(error, Error::Corrupt { .. }), "{len}: {error}");
         }
         let more = [bytes, vec![0]].concat();
-        assert!(parse(&more, OFFSET, "t").is_err());
+        assert!(parse(&more, FORMAT_VERSION, OFFSET, "t").is_err());
     }
 
     /// With a right checksum, that is: what a hostile writer could do.
     #[test]
     fn whatever_a_byte_becomes_ranges_stay_in_the_file() {
-        let mut bytes = encoded(&row_groups());
+        stay_in_the_file(encoded(&row_groups()), FORMAT_VERSION, OFFSET);
+    }
+
+    /// The footer of a file of version 1, as of one of this version.
+    #[test]
+    fn whatever_becomes_of_version_1_ranges_stay_in_the_file() {
+        let file = include_bytes!("../tests/golden/version-1/onpair.vectile");
+        let arrow_footer = u32::from_le_bytes(*file[..file.len() - 6].last_chunk().unwrap());
+        let tail = &file[file.len() - 10 - arrow_footer as usize..file.len() - 10];
+        let pointer = crate::ipc::footer_pointer(tail, Place::file("t")).unwrap();
+        assert_eq!(pointer.version, 1);
+        let footer = &file[pointer.offset as usize..][..pointer.len as usize];
+        let metadata = parse(footer, 1, pointer.offset, "t").unwrap();
+        assert_eq!(metadata.num_row_groups(), 2);
+        for len in 0..footer.len() {
+            parse(&footer[..len], 1, pointer.offset, "t").unwrap_err();
+        }
+        stay_in_the_file(footer.to_vec(), 1, pointer.offset);
+    }
+
+    fn stay_in_the_file(mut bytes: Vec<u8>, version: u32, offset: u64) {
         for index in 0..bytes.len() {
             let byte = bytes[index];
             for other in [0, 1, 0x7f, 0x80, 0xff, byte ^ 1, byte ^ 0x10] {
                 bytes[index] = other;
-                let Ok(metadata) = parse(&bytes, OFFSET, "t") else {
+                let Ok(metadata) = parse(&bytes, version, offset, "t") else {
                     continue;
                 };
+                let mut end = 0;
                 for group in metadata.row_groups() {
                     assert!((1..=MAX_ROW_GROUP_ROWS).contains(&group.rows));
-                    for chunk in &group.columns {
-                        for range in [&chunk.zones, &chunk.data] {
-                            assert!(range.start <= range.end && range.end <= OFFSET);
-                        }
+                    let blooms = |chunk: &Chunk| chunk.bloom.clone().map(|bloom| bloom.bytes);
+                    let parts = group.columns.iter().flat_map(|chunk| {
+                        let zones = Some(chunk.zones.clone());
+                        [zones, blooms(chunk), Some(chunk.data.clone())]
+                    });
+                    let last = group.bytes.end..group.bytes.end;
+                    for range in parts.flatten().chain([last]) {
+                        assert!(end <= range.start && range.start <= range.end);
+                        end = range.end;
                     }
+                    assert!(end <= offset);
                 }
             }
             bytes[index] = byte;
@@ -422,42 +543,54 @@ mod tests {
             "row group 1: 16777217 rows",
         );
         refused(&with(&|g| g[0].rows = usize::MAX), "rows; 1 to 16777216");
-        refused(
-            &with(&|g| g[0].bytes = 0..448),
-            "the row group at bytes 0..448",
-        );
-        refused(&with(&|g| g[1].bytes = 384..832), "within 448..1024");
-        refused(
-            &with(&|g| g[1].bytes.end = OFFSET + 1),
-            "the row group at bytes",
-        );
-        refused(
-            &with(&|g| g[1].columns[1].data.end = 833),
-            "data at bytes 704..833",
-        );
-        refused(
-            &with(&|g| g[0].columns[0].zones.start = 130),
-            "multiple of 64",
-        );
-        let overlapping = with(&|g| g[0].columns[1] = g[0].columns[0].clone());
-        refused(&overlapping, "within 250..448");
-        let huge = with(&|g| g[0].columns[0].data = 192..u64::MAX);
-        refused(&huge, "data at bytes");
+        let beyond = "it has to be within";
+        refused(&with(&|g| g[1].bytes.end = OFFSET + 1), beyond);
+        for end in [OFFSET + 1, u64::MAX] {
+            let far = with(&|g| {
+                g[1].columns[1].data.end = end;
+                g[1].bytes.end = end;
+            });
+            refused(&far, beyond);
+        }
+        // nobody can write what overlaps
+        let schema = Schema::empty();
+        for bytes in [0..448, 448..440] {
+            let mut overlapping = row_groups();
+            overlapping[0].bytes = bytes;
+            assert!(encode(&schema, &overlapping, &[]).is_err());
+        }
+    }
+
+    #[test]
+    fn parts_of_another_kind_are_refused() {
+        let bytes = encoded(&row_groups());
+        // the first row group: its rows, how far it is from the start, what its first column has
+        let entry = [10, 56, HAS_ZONES];
+        let at = bytes.windows(3).position(|window| window == entry);
+        let mut bytes = bytes.clone();
+        bytes[at.unwrap() + 2] |= 0x40;
+        let error = parse(&bytes, FORMAT_VERSION, OFFSET, "t").unwrap_err();
+        assert!(error.to_string().contains("parts 0x41"), "{error}");
     }
 
     #[test]
     fn counts_beyond_the_bytes_reserve_no_memory() {
         let schema = schema::to_json(&Schema::empty()).unwrap();
-        let footer = |names: u32, row_groups: u32| {
-            let mut bytes = FORMAT_VERSION.to_le_bytes().to_vec();
-            put_text(&mut bytes, &schema).unwrap();
-            bytes.extend(names.to_le_bytes());
-            bytes.extend(row_groups.to_le_bytes());
+        let footer = |names: u64, row_groups: u64| {
+            let mut bytes = vec![FORMAT_VERSION as u8];
+            put_text(&mut bytes, &schema);
+            put_varint(&mut bytes, names);
+            put_varint(&mut bytes, row_groups);
             bytes
         };
-        assert_eq!(parse(&footer(0, 0), OFFSET, "t").unwrap().num_rows(), 0);
-        for (names, row_groups) in [(u32::MAX, 0), (2, 0), (0, u32::MAX), (0, 1)] {
-            let error = parse(&footer(names, row_groups), OFFSET, "t").unwrap_err();
+        assert_eq!(
+            parse(&footer(0, 0), FORMAT_VERSION, OFFSET, "t")
+                .unwrap()
+                .num_rows(),
+            0
+        );
+        for (names, row_groups) in [(u64::MAX, 0), (2, 0), (0, u64::MAX), (0, 1)] {
+            let error = parse(&footer(names, row_groups), FORMAT_VERSION, OFFSET, "t").unwrap_err();
             assert!(error.to_string().contains("room for at most"), "{error}");
         }
     }
@@ -471,7 +604,7 @@ mod tests {
         ]);
         let nulls = zone_map(&arrow::array::new_null_array(&DataType::Int32, 13));
         let bytes = encode(&wide, &row_groups(), &[nulls.clone(), nulls]).unwrap();
-        let metadata = parse(&bytes, OFFSET, "t").unwrap();
+        let metadata = parse(&bytes, FORMAT_VERSION, OFFSET, "t").unwrap();
         assert!(!metadata.row_group_statistics(1).has_bounds());
         assert!(metadata.memory_size() < 1 << 20);
     }
@@ -479,9 +612,9 @@ mod tests {
     #[test]
     fn other_versions_and_schemas_are_refused() {
         let mut bytes = encoded(&row_groups());
-        bytes[0] = 2;
-        let error = parse(&bytes, OFFSET, "t").unwrap_err();
-        assert!(error.to_string().contains("format version 2"), "{error}");
+        bytes[0] = 3;
+        let error = parse(&bytes, FORMAT_VERSION, OFFSET, "t").unwrap_err();
+        assert!(error.to_string().contains("format version 3"), "{error}");
         for json in [
             "",
             "{",
@@ -489,9 +622,9 @@ mod tests {
             "{\"fields\": 3}",
             "{\"fields\":[],\"metadata\":{}} x",
         ] {
-            let mut bytes = FORMAT_VERSION.to_le_bytes().to_vec();
-            put_text(&mut bytes, json.as_bytes()).unwrap();
-            let error = parse(&bytes, OFFSET, "t").unwrap_err();
+            let mut bytes = vec![FORMAT_VERSION as u8];
+            put_text(&mut bytes, json.as_bytes());
+            let error = parse(&bytes, FORMAT_VERSION, OFFSET, "t").unwrap_err();
             assert!(error.to_string().contains("schema"), "{error}");
         }
     }

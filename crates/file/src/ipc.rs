@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! 0        "ARROW1" 0 0
-//! 8        schema message, padded to 64
-//! ...      per row group: record batch message, padded to 64, and body
+//! 8        schema message
+//! ...      per row group: record batch message, and body
 //! ...      end of stream: ff ff ff ff 00 00 00 00
 //! ...      Vectile footer, padded to 8        <- "vectile.footer" = offset,length,crc32
 //! ...      Arrow footer (flatbuffer)
@@ -18,18 +18,23 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use arrow::datatypes::Schema;
-use arrow::ipc::convert::{IpcSchemaEncoder, metadata_to_fb};
+use arrow::ipc::convert::metadata_to_fb;
 use arrow::ipc::{
-    Block, Buffer, FieldNode, FooterBuilder, MessageBuilder, MessageHeader, MetadataVersion,
-    RecordBatchBuilder, root_as_footer,
+    Block, Buffer, Field, FieldArgs, FieldNode, FooterBuilder, KeyValue, KeyValueArgs, LargeBinary,
+    LargeBinaryArgs, MessageBuilder, MessageHeader, MetadataVersion, RecordBatchBuilder,
+    SchemaArgs, Type, root_as_footer,
 };
 use bytes::Bytes;
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 
 use crate::error::{Error, Place, Result};
 
-/// Bodies, buffers in them, and messages start at multiples of this.
-pub(crate) const ALIGNMENT: u64 = 64;
+/// Messages and buffers start at multiples of this.
+const ALIGNMENT: u64 = 8;
+
+/// Encoded values of so many bytes start at a multiple of [`LARGE_ALIGNMENT`].
+const LARGE: usize = 4096;
+const LARGE_ALIGNMENT: u64 = 64;
 
 /// Bytes after the Arrow footer: its length and the magic.
 pub(crate) const TRAILER_BYTES: u64 = 10;
@@ -45,25 +50,98 @@ const CONTINUATION: [u8; 4] = [0xff; 4];
 const VERSION_KEY: &str = "vectile.format_version";
 const POINTER_KEY: &str = "vectile.footer";
 
+/// The extension type of a container's field.
+const EXTENSION_NAME: &str = "vectile.column";
+
 /// The start of the file: magic and schema message.
 pub(crate) fn file_header(schema: &Schema) -> Result<Vec<u8>> {
     let mut builder = FlatBufferBuilder::new();
-    let schema = IpcSchemaEncoder::new().schema_to_fb_offset(&mut builder, schema);
-    let message = finish_message(builder, MessageHeader::Schema, schema.as_union_value(), 0);
+    let container = container(&mut builder, schema, false);
+    let message = finish_message(
+        builder,
+        MessageHeader::Schema,
+        container.as_union_value(),
+        0,
+    );
     let mut bytes = HEADER.to_vec();
-    frame(&mut bytes, &message)?;
+    frame(&mut bytes, &message, 0, ALIGNMENT)?;
     Ok(bytes)
+}
+
+/// The container's schema: a binary column of encoded bytes for each column of `schema`, of the same name. What type it
+/// stands for is said for people, if `described`. What fields have in common is in the flatbuffer once.
+fn container<'a>(
+    builder: &mut FlatBufferBuilder<'a>,
+    schema: &Schema,
+    described: bool,
+) -> WIPOffset<arrow::ipc::Schema<'a>> {
+    let binary = LargeBinary::create(builder, &LargeBinaryArgs {}).as_union_value();
+    let children = builder.create_vector::<WIPOffset<Field<'a>>>(&[]);
+    let extension = described.then(|| key_value(builder, "ARROW:extension:name", EXTENSION_NAME));
+    let mut descriptions = HashMap::new();
+    let mut fields = Vec::with_capacity(schema.fields().len());
+    for field in schema.fields() {
+        let description = extension.map(|extension| {
+            let data_type = field.data_type();
+            *descriptions.entry(data_type).or_insert_with(|| {
+                let data_type = data_type.to_string();
+                let logical = key_value(builder, "ARROW:extension:metadata", &data_type);
+                builder.create_vector(&[extension, logical])
+            })
+        });
+        let name = builder.create_string(field.name());
+        fields.push(Field::create(
+            builder,
+            &FieldArgs {
+                name: Some(name),
+                nullable: false,
+                type_type: Type::LargeBinary,
+                type_: Some(binary),
+                dictionary: None,
+                children: Some(children),
+                custom_metadata: description,
+            },
+        ));
+    }
+    let fields = builder.create_vector(&fields);
+    arrow::ipc::Schema::create(
+        builder,
+        &SchemaArgs {
+            fields: Some(fields),
+            ..SchemaArgs::default()
+        },
+    )
+}
+
+fn key_value<'a>(
+    builder: &mut FlatBufferBuilder<'a>,
+    key: &str,
+    value: &str,
+) -> WIPOffset<KeyValue<'a>> {
+    let args = KeyValueArgs {
+        key: Some(builder.create_shared_string(key)),
+        value: Some(builder.create_string(value)),
+    };
+    KeyValue::create(builder, &args)
 }
 
 /// One column of one row group, encoded.
 #[derive(Debug)]
-pub(crate) struct Parts<'a> {
-    pub(crate) encoding: &'a str,
+pub(crate) struct Parts {
     pub(crate) zones: Bytes,
+    pub(crate) bloom: Bytes,
     pub(crate) data: Bytes,
 }
 
-/// A record batch message and its body, to be written at an aligned offset.
+/// Where the parts of a column are.
+#[derive(Debug)]
+pub(crate) struct Places {
+    pub(crate) zones: Range<u64>,
+    pub(crate) bloom: Range<u64>,
+    pub(crate) data: Range<u64>,
+}
+
+/// A record batch message and its body.
 #[derive(Debug)]
 pub(crate) struct Message {
     /// All its bytes, in order.
@@ -72,12 +150,13 @@ pub(crate) struct Message {
     pub(crate) metadata_bytes: u64,
     /// Bytes of the body.
     pub(crate) body_bytes: u64,
-    /// Per column, where its zones and its data are in the body.
-    pub(crate) chunks: Vec<(Range<u64>, Range<u64>)>,
+    /// Per column, where its parts are in the body.
+    pub(crate) chunks: Vec<Places>,
 }
 
-/// The record batch of one row that holds a row group.
-pub(crate) fn row_group_message(columns: Vec<Parts<'_>>) -> Result<Message> {
+/// The record batch of one row that holds a row group, to be written at `offset`, a multiple of [`ALIGNMENT`].
+pub(crate) fn row_group_message(columns: Vec<Parts>, offset: u64) -> Result<Message> {
+    let is_large = columns.iter().any(|column| column.data.len() >= LARGE);
     let mut body = Body::default();
     let chunks = columns
         .into_iter()
@@ -86,7 +165,7 @@ pub(crate) fn row_group_message(columns: Vec<Parts<'_>>) -> Result<Message> {
     body.flush();
 
     let mut builder = FlatBufferBuilder::new();
-    let nodes = builder.create_vector(&vec![FieldNode::new(1, 0); chunks.len() * 4]);
+    let nodes = builder.create_vector(&vec![FieldNode::new(1, 0); chunks.len()]);
     let buffers = builder.create_vector(&body.buffers);
     let mut batch = RecordBatchBuilder::new(&mut builder);
     batch.add_length(1);
@@ -97,7 +176,8 @@ pub(crate) fn row_group_message(columns: Vec<Parts<'_>>) -> Result<Message> {
     let message = finish_message(builder, MessageHeader::RecordBatch, batch, body_bytes);
 
     let mut metadata = Vec::new();
-    frame(&mut metadata, &message)?;
+    let alignment = if is_large { LARGE_ALIGNMENT } else { ALIGNMENT };
+    frame(&mut metadata, &message, offset, alignment)?;
     let metadata_bytes = metadata.len() as u64;
     body.pieces.insert(0, metadata.into());
     Ok(Message {
@@ -108,8 +188,8 @@ pub(crate) fn row_group_message(columns: Vec<Parts<'_>>) -> Result<Message> {
     })
 }
 
-/// A record batch's body as it grows: large buffers are kept as they are, small ones and
-/// padding are gathered in `small` between them.
+/// A record batch's body as it grows: large parts are kept as they are, small ones and padding are gathered in
+/// `small` between them.
 #[derive(Debug, Default)]
 struct Body {
     pieces: Vec<Bytes>,
@@ -119,50 +199,52 @@ struct Body {
 }
 
 impl Body {
-    /// The buffers of one struct of `encoding`, `zones` and `data`, parents first; without nulls
-    /// a validity buffer is empty.
-    fn column(&mut self, parts: Parts<'_>) -> Result<(Range<u64>, Range<u64>)> {
-        let text = Bytes::copy_from_slice(parts.encoding.as_bytes());
-        let text_len = i32::try_from(text.len())
-            .map_err(|_| Error::Internal("the name of an encoding is too long".into()))?;
-        self.validity()?;
-        self.validity()?;
-        self.buffer(offsets(0i32.to_le_bytes(), text_len.to_le_bytes()))?;
-        self.buffer(text)?;
-        let zones = self.binary(parts.zones)?;
-        let data = self.binary(parts.data)?;
-        Ok((zones, data))
+    /// The buffers of a large binary array of one value, which are all parts of a column. Without nulls, a validity
+    /// buffer is empty.
+    fn column(&mut self, parts: Parts) -> Result<Places> {
+        let start = self.len + 2 * size_of::<i64>() as u64;
+        let zones = start..start + parts.zones.len() as u64;
+        let bloom = zones.end..zones.end + parts.bloom.len() as u64;
+        let at = match parts.data.len() {
+            LARGE.. => bloom.end.next_multiple_of(LARGE_ALIGNMENT),
+            _ => bloom.end,
+        };
+        let data = at..at + parts.data.len() as u64;
+
+        self.describe(self.len, 0)?;
+        self.describe(self.len, start - self.len)?;
+        self.describe(start, data.end - start)?;
+        self.put(0i64.to_le_bytes().to_vec().into());
+        self.put(signed(data.end - start)?.to_le_bytes().to_vec().into());
+        self.put(parts.zones);
+        self.put(parts.bloom);
+        self.pad(data.start);
+        self.put(parts.data);
+        self.pad(data.end.next_multiple_of(ALIGNMENT));
+        Ok(Places { zones, bloom, data })
     }
 
-    /// The buffers of a large binary array of one value.
-    fn binary(&mut self, value: Bytes) -> Result<Range<u64>> {
-        let len = signed(value.len() as u64)?;
-        self.validity()?;
-        self.buffer(offsets(0i64.to_le_bytes(), len.to_le_bytes()))?;
-        self.buffer(value)
+    /// Adds a buffer, whose bytes are put apart from that.
+    fn describe(&mut self, start: u64, bytes: u64) -> Result<()> {
+        self.buffers
+            .push(Buffer::new(signed(start)?, signed(bytes)?));
+        Ok(())
     }
 
-    fn validity(&mut self) -> Result<()> {
-        self.buffer(Bytes::new()).map(drop)
-    }
-
-    fn buffer(&mut self, bytes: Bytes) -> Result<Range<u64>> {
-        let range = self.len..self.len + bytes.len() as u64;
-        self.buffers.push(Buffer::new(
-            signed(range.start)?,
-            signed(bytes.len() as u64)?,
-        ));
-        if bytes.len() as u64 <= ALIGNMENT {
+    fn put(&mut self, bytes: Bytes) {
+        self.len += bytes.len() as u64;
+        if bytes.len() < LARGE {
             self.small.extend_from_slice(&bytes);
         } else {
             self.flush();
             self.pieces.push(bytes);
         }
-        let padded = range.end.next_multiple_of(ALIGNMENT);
-        let small = self.small.len() + (padded - range.end) as usize;
-        self.small.resize(small, 0);
-        self.len = padded;
-        Ok(range)
+    }
+
+    fn pad(&mut self, end: u64) {
+        let zeros = (end - self.len) as usize;
+        self.small.resize(self.small.len() + zeros, 0);
+        self.len = end;
     }
 
     fn flush(&mut self) {
@@ -170,10 +252,6 @@ impl Body {
             self.pieces.push(std::mem::take(&mut self.small).into());
         }
     }
-}
-
-fn offsets<const N: usize>(start: [u8; N], end: [u8; N]) -> Bytes {
-    [start, end].concat().into()
 }
 
 fn signed(bytes: u64) -> Result<i64> {
@@ -196,11 +274,12 @@ fn finish_message(
     builder.finished_data().to_vec()
 }
 
-/// Appends a message: continuation marker, length, flatbuffer, and padding so that what follows
-/// is aligned.
-fn frame(out: &mut Vec<u8>, message: &[u8]) -> Result<()> {
+/// Appends a message: continuation marker, length, flatbuffer, and padding so that what follows is aligned in a file
+/// where `out` starts at `offset`.
+fn frame(out: &mut Vec<u8>, message: &[u8], offset: u64, alignment: u64) -> Result<()> {
     let start = out.len() + CONTINUATION.len() + size_of::<i32>();
-    let end = (start + message.len()).next_multiple_of(ALIGNMENT as usize);
+    let end = offset + (start + message.len()) as u64;
+    let end = (end.next_multiple_of(alignment) - offset) as usize;
     let len = i32::try_from(end - start).map_err(|_| too_long("an Arrow message"))?;
     out.extend_from_slice(&CONTINUATION);
     out.extend_from_slice(&len.to_le_bytes());
@@ -257,7 +336,7 @@ pub(crate) fn file_trailer(
     let mut builder = FlatBufferBuilder::new();
     let dictionaries = builder.create_vector::<Block>(&[]);
     let record_batches = builder.create_vector(blocks);
-    let schema = IpcSchemaEncoder::new().schema_to_fb_offset(&mut builder, schema);
+    let schema = container(&mut builder, schema, true);
     let custom = metadata_to_fb(&mut builder, &custom);
     let mut footer = FooterBuilder::new(&mut builder);
     footer.add_version(MetadataVersion::V5);
@@ -333,7 +412,7 @@ fn parse_pointer(value: &str, version: u32) -> Option<FooterPointer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::datatypes::{DataType, Field};
+    use arrow::datatypes::DataType;
     use arrow::ipc::root_as_message;
 
     fn pointer() -> FooterPointer {
@@ -346,8 +425,8 @@ mod tests {
     }
 
     fn trailer(pointer: FooterPointer) -> Vec<u8> {
-        let schema = Schema::new(vec![Field::new("a", DataType::Utf8, false)]);
-        file_trailer(&crate::schema::container(&schema), &[], pointer).unwrap()
+        let field = arrow::datatypes::Field::new("a", DataType::Utf8, false);
+        file_trailer(&Schema::new(vec![field]), &[], pointer).unwrap()
     }
 
     fn footer_of(file: &[u8]) -> Result<FooterPointer> {
@@ -393,39 +472,43 @@ mod tests {
 
     #[test]
     fn row_group_messages_are_aligned_and_verified() {
-        let data = Bytes::from(vec![7u8; 1000]);
-        let message = row_group_message(vec![
-            Parts {
-                encoding: "plain",
-                zones: Bytes::from_static(b"zones"),
-                data: data.clone(),
-            },
-            Parts {
-                encoding: "constant",
-                zones: Bytes::new(),
-                data: Bytes::new(),
-            },
-        ])
-        .unwrap();
+        let data = Bytes::from(vec![7u8; 5000]);
+        let parts = |data: &Bytes| Parts {
+            zones: Bytes::from_static(b"zones"),
+            bloom: Bytes::from_static(b"blooms"),
+            data: data.clone(),
+        };
+        let small = parts(&Bytes::from_static(b"data"));
+        let offset = 16;
+        let message = row_group_message(vec![small, parts(&data)], offset).unwrap();
         let bytes = message.pieces.concat();
         assert_eq!(
             bytes.len() as u64,
             message.metadata_bytes + message.body_bytes
         );
-        assert_eq!(message.metadata_bytes % ALIGNMENT, 0);
-        for (zones, data) in &message.chunks {
-            assert_eq!(zones.start % ALIGNMENT, 0);
-            assert_eq!(data.start % ALIGNMENT, 0);
-        }
-        let (zones, values) = &message.chunks[0];
-        let body = &bytes[message.metadata_bytes as usize..];
-        assert_eq!(&body[zones.start as usize..zones.end as usize], b"zones");
-        assert_eq!(body[values.start as usize..values.end as usize], data);
+        let body = offset + message.metadata_bytes;
+        assert!(body.is_multiple_of(LARGE_ALIGNMENT));
+        let large = &message.chunks[1].data;
+        assert!((body + large.start).is_multiple_of(LARGE_ALIGNMENT));
+        let in_body = |range: &Range<u64>| {
+            &bytes[message.metadata_bytes as usize..][range.start as usize..range.end as usize]
+        };
+        assert_eq!(in_body(&message.chunks[0].data), b"data");
+        assert_eq!(in_body(&message.chunks[1].zones), b"zones");
+        assert_eq!(in_body(&message.chunks[1].bloom), b"blooms");
+        assert_eq!(in_body(large), data);
         let parsed = root_as_message(&bytes[8..message.metadata_bytes as usize]).unwrap();
         let batch = parsed.header_as_record_batch().unwrap();
         assert_eq!(batch.length(), 1);
-        assert_eq!(batch.nodes().unwrap().len(), 8);
-        assert_eq!(batch.buffers().unwrap().len(), 20);
+        assert_eq!(batch.nodes().unwrap().len(), 2);
+        assert_eq!(batch.buffers().unwrap().len(), 6);
+        for buffer in batch.buffers().unwrap() {
+            assert!((buffer.offset() as u64).is_multiple_of(ALIGNMENT));
+        }
         assert_eq!(parsed.bodyLength() as u64, message.body_bytes);
+        assert!(message.body_bytes.is_multiple_of(ALIGNMENT));
+
+        let small = row_group_message(vec![parts(&Bytes::new())], offset).unwrap();
+        assert!(small.metadata_bytes.is_multiple_of(ALIGNMENT));
     }
 }

@@ -54,7 +54,7 @@ mod writer;
 
 pub use error::{Error, Result};
 pub use file::File;
-pub use metadata::{Chunk, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
+pub use metadata::{Bloom, Chunk, Compression, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
 pub use parts::GrowingParts;
 pub use publish::{Staged, publish};
 pub use ranges::{ReadBuffer, ReadBuffers};
@@ -66,4 +66,4 @@ pub use vectile_scan::{Fetch, RowGroupData};
 pub use writer::{DEFAULT_ROW_GROUP_ROWS, Writer, WriterOptions};
 
 /// The version of the file format that this release writes, and the newest it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;

@@ -17,6 +17,7 @@ pub const MAX_ROW_GROUP_ROWS: usize = 1 << 24;
 #[derive(Debug)]
 pub struct Metadata {
     pub(crate) file: Arc<str>,
+    pub(crate) version: u32,
     pub(crate) schema: SchemaRef,
     pub(crate) num_rows: u64,
     pub(crate) row_groups: Vec<RowGroup>,
@@ -42,21 +43,49 @@ pub struct RowGroup {
 /// Where one column of one row group is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// The bytes of the file that hold the zone map of its vectors.
+    /// The bytes of the file that hold the zone map of its vectors; none if there is one vector, whose zone map are the
+    /// row group's statistics.
     pub zones: Range<u64>,
     /// CRC-32 of the zone map's bytes.
     pub zones_crc32: u32,
+    /// Its Bloom filter, if it has one.
+    pub bloom: Option<Bloom>,
     /// The bytes of the file that hold the encoded values.
     pub data: Range<u64>,
     /// CRC-32 of the encoded values' bytes.
     pub data_crc32: u32,
+    /// Whether these bytes are compressed as a whole.
+    pub compression: Compression,
     /// How it is encoded, e.g. `dict(ffor, fsst(ffor))`.
     pub encoding: Arc<str>,
     /// Bytes its values take as Arrow arrays.
     pub arrow_bytes: u64,
 }
 
+/// Where the Bloom filter of a chunk is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bloom {
+    /// The bytes of the file that hold it.
+    pub bytes: Range<u64>,
+    /// CRC-32 of these bytes.
+    pub crc32: u32,
+}
+
+/// How the bytes of encoded values are compressed, whatever their encoding.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// They are as the encoding made them.
+    #[default]
+    None,
+}
+
 impl Metadata {
+    /// The version of the format that the file is in.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
     /// The location of the file in its object store.
     pub fn file(&self) -> &str {
         &self.file
@@ -148,8 +177,10 @@ impl Metadata {
 }
 
 impl Chunk {
-    /// Bytes of the encoded values and the zone map together.
+    /// Bytes of the encoded values, the zone map and the Bloom filter together.
     pub fn encoded_bytes(&self) -> u64 {
-        (self.zones.end - self.zones.start) + (self.data.end - self.data.start)
+        let len = |range: &Range<u64>| range.end - range.start;
+        let bloom = self.bloom.as_ref().map_or(0, |bloom| len(&bloom.bytes));
+        len(&self.zones) + bloom + len(&self.data)
     }
 }

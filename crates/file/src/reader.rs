@@ -104,7 +104,7 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     if crc32fast::hash(&footer) != pointer.crc32 {
         return Err(place.corrupt("the footer's checksum is wrong"));
     }
-    let mut metadata = footer::parse(&footer, range.start, &file)?;
+    let mut metadata = footer::parse(&footer, pointer.version, range.start, &file)?;
     metadata.footer_bytes = size - range.start;
     metadata.checksum = pointer.crc32;
     metadata.e_tag = object.e_tag.clone();
@@ -267,6 +267,11 @@ pub(crate) async fn read_row_group_from(
         let data_type = metadata.schema.field(part.column).data_type();
         let bytes = Buffer::from(bytes);
         match part.kind {
+            // one vector: its zone map is not stored again
+            Kind::Zones if part.range.is_empty() && row_group.rows <= VECTOR_LEN => {
+                let zones = &metadata.statistics[part.column];
+                data.zones[part.column] = Some(zones.slice(fetch.row_group, 1));
+            }
             Kind::Zones => {
                 let zones = ZoneMap::parse(bytes, data_type, row_group.rows.div_ceil(VECTOR_LEN));
                 data.zones[part.column] = Some(zones.map_err(|error| place.encoding(error))?);

@@ -1,55 +1,16 @@
-//! The two schemas of a file: the logical one, which the user wrote, and the container's, which
-//! any Arrow implementation sees.
-//!
-//! The logical schema is JSON as `arrow-schema` serialises it. It is read from untrusted bytes,
+//! The logical schema, as the user wrote it, in JSON as `arrow-schema` serialises it. It is read from untrusted bytes,
 //! so [`parse`] refuses types that no Arrow array can have before anything builds one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{
     DECIMAL32_MAX_PRECISION, DECIMAL64_MAX_PRECISION, DECIMAL128_MAX_PRECISION,
-    DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit,
+    DECIMAL256_MAX_PRECISION, DataType, Field, Schema, SchemaRef, TimeUnit,
 };
 
 use vectile_encodings::{MAX_DECODED_BYTES, MAX_TYPE_DEPTH, fixed_bytes};
 
 use crate::error::{Error, Place, Result};
-
-/// The extension type of a container field.
-pub(crate) const EXTENSION_NAME: &str = "vectile.column";
-
-/// The container's schema: one struct of encoded parts per logical column.
-pub(crate) fn container(schema: &Schema) -> Schema {
-    Schema::new(
-        schema
-            .fields()
-            .iter()
-            .map(container_field)
-            .collect::<Vec<_>>(),
-    )
-}
-
-fn container_field(logical: &FieldRef) -> Field {
-    let parts = [
-        Field::new("encoding", DataType::Utf8, false),
-        Field::new("zones", DataType::LargeBinary, false),
-        Field::new("data", DataType::LargeBinary, false),
-    ];
-    let metadata = HashMap::from([
-        ("ARROW:extension:name".into(), EXTENSION_NAME.into()),
-        (
-            "ARROW:extension:metadata".into(),
-            logical.data_type().to_string(),
-        ),
-    ]);
-    Field::new(
-        logical.name(),
-        DataType::Struct(parts.into_iter().collect()),
-        false,
-    )
-    .with_metadata(metadata)
-}
 
 /// The logical schema as JSON, checked to be one that [`parse`] accepts.
 pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
@@ -158,6 +119,8 @@ fn is_map_entries(entries: &Field) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use arrow::datatypes::{UnionFields, UnionMode};
 
     use super::*;

@@ -6,6 +6,7 @@
 //! when [`publish`] gives a staged one its name.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::encode::{EncodedColumn, EncodedRowGroup, Plan, encode_row_group};
 use crate::error::{Error, Result};
 use crate::ipc::{self, FooterPointer, Parts};
 use crate::memory::memory_bytes;
-use crate::metadata::{Chunk, MAX_ROW_GROUP_ROWS, RowGroup};
+use crate::metadata::{Bloom, Chunk, Compression, MAX_ROW_GROUP_ROWS, RowGroup};
 use crate::output::Output;
 use crate::publish::{Staged, publish};
 use crate::summary::{ColumnSummary, EncodeTime, WriteSummary};
@@ -175,7 +176,7 @@ impl Writer {
     ) -> Result<Self> {
         check_options(&schema, &options)?;
         schema::to_json(&schema)?;
-        let header = ipc::file_header(&schema::container(&schema))?;
+        let header = ipc::file_header(&schema)?;
         let root = options.local_root.as_deref();
         let output = Output::new(store, location.clone(), root, header);
         let plan = Plan {
@@ -440,8 +441,7 @@ impl Writer {
             crc32: crc32fast::hash(&footer),
         };
         self.output.put(padded(footer, 8))?;
-        let container = schema::container(schema);
-        let trailer = ipc::file_trailer(&container, &self.written.blocks, pointer)?;
+        let trailer = ipc::file_trailer(schema, &self.written.blocks, pointer)?;
         self.output.put(trailer.into())?;
         let bytes = self.output.offset;
         self.output.flush().await?;
@@ -528,23 +528,28 @@ impl Pending {
 impl Written {
     /// Hands a row group to the output and notes where it is.
     fn put(&mut self, row_group: EncodedRowGroup, output: &mut Output) -> Result<()> {
-        let parts = row_group.columns.iter().map(parts).collect();
-        let message = ipc::row_group_message(parts)?;
         let start = output.offset;
+        let parts = row_group.columns.iter().map(parts).collect();
+        let message = ipc::row_group_message(parts, start)?;
         self.blocks.push(ipc::block(start, &message)?);
         let body = start + message.metadata_bytes;
-        let in_file = |range: &std::ops::Range<u64>| body + range.start..body + range.end;
+        let in_file = |range: &Range<u64>| body + range.start..body + range.end;
         for piece in message.pieces {
             output.put(piece)?;
         }
         let mut columns = Vec::with_capacity(row_group.columns.len());
         for (index, column) in row_group.columns.into_iter().enumerate() {
-            let (zones, data) = &message.chunks[index];
+            let places = &message.chunks[index];
             columns.push(Chunk {
-                zones: in_file(zones),
+                zones: in_file(&places.zones),
                 zones_crc32: column.zones_crc32,
-                data: in_file(data),
+                bloom: column.bloom.map(|bloom| Bloom {
+                    bytes: in_file(&places.bloom),
+                    crc32: crc32fast::hash(&bloom),
+                }),
+                data: in_file(&places.data),
                 data_crc32: column.data_crc32,
+                compression: Compression::None,
                 encoding: column.encoding,
                 arrow_bytes: column.arrow_bytes,
             });
@@ -601,10 +606,10 @@ impl Written {
     }
 }
 
-fn parts(column: &EncodedColumn) -> Parts<'_> {
+fn parts(column: &EncodedColumn) -> Parts {
     Parts {
-        encoding: &column.encoding,
         zones: column.zones.clone(),
+        bloom: column.bloom.clone().unwrap_or_default(),
         data: column.data.clone(),
     }
 }

@@ -19,7 +19,7 @@ except ImportError:
 
 
 def arrow_view(path):
-    """The columns, per row group the parts of every column, and the footer's metadata."""
+    """The columns, per row group the bytes of every column, and the footer's metadata."""
     # Once mapped and once read into memory: alignment differs.
     with pa.memory_map(path) as mapped:
         batches = pa.ipc.open_file(mapped).num_record_batches
@@ -34,6 +34,7 @@ def arrow_view(path):
             batch.validate(full=True)
             assert batch.num_rows == 1
             row_groups.append([column[0].as_py() for column in batch.columns])
+            assert all(isinstance(cell, bytes) for cell in row_groups[-1])
     # The same messages, as the stream that begins after the magic.
     with pa.OSFile(path) as file:
         file.seek(8)
@@ -56,8 +57,17 @@ class Cursor:
         self.at += struct.calcsize("<" + format)
         return values if len(values) > 1 else values[0]
 
+    def number(self):
+        value, shift = 0, 0
+        while True:
+            byte = self.take("B")
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
     def text(self):
-        length = self.take("I")
+        length = self.number()
         self.at += length
         assert self.at <= len(self.data)
         return self.data[self.at - length : self.at]
@@ -65,45 +75,55 @@ class Cursor:
 
 def vectile_view(file, pointers):
     """What the Vectile footer says, with the bytes of every chunk."""
-    assert pointers[b"vectile.format_version"] == b"1"
+    assert pointers[b"vectile.format_version"] == b"2"
     offset, length, crc32 = pointers[b"vectile.footer"].split(b",")
     footer = file[int(offset) : int(offset) + int(length)]
     assert zlib.crc32(footer) == int(crc32, 16)
 
     cursor = Cursor(footer)
-    assert cursor.take("I") == 1
+    assert cursor.number() == 2
     schema = json.loads(cursor.text())
-    names = [cursor.text().decode() for _ in range(cursor.take("I"))]
-    row_groups = [row_group(file, cursor, schema, names) for _ in range(cursor.take("I"))]
+    names = [cursor.text().decode() for _ in range(cursor.number())]
+    places = Places(file, cursor)
+    row_groups = [places.row_group(schema, names) for _ in range(cursor.number())]
+    assert places.end <= int(offset)
     statistics = [cursor.text() for _ in schema["fields"] if row_groups]
     assert cursor.at == len(footer)
     assert len(statistics) == (len(schema["fields"]) if row_groups else 0)
     return schema, row_groups
 
 
-def row_group(file, cursor, schema, names):
-    rows, start, end = cursor.take("QQQ")
-    chunks = []
-    for _ in schema["fields"]:
-        zones, data = part(file, cursor, start, end), part(file, cursor, start, end)
-        encoding, arrow_bytes = cursor.take("IQ")
-        chunks.append(
-            {
-                "encoding": names[encoding],
-                "zones": zones,
-                "data": data,
-                "arrow_bytes": arrow_bytes,
-            }
-        )
-    return {"rows": rows, "chunks": chunks}
+class Places:
+    """Row groups and their parts, one behind the other."""
 
+    def __init__(self, file, cursor):
+        self.file = file
+        self.cursor = cursor
+        self.end = 8
 
-def part(file, cursor, group_start, group_end):
-    start, length, crc32 = cursor.take("QQI")
-    assert start % 64 == 0 and group_start <= start and start + length <= group_end
-    data = file[start : start + length]
-    assert zlib.crc32(data) == crc32
-    return data
+    def row_group(self, schema, names):
+        rows = self.cursor.number()
+        self.end += self.cursor.number()
+        chunks = [self.chunk(names) for _ in schema["fields"]]
+        self.end += self.cursor.number()
+        return {"rows": rows, "chunks": chunks}
+
+    def chunk(self, names):
+        has = self.cursor.take("B")
+        assert has < 4
+        encoding = names[self.cursor.number()]
+        parts = [self.part() for kind in (1, 2) if has & kind] + [self.part()]
+        arrow_bytes = self.cursor.number()
+        cell = self.file[parts[0].start : parts[-1].stop]
+        return {"encoding": encoding, "cell": cell, "arrow_bytes": arrow_bytes}
+
+    def part(self):
+        start = self.end + self.cursor.number()
+        length, crc32 = self.cursor.number(), self.cursor.take("I")
+        assert length < 4096 or start % 64 == 0
+        self.end = start + length
+        assert zlib.crc32(self.file[start : self.end]) == crc32
+        return slice(start, self.end)
 
 
 def main(path):
@@ -111,9 +131,10 @@ def main(path):
     with open(path, "rb") as file:
         schema, row_groups = vectile_view(file.read(), pointers)
     assert [field["name"] for field in schema["fields"]] == [column["name"] for column in columns]
-    for parts, group in zip(batches, row_groups, strict=True):
-        for part, chunk in zip(parts, group["chunks"], strict=True):
-            assert all(part[name] == chunk[name] for name in ("encoding", "zones", "data"))
+    for cells, group in zip(batches, row_groups, strict=True):
+        for cell, chunk in zip(cells, group["chunks"], strict=True):
+            # large data is aligned, even where it comes first
+            assert cell.endswith(chunk["cell"])
     report = [
         {"rows": group["rows"], "encodings": [chunk["encoding"] for chunk in group["chunks"]]}
         for group in row_groups

@@ -104,7 +104,7 @@ fn the_table_form_names_every_column() {
     w.ok(&["convert", &sample("planes"), "p.vectile", "-q"]);
     let text = w.ok(&["inspect", "p.vectile"]);
     for word in [
-        "format version 1",
+        "format version 2",
         "3,322 rows",
         "manufacturer",
         "bits/value",
