@@ -23,7 +23,7 @@ use vectile_encodings::Encoding;
 use vectile_file::WriterOptions;
 
 use crate::arrange::{self, ArrangeArgs};
-use crate::columns::no_column;
+use crate::columns::{ColumnList, no_column};
 use crate::compressor::GpuArgs;
 use crate::contain::{contain, contain_stream};
 use crate::copy::{Batches, copy};
@@ -59,6 +59,12 @@ pub struct ConvertArgs {
     /// Rows of a row group of a Vectile OUT
     #[arg(long, value_name = "N")]
     row_group_rows: Option<NonZeroUsize>,
+    /// Give these columns of a Vectile OUT a Bloom filter, which rules row groups out for = and IN
+    #[arg(long, value_name = "COLUMN,...", allow_hyphen_values = true)]
+    bloom: Option<ColumnList>,
+    /// How often a Bloom filter may pass a value that is not there
+    #[arg(long, value_name = "PROBABILITY", requires = "bloom")]
+    bloom_fpp: Option<f64>,
     #[command(flatten)]
     arrange: ArrangeArgs,
     /// Format of the inputs, whatever their names
@@ -101,7 +107,7 @@ pub async fn run(args: ConvertArgs, interrupt: &Interrupt) -> Result<()> {
     let mut done = Vec::with_capacity(conversions.len());
     for conversion in conversions {
         let name = conversion.output.destination.display.clone();
-        let summary = conversion.run(&context, &args.arrange, interrupt).await?;
+        let summary = conversion.run(&context, &args, interrupt).await?;
         done.push((name, summary));
     }
     if args.quiet {
@@ -221,6 +227,7 @@ fn output(args: &ConvertArgs, destination: Destination, kind: FileKind) -> Resul
     let of_vectile = [
         ("--encoding", !args.encodings.is_empty()),
         ("--row-group-rows", args.row_group_rows.is_some()),
+        ("--bloom", args.bloom.is_some()),
     ];
     if kind.format != Format::Vectile
         && let Some((option, _)) = of_vectile.iter().find(|(_, is_given)| *is_given)
@@ -235,6 +242,9 @@ fn output(args: &ConvertArgs, destination: Destination, kind: FileKind) -> Resul
     if let Some(rows) = args.row_group_rows {
         options = options.with_row_group_rows(rows.get());
     }
+    if let Some(fpp) = args.bloom_fpp {
+        options = options.with_bloom_filter_fpp(fpp);
+    }
     Ok(Output {
         destination,
         kind,
@@ -244,9 +254,9 @@ fn output(args: &ConvertArgs, destination: Destination, kind: FileKind) -> Resul
 
 impl Conversion {
     async fn run(
-        self,
+        mut self,
         context: &SessionContext,
-        arrange: &ArrangeArgs,
+        args: &ConvertArgs,
         interrupt: &Interrupt,
     ) -> Result<Summary> {
         let mut opened = Vec::with_capacity(self.files.len());
@@ -262,9 +272,14 @@ impl Conversion {
                 )
             })
             .collect();
-        let arrangement = arrange.of(context, &merge_schemas(&schemas)?)?;
+        let arrangement = args.arrange.of(context, &merge_schemas(&schemas)?)?;
         let schema = Arc::clone(&arrangement.schema);
         check_pins(&self.output.options.pins, &schema)?;
+        if let Some(columns) = &args.bloom {
+            let columns = columns.indices("--bloom", &schema)?.into_iter();
+            let names = columns.map(|column| schema.field(column).name());
+            self.output.options = self.output.options.with_bloom_filters(names);
+        }
         for open in &mut opened {
             open.narrow(context, &arrangement.read)?;
         }

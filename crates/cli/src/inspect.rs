@@ -112,6 +112,7 @@ struct ColumnReport {
     arrow_bytes: u64,
     encoded_bytes: u64,
     zone_map_bytes: u64,
+    bloom_filter_bytes: u64,
     bits_per_value: f64,
     nulls: u64,
     /// Smallest and largest value as text; null if there is none, or no order.
@@ -132,6 +133,7 @@ struct ChunkReport {
     arrow_bytes: u64,
     encoded_bytes: u64,
     zone_map_bytes: u64,
+    bloom_filter_bytes: u64,
     offset: u64,
 }
 
@@ -215,6 +217,7 @@ impl ColumnReport {
             arrow_bytes: sum(|c| c.arrow_bytes),
             encoded_bytes: encoded,
             zone_map_bytes: zones,
+            bloom_filter_bytes: sum(|c| c.bloom_filter_bytes),
             bits_per_value: bits_per_value(encoded, metadata.num_rows()),
             nulls: extremes.nulls,
             min: extremes.min,
@@ -265,12 +268,14 @@ impl ColumnReport {
 
 impl ChunkReport {
     fn of(row_group: usize, chunk: &vectile_file::Chunk) -> Self {
+        let bloom = chunk.bloom.as_ref();
         ChunkReport {
             row_group,
             encoding: chunk.encoding.to_string(),
             arrow_bytes: chunk.arrow_bytes,
             encoded_bytes: chunk.data.end - chunk.data.start,
             zone_map_bytes: chunk.zones.end - chunk.zones.start,
+            bloom_filter_bytes: bloom.map_or(0, |bloom| bloom.bytes.end - bloom.bytes.start),
             offset: chunk.data.start,
         }
     }
@@ -364,6 +369,16 @@ impl Report {
             bytes(self.arrow_bytes),
             ratio(self.arrow_bytes, self.bytes),
         )?;
+        let blooms = self
+            .columns
+            .iter()
+            .filter(|column| column.bloom_filter_bytes > 0);
+        let blooms: Vec<String> = blooms
+            .map(|column| format!("{} {}", column.name, bytes(column.bloom_filter_bytes)))
+            .collect();
+        if !blooms.is_empty() {
+            writeln!(out, "Bloom filters: {}\n", blooms.join(", "))?;
+        }
         self.columns_table().write(out)?;
         writeln!(
             out,

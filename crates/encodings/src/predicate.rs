@@ -65,20 +65,25 @@ impl Predicate {
         }
     }
 
-    /// The only value that passes, if there is just one.
-    pub(crate) fn only_value(&self) -> Option<&ArrayRef> {
+    /// The values of which a row must have one to pass, if that is all there is to it.
+    pub fn points(&self) -> Option<&ArrayRef> {
         match self {
+            Self::In {
+                values,
+                negated: false,
+            } => Some(values),
             Self::Range {
                 low: Bound::Included(low),
                 high: Bound::Included(high),
                 negated: false,
             } if low == high => Some(low),
-            Self::In {
-                values,
-                negated: false,
-            } if values.len() == 1 => Some(values),
             _ => None,
         }
+    }
+
+    /// The only value that passes, if there is just one.
+    pub(crate) fn only_value(&self) -> Option<&ArrayRef> {
+        self.points().filter(|values| values.len() == 1)
     }
 
     /// Evaluates the test row by row: the oracle, and what encodings fall back to.

@@ -526,7 +526,7 @@ fn dictionaries_and_fields_are_filtered_as_their_values() {
             Predicate::IsNotNull,
         ] {
             let passed = predicate.evaluate(values).unwrap();
-            let expected = arrow::compute::prep_null_mask_filter(&passed);
+            let expected: BooleanArray = passed.iter().map(|p| Some(p == Some(true))).collect();
             assert!(expected.true_count() > 0);
             let mut selection = Selection::all(0, 2500);
             struct_column

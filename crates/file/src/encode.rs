@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::stream::FuturesOrdered;
 use tokio::task::spawn_blocking;
-use vectile_encodings::{Column, EncodeOptions, ZoneMap};
+use vectile_encodings::{BloomFilter, Column, EncodeOptions, ZoneMap};
 
 use crate::error::{Error, Place, Result};
 use crate::memory::memory_bytes;
@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) schema: SchemaRef,
     /// One per column.
     pub(crate) options: Vec<EncodeOptions>,
+    /// Per column, the probability of false positives of its Bloom filters, if it is to have them.
+    pub(crate) blooms: Vec<Option<f64>>,
     /// What encodes them.
     pub(crate) threads: Threads,
 }
@@ -138,13 +140,14 @@ fn encode_column(plan: &Plan, column: usize, arrays: Vec<ArrayRef>) -> Result<En
         concat(&arrays)
     })?;
     drop(arrays);
-    encode_array(&array, &plan.options[column], time)
+    encode_array(&array, &plan.options[column], plan.blooms[column], time)
         .map_err(|error| Place::file(&plan.file).column(field.name()).encoding(error))
 }
 
 fn encode_array(
     array: &ArrayRef,
     options: &EncodeOptions,
+    fpp: Option<f64>,
     mut time: EncodeTime,
 ) -> vectile_encodings::Result<EncodedColumn> {
     let zones = timed(&mut time.zone_maps, || ZoneMap::of(array))?;
@@ -161,6 +164,10 @@ fn encode_array(
         };
         Ok::<_, vectile_encodings::Error>((zones.merge()?, bytes))
     })?;
+    let bloom = timed(&mut time.zone_maps, || match fpp {
+        Some(fpp) => BloomFilter::of(array, fpp),
+        None => Ok(None),
+    })?;
     let (data_crc32, zones_crc32) = timed(&mut time.checksums, || {
         (crc32fast::hash(&data), crc32fast::hash(&zones))
     });
@@ -169,7 +176,7 @@ fn encode_array(
         data_crc32,
         zones,
         zones_crc32,
-        bloom: None,
+        bloom: bloom.map(|bloom| Bytes::copy_from_slice(bloom.bytes())),
         statistics,
         encoding: encoding.into(),
         arrow_bytes: memory_bytes(array),

@@ -290,11 +290,11 @@ fn join_ranges(a: &Predicate, b: &Predicate) -> Option<Predicate> {
 
 /// Adds `leaf`, joining `a = 1` and `a IN (2, 3)` into one membership test.
 fn push_disjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<(), ArrowError> {
-    if let Some(values) = points(&leaf.predicate) {
+    if let Some(values) = leaf.predicate.points() {
         for part in parts.iter_mut() {
             if let Node::Leaf(other) = part
                 && other.is_of_same(&leaf)
-                && let Some(others) = points(&other.predicate)
+                && let Some(others) = other.predicate.points()
             {
                 let values = sort(&concat(&[others.as_ref(), values.as_ref()])?, None)?;
                 other.predicate = Predicate::In {
@@ -307,22 +307,6 @@ fn push_disjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<(), ArrowError> {
     }
     parts.push(Node::Leaf(leaf));
     Ok(())
-}
-
-/// The values of an equality or membership test.
-fn points(predicate: &Predicate) -> Option<&ArrayRef> {
-    match predicate {
-        Predicate::In {
-            values,
-            negated: false,
-        } => Some(values),
-        Predicate::Range {
-            low: Bound::Included(low),
-            high: Bound::Included(high),
-            negated: false,
-        } if Arc::ptr_eq(low, high) => Some(low),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
