@@ -9,7 +9,7 @@ use arrow::array::{
     Array, ArrayRef, BooleanArray, Decimal128Array, Float32Array, Float64Array, Int64Array, StringArray, StringViewArray,
 };
 use arrow::datatypes::{DataType, Field, TimeUnit};
-use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, Selection, ZoneMap, encode};
+use vectile_encodings::{BloomFilter, Column, EncodeOptions, Encoding, Predicate, Selection, ZoneMap, encode};
 
 /// Types that stand for every branch of the parser.
 fn types() -> Vec<DataType> {
@@ -45,7 +45,13 @@ const TOO_LARGE: u64 = 1 << 30;
 
 /// Reads `bytes` as a column chunk of `rows` rows, decodes and filters it.
 pub fn read_column(bytes: &[u8], data_type: &DataType, rows: usize) {
-    let _ = ZoneMap::parse(bytes.to_vec().into(), data_type, rows.min(100));
+    if let Ok(zones) = ZoneMap::parse(bytes.to_vec().into(), data_type, rows.min(100)) {
+        let _ = zones.merge();
+        let _ = zones.field(&[0]);
+    }
+    if let Ok(filter) = BloomFilter::parse(bytes.to_vec().into()) {
+        let _ = filter.may_contain(&Int64Array::from(vec![7]));
+    }
     let Ok(column) = Column::parse(bytes.to_vec().into(), data_type, rows) else { return };
     let Ok(size) = column.decoded_bytes(&Selection::all(0, rows)) else { return };
     if (MAX_BYTES..=TOO_LARGE).contains(&size) {

@@ -409,8 +409,12 @@ mod tests {
             ("encoding.a", "fsst"),
             ("aws.region", "eu-central-1"),
             ("format.replace", "true"),
+            ("bloom_filter", " a, B ,"),
+            ("bloom_filter_fpp", "0.5"),
         ])
         .unwrap();
+        assert_eq!(options.bloom_filters, ["a", "B"]);
+        assert_eq!(options.bloom_filter_fpp, Some(0.5));
         assert!(options.replace);
         assert_eq!(options.row_group_rows, Some(4096));
         assert_eq!(options.encodings.get("a"), Some(&Encoding::Fsst));

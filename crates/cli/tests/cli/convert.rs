@@ -241,6 +241,43 @@ fn row_groups_have_the_rows_that_are_asked_for() {
     assert!(error.contains("for Vectile files"), "{error}");
 }
 
+#[test]
+fn columns_can_have_bloom_filters() {
+    let w = Workspace::new();
+    let planes = sample("planes");
+    let args = ["--bloom", "tailnum,Model", "--bloom-fpp", "0.001"];
+    w.ok(&[&["convert", planes.as_str(), "p.vectile"][..], &args].concat());
+    let inspected = w.ok(&["inspect", "p.vectile", "--format", "json"]);
+    let inspected: serde_json::Value = serde_json::from_str(&inspected).unwrap();
+    for column in inspected["columns"].as_array().unwrap() {
+        let bytes = column["bloom_filter_bytes"].as_u64().unwrap();
+        let name = column["name"].as_str().unwrap();
+        assert_eq!(bytes > 0, ["tailnum", "model"].contains(&name), "{name}");
+        assert_eq!(column["chunks"][0]["bloom_filter_bytes"], bytes);
+    }
+    let printed = w.ok(&["inspect", "p.vectile"]);
+    assert!(printed.contains("Bloom filters: tailnum "), "{printed}");
+    let sql = "EXPLAIN ANALYZE SELECT * FROM t WHERE tailnum = 'N55555'";
+    let plan = w.ok(&["sql", "-t", "t=p.vectile", sql]);
+    let metric = "row_groups_pruned_by_bloom_filter=1";
+    assert!(plan.contains(metric), "{plan}");
+    for (code, args, expected) in [
+        (1, ["--bloom", "tailnumm"], "did you mean tailnum?"),
+        (2, ["--bloom-fpp", "0.1"], "--bloom"),
+    ] {
+        let error = fails_on_planes(&w, code, &[&args[..], &["--force"]].concat());
+        assert!(error.contains(expected), "{error}");
+    }
+    let args = ["--force", "--bloom", "year", "--bloom-fpp", "2"];
+    let error = fails_on_planes(&w, 1, &args);
+    assert!(error.contains("between 0 and 1"), "{error}");
+    w.write("b.csv", "flag\ntrue\nfalse\n");
+    let error = w.fails(1, &["convert", "b.csv", "b.vectile", "--bloom", "flag"]);
+    assert!(error.contains("no Bloom filters of Boolean"), "{error}");
+    let error = w.fails(2, &["convert", "b.csv", "c.csv", "--bloom", "flag"]);
+    assert!(error.contains("--bloom is for Vectile files"), "{error}");
+}
+
 /// A table in every format that is read differently, and as two files.
 fn in_every_format(w: &Workspace) -> Vec<&'static str> {
     let sql = "

@@ -112,6 +112,113 @@ async fn zone_maps_of_dictionaries_and_fields_prune() {
 }
 
 #[tokio::test]
+async fn bloom_filters_rule_out_row_groups() {
+    let fixture = Fixture::empty();
+    let path = fixture.path("packed.vectile");
+    // Keys in no order: zone maps say nothing of them.
+    let sql = "
+      SELECT value AS id, (value * 7919) % 100003 AS key,
+        CASE WHEN value % 6 > 0 THEN concat('k', (value * 7919) % 100003) END AS text,
+        arrow_cast(CASE WHEN value % 6 > 0 THEN concat('k', (value * 7919) % 100003) END,
+          'Dictionary(Int32, Utf8)') AS dict,
+        arrow_cast((value * 7919) % 100003, 'Decimal128(20, 3)') AS price,
+        CASE WHEN value % 2048 < 3 THEN -0.0 ELSE ((value * 7919) % 100003) * 0.5 END AS float,
+        (value * 7919) % 100003 AS other
+      FROM range(1, 8193)";
+    let table = fixture.ctx.sql(sql).await.unwrap().cache().await.unwrap();
+    fixture
+        .ctx
+        .register_table("plain", table.into_view())
+        .unwrap();
+    let copy = format!(
+        "COPY (SELECT * FROM plain ORDER BY id) TO '{}' STORED AS VECTILE
+         OPTIONS (row_group_rows 2048, bloom_filter 'key, text,dict,PRICE,float', bloom_filter_fpp 0.00001)",
+        path.display()
+    );
+    fixture.run(&copy).await.unwrap();
+    fixture.register("packed", &path).await;
+    // 63352 is the key of row 8; no row has 63353, 12345, 1 and 5.
+    for (filter, pruned) in [
+        ("key = 63352", 3),
+        ("key = 63353", 4),
+        ("key IN (63352, 12345, 1)", 3),
+        ("key = 63352 AND id < 100", 0),
+        ("key IS NOT DISTINCT FROM 63352", 3),
+        ("key <> 63352", 0),
+        ("key NOT IN (63352, 5)", 0),
+        ("key > 63352", 0),
+        ("key = 63352 OR text = 'k63352'", 3),
+        ("key = 63352 OR other = 63352", 0),
+        ("key = 63352 OR id = 5000", 0),
+        ("text = 'k63352'", 3),
+        ("text IN ('k63352', 'none')", 3),
+        ("dict = 'k63352'", 3),
+        ("dict IN ('no', 'none')", 4),
+        ("price = 63352.000", 3),
+        ("price = 63352.001", 4),
+        ("float = 31676.0", 3),
+        ("float = 31676.25", 4),
+        // zeros of both signs are equal, so it is a range
+        ("float = 0.0", 0),
+        ("other = 63352", 0),
+    ] {
+        let answer = fixture
+            .same(&format!("SELECT * FROM {{t}} WHERE {filter} ORDER BY id"))
+            .await;
+        let sql = format!("SELECT id FROM packed WHERE {filter}");
+        let (plan, rows) = fixture.executed(&sql).await;
+        assert_eq!(rows, answer.num_rows());
+        assert_eq!(
+            metric(&plan, "row_groups_pruned_by_bloom_filter"),
+            pruned,
+            "{filter}"
+        );
+    }
+    let (filtered, _) = fixture
+        .executed("SELECT id FROM packed WHERE key = 63353")
+        .await;
+    let (read, _) = fixture
+        .executed("SELECT id FROM packed WHERE other = 63353")
+        .await;
+    assert_eq!(metric(&filtered, "rows_filtered"), 0);
+    assert_eq!(metric(&read, "rows_filtered"), 8192);
+    // without pushdown, the filters only prune
+    fixture
+        .run("SET vectile.pushdown_filters = false")
+        .await
+        .unwrap();
+    let (plan, rows) = fixture
+        .executed("SELECT id FROM packed WHERE key = 63352")
+        .await;
+    assert_eq!(rows, 1);
+    assert_eq!(metric(&plan, "row_groups_pruned_by_bloom_filter"), 3);
+}
+
+#[tokio::test]
+async fn bloom_filters_are_asked_about_the_keys_of_a_join() {
+    let fixture = Fixture::empty();
+    let path = fixture.path("packed.vectile");
+    let copy = format!(
+        "COPY (SELECT value AS id, (value * 7919) % 100003 AS key FROM range(8192)) TO '{}'
+         STORED AS VECTILE OPTIONS (row_group_rows 1024, bloom_filter 'key', bloom_filter_fpp 0.00001)",
+        path.display()
+    );
+    fixture.run(&copy).await.unwrap();
+    fixture.register("packed", &path).await;
+    let few = "CREATE TABLE few AS SELECT * FROM (VALUES (63352, 'a'), (50001, 'b'), (95000, 'c')) AS few (k, name)";
+    fixture.run(few).await.unwrap();
+    let sql = "SELECT id, name FROM packed JOIN few ON key = k WHERE name <> 'd'";
+    let (plan, rows) = fixture.executed(sql).await;
+    assert_eq!(rows, 1);
+    let pruned = metric(&plan, "row_groups_pruned_by_bloom_filter");
+    assert!(
+        pruned >= 5,
+        "{pruned}: {}",
+        fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await
+    );
+}
+
+#[tokio::test]
 async fn a_filter_that_covers_a_row_group_is_not_evaluated() {
     let fixture = Fixture::new().await;
     let (plan, rows) = fixture
