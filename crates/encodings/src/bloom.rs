@@ -258,7 +258,7 @@ mod tests {
             let error = BloomFilter::parse(vec![0u8; bytes].into()).unwrap_err();
             assert!(matches!(error, Error::Corrupt { .. }), "{error}");
         }
-        let any = BloomFilter::parse(vec![0xFF; 96].into()).unwrap();
+        let any = BloomFilter::parse(vec![0xFFu8; 96].into()).unwrap();
         assert!(any.may_contain(&Int64Array::from(vec![1])).unwrap());
         assert!(any.may_contain(&flags).is_err());
     }
