@@ -6,14 +6,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use clap::Args;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, SortExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, SortExpr};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
@@ -142,9 +142,15 @@ fn condition(
     schema: &SchemaRef,
     needed: &mut Vec<usize>,
 ) -> Result<Expr> {
-    let parsed = DFSchema::try_from(Arc::clone(schema))
-        .and_then(|schema| context.parse_sql_expr(text, &schema));
+    let table = DFSchema::try_from(Arc::clone(schema))?;
+    let parsed = context.parse_sql_expr(text, &table);
     let condition = parsed.map_err(|error| not_a_condition(text, error.into()))?;
+    let data_type = condition.get_type(&table);
+    let data_type = data_type.map_err(|error| not_a_condition(text, error.into()))?;
+    if !matches!(data_type, DataType::Boolean | DataType::Null) {
+        let error = format!("it is {data_type}, not true or false");
+        return Err(not_a_condition(text, CliError::failed(error)));
+    }
     let is_of_rows = |expr: &Expr| {
         matches!(
             expr,
@@ -284,7 +290,7 @@ impl PartitionStream for Once {
 mod tests {
     use arrow::array::Int64Array;
     use arrow::compute::concat_batches;
-    use arrow::datatypes::{DataType, Schema};
+    use arrow::datatypes::Schema;
 
     use super::*;
     use crate::session;

@@ -85,9 +85,13 @@ async fn filters_have_the_values_of_their_row_group() {
     }
     assert!(file.bloom_filters(3, &[0]).await.is_err());
     assert!(summary.columns[0].encoded_bytes > filter_bytes);
-    let (_, plain) = write(table.schema(), &[table.clone()], rows_per_group(2000))
-        .await
-        .unwrap();
+    let (_, plain) = write(
+        table.schema(),
+        std::slice::from_ref(&table),
+        rows_per_group(2000),
+    )
+    .await
+    .unwrap();
     assert!(plain.bytes + filter_bytes < summary.bytes);
 }
 

@@ -384,7 +384,7 @@ fn choices_that_cannot_be_are_errors() {
         (2, "--sort-by", "year desc first", "NULLS FIRST|LAST"),
         (1, "--where", "yeer > 2000", "yeer"),
         (1, "--where", "year >", "--where 'year >'"),
-        (1, "--where", "year + 1", "boolean"),
+        (1, "--where", "year + 1", "it is Int64, not true or false"),
         (1, "--where", "count(*) > 1", "--where"),
         (1, "--where", "year = 2000 ORDER BY year", "--where"),
         (1, "--where", "year IN (SELECT 2000)", "--where"),
