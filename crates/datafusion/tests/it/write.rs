@@ -141,7 +141,10 @@ async fn options_choose_row_groups_and_encodings() {
         ("'encoding.nope' 'fsst'", "there is no column 'nope'"),
         ("bloom_filter 'id,nope'", "there is no column 'nope'"),
         ("bloom_filter 'id', bloom_filter_fpp 2", "between 0 and 1"),
-        ("bloom_filter 'flag'", "no Bloom filters of Boolean"),
+        (
+            "replace true, bloom_filter 'flag'",
+            "no Bloom filters of Boolean",
+        ),
         ("'encoding.id' 'zip'", "encoding.id"),
     ] {
         let sql = format!(
