@@ -9,7 +9,9 @@ use arrow::array::{
     Array, ArrayRef, BooleanArray, Decimal128Array, Float32Array, Float64Array, Int64Array, StringArray, StringViewArray,
 };
 use arrow::datatypes::{DataType, Field, TimeUnit};
-use vectile_encodings::{Column, EncodeOptions, Encoding, FORMAT_VERSION, Predicate, Selection, ZoneMap, encode};
+use vectile_encodings::{
+    BloomFilter, Column, EncodeOptions, Encoding, FORMAT_VERSION, Predicate, Selection, ZoneMap, encode,
+};
 use vectile_file::Compression;
 
 /// Types that stand for every branch of the parser.
@@ -46,7 +48,13 @@ const TOO_LARGE: u64 = 1 << 30;
 
 /// Reads `bytes` as a column chunk of `rows` rows, of a file of format `version`, decodes and filters it.
 pub fn read_column(bytes: &[u8], data_type: &DataType, rows: usize, version: u32) {
-    let _ = ZoneMap::parse_version(bytes.to_vec().into(), data_type, rows.min(100), version);
+    if let Ok(zones) = ZoneMap::parse_version(bytes.to_vec().into(), data_type, rows.min(100), version) {
+        let _ = zones.merge();
+        let _ = zones.field(&[0]);
+    }
+    if let Ok(filter) = BloomFilter::parse(bytes.to_vec().into()) {
+        let _ = filter.may_contain(&Int64Array::from(vec![7]));
+    }
     let Ok(column) = Column::parse_version(bytes.to_vec().into(), data_type, rows, version) else { return };
     let Ok(size) = column.decoded_bytes(&Selection::all(0, rows)) else { return };
     if (MAX_BYTES..=TOO_LARGE).contains(&size) {

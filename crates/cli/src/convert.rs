@@ -2,19 +2,28 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use clap::Args;
 use datafusion::catalog::TableProvider;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::projection_pushdown::ProjectionPushdown;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
 use vectile_encodings::Pin;
-use vectile_file::Compression;
+use vectile_file::{Compression, WriterOptions};
 
+use crate::arrange::{self, ArrangeArgs};
+use crate::columns::{ColumnList, no_column};
 use crate::compressor::GpuArgs;
 use crate::contain::{contain, contain_stream};
 use crate::copy::{Batches, copy};
@@ -24,12 +33,11 @@ use crate::intact;
 use crate::interrupt::Interrupt;
 use crate::location::Destination;
 use crate::merge::{adapt, merge_schemas, with_partitions};
-use crate::progress::Progress;
 use crate::report;
 use crate::session;
 use crate::side_by_side::{self, side_by_side};
 use crate::source::{Input, InputFile};
-use crate::writer::Output;
+use crate::writer::{Output, Summary};
 
 /// Convert tables between Vectile and other formats
 ///
@@ -51,6 +59,17 @@ pub struct ConvertArgs {
     /// Compress the encoded values of a Vectile OUT as a whole: zstd, or none
     #[arg(long, value_name = "NAME")]
     compression: Option<Compression>,
+    /// Rows of a row group of a Vectile OUT
+    #[arg(long, value_name = "N")]
+    row_group_rows: Option<NonZeroUsize>,
+    /// Give these columns of a Vectile OUT a Bloom filter, which rules row groups out for = and IN
+    #[arg(long, value_name = "COLUMN,...", allow_hyphen_values = true)]
+    bloom: Option<ColumnList>,
+    /// How often a Bloom filter may pass a value that is not there
+    #[arg(long, value_name = "PROBABILITY", requires = "bloom")]
+    bloom_fpp: Option<f64>,
+    #[command(flatten)]
+    arrange: ArrangeArgs,
     /// Format of the inputs, whatever their names
     #[arg(long, value_name = "FORMAT")]
     from: Option<Format>,
@@ -91,7 +110,7 @@ pub async fn run(args: ConvertArgs, interrupt: &Interrupt) -> Result<()> {
     let mut done = Vec::with_capacity(conversions.len());
     for conversion in conversions {
         let name = conversion.output.destination.display.clone();
-        let summary = conversion.run(&context, interrupt).await?;
+        let summary = conversion.run(&context, &args, interrupt).await?;
         done.push((name, summary));
     }
     if args.quiet {
@@ -208,31 +227,43 @@ fn file_by_file(
 }
 
 fn output(args: &ConvertArgs, destination: Destination, kind: FileKind) -> Result<Output> {
-    if kind.format != Format::Vectile && !args.encodings.is_empty() {
-        return Err(CliError::Usage(
-            "--encoding is for Vectile files; OUT is of another format".into(),
-        ));
+    let of_vectile = [
+        ("--encoding", !args.encodings.is_empty()),
+        ("--row-group-rows", args.row_group_rows.is_some()),
+        ("--bloom", args.bloom.is_some()),
+        ("--compression", args.compression.is_some()),
+    ];
+    if kind.format != Format::Vectile
+        && let Some((option, _)) = of_vectile.iter().find(|(_, is_given)| *is_given)
+    {
+        return Err(CliError::Usage(format!(
+            "{option} is for Vectile files; OUT is of another format"
+        )));
     }
-    if kind.format != Format::Vectile && args.compression.is_some() {
-        return Err(CliError::Usage(
-            "--compression is for Vectile files; OUT is of another format".into(),
-        ));
+    let mut options = WriterOptions::default()
+        .with_pins(args.encodings.iter().cloned())
+        .with_compression(args.compression.unwrap_or_default())
+        .with_compressor(args.gpu.compressor());
+    if let Some(rows) = args.row_group_rows {
+        options = options.with_row_group_rows(rows.get());
+    }
+    if let Some(fpp) = args.bloom_fpp {
+        options = options.with_bloom_filter_fpp(fpp);
     }
     Ok(Output {
         destination,
         kind,
-        pins: args.encodings.iter().cloned().collect(),
-        compression: args.compression.unwrap_or_default(),
-        compressor: args.gpu.compressor(),
+        options,
     })
 }
 
 impl Conversion {
     async fn run(
-        self,
+        mut self,
         context: &SessionContext,
+        args: &ConvertArgs,
         interrupt: &Interrupt,
-    ) -> Result<crate::writer::Summary> {
+    ) -> Result<Summary> {
         let mut opened = Vec::with_capacity(self.files.len());
         for file in self.files {
             opened.push(OpenFile::open(context, file).await?);
@@ -246,24 +277,39 @@ impl Conversion {
                 )
             })
             .collect();
-        let schema = merge_schemas(&schemas)?;
-        check_pins(&self.output.pins, &schema)?;
+        let arrangement = args.arrange.of(context, &merge_schemas(&schemas)?)?;
+        let schema = Arc::clone(&arrangement.schema);
+        check_pins(&self.output.options.pins, &schema)?;
+        if let Some(columns) = &args.bloom {
+            let columns = columns.indices("--bloom", &schema)?.into_iter();
+            let names = columns.map(|column| schema.field(column).name());
+            self.output.options = self.output.options.with_bloom_filters(names);
+        }
+        for open in &mut opened {
+            open.narrow(context, &arrangement.read)?;
+        }
         let rows = opened.iter().map(|open| open.rows).sum();
-        let progress = Progress::rows(&self.output.destination.display, rows);
-        let batches = read_in_turn(context.clone(), opened, Arc::clone(&schema));
-        copy(&schema, batches, self.output, interrupt, &progress).await
+        let batches = read_in_turn(context.clone(), opened, Arc::clone(&arrangement.read));
+        let arranging = session::for_arranging(arrange::SORT_BYTES)?;
+        let name = self.output.destination.display.clone();
+        let arranged = arrangement.apply(&arranging, batches, &name, rows).await?;
+        let (batches, progress) = (arranged.batches, arranged.progress);
+        let summary = copy(&schema, batches, self.output, interrupt, &progress).await?;
+        let Some(reading) = arranged.reading else {
+            return Ok(summary);
+        };
+        let reading = Duration::from_nanos(reading.load(Ordering::Relaxed)).min(summary.reading);
+        Ok(Summary {
+            reading,
+            arranging: summary.reading - reading,
+            ..summary
+        })
     }
 }
 
 fn check_pins(pins: &HashMap<String, Pin>, schema: &SchemaRef) -> Result<()> {
     match pins.keys().find(|column| schema.index_of(column).is_err()) {
-        Some(missing) => {
-            let names: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-            Err(
-                CliError::failed(format!("--encoding: there is no column {missing}"))
-                    .hint(format!("columns are {}", names.join(", "))),
-            )
-        }
+        Some(missing) => Err(no_column("--encoding", schema, missing)),
         None => Ok(()),
     }
 }
@@ -322,6 +368,44 @@ impl OpenFile {
             parts.push(table.scan(&state, Some(&columns), &[], None).await?);
         }
         Ok((schema, parts))
+    }
+
+    /// Leaves out the columns that `wanted` does not have.
+    fn narrow(&mut self, context: &SessionContext, wanted: &Schema) -> Result<()> {
+        let is_wanted = |field: &FieldRef| wanted.index_of(field.name()).is_ok();
+        if self.schema.fields().iter().all(is_wanted) {
+            return Ok(());
+        }
+        let mut narrowed = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let fields = part.schema();
+            let columns = fields.fields().iter().enumerate();
+            let columns = columns.filter(|(_, field)| is_wanted(field));
+            let columns = columns.map(|(index, field)| {
+                let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), index));
+                (column, field.name().clone())
+            });
+            let columns: Vec<_> = columns.collect();
+            let has_columns = !columns.is_empty();
+            let part: Arc<dyn ExecutionPlan> =
+                Arc::new(ProjectionExec::try_new(columns, Arc::clone(part))?);
+            // into the scan, which reads no other columns then
+            let config = context.copied_config();
+            let part = ProjectionPushdown::new().optimize(part, config.options())?;
+            narrowed.push((has_columns, part));
+        }
+        // Of a file without such a column, the rows are still to be counted.
+        if narrowed.iter().any(|(has_columns, _)| *has_columns) {
+            narrowed.retain(|(has_columns, _)| *has_columns);
+        } else {
+            narrowed.truncate(1);
+        }
+        self.parts = narrowed.into_iter().map(|(_, part)| part).collect();
+        let kept = self.schema.fields().iter().enumerate();
+        let kept = kept.filter(|(_, field)| is_wanted(field));
+        let kept: Vec<usize> = kept.map(|(index, _)| index).collect();
+        self.schema = Arc::new(self.schema.project(&kept)?);
+        Ok(())
     }
 
     /// The rows, in order.
@@ -392,9 +476,7 @@ mod tests {
         let output = Output {
             destination,
             kind: FileKind::of_path(text).unwrap(),
-            pins: HashMap::new(),
-            compression: Default::default(),
-            compressor: None,
+            options: WriterOptions::default(),
         };
         let mut writer = TableWriter::try_new(output, &schema).unwrap();
         for batch in table.collect().await.unwrap() {

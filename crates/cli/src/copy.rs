@@ -65,7 +65,7 @@ async fn write_all(
 }
 
 /// The same batches; the nanoseconds that they take add up in `reading`.
-fn timed(batches: Batches, reading: Arc<AtomicU64>) -> Batches {
+pub fn timed(batches: Batches, reading: Arc<AtomicU64>) -> Batches {
     let batches = futures::stream::unfold((batches, reading), |(mut batches, reading)| async {
         let started = Instant::now();
         let batch = batches.next().await;

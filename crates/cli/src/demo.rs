@@ -1,6 +1,5 @@
 //! `vectile demo`: the sample tables become Vectile files and answer questions.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use clap::Args;
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use vectile_file::WriterOptions;
 
 use crate::copy::copy;
 use crate::error::{CliError, Result};
@@ -149,9 +149,7 @@ async fn import(
         let output = Output {
             destination,
             kind: FileKind::plain(Format::Vectile),
-            pins: HashMap::new(),
-            compression: Default::default(),
-            compressor: None,
+            options: WriterOptions::default(),
         };
         let progress = Progress::rows(sample.name, rows);
         let summary = copy(&schema, batches, output, interrupt, &progress).await?;

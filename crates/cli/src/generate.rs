@@ -1,6 +1,5 @@
 //! `vectile gen`: benchmark tables, generated in parallel and written as a stream.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,6 +9,7 @@ use object_store::ObjectStoreExt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use vectile_encodings::Compressor;
+use vectile_file::WriterOptions;
 use vectile_ssb::Scale;
 
 use crate::compressor::GpuArgs;
@@ -152,9 +152,7 @@ async fn generate(
         let output = Output {
             destination,
             kind: FileKind::plain(format),
-            pins: HashMap::new(),
-            compression: Default::default(),
-            compressor: compressor.clone(),
+            options: WriterOptions::default().with_compressor(compressor.clone()),
         };
         let (interrupt, progress) = (interrupt.clone(), Arc::clone(&progress));
         let turns = Arc::clone(&turns);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow::array::Array;
+use arrow::array::{Array, ArrayRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use clap::{Args, ValueEnum};
 use object_store::ObjectStore;
@@ -112,6 +112,7 @@ struct ColumnReport {
     arrow_bytes: u64,
     encoded_bytes: u64,
     zone_map_bytes: u64,
+    bloom_filter_bytes: u64,
     bits_per_value: f64,
     nulls: u64,
     /// Smallest and largest value as text; null if there is none, or no order.
@@ -134,6 +135,7 @@ struct ChunkReport {
     arrow_bytes: u64,
     encoded_bytes: u64,
     zone_map_bytes: u64,
+    bloom_filter_bytes: u64,
     offset: u64,
 }
 
@@ -217,6 +219,7 @@ impl ColumnReport {
             arrow_bytes: sum(|c| c.arrow_bytes),
             encoded_bytes: encoded,
             zone_map_bytes: zones,
+            bloom_filter_bytes: sum(|c| c.bloom_filter_bytes),
             bits_per_value: bits_per_value(encoded, metadata.num_rows()),
             nulls: extremes.nulls,
             min: extremes.min,
@@ -267,6 +270,7 @@ impl ColumnReport {
 
 impl ChunkReport {
     fn of(row_group: usize, chunk: &vectile_file::Chunk) -> Self {
+        let bloom = chunk.bloom.as_ref();
         ChunkReport {
             row_group,
             encoding: chunk.encoding.to_string(),
@@ -274,6 +278,7 @@ impl ChunkReport {
             arrow_bytes: chunk.arrow_bytes,
             encoded_bytes: chunk.data.end - chunk.data.start,
             zone_map_bytes: chunk.zones.end - chunk.zones.start,
+            bloom_filter_bytes: bloom.map_or(0, |bloom| bloom.bytes.end - bloom.bytes.start),
             offset: chunk.data.start,
         }
     }
@@ -284,7 +289,7 @@ async fn read_column(
     metadata: &Metadata,
     row_group: usize,
     column: usize,
-) -> Result<arrow::array::ArrayRef> {
+) -> Result<ArrayRef> {
     let fetch = Fetch {
         row_group,
         data: vec![column],
@@ -312,9 +317,13 @@ impl Extremes {
     fn of(zones: &ZoneMap) -> Result<Self> {
         let nulls = zones.null_count.iter().flatten().sum();
         let whole = zones.merge()?;
+        let bound = |bounds: &ArrayRef| match whole.has_bounds() {
+            true => first_value(bounds),
+            false => Ok(None),
+        };
         Ok(Extremes {
-            min: first_value(whole.min.as_ref())?,
-            max: first_value(whole.max.as_ref())?,
+            min: bound(&whole.min)?,
+            max: bound(&whole.max)?,
             nulls,
             exact: whole.exact.iter().flatten().all(|exact| exact),
         })
@@ -363,6 +372,16 @@ impl Report {
             bytes(self.arrow_bytes),
             ratio(self.arrow_bytes, self.bytes),
         )?;
+        let blooms = self
+            .columns
+            .iter()
+            .filter(|column| column.bloom_filter_bytes > 0);
+        let blooms: Vec<String> = blooms
+            .map(|column| format!("{} {}", column.name, bytes(column.bloom_filter_bytes)))
+            .collect();
+        if !blooms.is_empty() {
+            writeln!(out, "Bloom filters: {}\n", blooms.join(", "))?;
+        }
         self.columns_table().write(out)?;
         writeln!(
             out,

@@ -3,6 +3,8 @@
 //! Exit codes: 0 done, 1 a query, its data or the machine failed, 2 the command line was wrong,
 //! 130 interrupted.
 
+mod arrange;
+mod columns;
 mod compressor;
 mod connect;
 mod contain;

@@ -72,10 +72,12 @@ pub fn write_times(out: &mut dyn Write, files: &[(String, Summary)]) -> io::Resu
             table.write(out)?;
         }
         let (reading, storing) = (seconds(summary.reading), seconds(summary.storing));
-        writeln!(
-            out,
-            "{name}: reading took {reading} s, waiting for the store {storing} s"
-        )?;
+        write!(out, "{name}: reading took {reading} s, ")?;
+        if !summary.arranging.is_zero() {
+            let arranging = seconds(summary.arranging);
+            write!(out, "filtering and sorting {arranging} s, ")?;
+        }
+        writeln!(out, "waiting for the store {storing} s")?;
     }
     Ok(())
 }

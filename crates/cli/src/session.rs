@@ -41,6 +41,16 @@ pub fn for_copying() -> Result<SessionContext> {
     Ok(context)
 }
 
+/// A session that sorts and filters what others read, in at most `memory` bytes and on disk.
+pub fn for_arranging(memory: usize) -> Result<SessionContext> {
+    let config = config()?.with_target_partitions(1);
+    let runtime = RuntimeEnvBuilder::new().with_memory_limit(memory, 1.0);
+    Ok(SessionContext::new_with_config_rt(
+        config,
+        runtime.build_arc()?,
+    ))
+}
+
 /// Has queries make no GPU ready in the background for those after them, because there are none.
 pub fn make_nothing_ready(context: &SessionContext) {
     let state = context.state_ref();

@@ -17,6 +17,7 @@ use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::{StreamExt, TryStreamExt};
 use vectile_datafusion::{compressor, physical_plan};
+use vectile_file::WriterOptions;
 
 use crate::connect::object_store;
 use crate::copy::{Batches, copy};
@@ -278,9 +279,8 @@ async fn write_result(
     let output = Output {
         destination,
         kind,
-        pins: HashMap::new(),
-        compression: Default::default(),
-        compressor: compressor(context.state_ref().read().config()),
+        options: WriterOptions::default()
+            .with_compressor(compressor(context.state_ref().read().config())),
     };
     copy(&schema, batches, output, interrupt, &progress)
         .await

@@ -1,6 +1,6 @@
 //! One writer for every format: batches in, a complete file or nothing out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,6 @@ use object_store::ObjectStoreExt;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
-use vectile_encodings::{Compressor, Pin};
 use vectile_file::{EncodeTime, Writer as VectileWriter, WriterOptions};
 
 use crate::dictionaries::GrowingDictionaries;
@@ -36,12 +35,8 @@ pub struct Output {
     pub destination: Destination,
     /// As what.
     pub kind: FileKind,
-    /// Encodings fixed by the user, by column; for Vectile only.
-    pub pins: HashMap<String, Pin>,
-    /// How encoded values of a Vectile file are compressed as a whole.
-    pub compression: vectile_file::Compression,
-    /// What compresses strings beside the CPU; for Vectile only.
-    pub compressor: Option<Arc<dyn Compressor>>,
+    /// How; for Vectile only.
+    pub options: WriterOptions,
 }
 
 /// What a finished file holds.
@@ -57,6 +52,8 @@ pub struct Summary {
     pub columns: Vec<ColumnSummary>,
     /// How long reading its rows took.
     pub reading: Duration,
+    /// How long filtering and sorting them took.
+    pub arranging: Duration,
     /// How long its writer waited for the store; for Vectile files only.
     pub storing: Duration,
 }
@@ -180,11 +177,8 @@ fn cannot_write(destination: &Destination, error: CliError) -> CliError {
 
 fn vectile_writer(output: &Output, schema: &SchemaRef) -> Result<VectileWriter> {
     let destination = &output.destination;
-    let options = WriterOptions::default()
-        .with_pins(output.pins.clone())
-        .with_compression(output.compression)
-        .with_compressor(output.compressor.clone())
-        .with_local_root(destination.local_root());
+    let options = output.options.clone();
+    let options = options.with_local_root(destination.local_root());
     let store = Arc::clone(&destination.store);
     let writer =
         VectileWriter::try_new(store, destination.path.clone(), Arc::clone(schema), options)?;

@@ -10,11 +10,12 @@ use arrow::array::ArrayRef;
 use arrow::compute::sort;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::{Result, ScalarValue};
+use datafusion::functions::core::getfield::GetFieldFunc;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal, NotExpr,
 };
-use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, conjunction, split_conjunction};
 use vectile_encodings::Predicate;
 use vectile_scan::{Node, Stage};
 
@@ -48,6 +49,45 @@ struct Branch {
     test: Option<Arc<dyn PhysicalExpr>>,
 }
 
+/// What a predicate is about: a column, or a field of a struct.
+struct Place<'a> {
+    column: usize,
+    path: Vec<usize>,
+    data_type: &'a DataType,
+}
+
+impl Place<'_> {
+    fn test(&self, predicate: Predicate) -> Node {
+        Node::field(self.column, self.path.clone(), predicate)
+    }
+
+    fn null_test(&self, is_null: bool) -> Node {
+        self.test(match is_null {
+            true => Predicate::IsNull,
+            false => Predicate::IsNotNull,
+        })
+    }
+
+    /// The type of the values; dictionaries are stored as theirs.
+    fn values(&self) -> &DataType {
+        match self.data_type {
+            // Floats in dictionaries are compared by their bits.
+            DataType::Dictionary(_, values) if !values.is_floating() => values,
+            other => other,
+        }
+    }
+
+    /// `value` as predicates have it; `None` if they cannot.
+    fn constant(&self, value: ScalarValue) -> Option<ScalarValue> {
+        let value = match value {
+            ScalarValue::Dictionary(_, value) => *value,
+            other => other,
+        };
+        let fits = &value.data_type() == self.values() && is_ordered(self.values());
+        fits.then_some(value)
+    }
+}
+
 /// The rules, for one schema.
 struct Lowering<'a> {
     schema: &'a Schema,
@@ -71,28 +111,25 @@ impl Lowering<'_> {
             return Ok(node);
         }
         if let Some(is_null) = expr.downcast_ref::<IsNullExpr>()
-            && let Some(column) = is_null.arg().downcast_ref::<Column>()
+            && let Some(place) = self.place(is_null.arg())
         {
-            return Ok(null_test(column.index(), !negated));
+            return Ok(place.null_test(!negated));
         }
         if let Some(is_not_null) = expr.downcast_ref::<IsNotNullExpr>()
-            && let Some(column) = is_not_null.arg().downcast_ref::<Column>()
+            && let Some(place) = self.place(is_not_null.arg())
         {
-            return Ok(null_test(column.index(), negated));
+            return Ok(place.null_test(negated));
         }
         if let Some(in_list) = expr.downcast_ref::<InListExpr>()
             && let Some(node) = self.lower_in_list(in_list, negated)?
         {
             return Ok(node);
         }
-        if let Some(column) = expr.downcast_ref::<Column>()
-            && self.data_type(column) == Some(&DataType::Boolean)
+        if let Some(place) = self.place(expr)
+            && place.data_type == &DataType::Boolean
         {
             let value = ScalarValue::Boolean(Some(!negated)).to_array()?;
-            return Ok(Node::leaf(
-                column.index(),
-                between(Arc::clone(&value), value, false),
-            ));
+            return Ok(place.test(between(Arc::clone(&value), value, false)));
         }
         if let Some(case) = expr.downcast_ref::<CaseExpr>()
             && self.weaken
@@ -103,9 +140,29 @@ impl Lowering<'_> {
         self.lower_test(expr, negated)
     }
 
-    fn data_type(&self, column: &Column) -> Option<&DataType> {
-        let field = self.schema.fields().get(column.index())?;
-        Some(field.data_type())
+    /// The column, or field of a struct, that `expr` is.
+    fn place(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Place<'_>> {
+        if let Some(column) = expr.downcast_ref::<Column>() {
+            let field = self.schema.fields().get(column.index())?;
+            return Some(Place {
+                column: column.index(),
+                path: Vec::new(),
+                data_type: field.data_type(),
+            });
+        }
+        let call = ScalarFunctionExpr::try_downcast_func::<GetFieldFunc>(expr.as_ref())?;
+        let (within, names) = call.args().split_first()?;
+        let within = self.place(within)?;
+        names.iter().try_fold(within, |mut place, name| {
+            let name = name.downcast_ref::<Literal>()?.value().try_as_str()??;
+            let DataType::Struct(fields) = place.data_type else {
+                return None;
+            };
+            let (index, field) = fields.find(name)?;
+            place.path.push(index);
+            place.data_type = field.data_type();
+            Some(place)
+        })
     }
 
     fn lower_binary(&self, binary: &BinaryExpr, negated: bool) -> Result<Option<Node>> {
@@ -124,39 +181,33 @@ impl Lowering<'_> {
 
     /// `column op literal` or `literal op column`, of the same type.
     fn lower_comparison(&self, binary: &BinaryExpr, negated: bool) -> Result<Option<Node>> {
-        let column = |expr: &Arc<dyn PhysicalExpr>| expr.downcast_ref::<Column>().cloned();
         let literal = |expr: &Arc<dyn PhysicalExpr>| {
             expr.downcast_ref::<Literal>()
                 .map(|literal| literal.value().clone())
         };
-        let (column, value, op) = if let (Some(column), Some(value)) =
-            (column(binary.left()), literal(binary.right()))
+        let (place, value, op) = if let (Some(place), Some(value)) =
+            (self.place(binary.left()), literal(binary.right()))
         {
-            (column, value, *binary.op())
-        } else if let (Some(value), Some(column)) = (literal(binary.left()), column(binary.right()))
+            (place, value, *binary.op())
+        } else if let (Some(value), Some(place)) =
+            (literal(binary.left()), self.place(binary.right()))
         {
             let Some(op) = mirrored(*binary.op()) else {
                 return Ok(None);
             };
-            (column, value, op)
+            (place, value, op)
         } else {
             return Ok(None);
         };
-        let Some(data_type) = self.data_type(&column) else {
-            return Ok(None);
-        };
-        if &value.data_type() != data_type || !is_ordered(data_type) {
-            return Ok(None);
+        match place.constant(value) {
+            Some(value) => comparison(&place, op, &value, negated),
+            None => Ok(None),
         }
-        comparison(column.index(), op, &value, negated)
     }
 
     /// `column IN (literals)`.
     fn lower_in_list(&self, in_list: &InListExpr, negated: bool) -> Result<Option<Node>> {
-        let Some(column) = in_list.expr().downcast_ref::<Column>() else {
-            return Ok(None);
-        };
-        let Some(data_type) = self.data_type(column) else {
+        let Some(place) = self.place(in_list.expr()) else {
             return Ok(None);
         };
         let negated = negated != in_list.negated();
@@ -168,20 +219,21 @@ impl Lowering<'_> {
             };
             if literal.value().is_null() {
                 has_null = true;
-            } else if &literal.value().data_type() == data_type {
-                values.push(literal.value().clone());
-                // The keys of a hash join come as a list, and a join's 0.0 matches -0.0.
-                if self.weaken
-                    && !negated
-                    && let Some(zeros) = zeros(literal.value())?
-                {
-                    values.extend(zeros);
-                }
-            } else {
-                return Ok(None);
+                continue;
             }
+            let Some(value) = place.constant(literal.value().clone()) else {
+                return Ok(None);
+            };
+            // The keys of a hash join come as a list, and a join's 0.0 matches -0.0.
+            if self.weaken
+                && !negated
+                && let Some(zeros) = zeros(&value)?
+            {
+                values.extend(zeros);
+            }
+            values.push(value);
         }
-        if !is_ordered(data_type) {
+        if !is_ordered(place.values()) {
             return Ok(None);
         }
         // `x NOT IN (.., NULL)` is never true.
@@ -189,13 +241,10 @@ impl Lowering<'_> {
             return Ok(Some(Node::Constant(false)));
         }
         if values.is_empty() {
-            return Ok(Some(null_test(column.index(), false)));
+            return Ok(Some(place.null_test(false)));
         }
         let values = sort(&ScalarValue::iter_to_array(values)?, None)?;
-        Ok(Some(Node::leaf(
-            column.index(),
-            Predicate::In { values, negated },
-        )))
+        Ok(Some(place.test(Predicate::In { values, negated })))
     }
 
     /// A partitioned hash join's dynamic filter sends each row to the branch of its partition. Any
@@ -273,7 +322,7 @@ fn mirrored(op: Operator) -> Option<Operator> {
 }
 
 fn comparison(
-    column: usize,
+    place: &Place<'_>,
     op: Operator,
     value: &ScalarValue,
     negated: bool,
@@ -285,22 +334,22 @@ fn comparison(
     };
     if value.is_null() {
         return Ok(Some(match distinct {
-            Some(distinct) => null_test(column, !distinct),
+            Some(distinct) => place.null_test(!distinct),
             None => Node::Constant(false),
         }));
     }
     let (least, greatest) = equals_of(value)?;
     if let Some(distinct) = distinct {
-        let equals = Node::leaf(column, between(least, greatest, distinct));
+        let equals = place.test(between(least, greatest, distinct));
         return Ok(Some(match distinct {
-            true => Node::any([equals, null_test(column, true)])?,
+            true => Node::any([equals, place.null_test(true)])?,
             false => equals,
         }));
     }
     let (low, high) = match op {
         Operator::Eq | Operator::NotEq => {
             let negated = negated != (op == Operator::NotEq);
-            return Ok(Some(Node::leaf(column, between(least, greatest, negated))));
+            return Ok(Some(place.test(between(least, greatest, negated))));
         }
         Operator::Lt => (Bound::Unbounded, Bound::Excluded(least)),
         Operator::LtEq => (Bound::Unbounded, Bound::Included(greatest)),
@@ -313,14 +362,11 @@ fn comparison(
         true => (complement(high), complement(low)),
         false => (low, high),
     };
-    Ok(Some(Node::leaf(
-        column,
-        Predicate::Range {
-            low,
-            high,
-            negated: false,
-        },
-    )))
+    Ok(Some(place.test(Predicate::Range {
+        low,
+        high,
+        negated: false,
+    })))
 }
 
 fn complement(bound: Bound<ArrayRef>) -> Bound<ArrayRef> {
@@ -363,17 +409,6 @@ fn between(least: ArrayRef, greatest: ArrayRef, negated: bool) -> Predicate {
         high: Bound::Included(greatest),
         negated,
     }
-}
-
-fn null_test(column: usize, is_null: bool) -> Node {
-    Node::leaf(
-        column,
-        if is_null {
-            Predicate::IsNull
-        } else {
-            Predicate::IsNotNull
-        },
-    )
 }
 
 /// Whether zone maps and the encoded comparisons order the type as DataFusion does.

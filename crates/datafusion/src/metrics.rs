@@ -19,9 +19,11 @@ pub(crate) struct ScanMetrics {
     pub(crate) row_groups: PruningMetrics,
     /// Row groups that a dynamic filter ruled out after the file was opened.
     pub(crate) row_groups_pruned_dynamic: Count,
+    /// Row groups that Bloom filters ruled out.
+    pub(crate) row_groups_pruned_bloom: Count,
     /// Vectors (of 1024 rows) that their zone maps ruled out.
     pub(crate) vectors: PruningMetrics,
-    /// Bytes of column data and zone maps read. Footers are not in it.
+    /// Bytes of column data, zone maps and Bloom filters read. Footers are not in it.
     pub(crate) bytes_scanned: Count,
     /// Rows that filters were evaluated on and dropped.
     pub(crate) rows_filtered: Count,
@@ -49,6 +51,9 @@ impl ScanMetrics {
             row_groups_pruned_dynamic: summary()
                 .with_category(MetricCategory::Rows)
                 .counter("row_groups_pruned_dynamic_filter", partition),
+            row_groups_pruned_bloom: summary()
+                .with_category(MetricCategory::Rows)
+                .counter("row_groups_pruned_by_bloom_filter", partition),
             vectors: summary().pruning_metrics("vectors_pruned_statistics", partition),
             bytes_scanned: summary()
                 .with_category(MetricCategory::Bytes)
@@ -68,6 +73,7 @@ impl Metrics for ScanMetrics {
     fn add(&self, counter: Counter, count: usize) {
         match counter {
             Counter::RowGroupsPruned => self.row_groups_pruned_dynamic.add(count),
+            Counter::RowGroupsPrunedByBloomFilter => self.row_groups_pruned_bloom.add(count),
             Counter::VectorsPruned => self.vectors.add_pruned(count),
             Counter::VectorsLeft => self.vectors.add_matched(count),
             Counter::BytesRead => self.bytes_scanned.add(count),

@@ -245,7 +245,7 @@ impl VectileOptions {
 }
 
 /// Options of one table or one `COPY`, for the files it writes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TableOptions {
     /// Rows per row group; `None`: as the session says.
@@ -254,6 +254,10 @@ pub struct TableOptions {
     pub encodings: HashMap<String, Pin>,
     /// How encoded values are compressed as a whole.
     pub compression: Compression,
+    /// Columns that get a Bloom filter in each row group.
+    pub bloom_filters: Vec<String>,
+    /// The probability that a Bloom filter passes a value that is not there; `None`: one in a hundred.
+    pub bloom_filter_fpp: Option<f64>,
     /// Whether `COPY` may replace the file it writes to; otherwise that is an error.
     pub replace: bool,
 }
@@ -290,13 +294,26 @@ impl TableOptions {
                 let compression = value.to_ascii_lowercase().parse();
                 parsed.compression = compression
                     .map_err(|error| config_datafusion_err!("option 'compression': {error}"))?;
+            } else if key == "bloom_filter" {
+                let names = value.split(',').map(str::trim);
+                let names = names.filter(|name| !name.is_empty()).map(str::to_owned);
+                parsed.bloom_filters = names.collect();
+            } else if key == "bloom_filter_fpp" {
+                let fpp = value.parse().ok();
+                let fpp = fpp.filter(|&fpp: &f64| fpp > 0.0 && fpp < 1.0);
+                parsed.bloom_filter_fpp = Some(fpp.ok_or_else(|| {
+                    config_datafusion_err!(
+                        "option 'bloom_filter_fpp' must be a number between 0 and 1, not '{value}'"
+                    )
+                })?);
             } else if key == "replace" {
                 parsed.replace = value.parse().map_err(|_| {
                     config_datafusion_err!("option 'replace' must be true or false, not '{value}'")
                 })?;
             } else if own {
                 return config_err!(
-                    "there is no option '{key}' of VECTILE; there are 'row_group_rows', 'encoding.<column>', 'compression' and 'replace'"
+                    "there is no option '{key}' of VECTILE; there are 'row_group_rows', 'encoding.<column>', 'compression', \
+                     'bloom_filter', 'bloom_filter_fpp' and 'replace'"
                 );
             }
         }
@@ -310,22 +327,31 @@ impl TableOptions {
         schema: &Schema,
     ) -> Result<WriterOptions> {
         let pins = self.encodings.iter();
-        let pins = pins.map(|(name, encoding)| Ok((column_named(schema, name)?, *encoding)));
-        Ok(WriterOptions::default()
+        let pins = pins.map(|(name, encoding)| {
+            let column = column_named(schema, &format!("{ENCODING}{name}"), name)?;
+            Ok((column, *encoding))
+        });
+        let blooms = self.bloom_filters.iter();
+        let blooms = blooms.map(|name| column_named(schema, "bloom_filter", name));
+        let options = WriterOptions::default();
+        let fpp = self.bloom_filter_fpp.unwrap_or(options.bloom_filter_fpp);
+        Ok(options
             .with_row_group_rows(self.row_group_rows.unwrap_or(session.row_group_rows))
             .with_compression(self.compression)
-            .with_pins(pins.collect::<Result<Vec<_>>>()?))
+            .with_pins(pins.collect::<Result<Vec<_>>>()?)
+            .with_bloom_filters(blooms.collect::<Result<Vec<_>>>()?)
+            .with_bloom_filter_fpp(fpp))
     }
 }
 
-/// The column of that name. SQL lowers the case of option names, so a name that differs only in
+/// The column that `option` names. SQL lowers the case of option names, so a name that differs only in
 /// case will do.
-fn column_named<'a>(schema: &'a Schema, name: &str) -> Result<&'a str> {
+fn column_named<'a>(schema: &'a Schema, option: &str, name: &str) -> Result<&'a str> {
     let fields = || schema.fields().iter().map(|field| field.name().as_str());
     fields()
         .find(|field| *field == name)
         .or_else(|| fields().find(|field| field.eq_ignore_ascii_case(name)))
-        .ok_or_else(|| config_datafusion_err!("option 'encoding.{name}': there is no such column"))
+        .ok_or_else(|| config_datafusion_err!("option '{option}': there is no column '{name}'"))
 }
 
 #[cfg(test)]
@@ -392,8 +418,12 @@ mod tests {
             ("aws.region", "eu-central-1"),
             ("format.replace", "true"),
             ("format.compression", "ZSTD"),
+            ("bloom_filter", " a, B ,"),
+            ("bloom_filter_fpp", "0.5"),
         ])
         .unwrap();
+        assert_eq!(options.bloom_filters, ["a", "B"]);
+        assert_eq!(options.bloom_filter_fpp, Some(0.5));
         assert!(options.replace);
         assert_eq!(options.compression, Compression::Zstd);
         assert_eq!(options.row_group_rows, Some(4096));

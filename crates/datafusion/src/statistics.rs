@@ -37,7 +37,8 @@ fn column_statistics(metadata: &Metadata, index: usize, field: &Field) -> Result
     let statistics = ColumnStatistics::new_unknown()
         .with_null_count(null_count(zones))
         .with_byte_size(byte_size(metadata, index, field.data_type()));
-    let same_type = metadata.schema().field(index).data_type() == field.data_type();
+    // the bounds of a dictionary are of the type of its values
+    let same_type = zones.min.data_type() == field.data_type();
     if !same_type || !zones.has_bounds() {
         return Ok(statistics);
     }

@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::buffer::Buffer;
+use arrow::compute::cast;
 use arrow::datatypes::DataType;
 
 use crate::codecs::codec::{Child, Codec, Test};
 use crate::codecs::layout::Layout;
+use crate::codecs::nested::Nested;
 use crate::codecs::registry::{self, Values, match_codec};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
@@ -207,9 +209,18 @@ impl Column {
     ///
     /// # Errors
     ///
-    /// As [`Column::decode`]; [`Error::Unsupported`] if a constant has another type.
+    /// As [`Column::decode`]; [`Error::Unsupported`] if a constant has another type than the column,
+    /// or the values of its dictionary.
     pub fn filter(&self, predicate: &Predicate, selection: &mut Selection) -> Result<()> {
         self.check_bounds(selection)?;
+        if let DataType::Dictionary(_, values) = &self.data_type
+            && predicate.is_of(values)
+        {
+            return match self.dictionary_values() {
+                Some(values) => values.filter(predicate, selection),
+                None => self.filter_nulls(!matches!(predicate, Predicate::IsNull), selection),
+            };
+        }
         predicate::check_types(predicate, &self.data_type)?;
         match predicate {
             Predicate::IsNull => return self.filter_nulls(false, selection),
@@ -222,6 +233,45 @@ impl Column {
             return Ok(());
         }
         self.filter_values(&mut |array| predicate.evaluate(array), selection)
+    }
+
+    /// As [`Column::filter`], by a field of a struct: the one at `path`, which has the number of a
+    /// field, the number of one within it, and so on. The field may have values where the struct is
+    /// null; these count.
+    ///
+    /// # Errors
+    ///
+    /// As [`Column::filter`]; [`Error::Unsupported`] if there is no such field.
+    pub fn filter_field(
+        &self,
+        path: &[usize],
+        predicate: &Predicate,
+        selection: &mut Selection,
+    ) -> Result<()> {
+        self.check_bounds(selection)?;
+        let Some((field, path)) = path.split_first() else {
+            return self.filter(predicate, selection);
+        };
+        match &self.body.values {
+            Values::Nested(Nested::Struct(fields)) if *field < fields.len() => {
+                fields[*field].filter_field(path, predicate, selection)
+            }
+            _ if self.is_all_null() => {
+                self.filter_nulls(!matches!(predicate, Predicate::IsNull), selection)
+            }
+            _ => {
+                let reason = format!("field {field} of a column of type {}", self.data_type);
+                Err(Error::Unsupported(reason))
+            }
+        }
+    }
+
+    /// The values of a dictionary, a row each, and with all of its nulls.
+    fn dictionary_values(&self) -> Option<&Self> {
+        match (&self.body.values, &self.data_type) {
+            (Values::Nested(Nested::Stored(values)), DataType::Dictionary(_, _)) => Some(values),
+            _ => None,
+        }
     }
 
     /// Keeps the selected rows that pass `test`, which must be deterministic. It gets arrays of
@@ -237,6 +287,10 @@ impl Column {
         selection: &mut Selection,
     ) -> Result<()> {
         self.check_bounds(selection)?;
+        if let Some(values) = self.dictionary_values() {
+            let mut test = |values: &ArrayRef| test(&cast(values, &self.data_type)?);
+            return values.filter_with(&mut test, selection);
+        }
         if self.body.validity.may_have_nulls() && !self.is_false_for_null(test)? {
             // nulls may pass (IS NULL, coalesce, ...): no value stands for them in the encoding
             return self.filter_rows(test, selection);

@@ -31,6 +31,7 @@
 //! `validity`, `wire` (the bytes of a chunk). `encoder` chooses and writes, `column` reads.
 
 mod bitpack;
+mod bloom;
 mod byte_strings;
 mod byte_views;
 mod class;
@@ -56,6 +57,7 @@ mod wire;
 mod words;
 mod zone;
 
+pub use bloom::BloomFilter;
 pub use byte_strings::strings;
 pub use column::Column;
 pub use compressor::{Compressor, Splits, Uncompressed};

@@ -52,20 +52,38 @@ impl Predicate {
         }
     }
 
-    /// The only value that passes, if there is just one.
-    pub(crate) fn only_value(&self) -> Option<&ArrayRef> {
+    /// Whether all constants have this type.
+    pub(crate) fn is_of(&self, data_type: &DataType) -> bool {
+        let is_of = |constants: &ArrayRef| constants.data_type() == data_type;
         match self {
+            Self::Range { low, high, .. } => [low, high].into_iter().all(|bound| match bound {
+                Bound::Included(constant) | Bound::Excluded(constant) => is_of(constant),
+                Bound::Unbounded => true,
+            }),
+            Self::In { values, .. } => is_of(values),
+            Self::IsNull | Self::IsNotNull => true,
+        }
+    }
+
+    /// The values of which a row must have one to pass, if that is all there is to it.
+    pub fn points(&self) -> Option<&ArrayRef> {
+        match self {
+            Self::In {
+                values,
+                negated: false,
+            } => Some(values),
             Self::Range {
                 low: Bound::Included(low),
                 high: Bound::Included(high),
                 negated: false,
             } if low == high => Some(low),
-            Self::In {
-                values,
-                negated: false,
-            } if values.len() == 1 => Some(values),
             _ => None,
         }
+    }
+
+    /// The only value that passes, if there is just one.
+    pub(crate) fn only_value(&self) -> Option<&ArrayRef> {
+        self.points().filter(|values| values.len() == 1)
     }
 
     /// Evaluates the test row by row: the oracle, and what encodings fall back to.

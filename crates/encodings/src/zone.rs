@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, UInt64Array, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, StructArray, UInt64Array, new_null_array,
+};
 use arrow::buffer::{Buffer, NullBuffer};
-use arrow::compute::take;
-use arrow::datatypes::{DataType, i256};
+use arrow::compute::{and, cast, take};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, i256};
 
 use crate::byte_strings::{self, BytesBuilder};
 use crate::class::{self, Class, Native, match_class};
@@ -23,8 +25,9 @@ const MAX_BOUND_BYTES: usize = 32;
 /// Bounds of the values of consecutive zones: the vectors of a column chunk, or row groups.
 #[derive(Clone, Debug)]
 pub struct ZoneMap {
-    /// At most the smallest value of each zone, in the column's type; null if all rows are null,
-    /// no bound is known, or the type has no order. See [`ZoneMap::has_bounds`].
+    /// At most the smallest value of each zone; null if all rows are null, no bound is known, or the
+    /// type has no order. Its type is the column's, that of the values for a dictionary, and for a
+    /// struct one of bounds of its fields. See [`ZoneMap::has_bounds`] and [`ZoneMap::field`].
     pub min: ArrayRef,
     /// At least the largest value of each zone; null as `min`.
     pub max: ArrayRef,
@@ -65,6 +68,15 @@ impl ZoneMap {
             })
             .collect();
         let data_type = array.data_type();
+        match bound_type(data_type) {
+            DataType::Struct(fields) if is_bounded(data_type) => {
+                return Self::of_fields(array, &fields, zones, null_count);
+            }
+            values if &values != data_type => {
+                return Self::of_zones(&cast(array, &values)?, zones);
+            }
+            _ => (),
+        }
         if let Some(values) = byte_strings::values(array) {
             let extremes = byte_extremes(&values, array.nulls(), zones);
             let (min, min_exact) = bound_strings(
@@ -121,6 +133,62 @@ impl ZoneMap {
         })
     }
 
+    /// Of a struct: what its fields have, also where the struct itself is null.
+    fn of_fields(
+        array: &dyn Array,
+        fields: &Fields,
+        zones: &[(usize, usize)],
+        null_count: UInt64Array,
+    ) -> Result<Self> {
+        let mut exact = BooleanArray::from(vec![true; zones.len()]);
+        let (mut min, mut max) = (vec![], vec![]);
+        for (field, child) in fields.iter().zip(array.as_struct().columns()) {
+            let bounds = match field.data_type() {
+                DataType::Null => Self::unknown(zones.len()),
+                _ => Self::of_zones(child, zones)?,
+            };
+            exact = and(&exact, &bounds.exact)?;
+            min.push(bounds.min);
+            max.push(bounds.max);
+        }
+        let of = |bounds| StructArray::try_new(fields.clone(), bounds, None);
+        Ok(Self {
+            min: Arc::new(of(min)?),
+            max: Arc::new(of(max)?),
+            null_count,
+            exact,
+        })
+    }
+
+    /// No bounds and no null counts.
+    fn unknown(zones: usize) -> Self {
+        Self {
+            min: new_null_array(&DataType::Null, zones),
+            max: new_null_array(&DataType::Null, zones),
+            null_count: UInt64Array::new_null(zones),
+            exact: BooleanArray::from(vec![true; zones]),
+        }
+    }
+
+    /// The bounds of a field of a struct, which is at `path`: the number of a field, the number of
+    /// one within it, and so on. How many of its rows are null is not known.
+    pub fn field(&self, path: &[usize]) -> Option<Self> {
+        let field = |bounds: &ArrayRef| {
+            path.iter()
+                .try_fold(ArrayRef::clone(bounds), |bounds, &field| {
+                    let fields = bounds.as_struct_opt()?;
+                    let is_known = fields.null_count() == 0;
+                    is_known.then(|| fields.columns().get(field).cloned())?
+                })
+        };
+        Some(Self {
+            min: field(&self.min)?,
+            max: field(&self.max)?,
+            null_count: UInt64Array::new_null(self.len()),
+            exact: self.exact.clone(),
+        })
+    }
+
     /// The bounds of `len` zones from `offset` on.
     ///
     /// # Panics
@@ -135,10 +203,13 @@ impl ZoneMap {
         }
     }
 
-    /// Whether the bounds are of the column's type. Where none is known and the type is wide they
-    /// are of type `Null` instead: nulls of a wide type take as much memory as values.
+    /// Whether the bounds are values of the column. Those of a struct are not: the smallest values of
+    /// its fields are from different rows. Where none is known and the type is wide they are of type
+    /// `Null`: nulls of a wide type take as much memory as values.
     pub fn has_bounds(&self) -> bool {
-        self.min.data_type() != &DataType::Null && self.max.data_type() != &DataType::Null
+        let is_value =
+            |bounds: &ArrayRef| !matches!(bounds.data_type(), DataType::Null | DataType::Struct(_));
+        is_value(&self.min) && is_value(&self.max)
     }
 
     /// Number of zones.
@@ -153,18 +224,10 @@ impl ZoneMap {
 
     /// The bounds of all zones together, as one zone.
     pub fn merge(&self) -> Result<Self> {
-        let whole = [(0, self.len())];
         let exact = self.exact.false_count() == 0;
-        // a truncated zone without a bound leaves the whole without one
-        let known = |bounds: &ArrayRef| {
-            (0..self.len()).all(|zone| self.exact.value(zone) || bounds.is_valid(zone))
-        };
-        let unknown = || new_null_array(self.min.data_type(), 1);
-        let low = Self::of_zones(&self.min, &whole)?.min;
-        let high = Self::of_zones(&self.max, &whole)?.max;
         Ok(Self {
-            min: if known(&self.min) { low } else { unknown() },
-            max: if known(&self.max) { high } else { unknown() },
+            min: merged(&self.min, &self.exact, |zones| zones.min)?,
+            max: merged(&self.max, &self.exact, |zones| zones.max)?,
             null_count: UInt64Array::from(vec![self.null_count.values().iter().sum::<u64>()]),
             exact: BooleanArray::from(vec![exact]),
         })
@@ -221,8 +284,9 @@ impl ZoneMap {
                 false => column.decode(0..zones),
             }
         };
-        let min = array(&mut reader, data_type)?;
-        let max = array(&mut reader, data_type)?;
+        let bounds = bound_type(data_type);
+        let min = array(&mut reader, &bounds)?;
+        let max = array(&mut reader, &bounds)?;
         let parts = match reader.is_version_1() {
             true => HAS_NULLS | NOT_EXACT,
             false => reader.u8()?,
@@ -256,6 +320,57 @@ impl ZoneMap {
             .iter()
             .map(|array| array.get_array_memory_size())
             .sum()
+    }
+}
+
+/// Whether values of the type, or of a field of it, have an order that bounds are of.
+fn is_bounded(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => !values.is_nested() && is_bounded(values),
+        DataType::Struct(fields) => fields.iter().any(|field| is_bounded(field.data_type())),
+        DataType::Decimal256(_, _) => true,
+        other => Class::of(other).is_some() || byte_strings::is_bytes(other),
+    }
+}
+
+/// The type of the bounds of a column of `data_type`. Fields of a struct that have none take no room.
+fn bound_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, values) if is_bounded(data_type) => values.as_ref().clone(),
+        DataType::Struct(fields) if is_bounded(data_type) => {
+            let of_field = |field: &FieldRef| {
+                let bounds = match is_bounded(field.data_type()) {
+                    true => bound_type(field.data_type()),
+                    false => DataType::Null,
+                };
+                Field::new(field.name(), bounds, true)
+            };
+            DataType::Struct(fields.iter().map(of_field).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// The least or greatest of `bounds`, as `pick` says, in one zone. Null where that of a zone is not known: it is
+/// null, but not because the zone has no value.
+fn merged(
+    bounds: &ArrayRef,
+    exact: &BooleanArray,
+    pick: fn(ZoneMap) -> ArrayRef,
+) -> Result<ArrayRef> {
+    if let Some(fields) = bounds.as_struct_opt()
+        && fields.null_count() == 0
+    {
+        let columns = fields.columns().iter();
+        let columns = columns.map(|bounds| merged(bounds, exact, pick));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let merged = StructArray::try_new(fields.fields().clone(), columns, None)?;
+        return Ok(Arc::new(merged));
+    }
+    let is_known = |zone| exact.value(zone) || bounds.is_valid(zone);
+    match (0..bounds.len()).all(is_known) && !bounds.data_type().is_nested() {
+        true => Ok(pick(ZoneMap::of_zones(bounds, &[(0, bounds.len())])?)),
+        false => Ok(new_null_array(bounds.data_type(), 1)),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeBinaryArray, UInt32Array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::{filter, take};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Int32Type};
 use proptest::prelude::*;
 use samples::{LENGTHS, NullPattern, Shape, all_types, array_of};
 use vectile_encodings::{
@@ -399,6 +399,174 @@ fn zone_maps_bound_their_vectors() {
                 }
             }
         }
+    }
+}
+
+/// 3000 rows of numbers, dictionaries, lists and structs, each of which may be null.
+fn structs() -> arrow::array::StructArray {
+    use arrow::array::{DictionaryArray, Int32Array, ListArray, StructArray};
+    use arrow::datatypes::{Field, Int8Type};
+    let rows = 0..3000;
+    let numbers: Int32Array = rows.clone().map(|i| (i % 5 > 0).then_some(i)).collect();
+    let text = |i: i32| format!("{:02} {}", i / 100, "x".repeat(40));
+    let texts = rows.clone().map(|i| (i % 7 > 0).then(|| text(i)));
+    let texts: Vec<Option<String>> = texts.collect();
+    let dictionary: DictionaryArray<Int8Type> = texts.iter().map(Option::as_deref).collect();
+    let lists = rows.clone().map(|i| Some(vec![Some(i)]));
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
+    let of = |columns: Vec<(&str, ArrayRef)>, nulls: Option<NullBuffer>| {
+        let fields = columns
+            .iter()
+            .map(|(name, column)| Field::new(*name, column.data_type().clone(), true));
+        let fields = fields.collect::<Vec<_>>().into();
+        let columns = columns.into_iter().map(|(_, column)| column).collect();
+        StructArray::new(fields, columns, nulls)
+    };
+    let inner: ArrayRef = Arc::new(of(vec![("d", Arc::new(dictionary))], None));
+    // a field has values where its struct is null
+    let nulls = NullBuffer::from_iter(rows.map(|i| i % 3 > 0));
+    let numbers: ArrayRef = Arc::new(numbers);
+    of(
+        vec![("n", numbers), ("s", inner), ("l", Arc::new(lists))],
+        Some(nulls),
+    )
+}
+
+#[test]
+fn fields_of_structs_have_bounds() {
+    let array = structs().slice(100, 2500);
+    let built = ZoneMap::of(&array).unwrap();
+    let parse = |zones: &ZoneMap, rows| {
+        ZoneMap::parse(zones.encode().unwrap().into(), array.data_type(), rows).unwrap()
+    };
+    let zones = parse(&built, 3);
+    let whole = parse(&zones.merge().unwrap(), 1);
+    assert!(!zones.has_bounds() && !whole.has_bounds());
+    let number = |zones: &ZoneMap, zone| {
+        let zones = zones.field(&[0]).unwrap();
+        assert!(zones.has_bounds() && zones.null_count.is_null(zone));
+        let value = |bounds: &ArrayRef| bounds.as_primitive::<Int32Type>().value(zone);
+        (value(&zones.min), value(&zones.max))
+    };
+    assert_eq!(number(&zones, 0), (101, 1123));
+    assert_eq!(number(&zones, 1), (1124, 2147));
+    assert_eq!(number(&zones, 2), (2148, 2599));
+    assert_eq!(number(&whole, 0), (101, 2599));
+    let text = |zones: &ZoneMap, zone| {
+        let zones = zones.field(&[1, 0]).unwrap();
+        assert!(!zones.exact.value(zone), "they are cut");
+        let value = |bounds: &ArrayRef| bounds.as_string::<i32>().value(zone).to_string();
+        (value(&zones.min), value(&zones.max))
+    };
+    let bound = |first: &str, last: &str| {
+        let bound = |text: &str, end| format!("{text} {}{end}", "x".repeat(28));
+        (bound(first, "x"), bound(last, "y"))
+    };
+    assert_eq!(text(&zones, 0), bound("01", "11"));
+    assert_eq!(text(&zones, 2), bound("21", "25"));
+    assert_eq!(text(&whole, 0), bound("01", "25"));
+    assert!(!zones.field(&[2]).unwrap().has_bounds(), "lists have none");
+    assert!(zones.field(&[3]).is_none() && zones.field(&[0, 0]).is_none());
+}
+
+/// As files of version 1 have it.
+#[test]
+fn bounds_of_structs_and_dictionaries_may_be_missing() {
+    let structs = structs();
+    let dictionary = Arc::clone(structs.column(1).as_struct().column(0));
+    for array in [Arc::new(structs) as ArrayRef, dictionary] {
+        let zones = ZoneMap::of(&array).unwrap();
+        let none = arrow::array::new_null_array(array.data_type(), zones.len());
+        let old = ZoneMap {
+            min: none.clone(),
+            max: none,
+            ..zones
+        };
+        let data_type = array.data_type();
+        let read = ZoneMap::parse(old.encode().unwrap().into(), data_type, 3).unwrap();
+        assert_eq!(read.null_count, old.null_count);
+        assert_eq!(read.min.logical_null_count(), 3);
+        assert!(read.field(&[0]).is_none());
+        assert_eq!(read.merge().unwrap().min.logical_null_count(), 1);
+    }
+}
+
+/// By constants of the type of their values.
+#[test]
+fn dictionaries_and_fields_are_filtered_as_their_values() {
+    let array = structs().slice(100, 2500);
+    let (numbers, inner) = (array.column(0), array.column(1));
+    let dictionary = inner.as_struct().column(0);
+    let values = arrow::compute::cast(dictionary, &DataType::Utf8).unwrap();
+    let struct_column = encode_pinned(&(Arc::new(array.clone()) as ArrayRef), None).unwrap();
+    let dictionary_column = encode_pinned(dictionary, None).unwrap();
+    let bounds = |values: &ArrayRef| {
+        let valid = (500..values.len()).filter(|row| values.is_valid(*row));
+        let rows: Vec<usize> = valid.step_by(700).collect();
+        [rows[0], rows[1]].map(|row| values.slice(row, 1))
+    };
+    for (path, values) in [(vec![0], numbers), (vec![1, 0], &values)] {
+        let [low, high] = bounds(values);
+        let range = |negated| Predicate::Range {
+            low: Bound::Included(low.clone()),
+            high: Bound::Excluded(high.clone()),
+            negated,
+        };
+        let members = arrow::compute::concat(&[low.as_ref(), high.as_ref()]).unwrap();
+        let among = |negated| Predicate::In {
+            values: members.clone(),
+            negated,
+        };
+        for predicate in [
+            range(false),
+            range(true),
+            among(false),
+            among(true),
+            Predicate::IsNull,
+            Predicate::IsNotNull,
+        ] {
+            let passed = predicate.evaluate(values).unwrap();
+            let expected: BooleanArray = passed.iter().map(|p| Some(p == Some(true))).collect();
+            assert!(expected.true_count() > 0);
+            let mut selection = Selection::all(0, 2500);
+            struct_column
+                .filter_field(&path, &predicate, &mut selection)
+                .unwrap();
+            assert_eq!(&selection.to_boolean_buffer(), expected.values());
+            if path.len() > 1 {
+                let mut selection = Selection::all(0, 2500);
+                dictionary_column
+                    .filter(&predicate, &mut selection)
+                    .unwrap();
+                assert_eq!(&selection.to_boolean_buffer(), expected.values());
+            }
+        }
+    }
+    let mut asked = 0;
+    let mut is_long = |values: &ArrayRef| {
+        assert_eq!(values.data_type(), dictionary.data_type());
+        asked += values.len();
+        Ok((0..values.len())
+            .map(|row| Some(values.is_valid(row)))
+            .collect())
+    };
+    let mut selection = Selection::all(0, 2500);
+    dictionary_column
+        .filter_with(&mut is_long, &mut selection)
+        .unwrap();
+    assert_eq!(selection.count(), 2500 - dictionary.null_count());
+    assert!(asked < 100, "distinct values are asked about: {asked}");
+    let error = struct_column.filter_field(&[3], &Predicate::IsNull, &mut selection);
+    assert!(matches!(error, Err(Error::Unsupported(_))), "{error:?}");
+
+    let nulls = arrow::array::new_null_array(array.data_type(), 10);
+    let nulls = encode_pinned(&nulls, None).unwrap();
+    for (predicate, expected) in [(Predicate::IsNull, 10), (Predicate::IsNotNull, 0)] {
+        let mut selection = Selection::all(0, 10);
+        nulls
+            .filter_field(&[1, 0], &predicate, &mut selection)
+            .unwrap();
+        assert_eq!(selection.count(), expected);
     }
 }
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::stream::FuturesOrdered;
 use tokio::task::spawn_blocking;
-use vectile_encodings::{Column, EncodeOptions, Encoding, ZoneMap};
+use vectile_encodings::{BloomFilter, Column, EncodeOptions, Encoding, ZoneMap};
 
 use crate::compression::compress;
 use crate::error::{Error, Place, Result};
@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     /// One per column.
     pub(crate) options: Vec<EncodeOptions>,
     pub(crate) compression: Compression,
+    /// Per column, the probability of false positives of its Bloom filters, if it is to have them.
+    pub(crate) blooms: Vec<Option<f64>>,
     /// What encodes them.
     pub(crate) threads: Threads,
 }
@@ -144,7 +146,8 @@ fn encode_column(plan: &Plan, column: usize, arrays: Vec<ArrayRef>) -> Result<En
         concat(&arrays)
     })?;
     drop(arrays);
-    encode_array(&array, &plan.options[column], plan.compression, time)
+    let (compression, bloom) = (plan.compression, plan.blooms[column]);
+    encode_array(&array, &plan.options[column], compression, bloom, time)
         .map_err(|error| Place::file(&plan.file).column(field.name()).encoding(error))
 }
 
@@ -152,6 +155,7 @@ fn encode_array(
     array: &ArrayRef,
     options: &EncodeOptions,
     compression: Compression,
+    fpp: Option<f64>,
     mut time: EncodeTime,
 ) -> vectile_encodings::Result<EncodedColumn> {
     let zones = timed(&mut time.zone_maps, || ZoneMap::of(array))?;
@@ -174,6 +178,10 @@ fn encode_array(
         };
         Ok::<_, vectile_encodings::Error>((zones.merge()?, bytes))
     })?;
+    let bloom = timed(&mut time.zone_maps, || match fpp {
+        Some(fpp) => BloomFilter::of(array, fpp),
+        None => Ok(None),
+    })?;
     let (data_crc32, zones_crc32) = timed(&mut time.checksums, || {
         (crc32fast::hash(&values.data), crc32fast::hash(&zones))
     });
@@ -184,7 +192,7 @@ fn encode_array(
         data_bytes: values.data_bytes,
         zones,
         zones_crc32,
-        bloom: None,
+        bloom: bloom.map(|bloom| Bytes::copy_from_slice(bloom.bytes())),
         statistics,
         encoding: values.encoding.into(),
         arrow_bytes: memory_bytes(array),

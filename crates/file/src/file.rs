@@ -6,13 +6,13 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
-use vectile_encodings::ZoneMap;
+use vectile_encodings::{BloomFilter, ZoneMap};
 use vectile_scan::{Container, Fetch, RowGroupData};
 
 use crate::error::Result;
 use crate::metadata::{Compression, Metadata};
 use crate::ranges::{Handle, ReadBuffers};
-use crate::reader::{ReadOptions, read_metadata, read_row_group_from};
+use crate::reader::{ReadOptions, read_bloom_filters, read_metadata, read_row_group_from};
 
 /// One version of a file, ready to be scanned. A local file stays open from its first row group on.
 ///
@@ -134,6 +134,28 @@ impl Container for File {
 
     async fn fetch(&self, fetch: &Fetch) -> vectile_scan::Result<RowGroupData> {
         self.fetch_with(fetch, &self.options).await
+    }
+
+    fn has_bloom_filter(&self, row_group: usize, column: usize) -> bool {
+        let chunk = self.metadata.row_group(row_group).columns.get(column);
+        chunk.is_some_and(|chunk| chunk.bloom.is_some())
+    }
+
+    async fn bloom_filters(
+        &self,
+        row_group: usize,
+        columns: &[usize],
+    ) -> vectile_scan::Result<Vec<BloomFilter>> {
+        let read = read_bloom_filters(
+            &self.handle,
+            &self.store,
+            &self.location,
+            &self.metadata,
+            row_group,
+            columns,
+            &self.options,
+        );
+        read.await.map_err(vectile_scan::Error::external)
     }
 
     fn error(

@@ -64,7 +64,7 @@ pub use summary::{ColumnSummary, EncodeTime, WriteSummary};
 pub use sync::sync_file;
 pub use threads::Threads;
 pub use vectile_scan::{Fetch, RowGroupData};
-pub use writer::{DEFAULT_ROW_GROUP_ROWS, Writer, WriterOptions};
+pub use writer::{DEFAULT_BLOOM_FILTER_FPP, DEFAULT_ROW_GROUP_ROWS, Writer, WriterOptions};
 
 /// The version of the file format that this release writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 2;

@@ -8,14 +8,14 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
-use vectile_encodings::{Column, VECTOR_LEN, ZoneMap};
+use vectile_encodings::{BloomFilter, Column, VECTOR_LEN, ZoneMap};
 use vectile_scan::{Fetch, RowGroupData};
 
 use crate::compression::decompress;
 use crate::error::{Error, Place, Result};
 use crate::footer;
 use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
-use crate::metadata::{Compression, Metadata, RowGroup};
+use crate::metadata::{Bloom, Compression, Metadata, RowGroup};
 use crate::ranges::{Handle, Parts, ReadBuffers, Version};
 
 /// Bytes of the end of a file that are read in the hope that the footer is in them.
@@ -296,6 +296,46 @@ pub(crate) async fn read_row_group_from(
     Ok(data)
 }
 
+/// The Bloom filters of some columns, which ascend, of one row group.
+///
+/// # Errors
+///
+/// As [`read_row_group`]; [`Error::InvalidArgument`] also where a column has none.
+pub(crate) async fn read_bloom_filters(
+    handle: &Handle,
+    store: &Arc<dyn ObjectStore>,
+    location: &Path,
+    metadata: &Metadata,
+    row_group: usize,
+    columns: &[usize],
+    options: &ReadOptions,
+) -> Result<Vec<BloomFilter>> {
+    let chunks = &metadata.try_row_group(row_group)?.columns;
+    let bloom = |&column: &usize| {
+        let bloom = chunks.get(column).and_then(|chunk| chunk.bloom.as_ref());
+        let none = || Error::InvalidArgument(format!("column {column} has no Bloom filter"));
+        bloom.ok_or_else(none)
+    };
+    let blooms: Vec<&Bloom> = columns.iter().map(bloom).collect::<Result<_>>()?;
+    let ranges: Vec<Range<u64>> = blooms.iter().map(|bloom| bloom.bytes.clone()).collect();
+    let version = Version {
+        store,
+        location,
+        e_tag: metadata.e_tag.as_deref(),
+        handle,
+        buffers: None,
+    };
+    let fetched = fetch_ranges(version, &ranges, metadata.is_file).await?;
+    let filters = columns.iter().zip(blooms).zip(fetched);
+    let filters = filters.map(|((&column, bloom), bytes)| {
+        let place = metadata.place(row_group, column);
+        check_len(&bytes, bloom.bytes.end - bloom.bytes.start, place)?;
+        check_crc32(&bytes, bloom.crc32, "Bloom filter", options, place)?;
+        BloomFilter::parse(Buffer::from(bytes)).map_err(|error| place.encoding(error))
+    });
+    filters.collect()
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Zones,
@@ -314,14 +354,24 @@ struct Part {
 impl Part {
     fn check(&self, bytes: &Bytes, options: &ReadOptions, place: Place<'_>) -> Result<()> {
         check_len(bytes, self.range.end - self.range.start, place)?;
-        if options.verify_checksums && crc32fast::hash(bytes) != self.crc32 {
-            let what = match self.kind {
-                Kind::Zones => "zone map",
-                Kind::Data => "values",
-            };
-            return Err(place.corrupt(format!("the checksum of its {what} is wrong")));
-        }
-        Ok(())
+        let what = match self.kind {
+            Kind::Zones => "zone map",
+            Kind::Data => "values",
+        };
+        check_crc32(bytes, self.crc32, what, options, place)
+    }
+}
+
+fn check_crc32(
+    bytes: &Bytes,
+    crc32: u32,
+    what: &str,
+    options: &ReadOptions,
+    place: Place<'_>,
+) -> Result<()> {
+    match options.verify_checksums && crc32fast::hash(bytes) != crc32 {
+        true => Err(place.corrupt(format!("the checksum of its {what} is wrong"))),
+        false => Ok(()),
     }
 }
 

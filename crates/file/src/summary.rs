@@ -28,7 +28,7 @@ pub struct ColumnSummary {
     pub name: String,
     /// Bytes of its Arrow arrays.
     pub arrow_bytes: u64,
-    /// Bytes of its encoded values and zone maps.
+    /// Bytes of its encoded values, zone maps and Bloom filters.
     pub encoded_bytes: u64,
     /// How it was encoded, and how many of the row groups so.
     pub encodings: BTreeMap<String, usize>,
@@ -42,7 +42,7 @@ pub struct ColumnSummary {
 pub struct EncodeTime {
     /// Made one array of those in batches.
     pub join: Duration,
-    /// Made zone maps.
+    /// Made zone maps and Bloom filters.
     pub zone_maps: Duration,
     /// Chose an encoding, encoded, checked that a reader will accept it, and compressed.
     pub encode: Duration,

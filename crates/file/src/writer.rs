@@ -21,7 +21,7 @@ use futures::future::{Either, select};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use tokio::task::JoinSet;
-use vectile_encodings::{Compressor, EncodeOptions, Pin, VECTOR_LEN, ZoneMap};
+use vectile_encodings::{BloomFilter, Compressor, EncodeOptions, Pin, VECTOR_LEN, ZoneMap};
 
 use crate::encode::{EncodedColumn, EncodedRowGroup, Plan, encode_row_group};
 use crate::error::{Error, Result};
@@ -45,6 +45,9 @@ const MOST_ENCODING_BYTES: u64 = 8 * ROW_GROUP_ARROW_BYTES;
 /// Rows of a row group, unless told otherwise.
 pub const DEFAULT_ROW_GROUP_ROWS: usize = 1 << 18;
 
+/// The probability of false positives of Bloom filters, unless told otherwise: ten bits for each distinct value.
+pub const DEFAULT_BLOOM_FILTER_FPP: f64 = 0.01;
+
 /// How to write a table.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -57,6 +60,10 @@ pub struct WriterOptions {
     /// How encoded values are compressed as a whole, where that saves a tenth. Cold data become smaller, and take
     /// longer to read.
     pub compression: Compression,
+    /// Columns that get a Bloom filter in each row group, by name.
+    pub bloom_filters: Vec<String>,
+    /// The probability that a Bloom filter passes a value that is not there, between 0 and 1.
+    pub bloom_filter_fpp: f64,
     /// What encodes columns, each on a thread.
     pub threads: Threads,
     /// Compresses strings in the place of those threads, as far as it can: a GPU.
@@ -72,6 +79,8 @@ impl Default for WriterOptions {
             row_group_rows: DEFAULT_ROW_GROUP_ROWS,
             pins: HashMap::new(),
             compression: Compression::None,
+            bloom_filters: Vec::new(),
+            bloom_filter_fpp: DEFAULT_BLOOM_FILTER_FPP,
             threads: Threads::default(),
             compressor: None,
             local_root: None,
@@ -103,6 +112,24 @@ impl WriterOptions {
     #[must_use]
     pub fn with_compression(mut self, compression: Compression) -> Self {
         self.compression = compression;
+        self
+    }
+
+    /// With [`bloom_filters`](Self::bloom_filters), besides those that are there.
+    #[must_use]
+    pub fn with_bloom_filters<N: Into<String>>(
+        mut self,
+        columns: impl IntoIterator<Item = N>,
+    ) -> Self {
+        self.bloom_filters
+            .extend(columns.into_iter().map(Into::into));
+        self
+    }
+
+    /// With [`bloom_filter_fpp`](Self::bloom_filter_fpp).
+    #[must_use]
+    pub fn with_bloom_filter_fpp(mut self, fpp: f64) -> Self {
+        self.bloom_filter_fpp = fpp;
         self
     }
 
@@ -194,6 +221,7 @@ impl Writer {
             file: location.to_string(),
             options: encode_options(&schema, &options),
             compression: options.compression,
+            blooms: blooms(&schema, &options),
             threads: options.threads,
             schema,
         };
@@ -468,6 +496,25 @@ fn check_options(schema: &SchemaRef, options: &WriterOptions) -> Result<()> {
             options.row_group_rows
         )));
     }
+    let fpp = options.bloom_filter_fpp;
+    if !(fpp > 0.0 && fpp < 1.0) {
+        return Err(Error::InvalidArgument(format!(
+            "{fpp} as the probability of false positives of Bloom filters; it is between 0 and 1"
+        )));
+    }
+    for name in &options.bloom_filters {
+        let field = schema.field_with_name(name).map_err(|_| {
+            Error::InvalidArgument(format!(
+                "a Bloom filter is asked for of column '{name}', which the table does not have"
+            ))
+        })?;
+        if !BloomFilter::applies_to(field.data_type()) {
+            return Err(Error::InvalidArgument(format!(
+                "there are no Bloom filters of {}, the type of column '{name}'",
+                field.data_type()
+            )));
+        }
+    }
     match options
         .pins
         .keys()
@@ -489,6 +536,14 @@ fn encode_options(schema: &SchemaRef, options: &WriterOptions) -> Vec<EncodeOpti
         .fields()
         .iter()
         .map(|f| of_column(f.name()))
+        .collect()
+}
+
+fn blooms(schema: &SchemaRef, options: &WriterOptions) -> Vec<Option<f64>> {
+    let has_one = |name: &String| options.bloom_filters.contains(name);
+    let fields = schema.fields().iter();
+    fields
+        .map(|field| has_one(field.name()).then_some(options.bloom_filter_fpp))
         .collect()
 }
 

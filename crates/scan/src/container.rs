@@ -2,7 +2,7 @@
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use vectile_encodings::{Column, ZoneMap};
+use vectile_encodings::{BloomFilter, Column, ZoneMap};
 
 use crate::error::{Error, Result};
 
@@ -60,6 +60,24 @@ pub trait Container: Send + Sync {
     /// [`Error::External`] with the container's own error, also if there is no such row group or
     /// column.
     async fn fetch(&self, fetch: &Fetch) -> Result<RowGroupData>;
+
+    /// Whether there is a Bloom filter of the values that a column has in a row group.
+    fn has_bloom_filter(&self, _row_group: usize, _column: usize) -> bool {
+        false
+    }
+
+    /// Reads the Bloom filters of `columns`, which have one and ascend.
+    ///
+    /// # Errors
+    ///
+    /// As [`fetch`](Self::fetch).
+    async fn bloom_filters(
+        &self,
+        _row_group: usize,
+        _columns: &[usize],
+    ) -> Result<Vec<BloomFilter>> {
+        Ok(Vec::new())
+    }
 
     /// The error that filtering or decoding a column gave, with its place.
     fn error(&self, row_group: usize, column: usize, source: vectile_encodings::Error) -> Error {

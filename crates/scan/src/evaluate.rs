@@ -93,7 +93,8 @@ pub(crate) fn narrow(node: &Node, columns: &Columns, selection: &mut Selection) 
             Ok(())
         }
         Node::Leaf(leaf) => {
-            let filtered = columns.get(leaf.column)?.filter(&leaf.predicate, selection);
+            let column = columns.get(leaf.column)?;
+            let filtered = column.filter_field(&leaf.path, &leaf.predicate, selection);
             filtered.map_err(|error| columns.error(leaf.column, error))
         }
         Node::PerValue(test) => narrow_per_value(test, columns, selection),

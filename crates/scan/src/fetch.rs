@@ -8,6 +8,7 @@ use arrow::array::{RecordBatch, UInt64Array};
 use arrow::buffer::BooleanBuffer;
 use vectile_encodings::{Selection, VECTOR_LEN, ZoneMap};
 
+use crate::blooms::{self, Blooms};
 use crate::conjunct::{Conjunct, Role};
 use crate::container::{Container, Fetch, RowGroupData};
 use crate::error::Result;
@@ -87,7 +88,7 @@ pub(crate) struct Request {
 }
 
 impl Group {
-    /// Reads a row group; `None` when zone maps rule out all its vectors.
+    /// Reads a row group; `None` when a Bloom filter rules it out, or zone maps all its vectors.
     pub(crate) async fn load(source: Source, request: Request) -> Result<Option<Self>> {
         let Request {
             row_group,
@@ -97,6 +98,10 @@ impl Group {
             reservation,
             selector,
         } = request;
+        if is_ruled_out(&source, row_group, &conjuncts).await? {
+            source.metrics.add(Counter::RowGroupsPrunedByBloomFilter, 1);
+            return Ok(None);
+        }
         let rows = source.container.rows(row_group);
         let mut group = Self {
             row_group,
@@ -229,6 +234,31 @@ pub(crate) fn columns_of(conjuncts: &[Arc<Conjunct>], payload: Vec<usize>) -> Ve
     columns.sort_unstable();
     columns.dedup();
     columns
+}
+
+/// Whether Bloom filters say that no row passes all of `conjuncts`.
+async fn is_ruled_out(
+    source: &Source,
+    row_group: usize,
+    conjuncts: &[Arc<Conjunct>],
+) -> Result<bool> {
+    let container = source.container.as_ref();
+    let nodes = || conjuncts.iter().map(|conjunct| &conjunct.node);
+    let columns = blooms::columns_of(nodes(), container, row_group);
+    if columns.is_empty() {
+        return Ok(false);
+    }
+    let filters = container.bloom_filters(row_group, &columns).await?;
+    let bytes = filters.iter().map(|filter| filter.bytes().len()).sum();
+    source.metrics.add(Counter::BytesRead, bytes);
+    let filters = columns.into_iter().zip(filters).collect();
+    let blooms = Blooms { row_group, filters };
+    for node in nodes() {
+        if !blooms.may_pass(node, container)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Asks the per-vector zone maps, and drops the conjuncts for which every vector left matches in

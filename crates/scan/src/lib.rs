@@ -33,6 +33,7 @@
 //! connect what they have: their [`Memory`] and [`Metrics`], [`DynamicFilter`]s, a [`Projection`] of
 //! expressions, a [`Selector`] that filters on a device.
 
+mod blooms;
 mod conjunct;
 mod container;
 mod error;

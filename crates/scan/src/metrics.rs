@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 pub enum Counter {
     /// Row groups that a dynamic filter has ruled out.
     RowGroupsPruned,
+    /// Row groups that Bloom filters have ruled out.
+    RowGroupsPrunedByBloomFilter,
     /// Vectors that zone maps have ruled out.
     VectorsPruned,
     /// Vectors that zone maps have left.
     VectorsLeft,
-    /// Bytes of values and zone maps read.
+    /// Bytes of values, zone maps and Bloom filters read.
     BytesRead,
     /// Rows that filters were evaluated on and dropped.
     RowsFiltered,

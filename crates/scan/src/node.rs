@@ -44,8 +44,17 @@ pub enum Node {
 pub struct Leaf {
     /// Index of the column in the container's schema.
     pub column: usize,
+    /// In a struct: the number of a field, the number of one within it, and so on. Empty: the column itself.
+    pub path: Vec<usize>,
     /// What its values have to pass.
     pub predicate: Predicate,
+}
+
+impl Leaf {
+    /// Whether both are about the same values.
+    fn is_of_same(&self, other: &Self) -> bool {
+        (self.column, &self.path) == (other.column, &other.path)
+    }
 }
 
 /// How a scan evaluates a conjunct.
@@ -176,7 +185,17 @@ impl Node {
 
     /// A predicate of one column.
     pub fn leaf(column: usize, predicate: Predicate) -> Self {
-        Self::Leaf(Leaf { column, predicate })
+        Self::field(column, Vec::new(), predicate)
+    }
+
+    /// A predicate of a field of a struct, see [`Leaf::path`]. Fields may have values where their struct
+    /// is null; these count.
+    pub fn field(column: usize, path: Vec<usize>, predicate: Predicate) -> Self {
+        Self::Leaf(Leaf {
+            column,
+            path,
+            predicate,
+        })
     }
 
     /// A test of decoded values.
@@ -195,7 +214,7 @@ fn push_conjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<bool, ArrowError> 
         let Node::Leaf(other) = part else {
             continue;
         };
-        if other.column != leaf.column {
+        if !other.is_of_same(&leaf) {
             continue;
         }
         if let Some(joined) = join_ranges(&other.predicate, &leaf.predicate) {
@@ -271,11 +290,11 @@ fn join_ranges(a: &Predicate, b: &Predicate) -> Option<Predicate> {
 
 /// Adds `leaf`, joining `a = 1` and `a IN (2, 3)` into one membership test.
 fn push_disjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<(), ArrowError> {
-    if let Some(values) = points(&leaf.predicate) {
+    if let Some(values) = leaf.predicate.points() {
         for part in parts.iter_mut() {
             if let Node::Leaf(other) = part
-                && other.column == leaf.column
-                && let Some(others) = points(&other.predicate)
+                && other.is_of_same(&leaf)
+                && let Some(others) = other.predicate.points()
             {
                 let values = sort(&concat(&[others.as_ref(), values.as_ref()])?, None)?;
                 other.predicate = Predicate::In {
@@ -288,22 +307,6 @@ fn push_disjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<(), ArrowError> {
     }
     parts.push(Node::Leaf(leaf));
     Ok(())
-}
-
-/// The values of an equality or membership test.
-fn points(predicate: &Predicate) -> Option<&ArrayRef> {
-    match predicate {
-        Predicate::In {
-            values,
-            negated: false,
-        } => Some(values),
-        Predicate::Range {
-            low: Bound::Included(low),
-            high: Bound::Included(high),
-            negated: false,
-        } if Arc::ptr_eq(low, high) => Some(low),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

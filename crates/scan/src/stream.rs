@@ -4,7 +4,7 @@
 //!  queue of row groups ── zone maps of row groups, dynamic filters ──▶ dropped
 //!        │
 //!        ▼
-//!  prefetch (a task): zone maps of vectors ──▶ dropped
+//!  prefetch (a task): Bloom filters, zone maps of vectors ──▶ dropped
 //!        │            values of the filters' columns (and of the others, where rows are expected)
 //!        ▼
 //!  group in memory ── windows of vectors ── filters, cheapest first ──▶ dropped

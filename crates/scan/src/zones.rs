@@ -115,6 +115,17 @@ impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Zones<'a, Z> {
         let Some(map) = (self.maps)(leaf.column) else {
             return Ok(Verdict::unknown(zones));
         };
+        let field;
+        let map = match leaf.path.is_empty() {
+            true => map,
+            false => match map.field(&leaf.path) {
+                Some(found) => {
+                    field = found;
+                    &field
+                }
+                None => return Ok(Verdict::unknown(zones)),
+            },
+        };
         if map.null_count.len() != zones {
             return Ok(Verdict::unknown(zones));
         }
@@ -286,12 +297,7 @@ mod tests {
             rows: &rows,
             maps: |_| Some(&zone),
         };
-        let verdict = zones
-            .test(&Node::Leaf(Leaf {
-                column: 0,
-                predicate,
-            }))
-            .unwrap();
+        let verdict = zones.test(&Node::leaf(0, predicate)).unwrap();
         (verdict.may.iter().collect(), verdict.all.iter().collect())
     }
 
@@ -399,12 +405,7 @@ mod tests {
                 negated: false,
             },
         ] {
-            let verdict = zones
-                .test(&Node::Leaf(Leaf {
-                    column: 0,
-                    predicate,
-                }))
-                .unwrap();
+            let verdict = zones.test(&Node::leaf(0, predicate)).unwrap();
             assert!(verdict.may.value(0));
             assert!(!verdict.all.value(0));
         }

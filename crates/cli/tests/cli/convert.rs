@@ -213,6 +213,189 @@ fn pins_that_cannot_be_are_errors() {
     assert!(w.files().is_empty(), "{:?}", w.files());
 }
 
+/// The error of a conversion with `args`.
+fn fails_on_planes(w: &Workspace, code: i32, args: &[&str]) -> String {
+    let planes = sample("planes");
+    let mut all = vec!["convert", planes.as_str(), "p.vectile"];
+    all.extend(args);
+    w.fails(code, &all)
+}
+
+#[test]
+fn row_groups_have_the_rows_that_are_asked_for() {
+    let w = Workspace::new();
+    let planes = sample("planes");
+    w.ok(&["convert", &planes, "p.vectile", "--row-group-rows", "1500"]);
+    let inspected = w.ok(&["inspect", "p.vectile", "--format", "json"]);
+    let inspected: serde_json::Value = serde_json::from_str(&inspected).unwrap();
+    let groups = inspected["row_groups"].as_array().unwrap().iter();
+    let rows: Vec<_> = groups
+        .map(|group| group["rows"].as_u64().unwrap())
+        .collect();
+    assert_eq!(rows, [1500, 1500, 322]);
+    fails_on_planes(&w, 2, &["--row-group-rows", "0", "--force"]);
+    let huge = ["--row-group-rows", "99999999999", "--force"];
+    let error = fails_on_planes(&w, 1, &huge);
+    assert!(error.contains("16777216"), "{error}");
+    let error = w.fails(2, &["convert", &planes, "p.csv", "--row-group-rows", "9"]);
+    assert!(error.contains("for Vectile files"), "{error}");
+}
+
+#[test]
+fn columns_can_have_bloom_filters() {
+    let w = Workspace::new();
+    let planes = sample("planes");
+    let args = ["--bloom", "tailnum,Model", "--bloom-fpp", "0.001"];
+    w.ok(&[&["convert", planes.as_str(), "p.vectile"][..], &args].concat());
+    let inspected = w.ok(&["inspect", "p.vectile", "--format", "json"]);
+    let inspected: serde_json::Value = serde_json::from_str(&inspected).unwrap();
+    for column in inspected["columns"].as_array().unwrap() {
+        let bytes = column["bloom_filter_bytes"].as_u64().unwrap();
+        let name = column["name"].as_str().unwrap();
+        assert_eq!(bytes > 0, ["tailnum", "model"].contains(&name), "{name}");
+        assert_eq!(column["chunks"][0]["bloom_filter_bytes"], bytes);
+    }
+    let printed = w.ok(&["inspect", "p.vectile"]);
+    assert!(printed.contains("Bloom filters: tailnum "), "{printed}");
+    let sql = "EXPLAIN ANALYZE SELECT * FROM t WHERE tailnum = 'N55555'";
+    let plan = w.ok(&["sql", "-t", "t=p.vectile", sql]);
+    let metric = "row_groups_pruned_by_bloom_filter=1";
+    assert!(plan.contains(metric), "{plan}");
+    for (code, args, expected) in [
+        (1, ["--bloom", "tailnumm"], "did you mean tailnum?"),
+        (2, ["--bloom-fpp", "0.1"], "--bloom"),
+    ] {
+        let error = fails_on_planes(&w, code, &[&args[..], &["--force"]].concat());
+        assert!(error.contains(expected), "{error}");
+    }
+    let args = ["--force", "--bloom", "year", "--bloom-fpp", "2"];
+    let error = fails_on_planes(&w, 1, &args);
+    assert!(error.contains("between 0 and 1"), "{error}");
+    w.write("b.csv", "flag\ntrue\nfalse\n");
+    let error = w.fails(1, &["convert", "b.csv", "b.vectile", "--bloom", "flag"]);
+    assert!(error.contains("no Bloom filters of Boolean"), "{error}");
+    let error = w.fails(2, &["convert", "b.csv", "c.csv", "--bloom", "flag"]);
+    assert!(error.contains("--bloom is for Vectile files"), "{error}");
+}
+
+/// A table in every format that is read differently, and as two files.
+fn in_every_format(w: &Workspace) -> Vec<&'static str> {
+    let sql = "
+      SELECT value AS i, value % 7 AS \"Mod\", concat('name ', value % 100) AS name,
+        CASE WHEN value % 3 > 0 THEN value * 0.5 END AS half
+      FROM range(5000)";
+    let formats = ["in.vectile", "in.parquet", "in.csv", "in.json", "in.arrow"];
+    for format in formats {
+        w.ok(&["sql", sql, "-o", format]);
+    }
+    for (file, test) in [("x=1/a.parquet", "<"), ("x=2/b.vectile", ">=")] {
+        std::fs::create_dir_all(w.path("in").join(file).parent().unwrap()).unwrap();
+        let sql = format!("SELECT * FROM ({sql}) WHERE i {test} 2000");
+        w.ok(&["sql", &sql, "-o", &format!("in/{file}")]);
+    }
+    formats.into_iter().chain(["in"]).collect()
+}
+
+#[test]
+fn columns_and_rows_can_be_chosen_and_sorted() {
+    let w = Workspace::new();
+    for input in in_every_format(&w) {
+        let columns = ["--columns", "name,Mod"];
+        w.ok(&[
+            "convert",
+            input,
+            "c.vectile",
+            "--force",
+            columns[0],
+            columns[1],
+        ]);
+        let expected = "SELECT name, \"Mod\" FROM t";
+        assert_eq!(
+            w.query("c.vectile", "SELECT * FROM t"),
+            w.query("in.vectile", expected),
+            "{input}"
+        );
+
+        let mut args = vec!["convert", input, "w.csv", "--force", "-q"];
+        args.extend(["--where", "half > 100 AND \"Mod\" IN (1, 3)"]);
+        args.extend(["--sort-by", "mod, i desc", "--columns", "name,i"]);
+        w.ok(&args);
+        let expected = w.ok(&[
+            "sql",
+            "--format",
+            "csv",
+            "SELECT name, i FROM 'in.vectile' WHERE half > 100 AND \"Mod\" IN (1, 3) ORDER BY \"Mod\", i DESC",
+        ]);
+        assert!(expected.lines().count() > 500);
+        let made = std::fs::read_to_string(w.path("w.csv")).unwrap();
+        assert_eq!(made, expected, "{input}");
+    }
+    // a column that the directories have, and no other
+    let args = ["--columns", "x", "--where", "x = '2'", "-q"];
+    w.ok(&[&["convert", "in", "x.vectile"][..], &args].concat());
+    let rows = w.query("x.vectile", "SELECT count(*) AS n, min(x) AS x FROM t");
+    assert_eq!(rows, serde_json::json!([{"n": 3000, "x": "2"}]));
+}
+
+#[test]
+fn nulls_sort_as_they_are_asked_to() {
+    let w = Workspace::new();
+    w.write("in.csv", "a,b\n1,x\n,y\n3,z\n");
+    for (order, expected) in [
+        ("a", "xzy"),
+        ("a desc", "yzx"),
+        ("a NULLS FIRST", "yxz"),
+        ("a DESC NULLS LAST, b", "zxy"),
+    ] {
+        let args = ["--sort-by", order, "--columns", "b", "--force", "-q"];
+        w.ok(&[&["convert", "in.csv", "out.csv"][..], &args].concat());
+        let made = std::fs::read_to_string(w.path("out.csv")).unwrap();
+        let made: String = made.lines().skip(1).collect();
+        assert_eq!(made, expected, "{order}");
+    }
+}
+
+#[test]
+fn types_survive_sorting_and_timing_says_how_long_it_took() {
+    let w = Workspace::new();
+    w.ok(&["sql", TYPES, "-o", "in.vectile"]);
+    let args = ["--sort-by", "i8 desc, i64", "--timing"];
+    let report = w.ok(&[&["convert", "in.vectile", "sorted.vectile"][..], &args].concat());
+    assert!(report.contains("filtering and sorting "), "{report}");
+    let schemas = ["sorted.vectile", "in.vectile"].map(|path| schema(&w, path));
+    assert_eq!(schemas[0], schemas[1]);
+    assert_eq!(rows(&w, "sorted.vectile"), rows(&w, "in.vectile"));
+    let first = w.query("sorted.vectile", "SELECT i64 FROM t LIMIT 3");
+    assert_eq!(
+        first,
+        serde_json::json!([{"i64": 6}, {"i64": 13}, {"i64": 20}])
+    );
+}
+
+#[test]
+fn choices_that_cannot_be_are_errors() {
+    let w = Workspace::new();
+    for (code, option, value, expected) in [
+        (1, "--columns", "tailnumm", "did you mean tailnum?"),
+        (1, "--sort-by", "Yaer desc", "did you mean year?"),
+        (1, "--columns", "nope", "columns are tailnum, year"),
+        (2, "--columns", "year,year", "twice"),
+        (2, "--columns", "year,,type", "name is missing"),
+        (2, "--sort-by", "year desc first", "NULLS FIRST|LAST"),
+        (1, "--where", "yeer > 2000", "yeer"),
+        (1, "--where", "year >", "--where 'year >'"),
+        (1, "--where", "year + 1", "it is Int64, not true or false"),
+        (1, "--where", "count(*) > 1", "--where"),
+        (1, "--where", "year = 2000 ORDER BY year", "--where"),
+        (1, "--where", "year IN (SELECT 2000)", "--where"),
+        (1, "--where", "model = 1.5x", "--where"),
+    ] {
+        let error = fails_on_planes(&w, code, &[option, value]);
+        assert!(error.contains(expected), "{option} {value}: {error}");
+    }
+    assert!(w.files().is_empty(), "{:?}", w.files());
+}
+
 #[test]
 fn several_inputs_become_one_file_in_order() {
     let w = Workspace::new();

@@ -56,6 +56,170 @@ async fn counts_what_was_pruned_and_decoded() {
 }
 
 #[tokio::test]
+async fn zone_maps_of_dictionaries_and_fields_prune() {
+    let fixture = Fixture::empty();
+    let path = fixture.path("packed.vectile");
+    // Structs that are null have fields that are not.
+    let sql = "
+      SELECT value AS id,
+        arrow_cast(CASE WHEN value % 7 > 0 THEN concat('k', 10 + value / 100) END,
+          'Dictionary(Int8, Utf8)') AS d,
+        named_struct('n', CASE WHEN value % 5 > 0 THEN value END,
+          'm', named_struct('t', concat('t', 10000 + value), 'l', make_array(value))) AS s
+      FROM range(8000)";
+    let table = fixture.ctx.sql(sql).await.unwrap();
+    let table = table.cache().await.unwrap();
+    fixture
+        .ctx
+        .register_table("plain", table.into_view())
+        .unwrap();
+    let copy = format!(
+        "COPY (SELECT * FROM plain ORDER BY id) TO '{}' STORED AS VECTILE OPTIONS (row_group_rows 2048)",
+        path.display()
+    );
+    fixture.run(&copy).await.unwrap();
+    fixture.register("packed", &path).await;
+    for (filter, stage, row_groups, vectors) in [
+        ("d = 'k77'", "encoded", 3, 1),
+        ("d IN ('k77', 'k78', 'none')", "encoded", 3, 1),
+        ("d > 'k88'", "encoded", 3, 1),
+        ("d LIKE 'k77%'", "per_value", 3, 0),
+        ("s['n'] = 5000", "encoded", 3, 1),
+        ("s['n'] > 7000 AND s['n'] < 7100", "encoded", 3, 1),
+        ("s['m']['t'] IN ('t12000', 't15000')", "encoded", 2, 2),
+        ("NOT (s['m']['t'] < 't17000')", "encoded", 3, 0),
+        ("s['n'] IS NULL AND s['m']['t'] = 't15000'", "encoded", 3, 1),
+        ("s['n'] IS NULL", "encoded", 0, 0),
+    ] {
+        fixture
+            .same(&format!("SELECT * FROM {{t}} WHERE {filter} ORDER BY id"))
+            .await;
+        let sql = format!("SELECT id FROM packed WHERE {filter}");
+        let plan = fixture.plan(&sql).await;
+        assert!(plan.contains(&format!("{stage}=[")), "{filter}: {plan}");
+        let (plan, _) = fixture.executed(&sql).await;
+        assert_eq!(
+            metric(&plan, "row_groups_pruned_statistics"),
+            row_groups,
+            "{filter}"
+        );
+        assert_eq!(
+            metric(&plan, "vectors_pruned_statistics"),
+            vectors,
+            "{filter}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn bloom_filters_rule_out_row_groups() {
+    let fixture = Fixture::empty();
+    let path = fixture.path("packed.vectile");
+    // Keys in no order: zone maps say nothing of them.
+    let sql = "
+      SELECT value AS id, (value * 7919) % 100003 AS key,
+        CASE WHEN value % 6 > 0 THEN concat('k', (value * 7919) % 100003) END AS text,
+        arrow_cast(CASE WHEN value % 6 > 0 THEN concat('k', (value * 7919) % 100003) END,
+          'Dictionary(Int32, Utf8)') AS dict,
+        arrow_cast((value * 7919) % 100003, 'Decimal128(20, 3)') AS price,
+        CASE WHEN value % 2048 < 3 THEN -0.0 ELSE ((value * 7919) % 100003) * 0.5 END AS float,
+        (value * 7919) % 100003 AS other
+      FROM range(1, 8193)";
+    let table = fixture.ctx.sql(sql).await.unwrap().cache().await.unwrap();
+    fixture
+        .ctx
+        .register_table("plain", table.into_view())
+        .unwrap();
+    let copy = format!(
+        "COPY (SELECT * FROM plain ORDER BY id) TO '{}' STORED AS VECTILE
+         OPTIONS (row_group_rows 2048, bloom_filter 'key, text,dict,PRICE,float', bloom_filter_fpp 0.00001)",
+        path.display()
+    );
+    fixture.run(&copy).await.unwrap();
+    fixture.register("packed", &path).await;
+    // 63352 is the key of row 8; no row has 63353, 12345, 1 and 5.
+    for (filter, pruned) in [
+        ("key = 63352", 3),
+        ("key = 63353", 4),
+        ("key IN (63352, 12345, 1)", 3),
+        ("key = 63352 AND id < 100", 0),
+        ("key IS NOT DISTINCT FROM 63352", 3),
+        ("key <> 63352", 0),
+        ("key NOT IN (63352, 5)", 0),
+        ("key > 63352", 0),
+        ("key = 63352 OR text = 'k63352'", 3),
+        ("key = 63352 OR other = 63352", 0),
+        // zone maps say where id may be 5000
+        ("key = 63352 OR id = 5000", 2),
+        ("text = 'k63352'", 3),
+        ("text IN ('k63352', 'none')", 3),
+        ("dict = 'k63352'", 3),
+        ("dict IN ('k1x', 'k50x')", 4),
+        ("price = 63352.000", 3),
+        ("price = arrow_cast(63353, 'Decimal128(20, 3)')", 4),
+        ("float = 31676.0", 3),
+        ("float = 31676.25", 4),
+        // zeros of both signs are equal, so it is a range
+        ("float = 0.0", 0),
+        ("other = 63352", 0),
+    ] {
+        let answer = fixture
+            .same(&format!("SELECT * FROM {{t}} WHERE {filter} ORDER BY id"))
+            .await;
+        let sql = format!("SELECT id FROM packed WHERE {filter}");
+        let (plan, rows) = fixture.executed(&sql).await;
+        assert_eq!(rows, answer.num_rows());
+        assert_eq!(
+            metric(&plan, "row_groups_pruned_by_bloom_filter"),
+            pruned,
+            "{filter}"
+        );
+    }
+    let (filtered, _) = fixture
+        .executed("SELECT id FROM packed WHERE key = 63353")
+        .await;
+    let (read, _) = fixture
+        .executed("SELECT id FROM packed WHERE other = 63353")
+        .await;
+    assert_eq!(metric(&filtered, "rows_filtered"), 0);
+    assert_eq!(metric(&read, "rows_filtered"), 8192);
+    // without pushdown, the filters only prune
+    fixture
+        .run("SET vectile.pushdown_filters = false")
+        .await
+        .unwrap();
+    let (plan, rows) = fixture
+        .executed("SELECT id FROM packed WHERE key = 63352")
+        .await;
+    assert_eq!(rows, 1);
+    assert_eq!(metric(&plan, "row_groups_pruned_by_bloom_filter"), 3);
+}
+
+#[tokio::test]
+async fn bloom_filters_are_asked_about_the_keys_of_a_join() {
+    let fixture = Fixture::empty();
+    let path = fixture.path("packed.vectile");
+    let copy = format!(
+        "COPY (SELECT value AS id, (value * 7919) % 100003 AS key FROM range(8192)) TO '{}'
+         STORED AS VECTILE OPTIONS (row_group_rows 1024, bloom_filter 'key', bloom_filter_fpp 0.00001)",
+        path.display()
+    );
+    fixture.run(&copy).await.unwrap();
+    fixture.register("packed", &path).await;
+    let few = "CREATE TABLE few AS SELECT * FROM (VALUES (63352, 'a'), (50001, 'b'), (95000, 'c')) AS few (k, name)";
+    fixture.run(few).await.unwrap();
+    let sql = "SELECT id, name FROM packed JOIN few ON key = k WHERE name <> 'd'";
+    let (plan, rows) = fixture.executed(sql).await;
+    assert_eq!(rows, 1);
+    let pruned = metric(&plan, "row_groups_pruned_by_bloom_filter");
+    assert!(
+        pruned >= 5,
+        "{pruned}: {}",
+        fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await
+    );
+}
+
+#[tokio::test]
 async fn a_filter_that_covers_a_row_group_is_not_evaluated() {
     let fixture = Fixture::new().await;
     let (plan, rows) = fixture

@@ -138,7 +138,13 @@ async fn options_choose_row_groups_and_encodings() {
     }
     for (options, message) in [
         ("compression 'zstd'", "there is no option 'compression'"),
-        ("'encoding.nope' 'fsst'", "there is no such column"),
+        ("'encoding.nope' 'fsst'", "there is no column 'nope'"),
+        ("bloom_filter 'id,nope'", "there is no column 'nope'"),
+        ("bloom_filter 'id', bloom_filter_fpp 2", "between 0 and 1"),
+        (
+            "replace true, bloom_filter 'flag'",
+            "no Bloom filters of Boolean",
+        ),
         ("'encoding.id' 'zip'", "encoding.id"),
     ] {
         let sql = format!(
