@@ -22,6 +22,8 @@ mod integers;
 mod plain;
 #[path = "../rle/layout.rs"]
 mod rle;
+#[path = "../sparse/layout.rs"]
+mod sparse;
 #[path = "../text/layout.rs"]
 mod text;
 
@@ -209,6 +211,7 @@ fn sequence(builder: &mut Builder, sequence: Sequence<'_>) -> Result<(u64, u64)>
             (SequenceKind::Delta, delta::lay_out(builder, view, largest)?)
         }
         Sequence::Rle(view) => (SequenceKind::Rle, rle::lay_out(builder, view)?),
+        Sequence::Sparse(view) => (SequenceKind::Ffor, sparse::lay_out(builder, view)?),
     };
     builder.traits.sequences = kind.bit();
     let bounds = bounds.unwrap_or((0, 0));

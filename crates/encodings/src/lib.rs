@@ -77,10 +77,10 @@ pub mod layout {
     pub use crate::codecs::delta::DeltaView;
     pub use crate::codecs::ffor::FforView;
     pub use crate::codecs::layout::{EntriesView, Layout, StringsView, Values};
-    pub use crate::codecs::sequence::{RleView, SequenceView as Sequence};
+    pub use crate::codecs::sequence::{RleView, SequenceView as Sequence, SparseView};
     pub use crate::patches::PatchList;
     pub use crate::predicate::{range_words, value_words};
-    pub use crate::residuals::Packed;
+    pub use crate::residuals::{Packed, pack};
     pub use crate::validity::Nulls;
 }
 

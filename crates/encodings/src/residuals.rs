@@ -49,7 +49,7 @@ impl ResidualsWriter {
         self.widths.push(width as u8);
         if width == full {
             self.patches.push(&[0; VECTOR_LEN / 64], |_| 0);
-            self.pack(residuals, width);
+            pack(residuals, width, &mut self.packed);
         } else {
             self.push_patched(residuals, width);
         }
@@ -64,23 +64,24 @@ impl ResidualsWriter {
             set_bit(&mut patched, row, true);
         }
         self.patches.push(&patched, |row| residuals[row]);
-        self.pack(&kept, width);
-    }
-
-    fn pack(&mut self, residuals: &[u64; VECTOR_LEN], width: usize) {
-        let mut plane = [0; VECTOR_LEN];
-        words(residuals, 0, &mut plane);
-        bitpack::pack(&plane, width.min(32), &mut self.packed);
-        if width > 32 {
-            words(residuals, 32, &mut plane);
-            bitpack::pack(&plane, width - 32, &mut self.packed);
-        }
+        pack(&kept, width, &mut self.packed);
     }
 
     pub fn finish(self, out: &mut ChunkWriter) {
         out.buffer(self.widths);
         out.buffer(self.packed);
         self.patches.finish(out);
+    }
+}
+
+/// Appends the packed words of a vector whose residuals have at most `width` bits.
+pub fn pack(residuals: &[u64; VECTOR_LEN], width: usize, out: &mut Vec<u8>) {
+    let mut plane = [0; VECTOR_LEN];
+    words(residuals, 0, &mut plane);
+    bitpack::pack(&plane, width.min(32), out);
+    if width > 32 {
+        words(residuals, 32, &mut plane);
+        bitpack::pack(&plane, width - 32, out);
     }
 }
 

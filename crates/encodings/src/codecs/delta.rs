@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! buffer   u64 base of each vector: its first value minus its smallest difference, wrapping
-//! buffer   u64 smallest difference of each vector (two's complement)
+//! buffer   u64 smallest difference of each vector (two's complement), but for a few that are patched
 //! then     the residuals difference - smallest difference, see `residuals` (patched)
 //! ```
 //!
@@ -19,13 +19,17 @@
 use arrow::buffer::Buffer;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::{LANES, Words};
+use crate::bitpack::{LANES, LINE_BYTES, Words};
 use crate::error::Result;
-use crate::residuals::{Packed, Residuals, ResidualsWriter};
+use crate::patches::{LANE_WORD_BYTES, patch_bytes};
+use crate::residuals::{Packed, Residuals, ResidualsWriter, bit_length};
 use crate::simd::dispatched;
 use crate::vectors::vectors;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
 use crate::words::{Sum, Word};
+
+/// The most differences of a vector that may be smaller than its smallest one.
+const MAX_DROPS: u64 = 16;
 
 /// Appends `values`.
 pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
@@ -51,9 +55,8 @@ dispatched! {
         for at in 1..rows {
             differences[at] = values[at].wrapping_sub(values[at - 1]) as i64;
         }
-        let smallest = differences.iter().fold(i64::MAX, |smallest, d| smallest.min(*d));
         // the first one, and those behind the end, count as the smallest
-        let smallest = if rows > 1 { smallest } else { 0 };
+        let smallest = if rows > 1 { smallest_of_most(&differences, rows) } else { 0 };
         differences[0] = smallest;
         differences[rows..].fill(smallest);
         for (lane, differences) in differences.as_chunks::<LANES>().0.iter().enumerate() {
@@ -62,6 +65,37 @@ dispatched! {
             }
         }
         smallest
+    }
+}
+
+/// The smallest difference, but for up to [`MAX_DROPS`] that lie so far below it that packing gains from patching them:
+/// where values ascend and start again.
+#[inline(always)]
+fn smallest_of_most(differences: &[i64; VECTOR_LEN], rows: usize) -> i64 {
+    let least = |from: i64| {
+        let least = |least: i64, d: &i64| least.min(if *d >= from { *d } else { i64::MAX });
+        differences.iter().fold(i64::MAX, least)
+    };
+    let smallest = least(i64::MIN);
+    let mut typical: [i64; LANES] = std::array::from_fn(|i| differences[1 + i * (rows - 1) / LANES]);
+    typical.sort_unstable();
+    let typical = typical[LANES / 2];
+    let (mut found, mut dropped) = (smallest, 0);
+    loop {
+        // between what is found and what is typical
+        let middle = (found & typical) + ((found ^ typical) >> 1);
+        let below = differences.iter().fold(0u64, |count, d| count + u64::from(*d < middle));
+        if middle == found || below > MAX_DROPS {
+            break;
+        }
+        (found, dropped) = (least(middle), below as usize);
+    }
+    let largest = differences[1..rows].iter().fold(i64::MIN, |most, d| most.max(*d));
+    let bits = |from: i64| bit_length(largest.wrapping_sub(from) as u64);
+    let gain = (bits(smallest) - bits(found)) * LINE_BYTES;
+    match gain > 2 * LANE_WORD_BYTES + dropped * patch_bytes(64) {
+        true => found,
+        false => smallest,
     }
 }
 

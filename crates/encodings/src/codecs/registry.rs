@@ -41,7 +41,7 @@ pub(crate) fn candidates(source: &Source) -> Vec<Encoding> {
         // taken without a choice
         Encoding::Constant => false,
         Encoding::Plain => !is_boolean,
-        Encoding::Ffor | Encoding::Rle => source.offsets.is_some(),
+        Encoding::Ffor | Encoding::Sparse | Encoding::Rle => source.offsets.is_some(),
         Encoding::Delta => source.offsets.is_some() && !is_boolean,
         Encoding::Dict => source.has_order() && !is_boolean && !is_empty,
         Encoding::Alp | Encoding::AlpRd => match_float!(data_type, _F => true, _ => false),
@@ -76,7 +76,7 @@ pub(crate) fn encode(
             (PLAIN, plain::encode(source, &mut values)?)
         }
         Encoding::Plain => (NESTED, nested::encode(source, children, &mut values)?),
-        Encoding::Ffor | Encoding::Delta | Encoding::Rle => {
+        Encoding::Ffor | Encoding::Sparse | Encoding::Delta | Encoding::Rle => {
             (INTEGERS, integers::encode(encoding, source, &mut values))
         }
         Encoding::Dict => (DICT, dict::encode(source, children, &mut values)?),

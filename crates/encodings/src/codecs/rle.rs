@@ -116,7 +116,7 @@ impl<S: RunSequence> Rle<S> {
         let mut filled = 0;
         while filled < count {
             let run = first + filled;
-            decoded.load(self, run / VECTOR_LEN, 0)?;
+            decoded.load(&self.values, &self.lengths, run, end, 0)?;
             let from = run % VECTOR_LEN;
             let part = from..VECTOR_LEN.min(from + count - filled);
             for (run, length) in (filled..).zip(&decoded.lengths[part.clone()]) {
@@ -200,13 +200,8 @@ impl<S: RunSequence> Rle<S> {
         let (mut run, end) = (start(vector), start(vector + 1));
         let mut next = 0;
         while run < end {
-            runs.load(self, run / VECTOR_LEN, reference)?;
-            let first = run % VECTOR_LEN;
-            let last = (first + end - run).min(VECTOR_LEN);
-            for (value, length) in runs.values[first..last]
-                .iter()
-                .zip(&runs.lengths[first..last])
-            {
+            let (values, lengths) = runs.load(&self.values, &self.lengths, run, end, reference)?;
+            for (value, length) in values.iter().zip(lengths) {
                 let left = (rows - next) as u64;
                 if *length >= left {
                     let length = length.saturating_add(1);
@@ -217,7 +212,7 @@ impl<S: RunSequence> Rle<S> {
                 visit(next..next + length, *value);
                 next += length;
             }
-            run += last - first;
+            run += values.len();
         }
         ensure(next == rows, PART, || {
             format!("runs of {next} rows in a vector of {rows}")
@@ -244,13 +239,25 @@ impl<T: Word> Default for Runs<T> {
 }
 
 impl<T: Word> Runs<T> {
-    fn load(&mut self, rle: &Rle<impl RunSequence>, vector: usize, reference: T) -> Result<()> {
+    /// The values and lengths from `run` on, up to `end` or as many as lie in a vector with it.
+    #[inline]
+    pub fn load<S: RunSequence>(
+        &mut self,
+        values: &S,
+        lengths: &S,
+        run: usize,
+        end: usize,
+        reference: T,
+    ) -> Result<(&[T], &[u64])> {
+        let vector = run / VECTOR_LEN;
         if self.vector != Some(vector) {
             self.vector = None;
-            rle.values.decode(vector, reference, &mut self.values)?;
-            rle.lengths.decode(vector, 0, &mut self.lengths)?;
+            values.decode(vector, reference, &mut self.values)?;
+            lengths.decode(vector, 0, &mut self.lengths)?;
             self.vector = Some(vector);
         }
-        Ok(())
+        let first = run % VECTOR_LEN;
+        let part = first..(first + end - run).min(VECTOR_LEN);
+        Ok((&self.values[part.clone()], &self.lengths[part]))
     }
 }

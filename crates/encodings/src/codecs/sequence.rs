@@ -5,7 +5,7 @@
 //! lengths and ALP's integers are such sequences too.
 //!
 //! ```text
-//! header   u8 tag: 0 constant, 1 ffor, 2 delta, 3 rle; then the fields of that encoding
+//! header   u8 tag: 0 constant, 1 ffor, 2 delta, 3 rle, 7 sparse; then the fields of that encoding
 //! ```
 
 use std::ops::Range;
@@ -15,6 +15,7 @@ use crate::bitpack::{Words, words_in_range};
 use crate::codecs::delta::{self, Delta, DeltaView};
 use crate::codecs::ffor::{self, Ffor, FforView};
 use crate::codecs::rle::{self, Rle, RunSequence, Runs};
+use crate::codecs::sparse::{self, Sparse};
 use crate::encoding::Encoding;
 use crate::error::{Result, corrupt};
 use crate::masks::Mask;
@@ -38,6 +39,7 @@ pub(crate) enum Sequence {
     Ffor(Ffor),
     Delta(Delta),
     Rle(Box<Rle<Self>>),
+    Sparse(Box<Sparse<Self>>),
 }
 
 /// What [`Sequence::select`] keeps from one vector of a sequence to the next.
@@ -58,7 +60,12 @@ impl<T: Word> Default for Scratch<T> {
 }
 
 /// The encodings of integer sequences, cheapest to decode first.
-const KINDS: [Encoding; 3] = [Encoding::Ffor, Encoding::Rle, Encoding::Delta];
+const KINDS: [Encoding; 4] = [
+    Encoding::Ffor,
+    Encoding::Sparse,
+    Encoding::Rle,
+    Encoding::Delta,
+];
 
 /// Encodes `values` by `encoding`, which is one of [`KINDS`].
 pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> ChunkWriter {
@@ -71,6 +78,10 @@ pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> C
         Encoding::Rle => {
             out.u8(3);
             rle::encode::<Sequence>(values, nesting + 1, &mut out);
+        }
+        Encoding::Sparse => {
+            out.u8(7);
+            sparse::encode::<Sequence>(values, nesting + 1, &mut out);
         }
         _ => {
             out.u8(1);
@@ -123,15 +134,17 @@ impl RunSequence for Sequence {
             0 => Ok(Self::Constant(reader.u64()?)),
             1 => Ok(Self::Ffor(Ffor::parse(reader, len)?)),
             2 => Ok(Self::Delta(Delta::parse(reader, len)?)),
-            3 if nesting == MAX_NESTING => Err(corrupt(
+            3 | 7 if nesting == MAX_NESTING => Err(corrupt(
                 PART,
                 format!("runs nested deeper than {MAX_NESTING}"),
             )),
             3 => Ok(Self::Rle(Box::new(Rle::parse(reader, len, nesting + 1)?))),
-            tag => Err(corrupt(
-                PART,
-                format!("an encoding tag of {tag}, at most 3"),
-            )),
+            7 => Ok(Self::Sparse(Box::new(Sparse::parse(
+                reader,
+                len,
+                nesting + 1,
+            )?))),
+            tag => Err(corrupt(PART, format!("an encoding tag of {tag}"))),
         })
     }
 
@@ -161,12 +174,14 @@ impl Sequence {
             Self::Ffor(_) => Encoding::Ffor,
             Self::Delta(_) => Encoding::Delta,
             Self::Rle(_) => Encoding::Rle,
+            Self::Sparse(_) => Encoding::Sparse,
         }
     }
 
     pub fn describe(&self) -> String {
         match self {
             Self::Rle(rle) => rle.describe(),
+            Self::Sparse(sparse) => sparse.describe(),
             other => other.encoding().to_string(),
         }
     }
@@ -183,6 +198,9 @@ impl Sequence {
             Self::Ffor(ffor) => ffor.decode(vector, reference, out),
             Self::Delta(delta) => delta.decode(vector, reference, out),
             Self::Rle(rle) => rle.decode(vector, reference, &mut Runs::default(), out)?,
+            Self::Sparse(sparse) => {
+                sparse.decode(vector, reference, &mut Runs::default(), out)?;
+            }
         }
         Ok(())
     }
@@ -206,6 +224,11 @@ impl Sequence {
             Self::Rle(rle) => {
                 let runs = scratch.runs.get_or_insert_default();
                 rle.decode(selected.vector, reference, runs, &mut scratch.values)?;
+                selected.append(&scratch.values, out);
+            }
+            Self::Sparse(sparse) => {
+                let runs = scratch.runs.get_or_insert_default();
+                sparse.decode(selected.vector, reference, runs, &mut scratch.values)?;
                 selected.append(&scratch.values, out);
             }
             _ => {
@@ -234,6 +257,9 @@ impl Sequence {
             }
             Self::Delta(_) => out.fill(0),
             Self::Rle(rle) => rle.in_range(vector, low, high, &mut Runs::default(), out)?,
+            Self::Sparse(sparse) => {
+                sparse.in_range(vector, low, high, &mut Runs::default(), out)?;
+            }
         }
         Ok(())
     }
@@ -343,6 +369,8 @@ pub enum SequenceView<'a> {
     Delta(DeltaView<'a>),
     /// Runs of equal entries.
     Rle(RleView<'a>),
+    /// The entry of most rows, and others with their places.
+    Sparse(SparseView<'a>),
 }
 
 impl<'a> SequenceView<'a> {
@@ -352,6 +380,7 @@ impl<'a> SequenceView<'a> {
             Sequence::Ffor(ffor) => Self::Ffor(FforView(ffor)),
             Sequence::Delta(delta) => Self::Delta(DeltaView(delta)),
             Sequence::Rle(rle) => Self::Rle(RleView(rle)),
+            Sequence::Sparse(sparse) => Self::Sparse(SparseView(sparse)),
         }
     }
 
@@ -377,6 +406,9 @@ impl<'a> SequenceView<'a> {
                 Self::Ffor(view) => view.0.decode(vector, 0, &mut entries),
                 Self::Delta(view) => view.0.decode(vector, 0, &mut entries),
                 Self::Rle(view) => view
+                    .0
+                    .decode(vector, 0, &mut Runs::default(), &mut entries)?,
+                Self::Sparse(view) => view
                     .0
                     .decode(vector, 0, &mut Runs::default(), &mut entries)?,
             }
@@ -415,6 +447,35 @@ impl RleView<'_> {
         for vector in 0..self.0.num_vectors() {
             let entries = self.0.runs(vector, &mut decoded, &mut spare, &mut starts)?;
             visit(vector, &starts, entries, bounds(entries))?;
+        }
+        Ok(())
+    }
+}
+
+/// `sparse`.
+#[derive(Clone, Copy, Debug)]
+pub struct SparseView<'a>(&'a Sparse<Sequence>);
+
+impl SparseView<'_> {
+    /// The entry of most rows.
+    pub fn value(&self) -> u64 {
+        self.0.value()
+    }
+
+    /// Calls `visit` with each vector that has other entries, and all of its entries.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`](crate::Error::Corrupt) for rows that no vector has; those of `visit`.
+    pub fn for_each_uneven<E: From<crate::Error>>(
+        &self,
+        mut visit: impl FnMut(usize, &[u64; VECTOR_LEN]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut decoded = Runs::default();
+        let mut entries = [0; VECTOR_LEN];
+        for vector in (0..self.0.num_vectors()).filter(|vector| !self.0.is_even(*vector)) {
+            self.0.decode(vector, 0, &mut decoded, &mut entries)?;
+            visit(vector, &entries)?;
         }
         Ok(())
     }
