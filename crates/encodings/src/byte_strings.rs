@@ -112,6 +112,7 @@ fn offset_array<T: ByteArrayType>(
 }
 
 /// Collects values into an array of any type of byte strings.
+#[derive(Default)]
 pub(crate) struct BytesBuilder {
     pub data: Vec<u8>,
     /// Where each value ends in `data`; ascends.

@@ -10,10 +10,11 @@ use arrow::datatypes::DataType;
 use crate::MAX_ROWS;
 use crate::codecs::codec::Children;
 use crate::codecs::source::Source;
-use crate::codecs::{dict, registry, strings};
+use crate::codecs::{dict, plain, registry, sequence, strings};
 use crate::compressor::Compressor;
 use crate::encoding::Encoding;
 use crate::error::{Error, Result};
+use crate::validity;
 use crate::vectors::sample_ranges;
 use crate::wire::ChunkWriter;
 
@@ -83,7 +84,7 @@ pub fn alternatives(array: &dyn Array) -> Result<Vec<(Encoding, u64)>> {
             .into_iter()
             .collect());
     }
-    estimates(&source, candidates)
+    estimates(&source, candidates, true)
 }
 
 /// The one of `candidates` that takes the fewest bytes.
@@ -91,7 +92,7 @@ fn choose(source: &Source, candidates: Vec<Encoding>) -> Result<Encoding> {
     if let [only] = candidates[..] {
         return Ok(only);
     }
-    let estimates = estimates(source, candidates)?.into_iter();
+    let estimates = estimates(source, candidates, false)?.into_iter();
     Ok(Encoding::smallest(
         estimates.map(|(encoding, bytes)| (encoding, bytes as usize)),
     ))
@@ -164,8 +165,49 @@ fn encode_entries(
     }
 }
 
-/// The size of the source, which has rows, in each of `candidates` that applies, from a sample.
-fn estimates(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding, u64)>> {
+/// The size of the source, which has rows, in each of `candidates` that applies. Without `all`, those may miss that are
+/// larger than others.
+fn estimates(
+    source: &Source,
+    candidates: Vec<Encoding>,
+    all: bool,
+) -> Result<Vec<(Encoding, u64)>> {
+    let rows = source.array.len();
+    let mut sizes = vec![];
+    let mut nulls = ChunkWriter::default();
+    validity::encode(source.array, &mut nulls);
+    let head = (1 + nulls.len()) as u64;
+    if let Some(offsets) = &source.offsets {
+        let of_kinds = sequence::sizes(&offsets.values, 0).into_iter();
+        let known = of_kinds.filter(|(kind, _)| candidates.contains(kind));
+        sizes.extend(known.map(|(kind, bytes)| (kind, head + 16 + bytes as u64)));
+    }
+    if let Some(width) = plain::width_of(source.array.data_type()) {
+        sizes.push((Encoding::Plain, head + (rows * width) as u64));
+    }
+    if candidates.contains(&Encoding::Dict) {
+        let best = sizes.iter().map(|(_, bytes)| *bytes).min();
+        if let Some(bytes) = dict::estimate(source, CHILDREN, best.filter(|_| !all))? {
+            sizes.push((Encoding::Dict, head + bytes));
+            if !all && dict::is_least(source, bytes) {
+                return Ok(sizes);
+            }
+        }
+    }
+    let is_known = |encoding: &Encoding| {
+        let is_kind = sequence::KINDS.contains(encoding);
+        let is_sized = sizes.iter().any(|(sized, _)| sized == encoding);
+        is_kind || is_sized || *encoding == Encoding::Dict
+    };
+    let sampled: Vec<_> = candidates.into_iter().filter(|e| !is_known(e)).collect();
+    if !sampled.is_empty() {
+        sizes.extend(sampled_sizes(source, sampled)?);
+    }
+    Ok(sizes)
+}
+
+/// The size of the source in each of `candidates` that applies, by encoding a sample of it.
+fn sampled_sizes(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding, u64)>> {
     let rows = source.array.len();
     let ranges: Vec<Range<usize>> = sample_ranges(rows, SAMPLE_VECTORS).collect();
     let sampled: usize = ranges.iter().map(Range::len).sum();
@@ -183,18 +225,12 @@ fn estimates(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding
     sample.scale = rows as f64 / sampled as f64;
     let mut sizes = vec![];
     for encoding in candidates {
-        let bytes = match encoding {
-            Encoding::Dict if sampled < rows => dict::estimate(source, &sample, CHILDREN)?,
-            _ => {
-                let mut out = ChunkWriter::default();
-                let applies = registry::encode(encoding, &sample, CHILDREN, &mut out)?;
-                applies.then(|| {
-                    let once = strings::vocabulary_bytes(encoding, &sample);
-                    once as u64 + scale(out.len().saturating_sub(once), sampled, rows)
-                })
-            }
-        };
-        sizes.extend(bytes.map(|bytes| (encoding, bytes)));
+        let mut out = ChunkWriter::default();
+        if registry::encode(encoding, &sample, CHILDREN, &mut out)? {
+            let once = strings::vocabulary_bytes(encoding, &sample);
+            let rest = scale(out.len().saturating_sub(once), sampled, rows);
+            sizes.push((encoding, once as u64 + rest));
+        }
     }
     // one training serves both
     source.train_as(sample);

@@ -74,6 +74,43 @@ impl ResidualsWriter {
     }
 }
 
+/// What [`ResidualsWriter`] appends for the same vectors, patched where it pays, in bytes.
+#[derive(Default)]
+pub(crate) struct ResidualsSize {
+    vectors: usize,
+    lines: usize,
+    patched: usize,
+    patches: usize,
+    /// The bits of the widest patch.
+    widest: usize,
+}
+
+impl ResidualsSize {
+    /// Counts one vector.
+    pub fn push(&mut self, residuals: &[u64; VECTOR_LEN]) {
+        let full = bit_length(union(residuals));
+        let width = cheapest_width(residuals, full);
+        self.vectors += 1;
+        self.lines += width;
+        if width < full {
+            self.patched += 1;
+            self.patches += count_wider(residuals, width);
+            self.widest = self.widest.max(full);
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        let patches = match self.patched {
+            0 => 0,
+            patched => {
+                let each = self.patches * patch_bytes(self.widest);
+                32 + 2 * self.vectors + patched * LANE_WORD_BYTES + each
+            }
+        };
+        17 + self.vectors + self.lines * LINE_BYTES + patches
+    }
+}
+
 /// Appends the packed words of a vector whose residuals have at most `width` bits.
 pub fn pack(residuals: &[u64; VECTOR_LEN], width: usize, out: &mut Vec<u8>) {
     let mut plane = [0; VECTOR_LEN];

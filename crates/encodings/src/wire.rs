@@ -22,7 +22,7 @@ const MAX_DEPTH: usize = 2 * MAX_TYPE_DEPTH + 4;
 const PART: &str = "column chunk";
 
 /// Collects a chunk while it is encoded.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ChunkWriter {
     header: Vec<u8>,
     buffers: Vec<Vec<u8>>,

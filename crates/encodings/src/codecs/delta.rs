@@ -22,9 +22,9 @@ use crate::VECTOR_LEN;
 use crate::bitpack::{LANES, LINE_BYTES, Words};
 use crate::error::Result;
 use crate::patches::{LANE_WORD_BYTES, patch_bytes};
-use crate::residuals::{Packed, Residuals, ResidualsWriter, bit_length};
+use crate::residuals::{Packed, Residuals, ResidualsSize, ResidualsWriter, bit_length};
 use crate::simd::dispatched;
-use crate::vectors::vectors;
+use crate::vectors::for_each_vector;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
 use crate::words::{Sum, Word};
 
@@ -36,15 +36,26 @@ pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     let (mut bases, mut smallests) = (vec![], vec![]);
     let mut residuals = ResidualsWriter::default();
     let mut packed = [0; VECTOR_LEN];
-    for (vector, rows) in vectors(values) {
-        let smallest = differences(&vector, rows, &mut packed);
+    for_each_vector(values, |vector, rows| {
+        let smallest = differences(vector, rows, &mut packed);
         bases.push(vector[0].wrapping_sub(smallest as u64));
         smallests.push(smallest as u64);
         residuals.push(&packed, true);
-    }
+    });
     out.buffer(le_bytes(&bases, |base| base.to_le_bytes()));
     out.buffer(le_bytes(&smallests, |smallest| smallest.to_le_bytes()));
     residuals.finish(out);
+}
+
+/// The bytes that [`encode`] appends, without packing anything.
+pub(crate) fn size(values: &[u64]) -> usize {
+    let mut residuals = ResidualsSize::default();
+    let mut packed = [0; VECTOR_LEN];
+    for_each_vector(values, |vector, rows| {
+        differences(vector, rows, &mut packed);
+        residuals.push(&packed);
+    });
+    16 + 16 * values.len().div_ceil(VECTOR_LEN) + residuals.bytes()
 }
 
 dispatched! {

@@ -14,7 +14,7 @@ use std::hash::BuildHasher;
 use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
-use arrow::datatypes::{ArrowNativeType, DataType};
+use arrow::datatypes::{ArrowNativeType, DataType, i256};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::VECTOR_LEN;
@@ -26,6 +26,7 @@ use crate::codecs::source::Source;
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
 use crate::offsets::Offsets;
+use crate::residuals::bit_length;
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::size;
@@ -39,6 +40,14 @@ const COUNT_BITS: usize = 2;
 const MOST_COUNT_BITS: usize = 1 << 22;
 /// How far a count may be off.
 const COUNT_MARGIN: f64 = 1.02;
+/// Strings that are there so many times on average are counted without a sketch before.
+const MANY_ROWS: usize = 16;
+/// Numbers that are more of their range than this need no codes, unless these are a bit shorter.
+const DENSE: f64 = 0.7;
+/// Runs of each entry at least: what is there in one run is as well stored with it.
+const LEAST_USES: f64 = 1.2;
+/// Bits that a code takes at least, where rows follow from each other.
+const LEAST_BITS: f64 = 0.5;
 
 /// What the rows of a column have in common.
 struct Distinct {
@@ -53,19 +62,23 @@ impl Distinct {
     /// null, or values have no order. Null rows repeat the code before them.
     fn of(source: &Source, limit: usize) -> Option<Self> {
         let nulls = source.array.nulls();
-        match (&source.offsets, &source.bytes) {
-            (Some(offsets), _) => Self::of_ints(&offsets.values, nulls, limit),
-            (_, Some(values)) => Self::of_bytes(values, nulls, limit),
-            _ => None,
+        if let Some(offsets) = &source.offsets {
+            Self::of_ints(&offsets.values, nulls, limit)
+        } else if let Some(values) = &source.bytes {
+            Self::of_bytes(values, nulls, limit)
+        } else {
+            Self::of_wide(source.wide.as_ref()?, nulls, limit)
         }
     }
 
     /// Sorts the distinct values of a source.
     fn sort_as(&mut self, source: &Source) {
         if let Some(Offsets { values, .. }) = &source.offsets {
-            self.sort(|a, b| values[a as usize].cmp(&values[b as usize]));
+            self.sort(|row| values[row]);
         } else if let Some(values) = &source.bytes {
-            self.sort(|a, b| values[a as usize].cmp(values[b as usize]));
+            self.sort(|row| values[row]);
+        } else if let Some(values) = &source.wide {
+            self.sort(|row| values[row]);
         }
     }
 
@@ -81,6 +94,13 @@ impl Distinct {
                 *code
             });
         }
+        let mut known = HashMap::new();
+        Self::collect(values, nulls, limit, |value, next| {
+            *known.entry(*value).or_insert(next)
+        })
+    }
+
+    fn of_wide(values: &[i256], nulls: Option<&NullBuffer>, limit: usize) -> Option<Self> {
         let mut known = HashMap::new();
         Self::collect(values, nulls, limit, |value, next| {
             *known.entry(*value).or_insert(next)
@@ -141,24 +161,62 @@ impl Distinct {
         self.firsts.len()
     }
 
-    /// Renumbers the codes in the order of the values, which `compare` gives for two rows.
-    fn sort(&mut self, compare: impl Fn(u32, u32) -> std::cmp::Ordering) {
-        let mut order: Vec<u32> = (0..self.firsts.len() as u32).collect();
-        order.sort_unstable_by(|a, b| compare(self.firsts[*a as usize], self.firsts[*b as usize]));
+    /// Renumbers the codes in the order of the values, which `value` gives for a row.
+    fn sort<T: Ord>(&mut self, value: impl Fn(usize) -> T) {
+        let firsts = self.firsts.iter().zip(0u32..);
+        let mut order: Vec<(T, u32, u32)> = firsts
+            .map(|(first, code)| (value(*first as usize), *first, code))
+            .collect();
+        order.sort_unstable();
         let mut rank = vec![0; order.len()];
-        for (new, old) in order.iter().enumerate() {
-            rank[*old as usize] = new as u32;
+        for (new, (_, _, old)) in (0u32..).zip(&order) {
+            rank[*old as usize] = new;
         }
-        self.firsts = order.iter().map(|old| self.firsts[*old as usize]).collect();
+        self.firsts = order.iter().map(|(_, first, _)| *first).collect();
         for code in &mut self.codes {
             *code = rank[*code as usize];
         }
     }
 
-    /// The codes as an integer sequence.
-    fn encode_codes(&self) -> ChunkWriter {
-        let codes: Vec<u64> = self.codes.iter().map(|code| u64::from(*code)).collect();
-        sequence::encode(&codes)
+    /// The codes as integers.
+    fn codes(&self) -> Vec<u64> {
+        self.codes.iter().map(|code| u64::from(*code)).collect()
+    }
+}
+
+/// A dictionary while it is made: the entries have been encoded, the codes not yet.
+pub(crate) struct Dictionary {
+    count: usize,
+    entries: ChunkWriter,
+    codes: Vec<u64>,
+}
+
+impl Dictionary {
+    /// Of a source; `None` if it has more distinct values than it may have entries, or none.
+    fn of<'a>(source: &'a Source, children: Children) -> Result<Option<&'a Self>> {
+        let limit = source.max_entries.min(MAX_ENTRIES);
+        if source.dictionary.get().is_none() {
+            let made = match Distinct::of(source, limit) {
+                Some(distinct) => Some(Self::make(source, distinct, children)?),
+                None => None,
+            };
+            let _ = source.dictionary.set(made);
+        }
+        Ok(source.dictionary.get().and_then(Option::as_ref))
+    }
+
+    fn make(source: &Source, mut distinct: Distinct, children: Children) -> Result<Self> {
+        distinct.sort_as(source);
+        let codes = distinct.codes();
+        let count = distinct.len();
+        let rows = UInt32Array::from(distinct.firsts);
+        let mut entries = ChunkWriter::default();
+        children.append_distinct(&take(source.array, &rows, None)?, &mut entries)?;
+        Ok(Self {
+            count,
+            entries,
+            codes,
+        })
     }
 }
 
@@ -193,64 +251,62 @@ impl ShortKey {
 
 /// Appends the source; `false` if it has more distinct values than it may have entries, or none.
 pub(crate) fn encode(source: &Source, children: Children, out: &mut ChunkWriter) -> Result<bool> {
-    let Some(mut distinct) = Distinct::of(source, source.max_entries) else {
+    let Some(dictionary) = Dictionary::of(source, children)? else {
         return Ok(false);
     };
-    distinct.sort_as(source);
-    append(
-        source.array,
-        &distinct,
-        distinct.encode_codes(),
-        children,
-        out,
-    )?;
+    out.u64(dictionary.count as u64);
+    out.append(dictionary.entries.clone());
+    out.append(sequence::encode(&dictionary.codes));
     Ok(true)
 }
 
-/// Appends `array`, whose sorted distinct values are `distinct`, with encoded `codes`.
-fn append(
-    array: &dyn Array,
-    distinct: &Distinct,
-    codes: ChunkWriter,
-    children: Children,
-    out: &mut ChunkWriter,
-) -> Result<()> {
-    let entries = take(array, &UInt32Array::from(distinct.firsts.clone()), None)?;
-    out.u64(distinct.len() as u64);
-    children.append_distinct(&entries, out)?;
-    out.append(codes);
-    Ok(())
-}
-
-/// The size of a dictionary of a source: its entries counted over all rows, the rest from a sample. `None` if it has too
-/// many.
+/// About the size of a dictionary of a source. `None` if it has too many entries, or is no smaller than `best` bytes.
 pub(crate) fn estimate(
     source: &Source,
-    sample: &Source,
     children: Children,
+    best: Option<u64>,
 ) -> Result<Option<u64>> {
-    let (rows, sampled) = (source.array.len(), sample.array.len());
-    let entries = about_distinct(source);
-    if entries * COUNT_MARGIN > source.max_entries.min(MAX_ENTRIES) as f64 {
-        return Ok(None);
-    }
-    let Some(mut all) = Distinct::of(sample, sampled) else {
-        return Ok(None);
+    let most = source.max_entries.min(MAX_ENTRIES) as f64;
+    let rows = source.array.len() as f64;
+    let few = match &source.bytes {
+        // a few strings are counted as they are
+        Some(_) => Distinct::of(source, source.array.len() / MANY_ROWS),
+        None => None,
     };
-    let entries = entries.max(all.len() as f64);
-    all.sort_as(sample);
-    let codes = all.encode_codes();
-    let code_bytes = codes.len();
-    let mut out = ChunkWriter::default();
-    append(sample.array, &all, codes, children, &mut out)?;
-    let entry_bytes = (out.len().saturating_sub(code_bytes)) as f64 / all.len() as f64;
-    // among more entries, codes take more bits, unless they follow from each other
-    let sample_bits = code_bytes as f64 * 8.0 / sampled as f64;
-    let (few, many) = ((all.len() as f64).log2().max(1.0), entries.log2());
-    let code_bits = sample_bits * (many / few).max(1.0);
-    Ok(Some(
-        (entries * entry_bytes + rows as f64 * code_bits / 8.0) as u64,
-    ))
+    if let Some(distinct) = few {
+        let made = Dictionary::make(source, distinct, children)?;
+        let _ = source.dictionary.set(Some(made));
+    } else if source.wide.is_none() {
+        let entries = about_distinct(source);
+        if entries > most * COUNT_MARGIN {
+            return Ok(None);
+        }
+        if let (Some(offsets), Some(best)) = (&source.offsets, best) {
+            // where most of a range of numbers occurs, these are as good as codes; and numbers far from each other
+            // take some bits even as entries
+            let range = offsets.values.iter().max().map_or(1.0, |max| *max as f64 + 1.0);
+            let bytes = (entries * (range / entries).log2().max(0.0) + rows * LEAST_BITS) / 8.0;
+            let stored = sequence::runs(&offsets.values) as f64;
+            let are_codes = entries > range * DENSE && entries.log2().ceil() == range.log2().ceil();
+            if are_codes || entries * LEAST_USES > stored || bytes > best as f64 {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Dictionary::of(source, children)?.map(|dictionary| {
+        (8 + dictionary.entries.len() + sequence::size(&dictionary.codes)) as u64
+    }))
+}
+
+/// Whether strings in a dictionary of `bytes` bytes are hardly larger than any code for each string: no other encoding
+/// of strings needs a look.
+pub(crate) fn is_least(source: &Source, bytes: u64) -> bool {
+    let (Some(values), Some(Some(dictionary))) = (&source.bytes, source.dictionary.get()) else {
+        return false;
+    };
+    let filled = values.iter().filter(|value| !value.is_empty()).count();
+    let bits = bit_length(dictionary.count as u64 - 1).max(1) * filled;
+    bytes * 8 * 20 <= bits as u64 * 21
 }
 
 /// About how many distinct values a source has, nulls among them: by how many bits of a table no value's hash sets

@@ -14,10 +14,10 @@ use crate::VECTOR_LEN;
 use crate::bitpack::Words;
 use crate::error::Result;
 use crate::masks::Mask;
-use crate::residuals::{Packed, Residuals, ResidualsWriter};
+use crate::residuals::{Packed, Residuals, ResidualsSize, ResidualsWriter};
 use crate::selection::Selected;
 use crate::simd::dispatched;
-use crate::vectors::vectors;
+use crate::vectors::for_each_vector;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u64_at};
 use crate::words::Word;
 
@@ -30,12 +30,23 @@ pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     let mut bases = Vec::with_capacity(values.len().div_ceil(VECTOR_LEN));
     let mut residuals = ResidualsWriter::default();
     let mut offsets = [0; VECTOR_LEN];
-    for (vector, _) in vectors(values) {
-        bases.push(subtract_smallest(&vector, &mut offsets));
+    for_each_vector(values, |vector, _| {
+        bases.push(subtract_smallest(vector, &mut offsets));
         residuals.push(&offsets, true);
-    }
+    });
     out.buffer(le_bytes(&bases, |base| base.to_le_bytes()));
     residuals.finish(out);
+}
+
+/// The bytes that [`encode`] appends, without packing anything.
+pub(crate) fn size(values: &[u64]) -> usize {
+    let mut residuals = ResidualsSize::default();
+    let mut offsets = [0; VECTOR_LEN];
+    for_each_vector(values, |vector, _| {
+        subtract_smallest(vector, &mut offsets);
+        residuals.push(&offsets);
+    });
+    8 + 8 * values.len().div_ceil(VECTOR_LEN) + residuals.bytes()
 }
 
 dispatched! {

@@ -26,6 +26,8 @@ const SHORT_RUN: usize = 8;
 pub(crate) trait RunSequence: Sized {
     /// `values`, encoded, for runs that are `nesting` deep.
     fn encode(values: &[u64], nesting: usize) -> ChunkWriter;
+    /// About the bytes of it.
+    fn size(values: &[u64], nesting: usize) -> usize;
     /// Parses a sequence that is `nesting` runs deep.
     fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self>;
     /// The names of its encodings.
@@ -35,8 +37,8 @@ pub(crate) trait RunSequence: Sized {
     -> Result<()>;
 }
 
-/// Appends `values`.
-pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
+/// The value of each run, its length less one, and the number of runs of each vector.
+fn runs(values: &[u64]) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
     let (mut runs, mut lengths, mut counts) = (vec![], vec![], vec![]);
     for vector in values.chunks(VECTOR_LEN) {
         let before = runs.len();
@@ -46,10 +48,27 @@ pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut C
         }
         counts.push((runs.len() - before) as u16);
     }
+    (runs, lengths, counts)
+}
+
+/// Appends `values`.
+pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
+    let (runs, lengths, counts) = runs(values);
     out.u64(runs.len() as u64);
     out.buffer(le_bytes(&counts, |count| count.to_le_bytes()));
     out.append(S::encode(&runs, nesting));
     out.append(S::encode(&lengths, nesting));
+}
+
+/// About the bytes that [`encode`] appends, without packing anything.
+pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> usize {
+    let (runs, lengths, counts) = runs(values);
+    // runs that are hardly longer than a row are not looked at any closer
+    let nesting = match runs.len() * 2 > values.len() {
+        true => usize::MAX,
+        false => nesting,
+    };
+    16 + 2 * counts.len() + S::size(&runs, nesting) + S::size(&lengths, nesting)
 }
 
 /// A parsed sequence. Invariant: `starts` ascends, has an entry more than there are vectors, and

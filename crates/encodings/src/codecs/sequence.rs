@@ -21,13 +21,13 @@ use crate::error::{Result, corrupt};
 use crate::masks::Mask;
 use crate::selection::{Selected, Selection};
 use crate::simd::dispatched;
-use crate::vectors::sample_ranges;
+use crate::vectors::sample;
 use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::Word;
 
 const PART: &str = "integers";
 /// Vectors that the choice looks at, evenly spread.
-const SAMPLE_VECTORS: usize = 12;
+const SAMPLE_VECTORS: usize = 32;
 /// Nested choices (the run values of run values ...) end here: no run is stored in more runs. A
 /// vector of runs may take two vectors of the next level to decode, so each level doubles the time.
 const MAX_NESTING: usize = 2;
@@ -60,7 +60,7 @@ impl<T: Word> Default for Scratch<T> {
 }
 
 /// The encodings of integer sequences, cheapest to decode first.
-const KINDS: [Encoding; 4] = [
+pub(crate) const KINDS: [Encoding; 4] = [
     Encoding::Ffor,
     Encoding::Sparse,
     Encoding::Rle,
@@ -96,6 +96,11 @@ pub(crate) fn encode(values: &[u64]) -> ChunkWriter {
     Sequence::encode(values, 0)
 }
 
+/// About the bytes of [`encode`].
+pub(crate) fn size(values: &[u64]) -> usize {
+    <Sequence as RunSequence>::size(values, 0)
+}
+
 fn constant(value: u64) -> ChunkWriter {
     let mut out = ChunkWriter::default();
     out.u8(0);
@@ -103,17 +108,52 @@ fn constant(value: u64) -> ChunkWriter {
     out
 }
 
-/// The encoding to use for `values`.
-fn choose(values: &[u64], nesting: usize) -> Encoding {
+/// About the bytes of `values` in an encoding, which is one of [`KINDS`], without packing anything; `None` if it is
+/// not worth a try.
+fn size_as(encoding: Encoding, values: &[u64], nesting: usize) -> Option<usize> {
+    Some(match encoding {
+        Encoding::Delta => delta::size(values),
+        Encoding::Rle => rle::size::<Sequence>(values, nesting + 1),
+        Encoding::Sparse => return sparse::size::<Sequence>(values, nesting + 1),
+        _ => ffor::size(values),
+    })
+}
+
+/// About the bytes of `values` in each of [`KINDS`] that is worth a try: of a sample, but for the number of runs.
+pub(crate) fn sizes(values: &[u64], nesting: usize) -> Vec<(Encoding, usize)> {
+    let sample = sample(values, SAMPLE_VECTORS);
     if nesting >= MAX_NESTING {
-        return Encoding::Ffor;
+        let bytes = scaled(ffor::size(&sample), values.len(), sample.len());
+        return vec![(Encoding::Ffor, bytes)];
     }
-    let ranges = sample_ranges(values.len(), SAMPLE_VECTORS);
-    let sample: Vec<u64> = ranges
-        .flat_map(|rows| values[rows].iter().copied())
-        .collect();
-    let sizes = KINDS.map(|kind| (kind, encode_as(kind, &sample, MAX_NESTING).len()));
-    Encoding::smallest(sizes)
+    let size_of = |kind| {
+        let bytes = size_as(kind, &sample, nesting)?;
+        Some(match kind {
+            Encoding::Rle => scaled(bytes, runs(values), runs(&sample)),
+            _ => scaled(bytes, values.len(), sample.len()),
+        })
+    };
+    KINDS
+        .into_iter()
+        .filter_map(|kind| Some((kind, size_of(kind)?)))
+        .collect()
+}
+
+fn scaled(bytes: usize, of: usize, sampled: usize) -> usize {
+    (bytes as u128 * of as u128 / sampled.max(1) as u128) as usize
+}
+
+/// About how many runs `rle` makes.
+pub(crate) fn runs(values: &[u64]) -> usize {
+    values.len().div_ceil(VECTOR_LEN) + changes(values) as usize
+}
+
+dispatched! {
+    /// How many values differ from the one before.
+    fn changes(values: &[u64]) -> u64 {
+        let pairs = values.iter().zip(values.get(1..).unwrap_or_default());
+        pairs.fold(0, |count, (a, b)| count + u64::from(a != b))
+    }
 }
 
 impl RunSequence for Sequence {
@@ -126,7 +166,16 @@ impl RunSequence for Sequence {
         if values.is_empty() {
             return constant(0);
         }
-        encode_as(choose(values, nesting), values, nesting)
+        let encoding = Encoding::smallest(sizes(values, nesting));
+        encode_as(encoding, values, nesting)
+    }
+
+    fn size(values: &[u64], nesting: usize) -> usize {
+        if values.iter().all(|value| Some(value) == values.first()) {
+            return constant(0).len();
+        }
+        let sizes = sizes(values, nesting).into_iter();
+        sizes.map(|(_, bytes)| bytes).min().unwrap_or(0)
     }
 
     fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {

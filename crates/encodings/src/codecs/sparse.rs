@@ -28,9 +28,8 @@ fn majority(values: &[u64]) -> u64 {
     values.iter().fold((0, 0), vote).0
 }
 
-/// Appends `values`.
-pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
-    let most = majority(values);
+/// The values other than `most`, their rows, and the number of them in each vector.
+fn others(values: &[u64], most: u64) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
     let (mut others, mut places, mut counts) = (vec![], vec![], vec![]);
     for vector in values.chunks(VECTOR_LEN) {
         let before = others.len();
@@ -40,6 +39,26 @@ pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut C
         }
         counts.push((others.len() - before) as u16);
     }
+    (others, places, counts)
+}
+
+/// About the bytes that [`encode`] appends, without packing anything; `None` if values are not even
+/// mostly the same.
+pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> Option<usize> {
+    let most = majority(values);
+    let count = values.iter().filter(|value| **value == most).count();
+    if count < values.len() / 2 {
+        return None;
+    }
+    let (others, places, counts) = others(values, most);
+    let parts = S::size(&others, nesting) + S::size(&places, nesting);
+    Some(24 + 2 * counts.len() + parts)
+}
+
+/// Appends `values`.
+pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
+    let most = majority(values);
+    let (others, places, counts) = others(values, most);
     out.u64(most);
     out.u64(others.len() as u64);
     out.buffer(le_bytes(&counts, |count| count.to_le_bytes()));
