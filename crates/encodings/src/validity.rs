@@ -93,7 +93,9 @@ fn encode_mixed(valid: &BooleanBuffer, out: &mut ChunkWriter) {
     let bitmaps = kinds.iter().filter(|kind| **kind >= FEW_NULL).count() * BITMAP_BYTES;
     let pays = packed.len() < bitmaps;
     if !pays {
-        kinds.iter_mut().for_each(|kind| *kind = (*kind).min(BITMAP));
+        kinds
+            .iter_mut()
+            .for_each(|kind| *kind = (*kind).min(BITMAP));
     }
     let mut bitmaps = vec![];
     for (vector, kind) in starts.map(vector).zip(&kinds) {

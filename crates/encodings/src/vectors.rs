@@ -36,5 +36,9 @@ pub(crate) fn sample<T: Copy>(values: &[T], vectors: usize) -> Cow<'_, [T]> {
         return Cow::Borrowed(values);
     }
     let ranges = sample_ranges(values.len(), vectors);
-    Cow::Owned(ranges.flat_map(|rows| values[rows].iter().copied()).collect())
+    Cow::Owned(
+        ranges
+            .flat_map(|rows| values[rows].iter().copied())
+            .collect(),
+    )
 }

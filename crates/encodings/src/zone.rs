@@ -236,12 +236,6 @@ fn byte_extremes<'a>(
     nulls: Option<&NullBuffer>,
 ) -> Option<(&'a [u8], &'a [u8])> {
     const BYTES: usize = size_of::<u64>();
-    let key = |value: &[u8]| -> u64 {
-        u64::from_be_bytes(match value.first_chunk() {
-            Some(first) => *first,
-            None => std::array::from_fn(|at| value.get(at).copied().unwrap_or(0)),
-        })
-    };
     // values that are alike, which many are, need no look at their bytes
     let is_less = |a: (u64, &[u8]), b: (u64, &[u8])| match a.0.cmp(&b.0) {
         Ordering::Equal if a.1.len().max(b.1.len()) <= BYTES => a.1.len() < b.1.len(),
@@ -249,7 +243,7 @@ fn byte_extremes<'a>(
         order => order == Ordering::Less,
     };
     let valid = (0..values.len()).filter(|row| nulls.is_none_or(|n| n.is_valid(*row)));
-    let mut keyed = valid.map(|row| (key(values[row]), values[row]));
+    let mut keyed = valid.map(|row| (byte_strings::prefix(values[row]), values[row]));
     let first = keyed.next()?;
     let (mut min, mut max) = (first, first);
     for value in keyed {

@@ -88,20 +88,25 @@ fn smallest_of_most(differences: &[i64; VECTOR_LEN], rows: usize) -> i64 {
         differences.iter().fold(i64::MAX, least)
     };
     let smallest = least(i64::MIN);
-    let mut typical: [i64; LANES] = std::array::from_fn(|i| differences[1 + i * (rows - 1) / LANES]);
+    let mut typical: [i64; LANES] =
+        std::array::from_fn(|i| differences[1 + i * (rows - 1) / LANES]);
     typical.sort_unstable();
     let typical = typical[LANES / 2];
     let (mut found, mut dropped) = (smallest, 0);
     loop {
         // between what is found and what is typical
         let middle = (found & typical) + ((found ^ typical) >> 1);
-        let below = differences.iter().fold(0u64, |count, d| count + u64::from(*d < middle));
+        let below = differences
+            .iter()
+            .fold(0u64, |count, d| count + u64::from(*d < middle));
         if middle == found || below > MAX_DROPS {
             break;
         }
         (found, dropped) = (least(middle), below as usize);
     }
-    let largest = differences[1..rows].iter().fold(i64::MIN, |most, d| most.max(*d));
+    let largest = differences[1..rows]
+        .iter()
+        .fold(i64::MIN, |most, d| most.max(*d));
     let bits = |from: i64| bit_length(largest.wrapping_sub(from) as u64);
     let gain = (bits(smallest) - bits(found)) * LINE_BYTES;
     match gain > 2 * LANE_WORD_BYTES + dropped * patch_bytes(64) {

@@ -18,6 +18,7 @@ use arrow::datatypes::{ArrowNativeType, DataType, i256};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::VECTOR_LEN;
+use crate::byte_strings;
 use crate::class::{self, Class};
 use crate::codecs::codec::{Child, Children, Codec, Test};
 use crate::codecs::layout;
@@ -30,11 +31,14 @@ use crate::residuals::bit_length;
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::size;
+use crate::vectors::sample;
 use crate::wire::{ChunkReader, ChunkWriter};
 
 const PART: &str = "dict";
 /// The most entries of a dictionary.
 const MAX_ENTRIES: usize = 1 << 18;
+/// Vectors of numbers that are looked at before all rows.
+const SAMPLE_VECTORS: usize = 8;
 /// Bits to count distinct values with, for each row; and at most, some of the second-level cache.
 const COUNT_BITS: usize = 2;
 const MOST_COUNT_BITS: usize = 1 << 22;
@@ -42,6 +46,8 @@ const MOST_COUNT_BITS: usize = 1 << 22;
 const COUNT_MARGIN: f64 = 1.02;
 /// Strings that are there so many times on average are counted without a sketch before.
 const MANY_ROWS: usize = 16;
+/// Strings that were found last.
+const RECENT: usize = 512;
 /// Numbers that are more of their range than this need no codes, unless these are a bit shorter.
 const DENSE: f64 = 0.7;
 /// Runs of each entry at least: what is there in one run is as well stored with it.
@@ -71,14 +77,15 @@ impl Distinct {
         }
     }
 
-    /// Sorts the distinct values of a source.
-    fn sort_as(&mut self, source: &Source) {
+    /// Sorts the distinct values of a source; gives the code of each row among them.
+    fn sort_as(&mut self, source: &Source) -> Vec<u64> {
         if let Some(Offsets { values, .. }) = &source.offsets {
-            self.sort(|row| values[row]);
+            self.sort(|row| values[row])
         } else if let Some(values) = &source.bytes {
-            self.sort(|row| values[row]);
-        } else if let Some(values) = &source.wide {
-            self.sort(|row| values[row]);
+            self.sort(|row| values[row])
+        } else {
+            let values = source.wide.as_deref().unwrap_or_default();
+            self.sort(|row| values[row])
         }
     }
 
@@ -111,8 +118,17 @@ impl Distinct {
         let hasher = DefaultHashBuilder::default();
         let mut known: Vec<(u64, ShortKey, &[u8])> = vec![];
         let mut table = HashTable::new();
+        // what was found last, so that most of few strings take no more than a look
+        let mut recent = [u32::MAX; RECENT];
         Self::collect(values, nulls, limit, |value, next| {
             let key = ShortKey::of(value);
+            let recent = &mut recent[key.slot()];
+            if let Some((_, known, _)) = known.get(*recent as usize)
+                && *known == key
+                && key.is_whole()
+            {
+                return *recent;
+            }
             let hash = match key.is_whole() {
                 true => hasher.hash_one(key),
                 false => hasher.hash_one(value),
@@ -122,6 +138,7 @@ impl Distinct {
                 *known == key && (key.is_whole() || bytes == value)
             };
             if let Some(code) = table.find(hash, is_same) {
+                *recent = *code;
                 return *code;
             }
             table.insert_unique(hash, next, |code| known[*code as usize].0);
@@ -161,26 +178,19 @@ impl Distinct {
         self.firsts.len()
     }
 
-    /// Renumbers the codes in the order of the values, which `value` gives for a row.
-    fn sort<T: Ord>(&mut self, value: impl Fn(usize) -> T) {
+    /// As [`sort_as`](Self::sort_as), by what `value` gives for a row.
+    fn sort<T: Ord>(&mut self, value: impl Fn(usize) -> T) -> Vec<u64> {
         let firsts = self.firsts.iter().zip(0u32..);
         let mut order: Vec<(T, u32, u32)> = firsts
             .map(|(first, code)| (value(*first as usize), *first, code))
             .collect();
         order.sort_unstable();
         let mut rank = vec![0; order.len()];
-        for (new, (_, _, old)) in (0u32..).zip(&order) {
+        for (new, (_, _, old)) in (0u64..).zip(&order) {
             rank[*old as usize] = new;
         }
         self.firsts = order.iter().map(|(_, first, _)| *first).collect();
-        for code in &mut self.codes {
-            *code = rank[*code as usize];
-        }
-    }
-
-    /// The codes as integers.
-    fn codes(&self) -> Vec<u64> {
-        self.codes.iter().map(|code| u64::from(*code)).collect()
+        self.codes.iter().map(|code| rank[*code as usize]).collect()
     }
 }
 
@@ -206,8 +216,7 @@ impl Dictionary {
     }
 
     fn make(source: &Source, mut distinct: Distinct, children: Children) -> Result<Self> {
-        distinct.sort_as(source);
-        let codes = distinct.codes();
+        let codes = distinct.sort_as(source);
         let count = distinct.len();
         let rows = UInt32Array::from(distinct.firsts);
         let mut entries = ChunkWriter::default();
@@ -231,17 +240,18 @@ struct ShortKey {
 
 impl ShortKey {
     fn of(value: &[u8]) -> Self {
-        let (first, last) = match (value.first_chunk(), value.last_chunk()) {
-            (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
-            _ => (
-                value
-                    .iter()
-                    .fold(0, |word, byte| word << 8 | u64::from(*byte)),
-                0,
-            ),
-        };
+        let first = byte_strings::prefix(value);
+        let last = value
+            .last_chunk()
+            .map_or(0, |last| u64::from_le_bytes(*last));
         let len = value.len();
         Self { first, last, len }
+    }
+
+    /// One of [`RECENT`].
+    fn slot(&self) -> usize {
+        let word = self.first ^ self.last.rotate_left(32) ^ self.len as u64;
+        (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT
     }
 
     fn is_whole(&self) -> bool {
@@ -277,18 +287,30 @@ pub(crate) fn estimate(
         let made = Dictionary::make(source, distinct, children)?;
         let _ = source.dictionary.set(Some(made));
     } else if source.wide.is_none() {
+        let largest = |offsets: &Offsets| offsets.values.iter().copied().max().unwrap_or(0);
+        let range = source
+            .offsets
+            .as_ref()
+            .map_or(f64::INFINITY, |o| largest(o) as f64 + 1.0);
+        // where most of a range of numbers occurs, these are as good as codes
+        let are_codes = |entries: f64| {
+            let are_short = entries.log2().ceil() < range.log2().ceil();
+            best.is_some() && entries > range * DENSE && !are_short
+        };
+        if let Some(offsets) = &source.offsets
+            && are_codes(about_distinct_of(&sample(&offsets.values, SAMPLE_VECTORS)))
+        {
+            return Ok(None);
+        }
         let entries = about_distinct(source);
-        if entries > most * COUNT_MARGIN {
+        if entries > most * COUNT_MARGIN || are_codes(entries) {
             return Ok(None);
         }
         if let (Some(offsets), Some(best)) = (&source.offsets, best) {
-            // where most of a range of numbers occurs, these are as good as codes; and numbers far from each other
-            // take some bits even as entries
-            let range = offsets.values.iter().max().map_or(1.0, |max| *max as f64 + 1.0);
-            let bytes = (entries * (range / entries).log2().max(0.0) + rows * LEAST_BITS) / 8.0;
+            // numbers far from each other take some bits even as entries
             let stored = sequence::runs(&offsets.values) as f64;
-            let are_codes = entries > range * DENSE && entries.log2().ceil() == range.log2().ceil();
-            if are_codes || entries * LEAST_USES > stored || bytes > best as f64 {
+            let bits = entries * (range / entries).log2().max(0.0) + rows * LEAST_BITS;
+            if entries * LEAST_USES > stored || bits / 8.0 > best as f64 {
                 return Ok(None);
             }
         }
@@ -309,25 +331,30 @@ pub(crate) fn is_least(source: &Source, bytes: u64) -> bool {
     bytes * 8 * 20 <= bits as u64 * 21
 }
 
-/// About how many distinct values a source has, nulls among them: by how many bits of a table no value's hash sets
-/// (linear counting: Whang, Vander-Zanden and Taylor, 1990).
+/// About how many distinct values a source has, nulls among them.
 fn about_distinct(source: &Source) -> f64 {
-    let rows = source.array.len();
+    match (&source.offsets, &source.bytes) {
+        (Some(offsets), _) => about_distinct_of(&offsets.values),
+        (_, Some(values)) => about_hashes(values.iter().map(|value| hash_of(value))),
+        _ => 0.0,
+    }
+}
+
+fn about_distinct_of(values: &[u64]) -> f64 {
+    about_hashes(values.iter().map(|value| mixed(0, *value)))
+}
+
+/// About how many hashes differ: by how many bits of a table none sets (linear counting: Whang, Vander-Zanden and
+/// Taylor, 1990).
+fn about_hashes(hashes: impl ExactSizeIterator<Item = u64>) -> f64 {
+    let rows = hashes.len();
     let bits = (rows * COUNT_BITS)
         .next_power_of_two()
         .clamp(64, MOST_COUNT_BITS);
     let mut table = vec![0u64; bits / 64];
-    let mut set = |hash: u64| {
+    for hash in hashes {
         let bit = (hash >> 32) as usize & (bits - 1);
         table[bit / 64] |= 1 << (bit % 64);
-    };
-    match (&source.offsets, &source.bytes) {
-        (Some(offsets), _) => offsets
-            .values
-            .iter()
-            .for_each(|value| set(mixed(0, *value))),
-        (_, Some(values)) => values.iter().for_each(|value| set(hash_of(value))),
-        _ => {}
     }
     let set: u32 = table.iter().map(|word| word.count_ones()).sum();
     let clear = (bits - set as usize).max(1) as f64 / bits as f64;

@@ -457,9 +457,10 @@ impl<'a> SequenceView<'a> {
                 Self::Rle(view) => view
                     .0
                     .decode(vector, 0, &mut Runs::default(), &mut entries)?,
-                Self::Sparse(view) => view
-                    .0
-                    .decode(vector, 0, &mut Runs::default(), &mut entries)?,
+                Self::Sparse(view) => {
+                    view.0
+                        .decode(vector, 0, &mut Runs::default(), &mut entries)?
+                }
             }
             largest = entries[..live].iter().fold(largest, |a, b| a.max(*b));
         }

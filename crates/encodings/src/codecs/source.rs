@@ -72,7 +72,9 @@ impl<'a> Source<'a> {
         if let Some(values) = &self.bytes {
             return self.is_same(values);
         }
-        self.wide.as_ref().is_some_and(|values| self.is_same(values))
+        self.wide
+            .as_ref()
+            .is_some_and(|values| self.is_same(values))
     }
 
     fn is_same<T: PartialEq>(&self, values: &[T]) -> bool {

@@ -146,7 +146,9 @@ impl<S: RunSequence> Sparse<S> {
     ) -> Result<()> {
         let is_in = |value| (low..=high).contains(&value);
         out.fill(if is_in(self.value) { u64::MAX } else { 0 });
-        self.for_each_other(vector, 0, runs, |row, value| set_bit(out, row, is_in(value)))
+        self.for_each_other(vector, 0, runs, |row, value| {
+            set_bit(out, row, is_in(value))
+        })
     }
 
     /// Calls `visit` with the row and the value of each other of a vector.
