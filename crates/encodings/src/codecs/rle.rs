@@ -64,7 +64,7 @@ pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut C
 pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> usize {
     let (runs, lengths, counts) = runs(values);
     // runs that are hardly longer than a row are not looked at any closer
-    let nesting = match runs.len() * 2 > values.len() {
+    let nesting = match runs.len() * 10 > values.len() * 9 {
         true => usize::MAX,
         false => nesting,
     };

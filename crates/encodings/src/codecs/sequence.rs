@@ -119,7 +119,10 @@ fn size_as(encoding: Encoding, values: &[u64], nesting: usize) -> Option<usize> 
     })
 }
 
-/// About the bytes of `values` in each of [`KINDS`] that is worth a try: of a sample, but for the number of runs.
+/// One run for this many rows: few.
+const FEW_RUNS: usize = 4;
+
+/// About the bytes of `values` in each of [`KINDS`] that is worth a try: of a sample, unless runs or others are few.
 pub(crate) fn sizes(values: &[u64], nesting: usize) -> Vec<(Encoding, usize)> {
     let sample = sample(values, SAMPLE_VECTORS);
     if nesting >= MAX_NESTING {
@@ -128,10 +131,14 @@ pub(crate) fn sizes(values: &[u64], nesting: usize) -> Vec<(Encoding, usize)> {
     }
     let size_of = |kind| {
         let bytes = size_as(kind, &sample, nesting)?;
-        Some(match kind {
-            Encoding::Rle => scaled(bytes, runs(values), runs(&sample)),
-            _ => scaled(bytes, values.len(), sample.len()),
-        })
+        let few_runs = || runs(values) * FEW_RUNS <= values.len();
+        match kind {
+            _ if sample.len() == values.len() => Some(bytes),
+            Encoding::Sparse => size_as(kind, values, nesting),
+            Encoding::Rle if few_runs() => size_as(kind, values, nesting),
+            Encoding::Rle => Some(scaled(bytes, runs(values), runs(&sample))),
+            _ => Some(scaled(bytes, values.len(), sample.len())),
+        }
     };
     KINDS
         .into_iter()
