@@ -23,7 +23,7 @@ use crate::class::{self, Class};
 use crate::codecs::codec::{Child, Children, Codec, Test};
 use crate::codecs::layout;
 use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
-use crate::codecs::source::Source;
+use crate::codecs::source::{Dictionary, Source};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
 use crate::offsets::Offsets;
@@ -192,13 +192,6 @@ impl Distinct {
         self.firsts = order.iter().map(|(_, first, _)| *first).collect();
         self.codes.iter().map(|code| rank[*code as usize]).collect()
     }
-}
-
-/// A dictionary while it is made: the entries have been encoded, the codes not yet.
-pub(crate) struct Dictionary {
-    count: usize,
-    entries: ChunkWriter,
-    codes: Vec<u64>,
 }
 
 impl Dictionary {

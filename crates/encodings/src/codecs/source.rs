@@ -6,14 +6,21 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, i256};
 
 use crate::byte_strings;
-use crate::codecs::dict::Dictionary;
 use crate::codecs::fsst::Tables;
 use crate::codecs::onpair::Learned;
 use crate::compressor::Compressor;
 use crate::offsets::{self, Offsets};
+use crate::wire::ChunkWriter;
 
 /// A dictionary of more distinct values than one for this many rows is not tried.
 pub(crate) const ROWS_PER_ENTRY: usize = 2;
+
+/// A dictionary while it is made: the entries have been encoded, the codes not yet.
+pub(crate) struct Dictionary {
+    pub count: usize,
+    pub entries: ChunkWriter,
+    pub codes: Vec<u64>,
+}
 
 /// An array and its values in the forms that encodings take.
 pub(crate) struct Source<'a> {
