@@ -26,6 +26,8 @@ mod integers;
 mod plain;
 #[path = "../rle/layout.rs"]
 mod rle;
+#[path = "../sparse/layout.rs"]
+mod sparse;
 #[path = "../text/layout.rs"]
 mod text;
 
@@ -219,6 +221,7 @@ fn sequence(builder: &mut Builder, sequence: Sequence<'_>) -> Result<(u64, u64)>
         Sequence::Rle(view) => (SequenceKind::Rle, rle::lay_out(builder, view)?),
         Sequence::GpuFor(view) => (SequenceKind::GpuFor, gpu_for::lay_out(builder, view)?),
         Sequence::GpuDfor(view) => (SequenceKind::GpuDfor, gpu_dfor::lay_out(builder, view)?),
+        Sequence::Sparse(view) => (SequenceKind::Ffor, sparse::lay_out(builder, view)?),
     };
     builder.traits.sequences = kind.bit();
     let bounds = bounds.unwrap_or((0, 0));

@@ -29,6 +29,27 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
     )
 }
 
+/// The first eight bytes, so that numbers are in the order of strings that differ there; zeros behind shorter strings.
+#[inline]
+pub(crate) fn prefix(value: &[u8]) -> u64 {
+    if let Some(first) = value.first_chunk() {
+        return u64::from_be_bytes(*first);
+    }
+    // bytes that are in both reads are the same in both
+    let at = |place: usize| 56 - 8 * place as u32;
+    match (value.first_chunk(), value.last_chunk(), value) {
+        (Some(first), Some(last), _) => {
+            let (first, last) = (u32::from_be_bytes(*first), u32::from_be_bytes(*last));
+            u64::from(first) << 32 | u64::from(last) << (at(value.len() - 4) - 24)
+        }
+        (_, _, []) => 0,
+        _ => {
+            let byte = |place: usize| u64::from(value[place]) << at(place);
+            byte(0) | byte(value.len() / 2) | byte(value.len() - 1)
+        }
+    }
+}
+
 /// The value of each row; empty for nulls. `None` if the type is not one of byte strings.
 pub(crate) fn values(array: &dyn Array) -> Option<Vec<&[u8]>> {
     fn collect<'a>(array: &dyn Array, value: impl Fn(usize) -> &'a [u8]) -> Vec<&'a [u8]> {
@@ -112,6 +133,7 @@ fn offset_array<T: ByteArrayType>(
 }
 
 /// Collects values into an array of any type of byte strings.
+#[derive(Default)]
 pub(crate) struct BytesBuilder {
     pub data: Vec<u8>,
     /// Where each value ends in `data`; ascends.

@@ -1,7 +1,7 @@
 //! A column chunk: all rows of one column in one row group, encoded.
 //!
 //! ```text
-//! column   u8 tag: 0 constant, 1 plain, 2 integers (ffor, delta, rle), 3 dict, 4 alp, 5 alp_rd,
+//! column   u8 tag: 0 constant, 1 plain, 2 integers (ffor, delta, rle, sparse), 3 dict, 4 alp, 5 alp_rd,
 //!          6 strings (plain, fsst, onpair), 7 nested
 //! then     the validity, then the fields of that encoding (nothing if every row is null)
 //! ```

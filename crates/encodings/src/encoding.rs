@@ -45,6 +45,8 @@ encodings! {
     Plain = "plain", 0.97;
     /// Frame of reference and bit packing.
     Ffor = "ffor", 1.0;
+    /// The value of most rows, and the others with their places.
+    Sparse = "sparse", 1.0;
     /// Runs of equal values.
     Rle = "rle", 1.02;
     /// Codes into a dictionary of distinct values.

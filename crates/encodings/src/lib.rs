@@ -82,10 +82,10 @@ pub mod layout {
     pub use crate::codecs::gpu_dfor::GpuDforView;
     pub use crate::codecs::gpu_for::GpuForView;
     pub use crate::codecs::layout::{EntriesView, Layout, StringsView, Values};
-    pub use crate::codecs::sequence::{RunsView, SequenceView as Sequence};
+    pub use crate::codecs::sequence::{RunsView, SequenceView as Sequence, SparseView};
     pub use crate::patches::PatchList;
     pub use crate::predicate::{range_words, value_words};
-    pub use crate::residuals::Packed;
+    pub use crate::residuals::{Packed, pack};
     pub use crate::validity::Nulls;
 }
 

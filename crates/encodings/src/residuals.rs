@@ -26,7 +26,7 @@ use crate::words::Word;
 
 const PART: &str = "residuals";
 /// Bytes that patches must save before they are worth their second pass.
-const MIN_PATCH_GAIN: usize = 64;
+pub(crate) const MIN_PATCH_GAIN: usize = 64;
 
 /// The number of bits that `value` needs.
 pub(crate) fn bit_length(value: u64) -> usize {
@@ -128,6 +128,49 @@ fn width_of(residuals: &[u64], full: usize, patching: bool) -> usize {
     match patching {
         true => cheapest_width(residuals, full),
         false => full,
+    }
+}
+
+/// What [`ResidualsWriter`] appends for the same vectors, patched where it pays, in bytes.
+#[derive(Default)]
+pub(crate) struct ResidualsSize {
+    vectors: usize,
+    packed: usize,
+    patches: usize,
+    /// The bits of the widest patch.
+    widest: usize,
+}
+
+impl ResidualsSize {
+    /// Counts one vector of so many rows; others are bits of no residual.
+    pub fn push(&mut self, residuals: &[u64; VECTOR_LEN], rows: usize) {
+        let full = bit_length(union(residuals));
+        let width = cheapest_width(residuals, full);
+        self.vectors += 1;
+        self.packed += (rows * width).div_ceil(8);
+        if width < full {
+            self.patches += count_wider(residuals, width);
+            self.widest = self.widest.max(full);
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        let patches = match self.patches {
+            0 => 0,
+            patches => 2 * self.vectors + patches * patch_bytes(self.widest),
+        };
+        1 + self.vectors + self.packed + patches
+    }
+}
+
+/// Appends the packed words of a vector whose residuals have at most `width` bits.
+pub fn pack(residuals: &[u64; VECTOR_LEN], width: usize, out: &mut Vec<u8>) {
+    let mut plane = [0; VECTOR_LEN];
+    words(residuals, 0, &mut plane);
+    bitpack::pack(&plane, width.min(32), out);
+    if width > 32 {
+        words(residuals, 32, &mut plane);
+        bitpack::pack(&plane, width - 32, out);
     }
 }
 
@@ -353,16 +396,6 @@ fn lengthened(short: &[u8], width: usize, rows: usize, order: Order) -> Buffer {
     let mut packed = Vec::with_capacity(width * LINE_BYTES);
     pack(&residuals, width, &mut packed);
     packed.into()
-}
-
-fn pack(residuals: &[u64; VECTOR_LEN], width: usize, out: &mut Vec<u8>) {
-    let mut plane = [0; VECTOR_LEN];
-    words(residuals, 0, &mut plane);
-    bitpack::pack(&plane, width.min(32), out);
-    if width > 32 {
-        words(residuals, 32, &mut plane);
-        bitpack::pack(&plane, width - 32, out);
-    }
 }
 
 /// Bit-packed residuals of many vectors, with patches.

@@ -1,12 +1,18 @@
 //! Which rows are null.
 //!
 //! ```text
-//! header   u8 tag: 0 all valid, 1 all null, 2 mixed
+//! header   u8 tag: 0 all valid, 1 all null, 2 or 3 mixed
 //! mixed:
-//! buffer   u8 kind of each vector: 0 all valid, 1 all null, 2 a bitmap
+//! buffer   u8 kind of each vector: 0 all valid, 1 all null, 2 a bitmap; tag 3: 3 few nulls, 4 few
+//!          valid rows
 //! buffer   128 bytes for each vector of kind 2: bit i % 8 of byte i / 8 is set if row i is valid. The
 //!          last vector of a chunk has as many bytes as its rows need (128 in version 1)
+//! tag 3:
+//! buffer   u8 number of the few rows of each vector of kind 3 and 4, less one
+//! then     the rows in their vectors, 1024 of them together, see `residuals`
 //! ```
+//!
+//! Few rows are written out as bitmaps when they are parsed: nobody else knows of them.
 
 use arrow::array::Array;
 use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer};
@@ -14,7 +20,8 @@ use arrow::datatypes::DataType;
 
 use crate::VECTOR_LEN;
 use crate::error::{Result, corrupt, ensure};
-use crate::masks::{Mask, for_each_bit};
+use crate::masks::{Mask, for_each_bit, set_bit};
+use crate::residuals::{Order, Residuals, ResidualsWriter};
 use crate::selection::Selection;
 use crate::wire::{ChunkReader, ChunkWriter};
 
@@ -23,6 +30,11 @@ const BITMAP_BYTES: usize = VECTOR_LEN / 8;
 const VALID: u8 = 0;
 const NULL: u8 = 1;
 const BITMAP: u8 = 2;
+const FEW: u8 = 3;
+const FEW_NULL: u8 = 3;
+const FEW_VALID: u8 = 4;
+/// Up to this many rows take fewer bytes than a bitmap.
+const MAX_FEW: usize = 96;
 
 /// Parsed validity. Invariant: `Mixed` has a kind for each vector, and in `ranks` the index of its
 /// bitmap, which `bitmaps` holds.
@@ -46,7 +58,6 @@ pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) {
         _ if array.is_empty() => out.u8(NULL),
         Some(nulls) if nulls.null_count() == array.len() => out.u8(NULL),
         Some(nulls) if nulls.null_count() > 0 => {
-            out.u8(BITMAP);
             encode_mixed(nulls.inner(), out);
         }
         _ => out.u8(VALID),
@@ -54,26 +65,55 @@ pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) {
 }
 
 fn encode_mixed(valid: &BooleanBuffer, out: &mut ChunkWriter) {
-    let (mut kinds, mut bitmaps) = (vec![], vec![]);
-    for start in (0..valid.len()).step_by(VECTOR_LEN) {
-        let rows = VECTOR_LEN.min(valid.len() - start);
-        let vector = valid.slice(start, rows);
+    let (mut kinds, mut counts, mut few) = (vec![], vec![], vec![]);
+    let vector = |start: usize| valid.slice(start, VECTOR_LEN.min(valid.len() - start));
+    let starts = (0..valid.len()).step_by(VECTOR_LEN);
+    for vector in starts.clone().map(vector) {
         let count = vector.count_set_bits();
-        kinds.push(if count == rows {
-            VALID
-        } else if count == 0 {
-            NULL
-        } else {
-            let end = bitmaps.len() + rows.div_ceil(8);
+        let nulls = vector.len() - count;
+        kinds.push(match (count, nulls) {
+            (_, 0) => VALID,
+            (0, _) => NULL,
+            _ if count.min(nulls) > MAX_FEW => BITMAP,
+            _ => {
+                let is_few_valid = count < nulls;
+                counts.push((count.min(nulls) - 1) as u8);
+                few.extend((0..vector.len()).filter(|row| vector.value(*row) == is_few_valid));
+                if is_few_valid { FEW_VALID } else { FEW_NULL }
+            }
+        });
+    }
+    let mut rows = ResidualsWriter::new(Order::Rows);
+    for part in few.chunks(VECTOR_LEN) {
+        let row = |i: usize| part.get(i).map_or(0, |row| *row as u64);
+        rows.push(&std::array::from_fn(row), part.len(), false);
+    }
+    let mut packed = ChunkWriter::default();
+    packed.buffer(counts);
+    rows.finish(&mut packed);
+    let bitmaps = kinds.iter().filter(|kind| **kind >= FEW_NULL).count() * BITMAP_BYTES;
+    let pays = packed.len() < bitmaps;
+    if !pays {
+        kinds
+            .iter_mut()
+            .for_each(|kind| *kind = (*kind).min(BITMAP));
+    }
+    let mut bitmaps = vec![];
+    for (vector, kind) in starts.map(vector).zip(&kinds) {
+        if *kind == BITMAP {
+            let end = bitmaps.len() + vector.len().div_ceil(8);
             for word in vector.bit_chunks().iter_padded() {
                 bitmaps.extend_from_slice(&word.to_le_bytes());
             }
             bitmaps.truncate(end);
-            BITMAP
-        });
+        }
     }
+    out.u8(if pays { FEW } else { BITMAP });
     out.buffer(kinds);
     out.buffer(bitmaps);
+    if pays {
+        out.append(packed);
+    }
 }
 
 impl Validity {
@@ -81,35 +121,76 @@ impl Validity {
         match reader.u8()? {
             VALID => Ok(Self::AllValid),
             NULL => Ok(Self::AllNull),
-            BITMAP => Self::parse_mixed(reader, len),
-            tag => Err(corrupt(PART, format!("a tag of {tag}, at most 2"))),
+            tag @ (BITMAP | FEW) => {
+                let kinds = reader.buffer_of(len.div_ceil(VECTOR_LEN), PART)?;
+                let most = if tag == FEW { FEW_VALID } else { BITMAP };
+                for kind in kinds.iter() {
+                    ensure(*kind <= most, PART, || {
+                        format!("a kind of {kind}, at most {most}")
+                    })?;
+                }
+                let count = kinds.iter().filter(|kind| **kind == BITMAP).count();
+                let rows = len % VECTOR_LEN;
+                let is_short = rows > 0 && kinds.last() == Some(&BITMAP) && !reader.is_version_1();
+                let bytes = match is_short {
+                    true => (count - 1) * BITMAP_BYTES + rows.div_ceil(8),
+                    false => count * BITMAP_BYTES,
+                };
+                let bitmaps = reader.buffer_of(bytes, PART)?;
+                match tag {
+                    FEW => Self::parse_few(reader, &kinds, &bitmaps),
+                    _ => Ok(Self::mixed(kinds, bitmaps)),
+                }
+            }
+            tag => Err(corrupt(PART, format!("a tag of {tag}, at most 3"))),
         }
     }
 
-    fn parse_mixed(reader: &mut ChunkReader, len: usize) -> Result<Self> {
-        let vectors = len.div_ceil(VECTOR_LEN);
-        let kinds = reader.buffer_of(vectors, PART)?;
-        let mut ranks = Vec::with_capacity(vectors);
-        let mut rank = 0;
-        for kind in kinds.iter() {
-            ensure(*kind <= BITMAP, PART, || {
-                format!("a kind of {kind}, at most 2")
-            })?;
-            ranks.push(rank);
-            rank += u32::from(*kind == BITMAP);
-        }
-        let rows = len % VECTOR_LEN;
-        let is_short = rows > 0 && kinds.last() == Some(&BITMAP) && !reader.is_version_1();
-        let bytes = match is_short {
-            true => (rank as usize - 1) * BITMAP_BYTES + rows.div_ceil(8),
-            false => rank as usize * BITMAP_BYTES,
-        };
-        let bitmaps = reader.buffer_of(bytes, PART)?;
-        Ok(Self::Mixed {
+    fn mixed(kinds: Buffer, bitmaps: Buffer) -> Self {
+        let mut next = 0;
+        let ranks = kinds.iter().map(|kind| {
+            let rank = next;
+            next += u32::from(*kind == BITMAP);
+            rank
+        });
+        Self::Mixed {
+            ranks: ranks.collect(),
             kinds,
-            ranks,
             bitmaps,
-        })
+        }
+    }
+
+    /// Reads the few rows of vectors, and writes them out as bitmaps.
+    fn parse_few(reader: &mut ChunkReader, kinds: &[u8], bitmaps: &[u8]) -> Result<Self> {
+        let is_few = |kind: &&u8| **kind >= FEW_NULL;
+        let counts = reader.buffer_of(kinds.iter().filter(is_few).count(), PART)?;
+        let total: usize = counts.iter().map(|count| usize::from(*count) + 1).sum();
+        let packed = Residuals::parse(reader, total, Order::Rows)?;
+        let mut out = Vec::with_capacity(bitmaps.len() + counts.len() * BITMAP_BYTES);
+        let (mut counts, mut next) = (counts.iter(), 0);
+        let (mut bitmaps, mut rows) = (bitmaps.chunks(BITMAP_BYTES), [0; VECTOR_LEN]);
+        for kind in kinds.iter().filter(|kind| **kind >= BITMAP) {
+            if *kind == BITMAP {
+                out.extend_from_slice(bitmaps.next().unwrap_or_default());
+                continue;
+            }
+            let is_few_valid = *kind == FEW_VALID;
+            let mut mask: Mask = [if is_few_valid { 0 } else { u64::MAX }; 16];
+            for at in next..next + counts.next().map_or(0, |count| usize::from(*count) + 1) {
+                if at % VECTOR_LEN == 0 {
+                    packed.unpack(at / VECTOR_LEN, &mut rows);
+                }
+                let row = rows[at % VECTOR_LEN];
+                ensure(row < VECTOR_LEN as u64, PART, || {
+                    format!("row {row} of a vector")
+                })?;
+                set_bit(&mut mask, row as usize, is_few_valid);
+                next = at + 1;
+            }
+            out.extend_from_slice(mask.map(u64::to_le_bytes).as_flattened());
+        }
+        let kinds: Vec<u8> = kinds.iter().map(|kind| *kind.min(&BITMAP)).collect();
+        Ok(Self::mixed(kinds.into(), out.into()))
     }
 
     /// Whether some row of the chunk may be null.

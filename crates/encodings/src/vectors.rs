@@ -5,21 +5,19 @@ use std::ops::Range;
 
 use crate::VECTOR_LEN;
 
-/// `values` in vectors, each with its number of rows; the last one is filled up with its last
-/// value.
-pub(crate) fn vectors<T: Copy>(
+/// Calls `visit` with `values` in vectors, each with its number of rows; the last one is filled up
+/// with its last value.
+pub(crate) fn for_each_vector<T: Copy>(
     values: &[T],
-) -> impl Iterator<Item = (Cow<'_, [T; VECTOR_LEN]>, usize)> {
+    mut visit: impl FnMut(&[T; VECTOR_LEN], usize),
+) {
     let (whole, rest) = values.as_chunks::<VECTOR_LEN>();
-    let last = rest.last().map(|last| {
+    whole.iter().for_each(|vector| visit(vector, VECTOR_LEN));
+    if let Some(last) = rest.last() {
         let mut vector = [*last; VECTOR_LEN];
         vector[..rest.len()].copy_from_slice(rest);
-        (Cow::Owned(vector), rest.len())
-    });
-    whole
-        .iter()
-        .map(|vector| (Cow::Borrowed(vector), VECTOR_LEN))
-        .chain(last)
+        visit(&vector, rest.len());
+    }
 }
 
 /// Up to `vectors` whole vectors of `len` rows, evenly spread; all rows if there are not more.
@@ -30,4 +28,17 @@ pub(crate) fn sample_ranges(len: usize, vectors: usize) -> impl Iterator<Item = 
         let start = i * total / taken * VECTOR_LEN;
         start..(start + VECTOR_LEN).min(len)
     })
+}
+
+/// The values of up to `vectors` whole vectors, evenly spread; of all if there are not more.
+pub(crate) fn sample<T: Copy>(values: &[T], vectors: usize) -> Cow<'_, [T]> {
+    if values.len() <= vectors * VECTOR_LEN {
+        return Cow::Borrowed(values);
+    }
+    let ranges = sample_ranges(values.len(), vectors);
+    Cow::Owned(
+        ranges
+            .flat_map(|rows| values[rows].iter().copied())
+            .collect(),
+    )
 }

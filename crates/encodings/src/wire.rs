@@ -34,7 +34,7 @@ const MAX_DEPTH: usize = 2 * MAX_TYPE_DEPTH + 4;
 const PART: &str = "column chunk";
 
 /// Collects a chunk while it is encoded.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ChunkWriter {
     header: Vec<u8>,
     buffers: Vec<Vec<u8>>,
@@ -357,6 +357,12 @@ pub(crate) fn put_narrow(values: &[u64], out: &mut ChunkWriter) {
     out.u8(bytes as u8);
     let value = |value: &u64| value.to_le_bytes().into_iter().take(bytes);
     out.buffer(values.iter().flat_map(value).collect());
+}
+
+/// Bytes that [`put_narrow`] appends.
+pub(crate) fn narrow_size(values: &[u64]) -> usize {
+    let bytes = values.iter().map(|value| narrow_bytes(*value)).max();
+    1 + bytes.unwrap_or(0) * values.len()
 }
 
 /// Bytes of a number, of which the highest bit is its sign.

@@ -1,5 +1,6 @@
 //! Zone maps: the smallest and the largest value and the number of nulls of each vector.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -77,28 +78,25 @@ impl ZoneMap {
             }
             _ => (),
         }
-        if let Some(values) = byte_strings::values(array) {
-            let extremes = byte_extremes(&values, array.nulls(), zones);
-            let (min, min_exact) = bound_strings(
-                &values,
-                extremes.iter().map(|e| e.map(|e| e.0)),
-                data_type,
-                false,
-            )?;
-            let (max, max_exact) = bound_strings(
-                &values,
-                extremes.iter().map(|e| e.map(|e| e.1)),
-                data_type,
-                true,
-            )?;
-            let exact = min_exact
-                .iter()
-                .zip(max_exact)
-                .map(|(a, b)| Some(*a && b))
-                .collect();
+        if byte_strings::is_bytes(data_type) {
+            let truncates = !matches!(data_type, DataType::FixedSizeBinary(_));
+            let (mut low, mut high) = (StringBounds::default(), StringBounds::default());
+            for (start, rows) in zones {
+                let zone = array.slice(*start, *rows);
+                let values = byte_strings::values(&zone).unwrap_or_default();
+                let extremes = byte_extremes(&values, zone.nulls());
+                low.push(extremes.map(|(min, _)| min), truncates, |value| {
+                    truncate(value, byte_strings::is_text(data_type), false)
+                });
+                high.push(extremes.map(|(_, max)| max), truncates, |value| {
+                    truncate(value, byte_strings::is_text(data_type), true)
+                });
+            }
+            let exact = low.exact.iter().zip(&high.exact);
+            let exact = exact.map(|(a, b)| Some(*a && *b)).collect();
             return Ok(Self {
-                min,
-                max,
+                min: low.finish(data_type)?,
+                max: high.finish(data_type)?,
                 null_count,
                 exact,
             });
@@ -393,27 +391,30 @@ fn word_extremes<N: Native>(
     zones.iter().map(of_zone).collect()
 }
 
-/// As [`extremes`], comparing the first eight bytes before all of them.
-fn byte_extremes(
-    values: &[&[u8]],
+/// The smallest and the largest of the valid values, comparing the first eight bytes before all of them.
+fn byte_extremes<'a>(
+    values: &[&'a [u8]],
     nulls: Option<&NullBuffer>,
-    zones: &[(usize, usize)],
-) -> Vec<Extremes> {
-    #[derive(Clone, Copy, PartialEq, PartialOrd)]
-    struct Key<'a>(u64, &'a [u8]);
-    let key = |value: &&'_ [u8]| -> u64 {
-        match value.first_chunk() {
-            Some(first) => u64::from_be_bytes(*first),
-            None => {
-                let word = value
-                    .iter()
-                    .fold(0, |word, byte| word << 8 | u64::from(*byte));
-                word.checked_shl(64 - 8 * value.len() as u32).unwrap_or(0)
-            }
-        }
+) -> Option<(&'a [u8], &'a [u8])> {
+    const BYTES: usize = size_of::<u64>();
+    // values that are alike, which many are, need no look at their bytes
+    let is_less = |a: (u64, &[u8]), b: (u64, &[u8])| match a.0.cmp(&b.0) {
+        Ordering::Equal if a.1.len().max(b.1.len()) <= BYTES => a.1.len() < b.1.len(),
+        Ordering::Equal => a.1 < b.1,
+        order => order == Ordering::Less,
     };
-    let keys: Vec<Key> = values.iter().map(|value| Key(key(value), value)).collect();
-    extremes(&keys, nulls, zones)
+    let valid = (0..values.len()).filter(|row| nulls.is_none_or(|n| n.is_valid(*row)));
+    let mut keyed = valid.map(|row| (byte_strings::prefix(values[row]), values[row]));
+    let first = keyed.next()?;
+    let (mut min, mut max) = (first, first);
+    for value in keyed {
+        if is_less(value, min) {
+            min = value;
+        } else if is_less(max, value) {
+            max = value;
+        }
+    }
+    Some((min.1, max.1))
 }
 
 /// The extremes of each zone among its valid rows.
@@ -445,28 +446,37 @@ fn extremes<T: PartialOrd>(
         .collect()
 }
 
-/// The values of `rows`, truncated to bounds, and whether each is the value itself.
-fn bound_strings(
-    values: &[&[u8]],
-    rows: impl Iterator<Item = Option<u32>>,
-    data_type: &DataType,
-    upper: bool,
-) -> Result<(ArrayRef, Vec<bool>)> {
-    let mut out = BytesBuilder::with_capacity(0);
-    let (mut valid, mut exact) = (vec![], vec![]);
-    let truncates = !matches!(data_type, DataType::FixedSizeBinary(_));
-    for row in rows {
-        let value = row.map(|row| values[row as usize]);
+/// Bounds of zones of strings.
+#[derive(Default)]
+struct StringBounds {
+    values: BytesBuilder,
+    valid: Vec<bool>,
+    /// Whether each is the value itself.
+    exact: Vec<bool>,
+}
+
+impl StringBounds {
+    /// Adds a bound: `value`, or what `truncate` makes of a long one.
+    fn push(
+        &mut self,
+        value: Option<&[u8]>,
+        truncates: bool,
+        truncate: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
+    ) {
         let is_long = truncates && value.is_some_and(|value| value.len() > MAX_BOUND_BYTES);
         let bound = match value {
-            Some(value) if is_long => truncate(value, byte_strings::is_text(data_type), upper),
+            Some(value) if is_long => truncate(value),
             other => other.map(<[u8]>::to_vec),
         };
-        out.push(bound.as_deref().unwrap_or_default());
-        valid.push(bound.is_some());
-        exact.push(!is_long);
+        self.values.push(bound.as_deref().unwrap_or_default());
+        self.valid.push(bound.is_some());
+        self.exact.push(!is_long);
     }
-    Ok((out.finish(data_type, Some(NullBuffer::from(valid)))?, exact))
+
+    fn finish(self, data_type: &DataType) -> Result<ArrayRef> {
+        self.values
+            .finish(data_type, Some(NullBuffer::from(self.valid)))
+    }
 }
 
 /// A prefix of `value` that is not above it; or, for an upper bound, the prefix counted up so that

@@ -374,3 +374,86 @@ fn entries_are_not_trusted() {
     dictionary[32] = 0b10_00;
     is_corrupt(parse(3, 3, &dictionary, &[0]), "an entry behind it");
 }
+
+/// A number for most of 1100 rows, and others of `rows` behind it.
+#[test]
+fn places_of_others_are_not_trusted() {
+    let parse = |others: u64, counts: [u16; 2], places: &[u8]| {
+        let header = [
+            &[2, 0][..],
+            &5i128.to_le_bytes(),
+            &[7],
+            &40u64.to_le_bytes(),
+            &others.to_le_bytes(),
+            &constant_ints(2),
+            places,
+        ];
+        let counts = counts.map(u16::to_le_bytes).concat();
+        parse(header.concat(), vec![counts], &DataType::Int64, 1100)
+    };
+    let column = parse(2, [1, 1], &constant_ints(70)).unwrap();
+    assert_eq!(column.describe(), "sparse(constant, constant)");
+    let expected = (0..1100).map(|row| if row % 1024 == 70 { 7 } else { 45 });
+    let expected: ArrayRef = Arc::new(Int64Array::from_iter_values(expected));
+    assert_eq!(&column.decode(0..1100).unwrap(), &expected);
+    let mut selection = Selection::all(0, 1100);
+    let seven: ArrayRef = Arc::new(Int64Array::from(vec![7]));
+    column
+        .filter(&Predicate::equal(seven), &mut selection)
+        .unwrap();
+    assert_eq!(selection.count(), 2);
+
+    let far = parse(2, [1, 1], &constant_ints(1024)).unwrap();
+    is_corrupt(far.decode(0..1100), "row 1024 of a vector");
+    is_corrupt(
+        far.filter(
+            &Predicate::equal(expected.slice(0, 1)),
+            &mut Selection::all(0, 1100),
+        ),
+        "row 1024",
+    );
+    is_corrupt(
+        parse(2, [1, 2], &constant_ints(3)),
+        "3 others in the vectors, 2 in all",
+    );
+    is_corrupt(
+        parse(1101, [1, 1], &constant_ints(3)),
+        "at most 1100 possible",
+    );
+    is_corrupt(
+        parse(1026, [1025, 1], &constant_ints(3)),
+        "1025 others in a vector",
+    );
+    // others in others in others
+    let nested = |inner: &[u8]| [&[7][..], &[0; 16], inner, &constant_ints(0)].concat();
+    let third = nested(&constant_ints(0));
+    is_corrupt(parse(0, [0, 0], &nested(&third)), "nested deeper");
+}
+
+/// Two vectors of which few rows are null, and few are not.
+#[test]
+fn few_nulls_are_not_trusted() {
+    let parse = |kinds: [u8; 2], counts: &[u8], rows: &[u16; 2]| {
+        let header = [&[2, 3][..], &[0], &[0; 16], &constant_ints(7)].concat();
+        // rows of 11 bits, the first of each of two lanes
+        let mut packed = vec![0; 128 * 11];
+        packed[..2].copy_from_slice(&rows[0].to_le_bytes());
+        packed[4..6].copy_from_slice(&rows[1].to_le_bytes());
+        let buffers = vec![kinds.to_vec(), vec![], counts.to_vec(), vec![11], packed];
+        self::parse(header, buffers, &DataType::Int64, 2048)
+    };
+    let column = parse([3, 4], &[0, 0], &[5, 9]).unwrap();
+    let expected = (0..2048).map(|row| ((row < 1024 && row != 5) || row == 1033).then_some(7));
+    let expected: ArrayRef = Arc::new(Int64Array::from_iter(expected));
+    assert_eq!(&column.decode(0..2048).unwrap(), &expected);
+    is_corrupt(parse([3, 4], &[0, 0], &[5, 1024]), "row 1024 of a vector");
+    is_corrupt(parse([3, 5], &[0], &[5, 9]), "a kind of 5, at most 4");
+    is_corrupt(
+        parse([3, 4], &[0], &[5, 9]),
+        "a buffer of 1 bytes where 2 belong",
+    );
+    is_corrupt(
+        parse([3, 0], &[1, 0], &[5, 9]),
+        "a buffer of 2 bytes where 1 belong",
+    );
+}

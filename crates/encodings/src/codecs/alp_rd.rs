@@ -31,7 +31,7 @@ use crate::patches::{PatchList, Patches, PatchesWriter};
 use crate::residuals::{Order, Packed, Residuals, ResidualsWriter, bit_length};
 use crate::selection::Selection;
 use crate::simd::dispatched;
-use crate::vectors::{sample_ranges, vectors};
+use crate::vectors::{for_each_vector, sample_ranges};
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 
 const PART: &str = "alp_rd";
@@ -110,11 +110,11 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
     let mut indices = Vec::with_capacity(values.len());
     let mut rights = ResidualsWriter::new(Order::Rows);
     let mut exceptions = PatchesWriter::default();
-    for (vector, rows) in vectors(values) {
+    for_each_vector(values, |vector, rows| {
         let (mut index, mut right) = ([0; VECTOR_LEN], [0; VECTOR_LEN]);
         let mut missing = [0; VECTOR_LEN / 64];
         split(
-            &vector,
+            vector,
             cut.right_width,
             entries,
             &mut index,
@@ -125,7 +125,7 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
         indices.extend_from_slice(&index[..rows]);
         rights.push(&right, rows, false);
         exceptions.push(&missing, |row| vector[row].to_bits64() >> cut.right_width);
-    }
+    });
     out.u8(cut.right_width as u8);
     out.sized_buffer(le_bytes(&cut.entries, |left| left.to_le_bytes()));
     out.append(sequence::encode(&indices));

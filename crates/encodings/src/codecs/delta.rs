@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! then     the base of each vector, its first value minus its smallest difference, wrapping
-//! then     the smallest difference of each vector: both are narrow numbers, see `wire`
+//! then     the smallest difference of each vector, but for a few that are patched: both are narrow
+//!          numbers, see `wire`
 //! then     the residuals difference - smallest difference, see `residuals` (patched)
 //! ```
 //!
@@ -17,28 +18,48 @@
 //! Bits per value: the bit length of the range of differences, plus 8 to 136 bits a vector.
 
 use crate::VECTOR_LEN;
-use crate::bitpack::{LANES, Words};
+use crate::bitpack::{LANES, LINE_BYTES, Words};
 use crate::error::Result;
-use crate::residuals::{Order, Packed, Residuals, ResidualsWriter};
+use crate::patches::patch_bytes;
+use crate::residuals::{
+    MIN_PATCH_GAIN, Order, Packed, Residuals, ResidualsSize, ResidualsWriter, bit_length,
+};
 use crate::simd::dispatched;
-use crate::vectors::vectors;
-use crate::wire::{ChunkReader, ChunkWriter, Narrow, put_narrow};
+use crate::vectors::for_each_vector;
+use crate::wire::{ChunkReader, ChunkWriter, Narrow, narrow_size, put_narrow};
 use crate::words::{Sum, Word};
+
+/// The most differences of a vector that may be smaller than its smallest one.
+const MAX_DROPS: u64 = 16;
 
 /// Appends `values`.
 pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     let (mut bases, mut smallests) = (vec![], vec![]);
     let mut residuals = ResidualsWriter::new(Order::Lanes);
     let mut packed = [0; VECTOR_LEN];
-    for (vector, rows) in vectors(values) {
-        let smallest = differences(&vector, rows, &mut packed);
+    for_each_vector(values, |vector, rows| {
+        let smallest = differences(vector, rows, &mut packed);
         bases.push(vector[0].wrapping_sub(smallest as u64));
         smallests.push(smallest as u64);
         residuals.push(&packed, rows, true);
-    }
+    });
     put_narrow(&bases, out);
     put_narrow(&smallests, out);
     residuals.finish(out);
+}
+
+/// About the bytes that [`encode`] appends, without packing anything.
+pub(crate) fn size(values: &[u64]) -> usize {
+    let (mut bases, mut smallests) = (vec![], vec![]);
+    let mut residuals = ResidualsSize::default();
+    let mut packed = [0; VECTOR_LEN];
+    for_each_vector(values, |vector, rows| {
+        let smallest = differences(vector, rows, &mut packed);
+        bases.push(vector[0].wrapping_sub(smallest as u64));
+        smallests.push(smallest as u64);
+        residuals.push(&packed, rows);
+    });
+    narrow_size(&bases) + narrow_size(&smallests) + residuals.bytes()
 }
 
 dispatched! {
@@ -49,9 +70,8 @@ dispatched! {
         for at in 1..rows {
             differences[at] = values[at].wrapping_sub(values[at - 1]) as i64;
         }
-        let smallest = differences.iter().fold(i64::MAX, |smallest, d| smallest.min(*d));
         // the first one, and those behind the end, count as the smallest
-        let smallest = if rows > 1 { smallest } else { 0 };
+        let smallest = if rows > 1 { smallest_of_most(&differences, rows) } else { 0 };
         differences[0] = smallest;
         differences[rows..].fill(smallest);
         for (lane, differences) in differences.as_chunks::<LANES>().0.iter().enumerate() {
@@ -60,6 +80,42 @@ dispatched! {
             }
         }
         smallest
+    }
+}
+
+/// The smallest difference, but for up to [`MAX_DROPS`] that lie so far below it that packing gains from patching them:
+/// where values ascend and start again.
+#[inline(always)]
+fn smallest_of_most(differences: &[i64; VECTOR_LEN], rows: usize) -> i64 {
+    let least = |from: i64| {
+        let least = |least: i64, d: &i64| least.min(if *d >= from { *d } else { i64::MAX });
+        differences.iter().fold(i64::MAX, least)
+    };
+    let smallest = least(i64::MIN);
+    let mut typical: [i64; LANES] =
+        std::array::from_fn(|i| differences[1 + i * (rows - 1) / LANES]);
+    typical.sort_unstable();
+    let typical = typical[LANES / 2];
+    let (mut found, mut dropped) = (smallest, 0);
+    loop {
+        // between what is found and what is typical
+        let middle = (found & typical) + ((found ^ typical) >> 1);
+        let below = differences
+            .iter()
+            .fold(0u64, |count, d| count + u64::from(*d < middle));
+        if middle == found || below > MAX_DROPS {
+            break;
+        }
+        (found, dropped) = (least(middle), below as usize);
+    }
+    let largest = differences[1..rows]
+        .iter()
+        .fold(i64::MIN, |most, d| most.max(*d));
+    let bits = |from: i64| bit_length(largest.wrapping_sub(from) as u64);
+    let gain = (bits(smallest) - bits(found)) * LINE_BYTES;
+    match gain > 2 * MIN_PATCH_GAIN + dropped * patch_bytes(64) {
+        true => found,
+        false => smallest,
     }
 }
 

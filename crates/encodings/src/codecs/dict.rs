@@ -14,31 +14,46 @@ use std::hash::BuildHasher;
 use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
-use arrow::datatypes::{ArrowNativeType, DataType};
+use arrow::datatypes::{ArrowNativeType, DataType, i256};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::VECTOR_LEN;
+use crate::byte_strings;
 use crate::class::{self, Class};
 use crate::codecs::codec::{Child, Children, Codec, Test};
 use crate::codecs::layout;
 use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
-use crate::codecs::source::Source;
+use crate::codecs::source::{Dictionary, Source};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
 use crate::offsets::Offsets;
+use crate::residuals::bit_length;
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::size;
+use crate::vectors::sample;
 use crate::wire::{ChunkReader, ChunkWriter};
 
 const PART: &str = "dict";
 /// The most entries of a dictionary.
 const MAX_ENTRIES: usize = 1 << 18;
+/// Vectors of numbers that are looked at before all rows.
+const SAMPLE_VECTORS: usize = 8;
 /// Bits to count distinct values with, for each row; and at most, some of the second-level cache.
 const COUNT_BITS: usize = 2;
 const MOST_COUNT_BITS: usize = 1 << 22;
 /// How far a count may be off.
 const COUNT_MARGIN: f64 = 1.02;
+/// Strings that are there so many times on average are counted without a sketch before.
+const MANY_ROWS: usize = 16;
+/// Strings that were found last.
+const RECENT: usize = 512;
+/// Numbers that are more of their range than this need no codes, unless these are a bit shorter.
+const DENSE: f64 = 0.7;
+/// Runs of each entry at least: what is there in one run is as well stored with it.
+const LEAST_USES: f64 = 1.2;
+/// Bits that a code takes at least, where rows follow from each other.
+const LEAST_BITS: f64 = 0.5;
 
 /// What the rows of a column have in common.
 struct Distinct {
@@ -53,19 +68,24 @@ impl Distinct {
     /// null, or values have no order. Null rows repeat the code before them.
     fn of(source: &Source, limit: usize) -> Option<Self> {
         let nulls = source.array.nulls();
-        match (&source.offsets, &source.bytes) {
-            (Some(offsets), _) => Self::of_ints(&offsets.values, nulls, limit),
-            (_, Some(values)) => Self::of_bytes(values, nulls, limit),
-            _ => None,
+        if let Some(offsets) = &source.offsets {
+            Self::of_ints(&offsets.values, nulls, limit)
+        } else if let Some(values) = &source.bytes {
+            Self::of_bytes(values, nulls, limit)
+        } else {
+            Self::of_wide(source.wide.as_ref()?, nulls, limit)
         }
     }
 
-    /// Sorts the distinct values of a source.
-    fn sort_as(&mut self, source: &Source) {
+    /// Sorts the distinct values of a source; gives the code of each row among them.
+    fn sort_as(&mut self, source: &Source) -> Vec<u64> {
         if let Some(Offsets { values, .. }) = &source.offsets {
-            self.sort(|a, b| values[a as usize].cmp(&values[b as usize]));
+            self.sort(|row| values[row])
         } else if let Some(values) = &source.bytes {
-            self.sort(|a, b| values[a as usize].cmp(values[b as usize]));
+            self.sort(|row| values[row])
+        } else {
+            let values = source.wide.as_deref().unwrap_or_default();
+            self.sort(|row| values[row])
         }
     }
 
@@ -87,12 +107,28 @@ impl Distinct {
         })
     }
 
+    fn of_wide(values: &[i256], nulls: Option<&NullBuffer>, limit: usize) -> Option<Self> {
+        let mut known = HashMap::new();
+        Self::collect(values, nulls, limit, |value, next| {
+            *known.entry(*value).or_insert(next)
+        })
+    }
+
     fn of_bytes(values: &[&[u8]], nulls: Option<&NullBuffer>, limit: usize) -> Option<Self> {
         let hasher = DefaultHashBuilder::default();
         let mut known: Vec<(u64, ShortKey, &[u8])> = vec![];
         let mut table = HashTable::new();
+        // what was found last, so that most of few strings take no more than a look
+        let mut recent = [u32::MAX; RECENT];
         Self::collect(values, nulls, limit, |value, next| {
             let key = ShortKey::of(value);
+            let recent = &mut recent[key.slot()];
+            if let Some((_, known, _)) = known.get(*recent as usize)
+                && *known == key
+                && key.is_whole()
+            {
+                return *recent;
+            }
             let hash = match key.is_whole() {
                 true => hasher.hash_one(key),
                 false => hasher.hash_one(value),
@@ -102,6 +138,7 @@ impl Distinct {
                 *known == key && (key.is_whole() || bytes == value)
             };
             if let Some(code) = table.find(hash, is_same) {
+                *recent = *code;
                 return *code;
             }
             table.insert_unique(hash, next, |code| known[*code as usize].0);
@@ -141,24 +178,47 @@ impl Distinct {
         self.firsts.len()
     }
 
-    /// Renumbers the codes in the order of the values, which `compare` gives for two rows.
-    fn sort(&mut self, compare: impl Fn(u32, u32) -> std::cmp::Ordering) {
-        let mut order: Vec<u32> = (0..self.firsts.len() as u32).collect();
-        order.sort_unstable_by(|a, b| compare(self.firsts[*a as usize], self.firsts[*b as usize]));
+    /// As [`sort_as`](Self::sort_as), by what `value` gives for a row.
+    fn sort<T: Ord>(&mut self, value: impl Fn(usize) -> T) -> Vec<u64> {
+        let firsts = self.firsts.iter().zip(0u32..);
+        let mut order: Vec<(T, u32, u32)> = firsts
+            .map(|(first, code)| (value(*first as usize), *first, code))
+            .collect();
+        order.sort_unstable();
         let mut rank = vec![0; order.len()];
-        for (new, old) in order.iter().enumerate() {
-            rank[*old as usize] = new as u32;
+        for (new, (_, _, old)) in (0u64..).zip(&order) {
+            rank[*old as usize] = new;
         }
-        self.firsts = order.iter().map(|old| self.firsts[*old as usize]).collect();
-        for code in &mut self.codes {
-            *code = rank[*code as usize];
+        self.firsts = order.iter().map(|(_, first, _)| *first).collect();
+        self.codes.iter().map(|code| rank[*code as usize]).collect()
+    }
+}
+
+impl Dictionary {
+    /// Of a source; `None` if it has more distinct values than it may have entries, or none.
+    fn of<'a>(source: &'a Source, children: Children) -> Result<Option<&'a Self>> {
+        let limit = source.max_entries.min(MAX_ENTRIES);
+        if source.dictionary.get().is_none() {
+            let made = match Distinct::of(source, limit) {
+                Some(distinct) => Some(Self::make(source, distinct, children)?),
+                None => None,
+            };
+            let _ = source.dictionary.set(made);
         }
+        Ok(source.dictionary.get().and_then(Option::as_ref))
     }
 
-    /// The codes as an integer sequence.
-    fn encode_codes(&self) -> ChunkWriter {
-        let codes: Vec<u64> = self.codes.iter().map(|code| u64::from(*code)).collect();
-        sequence::encode(&codes)
+    fn make(source: &Source, mut distinct: Distinct, children: Children) -> Result<Self> {
+        let codes = distinct.sort_as(source);
+        let count = distinct.len();
+        let rows = UInt32Array::from(distinct.firsts);
+        let mut entries = ChunkWriter::default();
+        children.append_distinct(&take(source.array, &rows, None)?, &mut entries)?;
+        Ok(Self {
+            count,
+            entries,
+            codes,
+        })
     }
 }
 
@@ -173,17 +233,18 @@ struct ShortKey {
 
 impl ShortKey {
     fn of(value: &[u8]) -> Self {
-        let (first, last) = match (value.first_chunk(), value.last_chunk()) {
-            (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
-            _ => (
-                value
-                    .iter()
-                    .fold(0, |word, byte| word << 8 | u64::from(*byte)),
-                0,
-            ),
-        };
+        let first = byte_strings::prefix(value);
+        let last = value
+            .last_chunk()
+            .map_or(0, |last| u64::from_le_bytes(*last));
         let len = value.len();
         Self { first, last, len }
+    }
+
+    /// One of [`RECENT`].
+    fn slot(&self) -> usize {
+        let word = self.first ^ self.last.rotate_left(32) ^ self.len as u64;
+        (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT
     }
 
     fn is_whole(&self) -> bool {
@@ -193,85 +254,100 @@ impl ShortKey {
 
 /// Appends the source; `false` if it has more distinct values than it may have entries, or none.
 pub(crate) fn encode(source: &Source, children: Children, out: &mut ChunkWriter) -> Result<bool> {
-    let Some(mut distinct) = Distinct::of(source, source.max_entries) else {
+    let Some(dictionary) = Dictionary::of(source, children)? else {
         return Ok(false);
     };
-    distinct.sort_as(source);
-    append(
-        source.array,
-        &distinct,
-        distinct.encode_codes(),
-        children,
-        out,
-    )?;
+    out.u64(dictionary.count as u64);
+    out.append(dictionary.entries.clone());
+    out.append(sequence::encode(&dictionary.codes));
     Ok(true)
 }
 
-/// Appends `array`, whose sorted distinct values are `distinct`, with encoded `codes`.
-fn append(
-    array: &dyn Array,
-    distinct: &Distinct,
-    codes: ChunkWriter,
-    children: Children,
-    out: &mut ChunkWriter,
-) -> Result<()> {
-    let entries = take(array, &UInt32Array::from(distinct.firsts.clone()), None)?;
-    out.u64(distinct.len() as u64);
-    children.append_distinct(&entries, out)?;
-    out.append(codes);
-    Ok(())
-}
-
-/// The size of a dictionary of a source: its entries counted over all rows, the rest from a sample. `None` if it has too
-/// many.
+/// About the size of a dictionary of a source. `None` if it has too many entries, or is no smaller than `best` bytes.
 pub(crate) fn estimate(
     source: &Source,
-    sample: &Source,
     children: Children,
+    best: Option<u64>,
 ) -> Result<Option<u64>> {
-    let (rows, sampled) = (source.array.len(), sample.array.len());
-    let entries = about_distinct(source);
-    if entries * COUNT_MARGIN > source.max_entries.min(MAX_ENTRIES) as f64 {
-        return Ok(None);
-    }
-    let Some(mut all) = Distinct::of(sample, sampled) else {
-        return Ok(None);
+    let most = source.max_entries.min(MAX_ENTRIES) as f64;
+    let rows = source.array.len() as f64;
+    let few = match &source.bytes {
+        // a few strings are counted as they are
+        Some(_) => Distinct::of(source, source.array.len() / MANY_ROWS),
+        None => None,
     };
-    let entries = entries.max(all.len() as f64);
-    all.sort_as(sample);
-    let codes = all.encode_codes();
-    let code_bytes = codes.len();
-    let mut out = ChunkWriter::default();
-    append(sample.array, &all, codes, children, &mut out)?;
-    let entry_bytes = (out.len().saturating_sub(code_bytes)) as f64 / all.len() as f64;
-    // among more entries, codes take more bits, unless they follow from each other
-    let sample_bits = code_bytes as f64 * 8.0 / sampled as f64;
-    let (few, many) = ((all.len() as f64).log2().max(1.0), entries.log2());
-    let code_bits = sample_bits * (many / few).max(1.0);
-    Ok(Some(
-        (entries * entry_bytes + rows as f64 * code_bits / 8.0) as u64,
-    ))
+    if let Some(distinct) = few {
+        let made = Dictionary::make(source, distinct, children)?;
+        let _ = source.dictionary.set(Some(made));
+    } else if source.wide.is_none() {
+        let largest = |offsets: &Offsets| offsets.values.iter().copied().max().unwrap_or(0);
+        let range = source
+            .offsets
+            .as_ref()
+            .map_or(f64::INFINITY, |o| largest(o) as f64 + 1.0);
+        // where most of a range of numbers occurs, these are as good as codes
+        let are_codes = |entries: f64| {
+            let are_short = entries.log2().ceil() < range.log2().ceil();
+            best.is_some() && entries > range * DENSE && !are_short
+        };
+        if let Some(offsets) = &source.offsets
+            && are_codes(about_distinct_of(&sample(&offsets.values, SAMPLE_VECTORS)))
+        {
+            return Ok(None);
+        }
+        let entries = about_distinct(source);
+        if entries > most * COUNT_MARGIN || are_codes(entries) {
+            return Ok(None);
+        }
+        if let (Some(offsets), Some(best)) = (&source.offsets, best) {
+            // numbers far from each other take some bits even as entries
+            let stored = sequence::runs(&offsets.values) as f64;
+            let bits = entries * (range / entries).log2().max(0.0) + rows * LEAST_BITS;
+            if entries * LEAST_USES > stored || bits / 8.0 > best as f64 {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Dictionary::of(source, children)?.map(|dictionary| {
+        (8 + dictionary.entries.len() + sequence::size(&dictionary.codes)) as u64
+    }))
 }
 
-/// About how many distinct values a source has, nulls among them: by how many bits of a table no value's hash sets
-/// (linear counting: Whang, Vander-Zanden and Taylor, 1990).
+/// Whether strings in a dictionary of `bytes` bytes are hardly larger than any code for each string: no other encoding
+/// of strings needs a look.
+pub(crate) fn is_least(source: &Source, bytes: u64) -> bool {
+    let (Some(values), Some(Some(dictionary))) = (&source.bytes, source.dictionary.get()) else {
+        return false;
+    };
+    let filled = values.iter().filter(|value| !value.is_empty()).count();
+    let bits = bit_length(dictionary.count as u64 - 1).max(1) * filled;
+    bytes * 8 * 20 <= bits as u64 * 21
+}
+
+/// About how many distinct values a source has, nulls among them.
 fn about_distinct(source: &Source) -> f64 {
-    let rows = source.array.len();
+    match (&source.offsets, &source.bytes) {
+        (Some(offsets), _) => about_distinct_of(&offsets.values),
+        (_, Some(values)) => about_hashes(values.iter().map(|value| hash_of(value))),
+        _ => 0.0,
+    }
+}
+
+fn about_distinct_of(values: &[u64]) -> f64 {
+    about_hashes(values.iter().map(|value| mixed(0, *value)))
+}
+
+/// About how many hashes differ: by how many bits of a table none sets (linear counting: Whang, Vander-Zanden and
+/// Taylor, 1990).
+fn about_hashes(hashes: impl ExactSizeIterator<Item = u64>) -> f64 {
+    let rows = hashes.len();
     let bits = (rows * COUNT_BITS)
         .next_power_of_two()
         .clamp(64, MOST_COUNT_BITS);
     let mut table = vec![0u64; bits / 64];
-    let mut set = |hash: u64| {
+    for hash in hashes {
         let bit = (hash >> 32) as usize & (bits - 1);
         table[bit / 64] |= 1 << (bit % 64);
-    };
-    match (&source.offsets, &source.bytes) {
-        (Some(offsets), _) => offsets
-            .values
-            .iter()
-            .for_each(|value| set(mixed(0, *value))),
-        (_, Some(values)) => values.iter().for_each(|value| set(hash_of(value))),
-        _ => {}
     }
     let set: u32 = table.iter().map(|word| word.count_ones()).sum();
     let clear = (bits - set as usize).max(1) as f64 / bits as f64;

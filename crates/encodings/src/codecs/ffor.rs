@@ -12,11 +12,11 @@ use crate::VECTOR_LEN;
 use crate::bitpack::Words;
 use crate::error::Result;
 use crate::masks::Mask;
-use crate::residuals::{Order, Packed, Residuals, ResidualsWriter};
+use crate::residuals::{Order, Packed, Residuals, ResidualsSize, ResidualsWriter};
 use crate::selection::Selected;
 use crate::simd::dispatched;
-use crate::vectors::vectors;
-use crate::wire::{ChunkReader, ChunkWriter, Narrow, put_narrow};
+use crate::vectors::for_each_vector;
+use crate::wire::{ChunkReader, ChunkWriter, Narrow, narrow_size, put_narrow};
 use crate::words::Word;
 
 /// Up to so many rows of a vector are read one by one: a whole vector takes about as long as
@@ -28,12 +28,24 @@ pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     let mut bases = Vec::with_capacity(values.len().div_ceil(VECTOR_LEN));
     let mut residuals = ResidualsWriter::new(Order::Rows);
     let mut offsets = [0; VECTOR_LEN];
-    for (vector, rows) in vectors(values) {
-        bases.push(subtract_smallest(&vector, &mut offsets));
+    for_each_vector(values, |vector, rows| {
+        bases.push(subtract_smallest(vector, &mut offsets));
         residuals.push(&offsets, rows, true);
-    }
+    });
     put_narrow(&bases, out);
     residuals.finish(out);
+}
+
+/// About the bytes that [`encode`] appends, without packing anything.
+pub(crate) fn size(values: &[u64]) -> usize {
+    let mut bases = vec![];
+    let mut residuals = ResidualsSize::default();
+    let mut offsets = [0; VECTOR_LEN];
+    for_each_vector(values, |vector, rows| {
+        bases.push(subtract_smallest(vector, &mut offsets));
+        residuals.push(&offsets, rows);
+    });
+    narrow_size(&bases) + residuals.bytes()
 }
 
 dispatched! {

@@ -34,12 +34,6 @@ pub(crate) fn encode(encoding: Encoding, source: &Source, out: &mut ChunkWriter)
     true
 }
 
-/// Bytes of the source's offsets in an encoding of sequences; `None` if it has none.
-pub(crate) fn size(encoding: Encoding, source: &Source) -> Option<usize> {
-    let offsets = source.offsets.as_ref()?;
-    Some(size_of::<i128>() + sequence::size(encoding, &offsets.values, 0))
-}
-
 /// A parsed column of integers.
 #[derive(Clone, Debug)]
 pub(crate) struct Integers {

@@ -1,7 +1,7 @@
 //! The encodings, a module each.
 //!
 //! ```text
-//! sequences   constant, ffor, delta, rle, gpu_for, gpu_dfor, gpu_rfor
+//! sequences   constant, ffor, delta, rle, sparse, gpu_for, gpu_dfor, gpu_rfor
 //!             integers of 64 bits: most other encodings have some inside
 //! columns     constant, plain, integers (a sequence), dict, alp, alp_rd, strings (plain, fsst, onpair), nested
 //! ```
@@ -31,4 +31,5 @@ pub(crate) mod registry;
 pub(crate) mod rle;
 pub(crate) mod sequence;
 pub(crate) mod source;
+pub(crate) mod sparse;
 pub(crate) mod strings;

@@ -112,9 +112,11 @@ impl Learned {
 /// Which bytes occur.
 pub(crate) fn occurring<'a>(values: impl Iterator<Item = &'a [u8]>) -> [bool; 256] {
     let mut occurring = [false; 256];
-    values
-        .flatten()
-        .for_each(|byte| occurring[usize::from(*byte)] = true);
+    for value in values {
+        for byte in value {
+            occurring[usize::from(*byte)] = true;
+        }
+    }
     occurring
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn candidates(source: &Source) -> Vec<Encoding> {
         // taken without a choice
         Encoding::Constant => false,
         Encoding::Plain => !is_boolean,
-        Encoding::Ffor | Encoding::Rle => source.offsets.is_some(),
+        Encoding::Ffor | Encoding::Sparse | Encoding::Rle => source.offsets.is_some(),
         Encoding::Delta | Encoding::GpuFor | Encoding::GpuDfor | Encoding::GpuRfor => {
             source.offsets.is_some() && !is_boolean
         }
@@ -79,6 +79,7 @@ pub(crate) fn encode(
         }
         Encoding::Plain => (NESTED, nested::encode(source, children, &mut values)?),
         Encoding::Ffor
+        | Encoding::Sparse
         | Encoding::Delta
         | Encoding::Rle
         | Encoding::GpuFor
@@ -96,27 +97,6 @@ pub(crate) fn encode(
         out.append(values);
     }
     Ok(applies)
-}
-
-/// Bytes of the source in one encoding, without its padding; `None` if it does not apply.
-pub(crate) fn size(
-    encoding: Encoding,
-    source: &Source,
-    children: Children,
-) -> Result<Option<usize>> {
-    let mut out = ChunkWriter::default();
-    match encoding {
-        // found without packing anything
-        Encoding::GpuFor | Encoding::GpuDfor | Encoding::GpuRfor => {
-            out.u8(INTEGERS);
-            validity::encode(source.array, &mut out);
-            Ok(integers::size(encoding, source).map(|values| out.len() + values))
-        }
-        _ => {
-            let applies = encode(encoding, source, children, &mut out)?;
-            Ok(applies.then(|| out.len()))
-        }
-    }
 }
 
 fn encode_constant(source: &Source, children: Children, out: &mut ChunkWriter) -> Result<bool> {

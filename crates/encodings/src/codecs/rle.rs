@@ -26,6 +26,8 @@ const SHORT_RUN: usize = 8;
 pub(crate) trait RunSequence: Sized {
     /// `values`, encoded, for runs that are `nesting` deep.
     fn encode(values: &[u64], nesting: usize) -> ChunkWriter;
+    /// About the bytes of it.
+    fn size(values: &[u64], nesting: usize) -> usize;
     /// Parses a sequence that is `nesting` runs deep.
     fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self>;
     /// The names of its encodings.
@@ -35,8 +37,8 @@ pub(crate) trait RunSequence: Sized {
     -> Result<()>;
 }
 
-/// Appends `values`.
-pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
+/// The value of each run, its length less one, and the number of runs of each vector.
+fn runs(values: &[u64]) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
     let (mut runs, mut lengths, mut counts) = (vec![], vec![], vec![]);
     for vector in values.chunks(VECTOR_LEN) {
         let before = runs.len();
@@ -46,10 +48,27 @@ pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut C
         }
         counts.push((runs.len() - before) as u16);
     }
+    (runs, lengths, counts)
+}
+
+/// Appends `values`.
+pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
+    let (runs, lengths, counts) = runs(values);
     out.u64(runs.len() as u64);
     out.buffer(le_bytes(&counts, |count| count.to_le_bytes()));
     out.append(S::encode(&runs, nesting));
     out.append(S::encode(&lengths, nesting));
+}
+
+/// About the bytes that [`encode`] appends, without packing anything.
+pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> usize {
+    let (runs, lengths, counts) = runs(values);
+    // runs that are hardly longer than a row are not looked at any closer
+    let nesting = match runs.len() * 10 > values.len() * 9 {
+        true => usize::MAX,
+        false => nesting,
+    };
+    16 + 2 * counts.len() + S::size(&runs, nesting) + S::size(&lengths, nesting)
 }
 
 /// A parsed sequence. Invariant: `starts` ascends, has an entry more than there are vectors, and
@@ -116,7 +135,7 @@ impl<S: RunSequence> Rle<S> {
         let mut filled = 0;
         while filled < count {
             let run = first + filled;
-            decoded.load(self, run / VECTOR_LEN, 0)?;
+            decoded.load(&self.values, &self.lengths, run, end, 0)?;
             let from = run % VECTOR_LEN;
             let part = from..VECTOR_LEN.min(from + count - filled);
             for (run, length) in (filled..).zip(&decoded.lengths[part.clone()]) {
@@ -200,13 +219,8 @@ impl<S: RunSequence> Rle<S> {
         let (mut run, end) = (start(vector), start(vector + 1));
         let mut next = 0;
         while run < end {
-            runs.load(self, run / VECTOR_LEN, reference)?;
-            let first = run % VECTOR_LEN;
-            let last = (first + end - run).min(VECTOR_LEN);
-            for (value, length) in runs.values[first..last]
-                .iter()
-                .zip(&runs.lengths[first..last])
-            {
+            let (values, lengths) = runs.load(&self.values, &self.lengths, run, end, reference)?;
+            for (value, length) in values.iter().zip(lengths) {
                 let left = (rows - next) as u64;
                 if *length >= left {
                     let length = length.saturating_add(1);
@@ -217,7 +231,7 @@ impl<S: RunSequence> Rle<S> {
                 visit(next..next + length, *value);
                 next += length;
             }
-            run += last - first;
+            run += values.len();
         }
         ensure(next == rows, PART, || {
             format!("runs of {next} rows in a vector of {rows}")
@@ -244,13 +258,25 @@ impl<T: Word> Default for Runs<T> {
 }
 
 impl<T: Word> Runs<T> {
-    fn load(&mut self, rle: &Rle<impl RunSequence>, vector: usize, reference: T) -> Result<()> {
+    /// The values and lengths from `run` on, up to `end` or as many as lie in a vector with it.
+    #[inline]
+    pub fn load<S: RunSequence>(
+        &mut self,
+        values: &S,
+        lengths: &S,
+        run: usize,
+        end: usize,
+        reference: T,
+    ) -> Result<(&[T], &[u64])> {
+        let vector = run / VECTOR_LEN;
         if self.vector != Some(vector) {
             self.vector = None;
-            rle.values.decode(vector, reference, &mut self.values)?;
-            rle.lengths.decode(vector, 0, &mut self.lengths)?;
+            values.decode(vector, reference, &mut self.values)?;
+            lengths.decode(vector, 0, &mut self.lengths)?;
             self.vector = Some(vector);
         }
-        Ok(())
+        let first = run % VECTOR_LEN;
+        let part = first..(first + end - run).min(VECTOR_LEN);
+        Ok((&self.values[part.clone()], &self.lengths[part]))
     }
 }

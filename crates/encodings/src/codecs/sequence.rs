@@ -5,7 +5,7 @@
 //! lengths and ALP's integers are such sequences too.
 //!
 //! ```text
-//! header   u8 tag: 0 constant, 1 ffor, 2 delta, 3 rle, 4 gpu_for, 5 gpu_dfor, 6 gpu_rfor;
+//! header   u8 tag: 0 constant, 1 ffor, 2 delta, 3 rle, 4 gpu_for, 5 gpu_dfor, 6 gpu_rfor, 7 sparse;
 //!          then the fields of that encoding
 //! ```
 
@@ -19,18 +19,19 @@ use crate::codecs::gpu_dfor::{self, GpuDfor, GpuDforView};
 use crate::codecs::gpu_for::{self, GpuFor, GpuForView};
 use crate::codecs::gpu_rfor::{self, GpuRfor};
 use crate::codecs::rle::{self, Rle, RunSequence, Runs};
+use crate::codecs::sparse::{self, Sparse};
 use crate::encoding::Encoding;
 use crate::error::{Result, corrupt};
 use crate::masks::Mask;
 use crate::selection::{Selected, Selection};
 use crate::simd::dispatched;
-use crate::vectors::sample_ranges;
+use crate::vectors::sample;
 use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::Word;
 
 const PART: &str = "integers";
 /// Vectors that the choice looks at, evenly spread.
-const SAMPLE_VECTORS: usize = 12;
+const SAMPLE_VECTORS: usize = 32;
 /// Nested choices (the run values of run values ...) end here: no run is stored in more runs. A
 /// vector of runs may take two vectors of the next level to decode, so each level doubles the time.
 const MAX_NESTING: usize = 2;
@@ -45,6 +46,7 @@ pub(crate) enum Sequence {
     GpuFor(GpuFor),
     GpuDfor(GpuDfor),
     GpuRfor(GpuRfor),
+    Sparse(Box<Sparse<Self>>),
 }
 
 /// What [`Sequence::select`] keeps from one vector of a sequence to the next.
@@ -65,8 +67,9 @@ impl<T: Word> Default for Scratch<T> {
 }
 
 /// The encodings of integer sequences, cheapest to decode first.
-const KINDS: [Encoding; 6] = [
+pub(crate) const KINDS: [Encoding; 7] = [
     Encoding::Ffor,
+    Encoding::Sparse,
     Encoding::Rle,
     Encoding::Delta,
     Encoding::GpuFor,
@@ -98,6 +101,10 @@ pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> C
             out.u8(6);
             gpu_rfor::encode(values, &mut out);
         }
+        Encoding::Sparse => {
+            out.u8(7);
+            sparse::encode::<Sequence>(values, nesting + 1, &mut out);
+        }
         _ => {
             out.u8(1);
             ffor::encode(values, &mut out);
@@ -106,19 +113,14 @@ pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> C
     out
 }
 
-/// Bytes of `values` by `encoding`, which is one of [`KINDS`].
-pub(crate) fn size(encoding: Encoding, values: &[u64], nesting: usize) -> usize {
-    match encoding {
-        Encoding::GpuFor => gpu_for::size(values),
-        Encoding::GpuDfor => gpu_dfor::size(values),
-        Encoding::GpuRfor => gpu_rfor::size(values),
-        _ => encode_as(encoding, values, nesting).len(),
-    }
-}
-
 /// Encodes `values` by what suits a sample of them best.
 pub(crate) fn encode(values: &[u64]) -> ChunkWriter {
     Sequence::encode(values, 0)
+}
+
+/// About the bytes of [`encode`].
+pub(crate) fn size(values: &[u64]) -> usize {
+    <Sequence as RunSequence>::size(values, 0)
 }
 
 fn constant(value: u64) -> ChunkWriter {
@@ -128,17 +130,62 @@ fn constant(value: u64) -> ChunkWriter {
     out
 }
 
-/// The encoding to use for `values`.
-fn choose(values: &[u64], nesting: usize) -> Encoding {
+/// About the bytes of `values` in an encoding, which is one of [`KINDS`], without packing anything; `None` if it is
+/// not worth a try.
+fn size_as(encoding: Encoding, values: &[u64], nesting: usize) -> Option<usize> {
+    Some(match encoding {
+        Encoding::Delta => delta::size(values),
+        Encoding::Rle => rle::size::<Sequence>(values, nesting + 1),
+        Encoding::Sparse => return sparse::size::<Sequence>(values, nesting + 1),
+        Encoding::GpuFor => gpu_for::size(values),
+        Encoding::GpuDfor => gpu_dfor::size(values),
+        Encoding::GpuRfor => gpu_rfor::size(values),
+        _ => ffor::size(values),
+    })
+}
+
+/// One run for this many rows: few.
+const FEW_RUNS: usize = 4;
+
+/// About the bytes of `values` in each of [`KINDS`] that is worth a try: of a sample, unless runs or others are few.
+pub(crate) fn sizes(values: &[u64], nesting: usize) -> Vec<(Encoding, usize)> {
+    let sample = sample(values, SAMPLE_VECTORS);
     if nesting >= MAX_NESTING {
-        return Encoding::Ffor;
+        let bytes = scaled(ffor::size(&sample), values.len(), sample.len());
+        return vec![(Encoding::Ffor, bytes)];
     }
-    let ranges = sample_ranges(values.len(), SAMPLE_VECTORS);
-    let sample: Vec<u64> = ranges
-        .flat_map(|rows| values[rows].iter().copied())
-        .collect();
-    let sizes = KINDS.map(|kind| (kind, size(kind, &sample, MAX_NESTING)));
-    Encoding::smallest(sizes)
+    let size_of = |kind| {
+        let bytes = size_as(kind, &sample, nesting)?;
+        let few_runs = || runs(values) * FEW_RUNS <= values.len();
+        match kind {
+            _ if sample.len() == values.len() => Some(bytes),
+            Encoding::Sparse => size_as(kind, values, nesting),
+            Encoding::Rle if few_runs() => size_as(kind, values, nesting),
+            Encoding::Rle | Encoding::GpuRfor => Some(scaled(bytes, runs(values), runs(&sample))),
+            _ => Some(scaled(bytes, values.len(), sample.len())),
+        }
+    };
+    KINDS
+        .into_iter()
+        .filter_map(|kind| Some((kind, size_of(kind)?)))
+        .collect()
+}
+
+fn scaled(bytes: usize, of: usize, sampled: usize) -> usize {
+    (bytes as u128 * of as u128 / sampled.max(1) as u128) as usize
+}
+
+/// About how many runs `rle` makes.
+pub(crate) fn runs(values: &[u64]) -> usize {
+    values.len().div_ceil(VECTOR_LEN) + changes(values) as usize
+}
+
+dispatched! {
+    /// How many values differ from the one before.
+    fn changes(values: &[u64]) -> u64 {
+        let pairs = values.iter().zip(values.get(1..).unwrap_or_default());
+        pairs.fold(0, |count, (a, b)| count + u64::from(a != b))
+    }
 }
 
 impl RunSequence for Sequence {
@@ -151,7 +198,16 @@ impl RunSequence for Sequence {
         if values.is_empty() {
             return constant(0);
         }
-        encode_as(choose(values, nesting), values, nesting)
+        let encoding = Encoding::smallest(sizes(values, nesting));
+        encode_as(encoding, values, nesting)
+    }
+
+    fn size(values: &[u64], nesting: usize) -> usize {
+        if values.iter().all(|value| Some(value) == values.first()) {
+            return constant(0).len();
+        }
+        let sizes = sizes(values, nesting).into_iter();
+        sizes.map(|(_, bytes)| bytes).min().unwrap_or(0)
     }
 
     fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
@@ -159,7 +215,7 @@ impl RunSequence for Sequence {
             0 => Ok(Self::Constant(reader.u64()?)),
             1 => Ok(Self::Ffor(Ffor::parse(reader, len)?)),
             2 => Ok(Self::Delta(Delta::parse(reader, len)?)),
-            3 if nesting == MAX_NESTING => Err(corrupt(
+            3 | 7 if nesting == MAX_NESTING => Err(corrupt(
                 PART,
                 format!("runs nested deeper than {MAX_NESTING}"),
             )),
@@ -167,10 +223,12 @@ impl RunSequence for Sequence {
             4 => Ok(Self::GpuFor(GpuFor::parse(reader, len)?)),
             5 => Ok(Self::GpuDfor(GpuDfor::parse(reader, len)?)),
             6 => Ok(Self::GpuRfor(GpuRfor::parse(reader, len)?)),
-            tag => Err(corrupt(
-                PART,
-                format!("an encoding tag of {tag}, at most 6"),
-            )),
+            7 => Ok(Self::Sparse(Box::new(Sparse::parse(
+                reader,
+                len,
+                nesting + 1,
+            )?))),
+            tag => Err(corrupt(PART, format!("an encoding tag of {tag}"))),
         })
     }
 
@@ -203,12 +261,14 @@ impl Sequence {
             Self::GpuFor(_) => Encoding::GpuFor,
             Self::GpuDfor(_) => Encoding::GpuDfor,
             Self::GpuRfor(_) => Encoding::GpuRfor,
+            Self::Sparse(_) => Encoding::Sparse,
         }
     }
 
     pub fn describe(&self) -> String {
         match self {
             Self::Rle(rle) => rle.describe(),
+            Self::Sparse(sparse) => sparse.describe(),
             other => other.encoding().to_string(),
         }
     }
@@ -228,6 +288,9 @@ impl Sequence {
             Self::GpuFor(gpu_for) => gpu_for.decode(vector, reference, out),
             Self::GpuDfor(gpu_dfor) => gpu_dfor.decode(vector, reference, out),
             Self::GpuRfor(gpu_rfor) => gpu_rfor.decode(vector, reference, out)?,
+            Self::Sparse(sparse) => {
+                sparse.decode(vector, reference, &mut Runs::default(), out)?;
+            }
         }
         Ok(())
     }
@@ -255,6 +318,11 @@ impl Sequence {
             }
             Self::GpuFor(gpu_for) => {
                 gpu_for.select(selected, reference, &mut scratch.values, out);
+            }
+            Self::Sparse(sparse) => {
+                let runs = scratch.runs.get_or_insert_default();
+                sparse.decode(selected.vector, reference, runs, &mut scratch.values)?;
+                selected.append(&scratch.values, out);
             }
             _ => {
                 self.decode(selected.vector, reference, &mut scratch.values)?;
@@ -285,6 +353,9 @@ impl Sequence {
             Self::GpuFor(gpu_for) => gpu_for.in_range(vector, low, high, out),
             Self::GpuDfor(gpu_dfor) => gpu_dfor.in_range(vector, low, high, out),
             Self::GpuRfor(gpu_rfor) => gpu_rfor.in_range(vector, low, high, out)?,
+            Self::Sparse(sparse) => {
+                sparse.in_range(vector, low, high, &mut Runs::default(), out)?;
+            }
         }
         Ok(())
     }
@@ -398,6 +469,8 @@ pub enum SequenceView<'a> {
     GpuFor(GpuForView<'a>),
     /// Tiles of 512, with differences in blocks of 128.
     GpuDfor(GpuDforView<'a>),
+    /// The entry of most rows, and others with their places.
+    Sparse(SparseView<'a>),
 }
 
 impl<'a> SequenceView<'a> {
@@ -410,6 +483,7 @@ impl<'a> SequenceView<'a> {
             Sequence::GpuFor(gpu_for) => Self::GpuFor(GpuForView(gpu_for)),
             Sequence::GpuDfor(gpu_dfor) => Self::GpuDfor(GpuDforView(gpu_dfor)),
             Sequence::GpuRfor(gpu_rfor) => Self::Rle(RunsView(RunsOf::GpuRfor(gpu_rfor))),
+            Sequence::Sparse(sparse) => Self::Sparse(SparseView(sparse)),
         }
     }
 
@@ -437,6 +511,10 @@ impl<'a> SequenceView<'a> {
                 Self::Rle(view) => view.decode(vector, &mut entries)?,
                 Self::GpuFor(view) => view.0.decode(vector, 0, &mut entries),
                 Self::GpuDfor(view) => view.0.decode(vector, 0, &mut entries),
+                Self::Sparse(view) => {
+                    view.0
+                        .decode(vector, 0, &mut Runs::default(), &mut entries)?
+                }
             }
             largest = entries[..live].iter().fold(largest, |a, b| a.max(*b));
         }
@@ -499,5 +577,34 @@ impl RunsView<'_> {
             RunsOf::Rle(rle) => rle.decode(vector, 0, &mut Runs::default(), out),
             RunsOf::GpuRfor(gpu_rfor) => gpu_rfor.decode(vector, 0, out),
         }
+    }
+}
+
+/// `sparse`.
+#[derive(Clone, Copy, Debug)]
+pub struct SparseView<'a>(&'a Sparse<Sequence>);
+
+impl SparseView<'_> {
+    /// The entry of most rows.
+    pub fn value(&self) -> u64 {
+        self.0.value()
+    }
+
+    /// Calls `visit` with each vector that has other entries, and all of its entries.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`](crate::Error::Corrupt) for rows that no vector has; those of `visit`.
+    pub fn for_each_uneven<E: From<crate::Error>>(
+        &self,
+        mut visit: impl FnMut(usize, &[u64; VECTOR_LEN]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut decoded = Runs::default();
+        let mut entries = [0; VECTOR_LEN];
+        for vector in (0..self.0.num_vectors()).filter(|vector| !self.0.is_even(*vector)) {
+            self.0.decode(vector, 0, &mut decoded, &mut entries)?;
+            visit(vector, &entries)?;
+        }
+        Ok(())
     }
 }

@@ -2,29 +2,41 @@
 
 use std::cell::OnceCell;
 
-use arrow::array::Array;
-use arrow::datatypes::DataType;
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, i256};
 
 use crate::byte_strings;
 use crate::codecs::fsst::Tables;
 use crate::codecs::onpair::Learned;
 use crate::compressor::Compressor;
 use crate::offsets::{self, Offsets};
+use crate::wire::ChunkWriter;
 
 /// A dictionary of more distinct values than one for this many rows is not tried.
 pub(crate) const ROWS_PER_ENTRY: usize = 2;
+
+/// A dictionary while it is made: the entries have been encoded, the codes not yet.
+pub(crate) struct Dictionary {
+    pub count: usize,
+    pub entries: ChunkWriter,
+    pub codes: Vec<u64>,
+}
 
 /// An array and its values in the forms that encodings take.
 pub(crate) struct Source<'a> {
     pub array: &'a dyn Array,
     pub offsets: Option<Offsets>,
     pub bytes: Option<Vec<&'a [u8]>>,
+    /// Decimals too far from each other to have offsets.
+    pub wide: Option<Vec<i256>>,
     /// The most entries that a dictionary may have.
     pub max_entries: usize,
     /// How many times larger the column is that this is a sample of.
     pub scale: f64,
     /// Who compresses strings, if not this thread.
     pub compressor: Option<&'a dyn Compressor>,
+    /// Made when first needed; `None` if it has too many entries.
+    pub dictionary: OnceCell<Option<Dictionary>>,
     /// Trained when first needed, on a sample if there was one.
     tables: OnceCell<Tables>,
     /// Learned likewise.
@@ -33,13 +45,16 @@ pub(crate) struct Source<'a> {
 
 impl<'a> Source<'a> {
     pub fn of(array: &'a dyn Array) -> Self {
+        let offsets = offsets::of(array);
         Self {
             array,
-            offsets: offsets::of(array),
             bytes: byte_strings::values(array),
+            wide: offsets.is_none().then(|| wide(array)).flatten(),
+            offsets,
             max_entries: array.len() / ROWS_PER_ENTRY + 1,
             scale: 1.0,
             compressor: None,
+            dictionary: OnceCell::new(),
             tables: OnceCell::new(),
             entries: OnceCell::new(),
         }
@@ -47,7 +62,7 @@ impl<'a> Source<'a> {
 
     /// Whether values are numbers or strings, which can be compared.
     pub fn has_order(&self) -> bool {
-        self.offsets.is_some() || self.bytes.is_some()
+        self.offsets.is_some() || self.bytes.is_some() || self.wide.is_some()
     }
 
     /// Whether all rows are null, or all valid ones alike (offsets are filled where null).
@@ -62,12 +77,18 @@ impl<'a> Source<'a> {
             return offsets.values.iter().all(|offset| *offset == 0);
         }
         if let Some(values) = &self.bytes {
-            let nulls = self.array.nulls();
-            let mut valid = (0..values.len()).filter(|row| nulls.is_none_or(|n| n.is_valid(*row)));
-            let first = valid.next().map(|row| values[row]);
-            return valid.all(|row| Some(values[row]) == first);
+            return self.is_same(values);
         }
-        false
+        self.wide
+            .as_ref()
+            .is_some_and(|values| self.is_same(values))
+    }
+
+    fn is_same<T: PartialEq>(&self, values: &[T]) -> bool {
+        let nulls = self.array.nulls();
+        let mut valid = (0..values.len()).filter(|row| nulls.is_none_or(|n| n.is_valid(*row)));
+        let first = valid.next().map(|row| &values[row]);
+        valid.all(|row| Some(&values[row]) == first)
     }
 
     /// The symbol tables for its `values`.
@@ -89,4 +110,16 @@ impl<'a> Source<'a> {
             let _ = self.entries.set(entries);
         }
     }
+}
+
+/// The values of decimals of 128 and 256 bits.
+fn wide(array: &dyn Array) -> Option<Vec<i256>> {
+    Some(match array.data_type() {
+        DataType::Decimal128(_, _) => {
+            let values = array.as_primitive::<Decimal128Type>().values();
+            values.iter().map(|value| i256::from_i128(*value)).collect()
+        }
+        DataType::Decimal256(_, _) => array.as_primitive::<Decimal256Type>().values().to_vec(),
+        _ => return None,
+    })
 }

@@ -32,6 +32,7 @@ fn chunks(data_type: &DataType) -> Vec<(ArrayRef, Vec<u8>)> {
         (Encoding::Delta, Style::Outliers(20)),
         (Encoding::Rle, Style::Runs),
         (Encoding::Dict, Style::Few),
+        (Encoding::Sparse, Style::Rare(9)),
     ];
     let floats = [
         (Encoding::Alp, Style::Outliers(20)),

@@ -29,6 +29,10 @@ pub enum Style {
     Steps(&'static [u32]),
     /// Small numbers, and so many in 1000 that are not: patches, exceptions of decimals.
     Outliers(u64),
+    /// One value, and so many in 1000 that are others.
+    Rare(u64),
+    /// Ascending, and again from the start.
+    Restarts,
     /// The type's extremes, NaNs, infinities, ...
     Extremes,
     /// Floats with random digits and few exponents.
@@ -191,6 +195,11 @@ fn integers(of: Type, style: Style, len: usize, random: &mut Random) -> Vec<i128
             }
             at
         }
+        Style::Rare(share) if random.below(1000) >= share => low + (high - low) / 3,
+        Style::Rare(_) => random.between(low, high),
+        Style::Restarts => {
+            low + (row as i128 % 100 * 2 + i128::from(random.below(2))).min(high - low)
+        }
         Style::Outliers(share) if random.below(1000) < share => random.between(low, high),
         Style::Outliers(_) => random.between(low, (low + 30).min(high)),
         Style::Extremes => {
@@ -327,11 +336,18 @@ fn decimals(style: Style, bits: u32, len: usize, random: &mut Random) -> Vec<f64
                     _ => random.between(-5, top - 5),
                 }
             }
+            Style::Rare(share) if random.below(1000) >= share => 4200,
+            Style::Restarts => row as i128 % 100 * 2,
             _ => random.between(-1000, top),
         }
     };
     let scale = |row: usize| match style {
-        Style::Widths(_) | Style::Steps(_) | Style::Sorted | Style::Drifting => 100.0,
+        Style::Widths(_)
+        | Style::Steps(_)
+        | Style::Sorted
+        | Style::Drifting
+        | Style::Rare(_)
+        | Style::Restarts => 100.0,
         _ => [100.0, 1.0, 1000.0][row / VECTOR % 3],
     };
     (0..len).map(|row| value(row) as f64 / scale(row)).collect()

@@ -40,7 +40,7 @@ use crate::predicate::{self, Predicate};
 use crate::residuals::bit_length;
 use crate::selection::Selection;
 use crate::simd::dispatched;
-use crate::vectors::{sample_ranges, vectors};
+use crate::vectors::{for_each_vector, sample_ranges};
 use crate::wire::{ChunkReader, ChunkWriter};
 use arrow::array::ArrayRef;
 use arrow::buffer::{Buffer, NullBuffer};
@@ -72,13 +72,13 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
     let (mut exponents, mut factors) = (vec![], vec![]);
     let (mut integers, mut reference) = (Vec::with_capacity(values.len()), i64::MAX);
     let mut exceptions = PatchesWriter::default();
-    for (vector, rows) in vectors(values) {
+    for_each_vector(values, |vector, rows| {
         let scale = best_scale(&candidates, &vector[..rows]);
         exponents.push(scale.exponent);
         factors.push(scale.factor);
         let mut converted = [0; VECTOR_LEN];
         let mut unequal = [0; VECTOR_LEN / 64];
-        to_integers(&vector, scale.factors(), &mut converted, &mut unequal);
+        to_integers(vector, scale.factors(), &mut converted, &mut unequal);
         (rows..VECTOR_LEN).for_each(|row| set_bit(&mut unequal, row, false));
         fill(&unequal, rows, &mut converted);
         exceptions.push(&unequal, |row| vector[row].to_bits64());
@@ -86,7 +86,7 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
             .iter()
             .fold(reference, |least, d| least.min(*d));
         integers.extend(converted[..rows].iter().map(|d| *d as u64));
-    }
+    });
     for integer in &mut integers {
         *integer = integer.wrapping_sub(reference as u64);
     }

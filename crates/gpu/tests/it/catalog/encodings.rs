@@ -5,7 +5,7 @@ use super::*;
 /// One column with another encoding in each row group, and every kind of ragged end.
 pub fn mixed(data_type: &DataType) -> Case {
     use Nulls::{All, None as Full, Some, Vectors};
-    use Style::{Constant, Digits, Drifting, Extremes, Few, Outliers, Runs, Sorted, Widths};
+    use Style::*;
     const NARROW: &[u32] = &[0, 3, 8];
     let integers: &[(Encoding, Style, Nulls, usize)] = &[
         (Encoding::Constant, Constant, Some, 33),
@@ -20,6 +20,8 @@ pub fn mixed(data_type: &DataType) -> Case {
         (Encoding::Constant, Constant, All, 40),
         (Encoding::Constant, Constant, Full, 1),
         (Encoding::Ffor, Outliers(0), Vectors, 3000),
+        (Encoding::Sparse, Rare(8), Some, 3000),
+        (Encoding::Delta, Restarts, Full, 2500),
     ];
     let booleans: &[(Encoding, Style, Nulls, usize)] = &[
         (Encoding::Constant, Constant, Full, 33),
@@ -28,6 +30,7 @@ pub fn mixed(data_type: &DataType) -> Case {
         (Encoding::Rle, Runs, Full, 31),
         (Encoding::Constant, Constant, All, 1024),
         (Encoding::Ffor, Extremes, Full, 1023),
+        (Encoding::Sparse, Rare(8), Some, 2500),
     ];
     let floats: &[(Encoding, Style, Nulls, usize)] = &[
         (Encoding::Constant, Constant, Some, 33),
@@ -42,6 +45,7 @@ pub fn mixed(data_type: &DataType) -> Case {
         (Encoding::AlpRd, Extremes, Some, 32),
         (Encoding::Constant, Constant, All, 40),
         (Encoding::Plain, Extremes, Full, 1),
+        (Encoding::Sparse, Rare(8), Full, 2049),
     ];
     let chunks = match data_type {
         DataType::Boolean => booleans,
@@ -88,6 +92,7 @@ pub fn singles() -> Vec<Case> {
         (Encoding::GpuFor, Style::Miniblocks(&[0, 4, 9]), &both),
         (Encoding::GpuDfor, Style::Sorted, &both),
         (Encoding::GpuRfor, Style::Runs, &both),
+        (Encoding::Sparse, Style::Rare(5), &both),
     ];
     let of_case = |(encoding, style, types): (Encoding, Style, &[&[DataType; 4]])| {
         types
@@ -96,6 +101,7 @@ pub fn singles() -> Vec<Case> {
             .collect::<Vec<_>>()
     };
     let mut cases: Vec<Case> = cases.into_iter().flat_map(of_case).collect();
+    cases.push(single(Encoding::Delta, Style::Restarts, &small));
     cases.push(single(Encoding::Alp, Style::Outliers(8), &large[2..]));
     cases.push(single(Encoding::AlpRd, Style::Digits, &large[2..]));
     cases

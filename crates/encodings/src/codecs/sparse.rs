@@ -1,0 +1,176 @@
+//! `sparse`: the value of most rows, and the others with their places. Loses to `ffor` where more
+//! than a few rows in a hundred are others, to `rle` where these stand together.
+//!
+//! ```text
+//! header   u64 the value of most rows, u64 number of others
+//! buffer   u16 number of others in each vector, 0..=1024
+//! then     the others, then the row in its vector of each, as integer sequences
+//! ```
+//!
+//! Bits per value: (value + 10 bits) for each other, 16 bits a vector.
+
+use crate::VECTOR_LEN;
+use crate::codecs::rle::{RunSequence, Runs};
+use crate::error::{Result, ensure};
+use crate::masks::{Mask, set_bit};
+use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
+use crate::words::Word;
+
+const PART: &str = "sparse";
+
+/// The value that more than half of `values` have, if there is one (Boyer and Moore's vote).
+fn majority(values: &[u64]) -> u64 {
+    let vote = |(kept, lead): (u64, usize), value: &u64| match lead {
+        _ if *value == kept => (kept, lead + 1),
+        0 => (*value, 1),
+        _ => (kept, lead - 1),
+    };
+    values.iter().fold((0, 0), vote).0
+}
+
+/// The values other than `most`, their rows, and the number of them in each vector.
+fn others(values: &[u64], most: u64) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
+    let (mut others, mut places, mut counts) = (vec![], vec![], vec![]);
+    for vector in values.chunks(VECTOR_LEN) {
+        let before = others.len();
+        for (row, value) in (0u64..).zip(vector).filter(|(_, value)| **value != most) {
+            others.push(*value);
+            places.push(row);
+        }
+        counts.push((others.len() - before) as u16);
+    }
+    (others, places, counts)
+}
+
+/// About the bytes that [`encode`] appends, without packing anything; `None` if values are not even
+/// mostly the same.
+pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> Option<usize> {
+    let most = majority(values);
+    let count = values.iter().filter(|value| **value == most).count();
+    if count < values.len() / 2 {
+        return None;
+    }
+    let (others, places, counts) = others(values, most);
+    let parts = S::size(&others, nesting) + S::size(&places, nesting);
+    Some(24 + 2 * counts.len() + parts)
+}
+
+/// Appends `values`.
+pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
+    let most = majority(values);
+    let (others, places, counts) = others(values, most);
+    out.u64(most);
+    out.u64(others.len() as u64);
+    out.buffer(le_bytes(&counts, |count| count.to_le_bytes()));
+    out.append(S::encode(&others, nesting));
+    out.append(S::encode(&places, nesting));
+}
+
+/// A parsed sequence. Invariant: `starts` ascends, has an entry more than there are vectors, and
+/// ends with the number of others.
+#[derive(Clone, Debug)]
+pub(crate) struct Sparse<S> {
+    value: u64,
+    starts: Vec<u32>,
+    others: S,
+    places: S,
+}
+
+impl<S: RunSequence> Sparse<S> {
+    /// Parses a sequence whose parts are `nesting` deep.
+    pub fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
+        let value = reader.u64()?;
+        let others = reader.count(len, PART)?;
+        let vectors = len.div_ceil(VECTOR_LEN);
+        let counts = reader.buffer_of(vectors.saturating_mul(2), PART)?;
+        let mut starts = Vec::with_capacity(vectors + 1);
+        let mut total = 0u32;
+        starts.push(0);
+        for vector in 0..vectors {
+            let count = u16_at(&counts, vector);
+            ensure(usize::from(count) <= VECTOR_LEN, PART, || {
+                format!("{count} others in a vector")
+            })?;
+            total = total.saturating_add(u32::from(count));
+            starts.push(total);
+        }
+        ensure(total as usize == others, PART, || {
+            format!("{total} others in the vectors, {others} in all")
+        })?;
+        Ok(Self {
+            value,
+            starts,
+            others: S::parse(reader, others, nesting)?,
+            places: S::parse(reader, others, nesting)?,
+        })
+    }
+
+    pub fn describe(&self) -> String {
+        let (others, places) = (self.others.describe(), self.places.describe());
+        format!("sparse({others}, {places})")
+    }
+
+    /// The value of most rows.
+    pub fn value(&self) -> u64 {
+        self.value
+    }
+
+    pub fn num_vectors(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Whether a vector has no others.
+    pub fn is_even(&self, vector: usize) -> bool {
+        self.starts.get(vector) == self.starts.get(vector + 1)
+    }
+
+    /// Decodes a vector; `runs` keeps what the next one may need.
+    pub fn decode<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        runs: &mut Runs<T>,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()> {
+        out.fill(reference.plus(self.value));
+        self.for_each_other(vector, reference, runs, |row, value| out[row] = value)
+    }
+
+    pub fn in_range(
+        &self,
+        vector: usize,
+        low: u64,
+        high: u64,
+        runs: &mut Runs<u64>,
+        out: &mut Mask,
+    ) -> Result<()> {
+        let is_in = |value| (low..=high).contains(&value);
+        out.fill(if is_in(self.value) { u64::MAX } else { 0 });
+        self.for_each_other(vector, 0, runs, |row, value| {
+            set_bit(out, row, is_in(value))
+        })
+    }
+
+    /// Calls `visit` with the row and the value of each other of a vector.
+    fn for_each_other<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        runs: &mut Runs<T>,
+        mut visit: impl FnMut(usize, T),
+    ) -> Result<()> {
+        let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
+        let (mut other, end) = (start(vector), start(vector + 1));
+        while other < end {
+            let part = runs.load(&self.others, &self.places, other, end, reference)?;
+            for (value, row) in part.0.iter().zip(part.1) {
+                ensure(*row < VECTOR_LEN as u64, PART, || {
+                    format!("row {row} of a vector")
+                })?;
+                visit(*row as usize, *value);
+            }
+            other += part.0.len();
+        }
+        Ok(())
+    }
+}
