@@ -91,6 +91,8 @@ fn zone_maps_save_reads() {
         let rows = rows(scan.blocking());
         assert!((1..40).contains(&rows), "{rows} rows");
         let mut groups: Vec<usize> = values_read(&table).iter().map(|read| read.0).collect();
+        // a row group may be read ahead before the one that is scanned is read to its end
+        groups.sort_unstable();
         groups.dedup();
         assert_eq!(groups.len(), read, "{statistics:?}: {groups:?}");
         let counted = counts.0.lock().unwrap();
