@@ -176,7 +176,8 @@ impl Validity {
             }
             let is_few_valid = *kind == FEW_VALID;
             let mut mask: Mask = [if is_few_valid { 0 } else { u64::MAX }; 16];
-            for at in next..next + counts.next().map_or(0, |count| usize::from(*count) + 1) {
+            let count = counts.next().map_or(0, |count| usize::from(*count) + 1);
+            for at in next..next + count {
                 if at % VECTOR_LEN == 0 {
                     packed.unpack(at / VECTOR_LEN, &mut rows);
                 }
@@ -185,8 +186,8 @@ impl Validity {
                     format!("row {row} of a vector")
                 })?;
                 set_bit(&mut mask, row as usize, is_few_valid);
-                next = at + 1;
             }
+            next += count;
             out.extend_from_slice(mask.map(u64::to_le_bytes).as_flattened());
         }
         let kinds: Vec<u8> = kinds.iter().map(|kind| *kind.min(&BITMAP)).collect();
