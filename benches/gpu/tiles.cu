@@ -1,6 +1,6 @@
 // Integers in device memory as GPU-FOR, GPU-DFOR and GPU-RFOR have them (Shanbhag et al., "Tile-based Lightweight
-// Integer Compression in GPU", SIGMOD 2022), beside simpler schemes and decoding in separate passes: the figures of that
-// evaluation that need no SQL. `tiles.py` compiles and runs this, and makes tables and pictures of what it prints.
+// Integer Compression in GPU", SIGMOD 2022), beside simpler schemes and decoding in separate passes: the figures of
+// that evaluation that need no SQL. `tiles.py` compiles and runs this, and makes tables and pictures of what it prints.
 //
 //   nvcc -O3 -std=c++17 -arch=sm_90 -o tiles benches/gpu/tiles.cu
 //   ./tiles [--values 250e6] [--columns DIRECTORY] [PART]...
@@ -85,7 +85,8 @@ struct Sum {
     DEVICE void put_run(u32 value, u32 length) { own += (u64)value * length; }
     DEVICE void finish() {
         for (u32 step = 16; step; step /= 2) own += __shfl_down_sync(ALL, own, step);
-        if (threadIdx.x % 32 == 0) atomicAdd(totals + (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) % TOTALS, own);
+        const u32 warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+        if (threadIdx.x % 32 == 0) atomicAdd(totals + warp % TOTALS, own);
     }
 };
 
@@ -121,6 +122,13 @@ DEVICE u32 warp_inclusive(u32 value) {
         const u32 other = __shfl_up_sync(ALL, value, step);
         if (threadIdx.x % 32 >= step) value += other;
     }
+    return value;
+}
+
+// The same in all lanes.
+template <class F>
+DEVICE u32 warp_reduce(u32 value, F combine) {
+    for (u32 step = 16; step; step /= 2) value = combine(value, __shfl_xor_sync(ALL, value, (int)step));
     return value;
 }
 
@@ -303,7 +311,29 @@ DEVICE const u32* copy_words(const u32* words, u32 from, u32 to, u32* own) {
     return own + (from - aligned);
 }
 
-// For each block 4 rows, of a value for each lane.
+// Gives rows of 32 values, one to each lane; returns what is behind the block. Where all widths are the same, so is a
+// lane's place in a row.
+template <class Put>
+DEVICE const u32* unpack_block(const u32* in, u32 lane, const Put& put) {
+    const u32 minimum = in[0], widths = in[1], first = widths & 255;
+    in += 2;
+    if (widths == first * 0x01010101u) {
+        const u32 bit = lane * first, mask = mask_of(first);
+        const u32* at = in + bit / 32;
+#pragma unroll
+        for (u32 m = 0; m < MINIBLOCKS; m++, at += first)
+            put(m * 32, (__funnelshift_r(at[0], at[1], bit) & mask) + minimum);
+        return in + MINIBLOCKS * first;
+    }
+#pragma unroll
+    for (u32 m = 0; m < MINIBLOCKS; m++) {
+        const u32 width = widths >> m * 8 & 255;
+        put(m * 32, unpack(in, width, lane) + minimum);
+        in += width;
+    }
+    return in;
+}
+
 template <class Sink>
 __global__ void vectors_for(Column column, u32 slot_words, Sink sink) {
     const u32 lane = threadIdx.x % 32, vectors = (column.blocks + VECTOR_BLOCKS - 1) / VECTOR_BLOCKS;
@@ -312,17 +342,8 @@ __global__ void vectors_for(Column column, u32 slot_words, Sink sink) {
     for (u32 vector = warp; vector < vectors; vector += warps) {
         const u32 first = vector * VECTOR_BLOCKS, end = min(first + VECTOR_BLOCKS, column.blocks);
         const u32* in = copy_words(column.words, __ldg(column.starts + first), __ldg(column.starts + end), own);
-#pragma unroll 2
-        for (u32 block = first; block < end; block++) {
-            const u32 minimum = in[0], widths = in[1];
-            in += 2;
-#pragma unroll
-            for (u32 m = 0; m < MINIBLOCKS; m++) {
-                const u32 width = widths >> m * 8 & 255;
-                sink.put(block * BLOCK + m * 32 + lane, unpack(in, width, lane) + minimum);
-                in += width;
-            }
-        }
+        for (u32 block = first; block < end; block++)
+            in = unpack_block(in, lane, [&](u32 row, u32 value) { sink.put(block * BLOCK + row + lane, value); });
     }
     sink.finish();
 }
@@ -341,17 +362,8 @@ __global__ void vectors_dfor(Column column, u32 slot_words, Sink sink) {
         const u32 from = __ldg(column.starts + tile * TILE_BLOCKS) - 1;
         const u32* in = copy_words(column.words, from, __ldg(column.starts + (tile + 1) * TILE_BLOCKS), own);
         const u32 first = *in++;
-#pragma unroll 2
-        for (u32 block = 0; block < TILE_BLOCKS; block++) {
-            const u32 minimum = in[0], widths = in[1];
-            in += 2;
-#pragma unroll
-            for (u32 m = 0; m < MINIBLOCKS; m++) {
-                const u32 width = widths >> m * 8 & 255;
-                turned[place(block * BLOCK + m * 32 + lane)] = unpack(in, width, lane) + minimum;
-                in += width;
-            }
-        }
+        for (u32 block = 0; block < TILE_BLOCKS; block++)
+            in = unpack_block(in, lane, [&](u32 row, u32 value) { turned[place(block * BLOCK + row + lane)] = value; });
         __syncwarp();
         u32 items[LANE_VALUES], sum = 0;
 #pragma unroll
@@ -372,14 +384,15 @@ __global__ void vectors_dfor(Column column, u32 slot_words, Sink sink) {
     sink.finish();
 }
 
-// Where order does not matter, a run is taken as a whole. Otherwise a bit for each row says whether a run starts there.
+// Where order does not matter, a run is taken as a whole. Else a byte for each row says whether a run begins there.
 template <class Sink>
 __global__ void vectors_rfor(Column values, Column lengths, u32 slot_words, u32 value_words, u32 length_words,
                              Sink sink) {
     const u32 lane = threadIdx.x % 32;
     const u32 warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, warps = gridDim.x * blockDim.x / 32;
     u32* const own = dynamic_shared() + threadIdx.x / 32 * slot_words;
-    u32 *const own_values = own + value_words + length_words, *const begins = own_values + TILE;
+    u32* const own_values = own + value_words + length_words;
+    u8* const begins = (u8*)(own_values + TILE);
     for (u32 block = warp; block < values.blocks; block += warps) {
         const u32 *const value_starts = values.starts + block, *const length_starts = lengths.starts + block;
         const u32* const in = copy_words(values.words, __ldg(value_starts), __ldg(value_starts + 1), own);
@@ -392,7 +405,7 @@ __global__ void vectors_rfor(Column values, Column lengths, u32 slot_words, u32 
                              unpack(lengths_in + 3, length_width, k) + lengths_in[0]);
             continue;
         }
-        if (lane < TILE / 32) begins[lane] = 0;
+        ((uint4*)begins)[lane] = make_uint4(0, 0, 0, 0);
         __syncwarp();
         u32 all = 0;
         for (u32 first = 0; first < runs; first += 32) {
@@ -400,14 +413,14 @@ __global__ void vectors_rfor(Column values, Column lengths, u32 slot_words, u32 
             const u32 length = k < runs ? unpack(lengths_in + 3, length_width, k) + lengths_in[0] : 0;
             const u32 end = all + warp_inclusive(length);
             if (k < runs) own_values[k] = unpack(in + 3, value_width, k) + in[0];
-            if (k + 1 < runs) atomicOr(begins + end / 32, 1u << end % 32);
+            if (k + 1 < runs) begins[end] = 1;
             all = __shfl_sync(ALL, end, 31);
         }
         __syncwarp();
         u32 run = 0;
 #pragma unroll 4
         for (u32 row = 0; row < TILE; row += 32) {
-            const u32 bits = begins[row / 32];
+            const u32 bits = __ballot_sync(ALL, begins[row + lane]);
             sink.put(block * TILE + row + lane, own_values[run + __popc(bits & ((2u << lane) - 1))]);
             run += __popc(bits);
         }
@@ -567,17 +580,13 @@ __global__ void encode_blocks(Source source, u32 blocks, const u32* starts, u32*
     __shared__ u32 packed[4][33];
     const u32 lane = threadIdx.x % 32, block = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
     if (block >= blocks) return;
+    const auto least = [&](u32 a, u32 b) { return source.tile ? (u32)min((int)a, (int)b) : min(a, b); };
     u32 own[MINIBLOCKS];
-    u32 minimum = 0;
-    for (u32 m = 0; m < MINIBLOCKS; m++) {
-        own[m] = source(block * BLOCK + m * 32 + lane);
-        const u32 least = source.tile ? (u32)__reduce_min_sync(ALL, (int)own[m]) : __reduce_min_sync(ALL, own[m]);
-        const bool is_less = source.tile ? (int)least < (int)minimum : least < minimum;
-        if (m == 0 || is_less) minimum = least;
-    }
+    for (u32 m = 0; m < MINIBLOCKS; m++) own[m] = source(block * BLOCK + m * 32 + lane);
+    const u32 minimum = warp_reduce(least(least(own[0], own[1]), least(own[2], own[3])), least);
     u32 widths = 0, size = 2;
     for (u32 m = 0; m < MINIBLOCKS; m++) {
-        const u32 width = width_of(__reduce_or_sync(ALL, own[m] - minimum));
+        const u32 width = width_of(warp_reduce(own[m] - minimum, [](u32 a, u32 b) { return a | b; }));
         widths |= width << m * 8;
         size += width;
     }
@@ -989,7 +998,8 @@ void Bench::load_file(const std::filesystem::path& path) {
     const u64 bytes = std::filesystem::file_size(path);
     if (!bytes || bytes % 4 || bytes >> 32) fail(path.string() + ": not a column");
     std::vector<char> words(bytes);
-    if (!std::ifstream(path, std::ios::binary).read(words.data(), (std::streamsize)bytes)) fail("cannot read " + path.string());
+    std::ifstream file(path, std::ios::binary);
+    if (!file.read(words.data(), (std::streamsize)bytes)) fail("cannot read " + path.string());
     load("columns", path.stem().string(), 0, (u32)(bytes / 4));
     CHECK(cudaMemcpy(values.at, words.data(), bytes, cudaMemcpyHostToDevice));
     if (rows > count) repeat_last<<<1, rows - count>>>(count, values.at);
@@ -1172,7 +1182,8 @@ void Bench::measure_variable_bytes() {
     starts.reserve(rows + 1);
     const auto scan = [&](u32 all) {
         with_memory([&](void* memory, size_t& size) {
-            return cub::DeviceScan::ExclusiveScan(memory, size, lengths.at, starts.at, cuda::std::plus<u32>(), 0u, (int)all);
+            return cub::DeviceScan::ExclusiveScan(memory, size, lengths.at, starts.at, cuda::std::plus<u32>(), 0u,
+                                                  (int)all);
         });
     };
     tag_bytes<<<grid_of(rows / 16, THREADS), THREADS>>>(values.at, rows / 16, tags.at);
@@ -1253,13 +1264,14 @@ void Bench::measure_rfor() {
     Run run;
     encode(run);
     const u32 tiles = rows / TILE;
-    const u32 value_words = slot_of(most_words_of(run.values, 1)), length_words = slot_of(most_words_of(run.lengths, 1));
+    const u32 value_words = slot_of(most_words_of(run.values, 1));
+    const u32 length_words = slot_of(most_words_of(run.lengths, 1));
     const u32 shared = rfor_words(value_words, length_words) * 4;
     const Column of = run.values, lengths = run.lengths;
     report_sinks("GPU-RFOR", "tile", run.bytes(), [&](auto sink) {
         tiles_rfor<<<tiles, THREADS, shared>>>(of, lengths, value_words, length_words, sink);
     });
-    const u32 slot = value_words + length_words + TILE + TILE / 32;
+    const u32 slot = value_words + length_words + TILE + TILE / 4;
     report_sinks("GPU-RFOR", "warp", run.bytes(), [&](auto sink) {
         launch_warps(vectors_rfor<decltype(sink)>, slot, of, lengths, slot, value_words, length_words, sink);
     });

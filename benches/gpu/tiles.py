@@ -197,7 +197,8 @@ def compare(cases):
                 ratios.append(theirs[0]["decompress_ms"] / smallest["decompress_ms"])
                 sizes.append(theirs[0]["bytes"] / smallest["bytes"])
         if ratios:
-            rows.append([f"{other}, beside GPU-\\*, tile ({mean(sizes):.2f} times the bytes)", f"{mean(ratios):.2f}", ""])
+            name = f"{other}, beside GPU-\\*, tile ({mean(sizes):.2f} times the bytes)"
+            rows.append([name, f"{mean(ratios):.2f}", ""])
     if rows:
         table("Times longer, geometric means", ["", "decompression", "adding up"], rows)
 
@@ -268,11 +269,14 @@ def measure(options):
         command = [options.nvcc, "-O3", "-std=c++17", "-arch=native", "-o", program, str(source)]
         if options.nvcomp:
             library = next(pathlib.Path(options.nvcomp, "lib64").glob("libnvcomp.so*"))
-            command += [f"-I{options.nvcomp}/include", str(library.resolve()), f"-Xlinker=-rpath={library.parent.resolve()}"]
+            pathlib.Path(folder, "libnvcomp.so").symlink_to(library.resolve())
+            command += [f"-I{options.nvcomp}/include", f"-L{folder}", "-lnvcomp"]
+            command += [f"-Xlinker=-rpath={library.resolve().parent}"]
         subprocess.run(command, check=True)
         arguments = ["--values", f"{options.values:.0f}"]
         arguments += ["--columns", options.columns] if options.columns else []
-        with subprocess.Popen([program, *arguments, *options.parts], stdout=subprocess.PIPE, encoding="utf-8") as running:
+        command = [program, *arguments, *options.parts]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as running:
             lines = []
             for line in running.stdout:
                 lines.append(line)
