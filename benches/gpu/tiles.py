@@ -243,11 +243,15 @@ def pictures(results, folder):
             continue
         summed = [case for case in cases if "sum_ms" in case and case["way"]]
         drawn[f"{part}-sum"] = chart(f"{title}: decoding and adding up", axis, "10¹² values per second", summed, rate)
-        # ways that are far slower would hide the others
         usual = [case for case in cases if "decompress_ms" in case and case["way"] != "kernels"]
-        drawn[f"{part}-time"] = chart(
-            f"{title}: decompression", axis, "milliseconds", usual, lambda case: case["decompress_ms"]
-        )
+        # separate passes take so long that the others need a picture of their own
+        kinds = {"time": [case for case in usual if not case["way"].endswith("passes")]}
+        if part != "blocks":
+            kinds["passes"] = [case for case in usual if case["way"] == "tile" or case["way"].endswith("passes")]
+        for kind, some in kinds.items():
+            drawn[f"{part}-{kind}"] = chart(
+                f"{title}: decompression", axis, "milliseconds", some, lambda case: case["decompress_ms"]
+            )
         sizes = {(case["scheme"], case["x"]): case | {"way": ""} for case in usual}
         if part != "blocks":
             drawn[f"{part}-bits"] = chart(f"{title}: size", axis, "bits per value", list(sizes.values()), bits)
