@@ -40,7 +40,7 @@ fn distributions() -> Vec<Data> {
         })
     };
     for width in 1..=32 {
-        let values = random.bits(width).iter().map(|x| *x as u32);
+        let values = random.bits(width).into_iter().map(|x| x as u32);
         add("widths", "uniform", width.into(), values.collect());
     }
     for bits in (2..=28).step_by(2) {
