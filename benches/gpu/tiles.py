@@ -119,10 +119,10 @@ def rate(case, kind="sum_ms"):
 
 def tables(results):
     device = results.device
-    print(
-        f"{device['name']}: reads {device['read_bytes_per_s'] / 1e12:.2f} TB/s, writes "
-        f"{device['write_bytes_per_s'] / 1e12:.2f}; {device['host_to_device_bytes_per_s'] / 1e9:.1f} GB/s from the host"
-    )
+    reads, writes, link = (device[f"{kind}_bytes_per_s"] for kind in ["read", "write", "host_to_device"])
+    library = f"nvCOMP {device['nvcomp']}" if device["nvcomp"] else "no nvCOMP"
+    print(f"{device['name']}: reads {reads / 1e12:.2f} TB/s, writes {writes / 1e12:.2f}; "
+          f"{link / 1e9:.1f} GB/s from the host; {library}")
     for part, (title, axis) in FIGURES.items():
         cases = results.of(part)
         if not cases:
