@@ -37,7 +37,7 @@ FIGURES = {
 COLOURS = {"None": plot.GREY, "NSF": "#8a6d3b", "NSV": "#c2a14d", "RLE": "#c94f7c", "Cascaded": "#55a5a0"}
 COLOURS |= {"Bitcomp": "#2f6f6b", "ffor": "#1f4fa8", "delta": "#a34a10", "rle": "#1d6b2b"}
 COLOURS |= dict(zip(PUBLISHED, plot.COLOURS)) | dict(zip(["gpu_for", "gpu_dfor", "gpu_rfor"], plot.COLOURS))
-DASHES = {"warp": "2 3", "kernels": "2 3"}
+DASHES = {"warp": "2 3", "kernels": "10 3 2 3"}
 
 
 def dash(way):
@@ -140,9 +140,12 @@ def tables(results):
             return case["decompress_ms"] * (usual / case["values"] if case["way"] == "kernels" else 1)
 
         table("Decompression, ms", [axis, *ways], cells(decompressed, ways, name_of, milliseconds))
-        summed = [case for case in cases if "sum_ms" in case]
-        ways = list(dict.fromkeys(map(name_of, summed)))
-        table("Decoding and adding up, 10^12 values/s", [axis, *ways], cells(summed, ways, name_of, rate))
+        for kind, what in [("sum_ms", "Decoding and adding up"), ("filter_ms", "Filtering and counting")]:
+            some = [case for case in cases if kind in case]
+            ways = list(dict.fromkeys(map(name_of, some)))
+            if some:
+                rows = cells(some, ways, name_of, lambda case: rate(case, kind))
+                table(f"{what}, 10^12 values/s", [axis, *ways], rows)
         of_floor(results, cases)
         compare(cases)
     queries = results.of("coprocessor")
