@@ -95,6 +95,10 @@ def place_of(case):
     return case["data"] if case["part"] == "columns" else case["x"]
 
 
+def label(place):
+    return place if isinstance(place, str) else f"{place:g}"
+
+
 def table(title, head, rows):
     print(f"\n{title}\n\n| {' | '.join(head)} |\n| --- |{' ---: |' * (len(head) - 1)}")
     for row in rows:
@@ -106,7 +110,7 @@ def cells(cases, names, of_name, value):
     found = {(place_of(case), of_name(case)): value(case) for case in cases}
     for place in places(cases):
         values = [found.get((place, name)) for name in names]
-        yield [f"{place}", *("" if v is None else f"{v:.2f}" if v >= 0.995 else f"{v:.3f}" for v in values)]
+        yield [label(place), *("" if v is None else f"{v:.2f}" if v >= 0.995 else f"{v:.3f}" for v in values)]
 
 
 def bits(case):
@@ -224,7 +228,7 @@ def chart(title, axis, unit, cases, value, bound=None):
     """Lines by x. Schemes have colours, ways dashes."""
     at = {place: index for index, place in enumerate(places(cases))}
     # what has no x of its own is the same at all
-    labels = [f"{place}" for place in at if place != 0]
+    labels = [label(place) for place in at if place != 0]
     at = {place: index - (0 in at) for place, index in at.items()}
     series, styles = {}, []
     for case in cases:
