@@ -13,6 +13,7 @@ from pathlib import Path
 
 GREY, FAINT = "#7d8590", "#7d859055"
 COLOURS = ["#1f83d6", "#e0762c", "#3fa34d", "#b45fc9"]
+STYLES = [(colour, "") for colour in COLOURS]
 FONT = "font-family='system-ui, DejaVu Sans, sans-serif' font-size='12'"
 WIDTH, PLOT_HEIGHT, MARGIN = 720, 300, 56
 
@@ -61,18 +62,21 @@ def svg(width, height, title, parts):
 
 
 def legend(entries, y):
-    """Names of series in a row: (name, colour, dash)."""
-    parts, x = [], MARGIN
+    """Names of series, (name, colour, dash), in rows; and how high the rows behind the first are."""
+    parts, x, first = [], MARGIN, y
     for name, colour, dash in entries:
+        width = 45 + 6.8 * len(name)
+        if x > MARGIN and x + width > WIDTH + 18:
+            x, y = MARGIN, y + 18
         parts.append(line([(x, y - 4), (x + 22, y - 4)], colour, dash))
         parts.append(text(x + 27, y, name, "start"))
-        x += 45 + 6.8 * len(name)
-    return parts
+        x += width
+    return parts, y - first
 
 
-def lines(title, x_name, y_name, labels, series, bounds):
-    """A chart of lines. `labels`: of the places on the x axis; `series`: (name, {place: value});
-    `bounds`: (name, {place: value}) that are drawn dashed, and cut off at the top."""
+def lines(title, x_name, y_name, labels, series, bounds, styles=STYLES):
+    """A chart of lines. `labels`: of the places on the x axis; `series`: (name, {place: value}), with a colour
+    and dash each in `styles`; `bounds`: (name, {place: value}) that are drawn dashed, and cut off at the top."""
     top = max(value for _, points in series for value in points.values()) * 1.12
     left, right, upper, lower = MARGIN, WIDTH - 16, 34, 34 + PLOT_HEIGHT
 
@@ -97,11 +101,12 @@ def lines(title, x_name, y_name, labels, series, bounds):
         above = sum(1 for p, v in sorted(points.items()) if v > top)
         parts.append(line(drawn[max(above - 1, 0):], GREY, dash, 1.5))
         entries.append((name, GREY, dash))
-    for (name, points), colour in zip(series, COLOURS):
+    for (name, points), (colour, dash) in zip(series, styles):
         drawn = [at(p, v) for p, v in sorted(points.items())]
-        parts += [line(drawn, colour)] + [dot(x, y, colour) for x, y in drawn]
-        entries.insert(len(entries) - len(bounds), (name, colour, ""))
-    return svg(WIDTH, lower + 76, title, parts + legend(entries, lower + 62))
+        parts += [line(drawn, colour, dash)] + [dot(x, y, colour) for x, y in drawn]
+        entries.insert(len(entries) - len(bounds), (name, colour, dash))
+    names, more = legend(entries, lower + 62)
+    return svg(WIDTH, lower + 76 + more, title, parts + names)
 
 
 def rows(title, x_name, names, series, bound=None, log=False):
@@ -139,7 +144,8 @@ def rows(title, x_name, names, series, bound=None, log=False):
     for (name, points), colour in zip(series, COLOURS):
         parts += [dot(*at(row, value), colour) for row, value in points.items()]
         entries.append((name, colour, ""))
-    return svg(WIDTH, lower + 66, title, parts + legend(entries, lower + 54))
+    names, more = legend(entries, lower + 54)
+    return svg(WIDTH, lower + 66 + more, title, parts + names)
 
 
 # ---- charts --------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def main():
         parts += chart(LEFT + column * step, UPPER + row * STEP, step - 14, name, results, low, high)
     lower = UPPER + math.ceil(len(charts) / ACROSS) * STEP
     names = [*((mode, colour, "") for mode, colour in MODES.items()), ("kernels on disk", GREY, DASHES["kept"])]
-    parts += legend(names, lower)
+    parts += legend(names, lower)[0]
     title = f"Time of runs of a query in a fresh process, {pause}"
     Path(target).write_text(svg(WIDTH, lower + 14, title, parts))
 

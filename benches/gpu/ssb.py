@@ -182,4 +182,5 @@ def main():
         pathlib.Path(options.json).write_text(json.dumps(facts, indent=1))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, make_array};
 use arrow::compute;
-use arrow::datatypes::{Float64Type, Int64Type};
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use serde_json::{Value, json};
 use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
 use vectile_gpu::plan::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
@@ -139,6 +139,7 @@ impl Case {
             let array = &self.arrays[0];
             let (sum, expected) = match value {
                 Number::Int(sum) => {
+                    let array = compute::cast(array, &DataType::Int64)?;
                     let expected = compute::sum(array.as_primitive::<Int64Type>());
                     (sum as f64, expected.map(|x| x as f64))
                 }

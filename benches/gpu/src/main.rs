@@ -2,10 +2,10 @@
 //! bytes takes.
 //!
 //! ```text
-//! kernels [PART]... [--json FILE] [--data DIRECTORY]
+//! kernels [PART]... [--json FILE] [--data DIRECTORY] [--encodings NAME,...]
 //! ```
 //!
-//! Without the name of a part all run, in this order:
+//! Without the name of a part all but `tiles` run, in this order:
 //!
 //! | part | what |
 //! | --- | --- |
@@ -19,6 +19,7 @@
 //! | `q1` | TPC-H Q1 over 60 million rows |
 //! | `text` | the text of the Parquet files in `DIRECTORY`: compressed, and decompressed |
 //! | `first` | the first query of a process: no kernel cached, cached on disk, in memory |
+//! | `tiles` | 32-bit integers in each of `--encodings`, by width and distribution, for `tiles.py` |
 //!
 //! Every answer is checked. `FILE` gets a line of JSON for each case, for `plot.py`.
 
@@ -36,6 +37,7 @@ mod q6;
 mod real;
 mod star;
 mod text;
+mod tiles;
 mod values;
 
 use std::env;
@@ -43,6 +45,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bench::{Bench, Result};
+use vectile_encodings::Encoding;
 
 type Part = (&'static str, fn(&mut Bench, &Options) -> Result<()>);
 
@@ -59,12 +62,18 @@ const PARTS: [Part; 12] = [
     ("star", |bench, _| star::run(bench)),
     ("text", |bench, options| text::run(bench, &options.data)),
     ("first", |bench, _| first::run(bench)),
+    (TILES, |bench, options| {
+        tiles::run(bench, &options.encodings)
+    }),
 ];
+/// It takes longer than the others, so it has to be asked for.
+const TILES: &str = "tiles";
 
 struct Options {
     parts: Vec<String>,
     json: Option<PathBuf>,
     data: PathBuf,
+    encodings: Vec<Encoding>,
 }
 
 impl Options {
@@ -73,12 +82,23 @@ impl Options {
             parts: vec![],
             json: None,
             data: PathBuf::from("data/nycflights13"),
+            encodings: vec![
+                Encoding::Ffor,
+                Encoding::Delta,
+                Encoding::Rle,
+                Encoding::Plain,
+            ],
         };
         while let Some(arg) = args.next() {
-            let mut path = || args.next().ok_or(format!("{arg} lacks a path"));
+            let mut value = || args.next().ok_or(format!("{arg} lacks a value"));
             match arg.as_str() {
-                "--json" => options.json = Some(path()?.into()),
-                "--data" => options.data = path()?.into(),
+                "--json" => options.json = Some(value()?.into()),
+                "--data" => options.data = value()?.into(),
+                "--encodings" => {
+                    let names = value()?;
+                    let encodings = names.split(',').map(str::parse);
+                    options.encodings = encodings.collect::<Result<_, _>>()?;
+                }
                 part if PARTS.iter().any(|(name, _)| *name == part) => options.parts.push(arg),
                 _ => return Err(format!("{arg}: no such part or option").into()),
             }
@@ -87,7 +107,10 @@ impl Options {
     }
 
     fn wants(&self, part: &str) -> bool {
-        self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
+        match self.parts.is_empty() {
+            true => part != TILES,
+            false => self.parts.iter().any(|wanted| wanted == part),
+        }
     }
 }
 
