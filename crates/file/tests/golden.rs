@@ -88,6 +88,40 @@ fn onpair() -> (RecordBatch, HashMap<String, Encoding>) {
     )
 }
 
+/// Integers in the encodings that version 2 added, of 32 bits and wider, and columns of few nulls.
+fn integers() -> (RecordBatch, HashMap<String, Encoding>) {
+    let rows = 1100;
+    let scattered = |i: usize| (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    let ints = |nulls: usize, of: &dyn Fn(usize) -> i64| -> ArrayRef {
+        let value = |i: usize| (i % nulls != nulls - 1).then(|| of(i));
+        Arc::new(Int64Array::from_iter((0..rows).map(value)))
+    };
+    let columns = [
+        (
+            "gpu_for",
+            ints(10, &|i| (scattered(i) % (2 << (i / 32 % 5))) as i64 - 9),
+        ),
+        (
+            "gpu_for wide",
+            ints(500, &|i| (scattered(i) as i64) << (i / 40 % 30)),
+        ),
+        ("gpu_dfor", ints(9, &|i| 70 * i as i64 - (i as i64 % 7))),
+        ("gpu_dfor wide", ints(300, &|i| (i as i64) << 33)),
+        ("gpu_rfor", ints(500, &|i| i as i64 / 30)),
+        ("gpu_rfor wide", ints(8, &|i| (i as i64 / 7) << 40)),
+        (
+            "sparse",
+            ints(600, &|i| if i % 99 == 5 { i as i64 } else { 7 }),
+        ),
+    ];
+    let pin = |name: &str| name.split(' ').next().unwrap().parse().unwrap();
+    let pins = columns
+        .iter()
+        .map(|(name, _)| (name.to_string(), pin(name)))
+        .collect();
+    (RecordBatch::try_from_iter(columns).unwrap(), pins)
+}
+
 fn types() -> RecordBatch {
     every_type(40)
 }
@@ -140,6 +174,20 @@ async fn every_type_of_every_version_is_read() {
 }
 
 #[tokio::test]
+async fn integers_of_version_2_are_read() {
+    let bytes = std::fs::read(path(2, "integers.vectile")).unwrap();
+    let (metadata, batches) = read(bytes).await.unwrap();
+    let (table, _) = integers();
+    for group in metadata.row_groups() {
+        for (chunk, field) in group.columns.iter().zip(table.schema().fields()) {
+            let (name, pin) = (chunk.encoding.split('('), field.name().split(' '));
+            assert!(name.take(1).eq(pin.take(1)), "{field} {}", chunk.encoding);
+        }
+    }
+    assert!(joined(&table.schema(), &batches) == table);
+}
+
+#[tokio::test]
 async fn compressed_data_of_version_2_are_read() {
     let bytes = std::fs::read(path(2, "compressed.vectile")).unwrap();
     let (metadata, batches) = read(bytes).await.unwrap();
@@ -159,6 +207,9 @@ async fn write_the_files_of_this_version() {
     let (types, _) = write(types().schema(), &[types()], WriterOptions::default())
         .await
         .unwrap();
+    let (table, pins) = integers();
+    let options = rows_per_group(ROW_GROUP_ROWS).with_pins(pins);
+    let (integers, _) = write(table.schema(), &[table], options).await.unwrap();
     let (table, pins) = onpair();
     let options = rows_per_group(ROW_GROUP_ROWS).with_pins(pins);
     let (onpair, _) = write(table.schema(), &[table], options).await.unwrap();
@@ -168,6 +219,7 @@ async fn write_the_files_of_this_version() {
     for (name, bytes) in [
         ("compressed.vectile", compressed),
         ("encodings.vectile", encodings),
+        ("integers.vectile", integers),
         ("onpair.vectile", onpair),
         ("types.vectile", types),
     ] {

@@ -200,9 +200,6 @@ mod tests {
         let words: Vec<u32> = (0..24).map(|_| words.word()).collect();
         assert_eq!(words[..3], [1000, 0, 0]);
         // rows 200 and 201 are in the third miniblock of the second block
-        assert_eq!(
-            words[3..5],
-            [-2i32 as u32, 2 << 0 | 2 << 8 | 3 << 16 | 2 << 24]
-        );
+        assert_eq!(words[3..5], [-2i32 as u32, 2 | 2 << 8 | 3 << 16 | 2 << 24]);
     }
 }
