@@ -18,7 +18,10 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     }
     let many = miniblocks(&mut random, |random| 4 + random.within(0, 8) as u32);
     all.push(("4 to 12 bits".into(), many, vec![Ffor, GpuFor]));
-    let few = miniblocks(&mut random, |random| if random.within(0, 31) == 0 { 20 } else { 6 });
+    let few = miniblocks(
+        &mut random,
+        |random| if random.within(0, 31) == 0 { 20 } else { 6 },
+    );
     all.push(("6, some 20".into(), few, vec![Ffor, GpuFor]));
     for most in [1, 3, 15, 255] {
         let mut sum = 0;
@@ -27,7 +30,11 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             sum
         };
         let values = (0..GROUP_ROWS).map(|_| step()).collect();
-        all.push((format!("steps to {most}"), values, vec![Ffor, Delta, GpuFor, GpuDfor]));
+        all.push((
+            format!("steps to {most}"),
+            values,
+            vec![Ffor, Delta, GpuFor, GpuDfor],
+        ));
     }
     for mean in [4, 20, 100] {
         let mut values = vec![];
@@ -64,7 +71,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
                 name: format!("{name}, {pin}"),
                 pin: Some(*pin),
                 facts: json!({"what": "sum"}),
-                ..Case::new("blocks", vec![i64s(values.clone())], Filter::Constant(true), output)
+                ..Case::new(
+                    "blocks",
+                    vec![i64s(values.clone())],
+                    Filter::Constant(true),
+                    output,
+                )
             })?;
         }
     }

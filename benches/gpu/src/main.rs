@@ -12,6 +12,7 @@
 //! | `ffor` | filter and count, integers of 1 to 32 bits, dates, decimals |
 //! | `alp` | filter and count, floats with 0 to 50 exceptions a vector |
 //! | `others` | filter and count over `delta`, `rle`, `dict`; sums |
+//! | `blocks` | `gpu_for`, `gpu_dfor`, `gpu_rfor` beside others: filter and count, sum, full decompression |
 //! | `columns` | 1 to 10 columns of predicates |
 //! | `real` | the numbers of the sample tables in `DIRECTORY`: filter, and full decompression |
 //! | `values` | full decompression; selected rows returned to the host |
@@ -49,7 +50,7 @@ use vectile_encodings::Encoding;
 
 type Part = (&'static str, fn(&mut Bench, &Options) -> Result<()>);
 
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 13] = [
     ("ffor", |bench, _| ffor::run(bench)),
     ("alp", |bench, _| alp::run(bench)),
     ("others", |bench, _| others::run(bench)),

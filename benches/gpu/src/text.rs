@@ -63,7 +63,10 @@ fn compression(bench: &mut Bench, columns: &[(String, ArrayRef)]) -> Result<()> 
     );
     let large = columns.iter().map(|(name, array)| {
         let copies = vec![array.as_ref(); LARGE_GROUPS];
-        Ok((format!("{name} x {LARGE_GROUPS}"), compute::concat(&copies)?))
+        Ok((
+            format!("{name} x {LARGE_GROUPS}"),
+            compute::concat(&copies)?,
+        ))
     });
     let large = large.collect::<Result<Vec<_>>>()?;
     for (name, array) in columns.iter().chain(&large) {
