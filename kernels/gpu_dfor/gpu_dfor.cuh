@@ -27,27 +27,17 @@ template <class S> struct GpuDfor : Blocks<S, GpuDfor<S>> {
         const E smallest = smallest_of(c, m);
         E* row = rows(tile) + lane_id() * 33;
         E sum = 0;
-        if constexpr (sizeof(E) == 4) {
-            if (Blocks<S, GpuDfor<S>>::has_few_widths(c)) {
-                u32 own[32];
-                unpack_own<S>(words + m.at, m.width, [&](u32 k, u32 x) {
-                    sum += x + smallest;
-                    own[k] = sum;
-                });
-                __syncwarp();
-                const u32 start = start_of(c, words, m, sum);
-#pragma unroll
-                for (u32 k = 0; k < 32; k++) row[k] = start + own[k];
-                __syncwarp();
-                return;
-            }
-        }
-        // of any width, for which a loop takes less code
-        const E mask = mask_of<E>(m.width);
-#pragma unroll 4
-        for (u32 k = 0; k < 32; k++) {
-            sum += (bits_at<E>(words, m.at * 32 + k * m.width) & mask) + smallest;
+        const auto add = [&](u32 k, E x) {
+            sum += x + smallest;
             row[k] = sum;
+        };
+        if (Blocks<S, GpuDfor<S>>::has_few_widths(c)) {
+            unpack_own<S>(words + m.at, m.width, add);
+        } else {
+            // of any width, for which a loop takes less code
+            const E mask = mask_of<E>(m.width);
+#pragma unroll 4
+            for (u32 k = 0; k < 32; k++) add(k, bits_at<E>(words, m.at * 32 + k * m.width) & mask);
         }
         __syncwarp();
         const E start = start_of(c, words, m, sum);

@@ -302,6 +302,15 @@ impl Block<'_> {
         usize::from(self.widths.into_iter().fold(0, u8::max))
     }
 
+    /// The residuals of each row, of up to 32 bits.
+    #[inline(always)]
+    pub fn residuals(&self, out: &mut [u32; BLOCK_LEN]) {
+        let rows = out.as_chunks_mut::<MINIBLOCK_LEN>().0;
+        for (m, out) in rows.iter_mut().enumerate() {
+            unpack_narrow(self.miniblocks[m], usize::from(self.widths[m]), out);
+        }
+    }
+
     /// The residual of a row.
     pub fn get(&self, row: usize) -> u64 {
         let (miniblock, k) = (row / MINIBLOCK_LEN, row % MINIBLOCK_LEN);
@@ -342,30 +351,51 @@ fn mask(width: usize) -> u64 {
     }
 }
 
-/// `base + residual` of a miniblock. Up to 32 bits, the loop has neither branches nor checks: it becomes gathers where
-/// there are any.
+/// `base + residual` of a miniblock.
 #[inline(always)]
 fn unpack<T: Word>(words: &[Bytes], width: usize, base: T, out: &mut [T; MINIBLOCK_LEN]) {
-    match width {
-        0 => out.fill(base),
-        1..=32 => {
-            let mut padded = [0u32; 64];
-            for (to, word) in padded.iter_mut().zip(words) {
-                *to = u32::from_le_bytes(*word);
-            }
-            let mask = mask(width) as u32;
-            for (k, out) in out.iter_mut().enumerate() {
-                let (at, shift) = (k * width / 32, (k * width % 32) as u32);
-                let low = padded[at % 64] >> shift;
-                let high = padded[(at + 1) % 64] << 1 << (31 - shift);
-                *out = base.plus(u64::from((low | high) & mask));
-            }
+    if width > 32 {
+        for (k, out) in out.iter_mut().enumerate() {
+            *out = base.plus(residual(words, width, k));
         }
-        _ => {
-            for (k, out) in out.iter_mut().enumerate() {
-                *out = base.plus(residual(words, width, k));
+        return;
+    }
+    let mut residuals = [0; MINIBLOCK_LEN];
+    unpack_narrow(words, width, &mut residuals);
+    for (out, residual) in out.iter_mut().zip(residuals) {
+        *out = base.plus(u64::from(residual));
+    }
+}
+
+/// The residuals of a miniblock of up to 32 bits, by a body for each width: its shifts are constants.
+#[inline(always)]
+pub(crate) fn unpack_narrow(words: &[Bytes], width: usize, out: &mut [u32; MINIBLOCK_LEN]) {
+    macro_rules! bodies {
+        ($($width:literal)*) => {
+            match width {
+                $($width => unpack_width::<$width>(words, out),)*
+                _ => out.fill(0),
             }
-        }
+        };
+    }
+    bodies!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
+}
+
+#[inline(always)]
+fn unpack_width<const WIDTH: usize>(words: &[Bytes], out: &mut [u32; MINIBLOCK_LEN]) {
+    let mut own = [0u32; MINIBLOCK_LEN];
+    for (own, word) in own[..WIDTH].iter_mut().zip(words) {
+        *own = u32::from_le_bytes(*word);
+    }
+    let mask = u32::MAX >> (32 - WIDTH);
+    for (k, out) in out.iter_mut().enumerate() {
+        let (at, shift) = (k * WIDTH / 32, k * WIDTH % 32);
+        let low = own[at] >> shift;
+        let high = match shift + WIDTH > 32 {
+            true => own[at + 1] << (32 - shift),
+            false => 0,
+        };
+        *out = (low | high) & mask;
     }
 }
 

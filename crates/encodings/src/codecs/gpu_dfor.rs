@@ -138,10 +138,22 @@ dispatched! {
             let mut sum = words.integer(width);
             for out in out.as_chunks_mut::<BLOCK_LEN>().0 {
                 let block = words.block(width);
-                block.decode(width.signed(block.minimum), out);
-                for value in out {
-                    sum = sum.wrapping_add(*value);
-                    *value = width.truncated(sum);
+                let minimum = width.signed(block.minimum);
+                if width == Width::Narrow {
+                    let mut residuals = [0; BLOCK_LEN];
+                    block.residuals(&mut residuals);
+                    let mut narrow = sum as u32;
+                    for (value, residual) in out.iter_mut().zip(residuals) {
+                        narrow = narrow.wrapping_add(residual).wrapping_add(minimum as u32);
+                        *value = u64::from(narrow);
+                    }
+                    sum = u64::from(narrow);
+                } else {
+                    block.decode(minimum, out);
+                    for value in out {
+                        sum = sum.wrapping_add(*value);
+                        *value = sum;
+                    }
                 }
             }
         }

@@ -133,20 +133,46 @@ impl GpuFor {
 
     pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) {
         let mut inside = [0; VECTOR_LEN];
-        let mut values = [0; BLOCK_LEN];
-        let rows = inside.as_chunks_mut::<BLOCK_LEN>().0;
-        for (block, inside) in self.blocks(vector).zip(rows) {
+        if low <= high {
+            in_range(
+                self.vectors.words(vector),
+                self.width,
+                low,
+                high,
+                &mut inside,
+            );
+        }
+        bitpack::bits(&inside, out);
+    }
+}
+
+dispatched! {
+    /// Which values lie in `low..=high`, which is not empty: a byte each, which was 0.
+    fn in_range(words: Words<'_>, width: Width, low: u64, high: u64, out: &mut [u8; VECTOR_LEN]) {
+        let mut words = words;
+        for inside in out.as_chunks_mut::<BLOCK_LEN>().0 {
+            let block = words.block(width);
             let (least, most) = bounds(&block);
             if low <= least && most <= high {
                 inside.fill(1);
-            } else if low <= most && least <= high {
+            } else if most < low || high < least {
+                // none
+            } else if block.width() <= 32 {
+                let mut residuals = [0; BLOCK_LEN];
+                block.residuals(&mut residuals);
+                let from = low.saturating_sub(block.minimum) as u32;
+                let to = high.saturating_sub(block.minimum).min(u64::from(u32::MAX)) as u32;
+                for (inside, residual) in inside.iter_mut().zip(residuals) {
+                    *inside = u8::from(residual.wrapping_sub(from) <= to - from);
+                }
+            } else {
+                let mut values = [0; BLOCK_LEN];
                 block.decode(block.minimum, &mut values);
-                for (inside, value) in inside.iter_mut().zip(&values) {
-                    *inside = u8::from((low..=high).contains(value));
+                for (inside, value) in inside.iter_mut().zip(values) {
+                    *inside = u8::from((low..=high).contains(&value));
                 }
             }
         }
-        bitpack::bits(&inside, out);
     }
 }
 
