@@ -401,7 +401,9 @@ class Table:
     def __init__(self, name): self.name, self.cols, self.files, self.dims, self.rows = name, [], [], [], 0
 
 ROWS = [(0, 3), (1, 3), (2, 2), (100, 4), (1023, 3), (1024, 4), (1025, 4), (3000, 18), (6000, 10), (20000, 20), (50000, 10), (130000, 5), (300000, 3)]
-PINS = {'int': ['ffor', 'delta', 'rle', 'dict', 'plain'], 'float': ['alp', 'alp_rd', 'dict', 'rle', 'plain', 'ffor', 'delta'],
+BLOCKS = ['gpu_for', 'gpu_dfor', 'gpu_rfor', 'gpu_star']
+PINS = {'int': ['ffor', 'delta', 'rle', 'dict', 'plain', 'sparse', *BLOCKS],
+        'float': ['alp', 'alp_rd', 'dict', 'rle', 'plain', 'ffor', 'delta', 'sparse', *BLOCKS],
         'text': ['dict', 'fsst', 'onpair', 'plain', 'dict'], 'bin': ['dict', 'fsst', 'onpair', 'plain']}
 
 def pick_rows(rng, biggest):

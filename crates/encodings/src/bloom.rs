@@ -43,7 +43,11 @@ impl BloomFilter {
     /// Whether there are Bloom filters of columns of `data_type`: of numbers, strings and dictionaries of them.
     pub fn applies_to(data_type: &DataType) -> bool {
         match data_type {
-            DataType::Dictionary(_, values) => !values.is_nested() && Self::applies_to(values),
+            DataType::Dictionary(_, values) => {
+                !values.is_nested()
+                    && !matches!(**values, DataType::Dictionary(_, _))
+                    && Self::applies_to(values)
+            }
             other => other.primitive_width().is_some() || byte_strings::is_bytes(other),
         }
     }

@@ -324,7 +324,12 @@ impl ZoneMap {
 /// Whether values of the type, or of a field of it, have an order that bounds are of.
 fn is_bounded(data_type: &DataType) -> bool {
     match data_type {
-        DataType::Dictionary(_, values) => !values.is_nested() && is_bounded(values),
+        // not of dictionaries in dictionaries
+        DataType::Dictionary(_, values) => {
+            !values.is_nested()
+                && !matches!(**values, DataType::Dictionary(_, _))
+                && is_bounded(values)
+        }
         DataType::Struct(fields) => fields.iter().any(|field| is_bounded(field.data_type())),
         DataType::Decimal256(_, _) => true,
         other => Class::of(other).is_some() || byte_strings::is_bytes(other),

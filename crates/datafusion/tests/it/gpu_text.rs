@@ -389,7 +389,11 @@ async fn text_is_compressed_on_the_gpu() {
         assert!(!by_gpu);
         for gpu in ["on", "auto"] {
             let (bytes, by_gpu) = write(&name(gpu), encoding, gpu).await;
-            assert!(by_gpu && bytes <= own * 103 / 100, "{encoding}, {gpu}");
+            // codes of `fsst` do not cross strings where lanes meet: of a small file that is some 3%
+            assert!(
+                by_gpu && bytes <= own * 104 / 100,
+                "{encoding}, {gpu}: {bytes}, {own}"
+            );
             fixture.run("SET vectile.gpu = 'off'").await.unwrap();
             let all = format!("SELECT * FROM {} ORDER BY id", name(gpu));
             let expected = format!("{rows} ORDER BY id");

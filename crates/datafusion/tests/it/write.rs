@@ -137,7 +137,8 @@ async fn options_choose_row_groups_and_encodings() {
         );
     }
     for (options, message) in [
-        ("compression 'zstd'", "there is no option 'compression'"),
+        ("squeeze 'zstd'", "there is no option 'squeeze'"),
+        ("compression 'brotli'", "option 'compression'"),
         ("'encoding.nope' 'fsst'", "there is no column 'nope'"),
         ("bloom_filter 'id,nope'", "there is no column 'nope'"),
         ("bloom_filter 'id', bloom_filter_fpp 2", "between 0 and 1"),
