@@ -31,25 +31,18 @@ struct Miniblock {
     u64 minimum;
 };
 
-// Copies the vector's words to shared memory, and finds this lane's miniblock. `first` is where the first block is.
-template <class S> DEVICE Miniblock stage(const Cursor& c, u32 first, void* tile) {
-    const u64 distances = __ldg(&c.extra()->smallest);
-    const uint4* from = (const uint4*)c.at(c.line);
-    const u32 quads = quads_of(c);
-    u32* words = (u32*)tile;
-    __syncwarp();
-#pragma unroll 4
-    for (u32 i = lane_id(); i < quads; i += 32) copy_async((uint4*)words + i, from + i);
+// How far blocks are from each other.
+DEVICE u64 distances_of(const Cursor& c) { return __ldg(&c.extra()->smallest); }
+
+// This lane's miniblock. `first` is where the first block is, and `word` loads a word of the vector.
+template <class S, class F> DEVICE Miniblock miniblock(const Cursor& c, u64 distances, u32 first, F word) {
     const u32 block = lane_id() / 4, own = lane_id() % 4;
     u32 at = first;
 #pragma unroll
     for (u32 k = 0; k < 7; k++) at += k < block ? (u32)(distances >> k * 9) & 511 : 0;
-    wait_for_copies();
-    __syncwarp();
     Miniblock m;
-    const u32 head = words_of_integer<S>(c);
-    m.minimum = integer_at<S>(c, words + at);
-    const u32 widths = words[at + head];
+    const u32 head = words_of_integer<S>(c), widths = word(at + head);
+    m.minimum = head == 2 ? (u64)word(at + 1) << 32 | word(at) : word(at);
     m.width = widths >> own * 8 & 255;
     m.at = at + head + 1;
 #pragma unroll
@@ -57,17 +50,34 @@ template <class S> DEVICE Miniblock stage(const Cursor& c, u32 first, void* tile
     return m;
 }
 
+// Copies the vector's words to shared memory, and finds this lane's miniblock there.
+template <class S> DEVICE Miniblock stage(const Cursor& c, u32 first, void* tile) {
+    const u64 distances = distances_of(c);
+    const uint4* from = (const uint4*)c.at(c.line);
+    const u32 quads = quads_of(c);
+    u32* words = (u32*)tile;
+    __syncwarp();
+#pragma unroll 4
+    for (u32 i = lane_id(); i < quads; i += 32) copy_async((uint4*)words + i, from + i);
+    wait_for_copies();
+    __syncwarp();
+    return miniblock<S>(c, distances, first, [=](u32 i) { return words[i]; });
+}
+
 template <class E> DEVICE E mask_of(u32 width) {
     const u32 bits = sizeof(E) * 8;
     return width >= bits ? ~(E)0 : ((E)1 << (width & (bits - 1))) - 1;
 }
 
-// The bits from `bit` on.
-template <class E> DEVICE E bits_at(const u32* words, u32 bit) {
-    const u32* w = words + bit / 32;
-    const u32 low = __funnelshift_r(w[0], w[1], bit);
+// The bits from `bit` on of words that `word` loads.
+template <class E, class F> DEVICE E bits_at(u32 bit, F word) {
+    const u32 i = bit / 32, second = word(i + 1), low = __funnelshift_r(word(i), second, bit);
     if constexpr (sizeof(E) == 4) return low;
-    else return (u64)__funnelshift_r(w[1], w[2], bit) << 32 | low;
+    else return (u64)__funnelshift_r(second, word(i + 2), bit) << 32 | low;
+}
+
+template <class E> DEVICE E bits_at(const u32* words, u32 bit) {
+    return bits_at<E>(bit, [=](u32 i) { return words[i]; });
 }
 
 // A lane's packed words, and one behind them.
@@ -107,7 +117,7 @@ template <class E> DEVICE void store_row(const E own[32], void* tile) {
     __syncwarp();
 }
 
-// What both encodings of blocks do. `Own` has the rest: prepare, entry_at, tested.
+// What both encodings of blocks do. `Own` has the rest: prepare, entry_at, row_at, tested.
 template <class S, class Own> struct Blocks : Sequence<S> {
     typedef typename S::Entry E;
 
@@ -120,7 +130,7 @@ template <class S, class Own> struct Blocks : Sequence<S> {
 
     static DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, E out[8]) {
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) out[k] = Own::entry_at(c, eighth * 8 + k, lane_id(), 0, tile);
+        for (u32 k = 0; k < 8; k++) out[k] = Own::row_at(c, eighth * 8 + k, tile);
     }
 
     // Whether a vector has few widths, with a body for each.
@@ -143,7 +153,7 @@ template <class S, class Own> struct Blocks : Sequence<S> {
         u32 outside = 0;
 #pragma unroll 8
         for (u32 k = 0; k < 32; k++) {
-            const E x = Own::entry_at(c, 31 - k, lane_id(), 0, tile) - low;
+            const E x = Own::row_at(c, 31 - k, tile) - low;
             if constexpr (sizeof(E) == 4) note_outside(outside, x, ~span);
             else outside = outside << 1 | (x > span);
         }

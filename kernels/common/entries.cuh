@@ -43,6 +43,11 @@ template <class S> DEVICE void prepare(Cursor& c, void* tile) {
     with_sequence<S>(c, [&](auto of) { of.prepare(c, tile); });
 }
 
+// Makes entry_at possible.
+template <class S> DEVICE void prepare_picked(Cursor& c, void* tile) {
+    with_sequence<S>(c, [&](auto of) { of.template prepare_picked<decltype(of)>(c, tile); });
+}
+
 // The entries of rows 8 * eighth to 8 * eighth + 7 of this lane.
 template <class S>
 DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, typename S::Entry out[8]) {

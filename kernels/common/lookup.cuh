@@ -105,6 +105,6 @@ DEVICE u32 found_in(Cursor& c, u32 rows, const Table& t, const u32* copy, void* 
         if (lacks_entries<S>(c)) return by_rows();
     }
     return with_sequence<S>(c, [&](auto of) {
-        return of.template found<SHARED, EVERY>(c, rows, t.origin, t.places, bits, by_rows);
+        return of.template found<SHARED, EVERY>(c, rows, t.origin, t.places, bits, tile, by_rows);
     });
 }

@@ -20,7 +20,7 @@ struct Lines {
 //     entries_8(c, eighth, tile, out)        the entries of rows 8 * eighth to 8 * eighth + 7 of this lane
 //     entry_at(c, r, lane, run, tile)        the entry of row r of a lane, which is in this run, without patches
 //
-// after `prepare`, but for in_range.
+// entries_8 after `prepare`, entry_at after `prepare_picked`.
 template <class S> struct Sequence {
     // Whether rows behind the end may have entries that none of the others has.
     static const bool STRAYS = false;
@@ -29,6 +29,9 @@ template <class S> struct Sequence {
 
     // `tile` is shared memory, of columns that need some.
     static DEVICE void prepare(Cursor&, void*) {}
+
+    // The same, where a few rows are read. `Own` is the way to store sequences.
+    template <class Own> static DEVICE void prepare_picked(Cursor& c, void* tile) { Own::prepare(c, tile); }
 
     // What the other lanes know of row r of a lane: its run.
     static DEVICE u32 run_at(const Cursor&, u32, u32) { return 0; }
@@ -46,7 +49,7 @@ template <class S> struct Sequence {
 
     // Which of these rows have a bit in `bits` at the place `origin` + entry, of places below `places`.
     template <bool SHARED, bool EVERY, class G>
-    static DEVICE u32 found(const Cursor&, u32, i64, u32, const u32*, G by_entries) {
+    static DEVICE u32 found(Cursor&, u32, i64, u32, const u32*, void*, G by_entries) {
         return by_entries();
     }
 

@@ -127,7 +127,7 @@ template <class S> struct Ffor : Sequence<S> {
     }
 
     template <bool SHARED, bool EVERY, class G>
-    static DEVICE u32 found(const Cursor& c, u32 rows, i64 origin, u32 places, const u32* bits, G by_entries) {
+    static DEVICE u32 found(const Cursor& c, u32 rows, i64 origin, u32 places, const u32* bits, void*, G by_entries) {
         // a residual of 32 bits or more could take a sum for another
         const u32 width = width_of<S>(c);
         if constexpr (S::LOW >> 32) {

@@ -54,6 +54,8 @@ template <class S> struct GpuDfor : Blocks<S, GpuDfor<S>> {
 
     static DEVICE E* rows(void* tile) { return (E*)tile + 32 * 33; }
 
+    static DEVICE E row_at(const Cursor& c, u32 r, const void* tile) { return entry_at(c, r, lane_id(), 0, tile); }
+
     static DEVICE E entry_at(const Cursor&, u32 r, u32 lane, u32, const void* tile) {
         return rows((void*)tile)[r * 33 + lane];
     }

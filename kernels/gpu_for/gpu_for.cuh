@@ -29,6 +29,20 @@ template <bool EVERY> struct SumOwn {
     }
 };
 
+// Which residuals of a miniblock, of those in `rows`, have a bit at their place, which is `start` and the residual.
+template <bool SHARED, bool EVERY> struct FoundOwn {
+    u32 rows, start, places;
+    const u32* bits;
+    u32 mask = 0;
+    DEVICE void look_up(u32 k, u32 x) {
+        // the bit behind the last place is not set
+        const u32 place = min(start + x, places);
+        u32 word = 0;
+        if (EVERY || rows >> k & 1) word = word_of_bits<SHARED>(bits, place / 32);
+        mask = __funnelshift_r(mask, __funnelshift_r(word, 0, place), 1);
+    }
+};
+
 template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
     typedef typename S::Entry E;
 
@@ -43,6 +57,11 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
                 return store_row(own, tile);
             }
         }
+        describe(m, tile);
+    }
+
+    // What lanes take to read each other's rows.
+    static DEVICE void describe(const Miniblock& m, void* tile) {
         uint4 own;
         own.x = m.at * 32;
         own.y = m.width;
@@ -52,16 +71,34 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
         __syncwarp();
     }
 
+    // Few rows are read where they lie.
+    template <class> static DEVICE void prepare_picked(Cursor& c, void* tile) {
+        const u32* words = (const u32*)c.at(c.line);
+        const Miniblock m = miniblock<S>(c, distances_of(c), 0, [=](u32 i) { return __ldg(words + i); });
+        __syncwarp();
+        describe(m, tile);
+    }
+
     static DEVICE E entry_at(const Cursor& c, u32 r, u32 lane, u32, const void* tile) {
-        if (Blocks<S, GpuFor<S>>::has_few_widths(c)) return ((const E*)tile)[r * 33 + lane];
-        return packed_at(r, lane, tile);
+        const u32* words = (const u32*)c.at(c.line);
+        return unpacked(r, lane, tile, [=](u32 i) { return __ldg(words + i); });
+    }
+
+    template <class F> static DEVICE E unpacked(u32 r, u32 lane, const void* tile, F word) {
+        const uint4 m = miniblocks<E>(tile)[r];
+        const E x = bits_at<E>(m.x + lane * m.y, word);
+        if constexpr (sizeof(E) == 4) return (x & m.z) + m.w;
+        else return (x & mask_of<E>(m.y)) + ((u64)m.z << 32 | m.w);
     }
 
     static DEVICE E packed_at(u32 r, u32 lane, const void* tile) {
-        const uint4 m = miniblocks<E>(tile)[r];
-        const E x = bits_at<E>((const u32*)tile, m.x + lane * m.y);
-        if constexpr (sizeof(E) == 4) return (x & m.z) + m.w;
-        else return (x & mask_of<E>(m.y)) + ((u64)m.z << 32 | m.w);
+        const u32* words = (const u32*)tile;
+        return unpacked(r, lane, tile, [=](u32 i) { return words[i]; });
+    }
+
+    static DEVICE E row_at(const Cursor& c, u32 r, const void* tile) {
+        if (Blocks<S, GpuFor<S>>::has_few_widths(c)) return ((const E*)tile)[r * 33 + lane_id()];
+        return packed_at(r, lane_id(), tile);
     }
 
     static DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, E out[8]) {
@@ -72,6 +109,32 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
 #pragma unroll
             for (u32 k = 0; k < 8; k++) out[k] = packed_at(eighth * 8 + k, lane_id(), tile);
         }
+    }
+
+    template <bool SHARED, bool EVERY, class G>
+    static DEVICE u32 found(Cursor& c, u32 rows, i64 origin, u32 places, const u32* bits, void* tile, G by_entries) {
+        // a sum of 32 bits or more could be taken for another
+        if (sizeof(E) == 8 || c.width >= 32) return by_entries();
+        const u32 base = c.base<u32>();
+        const i64 start = (i64)((u64)origin + base);
+        if (start >= (i64)places || start <= -(1ll << 31)) return 0;
+        if (!EVERY && __reduce_max_sync(ALL, (u32)__popc(rows)) <= FEW_ROWS) {
+            prepare_picked<void>(c, tile);
+            u32 mask = 0;
+            for (u32 left = rows; left; left &= left - 1) {
+                const u32 r = __ffs((int)left) - 1, x = (u32)entry_at(c, r, lane_id(), 0, tile) - base;
+                const u32 place = min((u32)start + x, places);
+                mask |= (word_of_bits<SHARED>(bits, place / 32) >> place % 32 & 1) << r;
+            }
+            __syncwarp();
+            return mask;
+        }
+        if (!Blocks<S, GpuFor<S>>::has_few_widths(c)) return by_entries();
+        const Miniblock m = stage<S>(c, 0, tile);
+        FoundOwn<SHARED, EVERY> own{transpose(rows), (u32)start + ((u32)m.minimum - base), places, bits};
+        unpack_own<S>((const u32*)tile + m.at, m.width, [&](u32 k, u32 x) { own.look_up(k, x); });
+        __syncwarp();
+        return transpose(own.mask);
     }
 
     template <class G> static DEVICE u64 sum(Cursor& c, u32 rows, void* tile, G by_entries) {

@@ -188,7 +188,7 @@ template <class S> struct Rle : Sequence<S> {
     }
 
     template <bool SHARED, bool EVERY, class G>
-    static DEVICE u32 found(const Cursor& c, u32 rows, i64 origin, u32 places, const u32* bits, G) {
+    static DEVICE u32 found(const Cursor& c, u32 rows, i64 origin, u32 places, const u32* bits, void*, G) {
         const i64 start = (i64)((u64)origin + c.base<E>());
         // entries of 32 bits are below 2^31 in a block: within these bounds no sum is taken for another
         if (sizeof(E) == 4 && (start >= (i64)places || start <= -(1ll << 31))) return 0;

@@ -151,6 +151,28 @@ impl<'a> Generator<'a> {
         self.line(2, "} else");
     }
 
+    /// Whether a column is prepared when it is known whether few rows are left: to read these takes less than to read
+    /// all.
+    fn is_prepared_late(&self, rows: &RowLoop, column: usize) -> bool {
+        let may_be_few = matches!(rows.picks, Picks::Few | Picks::All);
+        let traits = &self.plan.columns[column].traits;
+        may_be_few && (rows.summed.is_some() || traits.filters_through_tile())
+    }
+
+    /// Has `function` prepare the columns that were not prepared before.
+    fn prepare_late(&mut self, rows: &RowLoop, function: &str) {
+        let keys = rows.tables.iter();
+        let mut late = rows.columns.clone();
+        late.extend(keys.map(|table| self.plan.tables[*table].column));
+        late.retain(|column| self.is_prepared_late(rows, *column));
+        late.sort_unstable();
+        late.dedup();
+        for column in late {
+            let tile = self.tile(column);
+            self.line(3, format!("{function}<C{column}>(c{column}, {tile});"));
+        }
+    }
+
     /// Opens a loop over eight rows at a time, decodes the columns of expressions, and lets `each` use
     /// their values in row `r` of the lane. Of a column that is only summed, what is to be done with all rows is left to
     /// the caller.
@@ -164,9 +186,9 @@ impl<'a> Generator<'a> {
         } = rows;
         let keys = tables.iter().map(|table| self.plan.tables[*table].column);
         for column in columns.iter().copied().chain(keys) {
-            match rows.summed {
-                Some(_) => self.open(column, 2),
-                None => self.prepare(column),
+            match rows.summed.is_some() || self.is_prepared_late(rows, column) {
+                true => self.open(column, 2),
+                false => self.prepare(column),
             }
             self.valid_rows(column);
         }
@@ -222,10 +244,7 @@ impl<'a> Generator<'a> {
             Picks::All => self.line(2, "{"),
             _ => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
         }
-        if let Some(column) = rows.summed {
-            let tile = self.tile(column);
-            self.line(3, format!("prepare<C{column}>(c{column}, {tile});"));
-        }
+        self.prepare_late(rows, "prepare_picked");
         for (table, code) in made {
             let of = self.table_type(*table);
             self.line(3, format!("const {of} b{table} = {code};"));
@@ -265,6 +284,8 @@ impl<'a> Generator<'a> {
             nullable,
             ..
         } = rows;
+        self.line(2, "{");
+        self.prepare_late(rows, "prepare");
         self.line(2, "for (u32 eighth = 0; eighth < 4; eighth++) {");
         self.line(3, "const u32 m8 = m >> eighth * 8;");
         self.line(3, "if (!__any_sync(ALL, m8 & 255)) continue;");
@@ -311,6 +332,7 @@ impl<'a> Generator<'a> {
         partials
             .iter()
             .for_each(|(partial, sum)| self.line(3, format!("{sum} += {partial};")));
+        self.line(2, "}");
         self.line(2, "}");
     }
 }

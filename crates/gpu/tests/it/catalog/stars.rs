@@ -115,7 +115,7 @@ fn of_decimals(number: i128) -> i128 {
 /// Keys stored in every way.
 pub fn stars() -> Vec<Case> {
     use DataType::{Int16, Int32, Int64, UInt32};
-    use Encoding::{Delta, Dict, Ffor, Plain, Rle};
+    use Encoding::{Delta, Dict, Ffor, GpuDfor, GpuFor, Plain, Rle};
     let all = |name, pin, nulls, shape, data_type| Keys {
         name,
         pins: [pin; 3],
@@ -153,6 +153,10 @@ pub fn stars() -> Vec<Case> {
         all("delta", Delta, NO_NULLS, rising, || Int32),
         all("rle", Rle, SOME_NULLS, in_runs, || Int32),
         all("rle far", Rle, SOME_NULLS, in_far_runs, || Int64),
+        all("gpu_for", GpuFor, SOME_NULLS, anywhere, || Int32),
+        all("gpu_for runs", GpuFor, NO_NULLS, in_runs, || Int16),
+        all("gpu_for outliers", GpuFor, NO_NULLS, outliers, || Int32),
+        all("gpu_dfor", GpuDfor, NO_NULLS, rising, || Int32),
         mixed,
     ];
     let hashed = [
@@ -194,6 +198,14 @@ pub fn stars() -> Vec<Case> {
         }),
         far("hashed plain", Plain, SOME_NULLS, anywhere, of_64, || Int64),
         far("hashed delta", Delta, NO_NULLS, rising, far_rising, time),
+        far(
+            "hashed gpu_for",
+            GpuFor,
+            SOME_NULLS,
+            anywhere,
+            of_64,
+            || Int64,
+        ),
         far("hashed rle", Rle, SOME_NULLS, in_runs, of_64, || Int64),
         hashed("hashed mixed", mixed, of_64, || Int64),
     ];
@@ -218,6 +230,11 @@ fn star(keys: Keys) -> Case {
             let small = array_of(&DataType::Int8, &numbers(3, random));
             let doubles = numbers(5000, random).into_iter();
             let doubles: Vec<f64> = doubles.map(|number| number as f64 / 100.0).collect();
+            // blocks are read where they lie by those who look few rows up
+            let of_numbers = match keys.pins[group] {
+                blocks @ (Encoding::GpuFor | Encoding::GpuDfor) => blocks,
+                _ => Encoding::Ffor,
+            };
             let input = |array, pin| Input {
                 array,
                 pin: Some(pin),
@@ -227,7 +244,7 @@ fn star(keys: Keys) -> Case {
                     with_nulls(&key, keys.nulls[group], random),
                     keys.pins[group],
                 ),
-                input(with_nulls(&number, Nulls::Some, random), Encoding::Ffor),
+                input(with_nulls(&number, Nulls::Some, random), of_numbers),
                 input(
                     strings(9, keys.nulls[group], len, group as u64),
                     Encoding::Dict,
