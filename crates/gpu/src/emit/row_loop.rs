@@ -159,18 +159,19 @@ impl<'a> Generator<'a> {
         may_be_few && (rows.summed.is_some() || traits.filters_through_tile())
     }
 
-    /// Has `function` prepare the columns that were not prepared before.
-    fn prepare_late(&mut self, rows: &RowLoop, function: &str) {
+    /// Has `function` prepare the columns that were not prepared before. Returns whether there are any.
+    fn prepare_late(&mut self, rows: &RowLoop, function: &str) -> bool {
         let keys = rows.tables.iter();
         let mut late = rows.columns.clone();
         late.extend(keys.map(|table| self.plan.tables[*table].column));
         late.retain(|column| self.is_prepared_late(rows, *column));
         late.sort_unstable();
         late.dedup();
-        for column in late {
-            let tile = self.tile(column);
+        for column in &late {
+            let tile = self.tile(*column);
             self.line(3, format!("{function}<C{column}>(c{column}, {tile});"));
         }
+        !late.is_empty()
     }
 
     /// Opens a loop over eight rows at a time, decodes the columns of expressions, and lets `each` use
@@ -284,8 +285,13 @@ impl<'a> Generator<'a> {
             nullable,
             ..
         } = rows;
-        self.line(2, "{");
-        self.prepare_late(rows, "prepare");
+        let before = std::mem::take(&mut self.out);
+        let is_late = self.prepare_late(rows, "prepare");
+        let prepared = std::mem::replace(&mut self.out, before);
+        if is_late {
+            self.line(2, "{");
+            self.out.push_str(&prepared);
+        }
         self.line(2, "for (u32 eighth = 0; eighth < 4; eighth++) {");
         self.line(3, "const u32 m8 = m >> eighth * 8;");
         self.line(3, "if (!__any_sync(ALL, m8 & 255)) continue;");
@@ -333,6 +339,8 @@ impl<'a> Generator<'a> {
             .iter()
             .for_each(|(partial, sum)| self.line(3, format!("{sum} += {partial};")));
         self.line(2, "}");
-        self.line(2, "}");
+        if is_late {
+            self.line(2, "}");
+        }
     }
 }
