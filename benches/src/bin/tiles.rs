@@ -162,7 +162,15 @@ fn main() {
     println!("{VALUES} values, one core, {runs} runs; G values/s by the median\n");
     print_table(
         &[
-            "", "encodings", "size", "decode", "its", "ratio", "filter", "its", "ratio",
+            "",
+            "encodings",
+            "size",
+            "decode",
+            "its",
+            "ratio",
+            "filter",
+            "its",
+            "ratio",
         ],
         &rows,
     );
