@@ -216,13 +216,18 @@ fn estimates(
     };
     let sampled: Vec<_> = candidates.into_iter().filter(|e| !is_known(e)).collect();
     if !sampled.is_empty() {
-        sizes.extend(sampled_sizes(source, sampled)?);
+        sizes.extend(sampled_sizes(source, sampled, all)?);
     }
     Ok(sizes)
 }
 
-/// The size of the source in each of `candidates` that applies, by encoding a sample of it.
-fn sampled_sizes(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Encoding, u64)>> {
+/// The size of the source in each of `candidates` that applies, by encoding a sample of it. Without `all`, symbol tables
+/// are not trained for text that entries make half as long: they do not do better.
+fn sampled_sizes(
+    source: &Source,
+    candidates: Vec<Encoding>,
+    all: bool,
+) -> Result<Vec<(Encoding, u64)>> {
     let rows = source.array.len();
     let ranges: Vec<Range<usize>> = sample_ranges(rows, SAMPLE_VECTORS).collect();
     let sampled: usize = ranges.iter().map(Range::len).sum();
@@ -238,8 +243,23 @@ fn sampled_sizes(source: &Source, candidates: Vec<Encoding>) -> Result<Vec<(Enco
     )?;
     let mut sample = Source::of(&sample);
     sample.scale = rows as f64 / sampled as f64;
-    let mut sizes = vec![];
+    let mut sizes: Vec<(Encoding, u64)> = vec![];
     for encoding in candidates {
+        let size_in = |of| {
+            sizes
+                .iter()
+                .find(|(other, _)| *other == of)
+                .map(|found| found.1)
+        };
+        if let (Encoding::Fsst, false, Some(plain), Some(entries)) = (
+            encoding,
+            all,
+            size_in(Encoding::Plain),
+            size_in(Encoding::OnPair),
+        ) && entries * 2 <= plain
+        {
+            continue;
+        }
         let mut out = ChunkWriter::default();
         if registry::encode(encoding, &sample, CHILDREN, &mut out)? {
             let once = strings::vocabulary_bytes(encoding, &sample);

@@ -48,6 +48,7 @@ mod offsets;
 mod patches;
 mod predicate;
 mod residuals;
+mod rows;
 mod selection;
 mod simd;
 mod size;

@@ -1,5 +1,7 @@
 //! Machine integers that values decode into.
 
+use crate::rows::{ROW_LEN, Reader, Row};
+
 /// A machine integer that values decode into.
 pub(crate) trait Word: Copy + Default + 'static {
     /// The unsigned type that sums are made in: as wide as the type, up to 64 bits.
@@ -12,17 +14,60 @@ pub(crate) trait Word: Copy + Default + 'static {
 pub(crate) trait Sum: Copy + Default + Into<u64> + 'static {
     fn truncate(value: u64) -> Self;
     fn add(self, other: Self) -> Self;
+    /// The lower bits of the residuals of a row.
+    fn unpack(reader: impl Reader, row: Row<'_>, out: &mut [Self; ROW_LEN]);
+    /// The running sums of `before` and these; the last of them.
+    fn sum(reader: impl Reader, before: Self, values: &mut [Self; ROW_LEN]) -> Self;
 }
 
-macro_rules! impl_sum {
-    ($($t:ty),*) => { $(impl Sum for $t {
-        #[inline(always)]
-        fn truncate(value: u64) -> Self { value as $t }
-        #[inline(always)]
-        fn add(self, other: Self) -> Self { self.wrapping_add(other) }
-    })* };
+impl Sum for u32 {
+    #[inline(always)]
+    fn truncate(value: u64) -> Self {
+        value as u32
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+
+    #[inline(always)]
+    fn unpack(reader: impl Reader, row: Row<'_>, out: &mut [Self; ROW_LEN]) {
+        if row.width <= 32 {
+            return reader.narrow(row, out);
+        }
+        let mut residuals = [0; ROW_LEN];
+        reader.wide(row, &mut residuals);
+        *out = residuals.map(Self::truncate);
+    }
+
+    #[inline(always)]
+    fn sum(reader: impl Reader, before: Self, values: &mut [Self; ROW_LEN]) -> Self {
+        reader.sum_narrow(before, values)
+    }
 }
-impl_sum!(u32, u64);
+
+impl Sum for u64 {
+    #[inline(always)]
+    fn truncate(value: u64) -> Self {
+        value
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+
+    #[inline(always)]
+    fn unpack(reader: impl Reader, row: Row<'_>, out: &mut [Self; ROW_LEN]) {
+        reader.wide(row, out);
+    }
+
+    #[inline(always)]
+    fn sum(reader: impl Reader, before: Self, values: &mut [Self; ROW_LEN]) -> Self {
+        reader.sum_wide(before, values)
+    }
+}
 
 macro_rules! impl_word {
     ($($t:ty: $sum:ty),*) => { $(impl Word for $t {

@@ -18,20 +18,15 @@ use arrow::buffer::Buffer;
 use crate::VECTOR_LEN;
 use crate::error::{Result, corrupt, ensure};
 use crate::residuals::bit_length;
+use crate::rows::{Bytes, ROW_LEN, Row};
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
-use crate::words::Word;
 
 /// Values of a block.
 pub(crate) const BLOCK_LEN: usize = 128;
-/// Values of a miniblock.
-pub(crate) const MINIBLOCK_LEN: usize = 32;
-/// Miniblocks of a block.
-pub(crate) const MINIBLOCKS: usize = BLOCK_LEN / MINIBLOCK_LEN;
+/// Miniblocks of a block: rows of residuals.
+pub(crate) const MINIBLOCKS: usize = BLOCK_LEN / ROW_LEN;
 /// A vector begins at a multiple of so many words: a GPU loads them together.
 pub(crate) const QUAD: usize = 4;
-
-/// Words whose number is stored for each vector.
-pub(crate) type Bytes = [u8; 4];
 
 /// How wide the integers of a column are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +119,7 @@ impl BlocksWriter {
         self.integer(minimum);
         let widths = widths(residuals);
         self.words.push(u32::from_le_bytes(widths));
-        let miniblocks = residuals.as_chunks::<MINIBLOCK_LEN>().0;
+        let miniblocks = residuals.as_chunks::<ROW_LEN>().0;
         for (residuals, width) in miniblocks.iter().zip(widths) {
             pack(residuals, usize::from(width), &mut self.words);
         }
@@ -152,7 +147,7 @@ impl BlocksWriter {
 
 /// The bits that the residuals of each miniblock take.
 pub(crate) fn widths(residuals: &[u64; BLOCK_LEN]) -> [u8; MINIBLOCKS] {
-    let miniblocks = residuals.as_chunks::<MINIBLOCK_LEN>().0;
+    let miniblocks = residuals.as_chunks::<ROW_LEN>().0;
     std::array::from_fn(|m| {
         let all = miniblocks[m].iter().fold(0, |all, residual| all | residual);
         bit_length(all) as u8
@@ -222,6 +217,13 @@ impl Vectors {
         let bytes = self.words.get(byte(vector)..byte(vector + 1));
         Words(bytes.unwrap_or_default().as_chunks().0)
     }
+
+    /// Those of a vector, and all behind them.
+    #[inline]
+    pub fn words_from(&self, vector: usize) -> Words<'_> {
+        let start = self.start(vector) as usize * QUAD * size_of::<Bytes>();
+        Words(self.words.get(start..).unwrap_or_default().as_chunks().0)
+    }
 }
 
 /// Words that are left of a vector. What is missing is zeros: where it matters, it was checked when
@@ -252,17 +254,30 @@ impl<'a> Words<'a> {
         self.0.split_off(..words).unwrap_or_default()
     }
 
-    /// The next block.
+    /// The minimum and the widths of the next block.
     #[inline(always)]
-    pub fn block(&mut self, width: Width) -> Block<'a> {
-        let minimum = self.integer(width);
-        let widths = self.word().to_le_bytes();
-        let miniblocks = widths.map(|width| self.take(usize::from(width)));
-        Block {
-            minimum,
-            widths,
-            miniblocks,
-        }
+    pub fn head(&mut self, width: Width) -> (u64, [u8; MINIBLOCKS]) {
+        (self.integer(width), self.word().to_le_bytes())
+    }
+
+    /// The next miniblock.
+    #[inline(always)]
+    pub fn row(&mut self, width: usize) -> Row<'a> {
+        let words = self.all();
+        self.take(width);
+        Row { words, width }
+    }
+
+    /// All that are left.
+    #[inline(always)]
+    pub fn all(&self) -> &'a [Bytes] {
+        self.0
+    }
+
+    /// The minimum and the miniblocks of the next block.
+    pub fn block(&mut self, width: Width) -> (u64, [Row<'a>; MINIBLOCKS]) {
+        let (minimum, widths) = self.head(width);
+        (minimum, widths.map(|width| self.row(usize::from(width))))
     }
 
     /// Checks that these are so many blocks and nothing behind them, but up to the next quad.
@@ -286,116 +301,6 @@ impl<'a> Words<'a> {
         ensure(self.0.len() < QUAD, part, || {
             format!("{} words behind the last block", self.0.len())
         })
-    }
-}
-
-/// Four miniblocks.
-pub(crate) struct Block<'a> {
-    pub minimum: u64,
-    pub widths: [u8; MINIBLOCKS],
-    miniblocks: [&'a [Bytes]; MINIBLOCKS],
-}
-
-impl Block<'_> {
-    /// The bits of its widest residual.
-    pub fn width(&self) -> usize {
-        usize::from(self.widths.into_iter().fold(0, u8::max))
-    }
-
-    /// The residuals of each row, of up to 32 bits.
-    #[inline(always)]
-    pub fn residuals(&self, out: &mut [u32; BLOCK_LEN]) {
-        let rows = out.as_chunks_mut::<MINIBLOCK_LEN>().0;
-        for (m, out) in rows.iter_mut().enumerate() {
-            unpack_narrow(self.miniblocks[m], usize::from(self.widths[m]), out);
-        }
-    }
-
-    /// The residual of a row.
-    pub fn get(&self, row: usize) -> u64 {
-        let (miniblock, k) = (row / MINIBLOCK_LEN, row % MINIBLOCK_LEN);
-        residual(
-            self.miniblocks[miniblock],
-            usize::from(self.widths[miniblock]),
-            k,
-        )
-    }
-
-    /// `base + residual` of each row.
-    #[inline(always)]
-    pub fn decode<T: Word>(&self, base: T, out: &mut [T; BLOCK_LEN]) {
-        let rows = out.as_chunks_mut::<MINIBLOCK_LEN>().0;
-        for (m, out) in rows.iter_mut().enumerate() {
-            unpack(self.miniblocks[m], usize::from(self.widths[m]), base, out);
-        }
-    }
-}
-
-/// The `k`-th of residuals that lie one behind the other.
-#[inline(always)]
-pub(crate) fn residual(words: &[Bytes], width: usize, k: usize) -> u64 {
-    let (at, shift) = (k * width / 32, k * width % 32);
-    let word = |i: usize| {
-        let word = words.get(at + i).copied();
-        u128::from(u32::from_le_bytes(word.unwrap_or_default()))
-    };
-    let bits = word(0) | word(1) << 32 | word(2) << 64;
-    (bits >> shift) as u64 & mask(width)
-}
-
-fn mask(width: usize) -> u64 {
-    match width {
-        0 => 0,
-        1..64 => (1 << width) - 1,
-        _ => u64::MAX,
-    }
-}
-
-/// `base + residual` of a miniblock.
-#[inline(always)]
-fn unpack<T: Word>(words: &[Bytes], width: usize, base: T, out: &mut [T; MINIBLOCK_LEN]) {
-    if width > 32 {
-        for (k, out) in out.iter_mut().enumerate() {
-            *out = base.plus(residual(words, width, k));
-        }
-        return;
-    }
-    let mut residuals = [0; MINIBLOCK_LEN];
-    unpack_narrow(words, width, &mut residuals);
-    for (out, residual) in out.iter_mut().zip(residuals) {
-        *out = base.plus(u64::from(residual));
-    }
-}
-
-/// The residuals of a miniblock of up to 32 bits, by a body for each width: its shifts are constants.
-#[inline(always)]
-pub(crate) fn unpack_narrow(words: &[Bytes], width: usize, out: &mut [u32; MINIBLOCK_LEN]) {
-    macro_rules! bodies {
-        ($($width:literal)*) => {
-            match width {
-                $($width => unpack_width::<$width>(words, out),)*
-                _ => out.fill(0),
-            }
-        };
-    }
-    bodies!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
-}
-
-#[inline(always)]
-fn unpack_width<const WIDTH: usize>(words: &[Bytes], out: &mut [u32; MINIBLOCK_LEN]) {
-    let mut own = [0u32; MINIBLOCK_LEN];
-    for (own, word) in own[..WIDTH].iter_mut().zip(words) {
-        *own = u32::from_le_bytes(*word);
-    }
-    let mask = u32::MAX >> (32 - WIDTH);
-    for (k, out) in out.iter_mut().enumerate() {
-        let (at, shift) = (k * WIDTH / 32, k * WIDTH % 32);
-        let low = own[at] >> shift;
-        let high = match shift + WIDTH > 32 {
-            true => own[at + 1] << (32 - shift),
-            false => 0,
-        };
-        *out = (low | high) & mask;
     }
 }
 
@@ -444,7 +349,9 @@ impl<'a> BlocksView<'a> {
                 words.integer(self.width);
             }
             let start = all - words.0.len();
-            (start, words.block(self.width).widths)
+            let (_, widths) = words.head(self.width);
+            words.take(widths.iter().map(|width| usize::from(*width)).sum());
+            (start, widths)
         })
     }
 }

@@ -217,7 +217,7 @@ impl Dictionary {
         Ok(Self {
             count,
             entries,
-            codes,
+            codes: sequence::encode(&codes),
         })
     }
 }
@@ -259,7 +259,7 @@ pub(crate) fn encode(source: &Source, children: Children, out: &mut ChunkWriter)
     };
     out.u64(dictionary.count as u64);
     out.append(dictionary.entries.clone());
-    out.append(sequence::encode(&dictionary.codes));
+    out.append(dictionary.codes.clone());
     Ok(true)
 }
 
@@ -308,9 +308,8 @@ pub(crate) fn estimate(
             }
         }
     }
-    Ok(Dictionary::of(source, children)?.map(|dictionary| {
-        (8 + dictionary.entries.len() + sequence::size(&dictionary.codes)) as u64
-    }))
+    Ok(Dictionary::of(source, children)?
+        .map(|dictionary| (8 + dictionary.entries.len() + dictionary.codes.len()) as u64))
 }
 
 /// Whether strings in a dictionary of `bytes` bytes are hardly larger than any code for each string: no other encoding
@@ -356,14 +355,14 @@ fn about_hashes(hashes: impl ExactSizeIterator<Item = u64>) -> f64 {
 
 /// A hash that is the same in every process: files must not differ.
 fn hash_of(value: &[u8]) -> u64 {
-    let (words, rest) = value.as_chunks();
+    let (words, _) = value.as_chunks();
     let hash = words.iter().fold(value.len() as u64, |hash, word| {
-        mixed(hash, u64::from_le_bytes(*word))
+        let hash = hash ^ u64::from_le_bytes(*word);
+        hash.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
     });
-    let last = rest
-        .iter()
-        .fold(0, |word, byte| word << 8 | u64::from(*byte));
-    mixed(hash, last)
+    // bytes of the last word may be there twice
+    let last = value.last_chunk().map(|last| u64::from_le_bytes(*last));
+    mixed(hash, last.unwrap_or_else(|| byte_strings::prefix(value)))
 }
 
 fn mixed(hash: u64, word: u64) -> u64 {

@@ -13,12 +13,14 @@
 
 use crate::VECTOR_LEN;
 use crate::bitpack::words_in_range;
-use crate::codecs::blocks::{self, BLOCK_LEN, BlocksView, BlocksWriter, Vectors, Width, Words};
+use crate::codecs::blocks::{
+    self, BLOCK_LEN, BlocksView, BlocksWriter, MINIBLOCKS, Vectors, Width, Words,
+};
 use crate::error::Result;
 use crate::masks::Mask;
-use crate::simd::dispatched;
+use crate::rows::{ROW_LEN, reading_rows};
 use crate::wire::{ChunkReader, ChunkWriter};
-use crate::words::Word;
+use crate::words::{Sum, Word};
 
 const PART: &str = "gpu_dfor";
 /// Values of a tile.
@@ -112,10 +114,10 @@ impl GpuDfor {
     }
 
     pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
-        let mut values = [0; VECTOR_LEN];
-        decode(self.vectors.words(vector), self.width, &mut values);
-        for (out, value) in out.iter_mut().zip(&values) {
-            *out = reference.plus(*value);
+        let words = self.vectors.words_from(vector);
+        match self.width {
+            Width::Narrow => unpack(words, self.width, 0u32, reference, out),
+            Width::Wide => unpack(words, self.width, 0u64, reference, out),
         }
     }
 
@@ -123,7 +125,7 @@ impl GpuDfor {
         let mut values = [0; VECTOR_LEN];
         match low <= high {
             true => {
-                decode(self.vectors.words(vector), self.width, &mut values);
+                self.decode(vector, 0, &mut values);
                 words_in_range(&values, low, high, out);
             }
             false => out.fill(0),
@@ -131,29 +133,27 @@ impl GpuDfor {
     }
 }
 
-dispatched! {
-    fn decode(words: Words<'_>, width: Width, out: &mut [u64; VECTOR_LEN]) {
+reading_rows! {
+    /// Sums are as wide as `zero`.
+    fn unpack<T: Word, S: Sum>(reader, words: Words<'_>, width: Width, zero: S, reference: T, out: &mut [T; VECTOR_LEN]) {
         let mut words = words;
-        for out in out.as_chunks_mut::<TILE_LEN>().0 {
-            let mut sum = words.integer(width);
-            for out in out.as_chunks_mut::<BLOCK_LEN>().0 {
-                let block = words.block(width);
-                let minimum = width.signed(block.minimum);
-                if width == Width::Narrow {
-                    let mut residuals = [0; BLOCK_LEN];
-                    block.residuals(&mut residuals);
-                    let mut narrow = sum as u32;
-                    for (value, residual) in out.iter_mut().zip(residuals) {
-                        narrow = narrow.wrapping_add(residual).wrapping_add(minimum as u32);
-                        *value = u64::from(narrow);
-                    }
-                    sum = u64::from(narrow);
-                } else {
-                    block.decode(minimum, out);
-                    for value in out {
-                        sum = sum.wrapping_add(*value);
-                        *value = sum;
-                    }
+        let rows = out.as_chunks_mut::<ROW_LEN>().0;
+        let mut sum = zero;
+        for (block, rows) in rows.as_chunks_mut::<MINIBLOCKS>().0.iter_mut().enumerate() {
+            if block % TILE_BLOCKS == 0 {
+                sum = S::truncate(words.integer(width));
+            }
+            let (minimum, widths) = words.head(width);
+            let minimum = S::truncate(width.signed(minimum));
+            for (row, width) in rows.iter_mut().zip(widths) {
+                let mut sums = [S::default(); ROW_LEN];
+                S::unpack(reader, words.row(usize::from(width)), &mut sums);
+                for difference in &mut sums {
+                    *difference = difference.add(minimum);
+                }
+                sum = S::sum(reader, sum, &mut sums);
+                for (value, sum) in row.iter_mut().zip(sums) {
+                    *value = reference.plus(sum.into());
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! `gpu_for`: frame of reference for each 128 values, and a width for each 32 of them.
 //! Wins over `ffor` where ranges change within a vector; loses to it by 0.5 bits a value where they do
-//! not, and is slower to decode.
+//! not.
 //!
 //! ```text
 //! header   u8 words of a minimum: 2 if a value needs more than 32 bits, else 1
@@ -11,16 +11,16 @@
 //! Rows behind the last one have residual 0.
 
 use crate::VECTOR_LEN;
-use crate::bitpack;
+use crate::bitpack::words_in_range;
 use crate::codecs::blocks::{
-    self, BLOCK_LEN, Block, BlocksView, BlocksWriter, VECTOR_BLOCKS, Vectors, Width, Words,
+    self, BLOCK_LEN, BlocksView, BlocksWriter, MINIBLOCKS, VECTOR_BLOCKS, Vectors, Width, Words,
 };
 use crate::error::Result;
 use crate::masks::Mask;
+use crate::rows::{ROW_LEN, Reader, Row, reading_rows};
 use crate::selection::Selected;
-use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter};
-use crate::words::Word;
+use crate::words::{Sum, Word};
 
 const PART: &str = "gpu_for";
 /// Up to so many rows of a vector are read one by one.
@@ -92,13 +92,8 @@ impl GpuFor {
         Ok(Self { width, vectors })
     }
 
-    fn blocks(&self, vector: usize) -> impl Iterator<Item = Block<'_>> {
-        let mut words = self.vectors.words(vector);
-        (0..VECTOR_BLOCKS).map(move |_| words.block(self.width))
-    }
-
     pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
-        decode(self.vectors.words(vector), self.width, reference, out);
+        unpack(self.vectors.words_from(vector), self.width, reference, out);
     }
 
     /// Appends the selected values of a vector.
@@ -109,88 +104,116 @@ impl GpuFor {
         values: &mut [T; VECTOR_LEN],
         out: &mut Vec<T>,
     ) {
-        let vector = selected.vector;
-        if selected.count > SPARSE_ROWS {
-            self.decode(vector, reference, values);
+        let mut words = self.vectors.words_from(selected.vector);
+        if selected.count == VECTOR_LEN {
+            append(words, self.width, reference, out);
+        } else if selected.count > SPARSE_ROWS {
+            unpack(words, self.width, reference, values);
             selected.append(values, out);
-            return;
+        } else {
+            let (mut next, mut block) = (0, (0, [Row::default(); MINIBLOCKS]));
+            selected.for_each(|row| {
+                // rows ascend
+                while next <= row / BLOCK_LEN {
+                    block = words.block(self.width);
+                    next += 1;
+                }
+                let (minimum, rows) = &block;
+                let residual = rows[row % BLOCK_LEN / ROW_LEN].get(row % ROW_LEN);
+                out.push(reference.plus(minimum.wrapping_add(residual)));
+            });
         }
-        let mut blocks = self.blocks(vector);
-        let (mut next, mut block) = (0, None);
-        selected.for_each(|row| {
-            // rows ascend
-            let skipped = row / BLOCK_LEN + 1 - next;
-            if skipped > 0 {
-                block = blocks.nth(skipped - 1);
-                next += skipped;
-            }
-            if let Some(block) = &block {
-                let value = block.minimum.wrapping_add(block.get(row % BLOCK_LEN));
-                out.push(reference.plus(value));
-            }
-        });
     }
 
     pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) {
-        let mut inside = [0; VECTOR_LEN];
-        if low <= high {
-            in_range(
-                self.vectors.words(vector),
-                self.width,
-                low,
-                high,
-                &mut inside,
-            );
+        if low > high {
+            return out.fill(0);
         }
-        bitpack::bits(&inside, out);
+        let words = self.vectors.words_from(vector);
+        if !in_range(words, self.width, low, high, out) {
+            let mut values = [0; VECTOR_LEN];
+            self.decode(vector, 0, &mut values);
+            words_in_range(&values, low, high, out);
+        }
     }
 }
 
-dispatched! {
-    /// Which values lie in `low..=high`, which is not empty: a byte each, which was 0.
-    fn in_range(words: Words<'_>, width: Width, low: u64, high: u64, out: &mut [u8; VECTOR_LEN]) {
-        let mut words = words;
-        for inside in out.as_chunks_mut::<BLOCK_LEN>().0 {
-            let block = words.block(width);
-            let (least, most) = bounds(&block);
-            if low <= least && most <= high {
-                inside.fill(1);
-            } else if most < low || high < least {
-                // none
-            } else if block.width() <= 32 {
-                let mut residuals = [0; BLOCK_LEN];
-                block.residuals(&mut residuals);
-                let from = low.saturating_sub(block.minimum) as u32;
-                let to = high.saturating_sub(block.minimum).min(u64::from(u32::MAX)) as u32;
-                for (inside, residual) in inside.iter_mut().zip(residuals) {
-                    *inside = u8::from(residual.wrapping_sub(from) <= to - from);
-                }
-            } else {
-                let mut values = [0; BLOCK_LEN];
-                block.decode(block.minimum, &mut values);
-                for (inside, value) in inside.iter_mut().zip(values) {
-                    *inside = u8::from((low..=high).contains(&value));
-                }
+reading_rows! {
+    fn unpack<T: Word>(reader, words: Words<'_>, width: Width, reference: T, out: &mut [T; VECTOR_LEN]) {
+        let out = out.as_chunks_mut().0;
+        each_row(reader, words, width, reference, |row, values| out[row] = *values);
+    }
+}
+
+reading_rows! {
+    fn append<T: Word>(reader, words: Words<'_>, width: Width, reference: T, out: &mut Vec<T>) {
+        out.reserve(VECTOR_LEN);
+        each_row(reader, words, width, reference, |_, values| out.extend_from_slice(values));
+    }
+}
+
+/// Calls `put` with the values of each row.
+#[inline(always)]
+fn each_row<T: Word>(
+    reader: impl Reader,
+    mut words: Words<'_>,
+    width: Width,
+    reference: T,
+    mut put: impl FnMut(usize, &[T; ROW_LEN]),
+) {
+    for block in 0..VECTOR_BLOCKS {
+        let (minimum, widths) = words.head(width);
+        let base = reference.plus(minimum);
+        for (m, width) in widths.into_iter().enumerate() {
+            let mut residuals = [T::Sum::default(); ROW_LEN];
+            T::Sum::unpack(reader, words.row(usize::from(width)), &mut residuals);
+            let mut values = [base; ROW_LEN];
+            for (value, residual) in values.iter_mut().zip(residuals) {
+                *value = base.plus(residual.into());
             }
+            put(block * MINIBLOCKS + m, &values);
         }
     }
 }
 
-dispatched! {
-    fn decode<T: Word>(words: Words<'_>, width: Width, reference: T, out: &mut [T; VECTOR_LEN]) {
+reading_rows! {
+    /// Which values lie in `low..=high`, which is not empty. `false` if that takes decoding them, since they have more than 32 bits, or
+    /// are sums that wrap around in damaged data.
+    fn in_range(reader, words: Words<'_>, width: Width, low: u64, high: u64, out: &mut Mask) -> bool {
         let mut words = words;
-        for out in out.as_chunks_mut::<BLOCK_LEN>().0 {
-            let block = words.block(width);
-            block.decode(reference.plus(block.minimum), out);
+        for out in out.as_chunks_mut::<2>().0 {
+            let (minimum, widths) = words.head(width);
+            let mut inside = [0; MINIBLOCKS];
+            for (inside, width) in inside.iter_mut().zip(widths) {
+                let row = words.row(usize::from(width));
+                if row.width > 32 {
+                    return false;
+                }
+                let top = row.top();
+                let Some(most) = minimum.checked_add(top) else {
+                    return false;
+                };
+                *inside = if low <= minimum && most <= high {
+                    u32::MAX
+                } else if high < minimum || most < low {
+                    0
+                } else {
+                    let to = (high - minimum).min(top);
+                    reader.inside(row, (low.saturating_sub(minimum) as u32, to as u32))
+                };
+            }
+            let [a, b, c, d] = inside.map(u64::from);
+            *out = [a | b << 32, c | d << 32];
         }
+        true
     }
 }
 
-/// Between which its values are. Sums of damaged data wrap around.
-fn bounds(block: &Block<'_>) -> (u64, u64) {
-    let top = u64::MAX.checked_shr(64 - block.width() as u32).unwrap_or(0);
-    match block.minimum.checked_add(top) {
-        Some(most) => (block.minimum, most),
+/// Between which the values of a block are. Sums of damaged data wrap around.
+fn bounds(minimum: u64, rows: &[Row<'_>; MINIBLOCKS]) -> (u64, u64) {
+    let top = rows.iter().fold(0, |top, row| top.max(row.top()));
+    match minimum.checked_add(top) {
+        Some(most) => (minimum, most),
         None => (0, u64::MAX),
     }
 }
@@ -207,7 +230,11 @@ impl<'a> GpuForView<'a> {
 
     /// Between which the values of a vector are.
     pub fn bounds(&self, vector: usize) -> (u64, u64) {
-        let all = self.0.blocks(vector).map(|block| bounds(&block));
+        let mut words = self.0.vectors.words_from(vector);
+        let all = (0..VECTOR_BLOCKS).map(|_| {
+            let (minimum, rows) = words.block(self.0.width);
+            bounds(minimum, &rows)
+        });
         all.fold((u64::MAX, 0), |(a, b), (least, most)| {
             (a.min(least), b.max(most))
         })

@@ -18,16 +18,21 @@ use std::ops::Range;
 
 use crate::VECTOR_LEN;
 use crate::bitpack;
-use crate::codecs::blocks::{self, BlocksWriter, Bytes, Vectors, Width, Words, residual};
+use crate::codecs::blocks::{self, BlocksWriter, Vectors, Width, Words};
 use crate::error::{Result, ensure};
 use crate::masks::{Mask, set_bit};
 use crate::residuals::bit_length;
+use crate::rows::{Bytes, ROW_LEN, Row, reading_rows};
 use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::Word;
 
 const PART: &str = "gpu_rfor";
 /// Rows of a block.
 const BLOCK_ROWS: usize = 512;
+/// Runs up to this long are stored as if they were this long.
+const SHORT_RUN: usize = 8;
+/// Runs that are unpacked together.
+const TOGETHER: usize = 128;
 
 /// Appends `values`.
 pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
@@ -54,13 +59,26 @@ pub(crate) fn size(values: &[u64]) -> usize {
     let vectors = values.chunks(VECTOR_LEN).map(|vector| {
         let (mut value_words, mut length_words) = (0, 0);
         for block in vector.chunks(BLOCK_ROWS) {
-            let (values, lengths) = runs(block);
-            value_words += block_words(&values, width);
-            length_words += block_words(&lengths, Width::Narrow);
+            let (_, bits) = frame(block);
+            let (runs, length_bits) = run_lengths(block);
+            value_words += block_words(runs, bits, width);
+            length_words += block_words(runs, length_bits, Width::Narrow);
         }
         blocks::vector_bytes(value_words) + blocks::vector_bytes(length_words)
     });
     1 + vectors.sum::<usize>()
+}
+
+/// The number of runs of a block, and the bits of what the longest is longer than the shortest.
+fn run_lengths(block: &[u64]) -> (usize, usize) {
+    let (mut runs, mut start, mut least, mut most) = (0, 0, BLOCK_ROWS, 0);
+    let ends = (1..block.len()).filter(|end| block[*end] != block[end - 1]);
+    for end in ends.chain([block.len()]) {
+        let length = end - start;
+        (least, most) = (least.min(length), most.max(length));
+        (runs, start) = (runs + 1, end);
+    }
+    (runs, bit_length((most - least) as u64))
 }
 
 /// The values and the lengths of the runs of a block.
@@ -82,9 +100,8 @@ fn packed_words(runs: usize, width: usize) -> usize {
     (runs * width).div_ceil(32).max(1)
 }
 
-fn block_words(values: &[u64], width: Width) -> usize {
-    let (_, bits) = frame(values);
-    width.words() + 2 + packed_words(values.len(), bits)
+fn block_words(runs: usize, bits: usize, width: Width) -> usize {
+    width.words() + 2 + packed_words(runs, bits)
 }
 
 fn push_block(values: &[u64], writer: &mut BlocksWriter) {
@@ -114,6 +131,7 @@ struct Block<'a> {
     minimum: u64,
     width: usize,
     count: usize,
+    /// Its words, and those behind them.
     words: &'a [Bytes],
 }
 
@@ -122,28 +140,33 @@ impl<'a> Block<'a> {
         let minimum = words.integer(of);
         let width = usize::from(words.word() as u8);
         let count = words.word() as usize;
-        Self {
+        let block = Self {
             minimum,
             width,
             count,
-            words: words.take(packed_words(count.min(BLOCK_ROWS), width)),
-        }
+            words: words.all(),
+        };
+        words.take(packed_words(count.min(BLOCK_ROWS), width));
+        block
     }
 
     fn check(&self, of: Width) -> Result<()> {
         let (width, count) = (self.width, self.count);
         let is_known = width <= of.bits() && (1..=BLOCK_ROWS).contains(&count);
         ensure(
-            is_known && self.words.len() == packed_words(count, width),
+            is_known && self.words.len() >= packed_words(count, width),
             PART,
             || format!("a block of {count} runs of width {width}"),
         )
     }
 
+    /// A row of values, or of lengths.
     #[inline(always)]
-    fn get(&self, run: usize) -> u64 {
-        self.minimum
-            .wrapping_add(residual(self.words, self.width, run))
+    fn row(&self, row: usize) -> Row<'a> {
+        Row {
+            words: self.words.get(row * self.width..).unwrap_or_default(),
+            width: self.width,
+        }
     }
 }
 
@@ -192,13 +215,23 @@ impl GpuRfor {
         reference: T,
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
-        self.for_each_run(vector, |rows, value| out[rows].fill(reference.plus(value)))
+        self.for_each_run(vector, |rows, value| {
+            // as in `rle`: most runs are short
+            match out[rows.start..].first_chunk_mut::<SHORT_RUN>() {
+                Some(short) if rows.len() <= SHORT_RUN => short.fill(reference.plus(value)),
+                _ => out[rows].fill(reference.plus(value)),
+            }
+        })
     }
 
     pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) -> Result<()> {
         let mut inside = [0; VECTOR_LEN];
         self.for_each_run(vector, |rows, value| {
-            inside[rows].fill(u8::from((low..=high).contains(&value)));
+            let is_inside = u8::from((low..=high).contains(&value));
+            match inside[rows.start..].first_chunk_mut::<SHORT_RUN>() {
+                Some(short) if rows.len() <= SHORT_RUN => short.fill(is_inside),
+                _ => inside[rows].fill(is_inside),
+            }
         })?;
         bitpack::bits(&inside, out);
         Ok(())
@@ -208,20 +241,26 @@ impl GpuRfor {
     #[inline(always)]
     fn for_each_run(&self, vector: usize, mut visit: impl FnMut(Range<usize>, u64)) -> Result<()> {
         let rows = self.rows(vector);
-        let (mut values, mut lengths) = self.words(vector);
+        let mut values = self.values.words_from(vector);
+        let mut lengths = self.lengths.words_from(vector);
         let mut next = 0;
         while next < rows {
             let end = rows.min(next + BLOCK_ROWS);
             let values = Block::read(&mut values, self.width);
             let lengths = Block::read(&mut lengths, Width::Narrow);
-            for run in 0..values.count {
-                let length = lengths.get(run);
-                let left = (end - next) as u64;
-                ensure((1..=left).contains(&length), PART, || {
-                    format!("a run of {length} from row {next} of {rows}")
-                })?;
-                visit(next..next + length as usize, values.get(run));
-                next += length as usize;
+            let count = values.count.min(BLOCK_ROWS);
+            for first in (0..count).step_by(TOGETHER) {
+                let (mut run_values, mut run_lengths) = ([0; TOGETHER], [0; TOGETHER]);
+                unpack_runs(&values, &lengths, first, &mut run_values, &mut run_lengths);
+                let runs = run_values.iter().zip(&run_lengths);
+                for (value, length) in runs.take(count - first) {
+                    let length = *length as usize;
+                    ensure(length.wrapping_sub(1) < end - next, PART, || {
+                        format!("a run of {length} from row {next} of {rows}")
+                    })?;
+                    visit(next..next + length, *value);
+                    next += length;
+                }
             }
             ensure(next == end, PART, || {
                 format!("runs of {next} rows in a block that ends at {end}")
@@ -238,6 +277,31 @@ impl GpuRfor {
             values.push(value);
             set_bit(starts, rows.start, true);
         })
+    }
+}
+
+reading_rows! {
+    /// The values and the lengths of some runs of a block, from `first` on.
+    fn unpack_runs(
+        reader,
+        values: &Block<'_>,
+        lengths: &Block<'_>,
+        first: usize,
+        run_values: &mut [u64; TOGETHER],
+        run_lengths: &mut [u32; TOGETHER],
+    ) {
+        let rows = first / ROW_LEN..values.count.min(first + TOGETHER).div_ceil(ROW_LEN);
+        let outs = run_values.as_chunks_mut().0.iter_mut().zip(run_lengths.as_chunks_mut().0);
+        for (row, (of_values, of_lengths)) in rows.zip(outs) {
+            reader.wide(values.row(row), of_values);
+            reader.narrow(lengths.row(row), of_lengths);
+        }
+        run_values
+            .iter_mut()
+            .for_each(|value| *value = value.wrapping_add(values.minimum));
+        run_lengths
+            .iter_mut()
+            .for_each(|length| *length = length.wrapping_add(lengths.minimum as u32));
     }
 }
 

@@ -316,54 +316,68 @@ impl Dictionary {
     }
 
     fn compress_here(&self, values: &[&[u8]], matcher: &Matcher) -> Splits {
-        let mut text = values.concat();
-        // so that a match never looks beyond the end
-        text.extend([self.singles.first().copied().unwrap_or(0); ENTRY_BYTES]);
-        let mut rest = &text[..];
-        let mut walks = values.chunks(SPLIT_ROWS).map(|split| {
-            let walk = Walk {
-                text: rest,
-                left: 0,
-                behind: split,
-                codes: vec![],
-            };
-            rest = &rest[split.iter().map(|value| value.len()).sum()..];
-            walk
-        });
         let mut out = Splits::default();
-        let mut add = |walk: Walk| {
-            let mut packer = Packer::new(self.code_bits());
-            walk.codes
-                .iter()
-                .for_each(|code| packer.push(*code, &mut out.data));
-            packer.finish(&mut out.data);
-            out.ends.push(out.data.len() as u64);
-        };
-        // two at a time, because each waits for memory: half as fast again
-        while let Some(mut first) = walks.next() {
-            let mut second = walks.next();
-            let second_goes_on =
-                |second: &mut Option<Walk>| second.as_mut().is_some_and(|walk| walk.step(matcher));
-            while first.step(matcher) | second_goes_on(&mut second) {}
-            add(first);
-            second.into_iter().for_each(&mut add);
+        let padding = [self.singles.first().copied().unwrap_or(0); ENTRY_BYTES];
+        let mut walks = [const { Walk::new() }; WALKS];
+        for together in values.chunks(SPLIT_ROWS * WALKS) {
+            let splits = together.chunks(SPLIT_ROWS);
+            for (walk, split) in walks.iter_mut().zip(splits.clone()) {
+                walk.start(split, padding);
+            }
+            while walks
+                .iter_mut()
+                .fold(false, |goes_on, walk| goes_on | walk.step(matcher))
+            {}
+            for walk in &walks[..splits.len()] {
+                let mut packer = Packer::new(self.code_bits());
+                walk.codes
+                    .iter()
+                    .for_each(|code| packer.push(*code, &mut out.data));
+                packer.finish(&mut out.data);
+                out.ends.push(out.data.len() as u64);
+            }
         }
         out
     }
 }
 
+/// Splits that are compressed at a time, because each waits for memory.
+const WALKS: usize = 4;
+
 /// A split on its way to codes.
 struct Walk<'a> {
-    /// What is not matched yet, and what lies behind the split.
-    text: &'a [u8],
-    /// How much of it is the string's.
+    /// Its strings, and more, so that a match never looks beyond the end.
+    text: Vec<u8>,
+    /// The bytes that are matched.
+    at: usize,
+    /// How many more are the string's.
     left: usize,
     /// The strings behind that one.
     behind: &'a [&'a [u8]],
     codes: Vec<u16>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    const fn new() -> Self {
+        Self {
+            text: vec![],
+            at: 0,
+            left: 0,
+            behind: &[],
+            codes: vec![],
+        }
+    }
+
+    fn start(&mut self, split: &'a [&'a [u8]], padding: [u8; ENTRY_BYTES]) {
+        self.text.clear();
+        split
+            .iter()
+            .for_each(|value| self.text.extend_from_slice(value));
+        self.text.extend(padding);
+        self.codes.clear();
+        (self.at, self.left, self.behind) = (0, 0, split);
+    }
+
     /// Goes on by a code; `false` at the end.
     #[inline(always)]
     fn step(&mut self, matcher: &Matcher) -> bool {
@@ -373,12 +387,12 @@ impl Walk<'_> {
             };
             (self.left, self.behind) = (next.len(), behind);
         }
-        let Some(text) = self.text.first_chunk() else {
+        let Some(text) = self.text.get(self.at..).and_then(|text| text.first_chunk()) else {
             return false;
         };
         let (code, len) = matcher.longest(text, self.left);
         self.codes.push(code);
-        self.text = &self.text[len..];
+        self.at += len;
         self.left -= len;
         true
     }

@@ -20,7 +20,7 @@ use crate::codecs::gpu_for::{self, GpuFor, GpuForView};
 use crate::codecs::gpu_rfor::{self, GpuRfor};
 use crate::codecs::rle::{self, Rle, RunSequence, Runs};
 use crate::codecs::sparse::{self, Sparse};
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, Pin};
 use crate::error::{Result, corrupt};
 use crate::masks::Mask;
 use crate::selection::{Selected, Selection};
@@ -118,11 +118,6 @@ pub(crate) fn encode(values: &[u64]) -> ChunkWriter {
     Sequence::encode(values, 0)
 }
 
-/// About the bytes of [`encode`].
-pub(crate) fn size(values: &[u64]) -> usize {
-    <Sequence as RunSequence>::size(values, 0)
-}
-
 fn constant(value: u64) -> ChunkWriter {
     let mut out = ChunkWriter::default();
     out.u8(0);
@@ -154,21 +149,39 @@ pub(crate) fn sizes(values: &[u64], nesting: usize) -> Vec<(Encoding, usize)> {
         let bytes = scaled(ffor::size(&sample), values.len(), sample.len());
         return vec![(Encoding::Ffor, bytes)];
     }
-    let size_of = |kind| {
-        let bytes = size_as(kind, &sample, nesting)?;
-        let few_runs = || runs(values) * FEW_RUNS <= values.len();
-        match kind {
-            _ if sample.len() == values.len() => Some(bytes),
-            Encoding::Sparse => size_as(kind, values, nesting),
-            Encoding::Rle if few_runs() => size_as(kind, values, nesting),
-            Encoding::Rle | Encoding::GpuRfor => Some(scaled(bytes, runs(values), runs(&sample))),
-            _ => Some(scaled(bytes, values.len(), sample.len())),
+    let is_all = sample.len() == values.len();
+    let mut sizes: Vec<(Encoding, usize)> = vec![];
+    for kind in kinds_of(nesting) {
+        if kind == Encoding::Rle && !is_all && runs(values) * FEW_RUNS <= values.len() {
+            sizes.extend(size_as(kind, values, nesting).map(|bytes| (kind, bytes)));
+            continue;
         }
-    };
-    KINDS
-        .into_iter()
-        .filter_map(|kind| Some((kind, size_of(kind)?)))
-        .collect()
+        let Some(of_sample) = size_as(kind, &sample, nesting) else {
+            continue;
+        };
+        let mut bytes = match kind {
+            _ if is_all => of_sample,
+            Encoding::Rle | Encoding::GpuRfor => scaled(of_sample, runs(values), runs(&sample)),
+            _ => scaled(of_sample, values.len(), sample.len()),
+        };
+        // others may stand together, out of the sample's sight; but what it finds twice too large needs no look
+        let may_pay = || sizes.iter().all(|(_, other)| bytes < 2 * other);
+        if kind == Encoding::Sparse && !is_all && may_pay() {
+            match size_as(kind, values, nesting) {
+                Some(of_all) => bytes = of_all,
+                None => continue,
+            }
+        }
+        sizes.push((kind, bytes));
+    }
+    sizes
+}
+
+/// Those of [`KINDS`] that sequences are tried in which are so deep in others. Runs and others are few values: what
+/// blocks save of them is little.
+fn kinds_of(nesting: usize) -> impl Iterator<Item = Encoding> {
+    let is_tried = move |kind: &Encoding| nesting == 0 || !Pin::GPU_STAR.contains(kind);
+    KINDS.into_iter().filter(is_tried)
 }
 
 fn scaled(bytes: usize, of: usize, sampled: usize) -> usize {

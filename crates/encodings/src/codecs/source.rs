@@ -15,11 +15,11 @@ use crate::wire::ChunkWriter;
 /// A dictionary of more distinct values than one for this many rows is not tried.
 pub(crate) const ROWS_PER_ENTRY: usize = 2;
 
-/// A dictionary while it is made: the entries have been encoded, the codes not yet.
+/// A dictionary: its entries and codes, encoded.
 pub(crate) struct Dictionary {
     pub count: usize,
     pub entries: ChunkWriter,
-    pub codes: Vec<u64>,
+    pub codes: ChunkWriter,
 }
 
 /// An array and its values in the forms that encodings take.
