@@ -23,38 +23,58 @@ template <class S> DEVICE Runs runs_of(const Cursor& c) {
 }
 
 // Which of `count` runs have a value, less the base, that passes: bit i of lane l is run 32 * l + i. Bits of no
-// run are arbitrary.
-template <class V, class T> DEVICE u32 values_where(const Runs& runs, u32 count, T test) {
+// run are arbitrary. A lane has 16 bytes at a time, of which it gets the first.
+template <class V, class T> DEVICE u32 values_where(const Runs& runs, uint4 first, u32 count, T test) {
+    const u32 OWN = 16 / sizeof(V), LANES = 32 / OWN;  // values of a lane, lanes of a word
+    const u32 pieces = (count + 32 * OWN - 1) / (32 * OWN);
     // chunks go on behind the last run
-    const V* values = (const V*)runs.values + lane_id();
-    const u32 in = __ballot_sync(ALL, test(__ldg(values)));
-    u32 mask = in;
-    // four loads at a time
+    const uint4* values = (const uint4*)runs.values + lane_id();
+    if (pieces > 2 && (lane_id() + 8) * 128 < count * sizeof(V)) fetch(runs.values + (lane_id() + 8) * 128);
+    uint4 next = first;
+    u32 mask = 0;
 #pragma unroll 1
-    for (u32 run = 32; run < count; run += 128) {
-        V value[4];
+    for (u32 piece = 0; piece < pieces; piece++) {
+        const u32 words[4] = {next.x, next.y, next.z, next.w};
+        if (piece + 1 < pieces) next = __ldg(values + (piece + 1) * 32);
+        u32 in = 0;
 #pragma unroll
-        for (u32 k = 0; k < 4; k++) value[k] = __ldg(values + run + k * 32);
-#pragma unroll
-        for (u32 k = 0; k < 4; k++) {
-            const u32 in = __ballot_sync(ALL, test(value[k]));
-            if (lane_id() == run / 32 + k) mask = in;
+        for (u32 k = 0; k < OWN; k++) {
+            V value;
+            if constexpr (sizeof(V) == 8) value = (u64)words[2 * k + 1] << 32 | words[2 * k];
+            else value = (V)(words[k * sizeof(V) / 4] >> k * sizeof(V) % 4 * 8);
+            in |= test(value) ? 1u << k : 0;
         }
+        in <<= lane_id() % LANES * OWN;
+#pragma unroll
+        for (u32 distance = 1; distance < LANES; distance *= 2) in |= __shfl_xor_sync(ALL, in, distance);
+        in = __shfl_sync(ALL, in, lane_id() % OWN * LANES);
+        if (lane_id() / OWN == piece) mask = in;
     }
     return mask;
 }
 
+// With a predicate: left alone, the compiler makes a mask of the condition.
+DEVICE void flip_if(u32 condition, u32& rows, u32 these) {
+#ifdef CUCPU
+    if (condition) rows ^= these;
+#else
+    asm("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p xor.b32 %0, %0, %2; }" : "+r"(rows) : "r"(condition), "r"(these));
+#endif
+}
+
 // Which rows are in runs whose value, less the base, passes.
 template <class S, class T> DEVICE u32 runs_where(const Runs& runs, T test) {
+    if (runs.value_bytes == 0) return test(0) ? ALL : 0;
     const u32 starts = __ldg(runs.starts + lane_id());
+    // before it is known how many there are: both are waited for together
+    const uint4 first = __ldg((const uint4*)runs.values + lane_id());
     const u32 before = sum_before((u32)__popc(starts));
     const u32 count = __shfl_sync(ALL, before + __popc(starts), 31);
     u32 in = 0;
     switch (runs.value_bytes) {
-        case 0: return test(0) ? ALL : 0;
 #define CASE(V)                                                                                    \
     case sizeof(V):                                                                                \
-        if constexpr (S::WIDTHS >> sizeof(V) & 1) in = values_where<V>(runs, count, test);         \
+        if constexpr (S::WIDTHS >> sizeof(V) & 1) in = values_where<V>(runs, first, count, test);  \
         break;
         CASE(u8)
         CASE(u16)
@@ -68,17 +88,18 @@ template <class S, class T> DEVICE u32 runs_where(const Runs& runs, T test) {
     const u32 low_part = __shfl_sync(ALL, changes, (int)(before / 32));
     const u32 high_part = __shfl_sync(ALL, changes, (int)(before / 32 + 1));
     changes = __funnelshift_r(low_part, high_part, before);
-    // each of them changes the rows from its start on
+    // each of them changes the rows from its start on: first those up to its start, which takes less
     u32 rows = 0;
 #pragma unroll 1
     for (u32 left = starts; left; changes >>= 4) {
 #pragma unroll
         for (u32 k = 0; k < 4; k++) {
             const u32 below = left - 1;
-            if (changes >> k & 1) rows ^= left | ~below;
+            flip_if(changes & 1u << k, rows, left ^ below);
             left &= below;
         }
     }
+    rows = rows >> 1 ^ (0 - (rows & 1));
     const u32 open = __ballot_sync(ALL, rows >> 31);
     if (__popc(open & ((1u << lane_id()) - 1)) & 1) rows = ~rows;
     return transpose(rows);
@@ -128,8 +149,42 @@ template <class S> struct Rle : Sequence<S> {
 
     static DEVICE void entries_8(const Cursor& c, u32 eighth, const void*, E out[8]) {
         const Runs runs = runs_of<S>(c);
+        // what the next rows need, while these are waited for
+        if (eighth == 0) {
+            const u32 count = __shfl_sync(ALL, c.before + __popc(c.starts), 31);
+            if (lane_id() * 128 < count * runs.value_bytes) fetch(runs.values + lane_id() * 128);
+        }
+        u32 starts = __shfl_sync(ALL, c.starts, eighth * 8), run[8];
+        run[0] = __shfl_sync(ALL, c.before, eighth * 8) + __popc(starts & (ALL >> (31 - lane_id()))) - 1;
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) out[k] = runs.value<E>(run_at(c, eighth * 8 + k, lane_id()));
+        for (u32 k = 1; k < 8; k++) {
+            // 32 rows on, as many runs as start between
+            const u32 next = __shfl_sync(ALL, c.starts, eighth * 8 + k);
+            run[k] = run[k - 1] + __popc(__funnelshift_l(starts, next, 31 - lane_id()));
+            starts = next;
+        }
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] = 0;
+        switch (runs.value_bytes) {
+#define CASE(V)                                                                                    \
+    case sizeof(V):                                                                                \
+        if constexpr (S::WIDTHS >> sizeof(V) & 1) values_of<V>(runs, run, out);                    \
+        break;
+            CASE(u8)
+            CASE(u16)
+            CASE(u32)
+            CASE(u64)
+#undef CASE
+        }
+        const E base = c.base<E>();
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] += base;
+    }
+
+    // The values, less the base, of eight runs.
+    template <class V> static DEVICE void values_of(const Runs& runs, const u32 run[8], E out[8]) {
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] = (E)__ldg((const V*)runs.values + run[k]);
     }
 
     static DEVICE E entry_at(const Cursor& c, u32, u32, u32 run, const void*) {
