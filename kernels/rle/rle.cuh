@@ -88,6 +88,7 @@ template <class S, class T> DEVICE u32 runs_where(const Runs& runs, T test) {
     const u32 low_part = __shfl_sync(ALL, changes, (int)(before / 32));
     const u32 high_part = __shfl_sync(ALL, changes, (int)(before / 32 + 1));
     changes = __funnelshift_r(low_part, high_part, before);
+    changes &= __funnelshift_rc(ALL, 0, 32 - __popc(starts));
     // each of them changes the rows from its start on: first those up to its start, which takes less
     u32 rows = 0;
 #pragma unroll 1
