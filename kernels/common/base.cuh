@@ -43,6 +43,22 @@ DEVICE void fetch(const void* p) {
 // Data that one query reads once: leave the caches to what is read again.
 DEVICE u32 stream(const u32* p) { return __ldcs(p); }
 
+// Copies 16 bytes to shared memory while the thread goes on; without registers in between, all copies of a warp are
+// waited for together.
+DEVICE void copy_async(uint4* to, const uint4* from) {
+#ifdef CUCPU
+    *to = *from;
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from));
+#endif
+}
+
+DEVICE void wait_for_copies() {
+#ifndef CUCPU
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // The lanes' words as a 32 x 32 matrix of bits, transposed: a selection from "bit r of lane l is row
 // r * 32 + l" to "bit r of lane l is row l * 32 + r", or back. Halves, quarters and so on of the words change
 // places with those of the lane at that distance.

@@ -23,6 +23,9 @@ template <class S> DEVICE u64 integer_at(const Cursor& c, const u32* words) {
     return words_of_integer<S>(c) == 2 ? (u64)words[1] << 32 | words[0] : words[0];
 }
 
+// How many quads a vector has.
+DEVICE u32 quads_of(const Cursor& c) { return __ldg(&c.record()[1].x) - c.line; }
+
 struct Miniblock {
     u32 at, width;  // `at`: its first word
     u64 minimum;
@@ -30,18 +33,18 @@ struct Miniblock {
 
 // Copies the vector's words to shared memory, and finds this lane's miniblock. `first` is where the first block is.
 template <class S> DEVICE Miniblock stage(const Cursor& c, u32 first, void* tile) {
-    // distances between blocks, and how many quads there are
-    const uint4 extra = __ldg((const uint4*)c.extra() + 1);
+    const u64 distances = __ldg(&c.extra()->smallest);
     const uint4* from = (const uint4*)c.at(c.line);
+    const u32 quads = quads_of(c);
     u32* words = (u32*)tile;
     __syncwarp();
 #pragma unroll 4
-    for (u32 i = lane_id(); i < extra.w; i += 32) ((uint4*)words)[i] = __ldcs(from + i);
-    const u64 distances = (u64)extra.y << 32 | extra.x;
+    for (u32 i = lane_id(); i < quads; i += 32) copy_async((uint4*)words + i, from + i);
     const u32 block = lane_id() / 4, own = lane_id() % 4;
     u32 at = first;
 #pragma unroll
     for (u32 k = 0; k < 7; k++) at += k < block ? (u32)(distances >> k * 9) & 511 : 0;
+    wait_for_copies();
     __syncwarp();
     Miniblock m;
     const u32 head = words_of_integer<S>(c);
@@ -112,7 +115,7 @@ template <class S, class Own> struct Blocks : Sequence<S> {
     static const bool STRAYS = true;
 
     static DEVICE Lines lines(const Cursor& c) {
-        return Lines{c.at(c.line), (__ldg(&c.extra()->quads) + 7) / 8};
+        return Lines{c.at(c.line), (quads_of(c) + 7) / 8};
     }
 
     static DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, E out[8]) {

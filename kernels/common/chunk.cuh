@@ -14,7 +14,7 @@ struct Header {
     u64 spare;
 };
 
-// A vector. `line` is where its packed words are, in units of 128 bytes from the start of the chunk; of
+// A vector; of the `gpu_*` encodings, one more says where the last one ends. `line` is where its packed words are, in units of 128 bytes from the start of the chunk; of
 // runs, the place of their block; of the `gpu_*` encodings, the place of their words.
 struct Vector {
     u32 line;
@@ -27,7 +27,7 @@ struct Vector {
 struct Extra {
     u32 patches, exceptions, bitmap, right_line;
     u64 smallest;  // of `delta`; of blocks, nine bits for each but the last: words to the next one
-    u32 right_width, quads;
+    u32 right_width, unused;
 };
 
 // A chunk, as far as every vector needs it: kept in registers from vector to vector.
@@ -65,6 +65,8 @@ struct Cursor : Chunk {
     DEVICE const Extra* extra() const {
         return (const Extra*)at(__ldg(&header()->extras)) + vector;
     }
+    // Vectors follow the header.
+    DEVICE const uint4* record() const { return (const uint4*)(bytes + sizeof(Header)) + vector; }
     DEVICE const u32* words(u32 line) const {
         return (const u32*)(bytes + (u64)line * 128) + lane_id();
     }

@@ -17,8 +17,7 @@ template <class S> DEVICE Cursor open(const Chunk& chunk, u32 vector) {
     Cursor c;
     c.bytes = chunk.bytes;
     c.vector = vector;
-    // vectors follow the header
-    const uint4 v = __ldg((const uint4*)(c.bytes + sizeof(Header)) + vector);
+    const uint4 v = __ldg(c.record());
     c.line = v.x;
     c.width = (u8)v.y;
     // what is known when the kernel is compiled takes no register, and code for anything else goes
@@ -60,6 +59,23 @@ template <class S> DEVICE u32 run_at(const Cursor& c, u32 r, u32 lane) {
 template <class S>
 DEVICE typename S::Entry entry_at(const Cursor& c, u32 r, u32 lane, u32 run, const void* tile) {
     return with_sequence<S>(c, [&](auto of) { return of.entry_at(c, r, lane, run, tile); });
+}
+
+// The sum of the entries of these rows, without what is beyond 64 bits. It is not `prepare`d for.
+template <class S> DEVICE u64 sum_of_entries(Cursor& c, u32 rows, void* tile) {
+    return with_sequence<S>(c, [&](auto of) {
+        return of.sum(c, rows, tile, [&]() -> u64 {
+            of.prepare(c, tile);
+            u64 sum = 0;
+            for (u32 eighth = 0; eighth < 4; eighth++) {
+                typename S::Entry entry[8];
+                of.entries_8(c, eighth, tile, entry);
+#pragma unroll
+                for (u32 k = 0; k < 8; k++) sum += rows >> (eighth * 8 + k) & 1 ? entry[k] : 0;
+            }
+            return sum;
+        });
+    });
 }
 
 // Writes value(residual) of these rows, a bit each, to out[32 * r]; an entry is a residual and the vector's base.

@@ -48,6 +48,32 @@ template <u32 WIDTH, class F> DEVICE void unpack_32(const u32* words, F f) {
     extract_32<WIDTH>(w, f);
 }
 
+// The sum of numbers of up to WIDTH bits, 32 at most: in 32 bits where that is enough.
+template <u32 WIDTH> struct Sum {
+    u64 sums = 0;
+    u32 few = 0;
+
+    DEVICE void add(u32 x) {
+        if constexpr (WIDTH <= 27) few += x;
+        else sums += x;
+    }
+    DEVICE u64 total() const { return sums + few; }
+};
+
+// Adds up the residuals of these rows.
+struct Sum32 {
+    const u32* words;
+    u32 rows;
+    u64& sum;
+    template <u32 WIDTH> DEVICE void run() {
+        Sum<WIDTH> own;
+        unpack_32<WIDTH>(words, [&](u32 r, u32 x) {
+            if (rows >> r & 1) own.add(x);
+        });
+        sum = own.total();
+    }
+};
+
 // The residuals of rows 8 * eighth to 8 * eighth + 7 of this lane.
 template <u32 WIDTH> DEVICE void unpack_8(const u32* words, u32 eighth, u32 out[8]) {
     const u32 bit = eighth * 8 * WIDTH, shift = bit % 32;

@@ -50,6 +50,9 @@ template <class S> struct Sequence {
         return by_entries();
     }
 
+    // The sum of the entries of these rows, without what is beyond 64 bits; before `prepare`.
+    template <class G> static DEVICE u64 sum(Cursor&, u32, void*, G by_entries) { return by_entries(); }
+
     // Which of these rows have an entry whose distance from the vector's base passes.
     template <class F, class G> static DEVICE u32 where(const Cursor&, u32, F, G by_entries) { return by_entries(); }
 };

@@ -46,6 +46,11 @@ DEVICE void values_8(const Cursor& c, u32 eighth, const void* tile, typename S::
         c, [&] { entries_8<S>(c, eighth, tile, entry); }, [&](auto of) { of.values_8(c, eighth, entry, out); });
 }
 
+// The sum of the values of these rows, of columns that have only integers; before `prepare`.
+template <class S> DEVICE i64 sum_of_values(Cursor& c, u32 rows, void* tile) {
+    return (i64)(c.reference() * (u32)__popc(rows) + sum_of_entries<S>(c, rows, tile));
+}
+
 // Writes the values of this lane's `rows`, a bit each, to out[32 * r]; arbitrary ones where null.
 template <class S>
 DEVICE void copy_values(const Cursor& c, u32 rows, const void* tile, typename S::Stored* out) {

@@ -91,6 +91,32 @@ template <class S> struct Delta : Sequence<S> {
         return transpose(mask);
     }
 
+    // Differences of up to 32 bits wrap around there, whatever they are added up in.
+    static DEVICE u64 whole(T x) {
+        if constexpr (sizeof(typename S::Stored) <= 4) return (u32)x;
+        else return x;
+    }
+
+    template <class G> static DEVICE u64 sum(const Cursor& c, u32 rows, void*, G) {
+        const u32 own = transpose(rows);
+        const T start = lane_start<S>(c);
+        const i64 smallest = (i64)c.smallest, most = 1 << 16;
+        if (smallest > -most && smallest < most && c.width <= 16 && !(c.flags & PATCHED)) {
+            // 32 distances from the lane's first entry, each of up to 31 differences
+            i32 sum = 0, first = 0;
+            each_delta<S>(c, 0, [&](u32 r, T x) {
+                if (r == 0) first = (i32)x;
+                if (own >> r & 1) sum += (i32)x - first;
+            });
+            return (u64)__popc(own) * whole(start + (T)first) + (u64)(i64)sum;
+        }
+        u64 sum = 0;
+        each_delta<S>(c, start, [&](u32 r, T x) {
+            if (own >> r & 1) sum += whole(x);
+        });
+        return sum;
+    }
+
     // Puts entries into shared memory, for reading by row. A word of padding after 32 keeps both
     // sides free of bank conflicts.
     static DEVICE void prepare(Cursor& c, void* tile) {

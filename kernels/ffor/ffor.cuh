@@ -157,6 +157,21 @@ template <class S> struct Ffor : Sequence<S> {
         return mask;
     }
 
+    template <class G> static DEVICE u64 sum(const Cursor& c, u32 rows, void*, G by_entries) {
+        if (c.width > 32) return by_entries();
+        u64 sum = (u64)__popc(rows) * c.base<E>(), residuals = 0;
+        if (is_patched(c)) {
+            const u32 all = rows;
+            each_patch(c, [&](u32 row, u64 value) {
+                if (!(all >> row & 1)) return;
+                sum += value;
+                rows &= ~(1u << row);
+            });
+        }
+        with_width<S::LOW>(c.width, Sum32{c.words(), rows, residuals});
+        return sum + residuals;
+    }
+
     template <class F, class G> static DEVICE u32 where(const Cursor& c, u32 rows, F test, G by_entries) {
         if (width_of<S>(c) == 0 && !is_patched(c)) return test((E)0) ? rows : 0;
         return by_entries();

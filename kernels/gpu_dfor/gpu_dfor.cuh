@@ -20,16 +20,13 @@ template <class S> struct GpuDfor : Blocks<S, GpuDfor<S>> {
         return __shfl_sync(ALL, first - before, lane & 16) + before;
     }
 
-    // Entries lie behind the words.
-    static DEVICE void prepare(Cursor& c, void* tile) {
-        const Miniblock m = stage<S>(c, words_of_integer<S>(c), tile);
-        const u32* words = (const u32*)tile;
+    // Calls f(k, sum of this lane's differences up to k), and gives what the lane's row starts from.
+    template <class F> static DEVICE E each_sum(const Cursor& c, const u32* words, const Miniblock& m, F f) {
         const E smallest = smallest_of(c, m);
-        E* row = rows(tile) + lane_id() * 33;
         E sum = 0;
         const auto add = [&](u32 k, E x) {
             sum += x + smallest;
-            row[k] = sum;
+            f(k, sum);
         };
         if (Blocks<S, GpuDfor<S>>::has_few_widths(c)) {
             unpack_own<S>(words + m.at, m.width, add);
@@ -40,7 +37,14 @@ template <class S> struct GpuDfor : Blocks<S, GpuDfor<S>> {
             for (u32 k = 0; k < 32; k++) add(k, bits_at<E>(words, m.at * 32 + k * m.width) & mask);
         }
         __syncwarp();
-        const E start = start_of(c, words, m, sum);
+        return start_of(c, words, m, sum);
+    }
+
+    // Entries lie behind the words.
+    static DEVICE void prepare(Cursor& c, void* tile) {
+        const Miniblock m = stage<S>(c, words_of_integer<S>(c), tile);
+        E* row = rows(tile) + lane_id() * 33;
+        const E start = each_sum(c, (const u32*)tile, m, [&](u32 k, E sum) { row[k] = sum; });
         // sums of 32 bits wrap around
         const E wrap = words_of_integer<S>(c) == 1 ? (E)ALL : ~(E)0;
 #pragma unroll 4
@@ -52,6 +56,18 @@ template <class S> struct GpuDfor : Blocks<S, GpuDfor<S>> {
 
     static DEVICE E entry_at(const Cursor&, u32 r, u32 lane, u32, const void* tile) {
         return rows((void*)tile)[r * 33 + lane];
+    }
+
+    template <class G> static DEVICE u64 sum(const Cursor& c, u32 rows, void* tile, G by_entries) {
+        // 32 distances from the smallest entry in 32 bits: what is beyond these goes, wherever it came from
+        if (sizeof(E) == 8 || c.width > 27) return by_entries();
+        const Miniblock m = stage<S>(c, words_of_integer<S>(c), tile);
+        const u32 own = transpose(rows), count = (u32)__popc(own), base = c.base<u32>();
+        u32 sum = 0;
+        const E start = each_sum(c, (const u32*)tile, m, [&](u32 k, E x) {
+            if (own >> k & 1) sum += (u32)x;
+        });
+        return sum + count * ((u32)start - base) + (u64)count * base;
     }
 
     static DEVICE u32 tested(const Cursor& c, E low, E high, void* tile) {

@@ -13,6 +13,22 @@ struct WithinOwn {
     }
 };
 
+// Adds up the residuals of a miniblock that have a bit in `rows`; EVERY: all of them.
+template <bool EVERY> struct SumOwn {
+    const u32* words;
+    u32 rows;
+    u64& sum;
+    template <u32 WIDTH> DEVICE void run() {
+        u32 w[WIDTH + 1];
+        own_words<WIDTH>(words, w);
+        Sum<WIDTH> own;
+        extract_32<WIDTH>(w, [&](u32 k, u32 x) {
+            if (EVERY || rows >> k & 1) own.add(x);
+        });
+        sum = own.total();
+    }
+};
+
 template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
     typedef typename S::Entry E;
 
@@ -56,6 +72,30 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
 #pragma unroll
             for (u32 k = 0; k < 8; k++) out[k] = packed_at(eighth * 8 + k, lane_id(), tile);
         }
+    }
+
+    template <class G> static DEVICE u64 sum(Cursor& c, u32 rows, void* tile, G by_entries) {
+        if (!Blocks<S, GpuFor<S>>::has_few_widths(c)) {
+            // 32 distances from the smallest entry in 32 bits
+            if (sizeof(E) == 8 || c.width > 27) return by_entries();
+            prepare(c, tile);
+            const u32 base = c.base<u32>();
+            u32 sum = 0;
+#pragma unroll 8
+            for (u32 r = 0; r < 32; r++) {
+                const u32 x = (u32)packed_at(r, lane_id(), tile) - base;
+                if (rows >> r & 1) sum += x;
+            }
+            return sum + (u64)__popc(rows) * base;
+        }
+        const Miniblock m = stage<S>(c, 0, tile);
+        const u32 own = transpose(rows);
+        u64 sum = 0;
+        const u32* words = (const u32*)tile + m.at;
+        if (__all_sync(ALL, own == ALL)) with_width<S::LOW>(m.width, SumOwn<true>{words, own, sum});
+        else with_width<S::LOW>(m.width, SumOwn<false>{words, own, sum});
+        __syncwarp();
+        return sum + (u64)__popc(own) * (u32)m.minimum;
     }
 
     static DEVICE u32 tested(const Cursor& c, E low, E high, void* tile) {

@@ -106,6 +106,31 @@ template <class S, class T> DEVICE u32 runs_where(const Runs& runs, T test) {
     return transpose(rows);
 }
 
+// The sum of the values, less the base, that these rows are in runs of.
+template <class V> DEVICE u64 sum_of_runs(const Runs& runs, u32 rows) {
+    const u32 own = transpose(rows), starts = __ldg(runs.starts + lane_id());
+    const u32 run = sum_before((u32)__popc(starts));
+    // the first row of all starts one
+    const V* values = (const V*)runs.values + run;
+    u32 left = starts;
+    u64 sum = run == 0 ? 0 : (u64)__popc(own & ((left & (0 - left)) - 1)) * __ldg(values - 1);
+    // four loads at a time: chunks go on behind the last run
+#pragma unroll 1
+    for (; left; values += 4) {
+        V value[4];
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) value[k] = __ldg(values + k);
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            const u32 first = left & (0 - left);
+            left ^= first;
+            const u32 next = left & (0 - left);
+            sum += (u64)__popc(own & (next - first)) * value[k];
+        }
+    }
+    return sum;
+}
+
 // Whether the key of a run is there. A sum that is no place is more than the last one; the bit behind it is not set.
 template <class E, bool SHARED> struct FoundRun {
     E start;
@@ -191,6 +216,23 @@ template <class S> struct Rle : Sequence<S> {
     static DEVICE E entry_at(const Cursor& c, u32, u32, u32 run, const void*) {
         const Runs runs = runs_of<S>(c);
         return runs.value<E>(run);
+    }
+
+    template <class G> static DEVICE u64 sum(const Cursor& c, u32 rows, void*, G) {
+        const Runs runs = runs_of<S>(c);
+        u64 sum = (u64)__popc(rows) * c.base<E>();
+        switch (runs.value_bytes) {
+#define CASE(V)                                                                                    \
+    case sizeof(V):                                                                                \
+        if constexpr (S::WIDTHS >> sizeof(V) & 1) sum += sum_of_runs<V>(runs, rows);               \
+        break;
+            CASE(u8)
+            CASE(u16)
+            CASE(u32)
+            CASE(u64)
+#undef CASE
+        }
+        return sum;
     }
 
     template <class G> static DEVICE u32 in_set(const Cursor& c, const u32* bits, G) {

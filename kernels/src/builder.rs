@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! header    128 bytes: transform, sequence, rows, places of the parts, reference, step
-//! vectors   16 bytes each: line of the packed words, width, flags, scale, base
+//! vectors   16 bytes each: line of the packed words, width, flags, scale, base; of blocks, one more that says where
+//!           the last one ends
 //! extras    32 bytes each, if some vector has patches, nulls or differences
 //! values    dictionary entries
 //! blocks    of single vectors: patches, exceptions, bitmaps of validity, runs
@@ -59,7 +60,6 @@ pub(crate) struct Extra {
     pub right_line: u32,
     pub smallest: u64,
     pub right_width: u32,
-    pub quads: u32,
 }
 
 /// What the lines of vectors count.
@@ -102,6 +102,8 @@ pub(crate) struct Builder {
     pub step: i64,
     /// What lines of vectors count.
     pub lines: Lines,
+    /// Of blocks, where the last vector ends.
+    end: Option<u32>,
 }
 
 fn too_large() -> Error {
@@ -138,6 +140,7 @@ impl Builder {
             lefts: [0; 8],
             step: 0,
             lines: Lines::default(),
+            end: None,
         }
     }
 
@@ -185,12 +188,11 @@ impl Builder {
             let place = view.place(vector);
             let blocks = view.blocks(vector);
             self.vectors[vector].line = place.start;
+            self.end = Some(place.end);
             let pairs = blocks.windows(2).enumerate();
             let distances = pairs.map(|(k, pair)| ((pair[1].0 - pair[0].0) as u64) << (9 * k));
             let distances = distances.fold(0, |all, distance| all | distance);
-            let extra = self.extra(vector);
-            extra.smallest = distances;
-            extra.quads = place.end - place.start;
+            self.extra(vector).smallest = distances;
             let own = blocks.iter().flat_map(|(_, widths)| widths);
             let own = own.fold(0u128, |all, width| all | 1 << width);
             (0..65).for_each(|width| vectors_of[width] += (own >> width & 1) as u32);
@@ -302,7 +304,8 @@ impl Builder {
 
     /// Where the parts of the front begin: extras, values, blocks; and where it ends.
     fn places(&self) -> [usize; 4] {
-        let extras = HEADER_BYTES + self.vectors.len() * VECTOR_BYTES;
+        let vectors = self.vectors.len() + usize::from(self.end.is_some());
+        let extras = HEADER_BYTES + vectors * VECTOR_BYTES;
         let values = (extras + self.extras.len() * EXTRA_BYTES).next_multiple_of(ALIGNMENT);
         let blocks = (values + self.values_bytes).next_multiple_of(16);
         let end = (blocks + self.blocks.len()).next_multiple_of(ALIGNMENT);
@@ -358,6 +361,11 @@ impl Builder {
             bytes[8..].copy_from_slice(&v.base.to_le_bytes());
             out.bytes(&bytes);
         }
+        if let Some(end) = self.end {
+            let mut bytes = [0; VECTOR_BYTES];
+            bytes[..4].copy_from_slice(&behind(first, end)?.to_le_bytes());
+            out.bytes(&bytes);
+        }
         for e in &self.extras {
             for place in [e.patches, e.exceptions, e.bitmap] {
                 out.bytes(&behind(first_block, place)?.to_le_bytes());
@@ -365,7 +373,7 @@ impl Builder {
             out.bytes(&behind(first_line, e.right_line)?.to_le_bytes());
             out.bytes(&e.smallest.to_le_bytes());
             out.bytes(&e.right_width.to_le_bytes());
-            out.bytes(&e.quads.to_le_bytes());
+            out.bytes(&[0; 4]);
         }
         out.zeros_to(values);
         out.bytes(&self.values);

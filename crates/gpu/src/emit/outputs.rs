@@ -122,6 +122,9 @@ impl<'a> Generator<'a> {
                     named = Some((argument, value));
                 }
             });
+            if let Some(column) = rows.summed {
+                self.sum(column, accumulators, of_loop.clone());
+            }
         }
         for (index, column) in counts {
             if let Some(valid) = self.valid_rows(*column) {
@@ -145,6 +148,24 @@ impl<'a> Generator<'a> {
         if self.plan.has_block {
             self.end_block();
         }
+    }
+
+    /// Adds up the values of a column in the rows that are left, and counts them if some may be null.
+    fn sum(&mut self, column: usize, accumulators: &Accumulators, of_loop: Range<usize>) {
+        let rows = match self.valid_rows(column) {
+            Some(valid) => format!("(m & {valid})"),
+            None => "m".into(),
+        };
+        let tile = self.tile(column);
+        self.line(2, "{");
+        for index in of_loop {
+            let sum = match accumulators.all[index].accumulator {
+                Accumulator::Count => format!("(u32)__popc({rows})"),
+                _ => format!("sum_of_values<C{column}>(c{column}, {rows}, {tile})"),
+            };
+            self.line(3, format!("s{index} += {sum};"));
+        }
+        self.line(2, "}");
     }
 
     /// Code that accumulates a row, if it is selected.

@@ -152,7 +152,8 @@ impl<'a> Generator<'a> {
     }
 
     /// Opens a loop over eight rows at a time, decodes the columns of expressions, and lets `each` use
-    /// their values in row `r` of the lane.
+    /// their values in row `r` of the lane. Of a column that is only summed, what is to be done with all rows is left to
+    /// the caller.
     pub fn row_loop(&mut self, loops: &[&'a RowLoop], each: impl FnOnce(&mut Self, &[Value])) {
         let Some(rows) = loops.first() else { return };
         let RowLoop {
@@ -163,7 +164,10 @@ impl<'a> Generator<'a> {
         } = rows;
         let keys = tables.iter().map(|table| self.plan.tables[*table].column);
         for column in columns.iter().copied().chain(keys) {
-            self.prepare(column);
+            match rows.summed {
+                Some(_) => self.open(column, 2),
+                None => self.prepare(column),
+            }
             self.valid_rows(column);
         }
         for column in nullable {
@@ -190,7 +194,9 @@ impl<'a> Generator<'a> {
             Picks::Own => self.own_rows(columns, &made, nullable, &partials, &body),
             Picks::Never => {}
         }
-        self.eighths(rows, &made, &partials, &body);
+        if rows.summed.is_none() {
+            self.eighths(rows, &made, &partials, &body);
+        }
     }
 
     /// The lanes share selected rows, whose ever they are: all of them, or if they are few.
@@ -215,6 +221,10 @@ impl<'a> Generator<'a> {
         match rows.picks {
             Picks::All => self.line(2, "{"),
             _ => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
+        }
+        if let Some(column) = rows.summed {
+            let tile = self.tile(column);
+            self.line(3, format!("prepare<C{column}>(c{column}, {tile});"));
         }
         for (table, code) in made {
             let of = self.table_type(*table);

@@ -81,6 +81,11 @@ impl Accumulator {
         matches!(self, Self::Sum { .. }) && bounds.bits() <= BITS_BY_EIGHT
     }
 
+    /// Whether it counts, or adds up integers in a word.
+    pub fn is_of_words(self) -> bool {
+        matches!(self, Self::Count | Self::Sum { wide: false })
+    }
+
     /// Whether it comes to a float.
     pub fn is_float(self) -> bool {
         match self {

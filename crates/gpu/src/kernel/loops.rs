@@ -63,6 +63,7 @@ impl Planner<'_> {
             tables,
             nullable,
             picks,
+            summed: None,
         })
     }
 

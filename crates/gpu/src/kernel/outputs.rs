@@ -2,9 +2,9 @@
 
 use super::accumulator::{Accumulator, Accumulators, Outcome};
 use super::aggregates::Collected;
-use super::columns::{argument_of, columns_of_nulls, loops};
+use super::columns::{argument_of, columns_of_expr, columns_of_nulls, loops};
 use super::loops::Walk;
-use super::plan::OutputPlan;
+use super::plan::{OutputPlan, Picks};
 use super::planner::Planner;
 use super::task::Per;
 use crate::error::{Error, Result};
@@ -70,6 +70,64 @@ impl Planner<'_> {
         Ok(OutputPlan::Lengths)
     }
 
+    /// The column of integers that an aggregate adds up.
+    fn summed(&self, aggregate: &Aggregate) -> Option<usize> {
+        let Aggregate::Sum(expr) = aggregate else {
+            return None;
+        };
+        let mut expr = expr;
+        while let Expr::Cast(part, _) = expr {
+            expr = part;
+        }
+        let Expr::Column(column) = expr else {
+            return None;
+        };
+        let traits = &self.columns[*column].traits;
+        (traits.has_only(Transform::Integers) && !traits.is_wide()).then_some(*column)
+    }
+
+    /// Expressions to compute in one loop, and the column if all that is asked for is the sum of its values: such
+    /// have loops of their own.
+    fn loops_of_totals(
+        &self,
+        exprs: &[Expr],
+        places: &[usize],
+        aggregates: &[Aggregate],
+    ) -> Vec<(Vec<usize>, Option<usize>)> {
+        let columns_of = |expr: &Expr| {
+            let mut columns = vec![];
+            columns_of_expr(expr, &mut columns);
+            columns
+        };
+        let summed = places.iter().map(|place| self.summed(&aggregates[*place]));
+        let summed: Vec<Option<usize>> = summed.collect();
+        let others = exprs.iter().zip(&summed);
+        let others = others.filter(|(_, summed)| summed.is_none());
+        let others: Vec<usize> = others.flat_map(|(expr, _)| columns_of(expr)).collect();
+        let mut alone: Vec<(Vec<usize>, Option<usize>)> = vec![];
+        let (mut rest, mut of_rest) = (vec![], vec![]);
+        for (expr, summed) in summed.into_iter().enumerate() {
+            match summed {
+                Some(column) if !others.contains(&column) => {
+                    match alone.iter_mut().find(|(_, known)| *known == summed) {
+                        Some((together, _)) => together.push(expr),
+                        None => alone.push((vec![expr], summed)),
+                    }
+                }
+                _ => {
+                    rest.push(exprs[expr].clone());
+                    of_rest.push(expr);
+                }
+            }
+        }
+        let rest = loops(&rest).into_iter();
+        let rest = rest.map(|together| together.into_iter().map(|expr| of_rest[expr]).collect());
+        alone
+            .into_iter()
+            .chain(rest.map(|together| (together, None)))
+            .collect()
+    }
+
     pub fn totals(&mut self, aggregates: &[Aggregate]) -> Result<OutputPlan> {
         let (mut exprs, mut places) = (vec![], vec![]);
         for (place, aggregate) in aggregates.iter().enumerate() {
@@ -89,16 +147,25 @@ impl Planner<'_> {
         };
         let mut results = vec![of_rows; aggregates.len()];
         let mut planned = vec![];
-        for together in loops(&exprs) {
+        for (together, summed) in self.loops_of_totals(&exprs, &places, aggregates) {
             let values: Vec<Expr> = together.iter().map(|expr| exprs[*expr].clone()).collect();
             let places: Vec<usize> = together.iter().map(|expr| places[*expr]).collect();
             let walk = self.walk_of(places.iter().map(|place| &aggregates[*place]));
-            let rows = self.row_loop(&values, &[], walk)?;
+            let mut rows = self.row_loop(&values, &[], walk)?;
             let first = collected.all.len();
             for (argument, (place, value)) in places.iter().zip(&rows.exprs).enumerate() {
                 results[*place] = collected.add(&aggregates[*place], value, argument);
             }
-            planned.push((rows, first..collected.all.len()));
+            let all = first..collected.all.len();
+            let mut added = collected.all[all.clone()].iter();
+            // where few rows are left, each is looked up
+            if rows.picks != Picks::All && added.all(|added| added.accumulator.is_of_words()) {
+                rows.summed = summed;
+                if summed.is_some() && self.conjuncts().is_empty() {
+                    rows.picks = Picks::Never;
+                }
+            }
+            planned.push((rows, all));
         }
         let mut counts = vec![];
         for (aggregate, result) in aggregates.iter().zip(&mut results) {

@@ -200,6 +200,8 @@ pub(crate) struct RowLoop {
     /// Columns, those of tables among them, that may be null.
     pub nullable: Vec<usize>,
     pub picks: Picks,
+    /// The only column, if all that is asked for is the sum of its values: whole vectors are added up.
+    pub summed: Option<usize>,
 }
 
 /// Whether selected rows are read one by one.

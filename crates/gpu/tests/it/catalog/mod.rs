@@ -184,7 +184,7 @@ fn ranges(groups: &[Vec<Input>], at: usize) -> Vec<(Bound<ArrayRef>, Bound<Array
     ]
 }
 
-/// The same questions of any column: totals in a range, a tree of tests, the rows that pass it.
+/// The same questions of any column: totals in a range, a tree of tests, the rows that pass it, sums.
 fn questions(groups: &[Vec<Input>], at: usize) -> Vec<Query> {
     let ranges = ranges(groups, at);
     let mut queries = vec![];
@@ -214,6 +214,17 @@ fn questions(groups: &[Vec<Input>], at: usize) -> Vec<Query> {
             filter: tree,
             output,
         });
+    }
+    let of_column = groups[0][at].array.data_type();
+    if !is_float(of_column) && *of_column != DataType::Boolean {
+        let sum = |filter| Query {
+            name: "sum",
+            filter,
+            output: Output::Aggregates(vec![Aggregate::Sum(column(at)), Aggregate::CountRows]),
+        };
+        let (low, high) = &ranges[2];
+        queries.push(sum(Filter::Constant(true)));
+        queries.push(sum(range(at, low, high, true)));
     }
     queries
 }
