@@ -23,32 +23,23 @@ template <class S> DEVICE Runs runs_of(const Cursor& c) {
 }
 
 // Which of `count` runs have a value, less the base, that passes: bit i of lane l is run 32 * l + i. Bits of no
-// run are arbitrary. A lane has 16 bytes at a time, of which it gets the first.
-template <class V, class T> DEVICE u32 values_where(const Runs& runs, uint4 first, u32 count, T test) {
-    const u32 OWN = 16 / sizeof(V), LANES = 32 / OWN;  // values of a lane, lanes of a word
-    const u32 pieces = (count + 32 * OWN - 1) / (32 * OWN);
+// run are arbitrary.
+template <class V, class T> DEVICE u32 values_where(const Runs& runs, u32 count, T test) {
     // chunks go on behind the last run
-    const uint4* values = (const uint4*)runs.values + lane_id();
-    if (pieces > 2 && (lane_id() + 8) * 128 < count * sizeof(V)) fetch(runs.values + (lane_id() + 8) * 128);
-    uint4 next = first;
-    u32 mask = 0;
+    const V* values = (const V*)runs.values + lane_id();
+    const u32 in = __ballot_sync(ALL, test(__ldg(values)));
+    u32 mask = in;
+    // four loads at a time
 #pragma unroll 1
-    for (u32 piece = 0; piece < pieces; piece++) {
-        const u32 words[4] = {next.x, next.y, next.z, next.w};
-        if (piece + 1 < pieces) next = __ldg(values + (piece + 1) * 32);
-        u32 in = 0;
+    for (u32 run = 32; run < count; run += 128) {
+        V value[4];
 #pragma unroll
-        for (u32 k = 0; k < OWN; k++) {
-            V value;
-            if constexpr (sizeof(V) == 8) value = (u64)words[2 * k + 1] << 32 | words[2 * k];
-            else value = (V)(words[k * sizeof(V) / 4] >> k * sizeof(V) % 4 * 8);
-            in |= test(value) ? 1u << k : 0;
+        for (u32 k = 0; k < 4; k++) value[k] = __ldg(values + run + k * 32);
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            const u32 in = __ballot_sync(ALL, test(value[k]));
+            if (lane_id() == run / 32 + k) mask = in;
         }
-        in <<= lane_id() % LANES * OWN;
-#pragma unroll
-        for (u32 distance = 1; distance < LANES; distance *= 2) in |= __shfl_xor_sync(ALL, in, distance);
-        in = __shfl_sync(ALL, in, lane_id() % OWN * LANES);
-        if (lane_id() / OWN == piece) mask = in;
     }
     return mask;
 }
@@ -64,17 +55,15 @@ DEVICE void flip_if(u32 condition, u32& rows, u32 these) {
 
 // Which rows are in runs whose value, less the base, passes.
 template <class S, class T> DEVICE u32 runs_where(const Runs& runs, T test) {
-    if (runs.value_bytes == 0) return test(0) ? ALL : 0;
     const u32 starts = __ldg(runs.starts + lane_id());
-    // before it is known how many there are: both are waited for together
-    const uint4 first = __ldg((const uint4*)runs.values + lane_id());
     const u32 before = sum_before((u32)__popc(starts));
     const u32 count = __shfl_sync(ALL, before + __popc(starts), 31);
     u32 in = 0;
     switch (runs.value_bytes) {
+        case 0: return test(0) ? ALL : 0;
 #define CASE(V)                                                                                    \
     case sizeof(V):                                                                                \
-        if constexpr (S::WIDTHS >> sizeof(V) & 1) in = values_where<V>(runs, first, count, test);  \
+        if constexpr (S::WIDTHS >> sizeof(V) & 1) in = values_where<V>(runs, count, test);         \
         break;
         CASE(u8)
         CASE(u16)
