@@ -44,6 +44,15 @@ template <class V, class T> DEVICE u32 values_where(const Runs& runs, u32 count,
     return mask;
 }
 
+// With a predicate: left alone, the compiler makes a mask of the condition.
+DEVICE void flip_if(u32 condition, u32& rows, u32 these) {
+#ifdef CUCPU
+    if (condition) rows ^= these;
+#else
+    asm("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p xor.b32 %0, %0, %2; }" : "+r"(rows) : "r"(condition), "r"(these));
+#endif
+}
+
 // Which rows are in runs whose value, less the base, passes.
 template <class S, class T> DEVICE u32 runs_where(const Runs& runs, T test) {
     const u32 starts = __ldg(runs.starts + lane_id());
@@ -68,17 +77,19 @@ template <class S, class T> DEVICE u32 runs_where(const Runs& runs, T test) {
     const u32 low_part = __shfl_sync(ALL, changes, (int)(before / 32));
     const u32 high_part = __shfl_sync(ALL, changes, (int)(before / 32 + 1));
     changes = __funnelshift_r(low_part, high_part, before);
-    // each of them changes the rows from its start on
+    changes &= __funnelshift_rc(ALL, 0, 32 - __popc(starts));
+    // each of them changes the rows from its start on: first those up to its start, which takes less
     u32 rows = 0;
 #pragma unroll 1
     for (u32 left = starts; left; changes >>= 4) {
 #pragma unroll
         for (u32 k = 0; k < 4; k++) {
             const u32 below = left - 1;
-            if (changes >> k & 1) rows ^= left | ~below;
+            flip_if(changes & 1u << k, rows, left ^ below);
             left &= below;
         }
     }
+    rows = rows >> 1 ^ (0 - (rows & 1));
     const u32 open = __ballot_sync(ALL, rows >> 31);
     if (__popc(open & ((1u << lane_id()) - 1)) & 1) rows = ~rows;
     return transpose(rows);
@@ -153,8 +164,42 @@ template <class S> struct Rle : Sequence<S> {
 
     static DEVICE void entries_8(const Cursor& c, u32 eighth, const void*, E out[8]) {
         const Runs runs = runs_of<S>(c);
+        // what the next rows need, while these are waited for
+        if (eighth == 0) {
+            const u32 count = __shfl_sync(ALL, c.before + __popc(c.starts), 31);
+            if (lane_id() * 128 < count * runs.value_bytes) fetch(runs.values + lane_id() * 128);
+        }
+        u32 starts = __shfl_sync(ALL, c.starts, eighth * 8), run[8];
+        run[0] = __shfl_sync(ALL, c.before, eighth * 8) + __popc(starts & (ALL >> (31 - lane_id()))) - 1;
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) out[k] = runs.value<E>(run_at(c, eighth * 8 + k, lane_id()));
+        for (u32 k = 1; k < 8; k++) {
+            // 32 rows on, as many runs as start between
+            const u32 next = __shfl_sync(ALL, c.starts, eighth * 8 + k);
+            run[k] = run[k - 1] + __popc(__funnelshift_l(starts, next, 31 - lane_id()));
+            starts = next;
+        }
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] = 0;
+        switch (runs.value_bytes) {
+#define CASE(V)                                                                                    \
+    case sizeof(V):                                                                                \
+        if constexpr (S::WIDTHS >> sizeof(V) & 1) values_of<V>(runs, run, out);                    \
+        break;
+            CASE(u8)
+            CASE(u16)
+            CASE(u32)
+            CASE(u64)
+#undef CASE
+        }
+        const E base = c.base<E>();
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] += base;
+    }
+
+    // The values, less the base, of eight runs.
+    template <class V> static DEVICE void values_of(const Runs& runs, const u32 run[8], E out[8]) {
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k] = (E)__ldg((const V*)runs.values + run[k]);
     }
 
     static DEVICE E entry_at(const Cursor& c, u32, u32, u32 run, const void*) {

@@ -14,30 +14,33 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let mut random = Random(2);
     for width in [8, 12, 16, 21] {
         for exceptions in [0, 1, 5, 10, 20, 50] {
-            let values = with_exceptions(random.bits(width), exceptions, || {
+            let values = with_exceptions(hundredths(&mut random, width), exceptions, || {
                 f64::from_bits(random.next() >> 2)
             });
             double(bench, values, width, Encoding::Alp, exceptions)?;
         }
     }
     for exceptions in [0, 10] {
-        let values = with_exceptions(random.bits(12), exceptions, || {
+        let values = with_exceptions(hundredths(&mut random, 12), exceptions, || {
             f64::from(f32::from_bits((random.next() >> 36) as u32))
         });
         single(bench, values, Encoding::Alp, exceptions)?;
     }
-    let plain = |random: &mut Random| random.bits(12).iter().map(|x| *x as f64 / 100.0).collect();
-    double(bench, plain(&mut random), 12, Encoding::Plain, 0)?;
-    single(bench, plain(&mut random), Encoding::Plain, 0)
+    double(bench, hundredths(&mut random, 12), 12, Encoding::Plain, 0)?;
+    single(bench, hundredths(&mut random, 12), Encoding::Plain, 0)
 }
 
-/// Hundredths, with so many others in each vector.
-fn with_exceptions(
-    hundredths: Vec<i64>,
+fn hundredths(random: &mut Random, width: u32) -> Vec<f64> {
+    let bits = random.bits(width);
+    bits.iter().map(|x| *x as f64 / 100.0).collect()
+}
+
+/// With so many other values in each vector.
+pub fn with_exceptions(
+    mut values: Vec<f64>,
     exceptions: usize,
     mut other: impl FnMut() -> f64,
 ) -> Vec<f64> {
-    let mut values: Vec<f64> = hundredths.iter().map(|x| *x as f64 / 100.0).collect();
     for vector in values.chunks_mut(VECTOR_LEN) {
         for i in 0..exceptions {
             vector[(i * 1021 + 7) % VECTOR_LEN] = other();

@@ -143,7 +143,10 @@ impl Case {
                     let expected = compute::sum(array.as_primitive::<Int64Type>());
                     (sum as f64, expected.map(|x| x as f64))
                 }
-                Number::Float(sum) => (sum, compute::sum(array.as_primitive::<Float64Type>())),
+                Number::Float(sum) => {
+                    let array = compute::cast(array, &DataType::Float64)?;
+                    (sum, compute::sum(array.as_primitive::<Float64Type>()))
+                }
             };
             let expected = expected.unwrap_or(0.0) * copies as f64;
             if (sum - expected).abs() > expected.abs() * 1e-9 {

@@ -13,6 +13,7 @@
 //! | `alp` | filter and count, floats with 0 to 50 exceptions a vector |
 //! | `others` | filter and count over `delta`, `rle`, `dict`; sums |
 //! | `blocks` | `gpu_for`, `gpu_dfor`, `gpu_rfor` beside others: filter and count, sum, full decompression |
+//! | `runs` | short runs, nested runs, floats in `alp_rd`: filter and count, sum |
 //! | `columns` | 1 to 10 columns of predicates |
 //! | `real` | the numbers of the sample tables in `DIRECTORY`: filter, and full decompression |
 //! | `values` | full decompression; selected rows returned to the host |
@@ -36,6 +37,7 @@ mod others;
 mod q1;
 mod q6;
 mod real;
+mod runs;
 mod star;
 mod text;
 mod tiles;
@@ -50,11 +52,12 @@ use vectile_encodings::Encoding;
 
 type Part = (&'static str, fn(&mut Bench, &Options) -> Result<()>);
 
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 14] = [
     ("ffor", |bench, _| ffor::run(bench)),
     ("alp", |bench, _| alp::run(bench)),
     ("others", |bench, _| others::run(bench)),
     ("blocks", |bench, _| blocks::run(bench)),
+    ("runs", |bench, _| runs::run(bench)),
     ("columns", |bench, _| columns::run(bench)),
     ("real", |bench, options| real::run(bench, &options.data)),
     ("values", |bench, _| values::run(bench)),
