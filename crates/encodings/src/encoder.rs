@@ -93,8 +93,12 @@ fn choose(source: &Source, candidates: Vec<Encoding>) -> Result<Encoding> {
         return Ok(only);
     }
     let estimates = estimates(source, candidates, false)?.into_iter();
+    let sizes = estimates.map(|(encoding, bytes)| match encoding {
+        Encoding::Dict if dict::is_far(source) => (encoding, bytes + bytes / 4),
+        _ => (encoding, bytes),
+    });
     Ok(Encoding::smallest(
-        estimates.map(|(encoding, bytes)| (encoding, bytes as usize)),
+        sizes.map(|(encoding, bytes)| (encoding, bytes as usize)),
     ))
 }
 

@@ -56,7 +56,7 @@ encodings! {
     /// Differences of consecutive values.
     Delta = "delta", 1.05;
     /// A frame of reference for each 128 integers, a width for each 32.
-    GpuFor = "gpu_for", 1.1;
+    GpuFor = "gpu_for", 1.17;
     /// Runs, with a frame of reference for each 512 rows.
     GpuRfor = "gpu_rfor", 1.2;
     /// Differences of consecutive values, in blocks as those of `gpu_for`.

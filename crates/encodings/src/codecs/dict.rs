@@ -54,6 +54,9 @@ const DENSE: f64 = 0.7;
 const LEAST_USES: f64 = 1.2;
 /// Bits that a code takes at least, where rows follow from each other.
 const LEAST_BITS: f64 = 0.5;
+/// Numbers that the nearest cache has room for, and rows of a run that make up for the way to others.
+const NEAR_ENTRIES: usize = 1 << 12;
+const FAR_RUN: usize = 4;
 
 /// What the rows of a column have in common.
 struct Distinct {
@@ -321,6 +324,16 @@ pub(crate) fn is_least(source: &Source, bytes: u64) -> bool {
     let filled = values.iter().filter(|value| !value.is_empty()).count();
     let bits = bit_length(dictionary.count as u64 - 1).max(1) * filled;
     bytes * 8 * 20 <= bits as u64 * 21
+}
+
+/// Whether to look a number up takes several times as long as to unpack it: there are more entries than the nearest cache
+/// has room for, and rows have them in any order.
+pub(crate) fn is_far(source: &Source) -> bool {
+    let (Some(offsets), Some(Some(dictionary))) = (&source.offsets, source.dictionary.get()) else {
+        return false;
+    };
+    let runs = sequence::runs(&offsets.values);
+    dictionary.count > NEAR_ENTRIES && runs > source.array.len() / FAR_RUN
 }
 
 /// About how many distinct values a source has, nulls among them.
