@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::conjunct::{Conjunct, Role};
+use crate::conjunct::{Conjunct, Role, Wanted};
 use crate::container::Container;
 use crate::error::Result;
 use crate::node::{Node, Stage};
@@ -120,11 +120,6 @@ impl Filters {
         dynamic.any(|dynamic| dynamic.filter.can_change())
     }
 
-    /// Counts the changes of dynamic filters.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
-    }
-
     /// Whether an exact filter rules the row group out.
     pub fn exclude(&self, row_group: usize) -> bool {
         self.exact
@@ -159,13 +154,18 @@ impl Filters {
         self.dynamic.iter().flat_map(|dynamic| &dynamic.parts)
     }
 
+    /// Counts the changes of dynamic filters.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Whether there is nothing to evaluate, now or later.
     pub(crate) fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.dynamic.is_empty()
     }
 
     /// What is worth evaluating on the rows of a row group, in order.
-    pub(crate) fn for_row_group(&self, row_group: usize) -> Result<Vec<Arc<Conjunct>>> {
+    pub(crate) fn for_row_group(&self, row_group: usize) -> Result<Wanted> {
         let all = self.exact.iter().chain(self.dynamic());
         let open = all.filter(|conjunct| !conjunct.covers(row_group) && conjunct.pays());
         let mut conjuncts: Vec<Arc<Conjunct>> = open
@@ -175,6 +175,10 @@ impl Filters {
             })
             .collect::<Result<_>>()?;
         conjuncts.sort_by(|a, b| a.rank().total_cmp(&b.rank()).then(a.role.cmp(&b.role)));
-        Ok(conjuncts)
+        Ok(Wanted {
+            row_group,
+            conjuncts,
+            generation: self.generation,
+        })
     }
 }

@@ -188,6 +188,71 @@ async fn joins_have_the_same_answers() {
     }
 }
 
+/// As on the CPU: before anything of a row group is read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bloom_filters_rule_out_row_groups() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    // Keys in no order: zone maps say nothing of them.
+    let plain = "CREATE TABLE keys_plain AS SELECT value AS id, (value * 7919) % 100003 AS key, \
+                 concat('k', (value * 7919) % 100003) AS text FROM range(1, 8193)";
+    let path = fixture.path("keys.vectile");
+    let copy = format!(
+        "COPY (SELECT * FROM keys_plain ORDER BY id) TO '{}' STORED AS VECTILE \
+         OPTIONS (row_group_rows 2048, bloom_filter 'key,text', bloom_filter_fpp 0.00001)",
+        path.display()
+    );
+    let few = "CREATE VIEW few AS SELECT column1 AS n, column2 AS word FROM \
+               (VALUES (8, 'eight'), (9, 'nine'), (5000, 'many'))";
+    for sql in [plain, &copy, few] {
+        fixture.run(sql).await.unwrap();
+    }
+    fixture.register("keys", &path).await;
+    // 63352 is the key of row 8; no row has 63353.
+    for (sql, pruned) in [
+        (
+            "SELECT count(*) AS n, sum(id) AS s FROM {t} WHERE key = 63352",
+            3,
+        ),
+        (
+            "SELECT count(*) AS n, sum(id) AS s FROM {t} WHERE key = 63353",
+            4,
+        ),
+        (
+            "SELECT sum(id) AS s FROM {t} WHERE key IN (63352, 63353) AND id > 0",
+            3,
+        ),
+        (
+            "SELECT text, count(*) FROM {t} WHERE text = 'k63352' GROUP BY text",
+            3,
+        ),
+        ("SELECT count(*) AS n FROM {t} WHERE key = 63352 OR id = 8", 3),
+        (
+            "SELECT word, sum(id) AS s FROM {t} JOIN few ON id = n WHERE key = 63352 GROUP BY word",
+            3,
+        ),
+        ("SELECT id FROM {t} WHERE key = 63352", 3),
+        ("SELECT text FROM {t} WHERE text IN ('k63352', 'none')", 3),
+        ("SELECT id FROM {t} WHERE key = 63353", 4),
+    ] {
+        let plain = fixture.answer(&sql.replace("{t}", "keys_plain")).await;
+        let sql = sql.replace("{t}", "keys");
+        assert_eq!(fixture.answer(&sql).await, plain, "{sql}");
+        let (plan, _) = fixture.executed(&sql).await;
+        let metric = |name| metric(&plan, name);
+        assert_eq!(metric("row_groups_pruned_by_bloom_filter"), pruned, "{sql}");
+        assert_eq!(metric("fallbacks"), 0, "{sql}");
+        // a kernel that groups, joins or adds up counts the rows that it looks at
+        let rows = metric("gpu_rows");
+        assert!(rows <= (4 - pruned) * 2048, "{sql}: {rows}");
+        let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
+        assert!(
+            analyzed.contains("row_groups_pruned_by_bloom_filter="),
+            "{analyzed}"
+        );
+    }
+}
+
 /// Dimensions that differ only in which side a column of a join's condition is from have tables of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn similar_dimensions_are_told_apart() {
