@@ -226,7 +226,10 @@ async fn bloom_filters_rule_out_row_groups() {
             "SELECT text, count(*) FROM {t} WHERE text = 'k63352' GROUP BY text",
             3,
         ),
-        ("SELECT count(*) AS n FROM {t} WHERE key = 63352 OR id = 8", 3),
+        (
+            "SELECT count(*) AS n FROM {t} WHERE key = 63352 OR id = 8",
+            3,
+        ),
         (
             "SELECT word, sum(id) AS s FROM {t} JOIN few ON id = n WHERE key = 63352 GROUP BY word",
             3,
