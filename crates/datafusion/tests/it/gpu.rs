@@ -256,6 +256,96 @@ async fn bloom_filters_rule_out_row_groups() {
     }
 }
 
+/// The CPU decompresses what the GPU then reads as it would anything else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compressed_values_have_the_same_answers() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
+    // every column repeats after rows of more than a vector
+    let repeated = "CREATE TABLE repeated AS SELECT * EXCLUDE (id), value * 10000 + id AS id, \
+                    md5(CAST(id AS VARCHAR)) AS hash FROM range(4), \
+                    (SELECT * FROM plain WHERE id % 4 = 1)";
+    fixture.run(repeated).await.unwrap();
+    for table in ["plain", "packed"] {
+        fixture.ctx.deregister_table(table).unwrap();
+    }
+    let rename = "CREATE VIEW plain AS SELECT * FROM repeated";
+    fixture.run(rename).await.unwrap();
+    let path = fixture.path("compressed.vectile");
+    let copy = format!(
+        "COPY (SELECT * FROM repeated ORDER BY id) TO '{}' STORED AS VECTILE \
+         OPTIONS (compression 'zstd', row_group_rows 6000)",
+        path.display()
+    );
+    fixture.run(&copy).await.unwrap();
+    fixture.register("packed", &path).await;
+    let store: Arc<dyn object_store::ObjectStore> =
+        Arc::new(object_store::local::LocalFileSystem::new());
+    let location = object_store::path::Path::from_filesystem_path(&path).unwrap();
+    let object = object_store::ObjectStoreExt::head(store.as_ref(), &location);
+    let object = object.await.unwrap();
+    let metadata = vectile_file::read_metadata(&store, &object).await.unwrap();
+    let groups = metadata.row_groups().iter();
+    let chunks = groups.flat_map(|group| &group.columns);
+    let (all, compressed) = chunks.fold((0, 0), |(all, compressed), chunk| {
+        let is_compressed = chunk.compression == vectile_file::Compression::Zstd;
+        (all + 1, compressed + usize::from(is_compressed))
+    });
+    assert!(compressed > all / 2, "{compressed} of {all}");
+
+    let mut queries = Vec::new();
+    for (i, aggregates) in AGGREGATES.iter().enumerate() {
+        let filter = FILTERS[(3 * i) % FILTERS.len()];
+        queries.push(format!("SELECT {aggregates} FROM {{t}} WHERE {filter}"));
+    }
+    for keys in GROUPS {
+        let order = (1..=keys.split(", ").count()).map(|key| key.to_string());
+        let order = order.collect::<Vec<_>>().join(", ");
+        queries.push(format!(
+            "SELECT {keys}, count(*), sum(id), min(price) FROM {{t}} WHERE int > 0 \
+             GROUP BY {keys} ORDER BY {order}"
+        ));
+    }
+    queries.extend([
+        "SELECT hash, count(*) FROM {t} WHERE hash LIKE '%ab%' GROUP BY hash ORDER BY hash".into(),
+        "SELECT min(hash), max(text), count(*) FROM {t} WHERE hash < 'c'".into(),
+        "SELECT d.name, sum(f.int) FROM {t} f JOIN {t} d ON f.hash = d.hash \
+         WHERE d.id < 10000 GROUP BY 1 ORDER BY 1"
+            .into(),
+        "SELECT id, hash, name, price FROM {t} WHERE hash > 'f' AND int > 100 ORDER BY id".into(),
+    ]);
+    let mut left = 0;
+    for sql in &queries {
+        fixture.same(sql).await;
+        let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
+        left += usize::from(metric(&plan, "launches") == 0);
+    }
+    // Of plain decimals, kernels know no bounds.
+    assert!(left <= queries.len() / 10, "{left} of {}", queries.len());
+    // What is decompressed is not a dictionary.
+    let sql = "SELECT count(*) FROM packed WHERE upper(hash) LIKE 'A%'";
+    let error = fixture.error(sql).await;
+    assert!(
+        error.contains("text is stored as plain") && error.contains("+ zstd"),
+        "{error}"
+    );
+    fixture.set("vectile.gpu", "on").await;
+    fixture.same(&sql.replace("packed", "{t}")).await;
+    let (plan, _) = fixture.executed(sql).await;
+    assert_eq!(metric(&plan, "fallbacks"), 1);
+    let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
+    let reason = "fallbacks (text is stored as plain";
+    assert!(
+        analyzed.contains(reason) && analyzed.contains("+ zstd)=1"),
+        "{analyzed}"
+    );
+    let sql = "SELECT count(*) FROM packed WHERE price * 2 > 1000";
+    fixture.same(&sql.replace("packed", "{t}")).await;
+    let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
+    let reason = "fallbacks (not for the GPU: decimals that may overflow)=1";
+    assert!(analyzed.contains(reason), "{analyzed}");
+}
+
 /// Dimensions that differ only in which side a column of a join's condition is from have tables of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn similar_dimensions_are_told_apart() {

@@ -34,7 +34,7 @@ use object_store::ObjectMeta;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use vectile_encodings::Column;
-use vectile_file::{ReadBuffer, ReadBuffers};
+use vectile_file::{Compression, ReadBuffer, ReadBuffers};
 use vectile_gpu::{Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident};
 use vectile_scan::Container;
 
@@ -182,7 +182,11 @@ impl Reads<'_> {
             let row_groups = scan.file.metadata().row_groups().iter();
             let mut chunks = row_groups.filter_map(|row_group| row_group.columns.get(column));
             if let Some(chunk) = chunks.find(|chunk| is_in_splits(&chunk.encoding)) {
-                let reason = format!("text is stored as {}", chunk.encoding);
+                let mut reason = format!("text is stored as {}", chunk.encoding);
+                if chunk.compression != Compression::None {
+                    // values that repeat are in no dictionary then
+                    reason = format!("{reason} + {}", chunk.compression);
+                }
                 return Err(error::gpu(Error::Unsupported(reason)));
             }
         }
