@@ -40,7 +40,7 @@ pub(crate) struct Conjunct {
     tally: Arc<Tally>,
 }
 
-/// What is worth evaluating on the rows of a row group, in order.
+/// A row group, and what is worth evaluating on its rows, in order.
 pub(crate) struct Wanted {
     pub(crate) row_group: usize,
     pub(crate) conjuncts: Vec<Arc<Conjunct>>,

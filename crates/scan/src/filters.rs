@@ -150,6 +150,17 @@ impl Filters {
         self.dynamic().any(|conjunct| conjunct.excludes(row_group))
     }
 
+    /// Whether columns of the filters have Bloom filters in the row group. This is quick, because there may be
+    /// thousands.
+    pub(crate) fn have_blooms(&self, row_group: usize) -> bool {
+        let mut any = false;
+        for conjunct in self.exact.iter().chain(self.dynamic()) {
+            let mut ask = |column| any |= self.container.has_bloom_filter(row_group, column);
+            conjunct.node.visit_leaf_columns(&mut ask);
+        }
+        any
+    }
+
     fn dynamic(&self) -> impl Iterator<Item = &Arc<Conjunct>> {
         self.dynamic.iter().flat_map(|dynamic| &dynamic.parts)
     }

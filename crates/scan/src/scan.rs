@@ -92,7 +92,9 @@ impl Scan {
         let left = futures::stream::iter(row_groups).map(async |row_group| {
             let counter = if filters.exclude_now(row_group) {
                 Counter::RowGroupsPruned
-            } else if source.rules_out(&filters.for_row_group(row_group)?).await? {
+            } else if filters.have_blooms(row_group)
+                && source.rules_out(&filters.for_row_group(row_group)?).await?
+            {
                 Counter::RowGroupsPrunedByBloomFilter
             } else {
                 return Ok(Some(row_group));

