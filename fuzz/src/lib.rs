@@ -236,7 +236,7 @@ async fn read_file(bytes: Vec<u8>) {
 
 /// Offset and length of the footer, and where its checksum is written in hexadecimal.
 fn footer_of(bytes: &[u8]) -> Option<(usize, usize, std::ops::Range<usize>)> {
-    let key = b"vectile.footer";
+    let key = b"vectile";
     let tail = bytes.len().saturating_sub(4096);
     let is_pointer = |at: &usize| bytes[*at].is_ascii_digit();
     let _ = bytes[tail..].windows(key.len()).position(|window| window == key)?;
@@ -246,7 +246,7 @@ fn footer_of(bytes: &[u8]) -> Option<(usize, usize, std::ops::Range<usize>)> {
             let end = (at..bytes.len()).find(|i| !(bytes[*i].is_ascii_hexdigit() || bytes[*i] == b','))?;
             let text = std::str::from_utf8(&bytes[at..end]).ok()?;
             let parts: Vec<&str> = text.split(',').collect();
-            if let [offset, length, checksum] = parts.as_slice() {
+            if let [_version, offset, length, checksum] = parts.as_slice() {
                 return Some((offset.parse().ok()?, length.parse().ok()?, end - checksum.len()..end));
             }
             at = end;

@@ -1,13 +1,15 @@
 //! Claim: TPC-H and the sample data take no more bytes than Parquet with zstd(3).
 //!
-//! `cargo run --release --bin size -- [SCALE]`, default 1. Sizes are of whole files and, per
-//! column, of its chunks with their statistics.
+//! `cargo run --release --bin size -- [SCALE [TEXTS]]`, default 1. Sizes are of whole files and, per
+//! column, of its chunks with their statistics. `TEXTS` is a folder of text files, such as those of
+//! [dbtext](https://github.com/cwida/fsst/tree/master/paper/dbtext), each of which becomes a table of its lines.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use object_store::ObjectStore;
 use object_store::ObjectStoreExt;
 use object_store::local::LocalFileSystem;
@@ -20,25 +22,80 @@ use vectile_benches::{Result, data};
 async fn main() -> Result<()> {
     let scale: f64 = std::env::args().nth(1).map_or(Ok(1.0), |s| s.parse())?;
     let tpch = data::tpch(scale).await?;
-    let mut totals = (0, 0);
+    let mut all = Totals::default();
     println!("## TPC-H at scale {scale}\n");
     for table in data::TABLES {
-        let (vectile, parquet) = compare(table, &tpch).await?;
-        totals = (totals.0 + vectile, totals.1 + parquet);
+        all.add(compare(table, &tpch).await?);
     }
     println!("## nycflights13\n");
+    let mut own = Totals::default();
     let sample = sample_data().await?;
     for table in ["flights", "weather", "planes", "airports", "airlines"] {
-        let (vectile, parquet) = compare(table, &sample).await?;
-        totals = (totals.0 + vectile, totals.1 + parquet);
+        let sizes = compare(table, &sample).await?;
+        all.add(sizes);
+        own.add(sizes);
     }
-    println!(
-        "total: Vectile {}, Parquet zstd(3) {}, ratio {:.3}",
-        mb(totals.0),
-        mb(totals.1),
-        totals.0 as f64 / totals.1 as f64
-    );
+    own.print("nycflights13");
+    all.print("TPC-H and nycflights13");
+    let Some(texts) = std::env::args().nth(2) else {
+        return Ok(());
+    };
+    println!("\n## {texts}\n");
+    let (folder, tables) = text_tables(Path::new(&texts)).await?;
+    let mut own = Totals::default();
+    for table in tables {
+        own.add(compare(&table, &folder).await?);
+    }
+    own.print(&texts);
     Ok(())
+}
+
+/// Bytes of several tables, as Vectile and as Parquet.
+#[derive(Default)]
+struct Totals(u64, u64);
+
+impl Totals {
+    fn add(&mut self, (vectile, parquet): (u64, u64)) {
+        self.0 += vectile;
+        self.1 += parquet;
+    }
+
+    fn print(&self, of: &str) {
+        println!(
+            "{of}: Vectile {}, Parquet zstd(3) {}, ratio {:.3}",
+            mb(self.0),
+            mb(self.1),
+            self.0 as f64 / self.1 as f64
+        );
+    }
+}
+
+/// A table of each file in `texts`, of its lines, by both writers; and their names.
+async fn text_tables(texts: &Path) -> Result<(PathBuf, Vec<String>)> {
+    let folder = data::folder().join("texts");
+    std::fs::create_dir_all(&folder)?;
+    let folder = folder.canonicalize()?;
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(texts)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        if name == "LICENSE" || !path.is_file() {
+            continue;
+        }
+        let bytes = std::fs::read(&path)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: ArrayRef = Arc::new(StringArray::from_iter_values(text.lines()));
+        let lines = RecordBatch::try_from_iter([("text", lines)])?;
+        let file = folder.join(&name);
+        let batches = || std::iter::once(lines.clone());
+        data::write_parquet(&file.with_extension("parquet"), lines.schema(), batches())?;
+        let vectile = file.with_extension("vectile");
+        data::write_vectile(&vectile, lines.schema(), batches()).await?;
+        names.push(name);
+    }
+    names.sort();
+    Ok((folder, names))
 }
 
 /// The sample tables, written again by both writers from the shipped Parquet files.

@@ -13,7 +13,7 @@ use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, ExprSchemable, SortExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, SortExpr, Volatility};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
@@ -98,6 +98,14 @@ pub struct Arrangement {
 }
 
 impl ArrangeArgs {
+    #[cfg(test)]
+    pub fn only_where(condition: &str) -> Self {
+        Self {
+            condition: Some(condition.into()),
+            ..Self::default()
+        }
+    }
+
     /// What they mean for a table of `schema`.
     pub fn of(&self, context: &SessionContext, schema: &SchemaRef) -> Result<Arrangement> {
         let mut columns = match &self.columns {
@@ -131,7 +139,8 @@ impl ArrangeArgs {
     }
 }
 
-fn column_of(field: &Field) -> Expr {
+/// The column of that name.
+pub fn column_of(field: &Field) -> Expr {
     Expr::Column(Column::new_unqualified(field.name()))
 }
 
@@ -190,6 +199,21 @@ pub struct Arranged {
 }
 
 impl Arrangement {
+    /// What rows to write fulfil, if it is the same whenever a row is asked.
+    pub fn condition_of_rows(&self) -> Option<&Expr> {
+        let depends_on_rows_alone = |expr: &Expr| match expr {
+            Expr::ScalarFunction(function) => {
+                function.func.signature().volatility == Volatility::Immutable
+            }
+            _ => true,
+        };
+        let is_wanted = |condition: &&Expr| {
+            let other = condition.exists(|expr| Ok(!depends_on_rows_alone(expr)));
+            other.is_ok_and(|is_other| !is_other)
+        };
+        self.condition.as_ref().filter(is_wanted)
+    }
+
     /// The rows to write, to the file `name`, of what may be `rows` rows. Sorting takes the memory that `context`
     /// has, and then the disk.
     pub async fn apply(

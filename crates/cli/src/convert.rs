@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use clap::Args;
 use datafusion::catalog::TableProvider;
+use datafusion::common::Column as LogicalColumn;
+use datafusion::datasource::listing::ListingTable;
+use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -287,6 +290,9 @@ impl Conversion {
         }
         for open in &mut opened {
             open.narrow(context, &arrangement.read)?;
+            if let Some(condition) = arrangement.condition_of_rows() {
+                open.prune(context, &arrangement.read, condition).await?;
+            }
         }
         let rows = opened.iter().map(|open| open.rows).sum();
         let batches = read_in_turn(context.clone(), opened, Arc::clone(&arrangement.read));
@@ -318,6 +324,7 @@ fn check_pins(pins: &HashMap<String, Pin>, schema: &SchemaRef) -> Result<()> {
 struct OpenFile {
     file: InputFile,
     schema: SchemaRef,
+    table: Arc<ListingTable>,
     /// Plans for some of the columns each, in turn.
     parts: Vec<Arc<dyn ExecutionPlan>>,
     rows: Option<u64>,
@@ -330,10 +337,11 @@ impl OpenFile {
 
     async fn open_with(context: &SessionContext, file: InputFile, readers: usize) -> Result<Self> {
         let opened = contain(OpenFile::plan(context, &file, readers)).await;
-        let (schema, parts) = opened.map_err(|error| cannot_read(&file, error))?;
+        let (table, schema, parts) = opened.map_err(|error| cannot_read(&file, error))?;
         let rows = parts.first().and_then(|part| row_count(part.as_ref()));
         Ok(OpenFile {
             schema,
+            table,
             rows,
             file,
             parts,
@@ -344,7 +352,7 @@ impl OpenFile {
         context: &SessionContext,
         file: &InputFile,
         readers: usize,
-    ) -> Result<(SchemaRef, Vec<Arc<dyn ExecutionPlan>>)> {
+    ) -> Result<(Arc<ListingTable>, SchemaRef, Vec<Arc<dyn ExecutionPlan>>)> {
         let is_parquet = file.kind.format == Format::Parquet;
         let mut schema = intact::check(file).await?;
         if let Some(schema) = &schema {
@@ -353,13 +361,13 @@ impl OpenFile {
         if is_parquet {
             schema = None; // the session says how some types are read
         }
-        let table = file.table(context, schema).await?;
+        let table = Arc::new(file.table(context, schema).await?);
         let schema = table.schema();
         let shares = side_by_side::shares(schema.fields().len(), readers);
         if !is_parquet || shares.len() < 2 {
-            let frame = context.read_table(Arc::new(table))?;
+            let frame = context.read_table(Arc::clone(&table) as _)?;
             let plan = frame.create_physical_plan().await?;
-            return Ok((plan.schema(), vec![plan]));
+            return Ok((table, plan.schema(), vec![plan]));
         }
         let state = context.state();
         let mut parts = Vec::with_capacity(shares.len());
@@ -367,7 +375,7 @@ impl OpenFile {
             let columns: Vec<usize> = columns.collect();
             parts.push(table.scan(&state, Some(&columns), &[], None).await?);
         }
-        Ok((schema, parts))
+        Ok((table, schema, parts))
     }
 
     /// Leaves out the columns that `wanted` does not have.
@@ -405,6 +413,40 @@ impl OpenFile {
         let kept = kept.filter(|(_, field)| is_wanted(field));
         let kept: Vec<usize> = kept.map(|(index, _)| index).collect();
         self.schema = Arc::new(self.schema.project(&kept)?);
+        Ok(())
+    }
+
+    /// Leaves out rows for which `condition`, of columns of `wanted`, is not true, as a query would: what statistics
+    /// and filters rule out is not read. A file whose columns are others, or of other types, is read in full.
+    async fn prune(
+        &mut self,
+        context: &SessionContext,
+        wanted: &Schema,
+        condition: &Expr,
+    ) -> Result<()> {
+        let data_type = |schema: &Schema, column: &str| {
+            let field = schema.field_with_name(column);
+            field.ok().map(|field| field.data_type().clone())
+        };
+        let is_own = |column: &&LogicalColumn| {
+            let own = data_type(&self.schema, column.name());
+            own.is_some() && own == data_type(wanted, column.name())
+        };
+        let columns = condition.column_refs();
+        if columns.is_empty() || !columns.iter().all(is_own) {
+            return Ok(());
+        }
+        let rows = context.read_table(Arc::clone(&self.table) as _)?;
+        let rows = rows.filter(condition.clone())?;
+        for part in &mut self.parts {
+            let fields = part.schema();
+            let columns = fields.fields().iter();
+            let columns = columns.map(|field| arrange::column_of(field));
+            let part_of_rows = rows.clone().select(columns)?;
+            *part = part_of_rows.create_physical_plan().await?;
+        }
+        // how many are left is not known
+        self.rows = None;
         Ok(())
     }
 
@@ -454,6 +496,7 @@ mod tests {
 
     use arrow::array::RecordBatch;
     use arrow::compute::concat_batches;
+    use datafusion::physical_plan::metrics::MetricValue;
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;
 
@@ -483,6 +526,105 @@ mod tests {
             writer.write(&batch).await.unwrap();
         }
         writer.finish().await.unwrap();
+    }
+
+    /// What `where` leaves out is not read, whatever the format, and rows are the same as without it.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn row_groups_and_pages_without_wanted_rows_are_not_read() {
+        let context = session::for_copying().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let rows = "SELECT value AS n, concat('text ', value) AS s FROM range(20000)";
+        for (format, options, metric, pruned) in [
+            (
+                "parquet",
+                "max_row_group_size 5000",
+                "row_groups_pruned_statistics",
+                3,
+            ),
+            (
+                "parquet",
+                "data_page_row_count_limit 5000, write_batch_size 1000",
+                "page_index_rows_pruned",
+                15000,
+            ),
+            (
+                "vectile",
+                "row_group_rows 5000",
+                "row_groups_pruned_statistics",
+                3,
+            ),
+            (
+                "vectile",
+                "row_group_rows 20000",
+                "vectors_pruned_statistics",
+                19,
+            ),
+        ] {
+            let path = dir.path().join(format!("{metric}.{format}"));
+            let path = path.to_str().unwrap();
+            let copy = format!("COPY ({rows}) TO '{path}' STORED AS {format} OPTIONS ({options})");
+            context.sql(&copy).await.unwrap().collect().await.unwrap();
+            for (condition, pruned) in [
+                ("n BETWEEN 100 AND 200", pruned),
+                ("s = 'text 150' AND n < 1000 AND length(s) > 3", pruned),
+                ("n BETWEEN 100 AND 200 AND random() >= 0.0", 0),
+                ("n BETWEEN 100 AND 200 AND now() IS NOT NULL", 0),
+            ] {
+                let found = Input::find(&context, path, None).await.unwrap();
+                let file = found.files.into_iter().next().unwrap();
+                let mut open = OpenFile::open_with(&context, file, 2).await.unwrap();
+                let args = ArrangeArgs::only_where(condition);
+                let arrangement = args.of(&context, &open.schema).unwrap();
+                if let Some(condition) = arrangement.condition_of_rows() {
+                    open.prune(&context, &arrangement.read, condition)
+                        .await
+                        .unwrap();
+                }
+                let parts = open.parts.clone();
+                let read: Vec<_> = open.read(&context).unwrap().try_collect().await.unwrap();
+                let read = concat_batches(&arrangement.read, &read).unwrap();
+                let of_part = |part: &Arc<dyn ExecutionPlan>| metric_of(part, metric);
+                let name = format!("{format} {metric} {condition}");
+                assert!(
+                    parts.iter().all(|part| of_part(part) == pruned),
+                    "{name}: {:?}",
+                    parts.iter().map(of_part).collect::<Vec<_>>()
+                );
+                let batches = futures::stream::iter([Ok(read)]).boxed();
+                let arranged = arrangement
+                    .apply(&context, batches, "t", None)
+                    .await
+                    .unwrap();
+                let kept: Vec<RecordBatch> = arranged.batches.try_collect().await.unwrap();
+                let expected = format!("SELECT n, s FROM ({rows}) WHERE {condition}");
+                let expected = context
+                    .sql(&expected)
+                    .await
+                    .unwrap()
+                    .collect()
+                    .await
+                    .unwrap();
+                let sum = |batches: &[RecordBatch]| {
+                    batches.iter().map(RecordBatch::num_rows).sum::<usize>()
+                };
+                assert_eq!(sum(&kept), sum(&expected), "{name}");
+            }
+        }
+    }
+
+    /// The sum of a metric over the nodes of a plan; of pruning metrics: what was pruned.
+    fn metric_of(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
+        let metrics = plan.metrics().unwrap_or_default();
+        let named = metrics.iter().map(|metric| metric.value());
+        let named = named.filter(|value| value.name() == name);
+        let own = named.map(|value| match value {
+            MetricValue::PruningMetrics {
+                pruning_metrics, ..
+            } => pruning_metrics.pruned(),
+            value => value.as_usize(),
+        });
+        let children = plan.children().into_iter();
+        own.sum::<usize>() + children.map(|child| metric_of(child, name)).sum::<usize>()
     }
 
     /// The rows of a file of which so many tasks read columns.

@@ -5,7 +5,7 @@
 //! 8        schema message
 //! ...      per row group: record batch message, and body
 //! ...      end of stream: ff ff ff ff 00 00 00 00
-//! ...      Vectile footer, padded to 8        <- "vectile.footer" = offset,length,crc32
+//! ...      Vectile footer, padded to 8        <- "vectile" = version,offset,length,crc32
 //! ...      Arrow footer (flatbuffer)
 //! -10      length of the Arrow footer, i32
 //! -6       "ARROW1"
@@ -14,11 +14,9 @@
 //! Reading needs only the last two lines and the pointer in the Arrow footer. All of that is
 //! untrusted: flatbuffers are read through the verifier alone.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use arrow::datatypes::Schema;
-use arrow::ipc::convert::metadata_to_fb;
 use arrow::ipc::{
     Block, Buffer, Field, FieldArgs, FieldNode, FooterBuilder, KeyValue, KeyValueArgs, LargeBinary,
     LargeBinaryArgs, MessageBuilder, MessageHeader, MetadataVersion, RecordBatchBuilder,
@@ -47,16 +45,19 @@ pub(crate) const HEADER: &[u8; 8] = b"ARROW1\0\0";
 
 const MAGIC: &[u8] = b"ARROW1";
 const CONTINUATION: [u8; 4] = [0xff; 4];
-const VERSION_KEY: &str = "vectile.format_version";
-const POINTER_KEY: &str = "vectile.footer";
+/// The key of the pointer to the Vectile footer, and that of names and types of columns, which are for people.
+const POINTER_KEY: &str = "vectile";
+const COLUMNS_KEY: &str = "vectile.columns";
+/// In version 1, the version and the rest of the pointer.
+const VERSION_1_KEYS: [&str; 2] = ["vectile.format_version", "vectile.footer"];
 
-/// The extension type of a container's field.
-const EXTENSION_NAME: &str = "vectile.column";
+/// The container's column.
+const CHUNKS: &str = "chunks";
 
 /// The start of the file: magic and schema message.
-pub(crate) fn file_header(schema: &Schema) -> Result<Vec<u8>> {
+pub(crate) fn file_header() -> Result<Vec<u8>> {
     let mut builder = FlatBufferBuilder::new();
-    let container = container(&mut builder, schema, false);
+    let container = container(&mut builder);
     let message = finish_message(
         builder,
         MessageHeader::Schema,
@@ -68,42 +69,23 @@ pub(crate) fn file_header(schema: &Schema) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The container's schema: a binary column of encoded bytes for each column of `schema`, of the same name. What type it
-/// stands for is said for people, if `described`. What fields have in common is in the flatbuffer once.
-fn container<'a>(
-    builder: &mut FlatBufferBuilder<'a>,
-    schema: &Schema,
-    described: bool,
-) -> WIPOffset<arrow::ipc::Schema<'a>> {
+/// The container's schema, the same for every table: a binary column, of which a row group has a row for each of its
+/// own columns. So a column of a small table takes no place in flatbuffers, where it would take as much as its values.
+fn container<'a>(builder: &mut FlatBufferBuilder<'a>) -> WIPOffset<arrow::ipc::Schema<'a>> {
     let binary = LargeBinary::create(builder, &LargeBinaryArgs {}).as_union_value();
     let children = builder.create_vector::<WIPOffset<Field<'a>>>(&[]);
-    let extension = described.then(|| key_value(builder, "ARROW:extension:name", EXTENSION_NAME));
-    let mut descriptions = HashMap::new();
-    let mut fields = Vec::with_capacity(schema.fields().len());
-    for field in schema.fields() {
-        let description = extension.map(|extension| {
-            let data_type = field.data_type();
-            *descriptions.entry(data_type).or_insert_with(|| {
-                let data_type = data_type.to_string();
-                let logical = key_value(builder, "ARROW:extension:metadata", &data_type);
-                builder.create_vector(&[extension, logical])
-            })
-        });
-        let name = builder.create_string(field.name());
-        fields.push(Field::create(
-            builder,
-            &FieldArgs {
-                name: Some(name),
-                nullable: false,
-                type_type: Type::LargeBinary,
-                type_: Some(binary),
-                dictionary: None,
-                children: Some(children),
-                custom_metadata: description,
-            },
-        ));
-    }
-    let fields = builder.create_vector(&fields);
+    let name = builder.create_string(CHUNKS);
+    let field = FieldArgs {
+        name: Some(name),
+        nullable: false,
+        type_type: Type::LargeBinary,
+        type_: Some(binary),
+        dictionary: None,
+        children: Some(children),
+        custom_metadata: None,
+    };
+    let field = Field::create(builder, &field);
+    let fields = builder.create_vector(&[field]);
     arrow::ipc::Schema::create(
         builder,
         &SchemaArgs {
@@ -119,7 +101,7 @@ fn key_value<'a>(
     value: &str,
 ) -> WIPOffset<KeyValue<'a>> {
     let args = KeyValueArgs {
-        key: Some(builder.create_shared_string(key)),
+        key: Some(builder.create_string(key)),
         value: Some(builder.create_string(value)),
     };
     KeyValue::create(builder, &args)
@@ -154,21 +136,36 @@ pub(crate) struct Message {
     pub(crate) chunks: Vec<Places>,
 }
 
-/// The record batch of one row that holds a row group, to be written at `offset`, a multiple of [`ALIGNMENT`].
+/// The record batch that holds a row group, a row for each column, to be written at `offset`, a multiple of
+/// [`ALIGNMENT`].
 pub(crate) fn row_group_message(columns: Vec<Parts>, offset: u64) -> Result<Message> {
     let is_large = columns.iter().any(|column| column.data.len() >= LARGE);
-    let mut body = Body::default();
-    let chunks = columns
-        .into_iter()
-        .map(|column| body.column(column))
-        .collect::<Result<Vec<_>>>()?;
+    let rows = columns.len();
+    let start = (rows as u64 + 1) * size_of::<i64>() as u64;
+    let mut body = Body {
+        len: start,
+        ..Body::default()
+    };
+    let mut chunks = Vec::with_capacity(rows);
+    let mut bounds = 0i64.to_le_bytes().to_vec();
+    for column in columns {
+        chunks.push(body.column(column));
+        bounds.extend(signed(body.len - start)?.to_le_bytes());
+    }
+    let buffers = [
+        // of validity: without nulls, it is empty
+        Buffer::new(0, 0),
+        Buffer::new(0, signed(start)?),
+        Buffer::new(signed(start)?, signed(body.len - start)?),
+    ];
+    body.pad(body.len.next_multiple_of(ALIGNMENT));
     body.flush();
 
     let mut builder = FlatBufferBuilder::new();
-    let nodes = builder.create_vector(&vec![FieldNode::new(1, 0); chunks.len()]);
-    let buffers = builder.create_vector(&body.buffers);
+    let nodes = builder.create_vector(&[FieldNode::new(rows as i64, 0)]);
+    let buffers = builder.create_vector(&buffers);
     let mut batch = RecordBatchBuilder::new(&mut builder);
-    batch.add_length(1);
+    batch.add_length(rows as i64);
     batch.add_nodes(nodes);
     batch.add_buffers(buffers);
     let batch = batch.finish().as_union_value();
@@ -179,6 +176,7 @@ pub(crate) fn row_group_message(columns: Vec<Parts>, offset: u64) -> Result<Mess
     let alignment = if is_large { LARGE_ALIGNMENT } else { ALIGNMENT };
     frame(&mut metadata, &message, offset, alignment)?;
     let metadata_bytes = metadata.len() as u64;
+    metadata.extend(bounds);
     body.pieces.insert(0, metadata.into());
     Ok(Message {
         pieces: body.pieces,
@@ -195,40 +193,23 @@ struct Body {
     pieces: Vec<Bytes>,
     small: Vec<u8>,
     len: u64,
-    buffers: Vec<Buffer>,
 }
 
 impl Body {
-    /// The buffers of a large binary array of one value, which are all parts of a column. Without nulls, a validity
-    /// buffer is empty.
-    fn column(&mut self, parts: Parts) -> Result<Places> {
-        let start = self.len + 2 * size_of::<i64>() as u64;
-        let zones = start..start + parts.zones.len() as u64;
+    /// All parts of a column, one behind the other.
+    fn column(&mut self, parts: Parts) -> Places {
+        let zones = self.len..self.len + parts.zones.len() as u64;
         let bloom = zones.end..zones.end + parts.bloom.len() as u64;
         let at = match parts.data.len() {
             LARGE.. => bloom.end.next_multiple_of(LARGE_ALIGNMENT),
             _ => bloom.end,
         };
         let data = at..at + parts.data.len() as u64;
-
-        self.describe(self.len, 0)?;
-        self.describe(self.len, start - self.len)?;
-        self.describe(start, data.end - start)?;
-        self.put(0i64.to_le_bytes().to_vec().into());
-        self.put(signed(data.end - start)?.to_le_bytes().to_vec().into());
         self.put(parts.zones);
         self.put(parts.bloom);
         self.pad(data.start);
         self.put(parts.data);
-        self.pad(data.end.next_multiple_of(ALIGNMENT));
-        Ok(Places { zones, bloom, data })
-    }
-
-    /// Adds a buffer, whose bytes are put apart from that.
-    fn describe(&mut self, start: u64, bytes: u64) -> Result<()> {
-        self.buffers
-            .push(Buffer::new(signed(start)?, signed(bytes)?));
-        Ok(())
+        Places { zones, bloom, data }
     }
 
     fn put(&mut self, bytes: Bytes) {
@@ -326,18 +307,19 @@ pub(crate) fn file_trailer(
         len,
         crc32,
     } = pointer;
-    let custom = HashMap::from([
-        (VERSION_KEY.to_owned(), version.to_string()),
-        (
-            POINTER_KEY.to_owned(),
-            format!("{offset},{len},{crc32:08x}"),
-        ),
-    ]);
+    let pointer = format!("{version},{offset},{len},{crc32:08x}");
+    let columns = schema.fields().iter();
+    let columns = columns.map(|field| format!("{}: {}", field.name(), field.data_type()));
+    let columns = columns.collect::<Vec<_>>().join(", ");
     let mut builder = FlatBufferBuilder::new();
     let dictionaries = builder.create_vector::<Block>(&[]);
     let record_batches = builder.create_vector(blocks);
-    let schema = container(&mut builder, schema, true);
-    let custom = metadata_to_fb(&mut builder, &custom);
+    let schema = container(&mut builder);
+    let custom = [
+        key_value(&mut builder, POINTER_KEY, &pointer),
+        key_value(&mut builder, COLUMNS_KEY, &columns),
+    ];
+    let custom = builder.create_vector(&custom);
     let mut footer = FooterBuilder::new(&mut builder);
     footer.add_version(MetadataVersion::V5);
     footer.add_schema(schema);
@@ -383,7 +365,13 @@ pub(crate) fn footer_pointer(arrow_footer: &[u8], place: Place<'_>) -> Result<Fo
         let pair = pairs.iter().find(|pair| pair.key() == Some(name))?;
         pair.value()
     };
-    let version = value_of(VERSION_KEY)
+    let of_version_1 = || {
+        let [version, pointer] = VERSION_1_KEYS.map(value_of);
+        Some((version?, pointer.unwrap_or_default()))
+    };
+    let pointer = value_of(POINTER_KEY).map(|value| value.split_once(',').unwrap_or((value, "")));
+    let (version, pointer) = pointer
+        .or_else(of_version_1)
         .ok_or_else(|| place.not_vectile("it is an Arrow IPC file, but not of encoded columns"))?;
     let version = version
         .parse()
@@ -393,9 +381,8 @@ pub(crate) fn footer_pointer(arrow_footer: &[u8], place: Place<'_>) -> Result<Fo
     if version > crate::FORMAT_VERSION {
         return Err(place.version(version));
     }
-    value_of(POINTER_KEY)
-        .and_then(|value| parse_pointer(value, version))
-        .ok_or_else(|| place.corrupt(format!("no readable {POINTER_KEY} in the Arrow footer")))
+    parse_pointer(pointer, version)
+        .ok_or_else(|| place.corrupt("no readable place of the Vectile footer in the Arrow footer"))
 }
 
 fn parse_pointer(value: &str, version: u32) -> Option<FooterPointer> {
@@ -442,6 +429,28 @@ mod tests {
         let mut file = HEADER.to_vec();
         file.extend(trailer(pointer()));
         assert_eq!(footer_of(&file).unwrap(), pointer());
+    }
+
+    #[test]
+    fn pointers_of_version_1_are_read() {
+        let mut builder = FlatBufferBuilder::new();
+        let values = ["1", "64,7,00abcdef"];
+        let pairs = VERSION_1_KEYS.iter().zip(values);
+        let pairs = pairs.map(|(key, value)| key_value(&mut builder, key, value));
+        let pairs: Vec<_> = pairs.collect();
+        let pairs = builder.create_vector(&pairs);
+        let mut footer = FooterBuilder::new(&mut builder);
+        footer.add_custom_metadata(pairs);
+        let footer = footer.finish();
+        builder.finish(footer, None);
+        let found = footer_pointer(builder.finished_data(), Place::file("t")).unwrap();
+        assert_eq!(
+            found,
+            FooterPointer {
+                version: 1,
+                ..pointer()
+            }
+        );
     }
 
     #[test]
@@ -499,9 +508,9 @@ mod tests {
         assert_eq!(in_body(large), data);
         let parsed = root_as_message(&bytes[8..message.metadata_bytes as usize]).unwrap();
         let batch = parsed.header_as_record_batch().unwrap();
-        assert_eq!(batch.length(), 1);
-        assert_eq!(batch.nodes().unwrap().len(), 2);
-        assert_eq!(batch.buffers().unwrap().len(), 6);
+        assert_eq!(batch.length(), 2);
+        assert_eq!(batch.nodes().unwrap().len(), 1);
+        assert_eq!(batch.buffers().unwrap().len(), 3);
         for buffer in batch.buffers().unwrap() {
             assert!((buffer.offset() as u64).is_multiple_of(ALIGNMENT));
         }

@@ -1,5 +1,5 @@
 //! Tables of encoded columns in a file that is a valid Arrow IPC file: any Arrow implementation
-//! opens it and lists its columns, one record batch per row group. What a Vectile reader needs is
+//! opens it, one record batch per row group. What a Vectile reader needs is
 //! in a footer of its own; `docs/file-format.md` describes every byte.
 //!
 //! [`Writer`] writes a table to an object store and [`read_metadata`] and [`read_row_group`] read

@@ -1,5 +1,5 @@
-//! The logical schema, as the user wrote it, in JSON as `arrow-schema` serialises it, but without what is false, 0 or
-//! empty in a field. It is read from untrusted bytes, so [`parse`] refuses types that no Arrow array can have before anything builds one.
+//! The logical schema, as the user wrote it, in JSON as `arrow-schema` serialises it, but without what most
+//! fields have. It is read from untrusted bytes, so [`parse`] refuses types that no Arrow array can have before anything builds one.
 
 use std::sync::Arc;
 
@@ -26,6 +26,9 @@ pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
             each_field(&mut value, &mut |field| {
                 field.retain(|key, value| *value != default_of(key));
             });
+            if let Some(schema) = value.as_object_mut() {
+                schema.retain(|key, value| *value != default_of(key));
+            }
             serde_json::to_vec(&value)
         })
         .map_err(|error| Error::Internal(format!("cannot serialise the schema: {error}")))
@@ -34,12 +37,17 @@ pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
 /// The logical schema from untrusted JSON.
 pub(crate) fn parse(json: &[u8], place: Place<'_>) -> Result<SchemaRef> {
     let schema: Schema = serde_json::from_slice(json)
-        .and_then(|mut value| {
+        .and_then(|mut value: Value| {
             each_field(&mut value, &mut |field| {
                 for key in DEFAULTED {
                     field.entry(key).or_insert_with(|| default_of(key));
                 }
             });
+            if let Some(schema) = value.as_object_mut() {
+                schema
+                    .entry("metadata")
+                    .or_insert_with(|| default_of("metadata"));
+            }
             serde_json::from_value(value)
         })
         .map_err(|error| place.corrupt(format!("the schema is not readable: {error}")))?;
@@ -56,7 +64,8 @@ const DEFAULTED: [&str; 4] = ["nullable", "dict_id", "dict_is_ordered", "metadat
 /// The value of a key that is left out; null for a key that may not be.
 fn default_of(key: &str) -> Value {
     match key {
-        "nullable" | "dict_is_ordered" => Value::from(false),
+        "nullable" => Value::from(true),
+        "dict_is_ordered" => Value::from(false),
         "dict_id" => Value::from(0),
         "metadata" => Value::Object(Map::new()),
         _ => Value::Null,
@@ -213,8 +222,7 @@ mod tests {
         let schema = Schema::new_with_metadata(vec![field], said);
         assert_eq!(*round_trip(&schema).unwrap(), schema);
         let json = to_json(&of(DataType::Int8)).unwrap();
-        let field = r#"{"data_type":"Int8","name":"c","nullable":true}"#;
-        let expected = format!(r#"{{"fields":[{field}],"metadata":{{}}}}"#);
+        let expected = r#"{"fields":[{"data_type":"Int8","name":"c"}]}"#;
         assert_eq!(String::from_utf8(json).unwrap(), expected);
     }
 

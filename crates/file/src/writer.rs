@@ -214,7 +214,7 @@ impl Writer {
     ) -> Result<Self> {
         check_options(&schema, &options)?;
         schema::to_json(&schema)?;
-        let header = ipc::file_header(&schema)?;
+        let header = ipc::file_header()?;
         let root = options.local_root.as_deref();
         let output = Output::new(store, location.clone(), root, header);
         let plan = Plan {

@@ -45,8 +45,19 @@ fn values(leaf: &Leaf) -> Option<&ArrayRef> {
 }
 
 impl Blooms {
+    /// Whether no row passes all of `nodes`.
+    pub(crate) fn rule_out<'a>(
+        &self,
+        mut nodes: impl Iterator<Item = &'a Node>,
+        container: &dyn Container,
+    ) -> Result<bool> {
+        nodes.try_fold(false, |ruled_out, node| {
+            Ok(ruled_out || !self.may_pass(node, container)?)
+        })
+    }
+
     /// Whether a row may pass `node`.
-    pub(crate) fn may_pass(&self, node: &Node, container: &dyn Container) -> Result<bool> {
+    fn may_pass(&self, node: &Node, container: &dyn Container) -> Result<bool> {
         Ok(match node {
             Node::Leaf(leaf) => {
                 let mut filters = self.filters.iter();

@@ -40,6 +40,14 @@ pub(crate) struct Conjunct {
     tally: Arc<Tally>,
 }
 
+/// A row group, and what is worth evaluating on its rows, in order.
+pub(crate) struct Wanted {
+    pub(crate) row_group: usize,
+    pub(crate) conjuncts: Vec<Arc<Conjunct>>,
+    /// Of the filters that the conjuncts come from.
+    pub(crate) generation: u64,
+}
+
 /// Rows that a conjunct was asked about, and those that it kept.
 #[derive(Default)]
 struct Tally {

@@ -2,14 +2,16 @@
 //! which a vector is left.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::buffer::BooleanBuffer;
+use futures::future::try_join_all;
 use vectile_encodings::{Selection, VECTOR_LEN, ZoneMap};
 
 use crate::blooms::{self, Blooms};
-use crate::conjunct::{Conjunct, Role};
+use crate::conjunct::{Conjunct, Role, Wanted};
 use crate::container::{Container, Fetch, RowGroupData};
 use crate::error::Result;
 use crate::evaluate::Columns;
@@ -23,9 +25,45 @@ use crate::zones::Zones;
 pub(crate) struct Source {
     pub(crate) container: Arc<dyn Container>,
     pub(crate) metrics: Arc<dyn Metrics>,
+    /// What Bloom filters have said.
+    verdicts: Arc<Mutex<HashMap<Question, bool>>>,
 }
 
+/// What Bloom filters are asked about: a row group, and the filters of that generation.
+type Question = (usize, u64);
+
 impl Source {
+    pub(crate) fn new(container: Arc<dyn Container>, metrics: Arc<dyn Metrics>) -> Self {
+        Self {
+            container,
+            metrics,
+            verdicts: Arc::default(),
+        }
+    }
+
+    /// Whether Bloom filters say that no row passes all conjuncts.
+    pub(crate) async fn rules_out(&self, wanted: &Wanted) -> Result<bool> {
+        let row_group = wanted.row_group;
+        let container = self.container.as_ref();
+        let nodes = || wanted.conjuncts.iter().map(|conjunct| &conjunct.node);
+        let columns = blooms::columns_of(nodes(), container, row_group);
+        if columns.is_empty() {
+            return Ok(false);
+        }
+        let question = (row_group, wanted.generation);
+        let verdicts = || self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&verdict) = verdicts().get(&question) {
+            return Ok(verdict);
+        }
+        let filters = container.bloom_filters(row_group, &columns).await?;
+        let bytes = filters.iter().map(|filter| filter.bytes().len()).sum();
+        self.metrics.add(Counter::BytesRead, bytes);
+        let filters = columns.into_iter().zip(filters).collect();
+        let verdict = Blooms { row_group, filters }.rule_out(nodes(), container)?;
+        verdicts().insert(question, verdict);
+        Ok(verdict)
+    }
+
     /// Reads the values of `data` and the zone maps of `zones`.
     async fn read(
         &self,
@@ -75,33 +113,34 @@ pub(crate) struct Group {
 
 /// A request for a row group.
 pub(crate) struct Request {
-    pub(crate) row_group: usize,
-    pub(crate) conjuncts: Vec<Arc<Conjunct>>,
-    pub(crate) generation: u64,
+    pub(crate) wanted: Wanted,
     /// Columns to read besides those of the conjuncts.
     pub(crate) payload: Vec<usize>,
     /// Covers all of them.
     pub(crate) reservation: Box<dyn Memory>,
     /// What evaluates the exact filters, and the row groups to ask it for: this one, and those that
     /// come next.
-    pub(crate) selector: Option<(Arc<dyn Selector>, Vec<usize>)>,
+    pub(crate) selector: Option<(Arc<dyn Selector>, Vec<Wanted>)>,
 }
 
 impl Group {
     /// Reads a row group; `None` when a Bloom filter rules it out, or zone maps all its vectors.
     pub(crate) async fn load(source: Source, request: Request) -> Result<Option<Self>> {
         let Request {
-            row_group,
-            mut conjuncts,
-            generation,
+            wanted,
             payload,
             reservation,
             selector,
         } = request;
-        if is_ruled_out(&source, row_group, &conjuncts).await? {
+        if source.rules_out(&wanted).await? {
             source.metrics.add(Counter::RowGroupsPrunedByBloomFilter, 1);
             return Ok(None);
         }
+        let Wanted {
+            row_group,
+            mut conjuncts,
+            generation,
+        } = wanted;
         let rows = source.container.rows(row_group);
         let mut group = Self {
             row_group,
@@ -120,6 +159,10 @@ impl Group {
             selected_memory: None,
         };
         if let Some((selector, window)) = selector {
+            let ruled_out = try_join_all(window.iter().map(|wanted| source.rules_out(wanted)));
+            let window = window.iter().zip(ruled_out.await?);
+            let window = window.filter(|(_, is_ruled_out)| !is_ruled_out);
+            let window = window.map(|(wanted, _)| wanted.row_group).collect();
             if let Some(selected) = selector.select(window).await? {
                 group.selected_memory = Some(selected.memory);
                 match selected.rows {
@@ -234,31 +277,6 @@ pub(crate) fn columns_of(conjuncts: &[Arc<Conjunct>], payload: Vec<usize>) -> Ve
     columns.sort_unstable();
     columns.dedup();
     columns
-}
-
-/// Whether Bloom filters say that no row passes all of `conjuncts`.
-async fn is_ruled_out(
-    source: &Source,
-    row_group: usize,
-    conjuncts: &[Arc<Conjunct>],
-) -> Result<bool> {
-    let container = source.container.as_ref();
-    let nodes = || conjuncts.iter().map(|conjunct| &conjunct.node);
-    let columns = blooms::columns_of(nodes(), container, row_group);
-    if columns.is_empty() {
-        return Ok(false);
-    }
-    let filters = container.bloom_filters(row_group, &columns).await?;
-    let bytes = filters.iter().map(|filter| filter.bytes().len()).sum();
-    source.metrics.add(Counter::BytesRead, bytes);
-    let filters = columns.into_iter().zip(filters).collect();
-    let blooms = Blooms { row_group, filters };
-    for node in nodes() {
-        if !blooms.may_pass(node, container)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Asks the per-vector zone maps, and drops the conjuncts for which every vector left matches in

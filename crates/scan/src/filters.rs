@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::conjunct::{Conjunct, Role};
+use crate::conjunct::{Conjunct, Role, Wanted};
 use crate::container::Container;
 use crate::error::Result;
 use crate::node::{Node, Stage};
@@ -120,11 +120,6 @@ impl Filters {
         dynamic.any(|dynamic| dynamic.filter.can_change())
     }
 
-    /// Counts the changes of dynamic filters.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
-    }
-
     /// Whether an exact filter rules the row group out.
     pub fn exclude(&self, row_group: usize) -> bool {
         self.exact
@@ -155,8 +150,24 @@ impl Filters {
         self.dynamic().any(|conjunct| conjunct.excludes(row_group))
     }
 
+    /// Whether columns of the filters have Bloom filters in the row group. This is quick, because there may be
+    /// thousands.
+    pub(crate) fn have_blooms(&self, row_group: usize) -> bool {
+        let mut any = false;
+        for conjunct in self.exact.iter().chain(self.dynamic()) {
+            let mut ask = |column| any |= self.container.has_bloom_filter(row_group, column);
+            conjunct.node.visit_leaf_columns(&mut ask);
+        }
+        any
+    }
+
     fn dynamic(&self) -> impl Iterator<Item = &Arc<Conjunct>> {
         self.dynamic.iter().flat_map(|dynamic| &dynamic.parts)
+    }
+
+    /// Counts the changes of dynamic filters.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Whether there is nothing to evaluate, now or later.
@@ -165,7 +176,7 @@ impl Filters {
     }
 
     /// What is worth evaluating on the rows of a row group, in order.
-    pub(crate) fn for_row_group(&self, row_group: usize) -> Result<Vec<Arc<Conjunct>>> {
+    pub(crate) fn for_row_group(&self, row_group: usize) -> Result<Wanted> {
         let all = self.exact.iter().chain(self.dynamic());
         let open = all.filter(|conjunct| !conjunct.covers(row_group) && conjunct.pays());
         let mut conjuncts: Vec<Arc<Conjunct>> = open
@@ -175,6 +186,10 @@ impl Filters {
             })
             .collect::<Result<_>>()?;
         conjuncts.sort_by(|a, b| a.rank().total_cmp(&b.rank()).then(a.role.cmp(&b.role)));
-        Ok(conjuncts)
+        Ok(Wanted {
+            row_group,
+            conjuncts,
+            generation: self.generation,
+        })
     }
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use futures::stream::{StreamExt, TryStreamExt};
 
 use crate::conjunct::Role;
 use crate::container::Container;
 use crate::error::{Error, Result};
+use crate::fetch::Source;
 use crate::filters::Filters;
 use crate::memory::Memory;
-use crate::metrics::Metrics;
+use crate::metrics::{Counter, Metrics};
 use crate::node::Node;
 use crate::projection::{Columns, Projection};
 use crate::selector::Selector;
@@ -17,6 +19,9 @@ use crate::task::{self, Spawn};
 
 /// Rows per batch unless told otherwise.
 const BATCH_ROWS: usize = 8192;
+
+/// Row groups whose Bloom filters are read at the same time.
+const BLOOMS: usize = 16;
 
 /// A scan of one container. [`stream`](Self::stream) or [`blocking`](Self::blocking) runs it.
 #[non_exhaustive]
@@ -69,6 +74,36 @@ impl Scan {
         let container = Arc::clone(&self.container);
         self.filters = Filters::try_new(container, vec![filter], Role::Exact, vec![])?;
         Ok(self)
+    }
+
+    /// The row groups that may have rows of the scan, in its order: for those who read them in another
+    /// way. What rules out others, zone maps, dynamic and Bloom filters, is as when the scan runs.
+    ///
+    /// # Errors
+    ///
+    /// The container's, if Bloom filters cannot be read.
+    pub async fn row_groups_left(mut self) -> Result<Vec<usize>> {
+        self.filters.refresh();
+        let source = Source::new(self.container, self.metrics);
+        let (filters, source) = (&self.filters, &source);
+        let count = source.container.num_row_groups();
+        let row_groups = self.row_groups.into_iter();
+        let row_groups = row_groups.filter(|&i| i < count && !filters.exclude(i));
+        let left = futures::stream::iter(row_groups).map(async |row_group| {
+            let counter = if filters.exclude_now(row_group) {
+                Counter::RowGroupsPruned
+            } else if filters.have_blooms(row_group)
+                && source.rules_out(&filters.for_row_group(row_group)?).await?
+            {
+                Counter::RowGroupsPrunedByBloomFilter
+            } else {
+                return Ok(Some(row_group));
+            };
+            source.metrics.add(counter, 1);
+            Ok::<_, Error>(None)
+        });
+        let left: Vec<Option<usize>> = left.buffered(BLOOMS).try_collect().await?;
+        Ok(left.into_iter().flatten().collect())
     }
 
     /// Returns these columns, in this order.

@@ -26,7 +26,7 @@ use futures::executor::block_on_stream;
 use futures::stream::{BoxStream, StreamExt, try_unfold};
 use vectile_encodings::{Selection, VECTOR_LEN};
 
-use crate::conjunct::Role;
+use crate::conjunct::{Role, Wanted};
 use crate::error::Result;
 use crate::evaluate::BATCH_BYTES;
 use crate::fetch::{Group, Request, Source, columns_of};
@@ -94,10 +94,7 @@ impl Run {
             window: Window::new(batch_size),
             survivors_expected: filters.is_empty(),
             output: Output::new(schema, batch_size, scan.limit),
-            source: Source {
-                container: scan.container,
-                metrics: scan.metrics,
-            },
+            source: Source::new(scan.container, scan.metrics),
             filters,
             projection: scan.projection,
             selector: scan.selector,
@@ -173,7 +170,12 @@ impl Run {
 
     /// The row groups to ask the selector for together: `row_group`, which is next, and those after it
     /// that will be wanted, as far as that can be said now. `sure` rows come before them in any case.
-    fn window(&self, selector: &dyn Selector, row_group: usize, mut sure: usize) -> Vec<usize> {
+    fn window(
+        &self,
+        selector: &dyn Selector,
+        row_group: usize,
+        mut sure: usize,
+    ) -> Result<Vec<Wanted>> {
         let most = selector.window(row_group);
         let mut window = Vec::with_capacity(most);
         for &next in &self.queue {
@@ -185,13 +187,13 @@ impl Run {
             }
             let is_open = self.filters.is_open(next);
             if is_open || selector.projects() {
-                window.push(next);
+                window.push(self.filters.for_row_group(next)?);
             }
             if !is_open {
                 sure += self.source.container.rows(next);
             }
         }
-        window
+        Ok(window)
     }
 
     /// Starts to read the next row group that zone maps do not rule out. `sure` rows come before it in
@@ -204,21 +206,25 @@ impl Run {
                 self.queue.pop_front();
                 continue;
             }
-            let conjuncts = self.filters.for_row_group(row_group)?;
+            let wanted = self.filters.for_row_group(row_group)?;
             let is_open = self.filters.is_open(row_group);
             let selector = self.selector.as_ref();
             let selector = selector.filter(|selector| is_open || selector.projects());
-            let selector = selector.map(|selector| {
-                let window = self.window(selector.as_ref(), row_group, sure);
-                (Arc::clone(selector), window)
-            });
+            let selector = match selector {
+                Some(selector) => {
+                    let window = self.window(selector.as_ref(), row_group, sure)?;
+                    Some((Arc::clone(selector), window))
+                }
+                None => None,
+            };
             // A selector says whether there are survivors before anything else is read.
-            let expected = conjuncts.is_empty() || self.survivors_expected || selector.is_some();
+            let expected =
+                wanted.conjuncts.is_empty() || self.survivors_expected || selector.is_some();
             let payload = match expected {
                 true => self.projection.columns().to_vec(),
                 false => Vec::new(),
             };
-            let columns = columns_of(&conjuncts, payload.clone());
+            let columns = columns_of(&wanted.conjuncts, payload.clone());
             let reservation = self.decoded.new_empty();
             let reserved =
                 reservation.try_grow(self.source.container.data_bytes(row_group, &columns));
@@ -227,11 +233,8 @@ impl Run {
             }
             reserved?;
             self.queue.pop_front();
-            let generation = self.filters.generation();
             let request = Request {
-                row_group,
-                conjuncts,
-                generation,
+                wanted,
                 payload,
                 reservation,
                 selector,
@@ -248,7 +251,7 @@ impl Run {
             return Ok(());
         }
         group.generation = self.filters.generation();
-        let mut conjuncts = self.filters.for_row_group(group.row_group)?;
+        let mut conjuncts = self.filters.for_row_group(group.row_group)?.conjuncts;
         conjuncts.retain(|conjunct| {
             let mut columns = conjunct.columns.iter();
             let read = columns.all(|&column| group.columns.has(column));

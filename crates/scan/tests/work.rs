@@ -393,3 +393,67 @@ async fn a_selector_takes_the_place_of_the_filters() {
     let error = selecting(true).next().await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "the device is lost");
 }
+
+/// Selects all rows, of as many row groups as there are, and notes what it was asked for.
+#[derive(Default)]
+struct Ahead(Mutex<Vec<Vec<usize>>>);
+
+#[async_trait]
+impl Selector for Ahead {
+    fn projects(&self) -> bool {
+        false
+    }
+
+    fn window(&self, _: usize) -> usize {
+        ROWS.len()
+    }
+
+    async fn select(&self, row_groups: Vec<usize>) -> Result<Option<Selected>> {
+        let rows = ROWS[row_groups[0]];
+        self.0.lock().unwrap().push(row_groups);
+        Ok(Some(Selected {
+            rows: SelectedRows::Which(Selection::all(0, rows)),
+            memory: Arc::new(()),
+        }))
+    }
+}
+
+#[tokio::test]
+async fn bloom_filters_are_asked_before_others_look_at_row_groups() {
+    let table = table(Statistics::Blooms);
+    let id_of = |row_group: usize| {
+        let rows = table.rows();
+        let ids = rows.column(0).as_primitive::<Int64Type>();
+        number(ids.value(row_group * ROWS[0] + ROWS[0] / 2))
+    };
+    let either = |a, b| Node::Or(vec![Node::leaf(0, a), Node::leaf(0, b)]);
+    let filter = || either(Predicate::equal(id_of(0)), Predicate::equal(id_of(2)));
+    let scan = || {
+        let counts = Arc::new(Counts::default());
+        let mut scan = scan(&table).with_filter(filter()).unwrap();
+        scan.metrics = Arc::clone(&counts) as _;
+        (scan, counts)
+    };
+    let pruned = |counts: Arc<Counts>| {
+        let counts = counts.0.lock().unwrap();
+        counts[&Counter::RowGroupsPrunedByBloomFilter]
+    };
+
+    let (left, counts) = scan();
+    assert_eq!(left.row_groups_left().await.unwrap(), [0, 2]);
+    assert_eq!(pruned(counts), 1);
+    assert!(table.fetches.lock().unwrap().is_empty());
+
+    let selector = Arc::new(Ahead::default());
+    let (mut selecting, counts) = scan();
+    selecting.selector = Some(Arc::clone(&selector) as _);
+    table.blooms_read.lock().unwrap().clear();
+    let found: Vec<RecordBatch> = selecting.stream().try_collect().await.unwrap();
+    let found: usize = found.iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(found, ROWS[0] + ROWS[2]);
+    assert_eq!(*selector.0.lock().unwrap(), [vec![0, 2], vec![2]]);
+    assert_eq!(pruned(counts), 1);
+    let mut read = table.blooms_read.lock().unwrap().clone();
+    read.sort_unstable();
+    assert_eq!(read, [0, 1, 2], "each once");
+}

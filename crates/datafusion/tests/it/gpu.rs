@@ -188,6 +188,168 @@ async fn joins_have_the_same_answers() {
     }
 }
 
+/// As on the CPU: before anything of a row group is read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bloom_filters_rule_out_row_groups() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    // Keys in no order: zone maps say nothing of them.
+    let plain = "CREATE TABLE keys_plain AS SELECT value AS id, (value * 7919) % 100003 AS key, \
+                 concat('k', (value * 7919) % 100003) AS text FROM range(1, 8193)";
+    let path = fixture.path("keys.vectile");
+    let copy = format!(
+        "COPY (SELECT * FROM keys_plain ORDER BY id) TO '{}' STORED AS VECTILE \
+         OPTIONS (row_group_rows 2048, bloom_filter 'key,text', bloom_filter_fpp 0.00001)",
+        path.display()
+    );
+    let few = "CREATE VIEW few AS SELECT column1 AS n, column2 AS word FROM \
+               (VALUES (8, 'eight'), (9, 'nine'), (5000, 'many'))";
+    for sql in [plain, &copy, few] {
+        fixture.run(sql).await.unwrap();
+    }
+    fixture.register("keys", &path).await;
+    // 63352 is the key of row 8; no row has 63353.
+    for (sql, pruned) in [
+        (
+            "SELECT count(*) AS n, sum(id) AS s FROM {t} WHERE key = 63352",
+            3,
+        ),
+        (
+            "SELECT count(*) AS n, sum(id) AS s FROM {t} WHERE key = 63353",
+            4,
+        ),
+        (
+            "SELECT sum(id) AS s FROM {t} WHERE key IN (63352, 63353) AND id > 0",
+            3,
+        ),
+        (
+            "SELECT text, count(*) FROM {t} WHERE text = 'k63352' GROUP BY text",
+            3,
+        ),
+        (
+            "SELECT count(*) AS n FROM {t} WHERE key = 63352 OR id = 8",
+            3,
+        ),
+        (
+            "SELECT word, sum(id) AS s FROM {t} JOIN few ON id = n WHERE key = 63352 GROUP BY word",
+            3,
+        ),
+        ("SELECT id FROM {t} WHERE key = 63352", 3),
+        ("SELECT text FROM {t} WHERE text IN ('k63352', 'none')", 3),
+        ("SELECT id FROM {t} WHERE key = 63353", 4),
+    ] {
+        let plain = fixture.answer(&sql.replace("{t}", "keys_plain")).await;
+        let sql = sql.replace("{t}", "keys");
+        assert_eq!(fixture.answer(&sql).await, plain, "{sql}");
+        let (plan, _) = fixture.executed(&sql).await;
+        let metric = |name| metric(&plan, name);
+        assert_eq!(metric("row_groups_pruned_by_bloom_filter"), pruned, "{sql}");
+        assert_eq!(metric("fallbacks"), 0, "{sql}");
+        // a kernel that groups, joins or adds up counts the rows that it looks at
+        let rows = metric("gpu_rows");
+        assert!(rows <= (4 - pruned) * 2048, "{sql}: {rows}");
+        let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
+        assert!(
+            analyzed.contains("row_groups_pruned_by_bloom_filter="),
+            "{analyzed}"
+        );
+    }
+}
+
+/// The CPU decompresses what the GPU then reads as it would anything else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compressed_values_have_the_same_answers() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
+    // every column repeats after rows of more than a vector
+    let repeated = "CREATE TABLE repeated AS SELECT * EXCLUDE (id), value * 10000 + id AS id, \
+                    md5(CAST(id AS VARCHAR)) AS hash FROM range(4), \
+                    (SELECT * FROM plain WHERE id % 4 = 1)";
+    fixture.run(repeated).await.unwrap();
+    for table in ["plain", "packed"] {
+        fixture.ctx.deregister_table(table).unwrap();
+    }
+    let rename = "CREATE VIEW plain AS SELECT * FROM repeated";
+    fixture.run(rename).await.unwrap();
+    let path = fixture.path("compressed.vectile");
+    let copy = format!(
+        "COPY (SELECT * FROM repeated ORDER BY id) TO '{}' STORED AS VECTILE \
+         OPTIONS (compression 'zstd', row_group_rows 6000, 'encoding.hash' 'plain')",
+        path.display()
+    );
+    fixture.run(&copy).await.unwrap();
+    fixture.register("packed", &path).await;
+    let store: Arc<dyn object_store::ObjectStore> =
+        Arc::new(object_store::local::LocalFileSystem::new());
+    let location = object_store::path::Path::from_filesystem_path(&path).unwrap();
+    let object = object_store::ObjectStoreExt::head(store.as_ref(), &location);
+    let object = object.await.unwrap();
+    let metadata = vectile_file::read_metadata(&store, &object).await.unwrap();
+    let groups = metadata.row_groups().iter();
+    let chunks = groups.flat_map(|group| &group.columns);
+    let (all, compressed) = chunks.fold((0, 0), |(all, compressed), chunk| {
+        let is_compressed = chunk.compression == vectile_file::Compression::Zstd;
+        (all + 1, compressed + usize::from(is_compressed))
+    });
+    assert!(compressed > all / 2, "{compressed} of {all}");
+
+    let mut queries = Vec::new();
+    for (i, aggregates) in AGGREGATES.iter().enumerate() {
+        let filter = FILTERS[(3 * i) % FILTERS.len()];
+        queries.push(format!("SELECT {aggregates} FROM {{t}} WHERE {filter}"));
+    }
+    for keys in GROUPS {
+        let order = (1..=keys.split(", ").count()).map(|key| key.to_string());
+        let order = order.collect::<Vec<_>>().join(", ");
+        queries.push(format!(
+            "SELECT {keys}, count(*), sum(id), max(int) FROM {{t}} WHERE int > 0 \
+             GROUP BY {keys} ORDER BY {order}"
+        ));
+    }
+    queries.extend([
+        "SELECT hash, count(*) FROM {t} WHERE hash LIKE '%ab%' GROUP BY hash ORDER BY hash".into(),
+        "SELECT min(hash), max(text), count(*) FROM {t} WHERE hash < 'c'".into(),
+        "SELECT d.name, sum(f.int) FROM {t} f JOIN {t} d ON f.hash = d.hash \
+         WHERE d.id < 10000 GROUP BY 1 ORDER BY 1"
+            .into(),
+        "SELECT id, hash, name, price FROM {t} WHERE hash > 'f' AND int > 100 ORDER BY id".into(),
+    ]);
+    // zone maps answer it
+    let counted = "SELECT count(*) FROM {t} WHERE true";
+    let mut left = 0;
+    for sql in &queries {
+        fixture.same(sql).await;
+        let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
+        if metric(&plan, "launches") == 0 && sql != counted {
+            let sql = sql.replace("{t}", "packed");
+            let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
+            assert!(
+                analyzed.contains("fallbacks (External error: not for the GPU: "),
+                "{analyzed}"
+            );
+            left += 1;
+        }
+    }
+    // Of plain decimals, kernels know no bounds.
+    assert!(left <= queries.len() / 3, "{left} of {}", queries.len());
+    // What is decompressed is not a dictionary.
+    let sql = "SELECT count(*) FROM packed WHERE upper(hash) = 'X'";
+    fixture.same(&sql.replace("packed", "{t}")).await;
+    let (plan, _) = fixture.executed(sql).await;
+    assert_eq!(metric(&plan, "fallbacks"), 1);
+    let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
+    let reason = "text is stored as plain";
+    assert!(
+        analyzed.contains(reason) && analyzed.contains("+ zstd)=1"),
+        "{analyzed}"
+    );
+    let sql = "SELECT count(*) FROM packed WHERE price * 2 > 1000";
+    fixture.same(&sql.replace("packed", "{t}")).await;
+    let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
+    let reason = "fallbacks (External error: not for the GPU: decimals that may overflow)=1";
+    assert!(analyzed.contains(reason), "{analyzed}");
+}
+
 /// Dimensions that differ only in which side a column of a join's condition is from have tables of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn similar_dimensions_are_told_apart() {

@@ -7,7 +7,7 @@ use arrow::buffer::Buffer;
 use arrow::compute::{concat, concat_batches};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use vectile_encodings::{Column, EncodeOptions, ZoneMap, encode};
+use vectile_encodings::{BloomFilter, Column, EncodeOptions, ZoneMap, encode};
 use vectile_scan::{Container, Error, Fetch, Result, RowGroupData};
 
 /// What a table knows of its rows.
@@ -16,6 +16,8 @@ pub enum Statistics {
     None,
     RowGroups,
     Vectors,
+    /// Nothing but Bloom filters, of the first column.
+    Blooms,
 }
 
 /// Encoded columns in memory, a row group for each batch.
@@ -26,6 +28,8 @@ pub struct Table {
     zones: Vec<ZoneMap>,
     /// What was asked for.
     pub fetches: Mutex<Vec<Fetch>>,
+    /// Row groups whose Bloom filters were read.
+    pub blooms_read: Mutex<Vec<usize>>,
 }
 
 impl Table {
@@ -54,6 +58,7 @@ impl Table {
             batches,
             statistics,
             fetches: Mutex::default(),
+            blooms_read: Mutex::default(),
         }
     }
 
@@ -85,7 +90,8 @@ impl Container for Table {
 
     fn row_group_zones(&self, column: usize) -> Option<&ZoneMap> {
         let zones = self.zones.get(column);
-        zones.filter(|_| self.statistics != Statistics::None)
+        let has_zones = [Statistics::RowGroups, Statistics::Vectors].contains(&self.statistics);
+        zones.filter(|_| has_zones)
     }
 
     fn data_bytes(&self, row_group: usize, columns: &[usize]) -> usize {
@@ -117,6 +123,20 @@ impl Container for Table {
             }
         }
         Ok(data)
+    }
+
+    fn has_bloom_filter(&self, _: usize, column: usize) -> bool {
+        self.statistics == Statistics::Blooms && column == 0
+    }
+
+    async fn bloom_filters(&self, row_group: usize, columns: &[usize]) -> Result<Vec<BloomFilter>> {
+        self.blooms_read.lock().unwrap().push(row_group);
+        let columns = columns.iter();
+        let filters = columns.map(|&column| {
+            let filter = BloomFilter::of(self.array(row_group, column)?, 1e-9);
+            Ok(filter.unwrap().unwrap())
+        });
+        filters.collect()
     }
 }
 

@@ -34,7 +34,7 @@ use object_store::ObjectMeta;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use vectile_encodings::Column;
-use vectile_file::{ReadBuffer, ReadBuffers};
+use vectile_file::{Compression, ReadBuffer, ReadBuffers};
 use vectile_gpu::{Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident};
 use vectile_scan::Container;
 
@@ -117,7 +117,7 @@ fn is_in_splits(encoding: &str) -> bool {
 }
 
 impl Input {
-    /// The row groups that zone maps leave.
+    /// The row groups that zone maps and Bloom filters leave.
     pub(crate) async fn open(
         &self,
         engine: &Arc<Engine>,
@@ -133,10 +133,9 @@ impl Input {
         let concurrency = options.execution.meta_fetch_concurrency.get();
         let parts = futures::stream::iter(whole_files(&self.config)).map(async |file| {
             let object = file.object_meta.clone();
-            let Some((file, mut scan)) = opener.scan(file).await? else {
+            let Some((file, scan)) = opener.scan(file).await? else {
                 return Ok(Vec::new());
             };
-            scan.filters.refresh();
             let reads = Reads {
                 engine,
                 store: url,
@@ -145,10 +144,11 @@ impl Input {
                 coded: &self.coded,
                 keys: &self.keys,
             };
+            let row_groups = scan.row_groups_left().await;
+            let row_groups = row_groups.map_err(|error| file.error(error))?;
             let file = Arc::new(reads.of_file(file, &object)?);
-            let row_groups = scan.row_groups.into_iter();
-            let kept = row_groups.filter(|&row_group| !scan.filters.exclude_now(row_group));
-            let parts = kept.map(|row_group| Part::new(Arc::clone(&file), row_group));
+            let parts = row_groups.into_iter();
+            let parts = parts.map(|row_group| Part::new(Arc::clone(&file), row_group));
             Ok::<_, DataFusionError>(parts.filter(|part| part.rows > 0).collect())
         });
         let parts: Vec<Vec<Part>> = parts.buffered(concurrency).try_collect().await?;
@@ -182,7 +182,11 @@ impl Reads<'_> {
             let row_groups = scan.file.metadata().row_groups().iter();
             let mut chunks = row_groups.filter_map(|row_group| row_group.columns.get(column));
             if let Some(chunk) = chunks.find(|chunk| is_in_splits(&chunk.encoding)) {
-                let reason = format!("text is stored as {}", chunk.encoding);
+                let mut reason = format!("text is stored as {}", chunk.encoding);
+                if chunk.compression != Compression::None {
+                    // values that repeat are in no dictionary then
+                    reason = format!("{reason} + {}", chunk.compression);
+                }
                 return Err(error::gpu(Error::Unsupported(reason)));
             }
         }
