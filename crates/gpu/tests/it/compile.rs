@@ -307,17 +307,3 @@ fn a_table_is_read_as_it_was_written() {
     assert_eq!(compare(&table(100), &Table::new()).len(), 1);
     assert_eq!(compare(&Table::new(), &table(100)).len(), 1);
 }
-
-#[test]
-fn dump_kernels_scratch() {
-    let (Ok(dir), Ok(wanted)) = (std::env::var("DUMP_TO"), std::env::var("DUMP")) else {
-        return;
-    };
-    for (name, source) in kernels(|case| case.name.starts_with(&wanted)).unwrap() {
-        let name: String = name
-            .chars()
-            .map(|c| if c.is_alphanumeric() { c } else { '_' })
-            .collect();
-        std::fs::write(format!("{dir}/{name}.cu"), source).unwrap();
-    }
-}
