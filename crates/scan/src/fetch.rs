@@ -249,7 +249,7 @@ async fn is_ruled_out(
         return Ok(false);
     }
     let filters = container.bloom_filters(row_group, &columns).await?;
-    let bytes = filters.iter().map(|filter| filter.bytes().len()).sum();
+    let bytes = filters.iter().map(|filter| filter.bytes()).sum();
     source.metrics.add(Counter::BytesRead, bytes);
     let filters = columns.into_iter().zip(filters).collect();
     let blooms = Blooms { row_group, filters };

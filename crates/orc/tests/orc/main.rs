@@ -1,0 +1,6 @@
+//! Files that pyarrow wrote, read as pyarrow reads them; and damaged ones. `data/write.py` writes them.
+
+mod damaged;
+mod golden;
+mod scan;
+mod support;
