@@ -156,7 +156,10 @@ impl Container for File {
             &self.options,
         );
         let filters = read.await.map_err(vectile_scan::Error::external)?;
-        Ok(filters.into_iter().map(|filter| Box::new(filter) as _).collect())
+        Ok(filters
+            .into_iter()
+            .map(|filter| Box::new(filter) as _)
+            .collect())
     }
 
     fn error(

@@ -1,8 +1,10 @@
 //! Timestamps, which have two streams: seconds since 2015 where the writer was, and nanoseconds.
 //!
 //! ```text
-//! nanoseconds   u << 3 | z: u if z is 0, else u * 10^(z + 1)
+//! nanoseconds   n << 3 | z: n if z is 0, else n * 10^(z + 1)
 //! ```
+//!
+//! Before 1970, writers in Java count nanoseconds from the second before, and those in C++ back from the second after.
 
 use arrow::array::timezone::Tz;
 use chrono::{DateTime, NaiveDate, TimeZone};
@@ -81,13 +83,13 @@ impl Base {
 
 /// Nanoseconds of a second.
 fn fraction(packed: i64) -> Result<i64, Fault> {
-    let (digits, zeros) = (packed as u64 >> 3, (packed & 7) as u32);
+    let (digits, zeros) = (packed >> 3, (packed & 7) as u32);
     let scale = match zeros {
         0 => 1,
-        _ => 10u64.pow(zeros + 1),
+        _ => 10i64.pow(zeros + 1),
     };
     match digits.checked_mul(scale) {
-        Some(fraction) if fraction < NANOSECONDS as u64 => Ok(fraction as i64),
+        Some(fraction) if fraction.abs() < NANOSECONDS => Ok(fraction),
         _ => corrupt(format!("{digits} times {scale} nanoseconds of a second")),
     }
 }
@@ -102,8 +104,10 @@ mod tests {
         assert_eq!(fraction(123 << 3), Ok(123));
         assert_eq!(fraction(5 << 3 | 7), Ok(500_000_000));
         assert_eq!(fraction(1 << 3 | 1), Ok(100));
-        assert!(fraction(-1).is_err());
-        assert!(fraction(10 << 3 | 7).is_err());
+        assert_eq!(fraction(-522 << 3 | 5), Ok(-522_000_000));
+        for packed in [10 << 3 | 7, -10 << 3 | 7, i64::MIN, i64::MAX] {
+            assert!(fraction(packed).is_err());
+        }
     }
 
     #[test]
@@ -114,6 +118,7 @@ mod tests {
         assert_eq!(of(1, 5), Ok(NANOSECONDS + 5));
         assert_eq!(of(-1, 5), Ok(-NANOSECONDS + 5));
         assert_eq!(of(-1, 500_000_000), Ok(-NANOSECONDS - 500_000_000));
+        assert_eq!(of(-1, -500_000_000), Ok(-NANOSECONDS - 500_000_000));
         assert!(matches!(of(i64::MAX / 2, 0), Err(Fault::Unsupported(_))));
         assert!(Base::UTC.nanoseconds(i64::MAX, 0).is_err());
     }
