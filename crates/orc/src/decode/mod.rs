@@ -8,6 +8,7 @@ mod boolean;
 mod byte_rle;
 mod rle_v1;
 mod rle_v2;
+mod sign;
 pub(crate) mod varint;
 
 use arrow::buffer::BooleanBuffer;
@@ -16,23 +17,7 @@ use bytes::Bytes;
 use crate::error::{Fault, ensure};
 use crate::kind::{Encoding, RleVersion, StreamKind, TypeKind};
 
-/// Whether integers of a stream are zigzagged. It does not show in the bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Sign {
-    /// They are.
-    Signed,
-    /// They are not.
-    Unsigned,
-}
-
-impl Sign {
-    fn of(self, bits: u64) -> i64 {
-        match self {
-            Self::Signed => varint::unzigzag(bits),
-            Self::Unsigned => bits as i64,
-        }
-    }
-}
+pub use sign::Sign;
 
 /// How the bytes of a stream are values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@
 //!
 //! Varints are zigzagged if the stream is signed. Value `i` of a run is the first plus `i` times the delta, wrapping.
 
-use super::Sign;
+use super::sign::Sign;
 use super::varint;
 use crate::error::{Fault, corrupt};
 

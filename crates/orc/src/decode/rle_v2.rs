@@ -9,8 +9,8 @@
 //!
 //! Everything is big-endian. A run has at most 512 values, and a length of 9 bits is one less than that.
 
-use super::Sign;
 use super::bits;
+use super::sign::Sign;
 use super::varint;
 use crate::error::{Fault, corrupt};
 
