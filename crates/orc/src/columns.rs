@@ -30,12 +30,17 @@ use crate::timestamp::Base;
 pub(crate) struct StripeStreams<'a> {
     /// That of the stripe.
     pub(crate) place: Place,
-    /// Those of the columns to decode, in any order.
+    /// Those of the columns to decode, sorted by [`stream_key`].
     pub(crate) streams: Vec<Stream>,
     /// By number of the column.
     pub(crate) encodings: &'a [Encoding],
     /// Where the writer was.
     pub(crate) timezone: Option<&'a str>,
+}
+
+/// What streams of a stripe are found by.
+pub(crate) fn stream_key(stream: &Stream) -> (u32, StreamKind) {
+    (stream.column, stream.kind)
 }
 
 impl StripeStreams<'_> {
@@ -58,8 +63,10 @@ impl StripeStreams<'_> {
     }
 
     fn stream(&self, column: u32, kind: StreamKind) -> Option<&Stream> {
-        let mut streams = self.streams.iter();
-        streams.find(|stream| stream.column == column && stream.kind == kind)
+        let at = self
+            .streams
+            .binary_search_by_key(&(column, kind), stream_key);
+        self.streams.get(at.ok()?)
     }
 
     fn of_column<T>(&self, column: &Type, result: Result<T, Fault>) -> Result<T> {

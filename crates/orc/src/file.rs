@@ -12,7 +12,7 @@ use vectile_encodings::{Column, EncodeOptions, Encoding, ZoneMap, encode};
 use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
 
 use crate::bloom::BloomFilters;
-use crate::columns::StripeStreams;
+use crate::columns::{StripeStreams, stream_key};
 use crate::error::{Error, Fault, Place, Result};
 use crate::kind::StreamKind;
 use crate::messages::{bloom_filters, row_index};
@@ -92,7 +92,8 @@ impl File {
         stripe: usize,
         columns: &[usize],
     ) -> Result<(Vec<ArrayRef>, u64)> {
-        let streams = self.streams(stripe, columns).await?;
+        let mut streams = self.streams(stripe, columns).await?;
+        streams.sort_by_key(stream_key);
         let bytes = streams.iter().map(|stream| stream.bytes.len() as u64).sum();
         let stripe = self.metadata.stripe(stripe)?;
         let streams = StripeStreams {

@@ -373,7 +373,12 @@ fn zones(
     stripes: &[Stripe],
     has_bounds: bool,
 ) -> Vec<ZoneMap> {
-    if statistics.len() != footer.stripes.len() || stripes.is_empty() {
+    // in full, or else few bytes would make many entries
+    let is_full = |columns: &Vec<ColumnStatistics>| columns.len() == footer.types.len();
+    if statistics.len() != footer.stripes.len()
+        || !statistics.iter().all(is_full)
+        || stripes.is_empty()
+    {
         return Vec::new();
     }
     let columns = root.children.iter();

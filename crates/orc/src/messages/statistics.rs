@@ -74,16 +74,18 @@ fn doubles(fields: Fields<'_>) -> Result<Bounds, Fault> {
     Ok(Bounds::Doubles(min, max, sum))
 }
 
+/// Bounds that are no text are not known: a writer may take any bytes for text.
 fn text(fields: Fields<'_>) -> Result<Bounds, Fault> {
     let (mut min, mut max) = (None, None);
     for field in fields {
         let (number, value) = field?;
+        let bound = |is_value| value.text().ok().map(|text| (text.to_owned(), is_value));
         match number {
-            1 => min = Some((value.text()?.to_owned(), true)),
-            2 => max = Some((value.text()?.to_owned(), true)),
+            1 => min = bound(true),
+            2 => max = bound(true),
             // in the place of what is long
-            4 => min = Some((value.text()?.to_owned(), false)),
-            5 => max = Some((value.text()?.to_owned(), false)),
+            4 => min = bound(false),
+            5 => max = bound(false),
             _ => (),
         }
     }
