@@ -12,7 +12,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use bytes::Bytes;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{MAX_ROWS, ZoneMap};
 
@@ -182,7 +181,7 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     };
 
     let start = size.saturating_sub(TAIL_BYTES);
-    let mut tail = only(object.read(&[start..size]).await?);
+    let mut tail = object.read_one(start..size).await?;
     let Some((&postscript_bytes, rest)) = tail.split_last() else {
         return Err(not_orc("it is empty".into()));
     };
@@ -205,7 +204,7 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     };
     let footers_start = size - after - footers;
     if footers_start < start {
-        tail = only(object.read(&[footers_start..size]).await?);
+        tail = object.read_one(footers_start..size).await?;
     }
     // both are in the tail, which ends with the file
     let in_tail = |from_end: u64, bytes: u64| {
@@ -240,11 +239,6 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
         checksum,
         object,
     })
-}
-
-/// The bytes of a single range.
-fn only(mut parts: Vec<Bytes>) -> Bytes {
-    parts.pop().unwrap_or_default()
 }
 
 fn codec(postscript: &PostScript) -> Result<Codec, Fault> {

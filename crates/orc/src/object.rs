@@ -50,6 +50,12 @@ impl Object {
         Ok(parts.into_iter().flatten().collect())
     }
 
+    /// The bytes of one range.
+    pub(crate) async fn read_one(&self, range: Range<u64>) -> Result<Bytes> {
+        let parts = self.get(std::slice::from_ref(&range)).await?;
+        Ok(parts.into_iter().next().unwrap_or_default())
+    }
+
     /// The bytes of ranges, by one request.
     async fn get(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let start = ranges.first().map_or(0, |range| range.start);
