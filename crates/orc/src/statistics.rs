@@ -44,6 +44,8 @@ impl Zones<'_> {
         let nulls = values
             .zip(&self.rows)
             .map(|(values, rows)| rows.checked_sub(values?));
+        // unions have no nulls of their own in Arrow, but those of their values
+        let nulls = nulls.map(|nulls| nulls.filter(|_| column.kind != TypeKind::Union));
         ZoneMap {
             min,
             max,

@@ -114,11 +114,14 @@ def all_types(rows, rng):
         ),
         "struct": (
             pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.string()), ("d", pa.decimal128(9, 3))]))]),
+            # pyarrow 26 writes other rows of structs that are never null, with structs in them that are
             some(
-                lambda row: {
+                lambda row: row % 97
+                and {
                     "a": rng.choice([None, row]),
                     "b": rng.choice([None, {"c": rng.choice(words), "d": row * decimal.Decimal("0.001")}]),
                 }
+                or None
             ),
         ),
     }
