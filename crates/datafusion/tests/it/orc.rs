@@ -250,8 +250,8 @@ async fn kernels_read_columns_of_orc_files() {
         .unwrap();
     fixture.run("SET vectile.gpu = 'require'").await.unwrap();
     for sql in [
-        "SELECT count(*), sum(id), min(price), max(amount), sum(amount) FROM {t} WHERE id % 3 = 1",
-        "SELECT day, sum(key), count(late) FROM {t} WHERE price > 100 GROUP BY day ORDER BY day",
+        "SELECT count(*) a, sum(id) b, min(price) c, max(amount) d, sum(amount) e FROM {t} WHERE id % 3 = 1",
+        "SELECT day, sum(key) a, count(late) b FROM {t} WHERE price > 100 GROUP BY day ORDER BY day",
         "SELECT id, price FROM {t} WHERE key < 1000 ORDER BY id",
     ] {
         fixture.same_rows(sql).await;
