@@ -3,6 +3,7 @@
 
     write.py golden FOLDER    the small files of this folder
     write.py matrix FOLDER    many: each type by version, compression, block size and stripe size
+    write.py convert FROM TO  the Parquet files of a folder, in stripes of few rows
 
 A folder has NAME.orc for each file, and NAME.arrow with its rows; files of the same rows are called ROWS.VARIANT.orc,
 and have one ROWS.arrow.
@@ -204,5 +205,18 @@ def matrix(folder):
         )
 
 
+def convert(source, folder):
+    import pyarrow.parquet as parquet
+
+    os.makedirs(folder)
+    for name in os.listdir(source):
+        stem, extension = os.path.splitext(name)
+        if extension == ".parquet":
+            table = parquet.read_table(os.path.join(source, name))
+            fields = [field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field for field in table.schema]
+            path = os.path.join(folder, f"{stem}.orc")
+            orc.write_table(table.cast(pa.schema(fields)), path, compression="zlib", batch_size=8192, stripe_size=1 << 20)
+
+
 if __name__ == "__main__":
-    {"golden": golden, "matrix": matrix}[sys.argv[1]](sys.argv[2])
+    {"golden": golden, "matrix": matrix, "convert": convert}[sys.argv[1]](*sys.argv[2:])
