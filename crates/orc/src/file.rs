@@ -13,10 +13,12 @@ use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
 
 use crate::bloom::BloomFilters;
 use crate::columns::{StripeStreams, stream_key};
+use crate::decode::Decoder;
 use crate::error::{Error, Fault, Place, Result};
-use crate::kind::StreamKind;
+use crate::kind::{Encoding as ColumnEncoding, StreamKind};
 use crate::messages::{bloom_filters, row_index};
 use crate::metadata::{Metadata, StreamPlace, Stripe, read_metadata};
+use crate::position::{self, RowGroups};
 use crate::schema::Type;
 use crate::statistics::Zones;
 use crate::stream::Stream;
@@ -73,6 +75,49 @@ impl File {
             stream.kind.is_of_values() && wanted.binary_search(&stream.column).is_ok()
         };
         self.read(stripe.streams.iter().filter(is_wanted)).await
+    }
+
+    /// Where the row groups of a column, which has this type, begin in its streams of a stripe; nothing if the file
+    /// has no row groups.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if there is no such stripe, [`Error::Corrupt`], and those of the object store.
+    pub async fn row_groups(&self, stripe: usize, column: &Type) -> Result<Vec<RowGroups>> {
+        let stripe = self.metadata.stripe(stripe)?;
+        let is_index = |place: &&StreamPlace| {
+            place.kind == StreamKind::RowIndex && place.column == column.column
+        };
+        let index = self.read(stripe.streams.iter().filter(is_index)).await?;
+        let (Some(index), Some(&encoding)) =
+            (index.first(), stripe.encodings.get(column.column as usize))
+        else {
+            return Ok(Vec::new());
+        };
+        let dictionary = matches!(encoding, ColumnEncoding::Dictionary { .. });
+        // lengths of entries are not cut by row groups either
+        let is_cut = |kind| kind != StreamKind::Length || !dictionary;
+        let streams = stripe
+            .streams
+            .iter()
+            .filter(|place| place.column == column.column);
+        let streams = streams
+            .filter(|place| is_cut(place.kind))
+            .filter_map(|place| {
+                Some((place.kind, Decoder::of(column.kind, encoding, place.kind)?))
+            });
+        let compression = self.metadata.codec.compression();
+        let found = index
+            .inflate()
+            .and_then(|bytes| row_index(&bytes))
+            .and_then(|entries| position::row_groups(&entries, streams.collect(), compression));
+        let place = || {
+            self.metadata
+                .place(stripe)
+                .column(&column.path)
+                .stream(index.kind)
+        };
+        found.map_err(|fault| place().fault(fault))
     }
 
     /// The columns of a stripe as Arrow arrays.

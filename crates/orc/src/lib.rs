@@ -9,7 +9,8 @@
 //!              └─ statistics ──▶ zone maps              registry: Decoder::of
 //! ```
 //!
-//! [`File::streams`] gives streams as they are in the file, for decoders that run elsewhere.
+//! [`File::streams`] gives streams as they are in the file, for decoders that run elsewhere, and [`File::row_groups`]
+//! where these may begin in them.
 //!
 //! Reading never trusts the file: the worst that bytes can cause is an [`Error`] that names the file, the stripe, the
 //! column and the stream.
@@ -24,6 +25,7 @@ mod kind;
 mod messages;
 mod metadata;
 mod object;
+mod position;
 mod schema;
 mod statistics;
 mod stream;
@@ -36,5 +38,6 @@ pub use error::{Error, Fault, Place, Result};
 pub use file::File;
 pub use kind::{Encoding, RleVersion, StreamKind, TypeKind};
 pub use metadata::{Metadata, StreamPlace, Stripe, read_metadata};
+pub use position::{Position, RowGroups};
 pub use schema::Type;
 pub use stream::Stream;

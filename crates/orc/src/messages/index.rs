@@ -8,7 +8,6 @@ use crate::error::{Fault, corrupt};
 #[derive(Debug, Default)]
 pub(crate) struct RowIndexEntry {
     /// Where it begins in each stream.
-    #[allow(dead_code, reason = "for decoders that begin at row groups")]
     pub(crate) positions: Vec<u64>,
     pub(crate) statistics: ColumnStatistics,
 }

@@ -6,7 +6,7 @@ mod statistics;
 mod stripe;
 mod tail;
 
-pub(crate) use index::{BloomFilterMessage, bloom_filters, row_index};
+pub(crate) use index::{BloomFilterMessage, RowIndexEntry, bloom_filters, row_index};
 pub(crate) use statistics::{Bounds, ColumnStatistics};
 pub(crate) use stripe::StripeFooter;
 pub(crate) use tail::{Footer, PostScript, StripeInformation, TypeMessage, stripe_statistics};

@@ -2,5 +2,6 @@
 
 mod damaged;
 mod golden;
+mod positions;
 mod scan;
 mod support;
