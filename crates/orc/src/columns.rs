@@ -20,7 +20,7 @@ use bytes::Bytes;
 use vectile_encodings::MAX_ROWS;
 
 use crate::decode::{Decoder, Values};
-use crate::error::{Fault, Place, Result, corrupt, ensure};
+use crate::error::{Error, Fault, Place, Result, corrupt, ensure};
 use crate::kind::{Encoding, StreamKind, TypeKind};
 use crate::schema::Type;
 use crate::stream::Stream;
@@ -94,7 +94,7 @@ impl ColumnReader<'_> {
         }
         let present = self.decode(StreamKind::Present, self.rows)?;
         let Values::Bits(present) = present else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         let nulls = NullBuffer::new(present);
         self.values = self.rows - nulls.null_count();
@@ -158,7 +158,7 @@ impl ColumnReader<'_> {
     fn decode_integers(&self, kind: StreamKind, count: usize) -> Result<Vec<i64>> {
         match self.decode(kind, count)? {
             Values::Integers(integers) => Ok(integers),
-            _ => self.fault(unexpected()),
+            _ => unexpected(),
         }
     }
 
@@ -202,7 +202,7 @@ impl ColumnReader<'_> {
 
     fn booleans(&self) -> Result<ArrayRef> {
         let Values::Bits(bits) = self.decode(StreamKind::Data, self.values)? else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         let bits = match &self.nulls {
             None => bits,
@@ -221,7 +221,7 @@ impl ColumnReader<'_> {
 
     fn bytes(&self) -> Result<ArrayRef> {
         let Values::Small(bytes) = self.decode(StreamKind::Data, self.values)? else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         let values = bytes.into_iter().map(|byte| byte as i8).collect();
         Ok(Arc::new(self.primitive::<Int8Type>(values)))
@@ -248,7 +248,7 @@ impl ColumnReader<'_> {
             return self.fault(corrupt(format!("{} values", self.values)));
         };
         let Values::Bytes(bytes) = self.decode(StreamKind::Data, length)? else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         let (values, _) = bytes.as_chunks();
         let values = values.iter().map(|bytes| of(*bytes)).collect();
@@ -274,10 +274,10 @@ impl ColumnReader<'_> {
 
     fn decimals(&self) -> Result<ArrayRef> {
         let DataType::Decimal128(precision, scale) = self.column.data_type else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         let Values::Decimals(digits) = self.decode(StreamKind::Data, self.values)? else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         let scales = self.decode_integers(StreamKind::Secondary, self.values)?;
         let values = digits.into_iter().zip(scales);
@@ -370,7 +370,7 @@ impl ColumnReader<'_> {
         let (offsets, rows) = self.list_offsets()?;
         let (DataType::List(field), [item]) = (&self.column.data_type, &self.column.children[..])
         else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         let items = self.stripe.decode(item, rows)?;
         let lists = ListArray::try_new(Arc::clone(field), offsets, items, self.nulls.clone());
@@ -380,10 +380,10 @@ impl ColumnReader<'_> {
     fn maps(&self) -> Result<ArrayRef> {
         let (offsets, rows) = self.list_offsets()?;
         let DataType::Map(field, ordered) = &self.column.data_type else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         let DataType::Struct(fields) = field.data_type() else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         let entries = self.fields(fields, rows, None)?;
         let maps = MapArray::try_new(
@@ -398,7 +398,7 @@ impl ColumnReader<'_> {
 
     fn structs(&self) -> Result<ArrayRef> {
         let DataType::Struct(fields) = &self.column.data_type else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         Ok(Arc::new(self.fields(
             fields,
@@ -433,10 +433,10 @@ impl ColumnReader<'_> {
     /// Unions have no nulls of their own in Arrow: they are nulls of the first type.
     fn unions(&self) -> Result<ArrayRef> {
         let DataType::Union(fields, _) = &self.column.data_type else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         let Values::Small(tags) = self.decode(StreamKind::Data, self.values)? else {
-            return self.fault(unexpected());
+            return unexpected();
         };
         let variants = self.column.children.len();
         if let Some(tag) = tags.iter().find(|&&tag| usize::from(tag) >= variants) {
@@ -469,8 +469,10 @@ impl ColumnReader<'_> {
 }
 
 /// A stream decodes to what the registry says: anything else is a bug.
-fn unexpected<T>() -> Result<T, Fault> {
-    corrupt("internal error: a decoder of another type")
+fn unexpected<T>() -> Result<T> {
+    Err(Error::Internal(
+        "a column of another type than its decoder's".into(),
+    ))
 }
 
 /// Values in the rows that have one.

@@ -141,6 +141,9 @@ pub enum Error {
     /// There is no such stripe or column.
     #[error("{0}")]
     InvalidArgument(String),
+    /// A bug in this crate.
+    #[error("internal error: {0}")]
+    Internal(String),
     /// The object store failed.
     #[error(transparent)]
     ObjectStore(#[from] object_store::Error),
