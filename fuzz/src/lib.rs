@@ -1,6 +1,8 @@
 //! What the fuzz targets share: whatever the bytes, reading them gives values or a typed error,
 //! in memory and time bounded by their size. A panic, a hang or a crash is a finding.
 
+pub mod orc;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;

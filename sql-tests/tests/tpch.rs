@@ -1,10 +1,11 @@
-//! TPC-H: the 22 queries over Vectile files give the answers of DataFusion over Parquet, exactly.
+//! TPC-H: the 22 queries over Vectile files, and over ORC files, give the answers of DataFusion over Parquet, exactly.
 //!
 //! The queries are those of the specification with its validation parameters. All their columns
 //! are integers, decimals, dates and text, so no answer has a rounding error to allow for.
 //! `VECTILE_TEST_GPU=1` runs them on the GPU.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use arrow::array::RecordBatchReader;
@@ -62,6 +63,10 @@ async fn compare() -> Result<()> {
         let folder = folder.path().join(number.to_string());
         sessions.push(session_over(&folder, format, &TABLES, gpu.as_ref()).await?);
     }
+    let orc = match orc_tables(&folder.path().join("0"))? {
+        Some(folder) => Some(session_over(&folder, "orc", &TABLES, gpu.as_ref()).await?),
+        None => None,
+    };
     for number in 1..=22 {
         let sql = query(number)?;
         let (expected_schema, mut expected) = answer(&sessions[0], &sql, None).await?;
@@ -73,6 +78,12 @@ async fn compare() -> Result<()> {
             rows.sort_unstable();
             assert_eq!(schema, expected_schema, "query {number}, vectile {options}");
             assert_eq!(rows, expected, "query {number}, vectile {options}");
+        }
+        if let Some(session) = &orc {
+            // whose text has another type
+            let (_, mut rows) = answer(session, &sql, gpu.as_ref()).await?;
+            rows.sort_unstable();
+            assert_eq!(rows, expected, "query {number}, orc");
         }
         println!("query {number}: {} rows agree", expected.len());
     }
@@ -101,6 +112,32 @@ async fn write_tables(folder: &Path, copies: &[(&str, &str)]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The Parquet files of a folder as ORC files, in a folder below; none without Python and pyarrow.
+fn orc_tables(folder: &Path) -> Result<Option<PathBuf>> {
+    let orc = folder.join("orc");
+    let script = test_dir().join("../crates/orc/tests/data/write.py");
+    let skipped = |what: &str| {
+        println!("no ORC files: {what}");
+        Ok(None)
+    };
+    if !script.exists() {
+        return skipped("the script that writes them is missing");
+    }
+    let written = Command::new("python3")
+        .arg(script)
+        .args(["convert".as_ref(), folder, orc.as_path()])
+        .output();
+    match written {
+        Ok(output) if output.status.success() => Ok(Some(orc)),
+        Ok(output) => {
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(error.contains("ModuleNotFoundError"), "{error}");
+            skipped("pyarrow is missing")
+        }
+        Err(_) => skipped("python3 is missing"),
+    }
 }
 
 fn generate(table: &str) -> Result<(SchemaRef, Vec<arrow::record_batch::RecordBatch>)> {

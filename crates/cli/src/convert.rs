@@ -44,7 +44,7 @@ use crate::writer::{Output, Summary};
 
 /// Convert tables between Vectile and other formats
 ///
-/// Formats are told by file name: .vectile, .parquet, .csv, .json (or .jsonl, .ndjson: one object
+/// Formats are told by file name: .vectile, .parquet, .orc (to read only), .csv, .json (or .jsonl, .ndjson: one object
 /// per line), .arrow (or .feather, .ipc: IPC file), .arrows (IPC stream); CSV and JSON also with
 /// .gz, .zst, .bz2, .xz behind. Several inputs to one OUT file are put one after the other, columns
 /// matched by name; to an OUT directory each becomes a file of its own.
@@ -354,6 +354,8 @@ impl OpenFile {
         readers: usize,
     ) -> Result<(Arc<ListingTable>, SchemaRef, Vec<Arc<dyn ExecutionPlan>>)> {
         let is_parquet = file.kind.format == Format::Parquet;
+        // text formats are read row by row, and decoding the others takes no time
+        let by_column = is_parquet || file.kind.format == Format::Orc;
         let mut schema = intact::check(file).await?;
         if let Some(schema) = &schema {
             merge_schemas(&[(file.display(), Arc::clone(schema))])?;
@@ -364,7 +366,7 @@ impl OpenFile {
         let table = Arc::new(file.table(context, schema).await?);
         let schema = table.schema();
         let shares = side_by_side::shares(schema.fields().len(), readers);
-        if !is_parquet || shares.len() < 2 {
+        if !by_column || shares.len() < 2 {
             let frame = context.read_table(Arc::clone(&table) as _)?;
             let plan = frame.create_physical_plan().await?;
             return Ok((table, plan.schema(), vec![plan]));

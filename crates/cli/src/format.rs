@@ -12,6 +12,8 @@ pub enum Format {
     Vectile,
     /// Parquet (.parquet)
     Parquet,
+    /// ORC, which is read and not written (.orc)
+    Orc,
     /// Comma-separated values with a header line (.csv)
     Csv,
     /// JSON, one object per line (.json, .jsonl, .ndjson)
@@ -27,6 +29,7 @@ pub enum Format {
 const EXTENSIONS: &[(&str, Format)] = &[
     ("vectile", Format::Vectile),
     ("parquet", Format::Parquet),
+    ("orc", Format::Orc),
     ("csv", Format::Csv),
     ("json", Format::Json),
     ("jsonl", Format::Json),

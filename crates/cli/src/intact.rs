@@ -26,7 +26,7 @@ pub async fn check(file: &InputFile) -> Result<Option<SchemaRef>> {
     let schema = match file.kind.format {
         Format::Parquet => parquet_schema(file).await?,
         Format::Arrow | Format::Arrows => arrow_schema(file).await?,
-        Format::Vectile | Format::Csv | Format::Json => return Ok(None),
+        Format::Vectile | Format::Orc | Format::Csv | Format::Json => return Ok(None),
     };
     Ok(Some(Arc::new(schema)))
 }

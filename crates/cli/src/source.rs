@@ -194,6 +194,7 @@ async fn file_format(
     Ok(match file.kind.format {
         Format::Vectile => registered("vectile")??,
         Format::Parquet => registered("parquet")??,
+        Format::Orc => registered("orc")??,
         Format::Arrow | Format::Arrows => registered("arrow")??,
         Format::Csv => Arc::new(
             CsvFormat::default()

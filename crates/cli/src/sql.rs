@@ -43,7 +43,7 @@ pub struct SqlArgs {
     #[arg(conflicts_with = "file")]
     statement: Option<String>,
     /// Name a table: a file, a directory (read recursively), a quoted glob or a URL of Vectile,
-    /// Parquet, CSV, JSON or Arrow files; may be repeated
+    /// Parquet, ORC, CSV, JSON or Arrow files; may be repeated
     #[arg(short, long = "table", value_name = "NAME=PATH", value_parser = parse_table)]
     pub tables: Vec<(String, String)>,
     /// Run the statements of a script ('-' is standard input)

@@ -285,6 +285,10 @@ impl Encoder {
                 let writer = StreamWriter::try_new_with_options(out, schema, ipc_options()?)?;
                 Encoder::Arrows(Box::new(writer))
             }
+            Format::Orc => {
+                return Err(CliError::failed("ORC files are read and not written")
+                    .hint("choose .vectile, .parquet or .arrow"));
+            }
             Format::Vectile => {
                 return Err(CliError::failed(
                     "Vectile files are not made by this encoder",

@@ -1,15 +1,20 @@
 //! Errors of the layers below, as DataFusion's.
 //!
-//! The original stays reachable: [`DataFusionError::External`] holds a [`vectile_file::Error`],
-//! which names file, row group and column.
+//! The original stays reachable: [`DataFusionError::External`] holds a [`vectile_file::Error`], or one
+//! of another format, which names file, row group and column.
 
 #[cfg(feature = "gpu")]
 use datafusion::common::exec_datafusion_err;
 use datafusion::common::internal_datafusion_err;
 use datafusion::error::DataFusionError;
 
-/// Reading or writing a file failed.
+/// Writing a file failed.
 pub(crate) fn file(error: vectile_file::Error) -> DataFusionError {
+    external(error)
+}
+
+/// Reading a file failed.
+pub(crate) fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 

@@ -1,24 +1,177 @@
-//! A file that a scan has opened.
+//! Files that scans open: Vectile's own, and those of other formats that are containers, too.
 
+#[cfg(feature = "gpu")]
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
-use vectile_file::{Fetch, File, ReadBuffers, RowGroupData};
+use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
+#[cfg(feature = "gpu")]
+use vectile_file::Compression;
+use vectile_file::{Fetch, File, ReadBuffers, ReadOptions, RowGroupData};
+use vectile_scan::Container;
 
 use crate::error;
+use crate::footer::{self, footer};
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
 
+/// The format of a table's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Vectile,
+    Orc,
+}
+
+impl FileKind {
+    /// The extension of such files, which is also what they are called.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Vectile => "vectile",
+            Self::Orc => "orc",
+        }
+    }
+}
+
+/// Where files are opened from, and what is remembered of them.
+pub(crate) struct Source<'a> {
+    pub(crate) kind: FileKind,
+    pub(crate) store: &'a Arc<dyn ObjectStore>,
+    pub(crate) footers: Option<&'a FileMetadataCache>,
+    pub(crate) listings: &'a Listings,
+}
+
+/// A file whose footer is known.
+#[derive(Clone)]
+pub(crate) enum TableFile {
+    Vectile(Arc<File>),
+    Orc(Arc<vectile_orc::File>),
+}
+
+impl Source<'_> {
+    /// Opens `object`. Its footer is from the cache unless it has changed.
+    pub(crate) async fn open(
+        &self,
+        object: &ObjectMeta,
+        options: ReadOptions,
+    ) -> Result<TableFile> {
+        let (store, listings) = (self.store, self.listings);
+        Ok(match self.kind {
+            FileKind::Vectile => {
+                let metadata = footer(store, object, self.footers, listings).await?;
+                let location = object.location.clone();
+                let file = File::new(Arc::clone(store), location, metadata, options);
+                TableFile::Vectile(Arc::new(file))
+            }
+            FileKind::Orc => {
+                let metadata = footer(store, object, self.footers, listings).await?;
+                TableFile::Orc(Arc::new(vectile_orc::File::new(metadata)))
+            }
+        })
+    }
+}
+
+impl TableFile {
+    /// What is scanned.
+    pub(crate) fn container(&self) -> Arc<dyn Container> {
+        match self {
+            Self::Vectile(file) => Arc::clone(file) as _,
+            Self::Orc(file) => Arc::clone(file) as _,
+        }
+    }
+
+    /// As [`container`](Self::container).
+    pub(crate) fn as_container(&self) -> &dyn Container {
+        match self {
+            Self::Vectile(file) => file.as_ref(),
+            Self::Orc(file) => file.as_ref(),
+        }
+    }
+
+    /// Its location in the object store.
+    pub(crate) fn location(&self) -> &Path {
+        match self {
+            Self::Vectile(file) => file.location(),
+            Self::Orc(file) => file.location(),
+        }
+    }
+
+    /// The first byte of a row group.
+    pub(crate) fn start(&self, row_group: usize) -> u64 {
+        let start = match self {
+            Self::Vectile(file) => {
+                let row_group = file.metadata().row_groups().get(row_group);
+                row_group.map(|row_group| row_group.bytes.start)
+            }
+            Self::Orc(file) => {
+                let stripe = file.metadata().stripes().get(row_group);
+                stripe.map(|stripe| stripe.bytes.start)
+            }
+        };
+        start.unwrap_or_default()
+    }
+
+    /// Bytes of a column as Arrow arrays, if they are known.
+    pub(crate) fn arrow_bytes(&self, column: usize) -> Option<u64> {
+        match self {
+            Self::Vectile(file) => {
+                let row_groups = file.metadata().row_groups().iter();
+                let chunks = row_groups.filter_map(|row_group| row_group.columns.get(column));
+                Some(chunks.map(|chunk| chunk.arrow_bytes).sum())
+            }
+            Self::Orc(_) => None,
+        }
+    }
+
+    /// How a column of text is encoded in a row group.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn text_encoding(&self, row_group: usize, column: usize) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Vectile(file) => {
+                let row_group = file.metadata().row_groups().get(row_group)?;
+                let chunk = row_group.columns.get(column)?;
+                Some(match chunk.compression {
+                    Compression::None => (*chunk.encoding).into(),
+                    // values that repeat are in no dictionary then
+                    compression => format!("{} + {compression}", chunk.encoding).into(),
+                })
+            }
+            // dictionaries of stripes are not kept
+            Self::Orc(_) => Some("plain".into()),
+        }
+    }
+
+    /// Files of other contents have another one.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn checksum(&self) -> u32 {
+        match self {
+            Self::Vectile(file) => file.metadata().checksum(),
+            Self::Orc(file) => file.metadata().checksum(),
+        }
+    }
+
+    /// Whether reading it is work for a core, rather than waiting for a store.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn reads_on_thread(&self) -> bool {
+        match self {
+            Self::Vectile(file) => file.is_local(),
+            Self::Orc(_) => true,
+        }
+    }
+}
+
 /// A file, and who is told of it.
 pub(crate) struct ScanFile {
-    pub(crate) file: Arc<File>,
+    pub(crate) file: TableFile,
     pub(crate) listings: Listings,
     pub(crate) metrics: ScanMetrics,
 }
 
 impl ScanFile {
-    /// Reads the values of `data`, into `buffers` if it is a local file.
+    /// Reads the values of `data`, into `buffers` if it is a local file of Vectile's own.
     pub(crate) async fn read(
         &self,
         row_group: usize,
@@ -30,7 +183,10 @@ impl ScanFile {
             data,
             ..Fetch::default()
         };
-        let read = self.file.fetch_into(&fetch, buffers).await;
+        let read = match &self.file {
+            TableFile::Vectile(file) => file.fetch_into(&fetch, buffers).await,
+            TableFile::Orc(file) => file.fetch(&fetch).await,
+        };
         let read = read.map_err(|error| self.error(error))?;
         self.metrics.bytes_scanned.add(read.bytes_read as usize);
         Ok(read)
@@ -39,11 +195,37 @@ impl ScanFile {
     /// Why a scan of it ended.
     pub(crate) fn error(&self, error: vectile_scan::Error) -> DataFusionError {
         let error = error::scan(error);
-        if let DataFusionError::External(source) = &error
-            && let Some(source) = source.downcast_ref()
-        {
-            self.listings.note(self.file.location(), source);
-        }
+        self.listings.note(self.file.location(), &error);
         error
+    }
+}
+
+impl footer::Footer for vectile_file::Metadata {
+    async fn read(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Self> {
+        let read = vectile_file::read_metadata(store, object).await;
+        read.map_err(error::external)
+    }
+
+    fn memory_size(&self) -> usize {
+        vectile_file::Metadata::memory_size(self)
+    }
+
+    fn num_row_groups(&self) -> usize {
+        vectile_file::Metadata::num_row_groups(self)
+    }
+}
+
+impl footer::Footer for vectile_orc::Metadata {
+    async fn read(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Self> {
+        let read = vectile_orc::read_metadata(store, object).await;
+        read.map_err(error::external)
+    }
+
+    fn memory_size(&self) -> usize {
+        vectile_orc::Metadata::memory_size(self)
+    }
+
+    fn num_row_groups(&self) -> usize {
+        self.stripes().len()
     }
 }

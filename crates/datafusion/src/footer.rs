@@ -8,15 +8,28 @@ use datafusion::execution::cache::cache_manager::{
     CachedFileMetadataEntry, FileMetadata, FileMetadataCache,
 };
 use object_store::{ObjectMeta, ObjectStore};
-use vectile_file::{Metadata, read_metadata};
 
-use crate::error;
 use crate::listing::Listings;
 
-/// A footer in the cache.
-struct CachedFooter(Arc<Metadata>);
+/// What a file says of itself.
+pub(crate) trait Footer: Send + Sync + Sized + 'static {
+    /// Reads that of `object`.
+    fn read(
+        store: &Arc<dyn ObjectStore>,
+        object: &ObjectMeta,
+    ) -> impl Future<Output = Result<Self>> + Send;
 
-impl FileMetadata for CachedFooter {
+    /// Bytes of memory that it takes, about.
+    fn memory_size(&self) -> usize;
+
+    /// Row groups of the file.
+    fn num_row_groups(&self) -> usize;
+}
+
+/// A footer in the cache.
+struct CachedFooter<F>(Arc<F>);
+
+impl<F: Footer> FileMetadata for CachedFooter<F> {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -32,24 +45,24 @@ impl FileMetadata for CachedFooter {
 }
 
 /// The footer of `object`, from the cache unless the file has changed.
-pub(crate) async fn footer(
+pub(crate) async fn footer<F: Footer>(
     store: &Arc<dyn ObjectStore>,
     object: &ObjectMeta,
     cache: Option<&FileMetadataCache>,
     listings: &Listings,
-) -> Result<Arc<Metadata>> {
+) -> Result<Arc<F>> {
     if let Some(entry) = cache.and_then(|cache| cache.get(&object.location))
         && entry.is_valid_for(object)
         && entry.meta.e_tag == object.e_tag
-        && let Some(footer) = entry.file_metadata.as_any().downcast_ref::<CachedFooter>()
+        && let Some(footer) = entry
+            .file_metadata
+            .as_any()
+            .downcast_ref::<CachedFooter<F>>()
     {
         return Ok(Arc::clone(&footer.0));
     }
-    let read = read_metadata(store, object).await;
-    let metadata = Arc::new(read.map_err(|error| {
-        listings.note(&object.location, &error);
-        error::file(error)
-    })?);
+    let read = F::read(store, object).await;
+    let metadata = Arc::new(read.inspect_err(|error| listings.note(&object.location, error))?);
     if let Some(cache) = cache {
         let footer = Arc::new(CachedFooter(Arc::clone(&metadata)));
         cache.put(

@@ -18,13 +18,15 @@ use datafusion::datasource::physical_plan::{
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
+use vectile_file::ReadOptions;
 
-use crate::footer::footer;
+use crate::file::{FileKind, Source};
 use crate::listing::Listings;
 use crate::merge::{common_type, merge_schemas};
 use crate::options::{TableOptions, VectileOptions};
@@ -103,31 +105,7 @@ impl FileFormat for VectileFormat {
         store: &Arc<dyn ObjectStore>,
         objects: &[ObjectMeta],
     ) -> Result<SchemaRef> {
-        let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
-        let listings = Listings::of(state.runtime_env());
-        let concurrency = state
-            .config_options()
-            .execution
-            .meta_fetch_concurrency
-            .get();
-        let footers = futures::stream::iter(objects)
-            .map(|object| {
-                let (cache, listings) = (Arc::clone(&cache), listings.clone());
-                async move {
-                    let cache = Some(cache.as_ref());
-                    let metadata = footer(store, object, cache, &listings).await?;
-                    Ok::<_, datafusion::error::DataFusionError>((object, metadata))
-                }
-            })
-            .boxed()
-            .buffer_unordered(concurrency);
-        let mut footers: Vec<_> = footers.try_collect().await?;
-        footers.sort_by(|(a, _), (b, _)| a.location.cmp(&b.location));
-        let schemas: Vec<(String, SchemaRef)> = footers
-            .iter()
-            .map(|(object, metadata)| (object.location.to_string(), Arc::clone(metadata.schema())))
-            .collect();
-        merge_schemas(&schemas, common_type).map_err(|error| plan_datafusion_err!("{error}"))
+        infer_schema(FileKind::Vectile, state, store, objects).await
     }
 
     async fn infer_stats(
@@ -137,10 +115,7 @@ impl FileFormat for VectileFormat {
         table_schema: SchemaRef,
         object: &ObjectMeta,
     ) -> Result<Statistics> {
-        let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
-        let listings = Listings::of(state.runtime_env());
-        let metadata = footer(store, object, Some(cache.as_ref()), &listings).await?;
-        file_statistics(&metadata, &table_schema)
+        infer_stats(FileKind::Vectile, state, store, &table_schema, object).await
     }
 
     async fn create_physical_plan(
@@ -148,18 +123,7 @@ impl FileFormat for VectileFormat {
         state: &dyn Session,
         conf: FileScanConfig,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = VectileOptions::of(state.config_options());
-        options.check()?;
-        let source = conf.file_source().downcast_ref::<VectileSource>();
-        let source = source.ok_or_else(|| internal_datafusion_err!("expected a VectileSource"))?;
-        let source = source
-            .clone()
-            .with_runtime(state.runtime_env())
-            .with_options(options);
-        let conf = FileScanConfigBuilder::from(conf)
-            .with_source(Arc::new(source))
-            .build();
-        Ok(DataSourceExec::from_data_source(conf))
+        scan_plan(state, conf)
     }
 
     async fn create_writer_physical_plan(
@@ -184,4 +148,78 @@ impl FileFormat for VectileFormat {
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
         Arc::new(VectileSource::new(table_schema))
     }
+}
+
+/// The schema of files. Those of several are merged in the order of their names, see [`merge_schemas`].
+pub(crate) async fn infer_schema(
+    kind: FileKind,
+    state: &dyn Session,
+    store: &Arc<dyn ObjectStore>,
+    objects: &[ObjectMeta],
+) -> Result<SchemaRef> {
+    let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+    let listings = Listings::of(state.runtime_env());
+    let concurrency = state
+        .config_options()
+        .execution
+        .meta_fetch_concurrency
+        .get();
+    let schemas = futures::stream::iter(objects)
+        .map(|object| {
+            let (cache, listings) = (Arc::clone(&cache), listings.clone());
+            async move {
+                let source = Source {
+                    kind,
+                    store,
+                    footers: Some(cache.as_ref()),
+                    listings: &listings,
+                };
+                let file = source.open(object, ReadOptions::default()).await?;
+                let schema = Arc::clone(file.as_container().schema());
+                Ok::<_, DataFusionError>((object.location.to_string(), schema))
+            }
+        })
+        .boxed()
+        .buffer_unordered(concurrency);
+    let mut schemas: Vec<(String, SchemaRef)> = schemas.try_collect().await?;
+    schemas.sort_by(|(a, _), (b, _)| a.cmp(b));
+    merge_schemas(&schemas, common_type).map_err(|error| plan_datafusion_err!("{error}"))
+}
+
+/// What a file says of the columns of `table`.
+pub(crate) async fn infer_stats(
+    kind: FileKind,
+    state: &dyn Session,
+    store: &Arc<dyn ObjectStore>,
+    table: &SchemaRef,
+    object: &ObjectMeta,
+) -> Result<Statistics> {
+    let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+    let source = Source {
+        kind,
+        store,
+        footers: Some(cache.as_ref()),
+        listings: &Listings::of(state.runtime_env()),
+    };
+    let file = source.open(object, ReadOptions::default()).await?;
+    file_statistics(&file, table)
+}
+
+/// The scan of what `conf` names, with the settings of a session.
+pub(crate) fn scan_plan(
+    state: &dyn Session,
+    conf: FileScanConfig,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let options = VectileOptions::of(state.config_options());
+    options.check()?;
+    let source = conf.file_source().downcast_ref::<VectileSource>();
+    let source = source.ok_or_else(|| internal_datafusion_err!("expected a VectileSource"))?;
+    let source = source
+        .clone()
+        .with_runtime(state.runtime_env())
+        .with_options(options);
+    let conf = FileScanConfigBuilder::from(conf)
+        .with_source(Arc::new(source))
+        .build();
+    Ok(DataSourceExec::from_data_source(conf))
 }

@@ -4,7 +4,7 @@
 //! `SessionStateBuilder`) teaches a session `CREATE EXTERNAL TABLE ... STORED AS VECTILE`,
 //! `COPY ... TO` and `INSERT INTO`; [`register_vectile`](VectileSessionContextExt::register_vectile)
 //! adds a table without SQL. Tables are DataFusion's listing tables, so files, directories, globs,
-//! partitioned trees and object stores work as they do for Parquet.
+//! partitioned trees and object stores work as they do for Parquet. `STORED AS ORC` reads ORC files in the same way.
 //!
 //! DataFusion keeps listings of directories for ever, and what a session writes to Vectile files is seen at once. For
 //! files of others, set `datafusion.runtime.list_files_cache_ttl` to a few seconds.
@@ -36,6 +36,7 @@ mod metrics;
 mod nullable;
 mod opener;
 mod options;
+mod orc;
 mod order;
 mod projection;
 mod pruning;
@@ -56,6 +57,7 @@ pub use gpu::{Gpu, PinnedColumn, compressor, load_columns, unload_columns};
 pub use kept::physical_plan;
 pub use merge::{MergeError, common_type, merge_schemas};
 pub use options::{GpuMode, TableOptions, VectileOptions};
+pub use orc::{OrcFormat, OrcFormatFactory};
 #[cfg(feature = "gpu")]
 pub use register::register_with_gpu;
 pub use register::{

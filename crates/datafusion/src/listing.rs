@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use datafusion::error::DataFusionError;
 use datafusion::execution::cache::cache_manager::ListFilesCache;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use object_store::path::Path;
-use vectile_file::Error;
 
 /// What a runtime remembers of directories, if it does.
 #[derive(Clone, Default)]
@@ -28,12 +28,20 @@ impl Listings {
     }
 
     /// A listed file could not be read. If that is because it is another one by now, the next query lists anew.
-    pub(crate) fn note(&self, location: &Path, error: &Error) {
-        let is_gone = matches!(
-            error,
-            Error::Changed { .. } | Error::ObjectStore(object_store::Error::NotFound { .. })
-        );
-        if is_gone {
+    pub(crate) fn note(&self, location: &Path, error: &DataFusionError) {
+        let DataFusionError::External(error) = error else {
+            return;
+        };
+        let is_gone =
+            |error: &object_store::Error| matches!(error, object_store::Error::NotFound { .. });
+        let is_other = match (error.downcast_ref(), error.downcast_ref()) {
+            (Some(vectile_file::Error::Changed { .. }), _) => true,
+            (Some(vectile_file::Error::ObjectStore(error)), _) => is_gone(error),
+            (_, Some(vectile_orc::Error::Changed { .. })) => true,
+            (_, Some(vectile_orc::Error::ObjectStore(error))) => is_gone(error),
+            _ => false,
+        };
+        if is_other {
             self.forget(location);
         }
     }

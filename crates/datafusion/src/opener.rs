@@ -21,12 +21,11 @@ use datafusion::physical_expr_adapter::{
 use datafusion::physical_optimizer::pruning::FilePruner;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectStore;
-use vectile_file::{File, Metadata, ReadOptions};
+use vectile_file::ReadOptions;
 use vectile_scan::{Filters, Role, Scan};
 
-use crate::file::ScanFile;
+use crate::file::{FileKind, ScanFile, Source, TableFile};
 use crate::filters::filters;
-use crate::footer::footer;
 use crate::listing::Listings;
 use crate::memory::Reserved;
 use crate::metrics::ScanMetrics;
@@ -38,6 +37,7 @@ use crate::selector::{DeviceScan, PartitionDevice};
 /// Opens the files of one partition of a scan.
 #[derive(Clone)]
 pub(crate) struct VectileOpener {
+    pub(crate) kind: FileKind,
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) footers: Option<Arc<FileMetadataCache>>,
     pub(crate) listings: Listings,
@@ -96,32 +96,33 @@ impl VectileOpener {
             return Ok(None);
         }
         self.metrics.files.add_matched(1);
-        let (object, footers) = (&file.object_meta, self.footers.as_deref());
-        let metadata = footer(&self.store, object, footers, &self.listings).await?;
-        let exprs = self.adapted_to(exprs, metadata.schema())?;
+        let object = &file.object_meta;
+        let source = Source {
+            kind: self.kind,
+            store: &self.store,
+            footers: self.footers.as_deref(),
+            listings: &self.listings,
+        };
+        let opened = source.open(object, self.read_options.clone()).await?;
+        let container = opened.container();
+        let exprs = self.adapted_to(exprs, container.schema())?;
         let role = match self.pushdown_filters {
             true => Role::Exact,
             false => Role::Prune,
         };
-        let opened = Arc::new(File::new(
-            Arc::clone(&self.store),
-            object.location.clone(),
-            Arc::clone(&metadata),
-            self.read_options.clone(),
-        ));
-        let filters = filters(exprs.predicate.as_ref(), Arc::clone(&opened) as _, role)?;
-        let row_groups = self.row_groups(&metadata, &filters, &exprs, file.range.as_ref())?;
+        let filters = filters(exprs.predicate.as_ref(), Arc::clone(&container), role)?;
+        let row_groups = self.row_groups(&opened, &filters, &exprs, file.range.as_ref())?;
         let output = Arc::new(self.projection.project_schema(self.table.table_schema())?);
         let projection =
-            Projection::try_new(&exprs.projection, metadata.schema(), Arc::clone(&output))?;
+            Projection::try_new(&exprs.projection, container.schema(), Arc::clone(&output))?;
         let consumer = MemoryConsumer::new(format!("VectileScan[{}]", self.partition));
         let reservation = consumer.register(&self.memory);
         let scanned = Arc::new(ScanFile {
-            file: Arc::clone(&opened),
+            file: opened,
             listings: self.listings.clone(),
             metrics: self.metrics.clone(),
         });
-        let mut scan = Scan::new(opened);
+        let mut scan = Scan::new(container);
         if let Some(device) = &self.device {
             let opened = device.open(DeviceScan {
                 file: Arc::clone(&scanned),
@@ -200,18 +201,19 @@ impl VectileOpener {
     /// The row groups to scan, in order.
     fn row_groups(
         &self,
-        metadata: &Metadata,
+        file: &TableFile,
         filters: &Filters,
         exprs: &Exprs,
         range: Option<&FileRange>,
     ) -> Result<Vec<usize>> {
-        let mut row_groups: Vec<usize> = (0..metadata.num_row_groups())
-            .filter(|&i| in_range(metadata, i, range))
+        let container = file.as_container();
+        let mut row_groups: Vec<usize> = (0..container.num_row_groups())
+            .filter(|&i| in_range(file, i, range))
             .collect();
         let count = row_groups.len();
         row_groups.retain(|&row_group| !filters.exclude(row_group));
         if let Some(predicate) = exprs.predicate.as_ref().filter(|_| filters.has_tests()) {
-            let kept = pruning::row_groups(predicate, metadata, &self.metrics.pruning_errors);
+            let kept = pruning::row_groups(predicate, container, &self.metrics.pruning_errors);
             row_groups.retain(|&row_group| kept.get(row_group) != Some(&false));
         }
         let covered = row_groups
@@ -222,14 +224,14 @@ impl VectileOpener {
         self.metrics.row_groups.add_matched(row_groups.len());
         self.metrics.row_groups.add_fully_matched(covered);
         if let Some(order) = &self.order {
-            order.apply(&mut row_groups, metadata)?;
+            order.apply(&mut row_groups, container)?;
         }
         Ok(row_groups)
     }
 }
 
 /// A row group belongs to the byte range that has its first byte.
-fn in_range(metadata: &Metadata, row_group: usize, range: Option<&FileRange>) -> bool {
-    let start = metadata.row_group(row_group).bytes.start as i64;
+fn in_range(file: &TableFile, row_group: usize, range: Option<&FileRange>) -> bool {
+    let start = file.start(row_group) as i64;
     range.is_none_or(|range| (range.start..range.end).contains(&start))
 }

@@ -5,7 +5,7 @@ use std::fmt::{self, Formatter};
 use datafusion::common::Result;
 use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_expr::expressions::Column;
-use vectile_file::Metadata;
+use vectile_scan::Container;
 
 use crate::pruning;
 
@@ -20,11 +20,11 @@ pub(crate) struct RowGroupOrder {
 
 impl RowGroupOrder {
     /// Puts the row groups first that the query wants first.
-    pub(crate) fn apply(&self, row_groups: &mut [usize], metadata: &Metadata) -> Result<()> {
+    pub(crate) fn apply(&self, row_groups: &mut [usize], file: &dyn Container) -> Result<()> {
         if let Some(column) = self.order.first().expr.downcast_ref::<Column>()
-            && let Ok(index) = metadata.schema().index_of(column.name())
+            && let Ok(index) = file.schema().index_of(column.name())
         {
-            pruning::sort_by_minimum(row_groups, index, metadata)?;
+            pruning::sort_by_minimum(row_groups, index, file)?;
         }
         if self.reversed {
             row_groups.reverse();

@@ -11,22 +11,22 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use datafusion::physical_plan::metrics::Count;
 use vectile_encodings::ZoneMap;
-use vectile_file::Metadata;
+use vectile_scan::Container;
 
 /// Whether each row group may have a matching row.
 pub(crate) fn row_groups(
     predicate: &Arc<dyn PhysicalExpr>,
-    metadata: &Metadata,
+    file: &dyn Container,
     errors: &Count,
 ) -> Vec<bool> {
     let builder = PruningPredicateBuilder::new()
-        .with_file_schema(Arc::clone(metadata.schema()))
+        .with_file_schema(Arc::clone(file.schema()))
         .with_error_counter(errors);
-    let all = || vec![true; metadata.num_row_groups()];
+    let all = || vec![true; file.num_row_groups()];
     let Some(pruning) = builder.build(Arc::clone(predicate)) else {
         return all();
     };
-    let pruned: Result<Vec<bool>> = pruning.prune(&RowGroups(metadata));
+    let pruned: Result<Vec<bool>> = pruning.prune(&RowGroups(file));
     pruned.unwrap_or_else(|_| {
         errors.add(1);
         all()
@@ -34,12 +34,12 @@ pub(crate) fn row_groups(
 }
 
 /// The row groups of a file.
-struct RowGroups<'a>(&'a Metadata);
+struct RowGroups<'a>(&'a dyn Container);
 
 impl RowGroups<'_> {
     fn zones(&self, column: &Column) -> Option<&ZoneMap> {
         let index = self.0.schema().index_of(column.name()).ok()?;
-        Some(self.0.row_group_statistics(index))
+        self.0.row_group_zones(index)
     }
 
     fn bounds(&self, column: &Column) -> Option<&ZoneMap> {
@@ -66,7 +66,7 @@ impl PruningStatistics for RowGroups<'_> {
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {
-        let rows = self.0.row_groups().iter().map(|group| group.rows as u64);
+        let rows = (0..self.0.num_row_groups()).map(|row_group| self.0.rows(row_group) as u64);
         Some(Arc::new(UInt64Array::from_iter_values(rows)))
     }
 
@@ -79,11 +79,13 @@ impl PruningStatistics for RowGroups<'_> {
 pub(crate) fn sort_by_minimum(
     indices: &mut [usize],
     column: usize,
-    metadata: &Metadata,
+    file: &dyn Container,
 ) -> Result<()> {
-    let zones = metadata.row_group_statistics(column);
+    let Some(zones) = file.row_group_zones(column) else {
+        return Ok(());
+    };
     let minima = &zones.min;
-    if minima.len() != metadata.num_row_groups() || !zones.has_bounds() {
+    if minima.len() != file.num_row_groups() || !zones.has_bounds() {
         return Ok(());
     }
     let order = arrow::array::make_comparator(

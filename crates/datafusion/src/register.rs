@@ -24,13 +24,17 @@ use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
 use crate::gpu::{Gpu, functions, insert_rules};
 use crate::kept::{KeptPlans, Outlook};
 use crate::options::VectileOptions;
+use crate::orc::OrcFormatFactory;
 use crate::pushdown::Rule;
 use crate::{kept, nullable, pushdown};
 
-/// The key of the table factory, and the word after `STORED AS`.
+/// The key of the table factory of Vectile files, and the word after `STORED AS`.
 const FILE_TYPE: &str = "VECTILE";
 
-/// Registers everything in a session: `STORED AS VECTILE`, `COPY ... TO`, `SET vectile.*`, the functions
+/// As [`FILE_TYPE`], of ORC files.
+const ORC_FILE_TYPE: &str = "ORC";
+
+/// Registers everything in a session: `STORED AS VECTILE` and `STORED AS ORC`, `COPY ... TO`, `SET vectile.*`, the functions
 /// `vectile_load`, `vectile_unload` and `vectile_pinned`, and the rules that put work on a GPU. That for aggregates goes before DataFusion's `join_selection`; it is left out where a
 /// session has no rule of that name. Call it before statements are prepared: DataFusion builds a new state to
 /// change its rules, and gives no access to the prepared statements of the old one.
@@ -112,9 +116,13 @@ fn register_with_rules(
         .build();
     restore_functions(&mut state, &before)?;
     state.register_file_format(Arc::new(VectileFormatFactory), true)?;
-    state
-        .table_factories_mut()
-        .insert(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()));
+    state.register_file_format(Arc::new(OrcFormatFactory), true)?;
+    for file_type in [FILE_TYPE, ORC_FILE_TYPE] {
+        let factory = Arc::new(ListingTableFactory::new());
+        state
+            .table_factories_mut()
+            .insert(file_type.to_owned(), factory);
+    }
     state.config_mut().set_extension(Arc::new(plans));
     configure(state.config_mut().options_mut());
     Ok(())
@@ -192,6 +200,7 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
     fn with_vectile(mut self) -> Self {
         let formats = self.file_formats().get_or_insert_with(Vec::new);
         formats.push(Arc::new(VectileFormatFactory));
+        formats.push(Arc::new(OrcFormatFactory));
         let optimizer = self
             .physical_optimizers()
             .get_or_insert_with(PhysicalOptimizer::new);
@@ -207,7 +216,12 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
             let functions = self.table_functions().get_or_insert_default();
             functions.insert(name.to_owned(), Arc::new(function));
         }
-        self.with_table_factory(FILE_TYPE.to_owned(), Arc::new(ListingTableFactory::new()))
+        [FILE_TYPE, ORC_FILE_TYPE]
+            .into_iter()
+            .fold(self, |builder, file_type| {
+                builder
+                    .with_table_factory(file_type.to_owned(), Arc::new(ListingTableFactory::new()))
+            })
     }
 }
 

@@ -35,6 +35,7 @@ use datafusion::physical_plan::{
 use object_store::ObjectStore;
 use vectile_file::{DEFAULT_ROW_GROUP_ROWS, ReadOptions};
 
+use crate::file::FileKind;
 use crate::filters;
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
@@ -48,7 +49,7 @@ use crate::selector::ScanDevice;
 /// as they get ready, so that none is left with the row groups that were not pruned.
 const RANGES_PER_PARTITION: usize = 4;
 
-/// Scans Vectile files: a [`FileSource`] for [`FileScanConfig`].
+/// Scans Vectile files, or ORC files: a [`FileSource`] for [`FileScanConfig`].
 ///
 /// It takes over filters (exactly, unless they are volatile), projections, limits and, as far as
 /// the order of files and row groups goes, sort orders. It takes filters only in a session that
@@ -56,6 +57,7 @@ const RANGES_PER_PARTITION: usize = 4;
 /// may take a column for another one of the same name.
 #[derive(Clone, Debug)]
 pub struct VectileSource {
+    kind: FileKind,
     table: TableSchema,
     projection: ProjectionExprs,
     predicate: Option<Arc<dyn PhysicalExpr>>,
@@ -108,11 +110,16 @@ impl VectileSource {
         !is_volatile(filter) && (!is_dynamic || types.all(join_bounds))
     }
 
-    /// A source of all columns of a table, without filters.
+    /// A source of all columns of a table of Vectile files, without filters.
     pub fn new(table: impl Into<TableSchema>) -> Self {
-        let table = table.into();
+        Self::of_kind(FileKind::Vectile, table.into())
+    }
+
+    /// A source of all columns of a table of files of one kind, without filters.
+    pub(crate) fn of_kind(kind: FileKind, table: TableSchema) -> Self {
         let columns: Vec<usize> = (0..table.table_schema().fields().len()).collect();
         Self {
+            kind,
             projection: ProjectionExprs::from_indices(&columns, table.table_schema()),
             table,
             predicate: None,
@@ -154,6 +161,7 @@ impl VectileSource {
     ) -> VectileOpener {
         let adapters = config.expr_adapter_factory.clone();
         VectileOpener {
+            kind: self.kind,
             store,
             footers: self.footers.clone(),
             listings: self.listings.clone(),
@@ -290,7 +298,7 @@ impl FileSource for VectileSource {
     }
 
     fn file_type(&self) -> &str {
-        "vectile"
+        self.kind.name()
     }
 
     fn fmt_extra(&self, t: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {

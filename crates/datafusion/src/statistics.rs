@@ -7,17 +7,20 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
 use vectile_encodings::ZoneMap;
-use vectile_file::Metadata;
+use vectile_scan::Container;
+
+use crate::file::TableFile;
 
 /// Statistics of a file for the columns of `table`.
-pub(crate) fn file_statistics(metadata: &Metadata, table: &Schema) -> Result<Statistics> {
-    let rows = metadata.num_rows() as usize;
+pub(crate) fn file_statistics(file: &TableFile, table: &Schema) -> Result<Statistics> {
+    let container = file.as_container();
+    let rows = num_rows(container);
     let columns =
         table
             .fields()
             .iter()
-            .map(|field| match metadata.schema().index_of(field.name()) {
-                Ok(index) => column_statistics(metadata, index, field),
+            .map(|field| match container.schema().index_of(field.name()) {
+                Ok(index) => column_statistics(file, index, field),
                 // Reads as null.
                 Err(_) => {
                     Ok(ColumnStatistics::new_unknown().with_null_count(Precision::Exact(rows)))
@@ -32,19 +35,28 @@ pub(crate) fn file_statistics(metadata: &Metadata, table: &Schema) -> Result<Sta
     })
 }
 
-fn column_statistics(metadata: &Metadata, index: usize, field: &Field) -> Result<ColumnStatistics> {
-    let zones = metadata.row_group_statistics(index);
-    let statistics = ColumnStatistics::new_unknown()
-        .with_null_count(null_count(zones))
-        .with_byte_size(byte_size(metadata, index, field.data_type()));
+fn num_rows(file: &dyn Container) -> usize {
+    (0..file.num_row_groups())
+        .map(|row_group| file.rows(row_group))
+        .sum()
+}
+
+fn column_statistics(file: &TableFile, index: usize, field: &Field) -> Result<ColumnStatistics> {
+    let statistics =
+        ColumnStatistics::new_unknown().with_byte_size(byte_size(file, index, field.data_type()));
+    let file = file.as_container();
+    let Some(zones) = file.row_group_zones(index) else {
+        return Ok(statistics);
+    };
+    let statistics = statistics.with_null_count(null_count(zones));
     // the bounds of a dictionary are of the type of its values
     let same_type = zones.min.data_type() == field.data_type();
     if !same_type || !zones.has_bounds() {
         return Ok(statistics);
     }
     Ok(statistics
-        .with_min_value(extreme(metadata, zones, &zones.min, Ordering::Less)?)
-        .with_max_value(extreme(metadata, zones, &zones.max, Ordering::Greater)?))
+        .with_min_value(extreme(file, zones, &zones.min, Ordering::Less)?)
+        .with_max_value(extreme(file, zones, &zones.max, Ordering::Greater)?))
 }
 
 fn null_count(zones: &ZoneMap) -> Precision<usize> {
@@ -55,33 +67,36 @@ fn null_count(zones: &ZoneMap) -> Precision<usize> {
 }
 
 /// Bytes of the column as Arrow arrays.
-fn byte_size(metadata: &Metadata, index: usize, data_type: &DataType) -> Precision<usize> {
+fn byte_size(file: &TableFile, index: usize, data_type: &DataType) -> Precision<usize> {
     if let Some(width) = data_type.primitive_width() {
-        return Precision::Exact(width * metadata.num_rows() as usize);
+        return Precision::Exact(width * num_rows(file.as_container()));
     }
-    let chunks = metadata
-        .row_groups()
-        .iter()
-        .filter_map(|group| group.columns.get(index));
-    Precision::Inexact(chunks.map(|chunk| chunk.arrow_bytes as usize).sum())
+    match file.arrow_bytes(index) {
+        Some(bytes) => Precision::Inexact(bytes as usize),
+        None => Precision::Absent,
+    }
 }
 
 /// The least or greatest of `bounds`, which are the row groups'. Absent where one is unknown, as
 /// with NaN, which sorts beyond all numbers but is no bound to compare aggregates with.
 fn extreme(
-    metadata: &Metadata,
+    file: &dyn Container,
     zones: &ZoneMap,
     bounds: &ArrayRef,
     wanted: Ordering,
 ) -> Result<Precision<ScalarValue>> {
     let mut extreme: Option<ScalarValue> = None;
     let mut exact = true;
-    for (i, group) in metadata.row_groups().iter().enumerate() {
+    for i in 0..file.num_row_groups() {
         if i >= bounds.len() {
             return Ok(Precision::Absent);
         }
         if bounds.is_null(i) {
-            match zones.null_count.value(i) == group.rows as u64 {
+            let nulls = zones
+                .null_count
+                .is_valid(i)
+                .then(|| zones.null_count.value(i));
+            match nulls == Some(file.rows(i) as u64) {
                 true => continue,
                 false => return Ok(Precision::Absent),
             }

@@ -6,8 +6,8 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
-use vectile_encodings::{BloomFilter, ZoneMap};
-use vectile_scan::{Container, Fetch, RowGroupData};
+use vectile_encodings::ZoneMap;
+use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
 
 use crate::error::Result;
 use crate::metadata::{Compression, Metadata};
@@ -145,7 +145,7 @@ impl Container for File {
         &self,
         row_group: usize,
         columns: &[usize],
-    ) -> vectile_scan::Result<Vec<BloomFilter>> {
+    ) -> vectile_scan::Result<Vec<Box<dyn ValueFilter>>> {
         let read = read_bloom_filters(
             &self.handle,
             &self.store,
@@ -155,7 +155,11 @@ impl Container for File {
             columns,
             &self.options,
         );
-        read.await.map_err(vectile_scan::Error::external)
+        let filters = read.await.map_err(vectile_scan::Error::external)?;
+        Ok(filters
+            .into_iter()
+            .map(|filter| Box::new(filter) as _)
+            .collect())
     }
 
     fn error(

@@ -79,7 +79,7 @@ async fn filters_have_the_values_of_their_row_group() {
         }
         let chunk = &file.metadata().row_group(row_group).columns[0];
         let bloom = chunk.bloom.clone().unwrap().bytes;
-        assert_eq!(bloom.end - bloom.start, filters[0].bytes().len() as u64);
+        assert_eq!(bloom.end - bloom.start, filters[0].bytes() as u64);
         filter_bytes += bloom.end - bloom.start;
         assert!(file.bloom_filters(row_group, &[3]).await.is_err());
     }

@@ -1,16 +1,15 @@
 //! What Bloom filters say about a filter: whether a row group can have a matching row.
 
 use arrow::array::ArrayRef;
-use vectile_encodings::BloomFilter;
 
-use crate::container::Container;
+use crate::container::{Container, ValueFilter};
 use crate::error::Result;
 use crate::node::{Leaf, Node};
 
 /// The Bloom filters of a row group that were read, by column.
 pub(crate) struct Blooms {
     pub(crate) row_group: usize,
-    pub(crate) filters: Vec<(usize, BloomFilter)>,
+    pub(crate) filters: Vec<(usize, Box<dyn ValueFilter>)>,
 }
 
 /// The columns whose Bloom filters may rule out that a row passes one of `nodes`, ascending.

@@ -1,5 +1,8 @@
 //! Where row groups come from.
 
+use std::fmt::Debug;
+
+use arrow::array::Array;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use vectile_encodings::{BloomFilter, Column, ZoneMap};
@@ -26,6 +29,29 @@ pub struct RowGroupData {
     pub zones: Vec<Option<ZoneMap>>,
     /// Bytes that were asked for. Stores may read the gaps between them as well.
     pub bytes_read: u64,
+}
+
+/// Says which values a column cannot have in a row group, such as a Bloom filter.
+pub trait ValueFilter: Debug + Send + Sync {
+    /// Whether one of `values` may be there, which are of the column's type, or that of the values of its dictionary.
+    ///
+    /// # Errors
+    ///
+    /// If there are no filters of the type.
+    fn may_contain(&self, values: &dyn Array) -> vectile_encodings::Result<bool>;
+
+    /// How many bytes it has.
+    fn bytes(&self) -> usize;
+}
+
+impl ValueFilter for BloomFilter {
+    fn may_contain(&self, values: &dyn Array) -> vectile_encodings::Result<bool> {
+        BloomFilter::may_contain(self, values)
+    }
+
+    fn bytes(&self) -> usize {
+        BloomFilter::bytes(self).len()
+    }
 }
 
 /// Rows in row groups, whose columns are encoded: a file, a table in memory.
@@ -75,7 +101,7 @@ pub trait Container: Send + Sync {
         &self,
         _row_group: usize,
         _columns: &[usize],
-    ) -> Result<Vec<BloomFilter>> {
+    ) -> Result<Vec<Box<dyn ValueFilter>>> {
         Ok(Vec::new())
     }
 

@@ -56,7 +56,7 @@ impl Source {
             return Ok(verdict);
         }
         let filters = container.bloom_filters(row_group, &columns).await?;
-        let bytes = filters.iter().map(|filter| filter.bytes().len()).sum();
+        let bytes = filters.iter().map(|filter| filter.bytes()).sum();
         self.metrics.add(Counter::BytesRead, bytes);
         let filters = columns.into_iter().zip(filters).collect();
         let verdict = Blooms { row_group, filters }.rule_out(nodes(), container)?;

@@ -53,7 +53,7 @@ mod test;
 mod zones;
 
 pub use conjunct::Role;
-pub use container::{Container, Fetch, RowGroupData};
+pub use container::{Container, Fetch, RowGroupData, ValueFilter};
 pub use error::{Error, Result};
 pub use filters::{DynamicFilter, Filters};
 pub use memory::Memory;

@@ -837,3 +837,31 @@ fn tables_pass_over_the_names_that_conversions_do() {
     let sum = w.query("all.vectile", "SELECT sum(x) AS s FROM t");
     assert_eq!(sum, serde_json::json!([{"s": 1}]));
 }
+
+#[test]
+fn orc_files_are_read_and_not_written() {
+    let w = Workspace::new();
+    let orc = format!(
+        "{}/../orc/tests/data/scan.stripes.orc",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    w.ok(&["convert", &orc, "out.vectile"]);
+    assert_eq!(schema(&w, &orc), schema(&w, "out.vectile"));
+    for sql in [
+        "SELECT * FROM t ORDER BY id",
+        "SELECT count(*), sum(amount), max(name) FROM t WHERE day >= DATE '1970-02-01'",
+    ] {
+        assert_eq!(w.query(&orc, sql), w.query("out.vectile", sql));
+    }
+    for args in [
+        ["convert", "out.vectile", "back.orc"],
+        ["sql", "SELECT 1 AS a", "-oback.orc"],
+    ] {
+        let error = w.fails(1, &args);
+        assert!(
+            error.contains("ORC files are read and not written"),
+            "{error}"
+        );
+    }
+    assert!(!w.path("back.orc").exists());
+}

@@ -12,6 +12,7 @@ mod gpu_preload;
 mod gpu_text;
 mod gpu_variances;
 mod kept;
+mod orc;
 mod projection;
 mod pushdown;
 mod requests;

@@ -8,7 +8,7 @@ use arrow::compute::{concat, concat_batches};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use vectile_encodings::{BloomFilter, Column, EncodeOptions, ZoneMap, encode};
-use vectile_scan::{Container, Error, Fetch, Result, RowGroupData};
+use vectile_scan::{Container, Error, Fetch, Result, RowGroupData, ValueFilter};
 
 /// What a table knows of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,12 +129,16 @@ impl Container for Table {
         self.statistics == Statistics::Blooms && column == 0
     }
 
-    async fn bloom_filters(&self, row_group: usize, columns: &[usize]) -> Result<Vec<BloomFilter>> {
+    async fn bloom_filters(
+        &self,
+        row_group: usize,
+        columns: &[usize],
+    ) -> Result<Vec<Box<dyn ValueFilter>>> {
         self.blooms_read.lock().unwrap().push(row_group);
         let columns = columns.iter();
         let filters = columns.map(|&column| {
             let filter = BloomFilter::of(self.array(row_group, column)?, 1e-9);
-            Ok(filter.unwrap().unwrap())
+            Ok(Box::new(filter.unwrap().unwrap()) as _)
         });
         filters.collect()
     }

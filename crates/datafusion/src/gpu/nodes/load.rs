@@ -34,9 +34,8 @@ use object_store::ObjectMeta;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use vectile_encodings::Column;
-use vectile_file::{Compression, ReadBuffer, ReadBuffers};
+use vectile_file::{ReadBuffer, ReadBuffers};
 use vectile_gpu::{Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident};
-use vectile_scan::Container;
 
 use super::metrics::GpuMetrics;
 use crate::error;
@@ -159,7 +158,7 @@ impl Input {
 impl Reads<'_> {
     /// Those of a file that is opened.
     pub(crate) fn of_file(&self, scan: Arc<ScanFile>, object: &ObjectMeta) -> Result<GpuFile> {
-        let schema = scan.file.metadata().schema();
+        let schema = scan.file.as_container().schema();
         let columns = self.columns.iter().map(|&column| {
             let field = self.table.field(column);
             match schema.index_of(field.name()) {
@@ -179,20 +178,16 @@ impl Reads<'_> {
             texts.map(|(_, column)| *column).collect::<Vec<usize>>()
         };
         for column in of_file(self.coded) {
-            let row_groups = scan.file.metadata().row_groups().iter();
-            let mut chunks = row_groups.filter_map(|row_group| row_group.columns.get(column));
-            if let Some(chunk) = chunks.find(|chunk| is_in_splits(&chunk.encoding)) {
-                let mut reason = format!("text is stored as {}", chunk.encoding);
-                if chunk.compression != Compression::None {
-                    // values that repeat are in no dictionary then
-                    reason = format!("{reason} + {}", chunk.compression);
-                }
+            let row_groups = 0..scan.file.as_container().num_row_groups();
+            let mut encodings = row_groups.filter_map(|at| scan.file.text_encoding(at, column));
+            if let Some(encoding) = encodings.find(|encoding| is_in_splits(encoding)) {
+                let reason = format!("text is stored as {encoding}");
                 return Err(error::gpu(Error::Unsupported(reason)));
             }
         }
         let text_keys = of_file(self.keys);
         // A rewrite may have the size and time of what it replaces.
-        let checksum = scan.file.metadata().checksum();
+        let checksum = scan.file.checksum();
         Ok(GpuFile {
             key: format!("{} {checksum:08x}", file_key(self.store, object)).into(),
             engine: Arc::clone(self.engine),
@@ -247,13 +242,13 @@ fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
 
 impl Part {
     pub(crate) fn new(file: Arc<GpuFile>, row_group: usize) -> Self {
-        let chunks = file.scan.file.metadata().row_groups().get(row_group);
-        let chunks = chunks.map_or(&[][..], |row_group| &row_group.columns);
-        let chunks = file.text_keys.iter().filter_map(|key| chunks.get(*key));
+        let container = file.scan.file.as_container();
+        let keys = file.text_keys.iter();
+        let encodings = keys.filter_map(|&key| file.scan.file.text_encoding(row_group, key));
         Self {
-            text_keys: chunks.filter(|chunk| is_in_splits(&chunk.encoding)).count(),
-            rows: file.scan.file.rows(row_group),
-            bytes: file.scan.file.data_bytes(row_group, &file.columns) as u64,
+            text_keys: encodings.filter(|encoding| is_in_splits(encoding)).count(),
+            rows: container.rows(row_group),
+            bytes: container.data_bytes(row_group, &file.columns) as u64,
             row_group,
             file,
         }
@@ -433,7 +428,7 @@ impl Found {
 
     /// Bytes in the file of the columns that are not on the device.
     pub(crate) fn missing_bytes(&self) -> u64 {
-        let file = &self.part.file.scan.file;
+        let file = self.part.file.scan.file.as_container();
         file.data_bytes(self.part.row_group, &self.missing()) as u64
     }
 
@@ -445,7 +440,7 @@ impl Found {
     ) -> Result<Loaded> {
         // As they are read, and their device layouts.
         reservation.try_grow(2 * self.missing_bytes() as usize)?;
-        let copy = match self.part.file.scan.file.is_local() {
+        let copy = match self.part.file.scan.file.reads_on_thread() {
             true => {
                 let runtime = Handle::current();
                 SpawnedTask::spawn_blocking(move || {
@@ -560,8 +555,8 @@ impl Loads {
         let reservation = consumer.register(context.memory_pool());
         let (counted, reserved) = (metrics.clone(), reservation.new_empty());
         let concurrency = concurrency.max(1);
-        let is_local = |found: &Found| found.part.file.scan.file.is_local();
-        let at_a_time = match missing.iter().all(is_local) {
+        let on_thread = |found: &Found| found.part.file.scan.file.reads_on_thread();
+        let at_a_time = match missing.iter().all(on_thread) {
             true => concurrency,
             // to wait for an answer takes no core
             false => concurrency * REQUESTS,

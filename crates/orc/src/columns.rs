@@ -1,0 +1,553 @@
+//! From streams to columns: the Arrow array of a column in one stripe.
+//!
+//! A null has no entry in any stream but `PRESENT`, and neither have its children. So a column is decoded for the rows
+//! that its parent has, and then spread over all rows of the parent.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, Decimal128Array, ListArray, MapArray,
+    PrimitiveArray, StringArray, StructArray, UInt32Array, UnionArray,
+};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::compute::take;
+use arrow::datatypes::{
+    DataType, Date32Type, Fields, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, TimestampNanosecondType,
+};
+use arrow::error::ArrowError;
+use bytes::Bytes;
+use vectile_encodings::MAX_ROWS;
+
+use crate::decode::{Decoder, Values};
+use crate::error::{Error, Fault, Place, Result, corrupt, ensure};
+use crate::kind::{Encoding, StreamKind, TypeKind};
+use crate::schema::Type;
+use crate::stream::Stream;
+use crate::timestamp::Base;
+
+/// What was read of a stripe.
+pub(crate) struct StripeStreams<'a> {
+    /// That of the stripe.
+    pub(crate) place: Place,
+    /// Those of the columns to decode, sorted by [`stream_key`].
+    pub(crate) streams: Vec<Stream>,
+    /// By number of the column.
+    pub(crate) encodings: &'a [Encoding],
+    /// Where the writer was.
+    pub(crate) timezone: Option<&'a str>,
+}
+
+/// What streams of a stripe are found by.
+pub(crate) fn stream_key(stream: &Stream) -> (u32, StreamKind) {
+    (stream.column, stream.kind)
+}
+
+impl StripeStreams<'_> {
+    /// The values of `column` and its children in `rows` rows of its parent.
+    pub(crate) fn decode(&self, column: &Type, rows: usize) -> Result<ArrayRef> {
+        let encoding = self.encodings.get(column.column as usize);
+        let Some(&encoding) = encoding else {
+            return self.of_column(column, corrupt("the stripe has no encoding for it"));
+        };
+        let mut reader = ColumnReader {
+            stripe: self,
+            column,
+            encoding,
+            nulls: None,
+            rows,
+            values: rows,
+        };
+        reader.read_nulls()?;
+        reader.array()
+    }
+
+    fn stream(&self, column: u32, kind: StreamKind) -> Option<&Stream> {
+        let at = self
+            .streams
+            .binary_search_by_key(&(column, kind), stream_key);
+        self.streams.get(at.ok()?)
+    }
+
+    fn of_column<T>(&self, column: &Type, result: Result<T, Fault>) -> Result<T> {
+        result.map_err(|fault| self.place.clone().column(&column.path).fault(fault))
+    }
+}
+
+/// A column that is being decoded.
+struct ColumnReader<'a> {
+    stripe: &'a StripeStreams<'a>,
+    column: &'a Type,
+    encoding: Encoding,
+    /// Which rows have no value, if some have none.
+    nulls: Option<NullBuffer>,
+    rows: usize,
+    /// Rows that have a value.
+    values: usize,
+}
+
+impl ColumnReader<'_> {
+    fn read_nulls(&mut self) -> Result<()> {
+        let column = self.column.column;
+        if self.stripe.stream(column, StreamKind::Present).is_none() {
+            return Ok(());
+        }
+        let present = self.decode(StreamKind::Present, self.rows)?;
+        let Values::Bits(present) = present else {
+            return unexpected();
+        };
+        let nulls = NullBuffer::new(present);
+        self.values = self.rows - nulls.null_count();
+        self.nulls = Some(nulls).filter(|nulls| nulls.null_count() > 0);
+        Ok(())
+    }
+
+    fn array(&self) -> Result<ArrayRef> {
+        Ok(match self.column.kind {
+            TypeKind::Boolean => self.booleans()?,
+            TypeKind::Byte => self.bytes()?,
+            TypeKind::Short => self.integers::<Int16Type>()?,
+            TypeKind::Int => self.integers::<Int32Type>()?,
+            TypeKind::Long => self.integers::<Int64Type>()?,
+            TypeKind::Date => self.integers::<Date32Type>()?,
+            TypeKind::Float => self.floats::<Float32Type, 4>(f32::from_le_bytes)?,
+            TypeKind::Double => self.floats::<Float64Type, 8>(f64::from_le_bytes)?,
+            TypeKind::Timestamp | TypeKind::TimestampInstant => self.timestamps()?,
+            TypeKind::Decimal => self.decimals()?,
+            TypeKind::String | TypeKind::Varchar | TypeKind::Char | TypeKind::Binary => {
+                self.text()?
+            }
+            TypeKind::List => self.lists()?,
+            TypeKind::Map => self.maps()?,
+            TypeKind::Struct => self.structs()?,
+            TypeKind::Union => self.unions()?,
+        })
+    }
+
+    fn fault<T>(&self, result: Result<T, Fault>) -> Result<T> {
+        self.stripe.of_column(self.column, result)
+    }
+
+    fn arrow<T>(&self, result: Result<T, ArrowError>) -> Result<T> {
+        self.fault(result.map_err(|error| Fault::Corrupt(error.to_string())))
+    }
+
+    fn in_stream<T>(&self, kind: StreamKind, result: Result<T, Fault>) -> Result<T> {
+        let place = || self.stripe.place.clone().column(&self.column.path);
+        result.map_err(|fault| place().stream(kind).fault(fault))
+    }
+
+    /// The inflated bytes of a stream. One that is not there has none.
+    fn inflate(&self, kind: StreamKind) -> Result<Bytes> {
+        match self.stripe.stream(self.column.column, kind) {
+            Some(stream) => self.in_stream(kind, stream.inflate()),
+            None => Ok(Bytes::new()),
+        }
+    }
+
+    /// The first `count` values of a stream.
+    fn decode(&self, kind: StreamKind, count: usize) -> Result<Values> {
+        let Some(decoder) = Decoder::of(self.column.kind, self.encoding, kind) else {
+            let reason = format!("columns of type {:?} have no such stream", self.column.kind);
+            return self.in_stream(kind, corrupt(reason));
+        };
+        let bytes = self.inflate(kind)?;
+        self.in_stream(kind, decoder.decode(&bytes, count))
+    }
+
+    fn decode_integers(&self, kind: StreamKind, count: usize) -> Result<Vec<i64>> {
+        match self.decode(kind, count)? {
+            Values::Integers(integers) => Ok(integers),
+            _ => unexpected(),
+        }
+    }
+
+    /// Lengths, of which the sum is also given: it is at most `most`, and fits 32 bits.
+    fn decode_lengths(&self, count: usize, most: usize) -> Result<(Vec<i64>, usize)> {
+        let most = most.min(i32::MAX as usize);
+        let lengths = self.decode_integers(StreamKind::Length, count)?;
+        let mut sum = 0usize;
+        for &length in &lengths {
+            let next = usize::try_from(length).ok();
+            let next = next.and_then(|length| sum.checked_add(length));
+            let Some(next) = next.filter(|&next| next <= most) else {
+                let reason = format!("a length of {length} after {sum} of {most}");
+                return self.in_stream(StreamKind::Length, corrupt(reason));
+            };
+            sum = next;
+        }
+        Ok((lengths, sum))
+    }
+
+    /// The offsets of all rows, of which those with a value have these lengths; they fit 32 bits.
+    fn offsets(&self, lengths: &[i64]) -> OffsetBuffer<i32> {
+        let mut lengths = lengths.iter();
+        let mut end = 0;
+        let mut offsets = Vec::with_capacity(self.rows + 1);
+        offsets.push(end);
+        for row in 0..self.rows {
+            let has_value = self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+            if has_value {
+                end += *lengths.next().unwrap_or(&0) as i32;
+            }
+            offsets.push(end);
+        }
+        OffsetBuffer::new(offsets.into())
+    }
+
+    fn primitive<T: ArrowPrimitiveType>(&self, values: Vec<T::Native>) -> PrimitiveArray<T> {
+        let values = spread(values, self.nulls.as_ref());
+        PrimitiveArray::new(values.into(), self.nulls.clone())
+    }
+
+    fn booleans(&self) -> Result<ArrayRef> {
+        let Values::Bits(bits) = self.decode(StreamKind::Data, self.values)? else {
+            return unexpected();
+        };
+        let bits = match &self.nulls {
+            None => bits,
+            Some(nulls) => {
+                let mut rows = vec![0; self.rows.div_ceil(8)];
+                for (value, row) in nulls.valid_indices().enumerate() {
+                    if let Some(byte) = rows.get_mut(row / 8) {
+                        *byte |= u8::from(bits.value(value)) << (row % 8);
+                    }
+                }
+                BooleanBuffer::new(Buffer::from_vec(rows), 0, self.rows)
+            }
+        };
+        Ok(Arc::new(BooleanArray::new(bits, self.nulls.clone())))
+    }
+
+    fn bytes(&self) -> Result<ArrayRef> {
+        let Values::Small(bytes) = self.decode(StreamKind::Data, self.values)? else {
+            return unexpected();
+        };
+        let values = bytes.into_iter().map(|byte| byte as i8).collect();
+        Ok(Arc::new(self.primitive::<Int8Type>(values)))
+    }
+
+    fn integers<T>(&self) -> Result<ArrayRef>
+    where
+        T: ArrowPrimitiveType<Native: TryFrom<i64>>,
+    {
+        let integers = self.decode_integers(StreamKind::Data, self.values)?;
+        let values = integers.into_iter().map(|integer| {
+            let value = T::Native::try_from(integer);
+            value.map_err(|_| Fault::Corrupt(format!("{integer} in the place of {}", T::DATA_TYPE)))
+        });
+        let values = self.in_stream(StreamKind::Data, values.collect())?;
+        Ok(Arc::new(self.primitive::<T>(values)))
+    }
+
+    fn floats<T: ArrowPrimitiveType, const N: usize>(
+        &self,
+        of: fn([u8; N]) -> T::Native,
+    ) -> Result<ArrayRef> {
+        let Some(length) = self.values.checked_mul(N) else {
+            return self.fault(corrupt(format!("{} values", self.values)));
+        };
+        let Values::Bytes(bytes) = self.decode(StreamKind::Data, length)? else {
+            return unexpected();
+        };
+        let (values, _) = bytes.as_chunks();
+        let values = values.iter().map(|bytes| of(*bytes)).collect();
+        Ok(Arc::new(self.primitive::<T>(values)))
+    }
+
+    fn timestamps(&self) -> Result<ArrayRef> {
+        let base = match self.column.kind {
+            TypeKind::Timestamp => self.fault(Base::of_timezone(self.stripe.timezone))?,
+            _ => Base::UTC,
+        };
+        let seconds = self.decode_integers(StreamKind::Data, self.values)?;
+        let fractions = self.decode_integers(StreamKind::Secondary, self.values)?;
+        let values = seconds.into_iter().zip(fractions);
+        let values = values.map(|(seconds, fraction)| base.nanoseconds(seconds, fraction));
+        let values = self.fault(values.collect())?;
+        let array = self.primitive::<TimestampNanosecondType>(values);
+        Ok(match &self.column.data_type {
+            DataType::Timestamp(_, timezone) => Arc::new(array.with_timezone_opt(timezone.clone())),
+            _ => Arc::new(array),
+        })
+    }
+
+    fn decimals(&self) -> Result<ArrayRef> {
+        let DataType::Decimal128(precision, scale) = self.column.data_type else {
+            return unexpected();
+        };
+        let Values::Decimals(digits) = self.decode(StreamKind::Data, self.values)? else {
+            return unexpected();
+        };
+        let scales = self.decode_integers(StreamKind::Secondary, self.values)?;
+        let values = digits.into_iter().zip(scales);
+        let values = values.map(|(digits, found)| rescaled(digits, found, scale));
+        let values = self.in_stream(StreamKind::Secondary, values.collect())?;
+        let values = ScalarBuffer::from(spread(values, self.nulls.as_ref()));
+        let array = Decimal128Array::new(values, self.nulls.clone());
+        let array = self.arrow(array.with_precision_and_scale(precision, scale))?;
+        Ok(Arc::new(array))
+    }
+
+    fn text(&self) -> Result<ArrayRef> {
+        match self.encoding {
+            Encoding::Direct { .. } => self.direct_text(),
+            Encoding::Dictionary { entries, .. } => self.dictionary_text(entries as usize),
+        }
+    }
+
+    fn direct_text(&self) -> Result<ArrayRef> {
+        let bytes = self.inflate(StreamKind::Data)?;
+        let (lengths, _) = self.decode_lengths(self.values, bytes.len())?;
+        self.text_of(self.offsets(&lengths), bytes, self.nulls.clone())
+    }
+
+    /// Text of offsets that end within `bytes`.
+    fn text_of(
+        &self,
+        offsets: OffsetBuffer<i32>,
+        bytes: Bytes,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
+        let bytes = Buffer::from(bytes);
+        Ok(match self.column.kind.is_text() {
+            true => Arc::new(self.arrow(StringArray::try_new(offsets, bytes, nulls))?),
+            false => Arc::new(self.arrow(BinaryArray::try_new(offsets, bytes, nulls))?),
+        })
+    }
+
+    fn dictionary_text(&self, entries: usize) -> Result<ArrayRef> {
+        if !self.column.kind.is_text() {
+            let reason = format!("a dictionary of type {:?}", self.column.kind);
+            return self.fault(corrupt(reason));
+        }
+        let bytes = self.inflate(StreamKind::DictionaryData)?;
+        // entries differ, so that one at most has no bytes
+        self.fault(ensure(entries <= bytes.len().max(self.values) + 1, || {
+            format!(
+                "a dictionary of {entries} entries for {} values",
+                self.values
+            )
+        }))?;
+        let (lengths, _) = self.decode_lengths(entries, bytes.len())?;
+        let mut end = 0;
+        let ends = lengths.iter().map(|length| {
+            end += *length as i32;
+            end
+        });
+        let offsets: Vec<i32> = std::iter::once(0).chain(ends).collect();
+        let dictionary = self.text_of(OffsetBuffer::new(offsets.into()), bytes, None)?;
+        let numbers = self.decode_integers(StreamKind::Data, self.values)?;
+        let mut sum = 0i64;
+        let numbers = numbers.into_iter().map(|number| {
+            let length = usize::try_from(number)
+                .ok()
+                .and_then(|number| lengths.get(number));
+            let Some(length) = length else {
+                return corrupt(format!("entry {number} of a dictionary of {entries}"));
+            };
+            // each is below 2^31, and there are fewer than 2^32
+            sum += length;
+            Ok(number as u32)
+        });
+        let numbers: Vec<u32> = self.in_stream(StreamKind::Data, numbers.collect())?;
+        if sum > i64::from(i32::MAX) {
+            let reason = format!("{sum} bytes of text in a stripe, at most {}", i32::MAX);
+            return self.fault(Err(Fault::Unsupported(reason)));
+        }
+        let numbers = spread(numbers, self.nulls.as_ref());
+        let numbers = UInt32Array::new(numbers.into(), self.nulls.clone());
+        self.arrow(take(&dictionary, &numbers, None))
+    }
+
+    /// The only child, with as many rows as lists have together, and where these end.
+    fn list_offsets(&self) -> Result<(OffsetBuffer<i32>, usize)> {
+        let (lengths, rows) = self.decode_lengths(self.values, MAX_ROWS)?;
+        Ok((self.offsets(&lengths), rows))
+    }
+
+    fn lists(&self) -> Result<ArrayRef> {
+        let (offsets, rows) = self.list_offsets()?;
+        let (DataType::List(field), [item]) = (&self.column.data_type, &self.column.children[..])
+        else {
+            return unexpected();
+        };
+        let items = self.stripe.decode(item, rows)?;
+        let lists = ListArray::try_new(Arc::clone(field), offsets, items, self.nulls.clone());
+        Ok(Arc::new(self.arrow(lists)?))
+    }
+
+    fn maps(&self) -> Result<ArrayRef> {
+        let (offsets, rows) = self.list_offsets()?;
+        let DataType::Map(field, ordered) = &self.column.data_type else {
+            return unexpected();
+        };
+        let DataType::Struct(fields) = field.data_type() else {
+            return unexpected();
+        };
+        let entries = self.fields(fields, rows, None)?;
+        let maps = MapArray::try_new(
+            Arc::clone(field),
+            offsets,
+            entries,
+            self.nulls.clone(),
+            *ordered,
+        );
+        Ok(Arc::new(self.arrow(maps)?))
+    }
+
+    fn structs(&self) -> Result<ArrayRef> {
+        let DataType::Struct(fields) = &self.column.data_type else {
+            return unexpected();
+        };
+        Ok(Arc::new(self.fields(
+            fields,
+            self.rows,
+            self.nulls.clone(),
+        )?))
+    }
+
+    /// The children as fields of a struct of `rows` rows, of which some may be null.
+    fn fields(
+        &self,
+        fields: &Fields,
+        rows: usize,
+        nulls: Option<NullBuffer>,
+    ) -> Result<StructArray> {
+        if fields.is_empty() {
+            return Ok(StructArray::new_empty_fields(rows, nulls));
+        }
+        let values = rows - nulls.as_ref().map_or(0, NullBuffer::null_count);
+        let places = nulls.as_ref().map(|nulls| places(nulls, rows));
+        let children = self.column.children.iter().map(|child| {
+            let array = self.stripe.decode(child, values)?;
+            match &places {
+                None => Ok(array),
+                Some(places) => self.arrow(take(&array, places, None)),
+            }
+        });
+        let children = children.collect::<Result<_>>()?;
+        self.arrow(StructArray::try_new(fields.clone(), children, nulls))
+    }
+
+    /// Unions have no nulls of their own in Arrow: they are nulls of the first type.
+    fn unions(&self) -> Result<ArrayRef> {
+        let DataType::Union(fields, _) = &self.column.data_type else {
+            return unexpected();
+        };
+        let Values::Small(tags) = self.decode(StreamKind::Data, self.values)? else {
+            return unexpected();
+        };
+        let variants = self.column.children.len();
+        if let Some(tag) = tags.iter().find(|&&tag| usize::from(tag) >= variants) {
+            let reason = format!("type {tag} of a union of {variants}");
+            return self.in_stream(StreamKind::Data, corrupt(reason));
+        }
+        let tags = spread(tags, self.nulls.as_ref());
+        let children = self
+            .column
+            .children
+            .iter()
+            .enumerate()
+            .map(|(variant, child)| {
+                let is_valid = |row| self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+                let has = BooleanBuffer::collect_bool(self.rows, |row| {
+                    is_valid(row)
+                        && tags
+                            .get(row)
+                            .is_some_and(|&tag| usize::from(tag) == variant)
+                });
+                let has = NullBuffer::new(has);
+                let values = self.stripe.decode(child, self.rows - has.null_count())?;
+                self.arrow(take(&values, &places(&has, self.rows), None))
+            });
+        let children = children.collect::<Result<_>>()?;
+        let tags: Vec<i8> = tags.into_iter().map(|tag| tag as i8).collect();
+        let union = UnionArray::try_new(fields.clone(), tags.into(), None, children);
+        Ok(Arc::new(self.arrow(union)?))
+    }
+}
+
+/// A stream decodes to what the registry says: anything else is a bug.
+fn unexpected<T>() -> Result<T> {
+    Err(Error::Internal(
+        "a column of another type than its decoder's".into(),
+    ))
+}
+
+/// Values in the rows that have one.
+fn spread<T: Copy + Default>(values: Vec<T>, nulls: Option<&NullBuffer>) -> Vec<T> {
+    let Some(nulls) = nulls else {
+        return values;
+    };
+    let mut rows = vec![T::default(); nulls.len()];
+    let mut values = &values[..];
+    for (start, end) in nulls.valid_slices() {
+        let Some((run, rest)) = values.split_at_checked(end - start) else {
+            break;
+        };
+        if let Some(rows) = rows.get_mut(start..end) {
+            rows.copy_from_slice(run);
+        }
+        values = rest;
+    }
+    rows
+}
+
+/// For each row the number of its value among those there are.
+fn places(nulls: &NullBuffer, rows: usize) -> UInt32Array {
+    let mut next = 0;
+    let numbers = (0..rows).map(|row| {
+        let number = next;
+        next += u32::from(nulls.is_valid(row));
+        number
+    });
+    UInt32Array::new(numbers.collect(), Some(nulls.clone()))
+}
+
+/// A decimal of `found` digits after the point as one of `scale`. Digits that are not there any more are cut.
+fn rescaled(digits: i128, found: i64, scale: i8) -> Result<i128, Fault> {
+    let scale = i64::from(scale);
+    if found == scale {
+        return Ok(digits);
+    }
+    let by = u32::try_from(found.abs_diff(scale)).ok();
+    let factor = by.and_then(|by| 10i128.checked_pow(by));
+    let value = match (found < scale, factor) {
+        (true, Some(factor)) => digits.checked_mul(factor),
+        (false, Some(factor)) => Some(digits / factor),
+        (_, None) => None,
+    };
+    value.ok_or_else(|| {
+        Fault::Corrupt(format!(
+            "a decimal of scale {found} in a column of scale {scale}"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_are_those_of_the_column() {
+        assert_eq!(rescaled(1234, 2, 2), Ok(1234));
+        assert_eq!(rescaled(1234, 0, 2), Ok(123_400));
+        assert_eq!(rescaled(-1299, 3, 1), Ok(-12));
+        for (digits, found) in [(i128::MAX, 1), (1, i64::MIN), (1, 1 << 40)] {
+            assert!(rescaled(digits, found, 2).is_err());
+        }
+    }
+
+    #[test]
+    fn values_go_to_their_rows() {
+        let nulls = NullBuffer::from(vec![false, true, true, false, true]);
+        assert_eq!(spread(vec![7, 8, 9], Some(&nulls)), [0, 7, 8, 0, 9]);
+        assert_eq!(spread(vec![7, 8], None), [7, 8]);
+        let places = places(&nulls, 5);
+        assert_eq!(
+            places,
+            UInt32Array::from(vec![None, Some(0), Some(1), None, Some(2)])
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Decoders: from the bytes of a stream to values.
+//!
+//! [`Decoder::of`] is the registry: it says which decoder a stream has. A decoder gets the inflated bytes of one
+//! stream and the number of values in it, and knows nothing of columns, so that another machine can take its place.
+
+mod bits;
+mod boolean;
+mod byte_rle;
+mod rle_v1;
+mod rle_v2;
+mod sign;
+pub(crate) mod varint;
+
+use arrow::buffer::BooleanBuffer;
+use bytes::Bytes;
+
+use crate::error::{Fault, ensure};
+use crate::kind::{Encoding, RleVersion, StreamKind, TypeKind};
+
+pub use sign::Sign;
+
+/// How the bytes of a stream are values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decoder {
+    /// Byte RLE of bits.
+    Boolean,
+    /// Byte RLE.
+    ByteRle,
+    /// Integer RLE, version 1.
+    RleV1(Sign),
+    /// Integer RLE, version 2.
+    RleV2(Sign),
+    /// A zigzag varint of up to 128 bits each.
+    Decimals,
+    /// They are as they are.
+    Bytes,
+}
+
+/// What a stream decodes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// Of [`Decoder::Boolean`].
+    Bits(BooleanBuffer),
+    /// Of [`Decoder::ByteRle`].
+    Small(Vec<u8>),
+    /// Of [`Decoder::RleV1`] and [`Decoder::RleV2`]. Unsigned integers have the same bits.
+    Integers(Vec<i64>),
+    /// Of [`Decoder::Decimals`].
+    Decimals(Vec<i128>),
+    /// Of [`Decoder::Bytes`].
+    Bytes(Bytes),
+}
+
+impl Decoder {
+    /// The decoder of a stream of a column; `None` if such columns have no such stream.
+    pub fn of(column: TypeKind, encoding: Encoding, stream: StreamKind) -> Option<Self> {
+        use TypeKind::*;
+        let integers = |sign| match encoding.version() {
+            RleVersion::V1 => Self::RleV1(sign),
+            RleVersion::V2 => Self::RleV2(sign),
+        };
+        let has_dictionary = matches!(encoding, Encoding::Dictionary { .. });
+        Some(match (stream, column) {
+            (StreamKind::Present, _) => Self::Boolean,
+            (StreamKind::Data, Boolean) => Self::Boolean,
+            (StreamKind::Data, Byte | Union) => Self::ByteRle,
+            (StreamKind::Data, Short | Int | Long | Date | Timestamp | TimestampInstant) => {
+                integers(Sign::Signed)
+            }
+            (StreamKind::Data, Float | Double | Binary) => Self::Bytes,
+            (StreamKind::Data, String | Varchar | Char) => match has_dictionary {
+                true => integers(Sign::Unsigned),
+                false => Self::Bytes,
+            },
+            (StreamKind::Data, Decimal) => Self::Decimals,
+            (StreamKind::Length, String | Varchar | Char | Binary | List | Map) => {
+                integers(Sign::Unsigned)
+            }
+            (StreamKind::DictionaryData, String | Varchar | Char) => Self::Bytes,
+            (StreamKind::Secondary, Timestamp | TimestampInstant) => integers(Sign::Unsigned),
+            (StreamKind::Secondary, Decimal) => integers(Sign::Signed),
+            _ => return None,
+        })
+    }
+
+    /// The `count` values at the front of `bytes`, which are inflated.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Corrupt`] if there are fewer, or they are not what an encoder writes.
+    pub fn decode(self, bytes: &Bytes, count: usize) -> Result<Values, Fault> {
+        Ok(match self {
+            Self::Boolean => Values::Bits(boolean::decode(bytes, count)?),
+            Self::ByteRle => Values::Small(byte_rle::decode(bytes, count)?),
+            Self::RleV1(sign) => Values::Integers(rle_v1::decode(bytes, sign, count)?),
+            Self::RleV2(sign) => Values::Integers(rle_v2::decode(bytes, sign, count)?),
+            Self::Decimals => Values::Decimals(varint::decode_decimals(bytes, count)?),
+            Self::Bytes => {
+                ensure(count <= bytes.len(), || {
+                    let found = bytes.len();
+                    format!("{found} bytes in the place of {count}")
+                })?;
+                Values::Bytes(bytes.slice(..count))
+            }
+        })
+    }
+}

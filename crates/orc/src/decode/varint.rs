@@ -1,0 +1,115 @@
+//! Varints: groups of 7 bits, the low ones first, each byte but the last with its top bit set. Signed integers are
+//! zigzagged: 0, -1, 1, -2 are 0, 1, 2, 3.
+
+use crate::error::{Fault, corrupt};
+
+/// Takes a varint of at most 64 bits from the front.
+pub(crate) fn read(bytes: &mut &[u8]) -> Result<u64, Fault> {
+    // most have one byte
+    if let Some((&first, rest)) = bytes.split_first()
+        && first < 0x80
+    {
+        *bytes = rest;
+        return Ok(u64::from(first));
+    }
+    let wide = read_wide(bytes)?;
+    u64::try_from(wide).or_else(|_| corrupt("a varint of more than 64 bits"))
+}
+
+/// Takes a varint of at most 128 bits from the front.
+pub(crate) fn read_wide(bytes: &mut &[u8]) -> Result<u128, Fault> {
+    let mut value = 0;
+    for (at, &byte) in bytes.iter().enumerate() {
+        let group = u128::from(byte & 0x7f);
+        let shift = 7 * at as u32;
+        // the 19th byte has two bits that count
+        if shift > 126 || (shift == 126 && group > 3) {
+            return corrupt("a varint of more than 128 bits");
+        }
+        value |= group << shift;
+        if byte < 0x80 {
+            *bytes = bytes.get(at + 1..).unwrap_or_default();
+            return Ok(value);
+        }
+    }
+    corrupt("a varint ends after the bytes")
+}
+
+/// The signed integer that was zigzagged.
+pub(crate) fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// As [`unzigzag`], of 128 bits.
+pub(crate) fn unzigzag_wide(value: u128) -> i128 {
+    (value >> 1) as i128 ^ -((value & 1) as i128)
+}
+
+/// Takes one varint of each decimal from the front of `bytes`: `count` of them.
+pub(super) fn decode_decimals(mut bytes: &[u8], count: usize) -> Result<Vec<i128>, Fault> {
+    // a byte each at least
+    let mut out = Vec::with_capacity(count.min(bytes.len()));
+    for _ in 0..count {
+        out.push(unzigzag_wide(read_wide(&mut bytes)?));
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn write(mut value: u128, out: &mut Vec<u8>) {
+        while value >= 0x80 {
+            out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+    }
+
+    pub(crate) fn zigzag(value: i64) -> u64 {
+        (value << 1) as u64 ^ (value >> 63) as u64
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(value: i128, next: u8, shift in 0u32..128) {
+            let value = value >> shift;
+            let mut bytes = vec![];
+            write((value << 1) as u128 ^ (value >> 127) as u128, &mut bytes);
+            prop_assert_eq!(decode_decimals(&bytes, 1), Ok(vec![value]));
+            prop_assert!(decode_decimals(&bytes[..bytes.len() - 1], 1).is_err());
+            bytes.push(next);
+            let mut rest = &bytes[..];
+            let read = read(&mut rest);
+            match i64::try_from(value) {
+                Ok(value) => {
+                    prop_assert_eq!(read.map(unzigzag), Ok(value));
+                    prop_assert_eq!(rest, &[next][..]);
+                }
+                Err(_) => prop_assert!(read.is_err()),
+            }
+        }
+
+        #[test]
+        fn any_bytes(bytes: Vec<u8>, count in 0usize..100) {
+            if let Ok(values) = decode_decimals(&bytes, count) {
+                prop_assert_eq!(values.len(), count);
+            }
+        }
+    }
+
+    #[test]
+    fn too_long() {
+        let mut bytes = vec![0xff; 18];
+        bytes.push(3);
+        assert_eq!(read_wide(&mut &bytes[..]), Ok(u128::MAX));
+        bytes[18] = 4;
+        assert!(read_wide(&mut &bytes[..]).is_err());
+        assert!(read_wide(&mut &[0xff; 30][..]).is_err());
+        assert!(read(&mut &[][..]).is_err());
+        assert_eq!(unzigzag(u64::MAX), i64::MIN);
+    }
+}

@@ -1,0 +1,175 @@
+//! What can go wrong, with its place in the file.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::kind::StreamKind;
+
+/// What is wrong with some bytes, for whoever knows where they are from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// They are not what a writer writes.
+    #[error("{0}")]
+    Corrupt(String),
+    /// They are sound, and this crate does not read them.
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+/// An error of bytes that are not what a writer writes.
+pub(crate) fn corrupt<T>(reason: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault::Corrupt(reason.into()))
+}
+
+/// [`corrupt`] unless `condition` holds.
+pub(crate) fn ensure(condition: bool, reason: impl FnOnce() -> String) -> Result<(), Fault> {
+    match condition {
+        true => Ok(()),
+        false => corrupt(reason()),
+    }
+}
+
+/// Where in a file something is, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Location of the file in its object store.
+    pub file: Arc<str>,
+    /// The number of the stripe.
+    pub stripe: Option<usize>,
+    /// The path of the column: names of fields, joined by dots.
+    pub column: Option<String>,
+    /// The stream of the column.
+    pub stream: Option<StreamKind>,
+}
+
+impl Place {
+    /// Somewhere in `file`.
+    pub(crate) fn file(file: &Arc<str>) -> Self {
+        Self {
+            file: Arc::clone(file),
+            stripe: None,
+            column: None,
+            stream: None,
+        }
+    }
+
+    /// In this stripe.
+    pub(crate) fn stripe(mut self, stripe: usize) -> Self {
+        self.stripe = Some(stripe);
+        self
+    }
+
+    /// In the column of this path.
+    pub(crate) fn column(mut self, column: &str) -> Self {
+        self.column = Some(column.to_owned());
+        self
+    }
+
+    /// In this stream.
+    pub(crate) fn stream(mut self, stream: StreamKind) -> Self {
+        self.stream = Some(stream);
+        self
+    }
+
+    /// The error of a fault in this place.
+    pub(crate) fn fault(self, fault: Fault) -> Error {
+        match fault {
+            Fault::Corrupt(reason) => Error::Corrupt {
+                place: self,
+                reason,
+            },
+            Fault::Unsupported(reason) => Error::Unsupported {
+                place: self,
+                reason,
+            },
+        }
+    }
+}
+
+/// "file, stripe 3, column 'a.b', stream LENGTH", as far as known.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(stripe) = self.stripe {
+            write!(f, ", stripe {stripe}")?;
+        }
+        if let Some(column) = &self.column {
+            write!(f, ", column '{column}'")?;
+        }
+        match self.stream {
+            Some(stream) => write!(f, ", stream {stream}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why an ORC file could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file is something else. Check the name.
+    #[error("{file} is not an ORC file: {reason}")]
+    NotOrc {
+        /// Location of the file in its object store.
+        file: Arc<str>,
+        /// What was found.
+        reason: String,
+    },
+    /// The bytes are not what a writer writes. Fetch the file again or restore it.
+    #[error("corrupt file {place}: {reason}")]
+    Corrupt {
+        /// Where the damage is.
+        place: Place,
+        /// What was found and what is allowed.
+        reason: String,
+    },
+    /// The file is sound, and has something that is not read.
+    #[error("{place}: {reason}")]
+    Unsupported {
+        /// Where that is.
+        place: Place,
+        /// What it is.
+        reason: String,
+    },
+    /// The file is not the one any more that was listed. List it again to read the new one.
+    #[error("{file} was changed while it was read; run the query again")]
+    Changed {
+        /// Location of the file in its object store.
+        file: Arc<str>,
+    },
+    /// There is no such stripe or column.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// A bug in this crate.
+    #[error("internal error: {0}")]
+    Internal(String),
+    /// The object store failed.
+    #[error(transparent)]
+    ObjectStore(#[from] object_store::Error),
+}
+
+/// The result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_place() {
+        let place = Place::file(&"t.orc".into()).stripe(3).column("a.b");
+        let fault = || Fault::Corrupt("a run of 9 values, 4 are left".into());
+        assert_eq!(
+            place
+                .clone()
+                .stream(StreamKind::Length)
+                .fault(fault())
+                .to_string(),
+            "corrupt file t.orc, stripe 3, column 'a.b', stream LENGTH: a run of 9 values, 4 are left"
+        );
+        let fault = Fault::Unsupported("compression LZO".into());
+        let error = Place::file(&"t.orc".into()).fault(fault);
+        assert_eq!(error.to_string(), "t.orc: compression LZO");
+    }
+}

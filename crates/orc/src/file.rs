@@ -1,0 +1,411 @@
+//! A file as a container of stripes to scan.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, SchemaRef};
+use async_trait::async_trait;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
+use vectile_encodings::{Column, EncodeOptions, Encoding, ZoneMap, encode};
+use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
+
+use crate::bloom::BloomFilters;
+use crate::columns::{StripeStreams, stream_key};
+use crate::decode::Decoder;
+use crate::error::{Error, Fault, Place, Result};
+use crate::kind::{Encoding as ColumnEncoding, StreamKind};
+use crate::messages::{bloom_filters, row_index};
+use crate::metadata::{Metadata, StreamPlace, Stripe, read_metadata};
+use crate::position::{self, RowGroups};
+use crate::schema::Type;
+use crate::statistics::Zones;
+use crate::stream::Stream;
+use crate::vectors;
+
+/// An ORC file, ready to be scanned: its row groups are the stripes.
+///
+/// Columns are decoded when they are fetched. Errors of a scan are [`Error`]s within
+/// [`vectile_scan::Error::External`].
+#[derive(Debug)]
+pub struct File {
+    metadata: Arc<Metadata>,
+}
+
+impl File {
+    /// Reads what `object` says of itself.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read_metadata`].
+    pub async fn open(store: Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Self> {
+        Ok(Self::new(Arc::new(read_metadata(&store, object).await?)))
+    }
+
+    /// The file of which this is known.
+    pub fn new(metadata: Arc<Metadata>) -> Self {
+        Self { metadata }
+    }
+
+    /// What it says of itself.
+    pub fn metadata(&self) -> &Arc<Metadata> {
+        &self.metadata
+    }
+
+    /// Its location in the object store.
+    pub fn location(&self) -> &Path {
+        &self.metadata.object.location
+    }
+
+    /// The streams of values of some columns of the table, with those of their children, as they are in the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if there is no such stripe or column, and those of the object store.
+    pub async fn streams(&self, stripe: usize, columns: &[usize]) -> Result<Vec<Stream>> {
+        let stripe = self.metadata.stripe(stripe)?;
+        let mut wanted = Vec::new();
+        for &column in columns {
+            let column = self.metadata.column(column)?;
+            column.visit_columns(&mut |column| wanted.push(column));
+        }
+        wanted.sort_unstable();
+        let is_wanted = |stream: &&StreamPlace| {
+            stream.kind.is_of_values() && wanted.binary_search(&stream.column).is_ok()
+        };
+        self.read(stripe.streams.iter().filter(is_wanted)).await
+    }
+
+    /// Where the row groups of a column, which has this type, begin in its streams of a stripe; nothing if the file
+    /// has no row groups.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if there is no such stripe, [`Error::Corrupt`], and those of the object store.
+    pub async fn row_groups(&self, stripe: usize, column: &Type) -> Result<Vec<RowGroups>> {
+        let stripe = self.metadata.stripe(stripe)?;
+        let is_index = |place: &&StreamPlace| {
+            place.kind == StreamKind::RowIndex && place.column == column.column
+        };
+        let index = self.read(stripe.streams.iter().filter(is_index)).await?;
+        let (Some(index), Some(&encoding)) =
+            (index.first(), stripe.encodings.get(column.column as usize))
+        else {
+            return Ok(Vec::new());
+        };
+        let dictionary = matches!(encoding, ColumnEncoding::Dictionary { .. });
+        // lengths of entries are not cut by row groups either
+        let is_cut = |kind| kind != StreamKind::Length || !dictionary;
+        let streams = stripe
+            .streams
+            .iter()
+            .filter(|place| place.column == column.column);
+        let streams = streams
+            .filter(|place| is_cut(place.kind))
+            .filter_map(|place| {
+                Some((place.kind, Decoder::of(column.kind, encoding, place.kind)?))
+            });
+        let compression = self.metadata.codec.compression();
+        let found = index
+            .inflate()
+            .and_then(|bytes| row_index(&bytes))
+            .and_then(|entries| position::row_groups(&entries, streams.collect(), compression));
+        let place = || {
+            self.metadata
+                .place(stripe)
+                .column(&column.path)
+                .stream(index.kind)
+        };
+        found.map_err(|fault| place().fault(fault))
+    }
+
+    /// The columns of a stripe as Arrow arrays.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] and [`Error::Unsupported`] with stripe, column and stream, and those of
+    /// [`streams`](Self::streams).
+    pub async fn decode(&self, stripe: usize, columns: &[usize]) -> Result<Vec<ArrayRef>> {
+        let (arrays, _) = self.decode_counted(stripe, columns).await?;
+        Ok(arrays)
+    }
+
+    /// As [`decode`](Self::decode), with the bytes that were read.
+    async fn decode_counted(
+        &self,
+        stripe: usize,
+        columns: &[usize],
+    ) -> Result<(Vec<ArrayRef>, u64)> {
+        let mut streams = self.streams(stripe, columns).await?;
+        streams.sort_by_key(stream_key);
+        let bytes = streams.iter().map(|stream| stream.bytes.len() as u64).sum();
+        let stripe = self.metadata.stripe(stripe)?;
+        let streams = StripeStreams {
+            place: self.metadata.place(stripe),
+            streams,
+            encodings: &stripe.encodings,
+            timezone: stripe.timezone.as_deref(),
+        };
+        let arrays = columns.iter().map(|&column| {
+            let column = self.metadata.column(column)?;
+            streams.decode(column, stripe.rows)
+        });
+        Ok((arrays.collect::<Result<_>>()?, bytes))
+    }
+
+    async fn read(&self, places: impl Iterator<Item = &StreamPlace>) -> Result<Vec<Stream>> {
+        let places: Vec<&StreamPlace> = places.collect();
+        let ranges: Vec<Range<u64>> = places.iter().map(|place| place.bytes.clone()).collect();
+        let read = self.metadata.object.read(&ranges).await?;
+        let streams = places.into_iter().zip(read);
+        let streams = streams.map(|(place, bytes)| Stream {
+            kind: place.kind,
+            column: place.column,
+            bytes,
+            codec: self.metadata.codec,
+        });
+        Ok(streams.collect())
+    }
+
+    /// The streams of one kind of columns of the table: an entry for each column, if it has one.
+    async fn read_index(
+        &self,
+        stripe: &Stripe,
+        columns: &[usize],
+        kind: StreamKind,
+    ) -> Result<Vec<Option<Stream>>> {
+        let numbers = columns
+            .iter()
+            .map(|&column| Ok(self.metadata.column(column)?.column));
+        let numbers: Vec<u32> = numbers.collect::<Result<_>>()?;
+        let is_wanted =
+            |place: &&StreamPlace| place.kind == kind && numbers.contains(&place.column);
+        let streams = self.read(stripe.streams.iter().filter(is_wanted)).await?;
+        let of = |number: &u32| {
+            streams
+                .iter()
+                .find(|stream| stream.column == *number)
+                .cloned()
+        };
+        Ok(numbers.iter().map(of).collect())
+    }
+
+    async fn read_row_group(&self, fetch: &Fetch) -> Result<RowGroupData> {
+        let columns = self.metadata.root.children.len();
+        let mut data = RowGroupData {
+            columns: (0..columns).map(|_| None).collect(),
+            zones: (0..columns).map(|_| None).collect(),
+            bytes_read: 0,
+        };
+        let stripe = self.metadata.stripe(fetch.row_group)?;
+        let indexes = self
+            .read_index(stripe, &fetch.zones, StreamKind::RowIndex)
+            .await?;
+        for (&column, index) in fetch.zones.iter().zip(indexes) {
+            let (Some(index), Some(slot)) = (index, data.zones.get_mut(column)) else {
+                continue;
+            };
+            data.bytes_read += index.bytes.len() as u64;
+            let zones = self.vector_zones(stripe, self.metadata.column(column)?, &index);
+            *slot = zones
+                .map_err(|fault| self.place(stripe, column).stream(index.kind).fault(fault))?;
+        }
+        let (arrays, bytes) = self.decode_counted(fetch.row_group, &fetch.data).await?;
+        data.bytes_read += bytes;
+        for (&column, array) in fetch.data.iter().zip(arrays) {
+            let decoded =
+                plain(&array).map_err(|error| self.of_encodings(stripe, column, error))?;
+            if let Some(slot) = data.columns.get_mut(column) {
+                *slot = Some(decoded);
+            }
+        }
+        Ok(data)
+    }
+
+    /// The zone map of the vectors of a stripe, by the statistics of its row groups.
+    fn vector_zones(
+        &self,
+        stripe: &Stripe,
+        column: &Type,
+        index: &Stream,
+    ) -> Result<Option<ZoneMap>, Fault> {
+        let Some(stride) = self
+            .metadata
+            .row_index_stride
+            .and_then(|stride| usize::try_from(stride).ok())
+        else {
+            return Ok(None);
+        };
+        let entries = row_index(&index.inflate()?)?;
+        if entries.len() != stripe.rows.div_ceil(stride) {
+            return Ok(None);
+        }
+        let starts = (0..stripe.rows).step_by(stride);
+        let groups = Zones {
+            rows: starts
+                .map(|start| stride.min(stripe.rows - start) as u64)
+                .collect(),
+            statistics: entries
+                .iter()
+                .map(|entry| Some(&entry.statistics))
+                .collect(),
+            has_bounds: self.metadata.has_bounds,
+        };
+        let vectors = vectors::of_groups(&groups.of_column(column), stride, stripe.rows);
+        vectors
+            .map(Some)
+            .map_err(|error| Fault::Corrupt(error.to_string()))
+    }
+
+    async fn read_bloom_filters(
+        &self,
+        stripe: usize,
+        columns: &[usize],
+    ) -> Result<Vec<Box<dyn ValueFilter>>> {
+        let stripe = self.metadata.stripe(stripe)?;
+        let streams = self
+            .read_index(stripe, columns, StreamKind::BloomFilterUtf8)
+            .await?;
+        let filters = columns.iter().zip(streams).map(|(&column, stream)| {
+            let messages = match stream {
+                Some(stream) => stream.inflate().and_then(|bytes| bloom_filters(&bytes)),
+                None => Ok(Vec::new()),
+            };
+            let place = || {
+                self.place(stripe, column)
+                    .stream(StreamKind::BloomFilterUtf8)
+            };
+            let messages = messages.map_err(|fault| place().fault(fault))?;
+            Ok(Box::new(BloomFilters::new(messages)) as _)
+        });
+        filters.collect()
+    }
+
+    fn place(&self, stripe: &Stripe, column: usize) -> Place {
+        let place = self.metadata.place(stripe);
+        match self.metadata.root.children.get(column) {
+            Some(column) => place.column(&column.path),
+            None => place,
+        }
+    }
+
+    fn of_encodings(
+        &self,
+        stripe: &Stripe,
+        column: usize,
+        error: vectile_encodings::Error,
+    ) -> Error {
+        let fault = match error {
+            vectile_encodings::Error::Corrupt { .. } => Fault::Corrupt(error.to_string()),
+            error => Fault::Unsupported(error.to_string()),
+        };
+        self.place(stripe, column).fault(fault)
+    }
+
+    /// Bytes that a column of the table takes in memory while it is fetched: an estimate, because lengths of text are
+    /// not known.
+    fn column_bytes(&self, stripe: &Stripe, column: &Type) -> u64 {
+        let mut columns = Vec::new();
+        column.visit_columns(&mut |column| columns.push(column));
+        let streams = stripe.streams.iter();
+        let streams =
+            streams.filter(|stream| stream.kind.is_of_values() && columns.contains(&stream.column));
+        let bytes: u64 = streams
+            .map(|stream| stream.bytes.end - stream.bytes.start)
+            .sum();
+        let rows = stripe.rows as u64;
+        match column.data_type.primitive_width() {
+            Some(width) => bytes + rows.saturating_mul(width as u64),
+            None => bytes
+                .saturating_mul(INFLATED)
+                .saturating_add(rows.saturating_mul(4)),
+        }
+    }
+}
+
+/// Bytes of text for each that is stored, about.
+const INFLATED: u64 = 4;
+
+/// The array as a column of a scan: as it is, as far as there is an encoding for that.
+fn plain(array: &ArrayRef) -> vectile_encodings::Result<Column> {
+    let encoding = match array.data_type() {
+        DataType::Boolean => Encoding::Ffor,
+        _ => Encoding::Plain,
+    };
+    let bytes = encode(array, &EncodeOptions::pinned(Some(encoding)))?;
+    Column::parse(bytes.into(), array.data_type(), array.len())
+}
+
+#[async_trait]
+impl Container for File {
+    fn schema(&self) -> &SchemaRef {
+        self.metadata.schema()
+    }
+
+    fn num_row_groups(&self) -> usize {
+        self.metadata.stripes().len()
+    }
+
+    fn rows(&self, row_group: usize) -> usize {
+        self.metadata
+            .stripes()
+            .get(row_group)
+            .map_or(0, |stripe| stripe.rows)
+    }
+
+    fn row_group_zones(&self, column: usize) -> Option<&ZoneMap> {
+        self.metadata.stripe_zones(column)
+    }
+
+    fn data_bytes(&self, row_group: usize, columns: &[usize]) -> usize {
+        let Some(stripe) = self.metadata.stripes().get(row_group) else {
+            return 0;
+        };
+        let columns = columns
+            .iter()
+            .filter_map(|&column| self.metadata.root.children.get(column));
+        let bytes = columns.map(|column| self.column_bytes(stripe, column));
+        usize::try_from(bytes.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
+    }
+
+    async fn fetch(&self, fetch: &Fetch) -> vectile_scan::Result<RowGroupData> {
+        self.read_row_group(fetch)
+            .await
+            .map_err(vectile_scan::Error::external)
+    }
+
+    fn has_bloom_filter(&self, row_group: usize, column: usize) -> bool {
+        let stripe = self.metadata.stripes().get(row_group);
+        let column = self.metadata.root.children.get(column);
+        let column = column.filter(|column| BloomFilters::apply_to(column.kind));
+        stripe.zip(column).is_some_and(|(stripe, column)| {
+            let mut streams = stripe.streams.iter();
+            streams.any(|stream| {
+                stream.kind == StreamKind::BloomFilterUtf8 && stream.column == column.column
+            })
+        })
+    }
+
+    async fn bloom_filters(
+        &self,
+        row_group: usize,
+        columns: &[usize],
+    ) -> vectile_scan::Result<Vec<Box<dyn ValueFilter>>> {
+        let filters = self.read_bloom_filters(row_group, columns).await;
+        filters.map_err(vectile_scan::Error::external)
+    }
+
+    fn error(
+        &self,
+        row_group: usize,
+        column: usize,
+        source: vectile_encodings::Error,
+    ) -> vectile_scan::Error {
+        let error = match self.metadata.stripe(row_group) {
+            Ok(stripe) => self.of_encodings(stripe, column, source),
+            Err(error) => error,
+        };
+        vectile_scan::Error::external(error)
+    }
+}

@@ -1,0 +1,12 @@
+//! What a file says of itself, in messages of protocol buffers. Nothing in them is trusted but their form.
+
+mod index;
+mod protobuf;
+mod statistics;
+mod stripe;
+mod tail;
+
+pub(crate) use index::{BloomFilterMessage, RowIndexEntry, bloom_filters, row_index};
+pub(crate) use statistics::{Bounds, ColumnStatistics};
+pub(crate) use stripe::StripeFooter;
+pub(crate) use tail::{Footer, PostScript, StripeInformation, TypeMessage, stripe_statistics};

@@ -1,0 +1,142 @@
+//! The messages at the end of a file: postscript, footer, statistics of stripes.
+
+use super::protobuf::Fields;
+use super::statistics::ColumnStatistics;
+use crate::error::Fault;
+
+/// Where the footer is and how the file is compressed.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct PostScript {
+    pub(crate) footer_bytes: u64,
+    pub(crate) compression: u64,
+    pub(crate) block_bytes: Option<u64>,
+    pub(crate) metadata_bytes: u64,
+    /// How far the writer is from the first one of its kind.
+    pub(crate) writer_version: u64,
+    pub(crate) magic: String,
+}
+
+impl PostScript {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
+        let mut message = Self::default();
+        for field in Fields::of(bytes) {
+            let (number, value) = field?;
+            match number {
+                1 => message.footer_bytes = value.unsigned()?,
+                2 => message.compression = value.unsigned()?,
+                3 => message.block_bytes = Some(value.unsigned()?),
+                5 => message.metadata_bytes = value.unsigned()?,
+                6 => message.writer_version = value.unsigned()?,
+                8000 => message.magic = value.text()?.to_owned(),
+                _ => (),
+            }
+        }
+        Ok(message)
+    }
+}
+
+/// Schema and stripes.
+#[derive(Debug, Default)]
+pub(crate) struct Footer {
+    pub(crate) stripes: Vec<StripeInformation>,
+    pub(crate) types: Vec<TypeMessage>,
+    pub(crate) rows: u64,
+    /// Rows of a row group; 0 if there are none.
+    pub(crate) row_index_stride: u64,
+    /// Which program wrote the file: 0 is the one in Java.
+    pub(crate) writer: u64,
+    pub(crate) is_encrypted: bool,
+}
+
+impl Footer {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
+        let mut message = Self::default();
+        for field in Fields::of(bytes) {
+            let (number, value) = field?;
+            match number {
+                3 => message
+                    .stripes
+                    .push(StripeInformation::parse(value.message()?)?),
+                4 => message.types.push(TypeMessage::parse(value.message()?)?),
+                6 => message.rows = value.unsigned()?,
+                8 => message.row_index_stride = value.unsigned()?,
+                9 => message.writer = value.unsigned()?,
+                10 => message.is_encrypted = true,
+                _ => (),
+            }
+        }
+        Ok(message)
+    }
+}
+
+/// Where a stripe is.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct StripeInformation {
+    pub(crate) offset: u64,
+    pub(crate) index_bytes: u64,
+    pub(crate) data_bytes: u64,
+    pub(crate) footer_bytes: u64,
+    pub(crate) rows: u64,
+}
+
+impl StripeInformation {
+    fn parse(fields: Fields<'_>) -> Result<Self, Fault> {
+        let mut message = Self::default();
+        for field in fields {
+            let (number, value) = field?;
+            match number {
+                1 => message.offset = value.unsigned()?,
+                2 => message.index_bytes = value.unsigned()?,
+                3 => message.data_bytes = value.unsigned()?,
+                4 => message.footer_bytes = value.unsigned()?,
+                5 => message.rows = value.unsigned()?,
+                _ => (),
+            }
+        }
+        Ok(message)
+    }
+}
+
+/// A type of the list of all types, which refer to each other by number.
+#[derive(Debug, Default)]
+pub(crate) struct TypeMessage {
+    pub(crate) kind: u64,
+    pub(crate) subtypes: Vec<u64>,
+    pub(crate) field_names: Vec<String>,
+    pub(crate) precision: u32,
+    pub(crate) scale: u32,
+}
+
+impl TypeMessage {
+    fn parse(fields: Fields<'_>) -> Result<Self, Fault> {
+        let mut message = Self::default();
+        for field in fields {
+            let (number, value) = field?;
+            match number {
+                1 => message.kind = value.unsigned()?,
+                2 => value.append_unsigned(&mut message.subtypes)?,
+                3 => message.field_names.push(value.text()?.to_owned()),
+                5 => message.precision = value.u32()?,
+                6 => message.scale = value.u32()?,
+                _ => (),
+            }
+        }
+        Ok(message)
+    }
+}
+
+/// The statistics of every column, for each stripe.
+pub(crate) fn stripe_statistics(bytes: &[u8]) -> Result<Vec<Vec<ColumnStatistics>>, Fault> {
+    let mut stripes = Vec::new();
+    for field in Fields::of(bytes) {
+        let (1, value) = field? else { continue };
+        let mut columns = Vec::new();
+        for field in value.message()? {
+            if let (1, value) = field? {
+                columns.push(ColumnStatistics::parse(value.message()?)?);
+            }
+        }
+        stripes.push(columns);
+    }
+    Ok(stripes)
+}

@@ -1,0 +1,390 @@
+//! What a file says of itself, checked and in memory.
+//!
+//! ```text
+//! "ORC" | stripes | statistics of stripes | footer | postscript | u8: bytes of the postscript
+//! stripe: index streams | streams of values | footer
+//! ```
+//!
+//! Files are read from their end. Everything but the postscript is in compression chunks.
+
+use std::mem::size_of;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use object_store::{ObjectMeta, ObjectStore};
+use vectile_encodings::{MAX_ROWS, ZoneMap};
+
+use crate::compression::{Codec, Compression, DEFAULT_BLOCK_BYTES};
+use crate::error::{Error, Fault, Place, Result, corrupt, ensure};
+use crate::kind::{Encoding, StreamKind};
+use crate::messages::{
+    ColumnStatistics, Footer, PostScript, StripeFooter, StripeInformation, stripe_statistics,
+};
+use crate::object::Object;
+use crate::schema::Type;
+use crate::statistics::Zones;
+
+/// Bytes that are read first: most footers fit.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// The most bytes of footer and statistics of stripes.
+const MAX_FOOTER_BYTES: u64 = 256 << 20;
+
+const MAGIC: &str = "ORC";
+
+/// The number of the writer in Java, of which the first version had other bounds of stripes than the values have.
+const JAVA: u64 = 0;
+const FIRST_RIGHT_VERSION: u64 = 1;
+
+/// A file's schema and stripes, and where their streams are.
+#[derive(Debug)]
+pub struct Metadata {
+    pub(crate) object: Object,
+    schema: SchemaRef,
+    pub(crate) root: Type,
+    pub(crate) codec: Codec,
+    rows: u64,
+    /// Rows of a row group, if there are any.
+    pub(crate) row_index_stride: Option<u64>,
+    /// Whether bounds are those of the values.
+    pub(crate) has_bounds: bool,
+    stripes: Vec<Stripe>,
+    /// Statistics of the stripes, by column of the table, if the file has them.
+    zones: Vec<ZoneMap>,
+    checksum: u32,
+}
+
+/// A stripe: rows, and the streams of their columns.
+#[derive(Debug)]
+pub struct Stripe {
+    /// Rows, one at least.
+    pub rows: usize,
+    /// The bytes of the file that hold it.
+    pub bytes: Range<u64>,
+    /// Its streams, in the order in which they lie.
+    pub streams: Vec<StreamPlace>,
+    /// How its columns are encoded, by number of the column.
+    pub encodings: Vec<Encoding>,
+    /// Where the writer was, which its timestamps depend on.
+    pub timezone: Option<String>,
+    /// Its number in the file.
+    pub(crate) number: usize,
+}
+
+/// Where a stream is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamPlace {
+    /// What it is for.
+    pub kind: StreamKind,
+    /// The column that it is of, by its number in the file.
+    pub column: u32,
+    /// The bytes of the file that hold it.
+    pub bytes: Range<u64>,
+}
+
+impl Metadata {
+    /// The location of the file in its object store.
+    pub fn file(&self) -> &str {
+        &self.object.file
+    }
+
+    /// The schema of the table.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The types of the columns: those of the table are the children of this one.
+    pub fn root(&self) -> &Type {
+        &self.root
+    }
+
+    /// Rows in the file.
+    pub fn num_rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The stripes that have rows, in file order.
+    pub fn stripes(&self) -> &[Stripe] {
+        &self.stripes
+    }
+
+    /// How streams are compressed.
+    pub fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    /// Bounds and null counts of a column of the table, one entry for each stripe, if the file has them.
+    pub fn stripe_zones(&self, column: usize) -> Option<&ZoneMap> {
+        self.zones.get(column)
+    }
+
+    /// CRC-32 of the bytes of footer and statistics: most other contents have another one.
+    pub fn checksum(&self) -> u32 {
+        self.checksum
+    }
+
+    /// Bytes of memory that this takes, about.
+    pub fn memory_size(&self) -> usize {
+        let of_stripe = |stripe: &Stripe| {
+            size_of::<Stripe>()
+                + stripe.streams.len() * size_of::<StreamPlace>()
+                + stripe.encodings.len() * size_of::<Encoding>()
+        };
+        let zones = |zones: &ZoneMap| {
+            let bounds = zones.min.get_array_memory_size() + zones.max.get_array_memory_size();
+            bounds + zones.len() * size_of::<u64>()
+        };
+        size_of::<Self>()
+            + 2 * self.schema.fields().size()
+            + self.stripes.iter().map(of_stripe).sum::<usize>()
+            + self.zones.iter().map(zones).sum::<usize>()
+    }
+
+    /// A stripe; an error if there is none of that number.
+    pub(crate) fn stripe(&self, number: usize) -> Result<&Stripe> {
+        self.stripes.get(number).ok_or_else(|| {
+            let count = self.stripes.len();
+            Error::InvalidArgument(format!("{} has {count} stripes, no {number}", self.file()))
+        })
+    }
+
+    /// A column of the table; an error if there is none of that number.
+    pub(crate) fn column(&self, number: usize) -> Result<&Type> {
+        self.root.children.get(number).ok_or_else(|| {
+            let count = self.root.children.len();
+            Error::InvalidArgument(format!("a table of {count} columns has no column {number}"))
+        })
+    }
+
+    /// The place of a stripe.
+    pub(crate) fn place(&self, stripe: &Stripe) -> Place {
+        Place::file(&self.object.file).stripe(stripe.number)
+    }
+}
+
+/// Reads what a file says of itself: its end, and the footers of its stripes.
+///
+/// # Errors
+///
+/// [`Error::NotOrc`], [`Error::Corrupt`], [`Error::Unsupported`] if the file is compressed by LZO, encrypted, or has
+/// types that Arrow lacks; [`Error::Changed`] where the store has another version by now than `object`, and those of
+/// the object store.
+pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Metadata> {
+    let size = object.size;
+    let object = Object::new(Arc::clone(store), object);
+    let place = Place::file(&object.file);
+    let in_file = |fault: Fault| place.clone().fault(fault);
+    let not_orc = |reason: String| Error::NotOrc {
+        file: Arc::clone(&object.file),
+        reason,
+    };
+
+    let start = size.saturating_sub(TAIL_BYTES);
+    let mut tail = object.read_one(start..size).await?;
+    let Some((&postscript_bytes, rest)) = tail.split_last() else {
+        return Err(not_orc("it is empty".into()));
+    };
+    let end = rest.len().checked_sub(postscript_bytes.into());
+    let postscript = end.and_then(|end| rest.get(end..)).map(PostScript::parse);
+    let postscript = match postscript {
+        Some(Ok(postscript)) if postscript.magic == MAGIC => postscript,
+        _ => return Err(not_orc("it does not end with a postscript of ORC".into())),
+    };
+    let codec = codec(&postscript).map_err(in_file)?;
+    let after = 1 + u64::from(postscript_bytes);
+    let footers = postscript
+        .footer_bytes
+        .checked_add(postscript.metadata_bytes);
+    let Some(footers) = footers.filter(|&bytes| bytes <= MAX_FOOTER_BYTES && bytes <= size - after)
+    else {
+        let (a, b) = (postscript.footer_bytes, postscript.metadata_bytes);
+        let reason = format!("a footer of {a} bytes and statistics of {b}, in a file of {size}");
+        return Err(in_file(Fault::Corrupt(reason)));
+    };
+    let footers_start = size - after - footers;
+    if footers_start < start {
+        tail = object.read_one(footers_start..size).await?;
+    }
+    // both are in the tail, which ends with the file
+    let in_tail = |from_end: u64, bytes: u64| {
+        let end = tail.len().saturating_sub(from_end as usize);
+        tail.slice(end.saturating_sub(bytes as usize)..end)
+    };
+    let footer_bytes = in_tail(after, postscript.footer_bytes);
+    let statistics = in_tail(after + postscript.footer_bytes, postscript.metadata_bytes);
+    let checksum = crc32fast::hash(&in_tail(after, footers));
+    let footer = codec
+        .inflate(&footer_bytes)
+        .and_then(|bytes| Footer::parse(&bytes));
+    let footer = footer.map_err(in_file)?;
+    ensure_plain(footer.is_encrypted).map_err(in_file)?;
+    let root = Type::root(&footer.types).map_err(in_file)?;
+    let statistics = codec
+        .inflate(&statistics)
+        .and_then(|bytes| stripe_statistics(&bytes));
+    let statistics = statistics.map_err(in_file)?;
+
+    let stripes = read_stripes(&object, &footer, codec, footers_start).await?;
+    let has_bounds = footer.writer != JAVA || postscript.writer_version >= FIRST_RIGHT_VERSION;
+    Ok(Metadata {
+        schema: root.schema(),
+        zones: zones(&root, &footer, &statistics, &stripes, has_bounds),
+        codec,
+        rows: footer.rows,
+        row_index_stride: Some(footer.row_index_stride).filter(|&stride| stride > 0),
+        has_bounds,
+        stripes,
+        root,
+        checksum,
+        object,
+    })
+}
+
+fn codec(postscript: &PostScript) -> Result<Codec, Fault> {
+    let compression = Compression::of_code(postscript.compression)?;
+    let block_bytes = match compression {
+        Compression::None => DEFAULT_BLOCK_BYTES,
+        _ => postscript.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES),
+    };
+    Codec::try_new(compression, block_bytes)
+}
+
+fn ensure_plain(is_encrypted: bool) -> Result<(), Fault> {
+    match is_encrypted {
+        true => Err(Fault::Unsupported("encrypted columns are not read".into())),
+        false => Ok(()),
+    }
+}
+
+/// Reads the footers of the stripes that have rows. Stripes end before `end`.
+async fn read_stripes(
+    object: &Object,
+    footer: &Footer,
+    codec: Codec,
+    end: u64,
+) -> Result<Vec<Stripe>> {
+    let in_file = |fault: Fault| Place::file(&object.file).fault(fault);
+    let mut rows = 0u64;
+    let mut places = Vec::with_capacity(footer.stripes.len());
+    for (number, stripe) in footer.stripes.iter().enumerate() {
+        let place = StripePlace::of(stripe, end)
+            .map_err(|fault| Place::file(&object.file).stripe(number).fault(fault))?;
+        rows = rows.saturating_add(stripe.rows);
+        if stripe.rows > 0 {
+            places.push((number, stripe, place));
+        }
+    }
+    ensure(rows == footer.rows, || {
+        format!("{rows} rows in stripes, {} in the file", footer.rows)
+    })
+    .map_err(in_file)?;
+    let ranges: Vec<Range<u64>> = places
+        .iter()
+        .map(|(_, _, place)| place.footer.clone())
+        .collect();
+    let footers = object.read(&ranges).await?;
+    let stripes = places.into_iter().zip(footers);
+    let stripes = stripes.map(|((number, stripe, place), bytes)| {
+        let message = codec
+            .inflate(&bytes)
+            .and_then(|bytes| StripeFooter::parse(&bytes));
+        let parsed = message.and_then(|message| place.stripe(number, stripe, message));
+        parsed.map_err(|fault| Place::file(&object.file).stripe(number).fault(fault))
+    });
+    stripes.collect()
+}
+
+/// Where the parts of a stripe are.
+struct StripePlace {
+    streams: Range<u64>,
+    footer: Range<u64>,
+}
+
+impl StripePlace {
+    fn of(stripe: &StripeInformation, end: u64) -> Result<Self, Fault> {
+        let streams_end = stripe.offset.checked_add(stripe.index_bytes);
+        let streams_end = streams_end.and_then(|offset| offset.checked_add(stripe.data_bytes));
+        let footer =
+            streams_end.and_then(|start| Some(start..start.checked_add(stripe.footer_bytes)?));
+        let Some(footer) = footer.filter(|footer| footer.end <= end) else {
+            return corrupt(format!("{stripe:?} in {end} bytes"));
+        };
+        ensure(stripe.rows <= MAX_ROWS as u64, || {
+            format!("{} rows, at most {MAX_ROWS}", stripe.rows)
+        })?;
+        Ok(Self {
+            streams: stripe.offset..footer.start,
+            footer,
+        })
+    }
+
+    /// The stripe of this footer.
+    fn stripe(
+        self,
+        number: usize,
+        stripe: &StripeInformation,
+        footer: StripeFooter,
+    ) -> Result<Stripe, Fault> {
+        ensure_plain(footer.is_encrypted)?;
+        let mut start = self.streams.start;
+        let streams = footer.streams.into_iter().map(|(kind, column, length)| {
+            let end = start
+                .checked_add(length)
+                .filter(|&end| end <= self.streams.end);
+            let Some(end) = end else {
+                return corrupt(format!(
+                    "stream {kind} of column {column} has {length} bytes, which end outside"
+                ));
+            };
+            let bytes = start..end;
+            start = end;
+            if column == 0 && kind == StreamKind::Present {
+                return Err(Fault::Unsupported("rows that are null as a whole".into()));
+            }
+            Ok(StreamPlace {
+                kind,
+                column,
+                bytes,
+            })
+        });
+        Ok(Stripe {
+            rows: stripe.rows as usize,
+            streams: streams.collect::<Result<_, _>>()?,
+            bytes: self.streams.start..self.footer.end,
+            encodings: footer.encodings,
+            timezone: footer.timezone,
+            number,
+        })
+    }
+}
+
+/// The zone maps of the table's columns, if there are statistics of every stripe.
+fn zones(
+    root: &Type,
+    footer: &Footer,
+    statistics: &[Vec<ColumnStatistics>],
+    stripes: &[Stripe],
+    has_bounds: bool,
+) -> Vec<ZoneMap> {
+    // in full, or else few bytes would make many entries
+    let is_full = |columns: &Vec<ColumnStatistics>| columns.len() == footer.types.len();
+    if statistics.len() != footer.stripes.len()
+        || !statistics.iter().all(is_full)
+        || stripes.is_empty()
+    {
+        return Vec::new();
+    }
+    let columns = root.children.iter();
+    let columns = columns.map(|column| {
+        let of_stripe =
+            |stripe: &Stripe| statistics.get(stripe.number)?.get(column.column as usize);
+        let zones = Zones {
+            statistics: stripes.iter().map(of_stripe).collect(),
+            rows: stripes.iter().map(|stripe| stripe.rows as u64).collect(),
+            has_bounds,
+        };
+        zones.of_column(column)
+    });
+    columns.collect()
+}

@@ -1,0 +1,147 @@
+//! Where the row groups of a column begin in its streams.
+//!
+//! An entry of a row index is a list of numbers: those of `PRESENT`, if the column has that stream, then those of the
+//! others, in the order of their kinds. A dictionary is not cut by row groups and has none.
+//!
+//! ```text
+//! stream      with chunks: offset of the chunk, byte in what it inflates to; without: offset
+//! then        of RLE: values of the run to skip; of booleans: bytes of the run to skip, bits of the byte
+//! ```
+
+use crate::compression::Compression;
+use crate::decode::Decoder;
+use crate::error::{Fault, corrupt};
+use crate::kind::StreamKind;
+use crate::messages::RowIndexEntry;
+
+/// A place in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The offset of the chunk's header; of the byte if there are no chunks.
+    pub offset: usize,
+    /// The byte in what the chunk inflates to.
+    pub byte: usize,
+    /// Values to skip from there on.
+    pub values: usize,
+}
+
+/// Where the row groups of a column begin in one of its streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowGroups {
+    /// The stream.
+    pub stream: StreamKind,
+    /// An entry for each row group.
+    pub positions: Vec<Position>,
+}
+
+/// Where the row groups begin in these streams of a column.
+pub(crate) fn row_groups(
+    entries: &[RowIndexEntry],
+    mut streams: Vec<(StreamKind, Decoder)>,
+    compression: Compression,
+) -> Result<Vec<RowGroups>, Fault> {
+    streams.retain(|(stream, _)| *stream != StreamKind::DictionaryData);
+    streams.sort_by_key(|(stream, _)| *stream);
+    let mut found: Vec<RowGroups> = streams
+        .iter()
+        .map(|(stream, _)| RowGroups {
+            stream: *stream,
+            positions: Vec::with_capacity(entries.len()),
+        })
+        .collect();
+    for entry in entries {
+        let mut numbers = Numbers(entry.positions.iter());
+        for (found, (_, decoder)) in found.iter_mut().zip(&streams) {
+            found
+                .positions
+                .push(numbers.position(*decoder, compression)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The numbers of an entry that are left.
+struct Numbers<'a>(std::slice::Iter<'a, u64>);
+
+impl Numbers<'_> {
+    fn next(&mut self) -> Result<usize, Fault> {
+        let next = self
+            .0
+            .next()
+            .and_then(|&number| usize::try_from(number).ok());
+        next.map_or_else(|| corrupt("too few positions of a row group"), Ok)
+    }
+
+    fn position(&mut self, decoder: Decoder, compression: Compression) -> Result<Position, Fault> {
+        let offset = self.next()?;
+        let byte = match compression {
+            Compression::None => 0,
+            _ => self.next()?,
+        };
+        let values = match decoder {
+            Decoder::Bytes | Decoder::Decimals => 0,
+            Decoder::ByteRle | Decoder::RleV1(_) | Decoder::RleV2(_) => self.next()?,
+            Decoder::Boolean => {
+                let bytes = self.next()?;
+                bytes.saturating_mul(8).saturating_add(self.next()?)
+            }
+        };
+        Ok(Position {
+            offset,
+            byte,
+            values,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::Sign;
+
+    #[test]
+    fn numbers_are_those_of_the_streams() {
+        let entry = |positions: &[u64]| RowIndexEntry {
+            positions: positions.to_vec(),
+            ..RowIndexEntry::default()
+        };
+        let streams = vec![
+            (StreamKind::Data, Decoder::RleV2(Sign::Signed)),
+            (StreamKind::Present, Decoder::Boolean),
+        ];
+        let entries = [entry(&[0; 7]), entry(&[10, 20, 3, 5, 30, 40, 7])];
+        let found = row_groups(&entries, streams.clone(), Compression::Zlib).unwrap();
+        assert_eq!(found[0].stream, StreamKind::Present);
+        assert_eq!(
+            found[0].positions[1],
+            Position {
+                offset: 10,
+                byte: 20,
+                values: 29
+            }
+        );
+        assert_eq!(
+            found[1].positions[1],
+            Position {
+                offset: 30,
+                byte: 40,
+                values: 7
+            }
+        );
+        let found = row_groups(
+            &[entry(&[10, 3, 5, 30, 7])],
+            streams.clone(),
+            Compression::None,
+        )
+        .unwrap();
+        assert_eq!(
+            found[1].positions[0],
+            Position {
+                offset: 30,
+                byte: 0,
+                values: 7
+            }
+        );
+        assert!(row_groups(&[entry(&[10, 3, 5, 30])], streams, Compression::None).is_err());
+    }
+}

@@ -1,0 +1,7 @@
+//! Files that pyarrow wrote, read as pyarrow reads them; and damaged ones. `data/write.py` writes them.
+
+mod damaged;
+mod golden;
+mod positions;
+mod scan;
+mod support;
