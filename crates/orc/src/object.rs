@@ -140,6 +140,6 @@ mod tests {
         assert_eq!(lengths(&large), [2, 2, 1]);
         assert_eq!(lengths(&[]), [0usize; 0]);
         // a file may say anything
-        assert_eq!(lengths(&[5..9, 3..4, 8..9]), [1, 1, 1].as_slice());
+        assert_eq!(lengths(&[5..9, 3..4, 8..9]), [1, 2]);
     }
 }
