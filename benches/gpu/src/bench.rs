@@ -10,7 +10,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, make_array};
 use arrow::compute;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use serde_json::{Value, json};
-use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
+use vectile_encodings::{Column, EncodeOptions, Encoding, Pin, encode};
 use vectile_gpu::plan::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
 use vectile_gpu::{
     Bandwidth, Batch, ChunkKey, Cuda, DeviceChunk, Driver, Engine, Group, Resident, Rows, measure,
@@ -174,7 +174,15 @@ impl Encoded {
 
 /// An array as its encoding has it.
 pub fn column(array: &ArrayRef, pin: Option<Encoding>) -> Result<Column> {
-    let bytes = encode(array, &EncodeOptions::pinned(pin))?;
+    pinned(array, pin.map(Pin::One))
+}
+
+pub fn pinned(array: &ArrayRef, pin: Option<Pin>) -> Result<Column> {
+    let options = EncodeOptions {
+        pin,
+        ..EncodeOptions::default()
+    };
+    let bytes = encode(array, &options)?;
     Ok(Column::parse(bytes.into(), array.data_type(), array.len())?)
 }
 

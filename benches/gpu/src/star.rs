@@ -6,13 +6,13 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::UInt32Type;
 use serde_json::json;
-use vectile_encodings::Encoding;
+use vectile_encodings::{Encoding, Pin};
 use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline,
 };
 use vectile_gpu::{Batch, Codes, DeviceChunk, Group};
 
-use crate::bench::{Bench, RUNS, Result, column, median};
+use crate::bench::{Bench, RUNS, Result, median, pinned};
 use crate::data::{GROUP_ROWS, Random, between, i32s, i64s};
 
 const ROWS: usize = 120_000_000;
@@ -44,27 +44,42 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 fn table(bench: &mut Bench, name: &str, what: &str, arrays: &[ArrayRef]) -> Result<()> {
     println!("\nStar joins, {} M rows, {what}", ROWS / 1_000_000);
     println!(
-        "{:<6} {:>8} {:>8} {:>7} {:>9} {:>8} {:>8} {:>7}",
-        "query", "MB", "ms", "floor", "floor/ms", "plain MB", "plain ms", "plain/ms"
+        "{:<6} {:>8} {:>8} {:>7} {:>9} {:>8} {:>8} {:>7} {:>9} {:>8} {:>8}",
+        "query",
+        "MB",
+        "ms",
+        "floor",
+        "floor/ms",
+        "plain MB",
+        "plain ms",
+        "plain/ms",
+        "gpu_* MB",
+        "gpu_* ms",
+        "plain/ms"
     );
     for query in queries()? {
         let (bytes, ms, result) = measure(bench, &query, arrays, None)?;
-        let (plain_bytes, plain, expected) = measure(bench, &query, arrays, Some(Encoding::Plain))?;
-        if result != expected {
+        let of_plain = Some(Encoding::Plain.into());
+        let (plain_bytes, plain, expected) = measure(bench, &query, arrays, of_plain)?;
+        let tiles = measure(bench, &query, arrays, Some(Pin::GpuStar))?;
+        let (tile_bytes, tiles, of_tiles) = tiles;
+        if result != expected || of_tiles != expected {
             return Err(format!("{}: plain columns give another answer", query.name).into());
         }
         let floor = bench.reading(bytes);
         println!(
-            "{:<6} {:>8.0} {ms:>8.4} {floor:>7.4} {:>8.0}% {:>8.0} {plain:>8.4} {:>7.2}x",
+            "{:<6} {:>8.0} {ms:>8.4} {floor:>7.4} {:>8.0}% {:>8.0} {plain:>8.4} {:>7.2}x {:>9.0} {tiles:>8.4} {:>7.2}x",
             query.name,
             bytes as f64 / 1e6,
             floor / ms * 100.0,
             plain_bytes as f64 / 1e6,
             plain / ms,
+            tile_bytes as f64 / 1e6,
+            plain / tiles,
         );
         let facts = json!({
             "case": query.name, "rows": ROWS, "bytes": bytes, "ms": ms, "floor_ms": floor,
-            "plain_bytes": plain_bytes, "plain_ms": plain,
+            "plain_bytes": plain_bytes, "plain_ms": plain, "tile_bytes": tile_bytes, "tile_ms": tiles,
         });
         bench.record(name, facts)?;
     }
@@ -209,12 +224,12 @@ fn measure(
     bench: &mut Bench,
     query: &Query,
     arrays: &[ArrayRef],
-    pin: Option<Encoding>,
+    pin: Option<Pin>,
 ) -> Result<(usize, f64, Answer)> {
     let arrays: Vec<&ArrayRef> = query.columns.iter().map(|at| &arrays[*at]).collect();
     let images = arrays
         .iter()
-        .map(|array| Ok(DeviceChunk::build(&column(array, pin)?)?))
+        .map(|array| Ok(DeviceChunk::build(&pinned(array, pin)?)?))
         .collect::<Result<Vec<DeviceChunk>>>()?;
     let copies = ROWS.div_ceil(GROUP_ROWS);
     let groups = bench.groups(&images, copies)?;
