@@ -27,7 +27,7 @@ template <class S> DEVICE u64 integer_at(const Cursor& c, const u32* words) {
 DEVICE u32 quads_of(const Cursor& c) { return __ldg(&c.record()[1].x) - c.line; }
 
 struct Miniblock {
-    u32 at, width;  // `at`: its first word
+    u32 block, at, width;  // first words: of its block, its own
     u64 minimum;
 };
 
@@ -41,6 +41,7 @@ template <class S, class F> DEVICE Miniblock miniblock(const Cursor& c, u64 dist
 #pragma unroll
     for (u32 k = 0; k < 7; k++) at += k < block ? (u32)(distances >> k * 9) & 511 : 0;
     Miniblock m;
+    m.block = at;
     const u32 head = words_of_integer<S>(c), widths = word(at + head);
     m.minimum = head == 2 ? (u64)word(at + 1) << 32 | word(at) : word(at);
     m.width = widths >> own * 8 & 255;

@@ -55,7 +55,7 @@ struct Cursor : Chunk {
     u8 width, flags;
     u16 scale;
     u32 vector;
-    u32 starts, before;  // of runs: where they start in this lane's 32 rows, runs before those
+    u32 starts, before;  // of runs: where they start in this lane's 32 rows, runs before those; see `gpu_for`, too
     u64 smallest;        // of `delta`: what is added to each residual
 
     template <class E> DEVICE E base() const {

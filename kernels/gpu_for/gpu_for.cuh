@@ -71,29 +71,31 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
         __syncwarp();
     }
 
-    // Few rows are read where they lie.
-    template <class> static DEVICE void prepare_picked(Cursor& c, void* tile) {
+    // Few rows are read where they lie, without a tile: `starts` says where this lane's miniblock is, which is row
+    // `lane` of all lanes, as its first word, its width, and how far it is from its block.
+    template <class> static DEVICE void prepare_picked(Cursor& c, void*) {
         const u32* words = (const u32*)c.at(c.line);
         const Miniblock m = miniblock<S>(c, distances_of(c), 0, [=](u32 i) { return __ldg(words + i); });
-        __syncwarp();
-        describe(m, tile);
+        c.starts = m.at | m.width << 12 | (m.at - m.block) << 19;
     }
 
-    static DEVICE E entry_at(const Cursor& c, u32 r, u32 lane, u32, const void* tile) {
+    static DEVICE u32 run_at(const Cursor& c, u32 r, u32) { return __shfl_sync(ALL, c.starts, r); }
+
+    static DEVICE E entry_at(const Cursor& c, u32, u32 lane, u32 run, const void*) {
         const u32* words = (const u32*)c.at(c.line);
-        return unpacked(r, lane, tile, [=](u32 i) { return __ldg(words + i); });
-    }
-
-    template <class F> static DEVICE E unpacked(u32 r, u32 lane, const void* tile, F word) {
-        const uint4 m = miniblocks<E>(tile)[r];
-        const E x = bits_at<E>(m.x + lane * m.y, word);
-        if constexpr (sizeof(E) == 4) return (x & m.z) + m.w;
-        else return (x & mask_of<E>(m.y)) + ((u64)m.z << 32 | m.w);
+        const u32 at = run & 4095, width = run >> 12 & 127, block = at - (run >> 19);
+        const E x = bits_at<E>(at * 32 + lane * width, [=](u32 i) { return __ldg(words + i); });
+        const u32 low = __ldg(words + block);
+        if constexpr (sizeof(E) == 4) return (x & mask_of<u32>(width)) + low;
+        const u32 high = words_of_integer<S>(c) == 2 ? __ldg(words + block + 1) : 0;
+        return (x & mask_of<E>(width)) + ((u64)high << 32 | low);
     }
 
     static DEVICE E packed_at(u32 r, u32 lane, const void* tile) {
-        const u32* words = (const u32*)tile;
-        return unpacked(r, lane, tile, [=](u32 i) { return words[i]; });
+        const uint4 m = miniblocks<E>(tile)[r];
+        const E x = bits_at<E>((const u32*)tile, m.x + lane * m.y);
+        if constexpr (sizeof(E) == 4) return (x & m.z) + m.w;
+        else return (x & mask_of<E>(m.y)) + ((u64)m.z << 32 | m.w);
     }
 
     static DEVICE E row_at(const Cursor& c, u32 r, const void* tile) {
@@ -121,12 +123,13 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
         if (!EVERY && __reduce_max_sync(ALL, (u32)__popc(rows)) <= FEW_ROWS) {
             prepare_picked<void>(c, tile);
             u32 mask = 0;
-            for (u32 left = rows; left; left &= left - 1) {
-                const u32 r = __ffs((int)left) - 1, x = (u32)entry_at(c, r, lane_id(), 0, tile) - base;
+            for (u32 left = rows; __any_sync(ALL, left); left &= left - 1) {
+                const u32 r = left ? __ffs((int)left) - 1 : 0, run = run_at(c, r, lane_id());
+                if (!left) continue;
+                const u32 x = (u32)entry_at(c, r, lane_id(), run, tile) - base;
                 const u32 place = min((u32)start + x, places);
                 mask |= (word_of_bits<SHARED>(bits, place / 32) >> place % 32 & 1) << r;
             }
-            __syncwarp();
             return mask;
         }
         if (!Blocks<S, GpuFor<S>>::has_few_widths(c)) return by_entries();

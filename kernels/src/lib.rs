@@ -21,7 +21,7 @@ pub use code::{
     BANDWIDTH, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, LENGTHS, LOOKUPS, TOKENIZER, scan,
 };
 pub use error::{Error, Result};
-pub use registry::{SCALES, Transform};
+pub use registry::{SCALES, SequenceKind, Transform};
 pub use symbols::{Entries, SYMBOL_BYTES, Symbols};
 pub use traits::ColumnTraits;
 pub use types::Type;

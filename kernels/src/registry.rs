@@ -75,7 +75,8 @@ macro_rules! list {
                 ),
             ];
 
-            fn bit(self) -> u8 {
+            /// Its bit in [`ColumnTraits`].
+            pub fn bit(self) -> u8 {
                 1 << self as u8
             }
         }
@@ -262,6 +263,11 @@ impl ColumnTraits {
         let gpu_for = of(SequenceKind::GpuFor, rows + 32 * 16);
         let gpu_dfor = of(SequenceKind::GpuDfor, 2 * rows);
         delta.max(gpu_for).max(gpu_dfor)
+    }
+
+    /// Whether few rows of some sequence are read from that memory, too.
+    pub fn picks_from_tile(&self) -> bool {
+        self.has_sequence(SequenceKind::Delta) || self.has_sequence(SequenceKind::GpuDfor)
     }
 
     /// Whether tests of some sequence need that memory, too.

@@ -146,20 +146,24 @@ pub(crate) fn loops(exprs: &[Expr]) -> Vec<Vec<usize>> {
     loops.into_iter().map(|(exprs, _)| exprs).collect()
 }
 
+/// The columns that a filter computes with, row by row.
+pub(super) fn columns_of_loops(filter: &Filter, columns: &mut Vec<usize>) {
+    match filter {
+        Filter::Expr(expr) => columns_of_expr(expr, columns),
+        Filter::And(parts) | Filter::Or(parts) => {
+            parts
+                .iter()
+                .for_each(|part| columns_of_loops(part, columns));
+        }
+        _ => {}
+    }
+}
+
 /// The columns that are read row by row.
 pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
-    fn of_filter(filter: &Filter, columns: &mut Vec<usize>) {
-        match filter {
-            Filter::Expr(expr) => columns_of_expr(expr, columns),
-            Filter::And(parts) | Filter::Or(parts) => {
-                parts.iter().for_each(|part| of_filter(part, columns));
-            }
-            _ => {}
-        }
-    }
     let mut columns = vec![];
     if !task.is_behind_filters() {
-        of_filter(&pipeline.filter, &mut columns);
+        columns_of_loops(&pipeline.filter, &mut columns);
     }
     match (&pipeline.output, task) {
         (Output::Rows(exprs), Task::Values | Task::AllValues) => {

@@ -11,11 +11,11 @@ use crate::plan::{Filter, Output, Pipeline};
 use vectile_kernels::{ColumnTraits, Transform};
 
 /// Warps of a block, where shared memory allows it.
-const WARPS: u32 = 8;
+pub(super) const WARPS: u32 = 8;
 /// Warps of a block whose threads have accumulators in shared memory: small blocks fill it better.
 const THREAD_WARPS: u32 = 4;
 /// Warps of a block that has a multiprocessor for itself, as many as registers allow.
-const LARGE_WARPS: u32 = 28;
+pub(super) const LARGE_WARPS: u32 = 28;
 
 /// Plans the kernel for `task` over columns of these traits, and what it is told.
 pub(crate) fn plan(
@@ -45,6 +45,7 @@ pub(crate) fn plan(
     let is_wide = grouped.as_ref().is_some_and(|(groups, _)| groups.is_wide());
     // with the registers that any of it takes, large blocks have too few warps
     planner.may_be_large = is_sparse && !is_wide && !planner.has_hashed();
+    planner.place_tiles()?;
     let (mut opened, mut fetched, mut conjuncts) = (vec![], vec![], vec![]);
     if !task.is_behind_filters() {
         let ordered = planner.in_order();

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::bindings::BitCopy;
 use super::columns::{columns_of_filter, push};
+use super::decide::{LARGE_WARPS, WARPS};
 use super::groups::SHARED_TABLE;
 use super::plan::Test;
-use super::planner::{Planner, SPARSE_SHARE};
+use super::planner::{Planner, SHARED_BYTES, SPARSE_SHARE};
 use super::task::{EntryTest, Task};
 use crate::error::{Error, Result};
 use crate::plan::{Codes, Filter, GroupKey, Output};
@@ -144,15 +145,25 @@ impl<'a> Planner<'a> {
     /// Bytes of shared memory for bits of lookups: a few, of which several blocks of a multiprocessor can
     /// have a copy each, or all there is, for one large block.
     fn room_for_bits(&self) -> usize {
-        // tiles and bits together could be more than some devices have
-        if !self.has_block() || self.columns.iter().any(|column| column.tile.is_some()) {
+        if !self.has_block() {
             return 0;
         }
-        let most = self.facts.shared_bytes.saturating_sub(OTHER_SHARED);
+        let tiles = WARPS as usize * self.warp_bytes as usize;
+        let beside_tiles = (SHARED_BYTES as usize).saturating_sub(tiles + OTHER_SHARED);
+        let few = match tiles {
+            0 => SHARED_BITS,
+            _ => SHARED_BITS.min(beside_tiles),
+        };
         match self.leaves_few() {
-            true => most.min(self.worth_copying()).max(SHARED_BITS),
-            false => SHARED_BITS,
+            true => self.room_of_large().min(self.worth_copying()).max(few),
+            false => few,
         }
+    }
+
+    /// Bytes of shared memory that a large block has for bits.
+    fn room_of_large(&self) -> usize {
+        let tiles = LARGE_WARPS as usize * self.warp_bytes as usize;
+        self.facts.shared_bytes.saturating_sub(tiles + OTHER_SHARED)
     }
 
     /// Bytes for which the rows are enough to have each block copy them.
@@ -164,7 +175,9 @@ impl<'a> Planner<'a> {
     /// copies of bits, or they are better used as a first level cache, for bits that are not copied.
     pub fn is_large(&self) -> bool {
         let is_cache_wanted = self.has_bits_outside && self.shared_bits > 0 && self.leaves_few();
-        self.shared_bits > SHARED_BITS || is_cache_wanted && self.worth_copying() > SHARED_BITS
+        let is_worth_it =
+            self.shared_bits > SHARED_BITS || is_cache_wanted && self.worth_copying() > SHARED_BITS;
+        is_worth_it && self.shared_bits <= self.room_of_large()
     }
 
     /// Whether lookups leave so few rows that a large block may pay.

@@ -57,6 +57,9 @@ impl Planner<'_> {
             _ => Picks::Never,
         };
         self.is_sparse = picks == Picks::All;
+        for column in read {
+            self.read_by_row(column, self.is_sparse);
+        }
         Ok(RowLoop {
             exprs,
             columns,

@@ -23,6 +23,7 @@ pub(crate) mod samples;
 mod tables;
 mod task;
 mod threads;
+mod tiles;
 mod values;
 
 pub(crate) use accumulator::{Accumulator, Accumulators, Added, Outcome};

@@ -38,6 +38,7 @@ impl Planner<'_> {
                         && self.type_of(*column)? != Type::I128 =>
                 {
                     copied.push((place, *column));
+                    self.read_by_row(*column, false);
                 }
                 _ => {
                     computed.push(expr.clone());

@@ -2,7 +2,6 @@
 
 use super::bindings::Bindings;
 use super::bounds::Bounds;
-use super::columns::columns_by_row;
 use super::plan::{ColumnPlan, TablePlan, Typed};
 use super::tables::{Facts, TableSource, tables_of};
 use super::task::{Per, Task};
@@ -39,6 +38,8 @@ pub(super) struct Planner<'a> {
     pub is_filtered: bool,
     /// Whether the last loop over rows has no code to decode all.
     pub is_sparse: bool,
+    /// Columns that loops read from their tiles.
+    pub kept_tiles: Vec<usize>,
     /// Bytes of shared memory of a warp.
     pub warp_bytes: u32,
     /// What accumulators are of.
@@ -57,35 +58,21 @@ impl<'a> Planner<'a> {
             let reason = format!("{} columns where {width} belong", traits.len());
             return Err(Error::Unsupported(reason));
         }
-        let by_row = columns_by_row(pipeline, task);
-        let mut warp_bytes = 0;
-        let mut columns = Vec::with_capacity(width);
-        for (column, traits) in traits.iter().enumerate() {
-            let needs = by_row.contains(&column)
-                || traits.looks_entries_up()
-                || traits.filters_through_tile();
-            let bytes = if needs { traits.tile_bytes() } else { 0 };
-            let tile = (bytes > 0).then_some(warp_bytes);
-            warp_bytes += bytes;
-            columns.push(ColumnPlan {
-                of: Type::of(&pipeline.columns[column]),
-                traits: traits.for_kernels(|low, high| {
-                    let Bounds(low, high) = Bounds::rounded(low, high);
-                    (low, high)
-                }),
-                tile,
-            });
-        }
-        if warp_bytes > SHARED_BYTES {
-            let reason = format!("{warp_bytes} bytes of shared memory a warp");
-            return Err(Error::Unsupported(reason));
-        }
+        let columns = traits.iter().zip(&pipeline.columns);
+        let columns = columns.map(|(traits, of)| ColumnPlan {
+            of: Type::of(of),
+            traits: traits.for_kernels(|low, high| {
+                let Bounds(low, high) = Bounds::rounded(low, high);
+                (low, high)
+            }),
+            tile: None,
+        });
         let mut this = Self {
             pipeline,
             traits,
             facts,
             task,
-            columns,
+            columns: columns.collect(),
             tables: vec![],
             bindings: Bindings::default(),
             computed: vec![],
@@ -96,7 +83,8 @@ impl<'a> Planner<'a> {
             has_bits_outside: false,
             is_filtered: false,
             is_sparse: false,
-            warp_bytes,
+            kept_tiles: vec![],
+            warp_bytes: 0,
             per: Per::Warp,
         };
         this.defer();
