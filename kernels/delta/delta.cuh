@@ -101,7 +101,8 @@ template <class S> struct Delta : Sequence<S> {
         const u32 own = transpose(rows);
         const T start = lane_start<S>(c);
         const i64 smallest = (i64)c.smallest, most = 1 << 16;
-        if (smallest > -most && smallest < most && c.width <= 16 && !(c.flags & PATCHED)) {
+        // the first entry may be that of a null, which is anything
+        if (smallest > -most && smallest < most && c.width <= 16 && !(c.flags & (PATCHED | SOME_NULL))) {
             // 32 distances from the lane's first entry, each of up to 31 differences
             i32 sum = 0, first = 0;
             each_delta<S>(c, 0, [&](u32 r, T x) {

@@ -260,6 +260,7 @@ pub(crate) async fn read_row_group_from(
     let mut data = RowGroupData {
         columns: (0..columns).map(|_| None).collect(),
         zones: (0..columns).map(|_| None).collect(),
+        excess_bytes: 0,
         bytes_read: ranges.iter().map(|range| range.end - range.start).sum(),
     };
     for (part, bytes) in parts.iter().zip(fetched) {

@@ -119,6 +119,11 @@ impl Codec {
     ///
     /// [`Fault::Corrupt`] if they are no such chunks.
     pub fn inflate(self, bytes: &Bytes) -> Result<Bytes, Fault> {
+        self.inflate_up_to(bytes, MAX_STREAM_BYTES)
+    }
+
+    /// As [`inflate`](Self::inflate), if it is no more than `most` bytes.
+    pub(crate) fn inflate_up_to(self, bytes: &Bytes, most: usize) -> Result<Bytes, Fault> {
         if self.compression == Compression::None {
             return Ok(bytes.clone());
         }
@@ -132,14 +137,13 @@ impl Codec {
             }
         }
         let mut inflater = Inflater::new(self);
-        let mut out = Vec::new();
         for chunk in self.chunks(bytes) {
-            inflater.append(chunk?, &mut out)?;
-            ensure(out.len() <= MAX_STREAM_BYTES, || {
-                format!("a stream of more than {MAX_STREAM_BYTES} bytes")
+            inflater.append(chunk?)?;
+            ensure(inflater.filled <= most, || {
+                format!("a stream of more than {most} bytes")
             })?;
         }
-        Ok(out.into())
+        Ok(inflater.finish())
     }
 
     fn check_block(self, bytes: usize) -> Result<(), Fault> {
@@ -207,6 +211,9 @@ impl<'a> Iterator for Chunks<'a> {
 struct Inflater {
     codec: Codec,
     deflate: Decompress,
+    /// What chunks inflated to, and room for the next one. It is zeroed once, however small chunks are.
+    out: Vec<u8>,
+    filled: usize,
 }
 
 impl Inflater {
@@ -214,28 +221,38 @@ impl Inflater {
         Self {
             codec,
             deflate: Decompress::new(false),
+            out: Vec::new(),
+            filled: 0,
         }
     }
 
+    /// What was appended.
+    fn finish(mut self) -> Bytes {
+        self.out.truncate(self.filled);
+        self.out.into()
+    }
+
     /// Appends what `chunk` inflates to.
-    fn append(&mut self, chunk: Chunk<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
-        if chunk.is_original {
-            self.codec.check_block(chunk.bytes.len())?;
-            out.extend_from_slice(chunk.bytes);
-            return Ok(());
-        }
-        let start = out.len();
+    fn append(&mut self, chunk: Chunk<'_>) -> Result<(), Fault> {
         // Snappy says what comes; the others get room for a block.
         let room = match self.codec.compression {
+            _ if chunk.is_original => chunk.bytes.len(),
             Compression::Snappy => snap::raw::decompress_len(chunk.bytes).map_err(fault)?,
             _ => self.codec.block_bytes,
         };
         self.codec.check_block(room)?;
-        out.resize(start + room, 0);
-        let block = out.get_mut(start..).unwrap_or_default();
+        let end = self.filled + room;
+        if self.out.len() < end {
+            self.out.resize(end, 0);
+        }
+        let block = self.out.get_mut(self.filled..end).unwrap_or_default();
         let inflated = match self.codec.compression {
+            _ if chunk.is_original => {
+                block.copy_from_slice(chunk.bytes);
+                room
+            }
             Compression::None => return corrupt("a compressed chunk of a stream that is not"),
-            Compression::Zlib => self.inflate_deflate(chunk.bytes, block)?,
+            Compression::Zlib => inflate_deflate(&mut self.deflate, chunk.bytes, block)?,
             Compression::Snappy => {
                 let mut decoder = snap::raw::Decoder::new();
                 decoder.decompress(chunk.bytes, block).map_err(fault)?
@@ -247,24 +264,26 @@ impl Inflater {
                 zstd::bulk::decompress_to_buffer(chunk.bytes, block).map_err(fault)?
             }
         };
-        out.truncate(start + inflated);
+        self.filled += inflated;
         Ok(())
     }
+}
 
-    fn inflate_deflate(&mut self, bytes: &[u8], block: &mut [u8]) -> Result<usize, Fault> {
-        self.deflate.reset(false);
-        let status = self
-            .deflate
-            .decompress(bytes, block, FlushDecompress::Finish);
-        match status.map_err(fault)? {
-            Status::StreamEnd => Ok(self.deflate.total_out() as usize),
-            Status::Ok | Status::BufError => {
-                let (taken, most) = (self.deflate.total_in(), block.len());
-                corrupt(format!(
-                    "Deflate has no end after {taken} of {} bytes and a block of {most}",
-                    bytes.len()
-                ))
-            }
+fn inflate_deflate(
+    deflate: &mut Decompress,
+    bytes: &[u8],
+    block: &mut [u8],
+) -> Result<usize, Fault> {
+    deflate.reset(false);
+    let status = deflate.decompress(bytes, block, FlushDecompress::Finish);
+    match status.map_err(fault)? {
+        Status::StreamEnd => Ok(deflate.total_out() as usize),
+        Status::Ok | Status::BufError => {
+            let (taken, most) = (deflate.total_in(), block.len());
+            corrupt(format!(
+                "Deflate has no end after {taken} of {} bytes and a block of {most}",
+                bytes.len()
+            ))
         }
     }
 }

@@ -1,7 +1,9 @@
 //! A file as a container of stripes to scan.
 
+use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Poll;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, SchemaRef};
@@ -17,7 +19,7 @@ use crate::decode::Decoder;
 use crate::error::{Error, Fault, Place, Result};
 use crate::kind::{Encoding as ColumnEncoding, StreamKind};
 use crate::messages::{bloom_filters, row_index};
-use crate::metadata::{Metadata, StreamPlace, Stripe, read_metadata};
+use crate::metadata::{MAX_INDEX_BYTES, Metadata, StreamPlace, Stripe, read_metadata};
 use crate::position::{self, RowGroups};
 use crate::schema::Type;
 use crate::statistics::Zones;
@@ -107,9 +109,12 @@ impl File {
                 Some((place.kind, Decoder::of(column.kind, encoding, place.kind)?))
             });
         let compression = self.metadata.codec.compression();
+        let Some(groups) = self.metadata.row_groups(stripe) else {
+            return Ok(Vec::new());
+        };
         let found = index
-            .inflate()
-            .and_then(|bytes| row_index(&bytes))
+            .inflate_up_to(MAX_INDEX_BYTES)
+            .and_then(|bytes| row_index(&bytes, groups))
             .and_then(|entries| position::row_groups(&entries, streams.collect(), compression));
         let place = || {
             self.metadata
@@ -147,11 +152,13 @@ impl File {
             encodings: &stripe.encodings,
             timezone: stripe.timezone.as_deref(),
         };
-        let arrays = columns.iter().map(|&column| {
-            let column = self.metadata.column(column)?;
-            streams.decode(column, stripe.rows)
-        });
-        Ok((arrays.collect::<Result<_>>()?, bytes))
+        let mut arrays = Vec::with_capacity(columns.len());
+        for &column in columns {
+            arrays.push(streams.decode(self.metadata.column(column)?, stripe.rows)?);
+            // a column may take a while
+            yield_now().await;
+        }
+        Ok((arrays, bytes))
     }
 
     async fn read(&self, places: impl Iterator<Item = &StreamPlace>) -> Result<Vec<Stream>> {
@@ -197,6 +204,7 @@ impl File {
             columns: (0..columns).map(|_| None).collect(),
             zones: (0..columns).map(|_| None).collect(),
             bytes_read: 0,
+            excess_bytes: 0,
         };
         let stripe = self.metadata.stripe(fetch.row_group)?;
         let indexes = self
@@ -213,13 +221,17 @@ impl File {
         }
         let (arrays, bytes) = self.decode_counted(fetch.row_group, &fetch.data).await?;
         data.bytes_read += bytes;
+        let mut held = 0;
         for (&column, array) in fetch.data.iter().zip(arrays) {
+            held += array.get_array_memory_size();
             let decoded =
                 plain(&array).map_err(|error| self.of_encodings(stripe, column, error))?;
+            yield_now().await;
             if let Some(slot) = data.columns.get_mut(column) {
                 *slot = Some(decoded);
             }
         }
+        data.excess_bytes = held.saturating_sub(self.data_bytes(fetch.row_group, &fetch.data));
         Ok(data)
     }
 
@@ -230,15 +242,13 @@ impl File {
         column: &Type,
         index: &Stream,
     ) -> Result<Option<ZoneMap>, Fault> {
-        let Some(stride) = self
-            .metadata
-            .row_index_stride
-            .and_then(|stride| usize::try_from(stride).ok())
-        else {
+        let stride = self.metadata.row_index_stride;
+        let stride = stride.and_then(|stride| usize::try_from(stride).ok());
+        let Some((stride, groups)) = stride.zip(self.metadata.row_groups(stripe)) else {
             return Ok(None);
         };
-        let entries = row_index(&index.inflate()?)?;
-        if entries.len() != stripe.rows.div_ceil(stride) {
+        let entries = row_index(&index.inflate_up_to(MAX_INDEX_BYTES)?, groups)?;
+        if entries.len() != groups {
             return Ok(None);
         }
         let starts = (0..stripe.rows).step_by(stride);
@@ -267,11 +277,20 @@ impl File {
         let streams = self
             .read_index(stripe, columns, StreamKind::BloomFilterUtf8)
             .await?;
+        let groups = self.metadata.row_groups(stripe);
         let filters = columns.iter().zip(streams).map(|(&column, stream)| {
-            let messages = match stream {
-                Some(stream) => stream.inflate().and_then(|bytes| bloom_filters(&bytes)),
+            let mut messages = match stream.zip(groups) {
+                Some((stream, groups)) => stream
+                    .inflate_up_to(MAX_INDEX_BYTES)
+                    .and_then(|bytes| bloom_filters(&bytes, groups)),
                 None => Ok(Vec::new()),
             };
+            // rows of which there is no filter may have any value
+            if let Ok(messages) = &mut messages
+                && Some(messages.len()) != groups
+            {
+                messages.clear();
+            }
             let place = || {
                 self.place(stripe, column)
                     .stream(StreamKind::BloomFilterUtf8)
@@ -322,6 +341,19 @@ impl File {
                 .saturating_add(rows.saturating_mul(4)),
         }
     }
+}
+
+/// Lets other tasks run, and whoever waits for this one end it.
+async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Bytes of text for each that is stored, about.

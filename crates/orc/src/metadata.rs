@@ -31,6 +31,15 @@ const TAIL_BYTES: u64 = 64 << 10;
 /// The most bytes of footer and statistics of stripes.
 const MAX_FOOTER_BYTES: u64 = 256 << 20;
 
+/// The most bytes of a stripe's footer. All of them are kept.
+const MAX_STRIPE_FOOTER_BYTES: usize = 16 << 20;
+
+/// The most bytes of the index of a column in a stripe.
+pub(crate) const MAX_INDEX_BYTES: usize = 256 << 20;
+
+/// The most row groups of a stripe that are looked at.
+const MAX_ROW_GROUPS: usize = 1 << 20;
+
 const MAGIC: &str = "ORC";
 
 /// The number of the writer in Java, of which the first version had other bounds of stripes than the values have.
@@ -53,6 +62,15 @@ pub struct Metadata {
     /// Statistics of the stripes, by column of the table, if the file has them.
     zones: Vec<ZoneMap>,
     checksum: u32,
+}
+
+impl Metadata {
+    /// Row groups of a stripe, as its indexes have them; `None` if there are none, or too many to be of use.
+    pub(crate) fn row_groups(&self, stripe: &Stripe) -> Option<usize> {
+        let stride = usize::try_from(self.row_index_stride?).ok()?;
+        let groups = stripe.rows.div_ceil(stride);
+        (groups <= MAX_ROW_GROUPS).then_some(groups)
+    }
 }
 
 /// A stripe: rows, and the streams of their columns.
@@ -215,14 +233,15 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     let statistics = in_tail(after + postscript.footer_bytes, postscript.metadata_bytes);
     let checksum = crc32fast::hash(&in_tail(after, footers));
     let footer = codec
-        .inflate(&footer_bytes)
+        .inflate_up_to(&footer_bytes, MAX_FOOTER_BYTES as usize)
         .and_then(|bytes| Footer::parse(&bytes));
     let footer = footer.map_err(in_file)?;
     ensure_plain(footer.is_encrypted).map_err(in_file)?;
     let root = Type::root(&footer.types).map_err(in_file)?;
+    let (stripes, columns) = (footer.stripes.len(), footer.types.len());
     let statistics = codec
-        .inflate(&statistics)
-        .and_then(|bytes| stripe_statistics(&bytes));
+        .inflate_up_to(&statistics, MAX_FOOTER_BYTES as usize)
+        .and_then(|bytes| stripe_statistics(&bytes, stripes, columns));
     let statistics = statistics.map_err(in_file)?;
 
     let stripes = read_stripes(&object, &footer, codec, footers_start).await?;
@@ -287,7 +306,7 @@ async fn read_stripes(
     let stripes = places.into_iter().zip(footers);
     let stripes = stripes.map(|((number, stripe, place), bytes)| {
         let message = codec
-            .inflate(&bytes)
+            .inflate_up_to(&bytes, MAX_STRIPE_FOOTER_BYTES)
             .and_then(|bytes| StripeFooter::parse(&bytes));
         let parsed = message.and_then(|message| place.stripe(number, stripe, message));
         parsed.map_err(|fault| Place::file(&object.file).stripe(number).fault(fault))

@@ -106,19 +106,18 @@ impl Object {
 
 /// Neighbours among `ranges`, in requests of about [`REQUEST_BYTES`].
 fn requests(ranges: &[Range<u64>]) -> Vec<&[Range<u64>]> {
-    let mut bytes = 0;
-    let mut end = 0;
-    let is_split = |before: &Range<u64>, next: &Range<u64>| {
-        bytes += before.end - before.start;
-        end = before.end;
-        let joins =
-            bytes < REQUEST_BYTES && (end..=end.saturating_add(GAP_BYTES)).contains(&next.start);
+    // of a request up to the next range, gaps among them
+    let mut bytes = 0u64;
+    let joins = |before: &Range<u64>, next: &Range<u64>| {
+        bytes = bytes.saturating_add(next.start.saturating_sub(before.start));
+        let gap = before.end..=before.end.saturating_add(GAP_BYTES);
+        let joins = bytes < REQUEST_BYTES && gap.contains(&next.start);
         if !joins {
             bytes = 0;
         }
         joins
     };
-    ranges.chunk_by(is_split).collect()
+    ranges.chunk_by(joins).collect()
 }
 
 #[cfg(test)]
@@ -139,6 +138,8 @@ mod tests {
         let large: Vec<_> = (0..5).map(|i| i * half..(i + 1) * half).collect();
         assert_eq!(lengths(&large), [2, 2, 1]);
         assert_eq!(lengths(&[]), [0usize; 0]);
+        let apart: Vec<_> = (0..300).map(|i| i * GAP_BYTES..i * GAP_BYTES + 1).collect();
+        assert_eq!(lengths(&apart), [128, 128, 44]);
         // a file may say anything
         assert_eq!(lengths(&[5..9, 3..4, 8..9]), [1, 2]);
     }

@@ -13,6 +13,9 @@ use crate::error::{Fault, corrupt, ensure};
 use crate::kind::TypeKind;
 use crate::messages::TypeMessage;
 
+/// The most bytes of the paths of all columns.
+const MAX_PATH_BYTES: usize = 64 << 20;
+
 /// The most digits of a decimal.
 const MAX_PRECISION: u32 = 38;
 
@@ -37,7 +40,11 @@ pub struct Type {
 impl Type {
     /// The root of a list of types: a struct, of which the fields are the columns of the table.
     pub(crate) fn root(types: &[TypeMessage]) -> Result<Self, Fault> {
-        let mut tree = Tree { types, next: 0 };
+        let mut tree = Tree {
+            types,
+            next: 0,
+            path_bytes: 0,
+        };
         let root = tree.read(String::new(), MAX_TYPE_DEPTH + 1)?;
         ensure(root.kind == TypeKind::Struct, || {
             format!("a {:?} in the place of the table's struct", root.kind)
@@ -71,6 +78,8 @@ impl Type {
 struct Tree<'a> {
     types: &'a [TypeMessage],
     next: usize,
+    /// Of all paths so far.
+    path_bytes: usize,
 }
 
 impl Tree<'_> {
@@ -105,6 +114,10 @@ impl Tree<'_> {
                 true => name.to_owned(),
                 false => format!("{path}.{name}"),
             };
+            self.path_bytes = self.path_bytes.saturating_add(path.len());
+            ensure(self.path_bytes <= MAX_PATH_BYTES, || {
+                format!("column {column}: names of more than {MAX_PATH_BYTES} bytes in all")
+            })?;
             self.read(path, depth - 1)
         });
         let children: Vec<Type> = children.collect::<Result<_, _>>()?;

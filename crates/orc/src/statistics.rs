@@ -61,9 +61,9 @@ impl Zones<'_> {
 
     /// The bounds of each zone, and whether both are values of it.
     fn bounds(&self, column: &Type) -> (ArrayRef, ArrayRef, Vec<bool>) {
-        let bounds = self.statistics.iter().zip(&self.rows);
+        let bounds = self.statistics.iter();
         let bounds =
-            bounds.map(|(known, _)| known.and_then(|known| Some((known, known.bounds.as_ref()?))));
+            bounds.map(|known| known.and_then(|known| Some((known, known.bounds.as_ref()?))));
         let bounds: Vec<_> = bounds.collect();
         let arrays = match (column.kind, &column.data_type) {
             (

@@ -47,4 +47,9 @@ impl Stream {
     pub fn inflate(&self) -> Result<Bytes, Fault> {
         self.codec.inflate(&self.bytes)
     }
+
+    /// As [`inflate`](Self::inflate), if it is no more than `most` bytes.
+    pub(crate) fn inflate_up_to(&self, most: usize) -> Result<Bytes, Fault> {
+        self.codec.inflate_up_to(&self.bytes, most)
+    }
 }

@@ -29,6 +29,8 @@ pub struct RowGroupData {
     pub zones: Vec<Option<ZoneMap>>,
     /// Bytes that were asked for. Stores may read the gaps between them as well.
     pub bytes_read: u64,
+    /// Bytes of memory that the columns take beyond [`Container::data_bytes`].
+    pub excess_bytes: usize,
 }
 
 /// Says which values a column cannot have in a row group, such as a Bloom filter.

@@ -196,6 +196,7 @@ impl Group {
         let data = columns_of(&conjuncts, payload);
         if !data.is_empty() {
             let read = source.read(row_group, data, Vec::new()).await?;
+            group.reservation.try_grow(read.excess_bytes)?;
             group.columns.add(read.columns);
         }
         group.vectors = vectors;
@@ -229,6 +230,7 @@ impl Group {
         self.reservation
             .try_grow(source.container.data_bytes(self.row_group, &missing))?;
         let read = source.read(self.row_group, missing, Vec::new()).await?;
+        self.reservation.try_grow(read.excess_bytes)?;
         self.columns.add(read.columns);
         Ok(())
     }

@@ -142,6 +142,7 @@ impl<'a> Generator<'a> {
             "        const Range<{word}> {range}{{{low}, {high}, {codes}, {scales}}};\n        \
              const auto {range}e = entries_of<C{column}>(h{column}, {range});{staged}"
         );
+        self.is_overwritten(column);
         format!("rows_in<C{column}, {bits}>(c{column}, {range}, {range}e, {tile})")
     }
 

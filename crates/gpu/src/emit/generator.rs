@@ -417,6 +417,13 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         }
     }
 
+    /// Notes that what follows may leave something else in the column's tile.
+    pub(super) fn is_overwritten(&mut self, column: usize) {
+        if self.plan.columns[column].traits.filters_through_tile() {
+            self.prepared[column] = false;
+        }
+    }
+
     /// What a block prepares is there before any of its warps goes on.
     pub(super) fn end_block(&mut self) {
         if !self.block.is_empty() {

@@ -76,6 +76,7 @@ impl Generator<'_> {
         self.open(column, 2);
         let table = self.table(lookup);
         let tile = self.tile(column);
+        self.is_overwritten(column);
         if self.is_hashed(lookup) {
             let rows = match self.valid_rows(column) {
                 Some(valid) => format!("m & {valid}"),

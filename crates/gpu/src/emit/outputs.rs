@@ -157,6 +157,7 @@ impl<'a> Generator<'a> {
             None => "m".into(),
         };
         let tile = self.tile(column);
+        self.is_overwritten(column);
         self.line(2, "{");
         for index in of_loop {
             let sum = match accumulators.all[index].accumulator {

@@ -146,15 +146,11 @@ pub(crate) fn loops(exprs: &[Expr]) -> Vec<Vec<usize>> {
     loops.into_iter().map(|(exprs, _)| exprs).collect()
 }
 
-/// The columns that a filter computes with, row by row.
-pub(super) fn columns_of_loops(filter: &Filter, columns: &mut Vec<usize>) {
+/// Calls `f` with what a filter computes row by row.
+pub(super) fn exprs_of(filter: &Filter, f: &mut impl FnMut(&Expr)) {
     match filter {
-        Filter::Expr(expr) => columns_of_expr(expr, columns),
-        Filter::And(parts) | Filter::Or(parts) => {
-            parts
-                .iter()
-                .for_each(|part| columns_of_loops(part, columns));
-        }
+        Filter::Expr(expr) => f(expr),
+        Filter::And(parts) | Filter::Or(parts) => parts.iter().for_each(|part| exprs_of(part, f)),
         _ => {}
     }
 }
@@ -163,7 +159,9 @@ pub(super) fn columns_of_loops(filter: &Filter, columns: &mut Vec<usize>) {
 pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
     let mut columns = vec![];
     if !task.is_behind_filters() {
-        columns_of_loops(&pipeline.filter, &mut columns);
+        exprs_of(&pipeline.filter, &mut |expr| {
+            columns_of_expr(expr, &mut columns);
+        });
     }
     match (&pipeline.output, task) {
         (Output::Rows(exprs), Task::Values | Task::AllValues) => {

@@ -64,7 +64,7 @@ pub(crate) struct ColumnPlan {
     pub of: Option<Type>,
     /// With bounds rounded out, and one scale or none.
     pub traits: ColumnTraits,
-    /// Byte of the tile that `delta` needs to be read by row or by code.
+    /// Byte of the warp's shared memory where the tile is that vectors are decoded in. Columns may share one.
     pub tile: Option<u32>,
 }
 

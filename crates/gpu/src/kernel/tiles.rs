@@ -1,6 +1,6 @@
 //! Tiles: shared memory of a warp in which vectors are decoded as a whole.
 
-use super::columns::{columns_by_row, columns_of_loops, push};
+use super::columns::{columns_by_row, columns_of_expr, exprs_of, lookups_of_expr, push};
 use super::planner::{Planner, SHARED_BYTES};
 use crate::error::{Error, Result};
 
@@ -12,12 +12,21 @@ impl Planner<'_> {
         }
     }
 
-    /// Gives columns their tiles, once loops over rows are known. What is read after other columns have been decoded has
-    /// one of its own. The others share one: each is decoded where it is tested, and nothing of it is needed later.
+    /// Gives columns their tiles, once loops over rows are known. What is read after other columns have been decoded
+    /// has one of its own. The others share one: each is decoded where it is tested, and nothing of it is needed later.
     pub fn place_tiles(&mut self) -> Result<()> {
         let mut kept = self.kept_tiles.clone();
-        // loops of filters, which are planned later
-        columns_of_loops(&self.pipeline.filter, &mut kept);
+        // loops of filters are planned later
+        let mut lookups = vec![];
+        exprs_of(&self.pipeline.filter, &mut |expr| {
+            columns_of_expr(expr, &mut kept);
+            lookups_of_expr(expr, &mut lookups);
+        });
+        for lookup in lookups {
+            if let Some(lookup) = self.pipeline.lookups.get(lookup) {
+                push(lookup.column, &mut kept);
+            }
+        }
         let by_row = columns_by_row(self.pipeline, self.task);
         let (mut own, mut shared) = (0, 0);
         let mut sharing = vec![];
@@ -51,7 +60,12 @@ impl Planner<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array};
+
     use super::super::samples::*;
+    use crate::plan::{Comparison, Expr, Filter};
     use vectile_kernels::{ColumnTraits, SequenceKind};
 
     fn of(kind: SequenceKind, width: usize, most: i128) -> ColumnTraits {
@@ -96,5 +110,24 @@ mod tests {
         // the second is only tested
         let two = vec![Some(0), Some(2 * tile), Some(tile)];
         assert_eq!(of_columns, two);
+    }
+
+    #[test]
+    fn keys_of_values_that_a_filter_compares_have_tiles_of_their_own() {
+        use SequenceKind::GpuFor;
+        let (mut pipeline, facts) = star([0.3, 0.3]);
+        let values: ArrayRef = Arc::new(Int64Array::from(vec![5; 7]));
+        let looked = |lookup| Box::new(Expr::Looked(lookup, Arc::clone(&values)));
+        let compared = Expr::Compare(Comparison::Less, looked(0), looked(1));
+        pipeline.filter = Filter::And(vec![pipeline.filter, Filter::Expr(compared)]);
+        let traits = [
+            of(GpuFor, 12, 2499),
+            of(GpuFor, 15, 19_999),
+            of(GpuFor, 20, 999_999),
+        ];
+        let (plan, _) = planned(&pipeline, &traits, &facts);
+        let tiles: Vec<_> = plan.columns.iter().map(|column| column.tile).collect();
+        let tile = traits[0].tile_bytes();
+        assert_eq!(tiles, [Some(0), Some(tile), Some(2 * tile)]);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::protobuf::Fields;
 use super::statistics::ColumnStatistics;
-use crate::error::{Fault, corrupt};
+use crate::error::{Fault, corrupt, ensure};
 
 /// What is known of a row group of a column.
 #[derive(Debug, Default)]
@@ -12,11 +12,12 @@ pub(crate) struct RowIndexEntry {
     pub(crate) statistics: ColumnStatistics,
 }
 
-/// The entries of an inflated stream `ROW_INDEX`.
-pub(crate) fn row_index(bytes: &[u8]) -> Result<Vec<RowIndexEntry>, Fault> {
+/// The entries of an inflated stream `ROW_INDEX`, of which `most` belong there.
+pub(crate) fn row_index(bytes: &[u8], most: usize) -> Result<Vec<RowIndexEntry>, Fault> {
     let mut entries = Vec::new();
     for field in Fields::of(bytes) {
         let (1, value) = field? else { continue };
+        ensure_room(entries.len(), most)?;
         let mut entry = RowIndexEntry::default();
         for field in value.message()? {
             let (number, value) = field?;
@@ -39,11 +40,19 @@ pub(crate) struct BloomFilterMessage {
     pub(crate) words: Vec<u64>,
 }
 
-/// The filters of an inflated stream `BLOOM_FILTER_UTF8`.
-pub(crate) fn bloom_filters(bytes: &[u8]) -> Result<Vec<BloomFilterMessage>, Fault> {
+/// Few bytes may say that there are many entries.
+fn ensure_room(entries: usize, most: usize) -> Result<(), Fault> {
+    ensure(entries < most, || {
+        format!("more than {most} entries of an index")
+    })
+}
+
+/// The filters of an inflated stream `BLOOM_FILTER_UTF8`, of which `most` belong there.
+pub(crate) fn bloom_filters(bytes: &[u8], most: usize) -> Result<Vec<BloomFilterMessage>, Fault> {
     let mut filters = Vec::new();
     for field in Fields::of(bytes) {
         let (1, value) = field? else { continue };
+        ensure_room(filters.len(), most)?;
         let mut filter = BloomFilterMessage::default();
         for field in value.message()? {
             let (number, value) = field?;

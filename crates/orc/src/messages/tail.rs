@@ -2,7 +2,12 @@
 
 use super::protobuf::Fields;
 use super::statistics::ColumnStatistics;
-use crate::error::Fault;
+use crate::error::{Fault, ensure};
+
+// What few bytes may say that there are.
+const MAX_STRIPES: usize = 1 << 22;
+const MAX_TYPES: usize = 1 << 20;
+const MAX_STATISTICS: usize = 1 << 24;
 
 /// Where the footer is and how the file is compressed.
 #[derive(Debug, Default, PartialEq)]
@@ -54,10 +59,20 @@ impl Footer {
         for field in Fields::of(bytes) {
             let (number, value) = field?;
             match number {
-                3 => message
-                    .stripes
-                    .push(StripeInformation::parse(value.message()?)?),
-                4 => message.types.push(TypeMessage::parse(value.message()?)?),
+                3 => {
+                    ensure(message.stripes.len() < MAX_STRIPES, || {
+                        format!("more than {MAX_STRIPES} stripes")
+                    })?;
+                    message
+                        .stripes
+                        .push(StripeInformation::parse(value.message()?)?);
+                }
+                4 => {
+                    ensure(message.types.len() < MAX_TYPES, || {
+                        format!("more than {MAX_TYPES} types")
+                    })?;
+                    message.types.push(TypeMessage::parse(value.message()?)?);
+                }
                 6 => message.rows = value.unsigned()?,
                 8 => message.row_index_stride = value.unsigned()?,
                 9 => message.writer = value.unsigned()?,
@@ -125,14 +140,31 @@ impl TypeMessage {
     }
 }
 
-/// The statistics of every column, for each stripe.
-pub(crate) fn stripe_statistics(bytes: &[u8]) -> Result<Vec<Vec<ColumnStatistics>>, Fault> {
+/// The statistics of every column, for each stripe: of no more than there are.
+pub(crate) fn stripe_statistics(
+    bytes: &[u8],
+    most_stripes: usize,
+    most_columns: usize,
+) -> Result<Vec<Vec<ColumnStatistics>>, Fault> {
     let mut stripes = Vec::new();
+    let mut entries = 0;
     for field in Fields::of(bytes) {
         let (1, value) = field? else { continue };
+        ensure(stripes.len() < most_stripes, || {
+            format!("statistics of more than {most_stripes} stripes")
+        })?;
         let mut columns = Vec::new();
         for field in value.message()? {
             if let (1, value) = field? {
+                ensure(
+                    columns.len() < most_columns && entries < MAX_STATISTICS,
+                    || {
+                        format!(
+                            "statistics of more than {most_columns} columns, or of more than {MAX_STATISTICS} in all"
+                        )
+                    },
+                )?;
+                entries += 1;
                 columns.push(ColumnStatistics::parse(value.message()?)?);
             }
         }
