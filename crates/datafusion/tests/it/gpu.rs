@@ -1220,3 +1220,44 @@ async fn settings_are_shown() {
         assert!(all.contains(&format!("| {key} ")), "{all}");
     }
 }
+
+/// Blocks are decoded in shared memory, which tests use as well.
+#[tokio::test]
+async fn keys_in_blocks_are_read_again_after_tests() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    let rows =
+        "SELECT value % 300 AS k, value * 7 % 200 AS l, CAST(value % 90 AS DOUBLE) / 4 AS price
+        FROM generate_series(0, 20000) AS rows(value)";
+    let keys = "SELECT value AS k, value % 11 AS a, concat('name ', value % 5) AS name
+        FROM generate_series(0, 120) AS keys(value)";
+    for (table, of) in [("facts", rows), ("keys", keys)] {
+        let path = fixture.path(&format!("{table}.vectile"));
+        let pins = match table {
+            "facts" => "OPTIONS ('encoding.k' 'gpu_for', 'encoding.l' 'gpu_dfor')",
+            _ => "",
+        };
+        let copy = format!(
+            "COPY ({of}) TO '{}' STORED AS VECTILE {pins}",
+            path.display()
+        );
+        fixture.run(&copy).await.unwrap();
+        fixture.register(table, &path).await;
+    }
+    for sql in [
+        "SELECT d.name, sum(f.price) AS n FROM facts f JOIN keys d ON f.k = d.k WHERE f.k % 7 = 3
+         GROUP BY d.name ORDER BY d.name",
+        "SELECT count(*) AS n FROM facts WHERE k % 7 = 3 AND k < 250 AND k % 5 = 2",
+        "SELECT count(*) AS n, sum(f.price) AS m FROM facts f JOIN keys d ON f.k = d.k JOIN keys e ON f.l = e.k
+         WHERE d.a < e.a",
+        "SELECT e.name, sum(f.l) AS n FROM facts f JOIN keys d ON f.k = d.k JOIN keys e ON f.l = e.k
+         WHERE d.a < e.a AND f.k <> 17 GROUP BY e.name ORDER BY e.name",
+    ] {
+        fixture.set("vectile.gpu", "require").await;
+        let on_gpu = fixture.answer(sql).await;
+        let plan = fixture.answer(&format!("EXPLAIN {sql}")).await;
+        assert!(plan.contains("GpuAggregateExec"), "{plan}");
+        fixture.set("vectile.gpu", "off").await;
+        assert_eq!(on_gpu, fixture.answer(sql).await, "{sql}");
+    }
+}

@@ -1,0 +1,122 @@
+// Values of ORC's run-length encodings: a warp decodes a part of a stream, which starts with a run, window by window.
+// `window.cuh` finds the runs. 32 of them are decoded at a time, each by a lane. Their lengths are summed: each value of
+// each lane then finds its run by its place, and goes to memory beside those of the other lanes.
+//
+// `Value` is the type of the values.
+
+struct Args { u64 word[3]; };
+
+// `bytes` are those up to the end of the stream. 16 bytes before and behind them may be read.
+struct Part {
+    u64 from, to;
+    u32 bytes, skip, count, unused;  // values of the first runs that are not wanted, values that are
+};
+
+struct Output {
+    Value* to;
+    u32 skip, count;
+
+    DEVICE void put(u64 at, u64 value, u32& fault) const {
+        if (at < skip || at - skip >= count) return;
+        to[at - skip] = (Value)value;
+        if ((u64)(Value)value != value) fault = WIDE_VALUE;
+    }
+};
+
+// Writes where runs start, and returns how many do, what is left over from the window before among them.
+DEVICE u32 list_starts(Window& w, u32 starts, bool has_rest) {
+    const u32 lane = lane_id();
+    u32 at = sum_before((u32)__popc(starts)) + has_rest;
+    if (has_rest && lane == 0) w.starts[0] = BEYOND;
+    for (u32 left = starts; left; left &= left - 1) w.starts[at++] = (u16)(lane * 16 + __ffs((int)left) - 1);
+    __syncwarp();
+    return __shfl_sync(ALL, at, 31);
+}
+
+// Writes the values of runs, one a lane, `done` values behind the start: up to `limit`, and all of those that are WHOLE.
+DEVICE void write_runs(const Window& w, const Format& format, const u8* bytes, const Run& run, u32 run_at, u32 before,
+                       u64 done, u32 limit, const Output& out, u32& fault) {
+    for (u32 first = 0; first < limit; first += 32) {
+        const u32 at = first + lane_id();
+        u32 of = 0;
+#pragma unroll
+        for (u32 step = 16; step; step /= 2) {
+            if (__shfl_sync(ALL, before, of + step) <= at) of += step;
+        }
+        const u32 k = at - __shfl_sync(ALL, before, of), kind = __shfl_sync(ALL, run.kind, of);
+        const u64 base = __shfl_sync(ALL, run.base, of), delta = __shfl_sync(ALL, run.delta, of);
+        if (at >= limit || kind == WHOLE) continue;
+        const u64 value = kind == LINE ? base + delta * k : format.listed(w, bytes, base, delta, k, fault);
+        out.put(done + at, value, fault);
+    }
+    for (u32 left = __ballot_sync(ALL, run.kind == WHOLE && before < limit); left; left &= left - 1) {
+        const u32 of = __ffs((int)left) - 1;
+        const u64 start = done + __shfl_sync(ALL, before, of);
+        u32 faults = NO_FAULT;
+        format.each_of_whole(w, bytes, __shfl_sync(ALL, run_at, of), faults,
+                             [&](u32 k, u64 value) { out.put(start + k, value, fault); });
+        if (faults) fault = faults;
+    }
+}
+
+DEVICE u32 decode_part(const Part& part, Window& w) {
+    const u8* stream = (const u8*)part.from;
+    const Output out = {(Value*)part.to, part.skip, part.count};
+    const u64 wanted = (u64)part.skip + part.count;
+    Format format;
+    u64 done = 0;
+    u32 fault = NO_FAULT;
+    for (u32 at = 0; done < wanted;) {
+        const u32 left = part.bytes - at;
+        if (at >= part.bytes) return STREAM_ENDS;
+        const u8* from = stream + at;
+        Run alone;
+        if (const u32 bytes = format.alone(from, left, alone)) {
+            const u32 limit = (u32)min((u64)alone.count, wanted - done);
+            for (u32 k = lane_id(); k < limit; k += 32) {
+                out.put(done + k, format.listed(w, from, alone.base, alone.delta, k, fault), fault);
+            }
+            done += alone.count;
+            at += bytes;
+            continue;
+        }
+        const u32 first = (u32)(u64)from & 15;
+        const u8* bytes = from - first;
+        // a run has far fewer bytes
+        const u32 last = first + min(left, 1u << 16);
+        Own own = load(w, (const uint4*)bytes, first, last);
+        u32 after = format.prepare(w, own, first, last), starts = 0;
+        const u32 start = after;
+        if (start < WINDOW) {
+            starts = starts_of(w, start, min(last, (u32)WINDOW), after, [&](u32 k) { return format.next(w, own, k); });
+        }
+        const u32 runs = list_starts(w, starts, format.carried > 0);
+        for (u32 first_run = 0; first_run < runs && done < wanted; first_run += 32) {
+            const u32 number = first_run + lane_id(), run_at = number < runs ? w.starts[number] : 0;
+            Run run = run_of(0, LINE, 0, 0, NO_FAULT);
+            if (number < runs) run = run_at == BEYOND ? format.rest(first) : format.run(w, run_at);
+            const u32 before = sum_before(run.count), count = __shfl_sync(ALL, before + run.count, 31);
+            const u32 limit = (u32)min((u64)count, wanted - done);
+            if (before < limit || (run.count == 0 && before == 0)) fault = max(fault, run.fault);
+            if (const u32 any = __reduce_max_sync(ALL, fault)) return any;
+            write_runs(w, format, bytes, run, run_at, before, done, limit, out, fault);
+            done += count;
+        }
+        if (const u32 any = __reduce_max_sync(ALL, fault)) return any;
+        const u32 next = format.carry(w, w.starts[runs - 1], after);
+        if (next == BEYOND || next <= first) return done < wanted ? RUN_ENDS : NO_FAULT;
+        at += next - first;
+    }
+    return __reduce_max_sync(ALL, fault);
+}
+
+// Parts, how many there are, and a word for the fault of each.
+extern "C" __global__ void decode_runs(const Args a) {
+    DYN_SHARED(Window, windows);
+    Window& w = windows[threadIdx.x / 32];
+    const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
+    for (u64 i = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < a.word[1]; i += warps) {
+        const u32 fault = decode_part(((const Part*)a.word[0])[i], w);
+        if (lane_id() == 0) ((u32*)a.word[2])[i] = fault;
+    }
+}

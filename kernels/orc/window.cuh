@@ -1,0 +1,161 @@
+// A window of a stream of ORC's run-length encodings: what a warp needs to find all runs of 512 bytes at once.
+//
+// A stream says nowhere where its runs start, but at its front. So each lane takes 16 of the bytes, and finds where a run
+// would end if it started there: `next`. From its last byte back it then finds where what starts at each would leave the
+// 16 bytes: `exits`. The warp follows these, from lane to lane, and every lane marks its bytes that runs do start at.
+//
+// Behind this come a format (`byte_rle.cuh`, `rle_v1.cuh` or `rle_v2.cuh`) and `runs.cuh`.
+
+enum { WINDOW = 512, LOOKAHEAD = 32, BEYOND = 0xffff };
+// Of a lane's exits: an odd number of words, so that no two lanes meet in a bank.
+enum { EXITS = 18 };
+
+// `crates/gpu/src/exec/orc.rs` has their texts.
+enum Fault { NO_FAULT, STREAM_ENDS, RUN_ENDS, WIDE_VARINT, WIDE_PATCHES, PATCH_OUTSIDE, WIDE_VALUE };
+
+// How the values of a run follow from `base` and `delta`. LINE: value k is `base` and k times `delta`. What the others
+// are, a format says.
+enum Kind { LINE, LIST, WHOLE };
+
+struct Run {
+    u32 count, kind, fault;
+    u64 base, delta;
+};
+
+DEVICE Run run_of(u32 count, u32 kind, u64 base, u64 delta, u32 fault) {
+    Run run;
+    run.count = count;
+    run.kind = kind;
+    run.fault = fault;
+    run.base = base;
+    run.delta = delta;
+    return run;
+}
+
+DEVICE u64 signed_of(u64 value) { return SIGNED ? value >> 1 ^ (0 - (value & 1)) : value; }
+
+struct Window {
+    uint4 quads[(WINDOW + LOOKAHEAD) / 16];
+    u16 exits[32 * EXITS];
+    // where runs start; one more than fits is left over from the window before
+    u16 starts[WINDOW / 2 + 2];
+    // of the bytes that end a varint, in their order
+    u16 ends[VARINTS ? WINDOW + LOOKAHEAD : 1];
+
+    DEVICE u8 byte(u32 at) const { return ((const u8*)quads)[at]; }
+};
+
+// What a lane has of a window in registers: 16 bytes and the four behind them, and which of the bytes end a varint, of
+// 48 from its first on.
+struct Own {
+    u32 words[5];
+    u64 ends;
+    u32 ends_before;  // in the lanes before this one
+
+    DEVICE u32 byte(u32 k) const { return words[k / 4] >> k % 4 * 8 & 255; }
+    // The byte behind the first varint from byte k on; behind the second. `BEYOND` if there is none.
+    DEVICE u32 after_varint(u32 k) const {
+        const u32 bits = (u32)(ends >> k);
+        return bits ? k + __ffs((int)bits) : (u32)BEYOND;
+    }
+    DEVICE u32 after_two_varints(u32 k) const {
+        u32 bits = (u32)(ends >> k);
+        bits &= bits - 1;
+        return bits ? k + __ffs((int)bits) : (u32)BEYOND;
+    }
+    // How many varints end before byte k.
+    DEVICE u32 ends_until(u32 k) const { return ends_before + __popc((u32)ends & ((1u << k) - 1)); }
+};
+
+// A bit for each of four bytes whose top bit is not set.
+DEVICE u32 ends_of(u32 word) {
+    const u32 bits = ~word >> 7 & 0x01010101;
+    return bits * 0x01020408 >> 24;
+}
+
+DEVICE u32 ends_of(uint4 quad) {
+    return ends_of(quad.x) | ends_of(quad.y) << 4 | ends_of(quad.z) << 8 | ends_of(quad.w) << 12;
+}
+
+// Of 16 bits from place `at` on, those at places from `first` to before `last`.
+DEVICE u32 between(u32 bits, u32 at, u32 first, u32 last) {
+    if (first > at) bits &= first - at < 16 ? ~0u << (first - at) : 0;
+    if (last < at + 16) bits &= last > at ? (1u << (last - at)) - 1 : 0;
+    return bits;
+}
+
+// Loads the window whose first quad is at `from`. The stream goes from byte `first` of it to before `last`.
+DEVICE Own load(Window& w, const uint4* from, u32 first, u32 last) {
+    const u32 lane = lane_id(), quads = (last + 15) / 16;
+    uint4 quad = make_uint4(0, 0, 0, 0), ahead = quad;
+    if (lane < quads) quad = __ldg(from + lane);
+    if (lane < LOOKAHEAD / 16 && 32 + lane < quads) ahead = __ldg(from + 32 + lane);
+    __syncwarp();
+    w.quads[lane] = quad;
+    if (lane < LOOKAHEAD / 16) w.quads[32 + lane] = ahead;
+    Own own;
+    own.words[0] = quad.x;
+    own.words[1] = quad.y;
+    own.words[2] = quad.z;
+    own.words[3] = quad.w;
+    const u32 next = __shfl_down_sync(ALL, quad.x, 1), behind = __shfl_sync(ALL, ahead.x, 0);
+    own.words[4] = lane < 31 ? next : behind;
+    own.ends = 0;
+    own.ends_before = 0;
+    if (VARINTS) {
+        const u32 bits = between(ends_of(quad), lane * 16, first, last);
+        const u32 far = between(ends_of(ahead), WINDOW + lane * 16, first, last);
+        const u32 one = __shfl_down_sync(ALL, bits, 1), two = __shfl_down_sync(ALL, bits, 2);
+        const u32 far_one = __shfl_sync(ALL, far, 0), far_two = __shfl_sync(ALL, far, 1);
+        const u32 second = lane < 31 ? one : far_one;
+        const u32 third = lane < 30 ? two : lane == 30 ? far_one : far_two;
+        own.ends = bits | (u64)second << 16 | (u64)third << 32;
+    }
+    return own;
+}
+
+// Writes where varints end, and returns how many do.
+DEVICE u32 find_ends(Window& w, Own& own) {
+    const u32 lane = lane_id(), bits = (u32)own.ends & 0xffff;
+    own.ends_before = sum_before((u32)__popc(bits));
+    u32 at = own.ends_before;
+#pragma unroll
+    for (u32 k = 0; k < 16; k++) {
+        if (bits >> k & 1) w.ends[at++] = (u16)(lane * 16 + k);
+    }
+    u32 count = at;
+    if (lane == 31) {
+        for (u32 far = (u32)(own.ends >> 16); far; far &= far - 1) w.ends[count++] = (u16)(WINDOW - 1 + __ffs((int)far));
+    }
+    return __shfl_sync(ALL, count, 31);
+}
+
+// Which of this lane's bytes runs start at, the first of them at `first` and all before `last`, as next(k) tells: the
+// byte behind a run, from the lane's first, if one starts at the lane's byte k. `after` becomes the byte behind all.
+template <class F> DEVICE u32 starts_of(Window& w, u32 first, u32 last, u32& after, F next) {
+    const u32 lane = lane_id();
+    u16* exits = w.exits + lane * EXITS;
+    u64 steps = 0;
+#pragma unroll
+    for (u32 i = 0; i < 16; i++) {
+        const u32 k = 15 - i, to = next(k);
+        const bool leaves = to >= 16;
+        if (!leaves) steps |= (u64)(to - k) << k * 4;
+        exits[k] = leaves ? (u16)(to == BEYOND ? (u32)BEYOND : lane * 16 + to) : exits[to];
+    }
+    __syncwarp();
+    u32 at = first, entry = 16;
+    while (at < last) {
+        if (at / 16 == lane) entry = at % 16;
+        at = w.exits[at / 16 * EXITS + at % 16];
+    }
+    after = at;
+    u32 starts = 0;
+    while (entry < 16) {
+        starts |= 1u << entry;
+        const u32 step = (u32)(steps >> entry * 4) & 15;
+        entry = step ? entry + step : 16;
+    }
+    // the lane may have gone on behind the end
+    return between(starts, lane * 16, 0, last);
+}
