@@ -12,6 +12,8 @@ struct Part {
     u32 bytes, skip, count, unused;  // values of the first runs that are not wanted, values that are
 };
 
+static_assert(sizeof(Window) == (VARINTS ? 3312 : 2224), "those who launch ask for so many bytes a warp");
+
 struct Output {
     Value* to;
     u32 skip, count;

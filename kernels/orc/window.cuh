@@ -10,7 +10,6 @@ enum { WINDOW = 512, LOOKAHEAD = 32, BEYOND = 0xffff };
 // Of a lane's exits: an odd number of words, so that no two lanes meet in a bank.
 enum { EXITS = 18 };
 
-// `crates/gpu/src/exec/orc.rs` has their texts.
 enum Fault { NO_FAULT, STREAM_ENDS, RUN_ENDS, WIDE_VARINT, WIDE_PATCHES, PATCH_OUTSIDE, WIDE_VALUE };
 
 // How the values of a run follow from `base` and `delta`. LINE: value k is `base` and k times `delta`. What the others

@@ -58,6 +58,64 @@ pub const DECODE: [&str; 4] = [
     include_str!("../text/decode.cuh"),
 ];
 
+/// The kernel `inflate` of raw Deflate, as ORC has it: `orc/deflate.cuh` says what it is told.
+pub const INFLATE: [&str; 2] = [
+    include_str!("../common/base.cuh"),
+    include_str!("../orc/deflate.cuh"),
+];
+
+/// Bytes of shared memory of a warp of [`INFLATE`].
+pub const INFLATE_WARP_BYTES: u32 = 5840;
+
+/// A run-length encoding of ORC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RunLength {
+    /// Of bytes.
+    Bytes,
+    /// Of integers, version 1; signed ones are zigzagged.
+    V1 {
+        /// Whether they are signed.
+        is_signed: bool,
+    },
+    /// Of integers, version 2.
+    V2 {
+        /// Whether they are signed.
+        is_signed: bool,
+    },
+}
+
+impl RunLength {
+    /// The kernel `decode_runs`, which writes values of the type `value`, such as `i32`: `orc/runs.cuh` says what it is
+    /// told.
+    pub fn kernel(self, value: &str) -> String {
+        let (is_signed, has_varints, format) = match self {
+            Self::Bytes => (false, false, include_str!("../orc/byte_rle.cuh")),
+            Self::V1 { is_signed } => (is_signed, true, include_str!("../orc/rle_v1.cuh")),
+            Self::V2 { is_signed } => (is_signed, true, include_str!("../orc/rle_v2.cuh")),
+        };
+        let [is_signed, has_varints] = [is_signed, has_varints].map(u8::from);
+        let traits = format!(
+            "typedef {value} Value;\nenum {{ SIGNED = {is_signed}, VARINTS = {has_varints} }};\n"
+        );
+        [
+            include_str!("../common/base.cuh"),
+            &traits,
+            include_str!("../orc/window.cuh"),
+            format,
+            include_str!("../orc/runs.cuh"),
+        ]
+        .concat()
+    }
+
+    /// Bytes of shared memory of a warp of that kernel.
+    pub fn warp_bytes(self) -> u32 {
+        match self {
+            Self::Bytes => 2224,
+            Self::V1 { .. } | Self::V2 { .. } => 3312,
+        }
+    }
+}
+
 /// What only kernels with lookups or groups need.
 pub const LOOKUPS: [&str; 2] = [
     include_str!("../common/lookup.cuh"),

@@ -18,7 +18,8 @@ mod types;
 
 pub use chunk::{ChunkInfo, DeviceChunk};
 pub use code::{
-    BANDWIDTH, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, LENGTHS, LOOKUPS, TOKENIZER, scan,
+    BANDWIDTH, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, INFLATE, INFLATE_WARP_BYTES, LENGTHS,
+    LOOKUPS, RunLength, TOKENIZER, scan,
 };
 pub use error::{Error, Result};
 pub use registry::{SCALES, SequenceKind, Transform};

@@ -1,4 +1,4 @@
-//! Bloom filters of a column in a stripe: one of each row group.
+//! Bloom filters of a column in a stripe: one of each index group.
 //!
 //! ```text
 //! hash    text: Murmur3's first 64 bits; integers and floats: Wang's hash of 64 bits
@@ -44,7 +44,7 @@ impl ValueFilter for BloomFilters {
             return Ok(true);
         };
         let may = |filter: &BloomFilterMessage| hashes.iter().any(|&hash| has(filter, hash));
-        // a stripe has one filter of each row group, so that without any nothing is known
+        // a stripe has one filter of each index group, so that without any nothing is known
         Ok(self.filters.is_empty() || self.filters.iter().any(may))
     }
 

@@ -20,7 +20,7 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::kind::{Encoding as ColumnEncoding, StreamKind};
 use crate::messages::{bloom_filters, row_index};
 use crate::metadata::{MAX_INDEX_BYTES, Metadata, StreamPlace, Stripe, read_metadata};
-use crate::position::{self, RowGroups};
+use crate::position::{self, IndexGroups};
 use crate::schema::Type;
 use crate::statistics::Zones;
 use crate::stream::Stream;
@@ -79,13 +79,13 @@ impl File {
         self.read(stripe.streams.iter().filter(is_wanted)).await
     }
 
-    /// Where the row groups of a column, which has this type, begin in its streams of a stripe; nothing if the file
-    /// has no row groups.
+    /// Where the index groups of a column, which has this type, begin in its streams of a stripe; nothing if the file
+    /// has no index groups.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there is no such stripe, [`Error::Corrupt`], and those of the object store.
-    pub async fn row_groups(&self, stripe: usize, column: &Type) -> Result<Vec<RowGroups>> {
+    pub async fn index_groups(&self, stripe: usize, column: &Type) -> Result<Vec<IndexGroups>> {
         let stripe = self.metadata.stripe(stripe)?;
         let is_index = |place: &&StreamPlace| {
             place.kind == StreamKind::RowIndex && place.column == column.column
@@ -97,7 +97,7 @@ impl File {
             return Ok(Vec::new());
         };
         let dictionary = matches!(encoding, ColumnEncoding::Dictionary { .. });
-        // lengths of entries are not cut by row groups either
+        // lengths of entries are not cut by index groups either
         let is_cut = |kind| kind != StreamKind::Length || !dictionary;
         let streams = stripe
             .streams
@@ -109,13 +109,13 @@ impl File {
                 Some((place.kind, Decoder::of(column.kind, encoding, place.kind)?))
             });
         let compression = self.metadata.codec.compression();
-        let Some(groups) = self.metadata.row_groups(stripe) else {
+        let Some(groups) = self.metadata.index_groups(stripe) else {
             return Ok(Vec::new());
         };
         let found = index
             .inflate_up_to(MAX_INDEX_BYTES)
             .and_then(|bytes| row_index(&bytes, groups))
-            .and_then(|entries| position::row_groups(&entries, streams.collect(), compression));
+            .and_then(|entries| position::index_groups(&entries, streams.collect(), compression));
         let place = || {
             self.metadata
                 .place(stripe)
@@ -235,7 +235,7 @@ impl File {
         Ok(data)
     }
 
-    /// The zone map of the vectors of a stripe, by the statistics of its row groups.
+    /// The zone map of the vectors of a stripe, by the statistics of its index groups.
     fn vector_zones(
         &self,
         stripe: &Stripe,
@@ -244,7 +244,7 @@ impl File {
     ) -> Result<Option<ZoneMap>, Fault> {
         let stride = self.metadata.row_index_stride;
         let stride = stride.and_then(|stride| usize::try_from(stride).ok());
-        let Some((stride, groups)) = stride.zip(self.metadata.row_groups(stripe)) else {
+        let Some((stride, groups)) = stride.zip(self.metadata.index_groups(stripe)) else {
             return Ok(None);
         };
         let entries = row_index(&index.inflate_up_to(MAX_INDEX_BYTES)?, groups)?;
@@ -277,7 +277,7 @@ impl File {
         let streams = self
             .read_index(stripe, columns, StreamKind::BloomFilterUtf8)
             .await?;
-        let groups = self.metadata.row_groups(stripe);
+        let groups = self.metadata.index_groups(stripe);
         let filters = columns.iter().zip(streams).map(|(&column, stream)| {
             let mut messages = match stream.zip(groups) {
                 Some((stream, groups)) => stream

@@ -126,11 +126,11 @@ pub enum StreamKind {
     DictionaryData,
     /// Nanoseconds of timestamps, scales of decimals.
     Secondary,
-    /// Statistics and positions of row groups.
+    /// Statistics and positions of index groups.
     RowIndex,
-    /// Bloom filters of row groups, as the first writers made them: how they hash text depends on the machine.
+    /// Bloom filters of index groups, as the first writers made them: how they hash text depends on the machine.
     BloomFilter,
-    /// Bloom filters of row groups.
+    /// Bloom filters of index groups.
     BloomFilterUtf8,
     /// What no reader of values needs.
     Other(u64),

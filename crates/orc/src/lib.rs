@@ -9,7 +9,7 @@
 //!              └─ statistics ──▶ zone maps              registry: Decoder::of
 //! ```
 //!
-//! [`File::streams`] gives streams as they are in the file, for decoders that run elsewhere, and [`File::row_groups`]
+//! [`File::streams`] gives streams as they are in the file, for decoders that run elsewhere, and [`File::index_groups`]
 //! where these may begin in them.
 //!
 //! Reading never trusts the file: the worst that bytes can cause is an [`Error`] that names the file, the stripe, the
@@ -38,6 +38,6 @@ pub use error::{Error, Fault, Place, Result};
 pub use file::File;
 pub use kind::{Encoding, RleVersion, StreamKind, TypeKind};
 pub use metadata::{Metadata, StreamPlace, Stripe, read_metadata};
-pub use position::{Position, RowGroups};
+pub use position::{IndexGroups, Position};
 pub use schema::Type;
 pub use stream::Stream;

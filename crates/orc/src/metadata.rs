@@ -37,8 +37,8 @@ const MAX_STRIPE_FOOTER_BYTES: usize = 16 << 20;
 /// The most bytes of the index of a column in a stripe.
 pub(crate) const MAX_INDEX_BYTES: usize = 256 << 20;
 
-/// The most row groups of a stripe that are looked at.
-const MAX_ROW_GROUPS: usize = 1 << 20;
+/// The most index groups of a stripe that are looked at.
+const MAX_INDEX_GROUPS: usize = 1 << 20;
 
 const MAGIC: &str = "ORC";
 
@@ -54,7 +54,7 @@ pub struct Metadata {
     pub(crate) root: Type,
     pub(crate) codec: Codec,
     rows: u64,
-    /// Rows of a row group, if there are any.
+    /// Rows of a index group, if there are any.
     pub(crate) row_index_stride: Option<u64>,
     /// Whether bounds are those of the values.
     pub(crate) has_bounds: bool,
@@ -65,11 +65,11 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Row groups of a stripe, as its indexes have them; `None` if there are none, or too many to be of use.
-    pub(crate) fn row_groups(&self, stripe: &Stripe) -> Option<usize> {
+    /// Index groups of a stripe, as its indexes have them; `None` if there are none, or too many to be of use.
+    pub(crate) fn index_groups(&self, stripe: &Stripe) -> Option<usize> {
         let stride = usize::try_from(self.row_index_stride?).ok()?;
         let groups = stripe.rows.div_ceil(stride);
-        (groups <= MAX_ROW_GROUPS).then_some(groups)
+        (groups <= MAX_INDEX_GROUPS).then_some(groups)
     }
 }
 

@@ -1,7 +1,7 @@
-//! Where the row groups of a column begin in its streams.
+//! Where the index groups of a column begin in its streams.
 //!
 //! An entry of a row index is a list of numbers: those of `PRESENT`, if the column has that stream, then those of the
-//! others, in the order of their kinds. A dictionary is not cut by row groups and has none.
+//! others, in the order of their kinds. A dictionary is not cut by index groups and has none.
 //!
 //! ```text
 //! stream      with chunks: offset of the chunk, byte in what it inflates to; without: offset
@@ -25,26 +25,26 @@ pub struct Position {
     pub values: usize,
 }
 
-/// Where the row groups of a column begin in one of its streams.
+/// Where the index groups of a column begin in one of its streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowGroups {
+pub struct IndexGroups {
     /// The stream.
     pub stream: StreamKind,
-    /// An entry for each row group.
+    /// An entry for each index group.
     pub positions: Vec<Position>,
 }
 
-/// Where the row groups begin in these streams of a column.
-pub(crate) fn row_groups(
+/// Where the index groups begin in these streams of a column.
+pub(crate) fn index_groups(
     entries: &[RowIndexEntry],
     mut streams: Vec<(StreamKind, Decoder)>,
     compression: Compression,
-) -> Result<Vec<RowGroups>, Fault> {
+) -> Result<Vec<IndexGroups>, Fault> {
     streams.retain(|(stream, _)| *stream != StreamKind::DictionaryData);
     streams.sort_by_key(|(stream, _)| *stream);
-    let mut found: Vec<RowGroups> = streams
+    let mut found: Vec<IndexGroups> = streams
         .iter()
-        .map(|(stream, _)| RowGroups {
+        .map(|(stream, _)| IndexGroups {
             stream: *stream,
             positions: Vec::with_capacity(entries.len()),
         })
@@ -69,7 +69,7 @@ impl Numbers<'_> {
             .0
             .next()
             .and_then(|&number| usize::try_from(number).ok());
-        next.map_or_else(|| corrupt("too few positions of a row group"), Ok)
+        next.map_or_else(|| corrupt("too few positions of a index group"), Ok)
     }
 
     fn position(&mut self, decoder: Decoder, compression: Compression) -> Result<Position, Fault> {
@@ -110,7 +110,7 @@ mod tests {
             (StreamKind::Present, Decoder::Boolean),
         ];
         let entries = [entry(&[0; 7]), entry(&[10, 20, 3, 5, 30, 40, 7])];
-        let found = row_groups(&entries, streams.clone(), Compression::Zlib).unwrap();
+        let found = index_groups(&entries, streams.clone(), Compression::Zlib).unwrap();
         assert_eq!(found[0].stream, StreamKind::Present);
         assert_eq!(
             found[0].positions[1],
@@ -128,7 +128,7 @@ mod tests {
                 values: 7
             }
         );
-        let found = row_groups(
+        let found = index_groups(
             &[entry(&[10, 3, 5, 30, 7])],
             streams.clone(),
             Compression::None,

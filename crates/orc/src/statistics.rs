@@ -1,4 +1,4 @@
-//! Zone maps of what a file says of its stripes and row groups. They never claim more than the writer can have known:
+//! Zone maps of what a file says of its stripes and index groups. They never claim more than the writer can have known:
 //!
 //! - Bounds of floats leave NaN out, which sorts beyond all numbers. If there is one, the sum is NaN; without a sum
 //!   nothing is known.
@@ -20,7 +20,7 @@ use crate::kind::TypeKind;
 use crate::messages::{Bounds, ColumnStatistics};
 use crate::schema::Type;
 
-/// What is known of some zones: stripes, or row groups of one stripe.
+/// What is known of some zones: stripes, or index groups of one stripe.
 pub(crate) struct Zones<'a> {
     /// One of each zone.
     pub(crate) statistics: Vec<Option<&'a ColumnStatistics>>,

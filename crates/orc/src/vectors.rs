@@ -1,4 +1,4 @@
-//! Zone maps of vectors, from those of row groups, which have other rows.
+//! Zone maps of vectors, from those of index groups, which have other rows.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use arrow::compute::{SortOptions, take};
 use arrow::error::ArrowError;
 use vectile_encodings::{VECTOR_LEN, ZoneMap};
 
-/// The zone map of the vectors of `rows` rows, of which each `stride` are a row group with an entry in `groups`.
+/// The zone map of the vectors of `rows` rows, of which each `stride` are a index group with an entry in `groups`.
 pub(crate) fn of_groups(
     groups: &ZoneMap,
     stride: usize,
@@ -31,12 +31,12 @@ pub(crate) fn of_groups(
         min: extremes(&groups.min, &vectors, Ordering::Less)?,
         max: extremes(&groups.max, &vectors, Ordering::Greater)?,
         null_count: nulls.collect::<UInt64Array>(),
-        // the values may be in other vectors of the row group
+        // the values may be in other vectors of the index group
         exact: BooleanArray::from(vec![false; vectors.len()]),
     })
 }
 
-/// A vector, and the row groups that have rows of it.
+/// A vector, and the index groups that have rows of it.
 struct Vector {
     rows: usize,
     first: usize,
@@ -44,7 +44,7 @@ struct Vector {
 }
 
 impl Vector {
-    /// Its nulls, if its row groups have none, or nothing else.
+    /// Its nulls, if its index groups have none, or nothing else.
     fn nulls(&self, groups: &ZoneMap, stride: usize, rows: usize) -> Option<u64> {
         let mut known = (self.first..=self.last).map(|group| {
             let of_group = stride.min(rows - group * stride) as u64;
@@ -61,7 +61,7 @@ impl Vector {
     }
 }
 
-/// The least or greatest bound of the row groups of each vector; null if one is not known.
+/// The least or greatest bound of the index groups of each vector; null if one is not known.
 fn extremes(
     bounds: &ArrayRef,
     vectors: &[Vector],
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_have_the_bounds_of_their_row_groups() {
+    fn vectors_have_the_bounds_of_their_index_groups() {
         let groups = ZoneMap {
             min: Arc::new(Int32Array::from(vec![Some(5), Some(1), None])),
             max: Arc::new(Int32Array::from(vec![Some(9), Some(3), None])),
@@ -110,7 +110,7 @@ mod tests {
             vectors.null_count,
             UInt64Array::from(vec![Some(0), Some(0), None, Some(128)])
         );
-        // fewer entries than row groups
+        // fewer entries than index groups
         let vectors = of_groups(&groups.slice(0, 1), 1500, 3200).unwrap();
         assert!(
             vectors

@@ -1,5 +1,5 @@
 //! `gpu_for`: frame of reference for each 128 values, and a width for each 32 of them.
-//! Wins over `ffor` where ranges change within a vector; loses to it by 0.5 bits a value where they do
+//! Wins over `ffor` where ranges change within a vector; loses to it by 0.8 bits a value where they do
 //! not.
 //!
 //! ```text

@@ -179,6 +179,41 @@ fn kernels_compile_without_spills() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn kernels_of_orc_compile_without_spills() {
+    if let Err(error) = nvrtc() {
+        return eprintln!("skipped: {error}");
+    }
+    let mut kernels = vec![("Deflate".to_string(), INFLATE.concat())];
+    let [signed, unsigned] = [true, false];
+    for (of, value) in [
+        (RunLength::Bytes, "u8"),
+        (RunLength::V1 { is_signed: signed }, "i32"),
+        (RunLength::V1 { is_signed: signed }, "i64"),
+        (RunLength::V2 { is_signed: signed }, "i16"),
+        (RunLength::V2 { is_signed: signed }, "i64"),
+        (
+            RunLength::V2 {
+                is_signed: unsigned,
+            },
+            "u32",
+        ),
+    ] {
+        kernels.push((format!("{of:?} of {value}"), of.kernel(value)));
+    }
+    let wrong: Mutex<Vec<String>> = Mutex::default();
+    in_parallel(kernels.len() * ARCHITECTURES.len(), |job| {
+        let (name, source) = &kernels[job / ARCHITECTURES.len()];
+        let architecture = ARCHITECTURES[job % ARCHITECTURES.len()];
+        if let Err(reason) = resources(source, architecture) {
+            let mut wrong = wrong.lock().unwrap();
+            wrong.push(format!("{name} on {architecture:?}: {reason}"));
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Of lookups and groups there are kernels for every way to store keys, most of which differ in nothing that
 /// matters here: some are enough.
 fn is_in_table(case: &Case) -> bool {

@@ -1,10 +1,10 @@
-//! The index streams of a column: an entry for each row group.
+//! The index streams of a column: an entry for each index group.
 
 use super::protobuf::Fields;
 use super::statistics::ColumnStatistics;
 use crate::error::{Fault, corrupt, ensure};
 
-/// What is known of a row group of a column.
+/// What is known of a index group of a column.
 #[derive(Debug, Default)]
 pub(crate) struct RowIndexEntry {
     /// Where it begins in each stream.

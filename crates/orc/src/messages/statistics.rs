@@ -1,4 +1,4 @@
-//! Statistics of a column: of a stripe, or of a row group.
+//! Statistics of a column: of a stripe, or of a index group.
 
 use super::protobuf::Fields;
 use crate::error::Fault;

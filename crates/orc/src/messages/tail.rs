@@ -46,7 +46,7 @@ pub(crate) struct Footer {
     pub(crate) stripes: Vec<StripeInformation>,
     pub(crate) types: Vec<TypeMessage>,
     pub(crate) rows: u64,
-    /// Rows of a row group; 0 if there are none.
+    /// Rows of a index group; 0 if there are none.
     pub(crate) row_index_stride: u64,
     /// Which program wrote the file: 0 is the one in Java.
     pub(crate) writer: u64,

@@ -2,6 +2,7 @@
 
 mod damaged;
 mod golden;
+mod kernels;
 mod positions;
 mod scan;
 mod support;

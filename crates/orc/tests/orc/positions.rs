@@ -1,4 +1,4 @@
-//! Streams decoded from where row groups begin.
+//! Streams decoded from where index groups begin.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn part(values: &Values, from: usize, count: usize) -> String {
     }
 }
 
-/// Compares each stream of a column from each row group on; how many were compared.
+/// Compares each stream of a column from each index group on; how many were compared.
 async fn compare(file: &File, number: usize, column: &Type, stride: usize) -> usize {
     let stripe = &file.metadata().stripes()[number];
     let index = file
@@ -45,7 +45,7 @@ async fn compare(file: &File, number: usize, column: &Type, stride: usize) -> us
         Some(bits) => bits.slice(0, row.min(stripe.rows)).count_set_bits(),
         None => row.min(stripe.rows),
     };
-    let groups = file.row_groups(number, column).await.unwrap();
+    let groups = file.index_groups(number, column).await.unwrap();
     let mut compared = 0;
     for groups in &groups {
         assert_eq!(groups.positions.len(), stripe.rows.div_ceil(stride));
@@ -54,7 +54,7 @@ async fn compare(file: &File, number: usize, column: &Type, stride: usize) -> us
             .find(|stream| stream.kind == groups.stream)
             .unwrap();
         let decoder = decoder(stream.kind);
-        // how many bytes of text a row group has is not known
+        // how many bytes of text a index group has is not known
         if decoder == Decoder::Bytes {
             continue;
         }
@@ -89,7 +89,7 @@ async fn compare(file: &File, number: usize, column: &Type, stride: usize) -> us
 }
 
 #[tokio::test]
-async fn streams_can_be_decoded_from_each_row_group() {
+async fn streams_can_be_decoded_from_each_index_group() {
     let strides = [
         ("scan.stripes", 500),
         ("types.v1-none", 100),

@@ -83,7 +83,7 @@ async fn all_rows() {
 }
 
 #[tokio::test]
-async fn stripes_and_row_groups_are_pruned() {
+async fn stripes_and_index_groups_are_pruned() {
     let file = stripes().await;
     let cases: [(&str, ArrayRef, i64); 4] = [
         ("id", Arc::new(Int64Array::from(vec![5990])), 5990),
@@ -103,7 +103,7 @@ async fn stripes_and_row_groups_are_pruned() {
         let filter = Node::leaf(column(&file, name), at_least(value));
         let (rows, counts) = scan(&file, filter);
         assert_eq!(ids(&rows), (first..6000).collect::<Vec<_>>(), "{name}");
-        // of two vectors of the last stripe, the first has other row groups
+        // of two vectors of the last stripe, the first has other index groups
         assert_eq!(
             (
                 counts.of(Counter::VectorsLeft),
@@ -236,9 +236,9 @@ async fn bloom_filters_rule_stripes_out() {
     let find = |column, value: ArrayRef| Node::leaf(column, Predicate::equal(value));
     let (rows, counts) = scan(&file, find(key, Arc::new(Int64Array::from(vec![5 * 7919]))));
     assert_eq!(ids(&rows), [5]);
-    assert!(counts.of(Counter::RowGroupsPrunedByBloomFilter) > 0);
+    assert!(counts.of(Counter::IndexGroupsPrunedByBloomFilter) > 0);
     let absent: ArrayRef = Arc::new(StringArray::from(vec!["name 1x"]));
     let (rows, counts) = scan(&file, find(column(&file, "name"), absent));
     assert_eq!(rows.num_rows(), 0);
-    assert!(counts.of(Counter::RowGroupsPrunedByBloomFilter) > 0);
+    assert!(counts.of(Counter::IndexGroupsPrunedByBloomFilter) > 0);
 }

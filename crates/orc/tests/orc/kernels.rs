@@ -1,0 +1,354 @@
+//! Streams decoded by the kernels of `kernels/orc`, on a CPU in the place of a GPU: the same values as by the decoders,
+//! and a fault where these have an error.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use vectile_cpu_device::CpuDevice;
+use vectile_gpu::{Driver, Kernel, Launch, Stream as DeviceStream};
+use vectile_kernels::{INFLATE, INFLATE_WARP_BYTES, RunLength};
+use vectile_orc::{Codec, Compression, Decoder, File, Sign, Stream, Type, Values};
+
+use crate::support::{data, files, open};
+
+/// What kernels may read before and behind a buffer.
+const SLACK: usize = 16;
+/// Written behind what a kernel may write.
+const GUARD: u8 = 0xA7;
+const WARPS: u32 = 4;
+
+/// A device, and its kernels by their source.
+struct Kernels {
+    device: CpuDevice,
+    stream: Box<dyn DeviceStream>,
+    made: HashMap<String, Arc<dyn Kernel>>,
+}
+
+/// Bytes to read, and how many to write. `tell` makes a descriptor of the kernel of both addresses.
+struct Job {
+    input: Bytes,
+    room: usize,
+    tell: [u32; 4],
+}
+
+impl Kernels {
+    fn new() -> Option<Self> {
+        match CpuDevice::new() {
+            Ok(device) => Some(Self {
+                stream: device.stream().unwrap(),
+                device,
+                made: HashMap::new(),
+            }),
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                None
+            }
+        }
+    }
+
+    /// Runs a kernel over jobs: what it writes, and its words of results for each.
+    fn run(
+        &mut self,
+        (source, name): (String, &str),
+        warp_bytes: u32,
+        jobs: &[Job],
+        result_words: usize,
+    ) -> Vec<(Vec<u8>, Vec<u32>)> {
+        let device = &self.device;
+        let kernel = self
+            .made
+            .entry(source)
+            .or_insert_with_key(|source| device.compile(source, name).unwrap().kernel);
+        // every job starts somewhere else in 16 bytes
+        let mut input = vec![0x5Au8; SLACK];
+        let mut places = vec![];
+        let mut room = 0;
+        for (number, job) in jobs.iter().enumerate() {
+            input.resize(input.len().next_multiple_of(16) + number % 16, 0x5A);
+            places.push((input.len(), room));
+            input.extend_from_slice(&job.input);
+            input.resize(input.len() + SLACK, 0x5A);
+            room = (room + job.room + 1).next_multiple_of(16);
+        }
+        let results = jobs.len() * result_words;
+        let sizes = [input.len(), room, jobs.len() * 32, results * 4];
+        let buffers = sizes.map(|bytes| device.allocate(bytes.max(1)).unwrap());
+        let [from, to, descriptors, faults] = buffers;
+        let mut told = vec![];
+        for (job, (at, place)) in jobs.iter().zip(&places) {
+            told.extend([from + *at as u64, to + *place as u64]);
+            let [a, b, c, d] = job.tell.map(u64::from);
+            told.extend([a | b << 32, c | d << 32]);
+        }
+        let mut output = vec![GUARD; room];
+        let mut words = vec![u32::MAX; results];
+        let launch = Launch {
+            grid: 2,
+            block: 32 * WARPS,
+            shared: warp_bytes * WARPS,
+            args: &[descriptors, jobs.len() as u64, faults],
+        };
+        let stream = &mut self.stream;
+        // SAFETY: buffers are as large as what is copied, and live until they are freed; what the kernel is told of
+        // lies within them.
+        unsafe {
+            stream
+                .copy_in(from, input.as_ptr().cast(), input.len())
+                .unwrap();
+            stream.copy_in(to, output.as_ptr().cast(), room).unwrap();
+            stream
+                .copy_in(descriptors, told.as_ptr().cast(), told.len() * 8)
+                .unwrap();
+            stream.launch(kernel.as_ref(), launch).unwrap();
+            stream
+                .copy_out(output.as_mut_ptr().cast(), to, room)
+                .unwrap();
+            stream
+                .copy_out(words.as_mut_ptr().cast(), faults, results * 4)
+                .unwrap();
+            buffers.into_iter().for_each(|buffer| device.free(buffer));
+        }
+        let jobs = jobs.iter().zip(&places).zip(words.chunks(result_words));
+        let results = jobs.map(|((job, (_, place)), words)| {
+            let (own, guard) = output[*place..].split_at(job.room);
+            assert_eq!(guard[0], GUARD, "a byte behind the room");
+            (own.to_vec(), words.to_vec())
+        });
+        results.collect()
+    }
+
+    /// Decodes `count` values behind the first `skip` of each stream, `None` where there is a fault.
+    fn decode(
+        &mut self,
+        of: RunLength,
+        value: &str,
+        parts: &[(Bytes, usize, usize)],
+    ) -> Vec<Option<Vec<u8>>> {
+        let bytes = match value {
+            "u8" => 1,
+            "i64" => 8,
+            other => panic!("{other}"),
+        };
+        let jobs = parts.iter().map(|(input, skip, count)| Job {
+            input: input.clone(),
+            room: count * bytes,
+            tell: [input.len() as u32, *skip as u32, *count as u32, 0],
+        });
+        let jobs: Vec<Job> = jobs.collect();
+        let source = (of.kernel(value), "decode_runs");
+        let results = self.run(source, of.warp_bytes(), &jobs, 1);
+        let values = results.into_iter();
+        values
+            .map(|(values, fault)| (fault[0] == 0).then_some(values))
+            .collect()
+    }
+}
+
+/// The kernel in the place of a decoder, and the type of its values.
+fn kernel_of(decoder: Decoder) -> Option<(RunLength, &'static str)> {
+    let is_signed = |sign| sign == Sign::Signed;
+    Some(match decoder {
+        Decoder::Boolean | Decoder::ByteRle => (RunLength::Bytes, "u8"),
+        Decoder::RleV1(sign) => (
+            RunLength::V1 {
+                is_signed: is_signed(sign),
+            },
+            "i64",
+        ),
+        Decoder::RleV2(sign) => (
+            RunLength::V2 {
+                is_signed: is_signed(sign),
+            },
+            "i64",
+        ),
+        Decoder::Decimals | Decoder::Bytes => return None,
+    })
+}
+
+/// Values as a kernel writes them; `None` if there are not so many.
+fn expected(decoder: Decoder, bytes: &Bytes, skip: usize, count: usize) -> Option<Vec<u8>> {
+    // bits are packed in bytes, of which the kernel knows nothing
+    let decoder = match decoder {
+        Decoder::Boolean => Decoder::ByteRle,
+        other => other,
+    };
+    Some(match decoder.decode(bytes, skip + count).ok()? {
+        Values::Small(values) => values[skip..].to_vec(),
+        Values::Integers(values) => values[skip..]
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect(),
+        other => panic!("{other:?}"),
+    })
+}
+
+/// How many values a stream has.
+fn count_of(decoder: Decoder, bytes: &Bytes) -> usize {
+    let has = |count| expected(decoder, bytes, 0, count).is_some();
+    let (mut low, mut high) = (0, 1);
+    while has(high) {
+        (low, high) = (high, high * 2);
+    }
+    while low + 1 < high {
+        let middle = (low + high) / 2;
+        match has(middle) {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    low
+}
+
+/// Bytes with a few bits flipped, or the front of them.
+fn damaged(bytes: &Bytes, random: &mut impl FnMut(usize) -> usize) -> Bytes {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..random(4) {
+        if !bytes.is_empty() {
+            let at = random(bytes.len());
+            bytes[at] ^= 1 << random(8);
+        }
+    }
+    if random(3) == 0 {
+        bytes.truncate(random(bytes.len() + 1));
+    }
+    bytes.into()
+}
+
+/// Numbers below a bound, without a pattern.
+fn numbers() -> impl FnMut(usize) -> usize {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    move |bound| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as usize % bound.max(1)
+    }
+}
+
+fn leaves<'a>(column: &'a Type, found: &mut Vec<&'a Type>) {
+    found.push(column);
+    column
+        .children
+        .iter()
+        .for_each(|child| leaves(child, found));
+}
+
+/// The streams of all columns of a file.
+async fn streams(file: &File) -> Vec<(Stream, Option<Decoder>)> {
+    let mut all = vec![];
+    let mut columns = vec![];
+    leaves(file.metadata().root(), &mut columns);
+    let top: Vec<usize> = (0..file.metadata().root().children.len()).collect();
+    for (number, stripe) in file.metadata().stripes().iter().enumerate() {
+        for stream in file.streams(number, &top).await.unwrap() {
+            let column = columns.iter().find(|column| column.column == stream.column);
+            let encoding = stripe.encodings[stream.column as usize];
+            let decoder = column.and_then(|column| Decoder::of(column.kind, encoding, stream.kind));
+            all.push((stream, decoder));
+        }
+    }
+    all
+}
+
+#[tokio::test]
+async fn runs_have_the_values_of_the_decoders() {
+    let Some(mut kernels) = Kernels::new() else {
+        return;
+    };
+    let mut random = numbers();
+    let mut compared = HashMap::new();
+    let mut work: HashMap<Decoder, Vec<(Bytes, usize, usize)>> = HashMap::new();
+    for (path, _) in files(&data()) {
+        let file = open(fs::read(&path).unwrap()).await.unwrap();
+        for (stream, decoder) in streams(&file).await {
+            let Some(decoder) = decoder.filter(|decoder| kernel_of(*decoder).is_some()) else {
+                continue;
+            };
+            let bytes = stream.inflate().unwrap();
+            let count = count_of(decoder, &bytes);
+            let skip = random(count.min(700) + 1);
+            let parts = work.entry(decoder).or_default();
+            parts.push((bytes.clone(), 0, count));
+            parts.push((bytes.clone(), 0, count + 1));
+            parts.push((bytes.clone(), skip, random(count - skip + 1)));
+            for _ in 0..4 {
+                parts.push((damaged(&bytes, &mut random), 0, random(2 * count)));
+            }
+        }
+    }
+    for (decoder, parts) in work {
+        let (of, value) = kernel_of(decoder).unwrap();
+        for parts in parts.chunks(200) {
+            let found = kernels.decode(of, value, parts);
+            for ((bytes, skip, count), found) in parts.iter().zip(found) {
+                let expected = expected(decoder, bytes, *skip, *count);
+                let is_wrong = found != expected;
+                assert!(
+                    !is_wrong,
+                    "{decoder:?}: {count} values behind {skip} of {bytes:?}"
+                );
+                *compared.entry((of, found.is_some())).or_insert(0) += 1;
+            }
+        }
+    }
+    // both versions, both signs, and bytes; with values and with faults
+    assert_eq!(compared.len(), 10, "{compared:?}");
+    assert!(compared.values().all(|count| *count >= 10), "{compared:?}");
+}
+
+#[tokio::test]
+async fn chunks_are_inflated_as_on_the_cpu() {
+    let Some(mut kernels) = Kernels::new() else {
+        return;
+    };
+    let mut random = numbers();
+    let mut jobs = vec![];
+    for (path, _) in files(&data()) {
+        let file = open(fs::read(&path).unwrap()).await.unwrap();
+        for (stream, _) in streams(&file).await {
+            if stream.codec.compression() != Compression::Zlib {
+                continue;
+            }
+            let room = stream.codec.block_bytes();
+            for chunk in stream.chunks() {
+                let chunk = chunk.unwrap();
+                let bytes = Bytes::copy_from_slice(chunk.bytes);
+                jobs.push((stream.codec, chunk.is_original, bytes.clone(), room));
+                for _ in 0..2 {
+                    let bytes = damaged(&bytes, &mut random);
+                    jobs.push((stream.codec, chunk.is_original, bytes, room));
+                }
+            }
+        }
+    }
+    assert!(jobs.len() > 100, "{}", jobs.len());
+    // the CPU is asked by streams of one chunk
+    let expected = |codec: Codec, is_original: bool, bytes: &Bytes| {
+        let header = (bytes.len() as u32) << 1 | u32::from(is_original);
+        let stream = [&header.to_le_bytes()[..3], bytes].concat();
+        codec.inflate(&stream.into()).ok()
+    };
+    let (mut right, mut faults) = (0, 0);
+    for jobs in jobs.chunks(100) {
+        let told = jobs.iter().map(|(_, is_original, bytes, room)| Job {
+            input: bytes.clone(),
+            room: *room,
+            tell: [bytes.len() as u32, *room as u32, u32::from(*is_original), 0],
+        });
+        let told: Vec<Job> = told.collect();
+        let source = (INFLATE.concat(), "inflate");
+        let found = kernels.run(source, INFLATE_WARP_BYTES, &told, 2);
+        for ((codec, is_original, bytes, _), (output, result)) in jobs.iter().zip(found) {
+            let expected = expected(*codec, *is_original, bytes);
+            let inflated = (result[1] == 0).then(|| &output[..result[0] as usize]);
+            assert_eq!(inflated, expected.as_deref(), "{bytes:?}");
+            match expected {
+                Some(_) => right += 1,
+                None => faults += 1,
+            }
+        }
+    }
+    assert!(right > 50 && faults > 20, "{right} and {faults}");
+}
