@@ -20,6 +20,7 @@
 //! | `q6` | TPC-H Q6 over 600 million rows, on the device and from host memory |
 //! | `q1` | TPC-H Q1 over 60 million rows |
 //! | `text` | the text of the Parquet files in `DIRECTORY`: compressed, and decompressed |
+//! | `orc` | streams of ORC: runs decoded, Deflate inflated |
 //! | `first` | the first query of a process: no kernel cached, cached on disk, in memory |
 //! | `tiles` | 32-bit integers in each of `--encodings`, by width and distribution, for `tiles.py` |
 //!
@@ -33,6 +34,7 @@ mod columns;
 mod data;
 mod ffor;
 mod first;
+mod orc;
 mod others;
 mod q1;
 mod q6;
@@ -52,7 +54,7 @@ use vectile_encodings::Encoding;
 
 type Part = (&'static str, fn(&mut Bench, &Options) -> Result<()>);
 
-const PARTS: [Part; 14] = [
+const PARTS: [Part; 15] = [
     ("ffor", |bench, _| ffor::run(bench)),
     ("alp", |bench, _| alp::run(bench)),
     ("others", |bench, _| others::run(bench)),
@@ -65,6 +67,7 @@ const PARTS: [Part; 14] = [
     ("q1", |bench, _| q1::run(bench)),
     ("star", |bench, _| star::run(bench)),
     ("text", |bench, options| text::run(bench, &options.data)),
+    ("orc", |bench, _| orc::run(bench)),
     ("first", |bench, _| first::run(bench)),
     (TILES, |bench, options| {
         tiles::run(bench, &options.encodings)
