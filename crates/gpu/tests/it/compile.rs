@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use vectile_cpu_device::{CpuDevice, Recorder};
 use vectile_gpu::plan::Output;
 use vectile_gpu::{Batch, Driver, Engine, Resources, compile_cubin, nvrtc};
+use vectile_kernels::{INFLATE, RunLength};
 
 use crate::catalog::{Case, Query, catalog};
 use crate::support;
