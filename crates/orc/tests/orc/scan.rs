@@ -236,9 +236,9 @@ async fn bloom_filters_rule_stripes_out() {
     let find = |column, value: ArrayRef| Node::leaf(column, Predicate::equal(value));
     let (rows, counts) = scan(&file, find(key, Arc::new(Int64Array::from(vec![5 * 7919]))));
     assert_eq!(ids(&rows), [5]);
-    assert!(counts.of(Counter::IndexGroupsPrunedByBloomFilter) > 0);
+    assert!(counts.of(Counter::RowGroupsPrunedByBloomFilter) > 0);
     let absent: ArrayRef = Arc::new(StringArray::from(vec!["name 1x"]));
     let (rows, counts) = scan(&file, find(column(&file, "name"), absent));
     assert_eq!(rows.num_rows(), 0);
-    assert!(counts.of(Counter::IndexGroupsPrunedByBloomFilter) > 0);
+    assert!(counts.of(Counter::RowGroupsPrunedByBloomFilter) > 0);
 }
