@@ -142,6 +142,6 @@ mod tests {
                 values: 7
             }
         );
-        assert!(row_groups(&[entry(&[10, 3, 5, 30])], streams, Compression::None).is_err());
+        assert!(index_groups(&[entry(&[10, 3, 5, 30])], streams, Compression::None).is_err());
     }
 }
