@@ -131,10 +131,9 @@ impl<'a> Generator<'a> {
             None => ("0".into(), false),
         };
         let range = self.temporary();
+        let is_text = codes_test.is_some() && self.plan.columns[column].traits.has(Transform::Text);
         let (tile, staged) = match codes_test {
-            Some(test) if self.plan.columns[column].traits.has(Transform::Text) => {
-                self.text_table(column, test, &range)
-            }
+            Some(test) if is_text => self.text_table(column, test, &range),
             _ => (self.tile(column), String::new()),
         };
         let _ = writeln!(
@@ -143,6 +142,14 @@ impl<'a> Generator<'a> {
              const auto {range}e = entries_of<C{column}>(h{column}, {range});{staged}"
         );
         self.is_overwritten(column);
+        // of a chunk of text it is a table, of one with a dictionary where codes are decoded
+        let tile = match self.plan.columns[column].tile {
+            Some(at) if is_text => {
+                let text = Transform::Text as u8;
+                format!("transform_of<C{column}>(c{column}) == {text} ? (void*){tile} : own + {at}")
+            }
+            _ => tile,
+        };
         format!("rows_in<C{column}, {bits}>(c{column}, {range}, {range}e, {tile})")
     }
 
