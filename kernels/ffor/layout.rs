@@ -2,7 +2,7 @@
 
 use vectile_encodings::layout::FforView;
 
-use crate::builder::{Builder, LINE_BYTES};
+use crate::builder::{Builder, LINE_BYTES, too_large};
 use crate::error::Result;
 use crate::traits::SOME_NULL;
 
@@ -27,6 +27,29 @@ pub(super) fn lay_out(builder: &mut Builder, view: FforView<'_>) -> Result<Optio
         bounds = Some(bounds.map_or((low, high), |(a, b)| (a.min(low), b.max(high))));
     }
     Ok(bounds)
+}
+
+/// Residuals that are not there yet, of vectors with these bounds. Those of a vector without values are the wrong way
+/// round. Gives the largest distance from `reference`, which no value is below, and the bytes of all.
+pub(super) fn lay_out_within(
+    builder: &mut Builder,
+    bounds: &[(i64, i64)],
+    reference: i64,
+) -> Result<(u64, usize)> {
+    let (mut line, mut largest) = (0u32, 0);
+    for (vector, (low, high)) in bounds.iter().enumerate() {
+        let (base, span) = match low <= high {
+            true => (low.abs_diff(reference), high.abs_diff(*low)),
+            false => (0, 0),
+        };
+        let width = u64::BITS - span.leading_zeros();
+        builder.traits.width(width as usize);
+        let own = &mut builder.vectors[vector];
+        (own.line, own.width, own.base) = (line, width as u8, base);
+        line = line.checked_add(width).ok_or_else(too_large)?;
+        largest = largest.max(base + span);
+    }
+    Ok((largest, line as usize * LINE_BYTES))
 }
 
 /// Residuals of one width, up to `largest`, which are not there yet, nor is which of them are null. Gives their bytes.

@@ -7,7 +7,7 @@
 
 struct Format {
     u32 last;
-    enum { carried = 0 };
+    enum { carried = 0, IS_LIST = 0 };
 
     DEVICE u32 prepare(Window&, Own&, u32 first, u32 end) {
         last = end;
@@ -27,7 +27,7 @@ struct Format {
         return run_of(min(count, there), LIST, at + 1, 0, there ? NO_FAULT : RUN_ENDS);
     }
     DEVICE Run rest(u32) const { return run_of(0, LINE, 0, 0, NO_FAULT); }
-    DEVICE u32 carry(const Window&, u32, u32 after) const { return after; }
+    DEVICE u32 carry(const Window&, u32, u32 after, u32) const { return after; }
 
     DEVICE u64 listed(const Window&, const u8* bytes, u64 base, u64, u32 k, u32&) const {
         return __ldg(bytes + base + k);

@@ -6,21 +6,10 @@
 // A LIST is literals: `base` is where the first starts, `delta` how many varints end before it. A window may have a part
 // of them. What is left is carried to the next one.
 
-// The varint in bytes `from` to before `to`.
-DEVICE u64 varint(const Window& w, u32 from, u32 to, u32& fault) {
-    const u32 bytes = to - from;
-    if (bytes > 10 || (bytes == 10 && w.byte(to - 1) > 1)) {
-        fault = WIDE_VARINT;
-        return 0;
-    }
-    u64 value = 0;
-    for (u32 i = 0; i < bytes; i++) value |= (u64)(w.byte(from + i) & 127) << i * 7;
-    return value;
-}
-
 struct Format {
     u32 varints = 0;  // that end in the window
     u32 carried = 0;  // literals that were left over
+    enum { IS_LIST = 0 };
 
     // Where the first run starts.
     DEVICE u32 prepare(Window& w, Own& own, u32 first, u32) {
@@ -65,7 +54,7 @@ struct Format {
 
     // Carries what is left of literals that start at `at`, or started before the window if there is no start in it.
     // Returns where the next window begins.
-    DEVICE u32 carry(const Window& w, u32 at, u32 after) {
+    DEVICE u32 carry(const Window& w, u32 at, u32 after, u32) {
         const u32 count = at == BEYOND ? carried : 256u - w.byte(at);
         const u32 before = at == BEYOND ? 0 : ends_before(w, at + 1);
         carried = after == BEYOND ? count - (varints - before) : 0;

@@ -62,7 +62,7 @@ struct Head {
 
 struct Format {
     u32 last;
-    enum { carried = 0 };
+    enum { carried = 0, IS_LIST = 0 };
 
     DEVICE u32 prepare(Window&, Own&, u32 first, u32 end) {
         last = end;
@@ -132,7 +132,7 @@ struct Format {
         return run;
     }
     DEVICE Run rest(u32) const { return run_of(0, LINE, 0, 0, NO_FAULT); }
-    DEVICE u32 carry(const Window&, u32, u32 after) const { return after; }
+    DEVICE u32 carry(const Window&, u32, u32 after, u32) const { return after; }
 
     DEVICE u64 listed(const Window&, const u8* bytes, u64 base, u64 delta, u32 k, u32&) const {
         return signed_of(big_endian(bytes + base, k * (u32)delta, (u32)delta));

@@ -4,12 +4,34 @@
 //
 // `Value` is the type of the values.
 
-struct Args { u64 word[3]; };
+struct Args { u64 word[4]; };
 
-// `bytes` are those up to the end of the stream. 16 bytes before and behind them may be read.
+// What `inflate` says of a chunk.
+struct Inflated {
+    u32 written, error;
+};
+
+// `bytes` are those up to the end of the stream, but for those of its last chunk, if `last` is one more than that one's
+// number. 16 bytes before and behind them may be read. A part that another follows is told where that begins, since
+// nothing else says that positions are not damaged: behind `next_values` of its values, and `next_byte` from its start
+// on, there has to start a run.
 struct Part {
     u64 from, to;
-    u32 bytes, skip, count, unused;  // values of the first runs that are not wanted, values that are
+    i32 bytes;
+    u32 skip, count, last;  // values of the first runs that are not wanted, values that are
+    u32 next_byte, next_values;
+};
+
+enum { NO_NEXT = 0xffffffff };
+
+// Whether a part meets the next one.
+struct Meeting {
+    u32 byte, values;
+    bool is_met;
+
+    DEVICE void at(u32 at_byte, u64 at_values) { is_met |= at_byte == byte && at_values == values; }
+    // What is wrong if nothing else is.
+    DEVICE u32 fault() const { return __any_sync(ALL, is_met || byte == NO_NEXT) ? NO_FAULT : MISPLACED; }
 };
 
 static_assert(sizeof(Window) == (VARINTS ? 3312 : 2224), "those who launch ask for so many bytes a warp");
@@ -61,16 +83,19 @@ DEVICE void write_runs(const Window& w, const Format& format, const u8* bytes, c
     }
 }
 
-DEVICE u32 decode_part(const Part& part, Window& w) {
+DEVICE u32 decode_part(const Part& part, u32 bytes_left, Window& w) {
     const u8* stream = (const u8*)part.from;
     const Output out = {(Value*)part.to, part.skip, part.count};
     const u64 wanted = (u64)part.skip + part.count;
+    Meeting meeting = {part.next_byte, part.next_values, false};
     Format format;
     u64 done = 0;
     u32 fault = NO_FAULT;
-    for (u32 at = 0; done < wanted;) {
-        const u32 left = part.bytes - at;
-        if (at >= part.bytes) return STREAM_ENDS;
+    for (u32 at = 0;;) {
+        if (Format::IS_LIST || format.carried == 0) meeting.at(at, done);
+        if (done >= wanted) break;
+        const u32 left = bytes_left - at;
+        if (at >= bytes_left) return STREAM_ENDS;
         const u8* from = stream + at;
         Run alone;
         if (const u32 bytes = format.alone(from, left, alone)) {
@@ -93,32 +118,44 @@ DEVICE u32 decode_part(const Part& part, Window& w) {
             starts = starts_of(w, start, min(last, (u32)WINDOW), after, [&](u32 k) { return format.next(w, own, k); });
         }
         const u32 runs = list_starts(w, starts, format.carried > 0);
-        for (u32 first_run = 0; first_run < runs && done < wanted; first_run += 32) {
+        u32 first_run = 0, limit = 0;
+        for (; first_run < runs && done < wanted; first_run += 32) {
             const u32 number = first_run + lane_id(), run_at = number < runs ? w.starts[number] : 0;
             Run run = run_of(0, LINE, 0, 0, NO_FAULT);
             if (number < runs) run = run_at == BEYOND ? format.rest(first) : format.run(w, run_at);
             const u32 before = sum_before(run.count), count = __shfl_sync(ALL, before + run.count, 31);
-            const u32 limit = (u32)min((u64)count, wanted - done);
+            limit = (u32)min((u64)count, wanted - done);
+            if (number < runs && run_at != BEYOND) meeting.at(at + run_at - first, done + before);
             if (before < limit || (run.count == 0 && before == 0)) fault = max(fault, run.fault);
             if (const u32 any = __reduce_max_sync(ALL, fault)) return any;
             write_runs(w, format, bytes, run, run_at, before, done, limit, out, fault);
-            done += count;
+            done += Format::IS_LIST ? limit : count;
         }
         if (const u32 any = __reduce_max_sync(ALL, fault)) return any;
-        const u32 next = format.carry(w, w.starts[runs - 1], after);
-        if (next == BEYOND || next <= first) return done < wanted ? RUN_ENDS : NO_FAULT;
+        if (first_run < runs) {
+            meeting.at(at + w.starts[first_run] - first, done);
+            break;
+        }
+        const u32 next = format.carry(w, w.starts[runs - 1], after, limit);
+        if (next == BEYOND || next <= first) {
+            if (done < wanted) return RUN_ENDS;
+            break;
+        }
         at += next - first;
     }
-    return __reduce_max_sync(ALL, fault);
+    fault = __reduce_max_sync(ALL, fault);
+    return fault ? fault : meeting.fault();
 }
 
-// Parts, how many there are, and a word for the fault of each.
+// Parts, how many there are, a word for the fault of each, and what `inflate` says of chunks.
 extern "C" __global__ void decode_runs(const Args a) {
     DYN_SHARED(Window, windows);
     Window& w = windows[threadIdx.x / 32];
     const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
     for (u64 i = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < a.word[1]; i += warps) {
-        const u32 fault = decode_part(((const Part*)a.word[0])[i], w);
+        const Part part = ((const Part*)a.word[0])[i];
+        const i32 of_last = part.last ? (i32)((const Inflated*)a.word[3])[part.last - 1].written : 0;
+        const u32 fault = decode_part(part, (u32)max(part.bytes + of_last, 0), w);
         if (lane_id() == 0) ((u32*)a.word[2])[i] = fault;
     }
 }

@@ -4,13 +4,13 @@
 // would end if it started there: `next`. From its last byte back it then finds where what starts at each would leave the
 // 16 bytes: `exits`. The warp follows these, from lane to lane, and every lane marks its bytes that runs do start at.
 //
-// Behind this come a format (`byte_rle.cuh`, `rle_v1.cuh` or `rle_v2.cuh`) and `runs.cuh`.
+// Behind this come a format (`byte_rle.cuh`, `rle_v1.cuh`, `rle_v2.cuh` or `varints.cuh`) and `runs.cuh`.
 
 enum { WINDOW = 512, LOOKAHEAD = 32, BEYOND = 0xffff };
 // Of a lane's exits: an odd number of words, so that no two lanes meet in a bank.
 enum { EXITS = 18 };
 
-enum Fault { NO_FAULT, STREAM_ENDS, RUN_ENDS, WIDE_VARINT, WIDE_PATCHES, PATCH_OUTSIDE, WIDE_VALUE };
+enum Fault { NO_FAULT, STREAM_ENDS, RUN_ENDS, WIDE_VARINT, WIDE_PATCHES, PATCH_OUTSIDE, WIDE_VALUE, MISPLACED };
 
 // How the values of a run follow from `base` and `delta`. LINE: value k is `base` and k times `delta`. What the others
 // are, a format says.
@@ -65,6 +65,18 @@ struct Own {
     // How many varints end before byte k.
     DEVICE u32 ends_until(u32 k) const { return ends_before + __popc((u32)ends & ((1u << k) - 1)); }
 };
+
+// The varint in bytes `from` to before `to`.
+DEVICE u64 varint(const Window& w, u32 from, u32 to, u32& fault) {
+    const u32 bytes = to - from;
+    if (bytes > 10 || (bytes == 10 && w.byte(to - 1) > 1)) {
+        fault = WIDE_VARINT;
+        return 0;
+    }
+    u64 value = 0;
+    for (u32 i = 0; i < bytes; i++) value |= (u64)(w.byte(from + i) & 127) << i * 7;
+    return value;
+}
 
 // A bit for each of four bytes whose top bit is not set.
 DEVICE u32 ends_of(u32 word) {

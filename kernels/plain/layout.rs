@@ -24,3 +24,11 @@ pub(super) fn lay_out(
     }
     Ok(())
 }
+
+/// Floats that are not there yet. Gives their bytes.
+pub(super) fn lay_out_unwritten(builder: &mut Builder, data_type: &DataType) -> Result<usize> {
+    let of = Type::of(data_type).filter(|of| of.is_float());
+    let width = data_type.primitive_width().filter(|_| of.is_some());
+    let width = width.ok_or_else(|| unsupported(data_type))?;
+    Ok(builder.vectors.len() * VECTOR_LEN * width)
+}

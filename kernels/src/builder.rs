@@ -25,6 +25,7 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
+use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::{BlocksView, Nulls, Packed, PatchList};
 
 use crate::error::{Error, Result};
@@ -106,7 +107,7 @@ pub(crate) struct Builder {
     end: Option<u32>,
 }
 
-fn too_large() -> Error {
+pub(crate) fn too_large() -> Error {
     Error::Unsupported("a column chunk beyond 64 GiB".into())
 }
 
@@ -283,11 +284,15 @@ impl Builder {
 
     /// Adds which rows are null.
     pub fn validity(&mut self, nulls: &Nulls<'_>) {
-        if !nulls.any() {
-            return;
+        if nulls.any() {
+            self.masks(|vector| nulls.mask(vector));
         }
+    }
+
+    /// The same, by a bit for each row of a vector that is set if it is not null; `None` if none is.
+    pub fn masks(&mut self, mask: impl Fn(usize) -> Option<[u64; VECTOR_LEN / 64]>) {
         for vector in 0..self.vectors.len() {
-            match nulls.mask(vector) {
+            match mask(vector) {
                 None => {}
                 Some(mask) if mask == [0; 16] => self.flag(vector, ALL_NULL),
                 Some(mask) => {

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanBufferBuilder};
-use arrow::buffer::Buffer;
+use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
 
 use crate::builder::{ALIGNMENT, Builder, SLACK_BYTES};
 use crate::error::Result;
-use crate::registry::{lay_out, lay_out_codes};
+use crate::registry::{lay_out, lay_out_codes, lay_out_unwritten};
 use crate::symbols::Symbols;
 use crate::traits::ColumnTraits;
 use crate::types::Type;
+use crate::unwritten::Unwritten;
 
 /// A column chunk in its device layout, still on the host, in two parts: a front, which is made here, and a body
 /// that lies anywhere behind it. The body stays where it was read, as a rule.
@@ -44,8 +45,8 @@ pub struct ChunkInfo {
     pub sample: Option<ArrayRef>,
 }
 
-/// Rows of a chunk in its sample.
-const SAMPLE_ROWS: usize = 32;
+/// Rows of a chunk in its sample, as far from each other as may be.
+pub const SAMPLE_ROWS: usize = 32;
 
 impl DeviceChunk {
     /// Fronts and bodies start at multiples of it.
@@ -86,6 +87,33 @@ impl DeviceChunk {
         let mut builder = Builder::new(rows, rows.div_ceil(VECTOR_LEN));
         let body = lay_out_codes(&mut builder, entries, is_nullable)?;
         Ok(Self::of(builder, entries.data_type(), body, None))
+    }
+
+    /// Values that a kernel is to write: a front with all places, and behind it a body, up to [`ChunkInfo::bytes`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Encoding`](crate::Error::Encoding) for codes without an entry;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for types without such values, and for too many bytes.
+    pub fn of_unwritten(column: Unwritten<'_>) -> Result<Self> {
+        let Unwritten {
+            data_type,
+            rows,
+            nulls,
+            values,
+            sample,
+        } = column;
+        let mut builder = Builder::new(rows, rows.div_ceil(VECTOR_LEN));
+        let body = lay_out_unwritten(&mut builder, data_type, &values)?;
+        if let Some(nulls) = nulls {
+            builder.masks(|vector| mask(nulls, vector));
+        }
+        Ok(Self::of(builder, data_type, body, sample))
+    }
+
+    /// What integers are distances from, beside the bases of vectors.
+    pub fn reference(&self) -> i128 {
+        self.builder.reference
     }
 
     /// What was laid out, with its body's bytes and its sample.
@@ -175,7 +203,21 @@ impl DeviceChunk {
     }
 }
 
-/// Values of [`SAMPLE_ROWS`] rows, as far from each other as may be.
+/// A bit for each row of a vector, set if it is not null; `None` if all are set.
+fn mask(nulls: &NullBuffer, vector: usize) -> Option<[u64; VECTOR_LEN / 64]> {
+    let start = vector * VECTOR_LEN;
+    let rows = VECTOR_LEN.min(nulls.len().saturating_sub(start));
+    let nulls = nulls.slice(start, rows);
+    let mut mask = [0; VECTOR_LEN / 64];
+    let words = nulls.inner().bit_chunks();
+    mask.iter_mut()
+        .zip(words.iter_padded())
+        .for_each(|(to, word)| *to = word);
+    // rows behind the last one count as nulls only where others are
+    (nulls.null_count() > 0).then_some(mask)
+}
+
+/// Values of [`SAMPLE_ROWS`] rows.
 fn sample(column: &Column) -> Result<ArrayRef> {
     let (rows, wanted) = (column.len(), SAMPLE_ROWS.min(column.len()));
     let mut bits = BooleanBufferBuilder::new(rows);

@@ -67,7 +67,14 @@ pub const INFLATE: [&str; 2] = [
 /// Bytes of shared memory of a warp of [`INFLATE`].
 pub const INFLATE_WARP_BYTES: u32 = 5840;
 
-/// A run-length encoding of ORC.
+/// The kernel `columns`, which makes columns of decoded values: `orc/columns.cuh` says what it is told.
+pub const COLUMNS: [&str; 3] = [
+    include_str!("../common/base.cuh"),
+    include_str!("../common/chunk.cuh"),
+    include_str!("../orc/columns.cuh"),
+];
+
+/// A run-length encoding of ORC, or what takes its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RunLength {
     /// Of bytes.
@@ -82,6 +89,8 @@ pub enum RunLength {
         /// Whether they are signed.
         is_signed: bool,
     },
+    /// No runs, but signed varints of up to 64 bits.
+    Varints,
 }
 
 impl RunLength {
@@ -92,6 +101,7 @@ impl RunLength {
             Self::Bytes => (false, false, include_str!("../orc/byte_rle.cuh")),
             Self::V1 { is_signed } => (is_signed, true, include_str!("../orc/rle_v1.cuh")),
             Self::V2 { is_signed } => (is_signed, true, include_str!("../orc/rle_v2.cuh")),
+            Self::Varints => (true, true, include_str!("../orc/varints.cuh")),
         };
         let [is_signed, has_varints] = [is_signed, has_varints].map(u8::from);
         let traits = format!(
@@ -111,7 +121,7 @@ impl RunLength {
     pub fn warp_bytes(self) -> u32 {
         match self {
             Self::Bytes => 2224,
-            Self::V1 { .. } | Self::V2 { .. } => 3312,
+            Self::V1 { .. } | Self::V2 { .. } | Self::Varints => 3312,
         }
     }
 }

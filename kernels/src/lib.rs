@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! chunk ──▶ registry ──▶ layouts of encodings ──▶ builder ──▶ traits
-//! code ───▶ registry
+//! code ───▶ registry ──▶ unwritten
 //! ```
 
 mod builder;
@@ -15,14 +15,16 @@ mod registry;
 mod symbols;
 mod traits;
 mod types;
+mod unwritten;
 
-pub use chunk::{ChunkInfo, DeviceChunk};
+pub use chunk::{ChunkInfo, DeviceChunk, SAMPLE_ROWS};
 pub use code::{
-    BANDWIDTH, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, INFLATE, INFLATE_WARP_BYTES, LENGTHS,
-    LOOKUPS, RunLength, TOKENIZER, scan,
+    BANDWIDTH, COLUMNS, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, INFLATE, INFLATE_WARP_BYTES,
+    LENGTHS, LOOKUPS, RunLength, TOKENIZER, scan,
 };
 pub use error::{Error, Result};
 pub use registry::{SCALES, SequenceKind, Transform};
 pub use symbols::{Entries, SYMBOL_BYTES, Symbols};
 pub use traits::ColumnTraits;
 pub use types::Type;
+pub use unwritten::{Unwritten, UnwrittenValues};

@@ -38,6 +38,7 @@ use vectile_encodings::layout::{Sequence, Values};
 use crate::builder::{Builder, unsupported};
 use crate::error::Result;
 use crate::traits::ColumnTraits;
+use crate::unwritten::UnwrittenValues;
 
 pub use alp::SCALES;
 
@@ -191,6 +192,47 @@ pub(crate) fn lay_out_codes(
     builder.codes = entries.len().max(1);
     dict::lay_out(builder, entries)?;
     ffor::lay_out_unwritten(builder, entries.len().saturating_sub(1), is_nullable)
+}
+
+/// Lays out values that somebody writes on the device. Gives the bytes of the body.
+pub(crate) fn lay_out_unwritten(
+    builder: &mut Builder,
+    data_type: &DataType,
+    values: &UnwrittenValues<'_>,
+) -> Result<usize> {
+    builder.traits.sequences = SequenceKind::Ffor.bit();
+    let (transform, body) = match *values {
+        UnwrittenValues::Integers(bounds) => {
+            let least = bounds.iter().filter(|(low, high)| low <= high);
+            let reference = least.map(|(low, _)| *low).min().unwrap_or(0);
+            let (largest, body) = ffor::lay_out_within(builder, bounds, reference)?;
+            builder.traits.wide_entries = largest > u64::from(u32::MAX);
+            integers::lay_out(builder, data_type, reference.into(), (0, largest))?;
+            (Transform::Integers, body)
+        }
+        UnwrittenValues::Codes(bounds, entries) => {
+            builder.codes = entries.len().max(1);
+            let (largest, body) = ffor::lay_out_within(builder, bounds, 0)?;
+            if largest >= builder.codes as u64 {
+                let (part, reason) = (
+                    "dict",
+                    format!("code {largest} of {} entries", entries.len()),
+                );
+                return Err(vectile_encodings::Error::Corrupt { part, reason }.into());
+            }
+            dict::lay_out(builder, entries)?;
+            (Transform::Dict, body)
+        }
+        UnwrittenValues::Floats => (
+            Transform::Plain,
+            plain::lay_out_unwritten(builder, data_type)?,
+        ),
+        UnwrittenValues::Strings(lengths) => {
+            (Transform::Text, text::lay_out_unwritten(builder, lengths)?)
+        }
+    };
+    builder.traits.transforms = transform.bit();
+    Ok(body)
 }
 
 /// The same of a dictionary; of a single boolean, which kernels compute with, the transform is another.

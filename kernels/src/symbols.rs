@@ -67,6 +67,15 @@ impl Symbols {
         }
     }
 
+    /// Those of strings that lie as they are.
+    pub(crate) fn of_none() -> Self {
+        Self {
+            tables: vec![],
+            entries: None,
+            device: Mutex::default(),
+        }
+    }
+
     /// Where who decodes strings on a device keeps what it makes of the tables there.
     pub fn device_copy(&self) -> &Mutex<Option<Arc<dyn Any + Send + Sync>>> {
         &self.device

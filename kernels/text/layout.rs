@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::StringsView;
 
 use crate::builder::{Builder, LANES, Lines, pad};
@@ -17,9 +18,12 @@ pub(super) fn lay_out(builder: &mut Builder, view: &dyn StringsView) -> Result<(
     }
     builder.lines = Lines::Blocks;
     let mut added = Ok(());
+    // splits behind the last string have no bytes
+    let start = |split| view.starts().get(split).map_or(data.len(), |s| *s as usize);
     view.for_each_vector(&mut |vector, lengths| {
         if added.is_ok() {
-            added = add(builder, view, vector, lengths);
+            let starts = (vector * LANES..=(vector + 1) * LANES).map(start);
+            added = add(builder, starts, vector, lengths);
         }
     })?;
     added?;
@@ -28,10 +32,32 @@ pub(super) fn lay_out(builder: &mut Builder, view: &dyn StringsView) -> Result<(
     Ok(())
 }
 
-/// Adds the block of a vector.
+/// Strings as they are, of these lengths, whose bytes are not there yet. Gives how many there are.
+pub(super) fn lay_out_unwritten(builder: &mut Builder, lengths: &[u64]) -> Result<usize> {
+    builder.lines = Lines::Blocks;
+    let mut end = 0u64;
+    for (vector, lengths) in lengths.chunks(VECTOR_LEN).enumerate() {
+        let mut starts = [0; LANES + 1];
+        for (split, start) in starts.iter_mut().enumerate() {
+            *start = usize::try_from(end).unwrap_or(usize::MAX);
+            let own = lengths.iter().skip(split * LANES).take(LANES);
+            if split < LANES {
+                end = own.fold(end, |end, length| end.saturating_add(*length));
+            }
+        }
+        if u32::try_from(end).is_err() {
+            return Err(Error::Unsupported("4 GiB of text in a chunk".into()));
+        }
+        add(builder, starts.into_iter(), vector, lengths)?;
+    }
+    builder.symbols = Some(Arc::new(Symbols::of_none()));
+    Ok(end as usize)
+}
+
+/// Adds the block of a vector whose splits start and end there.
 fn add(
     builder: &mut Builder,
-    view: &dyn StringsView,
+    starts: impl Iterator<Item = usize>,
     vector: usize,
     lengths: &[u64],
 ) -> Result<()> {
@@ -40,13 +66,6 @@ fn add(
         0x100..=0xFFFF => 2,
         _ => 4,
     };
-    // splits behind the last string have no bytes
-    let start = |split| {
-        view.starts()
-            .get(split)
-            .map_or(view.data().len(), |s| *s as usize)
-    };
-    let starts = (vector * LANES..=(vector + 1) * LANES).map(start);
     let line = builder.block(|out| {
         starts.for_each(|start| out.extend((start as u32).to_le_bytes()));
         pad(out, 16);

@@ -72,7 +72,7 @@ fn measure(bench: &mut Bench, device: &dyn Driver, case: &Case) -> Result<()> {
     let sizes = [
         input.len(),
         BYTES,
-        count * 32,
+        count * 40,
         count * 4 * case.result_words,
     ];
     let mut buffers = vec![];
@@ -86,22 +86,27 @@ fn measure(bench: &mut Bench, device: &dyn Driver, case: &Case) -> Result<()> {
         let part = &case.parts[number % DISTINCT];
         let values = (part.output.len() / case.value_bytes) as u64;
         let bytes = part.stream.len() as u64;
-        // of runs: bytes, values to skip, values; of chunks: bytes, room, whether they are original
-        let rest = match case.kernel {
-            "inflate" => [bytes | values << 32, 0],
-            _ => [bytes, values],
-        };
         told.extend([from + *place as u64, to + (number * PART_BYTES) as u64]);
-        told.extend(rest);
+        match case.kernel {
+            // bytes, room, whether they are original
+            "inflate" => told.extend([bytes | values << 32, 0]),
+            // bytes, values to skip, values, the last chunk, where the next part begins
+            _ => told.extend([bytes, values, u32::MAX.into()]),
+        }
     }
     let mut stream = device.stream()?;
     let grid =
         device.info().multiprocessors * kernel.resident_blocks(32 * WARPS, case.warp_bytes * WARPS);
+    let args = [descriptors, count as u64, results, 0];
+    let args = match case.kernel {
+        "inflate" => &args[..3],
+        _ => &args[..],
+    };
     let launch = Launch {
         grid: grid.min((count as u32).div_ceil(WARPS)),
         block: 32 * WARPS,
         shared: case.warp_bytes * WARPS,
-        args: &[descriptors, count as u64, results],
+        args,
     };
     let mut output = vec![0u8; BYTES];
     let mut words = vec![0u32; count * case.result_words];

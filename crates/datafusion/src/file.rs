@@ -139,8 +139,15 @@ impl TableFile {
                     compression => format!("{} + {compression}", chunk.encoding).into(),
                 })
             }
-            // dictionaries of stripes are not kept
-            Self::Orc(_) => Some("plain".into()),
+            Self::Orc(file) => {
+                let metadata = file.metadata();
+                let column = metadata.root().children.get(column)?.column;
+                let stripe = metadata.stripes().get(row_group)?;
+                Some(match stripe.encodings.get(column as usize)? {
+                    vectile_orc::Encoding::Dictionary { .. } => "dict".into(),
+                    vectile_orc::Encoding::Direct { .. } => "plain".into(),
+                })
+            }
         }
     }
 
@@ -190,6 +197,27 @@ impl ScanFile {
         let read = read.map_err(|error| self.error(error))?;
         self.metrics.bytes_scanned.add(read.bytes_read as usize);
         Ok(read)
+    }
+
+    /// Columns of `data`, by their index in the file, in streams that a device can decode. Whatever is wrong with others,
+    /// [`read`](Self::read) says.
+    #[cfg(feature = "gpu")]
+    pub(crate) async fn parted(
+        &self,
+        row_group: usize,
+        data: &[usize],
+    ) -> Vec<(usize, vectile_orc::PartedColumn)> {
+        let TableFile::Orc(file) = &self.file else {
+            return Vec::new();
+        };
+        let Ok((columns, bytes)) = file.parted(row_group, data).await else {
+            return Vec::new();
+        };
+        self.metrics.bytes_scanned.add(bytes as usize);
+        let columns = data.iter().copied().zip(columns);
+        columns
+            .filter_map(|(column, parted)| Some((column, parted?)))
+            .collect()
     }
 
     /// Why a scan of it ended.

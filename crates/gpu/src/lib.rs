@@ -15,7 +15,10 @@ pub mod plan;
 mod runtime;
 
 pub use error::{Error, Result};
-pub use exec::{CancelGuard, Compressed, Execution, Rows, Statistics};
+pub use exec::{
+    Assembled, ByteStream, CancelGuard, Compressed, DeflateChunk, DeflateChunks, Execution, Rows,
+    RunPart, RunStream, Statistics, StreamColumn, StreamValues,
+};
 pub use kernel::coded_columns;
 pub use plan::Codes;
 pub use runtime::{
@@ -24,4 +27,4 @@ pub use runtime::{
     NvrtcInfo, Resident, Resources, Staging, Stream, Survey, cache_directory, compile_cubin,
     driver_version, is_done_within, keep, kept, lower_priority, measure, nvrtc,
 };
-pub use vectile_kernels::DeviceChunk;
+pub use vectile_kernels::{DeviceChunk, RunLength};

@@ -46,6 +46,11 @@ pub(crate) fn stream_key(stream: &Stream) -> (u32, StreamKind) {
 impl StripeStreams<'_> {
     /// The values of `column` and its children in `rows` rows of its parent.
     pub(crate) fn decode(&self, column: &Type, rows: usize) -> Result<ArrayRef> {
+        self.reader(column, rows)?.array()
+    }
+
+    /// A column in `rows` rows of its parent, of which it is known which are null.
+    pub(crate) fn reader<'a>(&'a self, column: &'a Type, rows: usize) -> Result<ColumnReader<'a>> {
         let encoding = self.encodings.get(column.column as usize);
         let Some(&encoding) = encoding else {
             return self.of_column(column, corrupt("the stripe has no encoding for it"));
@@ -59,10 +64,10 @@ impl StripeStreams<'_> {
             values: rows,
         };
         reader.read_nulls()?;
-        reader.array()
+        Ok(reader)
     }
 
-    fn stream(&self, column: u32, kind: StreamKind) -> Option<&Stream> {
+    pub(crate) fn stream(&self, column: u32, kind: StreamKind) -> Option<&Stream> {
         let at = self
             .streams
             .binary_search_by_key(&(column, kind), stream_key);
@@ -75,13 +80,13 @@ impl StripeStreams<'_> {
 }
 
 /// A column that is being decoded.
-struct ColumnReader<'a> {
+pub(crate) struct ColumnReader<'a> {
     stripe: &'a StripeStreams<'a>,
-    column: &'a Type,
-    encoding: Encoding,
+    pub(crate) column: &'a Type,
+    pub(crate) encoding: Encoding,
     /// Which rows have no value, if some have none.
-    nulls: Option<NullBuffer>,
-    rows: usize,
+    pub(crate) nulls: Option<NullBuffer>,
+    pub(crate) rows: usize,
     /// Rows that have a value.
     values: usize,
 }
@@ -255,11 +260,16 @@ impl ColumnReader<'_> {
         Ok(Arc::new(self.primitive::<T>(values)))
     }
 
+    /// What seconds of timestamps are relative to.
+    pub(crate) fn base(&self) -> Result<Base> {
+        match self.column.kind {
+            TypeKind::Timestamp => self.fault(Base::of_timezone(self.stripe.timezone)),
+            _ => Ok(Base::UTC),
+        }
+    }
+
     fn timestamps(&self) -> Result<ArrayRef> {
-        let base = match self.column.kind {
-            TypeKind::Timestamp => self.fault(Base::of_timezone(self.stripe.timezone))?,
-            _ => Base::UTC,
-        };
+        let base = self.base()?;
         let seconds = self.decode_integers(StreamKind::Data, self.values)?;
         let fractions = self.decode_integers(StreamKind::Secondary, self.values)?;
         let values = seconds.into_iter().zip(fractions);
@@ -316,7 +326,16 @@ impl ColumnReader<'_> {
         })
     }
 
-    fn dictionary_text(&self, entries: usize) -> Result<ArrayRef> {
+    /// The length of each row, 0 if it has no value, of text that is in no dictionary.
+    pub(crate) fn lengths(&self) -> Result<Vec<u64>> {
+        let (lengths, _) = self.decode_lengths(self.values, i32::MAX as usize)?;
+        // none is negative
+        let lengths = lengths.into_iter().map(|length| length as u64).collect();
+        Ok(spread(lengths, self.nulls.as_ref()))
+    }
+
+    /// The entries of a dictionary, and their lengths.
+    pub(crate) fn dictionary(&self, entries: usize) -> Result<(ArrayRef, Vec<i64>)> {
         if !self.column.kind.is_text() {
             let reason = format!("a dictionary of type {:?}", self.column.kind);
             return self.fault(corrupt(reason));
@@ -337,6 +356,11 @@ impl ColumnReader<'_> {
         });
         let offsets: Vec<i32> = std::iter::once(0).chain(ends).collect();
         let dictionary = self.text_of(OffsetBuffer::new(offsets.into()), bytes, None)?;
+        Ok((dictionary, lengths))
+    }
+
+    fn dictionary_text(&self, entries: usize) -> Result<ArrayRef> {
+        let (dictionary, lengths) = self.dictionary(entries)?;
         let numbers = self.decode_integers(StreamKind::Data, self.values)?;
         let mut sum = 0i64;
         let numbers = numbers.into_iter().map(|number| {

@@ -159,6 +159,8 @@ impl Codec {
 pub struct Chunk<'a> {
     /// The offset of its header in the stream.
     pub offset: usize,
+    /// The offset of its bytes.
+    pub start: usize,
     /// Whether the bytes are as they are.
     pub is_original: bool,
     /// The bytes after the header.
@@ -183,6 +185,7 @@ impl<'a> Iterator for Chunks<'a> {
         if !self.has_headers {
             return Some(Ok(Chunk {
                 offset,
+                start: offset,
                 is_original: true,
                 bytes: rest,
             }));
@@ -198,9 +201,11 @@ impl<'a> Iterator for Chunks<'a> {
                 "a chunk of {length} bytes, {left} are left"
             )));
         };
-        self.at = offset + HEADER_BYTES + length;
+        let start = offset + HEADER_BYTES;
+        self.at = start + length;
         Some(Ok(Chunk {
             offset,
+            start,
             is_original: header & 1 == 1,
             bytes,
         }))

@@ -20,6 +20,7 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::kind::{Encoding as ColumnEncoding, StreamKind};
 use crate::messages::{bloom_filters, row_index};
 use crate::metadata::{MAX_INDEX_BYTES, Metadata, StreamPlace, Stripe, read_metadata};
+use crate::parted::{self, PartedColumn};
 use crate::position::{self, IndexGroups};
 use crate::schema::Type;
 use crate::statistics::Zones;
@@ -91,9 +92,20 @@ impl File {
             place.kind == StreamKind::RowIndex && place.column == column.column
         };
         let index = self.read(stripe.streams.iter().filter(is_index)).await?;
-        let (Some(index), Some(&encoding)) =
-            (index.first(), stripe.encodings.get(column.column as usize))
-        else {
+        match index.first() {
+            Some(index) => self.index_groups_in(stripe, column, index),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The same of an index that was read.
+    fn index_groups_in(
+        &self,
+        stripe: &Stripe,
+        column: &Type,
+        index: &Stream,
+    ) -> Result<Vec<IndexGroups>> {
+        let Some(&encoding) = stripe.encodings.get(column.column as usize) else {
             return Ok(Vec::new());
         };
         let dictionary = matches!(encoding, ColumnEncoding::Dictionary { .. });
@@ -134,6 +146,50 @@ impl File {
     pub async fn decode(&self, stripe: usize, columns: &[usize]) -> Result<Vec<ArrayRef>> {
         let (arrays, _) = self.decode_counted(stripe, columns).await?;
         Ok(arrays)
+    }
+
+    /// Columns of a stripe for decoders elsewhere, and the bytes that were read: `None` for those that only
+    /// [`decode`](Self::decode) decodes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`decode`](Self::decode), for what is decoded here: nulls, dictionaries, lengths.
+    pub async fn parted(
+        &self,
+        stripe: usize,
+        columns: &[usize],
+    ) -> Result<(Vec<Option<PartedColumn>>, u64)> {
+        let stripe = self.metadata.stripe(stripe)?;
+        let types = columns.iter().map(|&column| self.metadata.column(column));
+        let types: Vec<&Type> = types.collect::<Result<_>>()?;
+        let is_wanted = |place: &&StreamPlace| {
+            let is_kind = place.kind.is_of_values() || place.kind == StreamKind::RowIndex;
+            let mut parted = types.iter().filter(|column| parted::is_parted(column.kind));
+            is_kind && parted.any(|column| column.column == place.column)
+        };
+        let mut streams = self.read(stripe.streams.iter().filter(is_wanted)).await?;
+        streams.sort_by_key(stream_key);
+        let bytes = streams.iter().map(|stream| stream.bytes.len() as u64).sum();
+        let streams = StripeStreams {
+            place: self.metadata.place(stripe),
+            streams,
+            encodings: &stripe.encodings,
+            timezone: stripe.timezone.as_deref(),
+        };
+        let stride = self.metadata.row_index_stride;
+        let stride = stride.and_then(|stride| usize::try_from(stride).ok());
+        let mut found = Vec::with_capacity(columns.len());
+        for column in types {
+            let index = streams.stream(column.column, StreamKind::RowIndex);
+            let groups = match index {
+                Some(index) => self.index_groups_in(stripe, column, index)?,
+                None => Vec::new(),
+            };
+            found.push(parted::of(&streams, column, stripe.rows, stride, groups)?);
+            // a column may take a while
+            yield_now().await;
+        }
+        Ok((found, bytes))
     }
 
     /// As [`decode`](Self::decode), with the bytes that were read.

@@ -9,8 +9,8 @@
 //!              └─ statistics ──▶ zone maps              registry: Decoder::of
 //! ```
 //!
-//! [`File::streams`] gives streams as they are in the file, for decoders that run elsewhere, and [`File::index_groups`]
-//! where these may begin in them.
+//! [`File::streams`] gives streams as they are in the file, and [`File::index_groups`] where decoders may begin in them.
+//! [`File::parted`] gives columns for decoders that run elsewhere: streams, and the parts to decode at once.
 //!
 //! Reading never trusts the file: the worst that bytes can cause is an [`Error`] that names the file, the stripe, the
 //! column and the stream.
@@ -25,6 +25,7 @@ mod kind;
 mod messages;
 mod metadata;
 mod object;
+mod parted;
 mod position;
 mod schema;
 mod statistics;
@@ -38,6 +39,7 @@ pub use error::{Error, Fault, Place, Result};
 pub use file::File;
 pub use kind::{Encoding, RleVersion, StreamKind, TypeKind};
 pub use metadata::{Metadata, StreamPlace, Stripe, read_metadata};
+pub use parted::{Part, PartedColumn, PartedStream, PartedValues};
 pub use position::{IndexGroups, Position};
 pub use schema::Type;
 pub use stream::Stream;

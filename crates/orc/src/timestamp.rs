@@ -51,6 +51,11 @@ impl Base {
         })
     }
 
+    /// The second since 1970 that others are relative to, if that is all that it takes.
+    pub(crate) fn epoch_of_utc(self) -> Option<i64> {
+        self.timezone.is_none().then_some(self.epoch)
+    }
+
     /// Nanoseconds since 1970 of the two values of a timestamp.
     pub(crate) fn nanoseconds(self, seconds: i64, packed: i64) -> Result<i64, Fault> {
         let fraction = fraction(packed)?;

@@ -14,6 +14,7 @@
 //!    scan       the filters of a scan, for the stream that otherwise evaluates them itself
 //!    arrivals   row groups as a kernel takes them
 //!    load       row groups on their way to the device
+//!  orc        columns of ORC files, in streams that the device decodes
 //!  compressor strings of files that are written
 //!  device     the device that queries use
 //!    dimension_cache  tables of dimensions, kept beside it
@@ -41,6 +42,7 @@ mod dimension_cache;
 mod functions;
 mod lowering;
 mod nodes;
+mod orc;
 mod pattern;
 mod pins;
 mod preload;

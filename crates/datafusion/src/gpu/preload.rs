@@ -203,7 +203,7 @@ impl Load {
             async move {
                 match found.group() {
                     Some(group) => Ok(group),
-                    None => Ok(found.load(metrics, reservation).await?.group),
+                    None => Ok(found.load(metrics, reservation, true).await?.group),
                 }
             }
         });

@@ -8,6 +8,7 @@ use std::time::Duration;
 use vectile_encodings::{Splits, Uncompressed};
 
 use super::matcher::Matcher;
+use super::places::Places;
 use crate::error::{Error, Result};
 use crate::runtime::{Engine, FixedKernel, Kernel, Lane, Launch, Stream};
 
@@ -163,7 +164,7 @@ impl Job<'_> {
         let given_bytes = starts_at + (strings.len() + 1) * 4;
         // a byte becomes 16 bits at most
         let code_bytes = 2 * bytes + 4;
-        let mut places = Places(0);
+        let mut places = Places::default();
         let [given_at, scratch_at, bits_at, totals_at, ends_at] = [
             given_bytes,
             code_bytes + (parts + 1) * 4,
@@ -275,17 +276,6 @@ impl Job<'_> {
         };
         // SAFETY: as the caller says.
         unsafe { stream.launch(self.kernel, launch) }
-    }
-}
-
-/// Pieces of memory one behind the other.
-struct Places(usize);
-
-impl Places {
-    fn next(&mut self, bytes: usize) -> usize {
-        let at = self.0;
-        self.0 = (at + bytes).next_multiple_of(16);
-        at
     }
 }
 

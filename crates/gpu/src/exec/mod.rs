@@ -5,6 +5,7 @@
 
 mod accumulator;
 mod answers;
+mod assemble;
 mod compress;
 mod distinct;
 mod exact;
@@ -14,13 +15,19 @@ mod groups;
 mod launch;
 mod matcher;
 mod parameters;
+mod places;
 mod rows;
+mod streams;
 mod strings;
 mod tables;
 mod text;
 mod tokens;
 mod totals;
 
+pub use assemble::Assembled;
 pub use compress::Compressed;
 pub use execution::{CancelGuard, Execution, Statistics};
 pub use rows::Rows;
+pub use streams::{
+    ByteStream, DeflateChunk, DeflateChunks, RunPart, RunStream, StreamColumn, StreamValues,
+};

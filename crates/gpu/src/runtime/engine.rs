@@ -354,7 +354,7 @@ impl Engine {
             false => {
                 let (names, chunks): (Vec<ChunkName>, Vec<&DeviceChunk>) =
                     missing.into_iter().unzip();
-                let chunks = chunks.into_iter().map(|chunk| (self.info(chunk), chunk));
+                let chunks = chunks.into_iter().map(|chunk| (self.info_of(chunk), chunk));
                 let parcel = Parcel::lay_out(&self.staging, &self.host_pool, chunks.collect())?;
                 self.ship(&names, parcel)?
             }
@@ -375,7 +375,7 @@ impl Engine {
         chunk.write(memory.as_mut_slice())?;
         let hosted = Arc::new(Hosted {
             memory,
-            chunk: self.info(chunk),
+            chunk: self.info_of(chunk),
             used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
         });
         self.host(name, &hosted);
@@ -383,7 +383,7 @@ impl Engine {
     }
 
     /// What is known of a chunk, with nothing of the memory that it was read into.
-    fn info(&self, chunk: &DeviceChunk) -> Arc<ChunkInfo> {
+    pub(crate) fn info_of(&self, chunk: &DeviceChunk) -> Arc<ChunkInfo> {
         let info = chunk.info();
         Arc::new(ChunkInfo {
             entries: info.entries.as_ref().map(|entries| self.intern(entries)),
@@ -438,10 +438,31 @@ impl Engine {
         if names.is_empty() {
             return Ok(vec![]);
         }
-        self.make_room(parcel.bytes as u64)?;
-        let memory = self.take(parcel.bytes)?;
+        let memory = self.room_for(parcel.bytes)?;
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let residents = self.copiers.ship(parcel, memory, now)?;
+        Ok(self.insert(names, residents))
+    }
+
+    /// Memory of the device for chunks, within the budget.
+    pub(crate) fn room_for(&self, bytes: usize) -> Result<Piece> {
+        self.make_room(bytes as u64)?;
+        self.take(bytes)
+    }
+
+    /// Keeps chunks that were made on the device; gives those that were there first.
+    pub(crate) fn keep_made(
+        &self,
+        keys: &[ChunkKey],
+        made: Vec<Arc<Resident>>,
+    ) -> Vec<Arc<Resident>> {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        made.iter().for_each(|chunk| chunk.touch(now));
+        let names = lock(&self.chunks).names(keys);
+        self.insert(&names, made)
+    }
+
+    fn insert(&self, names: &[ChunkName], residents: Vec<Arc<Resident>>) -> Vec<Arc<Resident>> {
         let mut chunks = lock(&self.chunks);
         let mut added = 0;
         let mut result = Vec::with_capacity(residents.len());
@@ -456,7 +477,7 @@ impl Engine {
             });
         }
         chunks.bytes += added;
-        Ok(result)
+        result
     }
 
     /// Makes a stream wait until the chunks of a batch have arrived.

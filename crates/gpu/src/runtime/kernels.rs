@@ -8,7 +8,7 @@ use super::memory::lock;
 use crate::emit::{Layout, NAME, emit};
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
-use vectile_kernels::{COMPRESS, DECODE, DISTINCT, TOKENIZER};
+use vectile_kernels::{COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, RunLength, TOKENIZER};
 
 /// Kernels that stay loaded: each takes some 100 KB of the device's memory.
 const MOST_KERNELS: usize = 512;
@@ -24,6 +24,12 @@ pub(crate) enum FixedKernel {
     Compress,
     /// Makes strings of codes.
     Decode,
+    /// Inflates chunks of Deflate.
+    Inflate,
+    /// Decodes runs to values, of 64 bits unless they are bytes.
+    DecodeRuns(RunLength),
+    /// Makes columns of decoded values.
+    Columns,
 }
 
 impl FixedKernel {
@@ -33,6 +39,9 @@ impl FixedKernel {
             Self::Distinct => "distinct",
             Self::Compress => "compress",
             Self::Decode => "decode",
+            Self::Inflate => "inflate",
+            Self::DecodeRuns(_) => "decode_runs",
+            Self::Columns => "columns",
         }
     }
 
@@ -42,6 +51,10 @@ impl FixedKernel {
             Self::Distinct => DISTINCT.concat(),
             Self::Compress => COMPRESS.concat(),
             Self::Decode => DECODE.concat(),
+            Self::Inflate => INFLATE.concat(),
+            Self::DecodeRuns(RunLength::Bytes) => RunLength::Bytes.kernel("u8"),
+            Self::DecodeRuns(of) => of.kernel("i64"),
+            Self::Columns => COLUMNS.concat(),
         }
     }
 }
@@ -333,6 +346,7 @@ mod tests {
                 FixedKernel::Distinct,
                 FixedKernel::Compress,
                 FixedKernel::Decode,
+                FixedKernel::Columns,
             ] {
                 if let Err(error) = crate::nvrtc() {
                     return eprintln!("skipped: {error}");

@@ -46,7 +46,7 @@ use futures::stream::{StreamExt, TryStreamExt};
 use vectile_gpu::plan::{Groups, Total};
 use vectile_gpu::{Batch, Engine, Error, Execution};
 
-use super::arrivals::Arrivals;
+use super::arrivals::{Arrivals, Pace};
 use super::auto::Auto;
 use super::load::{Found, Input, Part, decline, look_up};
 use super::metrics::GpuMetrics;
@@ -214,13 +214,6 @@ struct Environment<'a> {
     context: &'a Arc<TaskContext>,
 }
 
-/// How a run of the kernel goes about what is not in place.
-struct Pace {
-    /// Row groups that are loaded at the same time.
-    loads: usize,
-    may_compile: bool,
-}
-
 impl GpuAggregateExec {
     /// Puts `fused` in the place of `aggregates`, which `cpu` does on the CPU.
     pub(crate) fn new(
@@ -335,7 +328,7 @@ impl GpuAggregateExec {
         let arrivals = || {
             let (parts, engine) = (parts.to_vec(), &device.engine);
             let costs = self.auto.as_ref().map(|auto| Arc::clone(&auto.costs));
-            Arrivals::new(parts, engine, metrics, context, pace.loads, costs)
+            Arrivals::new(parts, engine, metrics, context, *pace, costs)
         };
         // row groups come while dimensions are read
         let mut first = arrivals();

@@ -22,8 +22,7 @@ pub(crate) struct Arrivals {
     engine: Arc<Engine>,
     metrics: GpuMetrics,
     context: Arc<TaskContext>,
-    /// Row groups that are loaded at the same time.
-    concurrency: usize,
+    pace: Pace,
     /// Is told how long loading takes.
     costs: Option<Arc<Costs>>,
     rows: u64,
@@ -40,8 +39,16 @@ pub(crate) struct Arrivals {
 struct Loading {
     loads: Loads,
     begun: Instant,
-    /// Bytes that had been sent by then.
-    sent: usize,
+    /// Bytes of columns that were missing.
+    bytes: u64,
+}
+
+/// How a run of a kernel goes about what is not in place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Row groups that are loaded at the same time.
+    pub(crate) loads: usize,
+    pub(crate) may_compile: bool,
 }
 
 impl Arrivals {
@@ -50,7 +57,7 @@ impl Arrivals {
         engine: &Arc<Engine>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
-        concurrency: usize,
+        pace: Pace,
         costs: Option<Arc<Costs>>,
     ) -> Self {
         Self {
@@ -59,7 +66,7 @@ impl Arrivals {
             engine: Arc::clone(engine),
             metrics: metrics.clone(),
             context: Arc::clone(context),
-            concurrency,
+            pace,
             costs,
             ahead: None,
             loading: None,
@@ -126,12 +133,19 @@ impl Arrivals {
     }
 
     fn load(&mut self, missing: Vec<Found>) {
-        let mut loads = Loads::new(missing, &self.metrics, &self.context, self.concurrency);
+        let bytes = missing.iter().map(Found::missing_bytes).sum();
+        let mut loads = Loads::new(
+            missing,
+            &self.metrics,
+            &self.context,
+            self.pace.loads,
+            self.pace.may_compile,
+        );
         loads.begin();
         self.loading = Some(Loading {
             loads,
             begun: Instant::now(),
-            sent: self.metrics.bytes_sent.value(),
+            bytes,
         });
     }
 
@@ -139,8 +153,7 @@ impl Arrivals {
         if let Some(loading) = self.loading.take()
             && let Some(costs) = &self.costs
         {
-            let bytes = self.metrics.bytes_sent.value() - loading.sent;
-            costs.add_load(bytes as u64, self.concurrency, loading.begun.elapsed());
+            costs.add_load(loading.bytes, self.pace.loads, loading.begun.elapsed());
         }
     }
 }

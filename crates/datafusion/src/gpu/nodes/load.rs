@@ -12,6 +12,7 @@
 //! Reading and copying go ahead of the kernels, a bounded number of row groups at a time, each in a
 //! task that ends when the query is dropped.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
@@ -35,11 +36,14 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use vectile_encodings::Column;
 use vectile_file::{ReadBuffer, ReadBuffers};
-use vectile_gpu::{Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident};
+use vectile_gpu::{
+    Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident, StreamColumn,
+};
 
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::file::ScanFile;
+use crate::gpu::orc::stream_column;
 use crate::gpu::pattern::identity::file_key;
 use crate::gpu::reason::Reason;
 use crate::gpu::types::is_text;
@@ -432,11 +436,12 @@ impl Found {
         file.data_bytes(self.part.row_group, &self.missing()) as u64
     }
 
-    /// Loads what is missing.
+    /// Loads what is missing. If a kernel that decodes it must not be compiled, and is not there, that is an error.
     pub(crate) async fn load(
         mut self,
         metrics: GpuMetrics,
         reservation: MemoryReservation,
+        may_compile: bool,
     ) -> Result<Loaded> {
         // As they are read, and their device layouts.
         reservation.try_grow(2 * self.missing_bytes() as usize)?;
@@ -445,8 +450,16 @@ impl Found {
                 let runtime = Handle::current();
                 SpawnedTask::spawn_blocking(move || {
                     self.look_again();
+                    let bytes = match runtime.block_on(self.read_streams()) {
+                        streams if streams.is_empty() => 0,
+                        streams => self.decode(&streams, &metrics, may_compile)?,
+                    };
                     let columns = runtime.block_on(self.read())?;
-                    self.copy(columns, &metrics)
+                    let loaded = self.copy(columns, &metrics)?;
+                    Ok(Loaded {
+                        bytes: loaded.bytes + bytes,
+                        ..loaded
+                    })
                 })
             }
             false => {
@@ -467,6 +480,39 @@ impl Found {
         for (found, now) in self.columns.iter_mut().zip(now) {
             *found = found.take().or(now);
         }
+    }
+
+    /// Reads what is missing and for the device to decode.
+    async fn read_streams(&self) -> Vec<(ChunkKey, StreamColumn)> {
+        let (file, part) = (&self.part.file, &self.part);
+        let missing: BTreeSet<usize> = self.missing().into_iter().collect();
+        let missing: Vec<usize> = missing.into_iter().collect();
+        let parted = file.scan.parted(part.row_group, &missing).await.into_iter();
+        let streams =
+            parted.filter_map(|(column, parted)| Some((part.key(column), stream_column(parted)?)));
+        streams.collect()
+    }
+
+    /// Has the device decode streams; if it cannot, they are missing still. Gives the bytes that were copied. Blocks.
+    fn decode(
+        &mut self,
+        streams: &[(ChunkKey, StreamColumn)],
+        metrics: &GpuMetrics,
+        may_compile: bool,
+    ) -> Result<usize> {
+        let assembled = match self.part.file.engine.assemble_all(streams, may_compile) {
+            // reading it says what is wrong, if that is it
+            Err(Error::Unsupported(_) | Error::Encoding(_)) => return Ok(0),
+            assembled => assembled.map_err(error::gpu)?,
+        };
+        metrics.add_assembled(&assembled);
+        let columns = self.part.file.columns.iter().zip(&mut self.columns);
+        for (column, slot) in columns.filter(|(_, slot)| slot.is_none()) {
+            let mut made = streams.iter().zip(&assembled.chunks);
+            let made = made.find(|((key, _), _)| key.column == *column);
+            *slot = made.map(|(_, chunk)| Arc::clone(chunk));
+        }
+        Ok(assembled.sent)
     }
 
     /// Reads what is missing, by index in the file.
@@ -541,6 +587,7 @@ pub(crate) struct Loads {
     batch_bytes: usize,
     metrics: GpuMetrics,
     reservation: MemoryReservation,
+    may_compile: bool,
 }
 
 impl Loads {
@@ -550,6 +597,7 @@ impl Loads {
         metrics: &GpuMetrics,
         context: &TaskContext,
         concurrency: usize,
+        may_compile: bool,
     ) -> Self {
         let consumer = MemoryConsumer::new("VectileGpu");
         let reservation = consumer.register(context.memory_pool());
@@ -563,7 +611,8 @@ impl Loads {
         };
         let turns = Arc::new(Semaphore::new(at_a_time));
         let loads = futures::stream::iter(missing).map(move |found| {
-            let load = found.clone().load(counted.clone(), reserved.new_empty());
+            let (metrics, reservation) = (counted.clone(), reserved.new_empty());
+            let load = found.clone().load(metrics, reservation, may_compile);
             let turns = Arc::clone(&turns);
             let task = SpawnedTask::spawn(async move {
                 let _turn = turns.acquire().await;
@@ -585,6 +634,7 @@ impl Loads {
             batch_bytes: *BATCH_BYTES.start(),
             metrics: metrics.clone(),
             reservation,
+            may_compile,
         }
     }
 
@@ -618,7 +668,8 @@ impl Loads {
         if batch.is_empty()
             && let Some(found) = self.crowded.pop()
         {
-            let load = found.load(self.metrics.clone(), self.reservation.new_empty());
+            let reservation = self.reservation.new_empty();
+            let load = found.load(self.metrics.clone(), reservation, self.may_compile);
             batch.push(load.await?.group);
         }
         match batch.is_empty() {

@@ -3,7 +3,7 @@
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, Time,
 };
-use vectile_gpu::Statistics;
+use vectile_gpu::{Assembled, Statistics};
 
 /// The metrics of one partition of a GPU node.
 #[derive(Clone, Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct GpuMetrics {
     /// Bytes of column chunks, as they are in the file, that the engine had: on the device, or in host
     /// memory.
     pub(crate) bytes_cached: Count,
-    /// Bytes of device layouts that were made for this query and copied to the device.
+    /// Bytes of device layouts that were made for this query, and of streams, that were copied to the device.
     pub(crate) bytes_sent: Count,
     /// Rows that kernels looked at.
     pub(crate) rows: Count,
@@ -63,6 +63,16 @@ impl GpuMetrics {
         self.launches.add(statistics.launches);
         self.compile_time.add_duration(statistics.compile);
         self.kernel_time.add_duration(statistics.kernel);
+    }
+
+    /// Counts columns that the device has made of streams.
+    pub(crate) fn add_assembled(&self, assembled: &Assembled) {
+        let summary = || MetricBuilder::new(&self.set).with_type(MetricType::Summary);
+        let columns = summary().counter("columns_decoded_on_gpu", self.partition);
+        columns.add(assembled.chunks.len());
+        let time = summary().subset_time("decode_time", self.partition);
+        time.add_duration(assembled.kernel);
+        self.bytes_sent.add(assembled.sent);
     }
 
     /// Counts work that was left to the CPU after all. The reason is in the metric's name too:

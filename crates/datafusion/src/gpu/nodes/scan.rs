@@ -333,7 +333,7 @@ impl GpuSelector {
             self.metrics.bytes_cached.add(found.bytes());
             return Ok((row_group, group));
         }
-        let load = SpawnedTask::spawn(found.load(self.metrics.clone(), reservation));
+        let load = SpawnedTask::spawn(found.load(self.metrics.clone(), reservation, true));
         let loaded = load.join().await.map_err(error::interrupted).flatten()?;
         Ok((row_group, loaded.group))
     }
