@@ -172,10 +172,10 @@ struct Making<'a> {
     bytes: Option<usize>,
     /// Present rows, and values before each vector: where they are in what is given.
     present: Option<(usize, usize)>,
-    /// Where bounds, sample and fault are in what comes back.
+    /// Where bounds and sample are in what comes back, and a word that says whether a value is wrong.
     bounds: usize,
     sample: usize,
-    fault: usize,
+    wrong: usize,
     /// Of strings, the chunk, whose body is inflated into, and where that is.
     chunk: Option<(DeviceChunk, Piece)>,
 }
@@ -266,7 +266,7 @@ impl<'a> Job<'a> {
             present: None,
             bounds: 0,
             sample: 0,
-            fault: 0,
+            wrong: 0,
             chunk,
         });
         Ok(())
@@ -293,182 +293,37 @@ impl<'a> Job<'a> {
     }
 
     fn run_on(&mut self, lane: &mut Lane, may_compile: bool) -> Result<Vec<Arc<Resident>>> {
-        // where everything is: what is given, scratch, and what comes back
-        let masks: Vec<Option<(Vec<u8>, Vec<u8>)>> =
-            self.columns.iter().map(|of| masks(of.column)).collect();
-        let (mut given, mut scratch) = (Given::default(), Places::default());
-        for stream in &mut self.streams {
-            stream.given = given.add(stream.stream.bytes.as_slice());
-        }
-        for (making, masks) in self.columns.iter_mut().zip(&masks) {
-            let own = masks
-                .as_ref()
-                .map(|(present, before)| (present.as_slice(), before.as_slice()));
-            making.present = own.map(|(present, before)| (given.add(present), given.add(before)));
-        }
-        self.place_streams(&mut scratch);
-        for decoding in &mut self.runs {
-            decoding.values = scratch.next(decoding.runs.values() * decoding.width + SLACK_BYTES);
-        }
-        let (chunks, parts) = (
-            self.chunks(),
-            self.runs
-                .iter()
-                .map(|of| of.runs.parts.len())
-                .sum::<usize>(),
-        );
-        let mut back = Places::default();
-        let inflated_at = back.next(chunks * 8);
-        let faults_at = back.next(parts * 4);
-        let wrong_at = back.next(self.columns.len() * 4);
-        for (number, making) in self.columns.iter_mut().enumerate() {
-            making.bounds = back.next(making.vectors() * 16);
-            making.sample = back.next(SAMPLE_ROWS * 8);
-            making.fault = wrong_at + number * 4;
-        }
-
-        let data_bytes = given.places.bytes();
-        let told_at = given
-            .places
-            .next(8 * (chunks * CHUNK_WORDS + parts * PART_WORDS));
-        let columns_at = given.places.next(8 * self.columns.len() * COLUMN_WORDS);
-        let given_bytes = given.places.bytes();
+        let masks = self.columns.iter().map(|making| masks(making.column));
+        let masks: Vec<Option<(Vec<u8>, Vec<u8>)>> = masks.collect();
+        let mut given = Given::default();
+        let layout = self.arrange(&masks, &mut given);
         let there = self
             .engine
-            .take(given_bytes + scratch.bytes() + back.bytes())?;
-        let (given_there, scratch_there) = (there.address(), there.address() + given_bytes as u64);
-        let back_there = scratch_there + scratch.bytes() as u64;
-        let at = At {
-            given: given_there,
-            scratch: scratch_there,
-            back: back_there,
-            inflated: back_there + inflated_at as u64,
-        };
-
-        let mut words = self.tell_chunks(&at)?;
-        let mut kernels = vec![];
-        let mut fault = at.back + faults_at as u64;
-        for (encoding, told, count) in self.tell_parts(&at)? {
-            kernels.push(Decode {
-                encoding,
-                parts: at.given + (told_at + 8 * words.len()) as u64,
-                count,
-                faults: fault,
-            });
-            fault += 4 * count as u64;
-            words.extend(told);
-        }
-        let mut told_columns = self.tell_columns(&at);
-
-        let mut pinned = self.engine.host_pool().take(given_bytes)?;
-        let host = pinned.as_mut_slice();
-        for (at, bytes) in &given.bytes {
-            host[*at..*at + bytes.len()].copy_from_slice(bytes);
-        }
-        write_words(&words, &mut host[told_at..columns_at]);
-        write_words(&told_columns, &mut host[columns_at..given_bytes]);
-        let from = pinned.as_slice();
-        let mut found = self.engine.host_pool().take(back.bytes())?;
-        let to = found.as_mut_slice().as_mut_ptr();
-        let launches = Launches::new(self.engine, may_compile, chunks > 0, &kernels)?;
-        let vectors = self.columns.iter().map(Making::vectors).sum::<usize>();
-        let columns = [
-            at.given + columns_at as u64,
-            self.columns.len() as u64,
-            vectors as u64,
-        ];
-        let marks = lane.finish(|stream| {
-            // SAFETY: everything has the places that were taken above, for as many bytes as kernels are told; it lives
-            // until `finish` is done. Bytes of streams may be any: kernels read none outside of streams, and write none
-            // outside of the room for blocks and values.
-            unsafe {
-                stream.copy_in(at.given, from.as_ptr(), given_bytes)?;
-                for (to, bytes) in self.bodies_as_given(from) {
-                    stream.copy_in(to, bytes.as_ptr(), bytes.len())?;
-                }
-                stream.fill(at.back, 0, back.bytes())?;
-                let start = stream.mark()?;
-                launches.inflate(stream, at.given + told_at as u64, chunks, at.inflated)?;
-                launches.decode(stream, &kernels, at.inflated)?;
-                launches.columns(stream, Step::Bounds, columns)?;
-                let end = stream.mark()?;
-                stream.copy_out(to, at.back, back.bytes())?;
-                Ok((start, end))
-            }
-        })?;
-        self.kernel += lane.between(&marks)?;
-        self.sent += data_bytes;
-
-        let found = found.as_slice();
-        self.check_inflated(&found[inflated_at..inflated_at + chunks * 8])?;
-        if found[faults_at..faults_at + parts * 4]
-            .iter()
-            .any(|byte| *byte != 0)
-        {
-            return wrong("damaged runs, or numbers of more than 64 bits");
-        }
-        let made = self.lay_out(found)?;
-
-        // fronts, and where chunks are
-        let mut fronts = Places::default();
-        let front_places = made
-            .iter()
-            .map(|(chunk, _)| fronts.next(chunk.front_bytes()));
-        let front_places: Vec<usize> = front_places.collect();
-        let columns_place = fronts.next(8 * told_columns.len());
-        for (own, (chunk, memory)) in told_columns.chunks_mut(COLUMN_WORDS).zip(&made) {
-            own[CHUNK_AT] = memory.address();
-            own[CHUNK_AT + 1] = chunk.reference() as u64;
-        }
-        let mut pinned = self.engine.host_pool().take(fronts.bytes())?;
-        let host = pinned.as_mut_slice();
-        for ((chunk, _), place) in made.iter().zip(&front_places) {
-            let front = chunk.front_bytes();
-            chunk.write_front(&mut host[*place..*place + front], front)?;
-        }
-        write_words(&told_columns, &mut host[columns_place..]);
-        let from = pinned.as_slice();
-        let wrong_bytes = self.columns.len() * 4;
-        let mut wrong_ones = self.engine.host_pool().take(wrong_bytes)?;
-        let to = wrong_ones.as_mut_slice().as_mut_ptr();
-        let marks = lane.finish(|stream| {
-            // SAFETY: as above; chunks have the bytes that their fronts speak of.
-            unsafe {
-                for ((chunk, memory), place) in made.iter().zip(&front_places) {
-                    let front = &from[*place..*place + chunk.front_bytes()];
-                    stream.copy_in(memory.address(), front.as_ptr(), front.len())?;
-                }
-                let told = &from[columns_place..columns_place + 8 * told_columns.len()];
-                stream.copy_in(columns[0], told.as_ptr(), told.len())?;
-                let start = stream.mark()?;
-                launches.columns(stream, Step::Pack, columns)?;
-                let end = stream.mark()?;
-                stream.copy_out(to, at.back + wrong_at as u64, wrong_bytes)?;
-                Ok((start, end))
-            }
-        })?;
-        if wrong_ones.as_slice()[..wrong_bytes]
-            .iter()
-            .any(|byte| *byte != 0)
-        {
-            return wrong("text that is not UTF-8");
-        }
-        self.kernel += lane.between(&marks)?;
-        self.sent += fronts.bytes();
+            .take(layout.given + layout.scratch + layout.back)?;
+        let at = At::new(there.address(), &layout);
+        let mut told = self.tell(&at, &layout)?;
+        let launches = Launches::new(self.engine, may_compile, &told)?;
+        let found = self.decode(lane, &launches, &given, &layout, &at, &told)?;
+        let made = self.lay_out(&found.as_slice()[..layout.back])?;
+        self.pack(lane, &launches, &made, &layout, &at, &mut told)?;
         let residents = made.into_iter().map(|(chunk, memory)| {
             Resident::made(Arc::new(memory), 0, self.engine.info_of(&chunk))
         });
         Ok(residents.collect())
     }
 
-    /// Compressed chunks of all streams.
-    fn chunks(&self) -> usize {
-        self.streams.last().map_or(0, |stream| stream.chunks.end)
-    }
-
-    /// Finds places for what streams inflate to.
-    fn place_streams(&mut self, scratch: &mut Places) {
+    /// Finds places for what is given, for scratch, and for what comes back.
+    fn arrange<'b>(
+        &mut self,
+        masks: &'b [Option<(Vec<u8>, Vec<u8>)>],
+        given: &mut Given<'b>,
+    ) -> Layout
+    where
+        'a: 'b,
+    {
+        let (mut scratch, mut back) = (Places::default(), Places::default());
         for stream in &mut self.streams {
+            stream.given = given.add(stream.stream.bytes.as_slice());
             let is_of_strings = self.columns[stream.column].chunk.is_some();
             stream.source = match &stream.stream.chunks {
                 _ if is_of_strings => Source::Body,
@@ -479,6 +334,177 @@ impl<'a> Job<'a> {
                 }
             };
         }
+        for decoding in &mut self.runs {
+            decoding.values = scratch.next(decoding.runs.values() * decoding.width + SLACK_BYTES);
+        }
+        let chunks = self.streams.last().map_or(0, |stream| stream.chunks.end);
+        let parts = self.runs.iter().map(|decoding| decoding.runs.parts.len());
+        let parts = parts.sum();
+        let inflated_at = back.next(chunks * 8);
+        let faults_at = back.next(parts * 4);
+        let wrong_at = back.next(self.columns.len() * 4);
+        for (number, (making, masks)) in self.columns.iter_mut().zip(masks).enumerate() {
+            let own = masks.as_ref();
+            making.present = own.map(|(present, before)| (given.add(present), given.add(before)));
+            making.bounds = back.next(making.vectors() * 16);
+            making.sample = back.next(SAMPLE_ROWS * 8);
+            making.wrong = wrong_at + number * 4;
+        }
+        let told_at = given
+            .places
+            .next(8 * (chunks * CHUNK_WORDS + parts * PART_WORDS));
+        let columns_at = given.places.next(8 * self.columns.len() * COLUMN_WORDS);
+        Layout {
+            given: given.places.bytes(),
+            scratch: scratch.bytes(),
+            back: back.bytes(),
+            chunks,
+            parts,
+            told_at,
+            columns_at,
+            inflated_at,
+            faults_at,
+            wrong_at,
+        }
+    }
+
+    /// What kernels are told.
+    fn tell(&self, at: &At, layout: &Layout) -> Result<Told> {
+        let mut words = self.tell_chunks(at)?;
+        let mut decodes = vec![];
+        let mut faults = at.back + layout.faults_at as u64;
+        for (encoding, own, parts) in self.tell_parts(at)? {
+            decodes.push(Decode {
+                encoding,
+                told: at.given + (layout.told_at + 8 * words.len()) as u64,
+                parts,
+                faults,
+            });
+            faults += 4 * parts as u64;
+            words.extend(own);
+        }
+        Ok(Told {
+            words,
+            columns: self.tell_columns(at),
+            decodes,
+            chunks: layout.chunks,
+        })
+    }
+
+    /// Inflates and decodes, and finds bounds. Gives what came back, which says that nothing is wrong.
+    fn decode(
+        &mut self,
+        lane: &mut Lane,
+        launches: &Launches<'_>,
+        given: &Given<'_>,
+        layout: &Layout,
+        at: &At,
+        told: &Told,
+    ) -> Result<Piece> {
+        let mut pinned = self.engine.host_pool().take(layout.given)?;
+        let host = pinned.as_mut_slice();
+        for (at, bytes) in &given.bytes {
+            host[*at..*at + bytes.len()].copy_from_slice(bytes);
+        }
+        write_words(&told.words, &mut host[layout.told_at..]);
+        write_words(&told.columns, &mut host[layout.columns_at..]);
+        let from = pinned.as_slice();
+        let mut found = self.engine.host_pool().take(layout.back)?;
+        let to = found.as_mut_slice().as_mut_ptr();
+        let columns = self.columns_of(at, layout);
+        let marks = lane.finish(|stream| {
+            // SAFETY: everything has the places of the layout, for as many bytes as kernels are told; it lives until
+            // `finish` is done. Bytes of streams may be any: kernels read none outside of streams, and write none outside
+            // of the room for blocks and values.
+            unsafe {
+                stream.copy_in(at.given, from.as_ptr(), layout.given)?;
+                for (to, bytes) in self.bodies_as_given(from) {
+                    stream.copy_in(to, bytes.as_ptr(), bytes.len())?;
+                }
+                stream.fill(at.back, 0, layout.back)?;
+                let start = stream.mark()?;
+                launches.inflate(stream, at.given + layout.told_at as u64, at.inflated)?;
+                launches.decode(stream, &told.decodes, at.inflated)?;
+                launches.columns(stream, Step::Bounds, columns)?;
+                let end = stream.mark()?;
+                stream.copy_out(to, at.back, layout.back)?;
+                Ok((start, end))
+            }
+        })?;
+        self.kernel += lane.between(&marks)?;
+        self.sent += layout.given;
+        self.check_inflated(&found.as_slice()[layout.inflated_at..][..layout.chunks * 8])?;
+        let faults = &found.as_slice()[layout.faults_at..][..layout.parts * 4];
+        match faults.iter().all(|byte| *byte == 0) {
+            true => Ok(found),
+            false => wrong("damaged runs, or numbers of more than 64 bits"),
+        }
+    }
+
+    /// Writes fronts, and has values packed behind them.
+    fn pack(
+        &mut self,
+        lane: &mut Lane,
+        launches: &Launches<'_>,
+        made: &[(DeviceChunk, Piece)],
+        layout: &Layout,
+        at: &At,
+        told: &mut Told,
+    ) -> Result<()> {
+        let mut places = Places::default();
+        let fronts = made
+            .iter()
+            .map(|(chunk, _)| places.next(chunk.front_bytes()));
+        let fronts: Vec<usize> = fronts.collect();
+        for (own, (chunk, memory)) in told.columns.chunks_mut(COLUMN_WORDS).zip(made) {
+            own[CHUNK_AT] = memory.address();
+            own[CHUNK_AT + 1] = chunk.reference() as u64;
+        }
+        let told_bytes = 8 * told.columns.len();
+        let told_at = places.next(told_bytes);
+        let mut pinned = self.engine.host_pool().take(places.bytes())?;
+        let host = pinned.as_mut_slice();
+        for ((chunk, _), front) in made.iter().zip(&fronts) {
+            let bytes = chunk.front_bytes();
+            chunk.write_front(&mut host[*front..*front + bytes], bytes)?;
+        }
+        write_words(&told.columns, &mut host[told_at..]);
+        let from = pinned.as_slice();
+        let wrong_bytes = self.columns.len() * 4;
+        let mut found = self.engine.host_pool().take(wrong_bytes)?;
+        let to = found.as_mut_slice().as_mut_ptr();
+        let columns = self.columns_of(at, layout);
+        let marks = lane.finish(|stream| {
+            // SAFETY: as in `decode`; chunks have the bytes that their fronts speak of.
+            unsafe {
+                for ((chunk, memory), front) in made.iter().zip(&fronts) {
+                    let front = &from[*front..*front + chunk.front_bytes()];
+                    stream.copy_in(memory.address(), front.as_ptr(), front.len())?;
+                }
+                stream.copy_in(columns[0], from[told_at..].as_ptr(), told_bytes)?;
+                let start = stream.mark()?;
+                launches.columns(stream, Step::Pack, columns)?;
+                let end = stream.mark()?;
+                stream.copy_out(to, at.back + layout.wrong_at as u64, wrong_bytes)?;
+                Ok((start, end))
+            }
+        })?;
+        self.kernel += lane.between(&marks)?;
+        self.sent += places.bytes();
+        match found.as_slice()[..wrong_bytes]
+            .iter()
+            .all(|byte| *byte == 0)
+        {
+            true => Ok(()),
+            false => wrong("text that is not UTF-8"),
+        }
+    }
+
+    /// Where columns are told of, how many there are, and their vectors.
+    fn columns_of(&self, at: &At, layout: &Layout) -> [u64; 3] {
+        let vectors: usize = self.columns.iter().map(Making::vectors).sum();
+        let place = at.given + layout.columns_at as u64;
+        [place, self.columns.len() as u64, vectors as u64]
     }
 
     /// Where a stream's bytes are, inflated.
@@ -606,7 +632,7 @@ impl<'a> Job<'a> {
                 before,
                 at.back + making.bounds as u64,
                 at.back + making.sample as u64,
-                at.back + making.fault as u64,
+                at.back + making.wrong as u64,
                 0,
                 0,
                 parameter as u64,
@@ -682,7 +708,7 @@ impl<'a> Job<'a> {
                 made.push(chunk);
                 continue;
             }
-            if found[making.fault..making.fault + 4] != [0; 4] {
+            if found[making.wrong..making.wrong + 4] != [0; 4] {
                 return wrong("values of more than 64 bits");
             }
             let column = making.column;
@@ -731,6 +757,23 @@ impl Making<'_> {
     }
 }
 
+/// Bytes of a job's memory, and where some of them are.
+struct Layout {
+    given: usize,
+    scratch: usize,
+    back: usize,
+    /// Compressed chunks of all streams, and parts.
+    chunks: usize,
+    parts: usize,
+    /// Of what is given: what kernels are told of chunks and parts, and of columns.
+    told_at: usize,
+    columns_at: usize,
+    /// Of what comes back: what `inflate` says of chunks, faults of parts, and whether values of columns are wrong.
+    inflated_at: usize,
+    faults_at: usize,
+    wrong_at: usize,
+}
+
 /// Where memory of a job is on the device.
 struct At {
     given: u64,
@@ -740,36 +783,57 @@ struct At {
     inflated: u64,
 }
 
+impl At {
+    fn new(address: u64, layout: &Layout) -> Self {
+        let scratch = address + layout.given as u64;
+        let back = scratch + layout.scratch as u64;
+        Self {
+            given: address,
+            scratch,
+            back,
+            inflated: back + layout.inflated_at as u64,
+        }
+    }
+}
+
+/// What kernels are told.
+struct Told {
+    /// Of chunks and parts.
+    words: Vec<u64>,
+    /// Of columns.
+    columns: Vec<u64>,
+    decodes: Vec<Decode>,
+    chunks: usize,
+}
+
 /// Parts for one kernel.
 struct Decode {
     encoding: RunLength,
-    parts: u64,
-    count: usize,
+    /// Where they are told of, and where the faults of each go.
+    told: u64,
+    parts: usize,
     faults: u64,
 }
 
 /// The kernels of a job.
 struct Launches<'a> {
     engine: &'a Engine,
+    chunks: usize,
     inflate: Option<Arc<dyn Kernel>>,
     decode: Vec<Arc<dyn Kernel>>,
     columns: Arc<dyn Kernel>,
 }
 
 impl<'a> Launches<'a> {
-    fn new(
-        engine: &'a Engine,
-        may_compile: bool,
-        inflates: bool,
-        decode: &[Decode],
-    ) -> Result<Self> {
+    fn new(engine: &'a Engine, may_compile: bool, told: &Told) -> Result<Self> {
         let kernel = |kernel| engine.fixed_kernel(kernel, may_compile);
-        let decode = decode
-            .iter()
-            .map(|of| kernel(FixedKernel::DecodeRuns(of.encoding)));
+        let inflate = (told.chunks > 0).then(|| kernel(FixedKernel::Inflate));
+        let decode = told.decodes.iter();
+        let decode = decode.map(|of| kernel(FixedKernel::DecodeRuns(of.encoding)));
         Ok(Self {
             engine,
-            inflate: inflates.then(|| kernel(FixedKernel::Inflate)).transpose()?,
+            chunks: told.chunks,
+            inflate: inflate.transpose()?,
             decode: decode.collect::<Result<_>>()?,
             columns: kernel(FixedKernel::Columns)?,
         })
@@ -810,19 +874,14 @@ impl<'a> Launches<'a> {
     /// # Safety
     ///
     /// As [`Stream::launch`].
-    unsafe fn inflate(
-        &self,
-        stream: &mut dyn Stream,
-        told: u64,
-        chunks: usize,
-        results: u64,
-    ) -> Result<()> {
+    unsafe fn inflate(&self, stream: &mut dyn Stream, told: u64, results: u64) -> Result<()> {
         let Some(kernel) = &self.inflate else {
             return Ok(());
         };
-        let args = [told, chunks as u64, results];
+        let args = [told, self.chunks as u64, results];
+        let shared = WARPS * INFLATE_WARP_BYTES;
         // SAFETY: as the caller says.
-        unsafe { self.launch(stream, &**kernel, chunks, WARPS * INFLATE_WARP_BYTES, &args) }
+        unsafe { self.launch(stream, &**kernel, self.chunks, shared, &args) }
     }
 
     /// # Safety
@@ -830,10 +889,10 @@ impl<'a> Launches<'a> {
     /// As [`Stream::launch`].
     unsafe fn decode(&self, stream: &mut dyn Stream, all: &[Decode], inflated: u64) -> Result<()> {
         for (kernel, of) in self.decode.iter().zip(all) {
-            let args = [of.parts, of.count as u64, of.faults, inflated];
+            let args = [of.told, of.parts as u64, of.faults, inflated];
             let shared = WARPS * of.encoding.warp_bytes();
             // SAFETY: as the caller says.
-            unsafe { self.launch(stream, &**kernel, of.count, shared, &args) }?;
+            unsafe { self.launch(stream, &**kernel, of.parts, shared, &args) }?;
         }
         Ok(())
     }
