@@ -699,6 +699,12 @@ impl Engine {
         Some(Staging::new(piece, bytes))
     }
 
+    /// Memory of the host that the device copies from at full speed: that of [`Engine::staging`] while some is free.
+    pub(crate) fn pinned(&self, bytes: usize) -> Result<Piece> {
+        let staged = self.staging.take(bytes);
+        staged.or_else(|_| self.host_pool.take(bytes))
+    }
+
     /// Allocates the memory of [`Engine::staging`], all of it, before it is asked for.
     ///
     /// # Errors

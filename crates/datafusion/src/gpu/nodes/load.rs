@@ -450,6 +450,7 @@ impl Found {
                 let runtime = Handle::current();
                 SpawnedTask::spawn_blocking(move || {
                     self.look_again();
+                    self.count_cached(&metrics);
                     let bytes = match runtime.block_on(self.read_streams()) {
                         streams if streams.is_empty() => 0,
                         streams => self.decode(&streams, &metrics, may_compile)?,
@@ -463,6 +464,7 @@ impl Found {
                 })
             }
             false => {
+                self.count_cached(&metrics);
                 let columns = self.read().await?;
                 SpawnedTask::spawn_blocking(move || self.copy(columns, &metrics))
             }
@@ -470,6 +472,12 @@ impl Found {
         let loaded = copy.join().await.map_err(error::interrupted)??;
         drop(reservation);
         Ok(loaded)
+    }
+
+    /// Counts what is not missing.
+    fn count_cached(&self, metrics: &GpuMetrics) {
+        let cached = self.part.bytes.saturating_sub(self.missing_bytes());
+        metrics.bytes_cached.add(cached as usize);
     }
 
     /// Finds what another query has loaded meanwhile. Blocks as [`look_up`].
@@ -531,8 +539,6 @@ impl Found {
     /// Copies columns to the device. Blocks.
     fn copy(mut self, columns: Vec<Option<Column>>, metrics: &GpuMetrics) -> Result<Loaded> {
         let part = self.part.clone();
-        let cached = part.bytes.saturating_sub(self.missing_bytes());
-        metrics.bytes_cached.add(cached as usize);
         let (mut chunks, mut bytes) = (Vec::new(), 0);
         for column in self.missing() {
             let values = columns.get(column).and_then(Option::as_ref);

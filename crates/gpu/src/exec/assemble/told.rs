@@ -1,0 +1,182 @@
+//! What kernels are told of chunks, parts and columns: words, as `kernels/orc` has them.
+
+use vectile_kernels::{DeviceChunk, RunLength};
+
+use crate::exec::streams::{RunStream, StreamValues};
+use super::job::{At, Job, Layout, wrong};
+use crate::error::Result;
+
+/// The word of a column that says where its chunk is, and the one behind it what residuals count from.
+pub(super) const CHUNK_AT: usize = 7;
+const NO_NEXT: (u32, u32) = (u32::MAX, 0);
+
+/// What kernels are told.
+pub(super) struct Told {
+    /// Of chunks and parts.
+    pub(super) words: Vec<u64>,
+    /// Of columns.
+    pub(super) columns: Vec<u64>,
+    pub(super) decodes: Vec<Decode>,
+    pub(super) chunks: usize,
+}
+
+/// Parts for one kernel.
+pub(super) struct Decode {
+    pub(super) encoding: RunLength,
+    /// Where they are told of, and where the faults of each go.
+    pub(super) told: u64,
+    pub(super) parts: usize,
+    pub(super) faults: u64,
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+impl Job<'_> {
+    /// What kernels are told.
+    pub(super) fn tell(&self, at: &At, layout: &Layout) -> Result<Told> {
+        let mut words = self.tell_chunks(at)?;
+        let mut decodes = vec![];
+        let mut faults = at.back + layout.faults_at as u64;
+        for (encoding, own, parts) in self.tell_parts(at)? {
+            decodes.push(Decode {
+                encoding,
+                told: at.given + (layout.told_at + 8 * words.len()) as u64,
+                parts,
+                faults,
+            });
+            faults += 4 * parts as u64;
+            words.extend(own);
+        }
+        Ok(Told {
+            words,
+            columns: self.tell_columns(at),
+            decodes,
+            chunks: layout.chunks,
+        })
+    }
+
+    /// What `inflate` is told of each chunk.
+    fn tell_chunks(&self, at: &At) -> Result<Vec<u64>> {
+        let mut words = vec![];
+        for stream in &self.streams {
+            let to = self.address(stream, at);
+            let block = stream
+                .stream
+                .chunks
+                .as_ref()
+                .map_or(0, |chunks| chunks.block_bytes);
+            // the body of strings has no room for more than these
+            let most = match &self.columns[stream.column].chunk {
+                Some((chunk, _)) => {
+                    chunk.info().bytes - chunk.front_bytes() - DeviceChunk::SLACK_BYTES
+                }
+                None => stream.stream.room(),
+            };
+            for (number, chunk) in stream.stream.chunks().iter().enumerate() {
+                let before = number * block;
+                let Some(left) = most.checked_sub(before) else {
+                    return wrong("more blocks of text than lengths say");
+                };
+                words.extend([
+                    at.given + (stream.given + chunk.bytes.start) as u64,
+                    to + before as u64,
+                    pair(chunk.bytes.len() as u32, left.min(block) as u32),
+                    u64::from(chunk.is_original),
+                ]);
+            }
+        }
+        Ok(words)
+    }
+
+    /// What `decode_runs` is told of the parts of all streams, by kernel; and how many there are.
+    fn tell_parts(&self, at: &At) -> Result<Vec<(RunLength, Vec<u64>, usize)>> {
+        let mut kernels: Vec<(RunLength, Vec<u64>, usize)> = vec![];
+        for decoding in &self.runs {
+            let RunStream {
+                encoding,
+                parts,
+                stream,
+            } = decoding.runs;
+            let inflating = &self.streams[decoding.inflating];
+            let from = self.address(inflating, at);
+            // the last chunk says how many bytes it has
+            let (known, last) = match &stream.chunks {
+                None => (stream.bytes.len(), 0),
+                Some(chunks) => {
+                    let before = chunks.places.len().saturating_sub(1) * chunks.block_bytes;
+                    let last = if chunks.places.is_empty() {
+                        0
+                    } else {
+                        inflating.chunks.end
+                    };
+                    (before, last)
+                }
+            };
+            let index = match kernels.iter().position(|(of, ..)| of == encoding) {
+                Some(index) => index,
+                None => {
+                    kernels.push((*encoding, vec![], 0));
+                    kernels.len() - 1
+                }
+            };
+            let (_, words, count) = &mut kernels[index];
+            for (number, part) in parts.iter().enumerate() {
+                let next = parts.get(number + 1).map(|next| part.meets(next));
+                let Some((next_byte, next_values)) = next.unwrap_or(Some(NO_NEXT)) else {
+                    return wrong("parts that do not follow each other");
+                };
+                let bytes = (known as i64 - part.at as i64) as i32;
+                words.extend([
+                    from + part.at as u64,
+                    at.scratch + (decoding.values + part.first * decoding.width) as u64,
+                    pair(bytes as u32, part.skip as u32),
+                    pair(part.count as u32, last as u32),
+                    pair(next_byte, next_values),
+                ]);
+                *count += 1;
+            }
+        }
+        Ok(kernels)
+    }
+
+    /// What `columns` is told of each column.
+    fn tell_columns(&self, at: &At) -> Vec<u64> {
+        let (mut words, mut first_vector) = (vec![], 0);
+        for making in &self.columns {
+            let values = |index: usize| {
+                let decoding = making.runs.get(index).map(|number| &self.runs[*number]);
+                decoding.map_or(0, |decoding| at.scratch + decoding.values as u64)
+            };
+            let bytes = making
+                .bytes
+                .map(|number| self.address(&self.streams[number], at));
+            let (present, before) = match making.present {
+                Some((present, before)) => (at.given + present as u64, at.given + before as u64),
+                None => (0, 0),
+            };
+            let parameter = match &making.column.values {
+                StreamValues::Decimals { scale, .. } => i64::from(*scale),
+                StreamValues::Timestamps { epoch, .. } => *epoch,
+                _ => 0,
+            };
+            words.extend([
+                bytes.unwrap_or_else(|| values(0)),
+                values(1),
+                present,
+                before,
+                at.back + making.bounds as u64,
+                at.back + making.sample as u64,
+                at.back + making.wrong as u64,
+                0,
+                0,
+                parameter as u64,
+                pair(making.kind as u32, making.column.rows as u32),
+                first_vector as u64,
+            ]);
+            first_vector += making.vectors();
+        }
+        words
+    }
+}
