@@ -31,3 +31,75 @@ pub enum UnwrittenValues<'a> {
     /// Strings: their lengths, 0 for nulls.
     Strings(&'a [u64]),
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::StringArray;
+
+    use super::*;
+    use crate::{DeviceChunk, Transform};
+
+    /// A column of 1500 rows.
+    fn laid_out(data_type: &DataType, values: UnwrittenValues<'_>) -> crate::Result<DeviceChunk> {
+        DeviceChunk::of_unwritten(Unwritten {
+            data_type,
+            rows: 1500,
+            nulls: None,
+            values,
+            sample: None,
+        })
+    }
+
+    /// Bytes behind a front.
+    fn body(chunk: &DeviceChunk) -> usize {
+        chunk.info().bytes - chunk.front_bytes()
+    }
+
+    #[test]
+    fn integers_have_room_for_their_bounds() {
+        let bounds = [(-5, 1000), (i64::MIN, i64::MAX)];
+        let chunk = laid_out(&DataType::Int64, UnwrittenValues::Integers(&bounds)).unwrap();
+        assert_eq!(chunk.reference(), i64::MIN.into());
+        // 10 bits, and a low and a high plane of 32
+        assert_eq!(body(&chunk), (10 + 64) * 128 + DeviceChunk::SLACK_BYTES);
+        let traits = &chunk.info().traits;
+        assert!(traits.has(Transform::Integers) && traits.wide_entries);
+        assert_eq!(traits.bounds, Some((i64::MIN.into(), i64::MAX.into())));
+        let none = [(i64::MAX, i64::MIN), (7, 7)];
+        let chunk = laid_out(&DataType::Date32, UnwrittenValues::Integers(&none)).unwrap();
+        assert_eq!(
+            (chunk.reference(), body(&chunk)),
+            (7, DeviceChunk::SLACK_BYTES)
+        );
+        let text = laid_out(&DataType::Utf8, UnwrittenValues::Integers(&none));
+        assert!(text.is_err());
+    }
+
+    #[test]
+    fn codes_are_of_entries() {
+        let entries: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c"]));
+        let of = |most| {
+            let bounds = [(0, 1), (1, most)];
+            let values = UnwrittenValues::Codes(&bounds, &entries);
+            laid_out(&DataType::Utf8, values).map(|chunk| chunk.info().codes)
+        };
+        assert_eq!(of(2).unwrap(), 3);
+        assert!(of(3).is_err());
+    }
+
+    #[test]
+    fn strings_and_floats_have_room() {
+        let lengths: Vec<u64> = (0..1500).collect();
+        let chunk = laid_out(&DataType::Utf8, UnwrittenValues::Strings(&lengths)).unwrap();
+        let bytes = (body(&chunk) - DeviceChunk::SLACK_BYTES) as u64;
+        let sum = lengths.iter().sum::<u64>();
+        assert!((sum..sum + 256).contains(&bytes), "{bytes}");
+        let too_long = laid_out(&DataType::Utf8, UnwrittenValues::Strings(&[u64::MAX; 1500]));
+        assert!(too_long.is_err());
+        let chunk = laid_out(&DataType::Float32, UnwrittenValues::Floats).unwrap();
+        assert_eq!(body(&chunk), 2048 * 4 + DeviceChunk::SLACK_BYTES);
+        assert!(laid_out(&DataType::Int32, UnwrittenValues::Floats).is_err());
+    }
+}

@@ -5,9 +5,9 @@ use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
 use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, Type, UnwrittenValues};
 
-use crate::exec::streams::{StreamColumn, StreamValues};
 use super::job::{Job, Making, unwritten, wrong};
 use crate::error::Result;
+use crate::exec::streams::{StreamColumn, StreamValues};
 use crate::runtime::Piece;
 
 impl Job<'_> {

@@ -8,9 +8,9 @@ use arrow::datatypes::DataType;
 use vectile_encodings::VECTOR_LEN;
 use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, Unwritten, UnwrittenValues};
 
+use crate::error::{Error, Result};
 use crate::exec::places::Places;
 use crate::exec::streams::{ByteStream, RunStream, StreamColumn, StreamValues};
-use crate::error::{Error, Result};
 use crate::runtime::{Engine, Piece};
 
 /// Bytes before and behind streams that kernels may read.

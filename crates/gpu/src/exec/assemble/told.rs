@@ -2,9 +2,9 @@
 
 use vectile_kernels::{DeviceChunk, RunLength};
 
-use crate::exec::streams::{RunStream, StreamValues};
 use super::job::{At, Job, Layout, wrong};
 use crate::error::Result;
+use crate::exec::streams::{RunStream, StreamValues};
 
 /// The word of a column that says where its chunk is, and the one behind it what residuals count from.
 pub(super) const CHUNK_AT: usize = 7;
