@@ -33,6 +33,14 @@ const u32 ALL = ~0u;
 
 DEVICE u32 lane_id() { return threadIdx.x & 31; }
 
+// An address in global memory.
+template <class T> DEVICE T* global(u64 address) {
+#ifndef CUCPU
+    __builtin_assume(__isGlobal((const void*)address));
+#endif
+    return (T*)address;
+}
+
 // Has memory brought to the cache that all multiprocessors share.
 DEVICE void fetch(const void* p) {
 #ifndef CUCPU

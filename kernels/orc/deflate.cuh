@@ -56,7 +56,8 @@ enum : u32 {
     // the first segment starts in any bit of a word, and two words are read at a token's second code, 20 bits on
     WINDOW_WORDS = SEGMENT_BITS + 4,
     LONG_MATCH = 64,        // is copied by itself
-    FEW_MATCHES = 2,        // among 32 tokens: they are copied by themselves, too
+    SHORT_MATCH = 8,        // is copied by its lane alone
+    FEW_MATCHES = 4,        // that are not, among 64 tokens: each is copied by itself
     MOST_BYTES = 1 << 28,   // of input or output
     BLOCK_THREADS = 128,
     BLOCKS = 8,             // of a multiprocessor, for which registers suffice
@@ -186,14 +187,6 @@ struct __align__(16) Scratch {
 };
 static_assert(sizeof(Scratch) == 5840, "those who launch ask for so many bytes a warp");
 
-// An address in global memory.
-template <class T> DEVICE T* global(u64 address) {
-#ifndef CUCPU
-    __builtin_assume(__isGlobal((const void*)address));
-#endif
-    return (T*)address;
-}
-
 // A chunk's bytes as bits, counted from the word on that the first one is in.
 struct Input {
     const u32* words;
@@ -231,6 +224,7 @@ DEVICE void copy(u8* to, const u8* from, u32 bytes) {
     from += head;
     const u32 shift = (u32)(u64)from & 3;
     const u32* const source = (const u32*)(from - shift);
+#pragma unroll 1
     for (u32 first = 0; first < words; first += 32) {
         const u32 word = first + lane;
         if (word < words) {
@@ -251,6 +245,7 @@ DEVICE void repeat(u8* to, u32 distance, u32 bytes) {
     if (lane < head) to[lane] = from[lane % distance];
     const u32 step = 128 % distance;
     u32 phase = (head + lane * 4) % distance, word = 0;
+#pragma unroll 1
     for (u32 i = lane; i < words; i += 32) {
         if (step || i == lane) {
             u32 of = phase;
@@ -279,11 +274,19 @@ DEVICE u32 holder(u32 first, u32 at, u32& before) {
     return lane;
 }
 
-// A lane's token; literals have no distance, and no token has no length.
+// A lane's token; no token has no length.
 struct Token {
-    u32 length, distance, literal, error;
+    // `what` is the distance of a match; a literal above 16 bits; or an error above 24 bits, without a length
+    u32 length, what;
 
-    DEVICE Token() : length(0), distance(0), literal(0), error(NO_ERROR) {}
+    DEVICE Token() : length(0), what(0) {}
+    DEVICE u32 distance() const { return what & 0xffff; }
+    DEVICE u32 literal() const { return what >> 16; }
+    DEVICE u32 error() const { return what >> 24; }
+    DEVICE void fail(u32 error) {
+        length = 0;
+        what = error << 24;
+    }
     // The one at a bit of the window.
     DEVICE Token(const Scratch& s, u32 at) : Token() {
         const u32 words[3] = {s.window[at / 32], s.window[at / 32 + 1], s.window[at / 32 + 2]};
@@ -291,20 +294,20 @@ struct Token {
         const u32 entry = s.literals.find(low), kind = entry >> KIND, value = entry >> VALUE & 255;
         const u32 bits = entry & 31;
         if (!entry || kind == OTHER) {
-            error = INVALID_LITERAL;
+            fail(INVALID_LITERAL);
         } else if (kind == LITERAL) {
             length = 1;
-            literal = value;
+            what = value << 16;
         } else {
             const u32 extra = kind - LENGTH, rest = __funnelshift_r(low, high, bits);
             length = value + 3 + (low >> (bits - extra) & ((1u << extra) - 1));
             const u32 far = s.distances.find(rest), symbol = far >> VALUE, far_bits = far & 31;
             const u32 far_extra = DistanceSymbols::extra(symbol);
             if (!far || symbol >= 30) {
-                error = INVALID_DISTANCE;
+                fail(INVALID_DISTANCE);
             } else {
-                distance = symbol < 4 ? symbol + 1 : ((2 + symbol % 2) << far_extra) + 1;
-                distance += rest >> (far_bits - far_extra) & ((1u << far_extra) - 1);
+                what = symbol < 4 ? symbol + 1 : ((2 + symbol % 2) << far_extra) + 1;
+                what += rest >> (far_bits - far_extra) & ((1u << far_extra) - 1);
             }
         }
     }
@@ -323,31 +326,96 @@ struct Output {
         return NO_ERROR;
     }
 
-    // The lanes' tokens; those without one are behind the others.
-    DEVICE u32 write(const Token& token) {
-        const u32 start = sum_before(token.length), end = start + token.length;
-        u32 error = token.error;
-        if (!error && token.distance > start && token.distance - start > written) error = DISTANCE_TOO_FAR;
-        if (!error && end > left()) error = OUTPUT_ENDS;
-        const u32 failed = __ballot_sync(ALL, error);
-        if (failed) return __shfl_sync(ALL, error, __ffs((int)failed) - 1);
+    // What is wrong with a token that goes to `start`, counted from what is written.
+    DEVICE u32 error_of(const Token& token, u32 start) const {
+        if (token.error()) return token.error();
+        if (token.distance() > start && token.distance() - start > written) return DISTANCE_TOO_FAR;
+        return start + token.length > left() ? OUTPUT_ENDS : NO_ERROR;
+    }
 
-        const u32 first = token.length ? written + start : ~0u, stop = written + __shfl_sync(ALL, end, 31);
-        u32 longs = __ballot_sync(ALL, token.length >= LONG_MATCH), before = 0;
-        const u32 matches = __ballot_sync(ALL, token.distance);
-        if (__popc(matches) <= FEW_MATCHES && !longs) {
-            write_few(token, first, matches);
-            written = stop;
-            return NO_ERROR;
+    // Two tokens of each lane, the second ones behind all first ones. Lanes without one are behind the others.
+    DEVICE u32 write(const Token& one, const Token& two) {
+        const u32 lengths = one.length | two.length << 16, before = sum_before(lengths);
+        const u32 all = __shfl_sync(ALL, before + lengths, 31), ones = all & 0xffff, count = ones + (all >> 16);
+        const u32 first = before & 0xffff, second = ones + (before >> 16);
+        const u32 error = error_of(one, first), error_of_second = error_of(two, second);
+        if (__any_sync(ALL, error | error_of_second)) {
+            const u32 failed = __ballot_sync(ALL, error), failed_second = __ballot_sync(ALL, error_of_second);
+            if (failed) return __shfl_sync(ALL, error, __ffs((int)failed) - 1);
+            return __shfl_sync(ALL, error_of_second, __ffs((int)failed_second) - 1);
         }
+        const u32 serial = __ballot_sync(ALL, is_serial(one, first)), serial_second = __ballot_sync(ALL, is_serial(two, second));
+        const bool has_long = __any_sync(ALL, max(one.length, two.length) >= LONG_MATCH);
+        if (!has_long && __popc(serial) + __popc(serial_second) <= FEW_MATCHES) {
+            write_own(one, first, is_serial(one, first) ? 0 : one.length);
+            write_own(two, second, is_serial(two, second) ? 0 : two.length);
+            __syncwarp();
+            write_serial(one, first, serial);
+            write_serial(two, second, serial_second);
+            written += count;
+        } else {
+            const u32 begin = written;
+#pragma unroll 1
+            for (u32 i = 0; i < 2; i++) {
+                Token token;
+                token.length = i ? two.length : one.length;
+                token.what = i ? two.what : one.what;
+                write_all(token, begin + (i ? second : first), begin + (i ? count : ones));
+            }
+        }
+        return NO_ERROR;
+    }
+
+    // Whether a match is copied by itself if most others are copied by their own lanes: it is long, or needs one of them.
+    DEVICE static bool is_serial(const Token& token, u32 start) {
+        return token.distance() && (token.length > SHORT_MATCH || token.distance() < start + token.length);
+    }
+
+    // Each lane writes `bytes` of its own token.
+    DEVICE void write_own(const Token& token, u32 start, u32 bytes) const {
+        u8* const own = to + written + start;
+        const u8* const from = own - token.distance();
+#pragma unroll
+        for (u32 done = 0; done < SHORT_MATCH; done += 4) {
+            if (done && !__any_sync(ALL, bytes > done)) break;
+            u8 found[4];
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                found[i] = (u8)token.literal();
+                if (token.distance() && done + i < bytes) found[i] = from[done + i];
+            }
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                if (done + i < bytes) own[done + i] = found[i];
+            }
+        }
+    }
+
+    // One of these matches after the other. None is long.
+    DEVICE void write_serial(const Token& token, u32 start, u32 matches) const {
+#pragma unroll 1
+        for (; matches; matches &= matches - 1) {
+            const u32 of = __ffs((int)matches) - 1, at = written + __shfl_sync(ALL, start, of);
+            const u32 distance = __shfl_sync(ALL, token.distance(), of), length = __shfl_sync(ALL, token.length, of);
+            const u8* const from = to + at - distance;
+#pragma unroll 1
+            for (u32 i = lane_id(); i < length; i += 32) to[at + i] = from[i < distance ? i : i % distance];
+            __syncwarp();
+        }
+    }
+
+    // The lanes' tokens, from `written` up to `stop`; the lane's own goes to `start`.
+    DEVICE void write_all(const Token& token, u32 start, u32 stop) {
+        const u32 first = token.length ? start : ~0u;
+        u32 longs = __ballot_sync(ALL, token.length >= LONG_MATCH), before = 0;
         while (written < stop) {
             const u32 of = longs ? __ffs((int)longs) - 1 : 0, next = longs ? __shfl_sync(ALL, first, of) : stop;
             for (; written < next; written += 32) write_bytes(next, token, holder(first, written, before));
             written = next;
             if (!longs) break;
             // those behind it with the same distance go on with it
-            const u32 distance = __shfl_sync(ALL, token.distance, of);
-            const u32 others = __ballot_sync(ALL, token.distance != distance) >> of;
+            const u32 distance = __shfl_sync(ALL, token.distance(), of);
+            const u32 others = __ballot_sync(ALL, token.distance() != distance) >> of;
             const u32 last = others ? of + __ffs((int)others) - 2 : 31;
             const u32 length = __shfl_sync(ALL, first + token.length, last) - next;
             if (distance < 128) repeat(to + next, distance, length);
@@ -356,26 +424,12 @@ struct Output {
             before = last + 1;
             longs &= ~((2u << last) - 1);
         }
-        return NO_ERROR;
-    }
-
-    // Literals by their own lanes, and then one match after the other. No match is long.
-    DEVICE void write_few(const Token& token, u32 first, u32 matches) const {
-        if (token.length && !token.distance) to[first] = (u8)token.literal;
-        __syncwarp();
-        for (; matches; matches &= matches - 1) {
-            const u32 of = __ffs((int)matches) - 1, at = __shfl_sync(ALL, first, of);
-            const u32 distance = __shfl_sync(ALL, token.distance, of), length = __shfl_sync(ALL, token.length, of);
-            const u8* const from = to + at - distance;
-            for (u32 i = lane_id(); i < length; i += 32) to[at + i] = from[i < distance ? i : i % distance];
-            __syncwarp();
-        }
     }
 
     // 32 bytes of the lanes' tokens, or up to `next`: each lane's is of the token of lane `of`.
     DEVICE void write_bytes(u32 next, const Token& token, u32 of) const {
         const u32 lane = lane_id(), at = written + lane;
-        const u32 what = __shfl_sync(ALL, token.distance | token.literal << 16, of), distance = what & 0xffff;
+        const u32 what = __shfl_sync(ALL, token.what, of), distance = what & 0xffff;
         // where the byte is from: before these 32, or from the lane at that distance, which may have it from another
         const bool is_inside = distance - 1 < lane;
         u32 byte = what >> 16;
@@ -406,16 +460,17 @@ struct Walk {
             // of 32 bits, those that are behind a first code and extra bits suffice for the second table
             const u32 bits = s.bits(at);
             u32 entry = s.literals.short_one(bits), far = s.distances.short_one(bits >> (entry & 31));
-            if (!entry || entry >> KIND != LITERAL && !far) {
+            // none, neither literal nor length, or a length without a distance
+            if (entry - 1 >= (OTHER << KIND) - 1 || entry >> KIND != LITERAL && !far) {
                 if (!entry) entry = s.literals.long_one(bits);
                 // what no code begins with is an error if it turns out to be a token
                 if (!entry) entry = 1;
+                if (entry >> VALUE == END_OF_BLOCK) {
+                    has_end = true;
+                    at += entry & 31;
+                    break;
+                }
                 far = s.distances.find(s.bits(at + (entry & 31)));
-            }
-            if (entry >> VALUE == END_OF_BLOCK) {
-                has_end = true;
-                at += entry & 31;
-                break;
             }
             s.starts[place] = (u8)(at - segment);
             place += 32;
@@ -431,11 +486,16 @@ struct Walk {
 DEVICE u32 write_tokens(const Scratch& s, Output& output, u32 segments, u32 own) {
     const u32 before = sum_before(own), count = __shfl_sync(ALL, before + own, 31), first = own ? before : ~0u;
     u32 lanes = 0;
-    for (u32 at = 0; at < count; at += 32) {
+    // the token at + lane
+    const auto token_at = [&](u32 at) {
         const u32 lane = holder(first, at, lanes), of = at + lane_id() - __shfl_sync(ALL, before, lane);
-        Token token;
-        if (at + lane_id() < count) token = Token(s, segments + lane * SEGMENT_BITS + s.starts[of * 32 + lane]);
-        const u32 error = output.write(token);
+        return at + lane_id() < count ? Token(s, segments + lane * SEGMENT_BITS + s.starts[of * 32 + lane]) : Token();
+    };
+    for (u32 at = 0; at < count; at += 64) {
+        const Token one = token_at(at);
+        Token two;
+        if (at + 32 < count) two = token_at(at + 32);
+        const u32 error = output.write(one, two);
         if (error) return error;
     }
     return NO_ERROR;
@@ -464,10 +524,10 @@ DEVICE u32 write_block(const Input& input, Output& output, Scratch& s, u32& at) 
         }
         __syncwarp();
         const u32 last = lasts ? __ffs((int)lasts) - 1 : 31;
-        const u32 error = write_tokens(s, output, segments, lane <= last ? walk.tokens : 0);
-        if (error) return error;
         at = window + __shfl_sync(ALL, walk.end, last);
         const bool has_end = __shfl_sync(ALL, (u32)walk.has_end, last);
+        const u32 error = write_tokens(s, output, segments, lane <= last ? walk.tokens : 0);
+        if (error) return error;
         // a token that the input ends in is the last one
         if (at > input.end || at == input.end && !has_end) return INPUT_ENDS;
         if (has_end) return NO_ERROR;

@@ -9,6 +9,7 @@
 struct Format {
     u32 varints = 0;  // that end in the window
     u32 carried = 0;  // literals that were left over
+    u32 ends_until;   // how many varints end before the byte behind the one that `next` was asked about
     enum { IS_LIST = 0 };
 
     // Where the first run starts.
@@ -18,11 +19,13 @@ struct Format {
         return carried == 0 ? first : carried <= varints ? w.ends[carried - 1] + 1u : (u32)BEYOND;
     }
 
-    DEVICE u32 next(const Window& w, const Own& own, u32 k) const {
-        const u32 control = own.byte(k);
-        if (control < 128) return own.after_varint(k + 2);
-        const u32 last = own.ends_until(k + 1) + 255 - control;
-        return last < varints ? w.ends[last] + 1u - lane_id() * 16 : (u32)BEYOND;
+    // A run ends with the first varint behind its two bytes, literals with as many as there are.
+    DEVICE u32 next(const Window& w, const Own& own, u32 k) {
+        if (k == 15) ends_until = own.ends_until(17);
+        const u32 control = own.byte(k), until_second = ends_until;
+        ends_until -= (u32)own.ends >> (k + 1) & 1;
+        const u32 last = control < 128 ? until_second : ends_until + 255 - control;
+        return w.ends[min(last, varints)] + 1u - lane_id() * 16;
     }
 
     DEVICE Run literals(u32 count, u32 start, u32 before) const {
@@ -31,34 +34,27 @@ struct Format {
     }
     DEVICE Run rest(u32 first) const { return literals(carried, first, 0); }
 
-    // How many varints end before a byte.
-    DEVICE u32 ends_before(const Window& w, u32 at) const {
-        u32 low = 0, high = varints;
-        while (low < high) {
-            const u32 middle = (low + high) / 2;
-            if (w.ends[middle] < at) low = middle + 1;
-            else high = middle;
-        }
-        return low;
-    }
-
-    DEVICE Run run(const Window& w, u32 at) const {
-        const u32 control = w.byte(at);
-        if (control >= 128) return literals(256 - control, at + 1, ends_before(w, at + 1));
-        const u32 end = ends_before(w, at + 2);
-        if (end >= varints) return run_of(1, LINE, 0, 0, RUN_ENDS);
+    // All lanes ask, some of them for a run.
+    DEVICE Run run(const Window& w, const Own& own, u32 at) const {
+        const u32 control = w.byte(at), behind = control < 128 ? 2 : 1;
+        const u32 before = own.ends_until(at / 16, at % 16 + behind);
+        if (control >= 128) return literals(256 - control, at + 1, before);
+        if (before >= varints) return run_of(1, LINE, 0, 0, RUN_ENDS);
         u32 fault = NO_FAULT;
-        const u64 base = signed_of(varint(w, at + 2, w.ends[end] + 1u, fault));
+        const u64 base = signed_of(varint(w, at + 2, w.ends[before] + 1u, fault));
         return run_of(control + 3, LINE, base, (u64)(i64)(i8)w.byte(at + 1), fault);
     }
 
     // Carries what is left of literals that start at `at`, or started before the window if there is no start in it.
     // Returns where the next window begins.
-    DEVICE u32 carry(const Window& w, u32 at, u32 after, u32) {
-        const u32 count = at == BEYOND ? carried : 256u - w.byte(at);
-        const u32 before = at == BEYOND ? 0 : ends_before(w, at + 1);
-        carried = after == BEYOND ? count - (varints - before) : 0;
-        return after == BEYOND && varints ? w.ends[varints - 1] + 1u : after;
+    DEVICE u32 carry(const Window& w, const Own& own, u32 at, u32 after, u32) {
+        if (after != BEYOND) {
+            carried = 0;
+            return after;
+        }
+        const u32 before = own.ends_until(at / 16 % 32, at % 16 + 1);
+        carried = at == BEYOND ? carried - varints : 256u - w.byte(at) - (varints - before);
+        return varints ? w.ends[varints - 1] + 1u : after;
     }
 
     DEVICE u64 listed(const Window& w, const u8*, u64 base, u64 delta, u32 k, u32& fault) const {
@@ -66,6 +62,11 @@ struct Format {
         if (end >= varints) return 0;
         const u32 start = k ? w.ends[end - 1] + 1u : (u32)base;
         return signed_of(varint(w, start, w.ends[end] + 1u, fault));
+    }
+
+    // Takes the literal at `at`, which is in the window.
+    DEVICE u64 take(const Window& w, const u8*, u32& at, u32, u32, u32& fault) const {
+        return signed_of(take_varint(w, at, fault));
     }
 
     DEVICE u32 alone(const u8*, u32, Run&) const { return 0; }

@@ -104,7 +104,7 @@ struct Format {
         return value;
     }
 
-    DEVICE Run run(const Window& w, u32 at) const {
+    DEVICE Run run(const Window& w, const Own&, u32 at) const {
         const u32 first = w.byte(at);
         const Head head(first, w.byte(at + 1));
         Run run = run_of(head.values, WHOLE, 0, 0, NO_FAULT);
@@ -132,10 +132,14 @@ struct Format {
         return run;
     }
     DEVICE Run rest(u32) const { return run_of(0, LINE, 0, 0, NO_FAULT); }
-    DEVICE u32 carry(const Window&, u32, u32 after, u32) const { return after; }
+    DEVICE u32 carry(const Window&, const Own&, u32, u32 after, u32) const { return after; }
 
     DEVICE u64 listed(const Window&, const u8* bytes, u64 base, u64 delta, u32 k, u32&) const {
         return signed_of(big_endian(bytes + base, k * (u32)delta, (u32)delta));
+    }
+
+    DEVICE u64 take(const Window& w, const u8* bytes, u32 at, u32 delta, u32 k, u32& fault) const {
+        return listed(w, bytes, at, delta, k, fault);
     }
 
     // The run at `from`, if it is a direct one of many bytes: how many. There is no need of a window then.

@@ -1,6 +1,7 @@
 // Values of ORC's run-length encodings: a warp decodes a part of a stream, which starts with a run, window by window.
 // `window.cuh` finds the runs. 32 of them are decoded at a time, each by a lane. Their lengths are summed: each value of
-// each lane then finds its run by its place, and goes to memory beside those of the other lanes.
+// each lane then finds its run by its place, and goes to memory beside those of the other lanes. If all runs are short, a
+// lane writes those of its own run to shared memory instead, from where they all go to memory together.
 //
 // `Value` is the type of the values.
 
@@ -36,6 +37,8 @@ struct Meeting {
 
 static_assert(sizeof(Window) == (VARINTS ? 3312 : 2224), "those who launch ask for so many bytes a warp");
 
+enum { SHORT_RUN = 16 };
+
 struct Output {
     Value* to;
     u32 skip, count;
@@ -52,21 +55,56 @@ DEVICE u32 list_starts(Window& w, u32 starts, bool has_rest) {
     const u32 lane = lane_id();
     u32 at = sum_before((u32)__popc(starts)) + has_rest;
     if (has_rest && lane == 0) w.starts[0] = BEYOND;
+#pragma unroll 1
     for (u32 left = starts; left; left &= left - 1) w.starts[at++] = (u16)(lane * 16 + __ffs((int)left) - 1);
     __syncwarp();
     return __shfl_sync(ALL, at, 31);
 }
 
+// Writes the values of runs, one a lane, all short: `limit` values in all, to `to`. These fit `w.values`.
+DEVICE void write_short(Window& w, const Format& format, const u8* bytes, Run run, u32 before, u32 limit, Value* to,
+                        u32& fault) {
+    // they lie there as they do in memory, so that words are words
+    const u32 lane = lane_id(), skipped = (u32)(u64)to % 8 / sizeof(Value);
+    Value* const values = (Value*)w.values + skipped;
+    const u32 own = before < limit ? min(run.count, limit - before) : 0;
+    const auto put = [&](u32 k, u64 value) {
+        values[before + k] = (Value)value;
+        if ((u64)(Value)value != value) fault = WIDE_VALUE;
+    };
+    if (run.kind == LINE) {
+#pragma unroll 1
+        for (u32 k = 0; k < own; k++, run.base += run.delta) put(k, run.base);
+    } else {
+        u32 at = (u32)run.base;
+#pragma unroll 1
+        for (u32 k = 0; k < own; k++) put(k, format.take(w, bytes, at, (u32)run.delta, k, fault));
+    }
+    __syncwarp();
+    const u32 in_word = 8 / sizeof(Value), head = min((in_word - skipped) % in_word, limit);
+    const u32 words = (limit - head) / in_word, tail = head + words * in_word;
+    if (lane < head) to[lane] = values[lane];
+#pragma unroll 1
+    for (u32 i = lane; i < words; i += 32) ((u64*)(to + head))[i] = ((u64*)(values + head))[i];
+    if (tail + lane < limit) to[tail + lane] = values[tail + lane];
+    __syncwarp();
+}
+
 // Writes the values of runs, one a lane, `done` values behind the start: up to `limit`, and all of those that are WHOLE.
-DEVICE void write_runs(const Window& w, const Format& format, const u8* bytes, const Run& run, u32 run_at, u32 before,
+DEVICE void write_runs(Window& w, const Format& format, const u8* bytes, const Run& run, u32 run_at, u32 before,
                        u64 done, u32 limit, const Output& out, u32& fault) {
+    const bool is_short = run.count <= SHORT_RUN && run.kind != WHOLE || before >= limit;
+    if (done >= out.skip && limit * sizeof(Value) <= EXIT_BYTES - 8 && __all_sync(ALL, is_short)) {
+        write_short(w, format, bytes, run, before, limit, out.to + (done - out.skip), fault);
+        return;
+    }
+    u32 lanes = 0;
     for (u32 first = 0; first < limit; first += 32) {
         const u32 at = first + lane_id();
-        u32 of = 0;
-#pragma unroll
-        for (u32 step = 16; step; step /= 2) {
-            if (__shfl_sync(ALL, before, of + step) <= at) of += step;
-        }
+        // 0 for runs that start elsewhere
+        const u32 starts = __reduce_or_sync(ALL, __funnelshift_lc(0, 1, before - first));
+        const u32 of = lanes + __popc(starts & ((2u << lane_id()) - 1)) - 1;
+        lanes += __popc(starts);
         const u32 k = at - __shfl_sync(ALL, before, of), kind = __shfl_sync(ALL, run.kind, of);
         const u64 base = __shfl_sync(ALL, run.base, of), delta = __shfl_sync(ALL, run.delta, of);
         if (at >= limit || kind == WHOLE) continue;
@@ -84,8 +122,8 @@ DEVICE void write_runs(const Window& w, const Format& format, const u8* bytes, c
 }
 
 DEVICE u32 decode_part(const Part& part, u32 bytes_left, Window& w) {
-    const u8* stream = (const u8*)part.from;
-    const Output out = {(Value*)part.to, part.skip, part.count};
+    const u8* stream = global<const u8>(part.from);
+    const Output out = {global<Value>(part.to), part.skip, part.count};
     const u64 wanted = (u64)part.skip + part.count;
     Meeting meeting = {part.next_byte, part.next_values, false};
     Format format;
@@ -120,9 +158,10 @@ DEVICE u32 decode_part(const Part& part, u32 bytes_left, Window& w) {
         const u32 runs = list_starts(w, starts, format.carried > 0);
         u32 first_run = 0, limit = 0;
         for (; first_run < runs && done < wanted; first_run += 32) {
-            const u32 number = first_run + lane_id(), run_at = number < runs ? w.starts[number] : 0;
-            Run run = run_of(0, LINE, 0, 0, NO_FAULT);
-            if (number < runs) run = run_at == BEYOND ? format.rest(first) : format.run(w, run_at);
+            const u32 number = first_run + lane_id(), run_at = w.starts[min(number, runs - 1)];
+            Run run = format.run(w, own, run_at == BEYOND ? 0 : run_at);
+            if (run_at == BEYOND) run = format.rest(first);
+            if (number >= runs) run = run_of(0, LINE, 0, 0, NO_FAULT);
             const u32 before = sum_before(run.count), count = __shfl_sync(ALL, before + run.count, 31);
             limit = (u32)min((u64)count, wanted - done);
             if (number < runs && run_at != BEYOND) meeting.at(at + run_at - first, done + before);
@@ -136,7 +175,7 @@ DEVICE u32 decode_part(const Part& part, u32 bytes_left, Window& w) {
             meeting.at(at + w.starts[first_run] - first, done);
             break;
         }
-        const u32 next = format.carry(w, w.starts[runs - 1], after, limit);
+        const u32 next = format.carry(w, own, w.starts[runs - 1], after, limit);
         if (next == BEYOND || next <= first) {
             if (done < wanted) return RUN_ENDS;
             break;
@@ -153,9 +192,9 @@ extern "C" __global__ void decode_runs(const Args a) {
     Window& w = windows[threadIdx.x / 32];
     const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
     for (u64 i = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < a.word[1]; i += warps) {
-        const Part part = ((const Part*)a.word[0])[i];
-        const i32 of_last = part.last ? (i32)((const Inflated*)a.word[3])[part.last - 1].written : 0;
+        const Part part = global<const Part>(a.word[0])[i];
+        const i32 of_last = part.last ? (i32)global<const Inflated>(a.word[3])[part.last - 1].written : 0;
         const u32 fault = decode_part(part, (u32)max(part.bytes + of_last, 0), w);
-        if (lane_id() == 0) ((u32*)a.word[2])[i] = fault;
+        if (lane_id() == 0) global<u32>(a.word[2])[i] = fault;
     }
 }

@@ -3,12 +3,17 @@
 // A stream says nowhere where its runs start, but at its front. So each lane takes 16 of the bytes, and finds where a run
 // would end if it started there: `next`. From its last byte back it then finds where what starts at each would leave the
 // 16 bytes: `exits`. The warp follows these, from lane to lane, and every lane marks its bytes that runs do start at.
+// Behind that, the room of `exits` is for values of short runs: there they meet before they go to memory.
 //
 // Behind this come a format (`byte_rle.cuh`, `rle_v1.cuh`, `rle_v2.cuh` or `varints.cuh`) and `runs.cuh`.
 
-enum { WINDOW = 512, LOOKAHEAD = 32, BEYOND = 0xffff };
+// BEYOND is behind all that a run which starts in a window may have.
+enum { WINDOW = 512, LOOKAHEAD = 32, BEYOND = 0x6000 };
 // Of a lane's exits: an odd number of words, so that no two lanes meet in a bank.
-enum { EXITS = 18 };
+enum { EXITS = 18, EXIT_BYTES = 32 * EXITS * 2 };
+// Where a byte's exit is among all, in bytes; bytes behind the window have places behind all.
+DEVICE u32 exit_of(u32 at) { return at * 2 + at / 16 * 4; }
+DEVICE u32 at_of(u32 exit) { return (exit - exit / (EXITS * 2) * 4) / 2; }
 
 enum Fault { NO_FAULT, STREAM_ENDS, RUN_ENDS, WIDE_VARINT, WIDE_PATCHES, PATCH_OUTSIDE, WIDE_VALUE, MISPLACED };
 
@@ -35,13 +40,21 @@ DEVICE u64 signed_of(u64 value) { return SIGNED ? value >> 1 ^ (0 - (value & 1))
 
 struct Window {
     uint4 quads[(WINDOW + LOOKAHEAD) / 16];
-    u16 exits[32 * EXITS];
+    union {
+        u16 exits[32 * EXITS];  // of each byte, the place of another exit: `exit_of`
+        u64 values[EXIT_BYTES / 8];
+    };
     // where runs start; one more than fits is left over from the window before
     u16 starts[WINDOW / 2 + 2];
-    // of the bytes that end a varint, in their order
-    u16 ends[VARINTS ? WINDOW + LOOKAHEAD : 1];
+    // of the bytes that end a varint, in their order; behind them, one that has BEYOND behind it
+    u16 ends[VARINTS ? WINDOW + LOOKAHEAD + 1 : 1];
 
     DEVICE u8 byte(u32 at) const { return ((const u8*)quads)[at]; }
+    // Four bytes; behind the last one there is anything.
+    DEVICE u32 word(u32 at) const {
+        const u32* const words = (const u32*)quads + at / 4;
+        return __funnelshift_r(words[0], words[1], at * 8);
+    }
 };
 
 // What a lane has of a window in registers: 16 bytes and the four behind them, and which of the bytes end a varint, of
@@ -49,14 +62,10 @@ struct Window {
 struct Own {
     u32 words[5];
     u64 ends;
-    u32 ends_before;  // in the lanes before this one
+    u32 ends_before;  // in the lanes before this one: once `find_ends` has counted them
 
     DEVICE u32 byte(u32 k) const { return words[k / 4] >> k % 4 * 8 & 255; }
-    // The byte behind the first varint from byte k on; behind the second. `BEYOND` if there is none.
-    DEVICE u32 after_varint(u32 k) const {
-        const u32 bits = (u32)(ends >> k);
-        return bits ? k + __ffs((int)bits) : (u32)BEYOND;
-    }
+    // The byte behind the second varint from byte k on. `BEYOND` if there is none.
     DEVICE u32 after_two_varints(u32 k) const {
         u32 bits = (u32)(ends >> k);
         bits &= bits - 1;
@@ -64,17 +73,43 @@ struct Own {
     }
     // How many varints end before byte k.
     DEVICE u32 ends_until(u32 k) const { return ends_before + __popc((u32)ends & ((1u << k) - 1)); }
+    // The same in the lane `of`, which all lanes ask for.
+    DEVICE u32 ends_until(u32 of, u32 k) const {
+        const u32 bits = __shfl_sync(ALL, (u32)ends, of);
+        return __shfl_sync(ALL, ends_before, of) + __popc(bits & ((1u << k) - 1));
+    }
 };
 
 // The varint in bytes `from` to before `to`.
 DEVICE u64 varint(const Window& w, u32 from, u32 to, u32& fault) {
     const u32 bytes = to - from;
-    if (bytes > 10 || (bytes == 10 && w.byte(to - 1) > 1)) {
+    if (bytes <= 4) {
+        const u32 word = w.word(from) & ~0u >> (32 - bytes * 8);
+        return word & 0x7f | word >> 1 & 0x3f80 | word >> 2 & 0x1fc000 | word >> 3 & 0xfe00000;
+    }
+    if (bytes > 10 || bytes == 10 && w.byte(to - 1) > 1) {
         fault = WIDE_VARINT;
         return 0;
     }
     u64 value = 0;
+#pragma unroll 1
     for (u32 i = 0; i < bytes; i++) value |= (u64)(w.byte(from + i) & 127) << i * 7;
+    return value;
+}
+
+// Takes the varint at `at`.
+DEVICE u64 take_varint(const Window& w, u32& at, u32& fault) {
+    u32 byte = w.byte(at++);
+    u64 value = byte & 127;
+#pragma unroll 1
+    for (u32 shift = 7; byte >= 128; shift += 7) {
+        byte = w.byte(at++);
+        if (shift > 63 || shift == 63 && byte > 1) {
+            fault = WIDE_VARINT;
+            break;
+        }
+        value |= (u64)(byte & 127) << shift;
+    }
     return value;
 }
 
@@ -134,39 +169,42 @@ DEVICE u32 find_ends(Window& w, Own& own) {
     for (u32 k = 0; k < 16; k++) {
         if (bits >> k & 1) w.ends[at++] = (u16)(lane * 16 + k);
     }
-    u32 count = at;
-    if (lane == 31) {
-        for (u32 far = (u32)(own.ends >> 16); far; far &= far - 1) w.ends[count++] = (u16)(WINDOW - 1 + __ffs((int)far));
-    }
-    return __shfl_sync(ALL, count, 31);
+    const u32 far = __shfl_sync(ALL, (u32)(own.ends >> 16), 31), inside = __shfl_sync(ALL, at, 31);
+    if (far >> lane & 1) w.ends[inside + __popc(far & ((1u << lane) - 1))] = (u16)(WINDOW + lane);
+    const u32 count = inside + __popc(far);
+    if (lane == 0) w.ends[count] = BEYOND - 1;
+    return count;
 }
 
 // Which of this lane's bytes runs start at, the first of them at `first` and all before `last`, as next(k) tells: the
-// byte behind a run, from the lane's first, if one starts at the lane's byte k. `after` becomes the byte behind all.
+// byte behind a run, from the lane's first, if one starts at the lane's byte k; `BEYOND` or more if none is known. It is
+// asked from the last byte back. `after` becomes the byte behind all.
 template <class F> DEVICE u32 starts_of(Window& w, u32 first, u32 last, u32& after, F next) {
-    const u32 lane = lane_id();
-    u16* exits = w.exits + lane * EXITS;
-    u64 steps = 0;
+    const u32 lane = lane_id(), own = exit_of(lane * 16);
+    u8* const exits = (u8*)w.exits;
+    u32 to[16];
+#pragma unroll
+    for (u32 i = 0; i < 16; i++) to[15 - i] = next(15 - i);
 #pragma unroll
     for (u32 i = 0; i < 16; i++) {
-        const u32 k = 15 - i, to = next(k);
-        const bool leaves = to >= 16;
-        if (!leaves) steps |= (u64)(to - k) << k * 4;
-        exits[k] = leaves ? (u16)(to == BEYOND ? (u32)BEYOND : lane * 16 + to) : exits[to];
+        const u32 k = 15 - i;
+        u32 exit = exit_of(lane * 16 + to[k]);
+        if (to[k] < 16) exit = *(const u16*)(exits + own + to[k] * 2);
+        *(u16*)(exits + own + k * 2) = (u16)exit;
     }
     __syncwarp();
-    u32 at = first, entry = 16;
-    while (at < last) {
-        if (at / 16 == lane) entry = at % 16;
-        at = w.exits[at / 16 * EXITS + at % 16];
+    const u32 end = exit_of(last);
+    u32 at = exit_of(first), entry = 32;
+    while (at < end) {
+        if (at - own < 32) entry = at - own;
+        at = *(const u16*)(exits + at);
     }
-    after = at;
-    u32 starts = 0;
-    while (entry < 16) {
-        starts |= 1u << entry;
-        const u32 step = (u32)(steps >> entry * 4) & 15;
-        entry = step ? entry + step : 16;
+    after = min(at_of(at), (u32)BEYOND);
+    u32 starts = __funnelshift_lc(0, 1, entry / 2) & 0xffff;
+#pragma unroll
+    for (u32 k = 0; k < 16; k++) {
+        if (starts >> k & 1) starts |= __funnelshift_lc(0, 1, to[k]);
     }
     // the lane may have gone on behind the end
-    return between(starts, lane * 16, 0, last);
+    return between(starts & 0xffff, lane * 16, 0, last);
 }
