@@ -13,7 +13,6 @@ mod gpu_text;
 mod gpu_variances;
 mod kept;
 mod orc;
-mod orc_gpu;
 mod projection;
 mod pushdown;
 mod requests;
