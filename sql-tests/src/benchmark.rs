@@ -1,6 +1,7 @@
 //! What the tests of benchmarks share: sessions over files, and answers as text.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -10,6 +11,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_sqllogictest::convert_batches;
 
 use crate::gpu::{GpuRun, register_vectile};
+use crate::package::test_dir;
 
 /// The rows of an answer, as text.
 pub type Rows = Vec<Vec<String>>;
@@ -38,6 +40,32 @@ pub async fn session_over(
         ctx.sql(&sql).await?;
     }
     Ok(ctx)
+}
+
+/// The Parquet files of a folder as ORC files, in a folder below; none without Python and pyarrow.
+pub fn orc_tables(folder: &Path) -> Result<Option<PathBuf>> {
+    let orc = folder.join("orc");
+    let script = test_dir().join("../crates/orc/tests/data/write.py");
+    let skipped = |what: &str| {
+        println!("no ORC files: {what}");
+        Ok(None)
+    };
+    if !script.exists() {
+        return skipped("the script that writes them is missing");
+    }
+    let written = Command::new("python3")
+        .arg(script)
+        .args(["convert".as_ref(), folder, orc.as_path()])
+        .output();
+    match written {
+        Ok(output) if output.status.success() => Ok(Some(orc)),
+        Ok(output) => {
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(error.contains("ModuleNotFoundError"), "{error}");
+            skipped("pyarrow is missing")
+        }
+        Err(_) => skipped("python3 is missing"),
+    }
 }
 
 /// The answer to a query, counted for the GPU if there is one.

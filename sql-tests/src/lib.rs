@@ -23,7 +23,7 @@ mod package;
 mod random;
 mod run;
 
-pub use benchmark::{Rows, answer, benchmark_session, session_over};
+pub use benchmark::{Rows, answer, benchmark_session, orc_tables, session_over};
 pub use compressed::{CompressedTables, Layout};
 pub use engine::Engine;
 pub use gpu::{GPU_VARIABLE, GpuRun, OnGpu, register_vectile};

@@ -4,8 +4,7 @@
 //! are integers, decimals, dates and text, so no answer has a rounding error to allow for.
 //! `VECTILE_TEST_GPU=1` runs them on the GPU.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatchReader;
@@ -22,7 +21,7 @@ use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow,
     SupplierArrow,
 };
-use vectile_sql_tests::{GpuRun, answer, benchmark_session, session_over, test_dir};
+use vectile_sql_tests::{GpuRun, answer, benchmark_session, orc_tables, session_over, test_dir};
 
 /// 600 thousand rows in the largest table.
 const SCALE: f64 = 0.1;
@@ -112,32 +111,6 @@ async fn write_tables(folder: &Path, copies: &[(&str, &str)]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The Parquet files of a folder as ORC files, in a folder below; none without Python and pyarrow.
-fn orc_tables(folder: &Path) -> Result<Option<PathBuf>> {
-    let orc = folder.join("orc");
-    let script = test_dir().join("../crates/orc/tests/data/write.py");
-    let skipped = |what: &str| {
-        println!("no ORC files: {what}");
-        Ok(None)
-    };
-    if !script.exists() {
-        return skipped("the script that writes them is missing");
-    }
-    let written = Command::new("python3")
-        .arg(script)
-        .args(["convert".as_ref(), folder, orc.as_path()])
-        .output();
-    match written {
-        Ok(output) if output.status.success() => Ok(Some(orc)),
-        Ok(output) => {
-            let error = String::from_utf8_lossy(&output.stderr);
-            assert!(error.contains("ModuleNotFoundError"), "{error}");
-            skipped("pyarrow is missing")
-        }
-        Err(_) => skipped("python3 is missing"),
-    }
 }
 
 fn generate(table: &str) -> Result<(SchemaRef, Vec<arrow::record_batch::RecordBatch>)> {

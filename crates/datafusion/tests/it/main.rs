@@ -13,6 +13,7 @@ mod gpu_text;
 mod gpu_variances;
 mod kept;
 mod orc;
+mod orc_gpu;
 mod projection;
 mod pushdown;
 mod requests;

@@ -1,7 +1,7 @@
 //! The queries of the Star Schema Benchmark: their plans with a kernel in them, and their answers, over
 //! tables of its schema with few rows.
 
-use crate::support::{Fixture, metric};
+use crate::support::{Fixture, metric, orc_files};
 
 const JOINS: [(&str, &str); 4] = [
     ("date", "lo_orderdate = d_datekey"),
@@ -248,6 +248,34 @@ async fn each_query_is_one_kernel() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_those_of_the_cpu() {
     let Some(ssb) = ssb().await else { return };
+    for (name, query) in QUERIES {
+        let sql = sql(query);
+        ssb.run("SET vectile.gpu = off").await.unwrap();
+        let expected = ssb.answer(&sql).await;
+        assert!(expected.lines().count() > 4, "{name}: nothing passes");
+        ssb.run("SET vectile.gpu = require").await.unwrap();
+        for run in 0..2 {
+            assert_eq!(ssb.answer(&sql).await, expected, "{name}, run {run}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_over_orc_files_are_those_of_the_cpu() {
+    let Some(ssb) = ssb().await else { return };
+    for (name, _) in TABLES {
+        let path = ssb.path(&format!("{name}.parquet"));
+        let copy = format!("COPY {name} TO '{}' STORED AS PARQUET", path.display());
+        ssb.run(&copy).await.unwrap();
+    }
+    let Some(folder) = orc_files(ssb.dir.path()) else {
+        return;
+    };
+    for (name, _) in TABLES {
+        ssb.ctx.deregister_table(name).unwrap();
+        let path = folder.join(format!("{name}.orc"));
+        ssb.create(name, &path, "").await;
+    }
     for (name, query) in QUERIES {
         let sql = sql(query);
         ssb.run("SET vectile.gpu = off").await.unwrap();

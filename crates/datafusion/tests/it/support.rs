@@ -1,6 +1,7 @@
 //! A session with a table in memory and the same table in a Vectile file.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -40,6 +41,28 @@ pub fn emulator() -> Option<Arc<Engine>> {
             None
         }
     }
+}
+
+/// The Parquet files of a folder as ORC files of zlib, in a folder below; `None`, and said so, without Python and
+/// pyarrow.
+pub fn orc_files(folder: &Path) -> Option<PathBuf> {
+    let orc = folder.join("orc");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../orc/tests/data/write.py");
+    let written = Command::new("python3")
+        .arg(script)
+        .args(["convert".as_ref(), folder, orc.as_path()])
+        .output();
+    let skipped = match written {
+        Ok(output) if output.status.success() => return Some(orc),
+        Ok(output) => {
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(error.contains("ModuleNotFoundError"), "{error}");
+            "pyarrow"
+        }
+        Err(_) => "python3",
+    };
+    eprintln!("skipped: {skipped} is missing");
+    None
 }
 
 impl Fixture {
