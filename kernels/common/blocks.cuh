@@ -6,14 +6,23 @@
 // has a miniblock, and runs a body for its width, as those of `packed.cuh`; lanes of other widths wait. That is for
 // vectors of few widths, of which LOW has a bit each.
 
-// Words of a vector, at most, and those behind it that may be read.
-template <class E> DEVICE constexpr u32 most_words() { return 33 * 8 * sizeof(E); }
+// A flag of kernels, not of vectors: whether tiles have room for entries.
+enum { TILE_ROWS = 64 };
+
+// Words of a vector of `gpu_for`, at most, and those behind it that may be read: no miniblock is wider than the bounds
+// of its vector. `tile_bytes` in `registry.rs` has the same.
+template <class S> DEVICE constexpr u32 most_words() {
+    if (sizeof(typename S::Entry) == 8) return 33 * 8 * 8;
+    u32 width = 0;
+    for (u64 wider = S::WIDTHS >> 1; wider; wider >>= 1) width++;
+    return 8 * (2 + 4 * width) + 4;
+}
 
 // How to read a miniblock: where it starts, in bits; its width; of integers of 32 bits a mask and the minimum, of others
 // the minimum.
-template <class E> DEVICE uint4* miniblocks(void* tile) { return (uint4*)((u32*)tile + most_words<E>()); }
-template <class E> DEVICE const uint4* miniblocks(const void* tile) {
-    return (const uint4*)((const u32*)tile + most_words<E>());
+template <class S> DEVICE uint4* miniblocks(void* tile) { return (uint4*)((u32*)tile + most_words<S>()); }
+template <class S> DEVICE const uint4* miniblocks(const void* tile) {
+    return (const uint4*)((const u32*)tile + most_words<S>());
 }
 
 // Words of an integer of the column.
@@ -138,6 +147,9 @@ template <class S, class Own> struct Blocks : Sequence<S> {
     static DEVICE bool has_few_widths(const Cursor& c) {
         return sizeof(E) == 4 && S::FLAGS & FEW_WIDTHS && c.flags & FEW_WIDTHS;
     }
+
+    // Whether its entries take the place of their words, by rows.
+    static DEVICE bool has_rows(const Cursor& c) { return S::FLAGS & TILE_ROWS && has_few_widths(c); }
 
     static DEVICE u32 in_range(const Cursor& c, E low, E high, void* tile) {
         // bounds of a vector often tell

@@ -46,17 +46,19 @@ template <bool SHARED, bool EVERY> struct FoundOwn {
 template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
     typedef typename S::Entry E;
 
-    // Entries take the place of words where that is faster.
+    // Entries take the place of words where that is faster, and the tile has room for them.
     static DEVICE void prepare(Cursor& c, void* tile) {
         const Miniblock m = stage<S>(c, 0, tile);
         if constexpr (sizeof(E) == 4) {
-            if (Blocks<S, GpuFor<S>>::has_few_widths(c)) {
+            if (Blocks<S, GpuFor<S>>::has_rows(c)) {
                 const u32 minimum = (u32)m.minimum;
                 u32 own[32];
                 unpack_own<S>((const u32*)tile + m.at, m.width, [&](u32 k, u32 x) { own[k] = minimum + x; });
+                note(c, m, false);
                 return store_row(own, tile);
             }
         }
+        note(c, m, true);
         describe(m, tile);
     }
 
@@ -67,44 +69,53 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
         own.y = m.width;
         own.z = sizeof(E) == 4 ? mask_of<u32>(m.width) : (u32)(m.minimum >> 32);
         own.w = (u32)m.minimum;
-        miniblocks<E>(tile)[lane_id()] = own;
+        miniblocks<S>(tile)[lane_id()] = own;
         __syncwarp();
     }
 
-    // Few rows are read where they lie, without a tile: `starts` says where this lane's miniblock is, which is row
-    // `lane` of all lanes, as its first word, its width, and how far it is from its block.
+    // Few rows are read where they lie, or in the tile if words were left there. `starts` says where this lane's
+    // miniblock is, which is row `lane` of all lanes: its first word, its width, how far it is from its block, and whether
+    // words were left in the tile. It is never 0, because a block's head lies before the first miniblock. So what a lookup
+    // found is kept.
     template <class> static DEVICE void prepare_picked(Cursor& c, void*) {
+        if (c.starts) return;
         const u32* words = (const u32*)c.at(c.line);
-        const Miniblock m = miniblock<S>(c, distances_of(c), 0, [=](u32 i) { return __ldg(words + i); });
-        c.starts = m.at | m.width << 12 | (m.at - m.block) << 19;
+        note(c, miniblock<S>(c, distances_of(c), 0, [=](u32 i) { return __ldg(words + i); }), false);
+    }
+
+    static DEVICE void note(Cursor& c, const Miniblock& m, bool is_staged) {
+        c.starts = m.at | m.width << 12 | (m.at - m.block) << 19 | (u32)is_staged << 31;
     }
 
     static DEVICE u32 run_at(const Cursor& c, u32 r, u32) { return __shfl_sync(ALL, c.starts, r); }
 
-    static DEVICE E entry_at(const Cursor& c, u32, u32 lane, u32 run, const void*) {
-        const u32* words = (const u32*)c.at(c.line);
-        const u32 at = run & 4095, width = run >> 12 & 127, block = at - (run >> 19);
-        const E x = bits_at<E>(at * 32 + lane * width, [=](u32 i) { return __ldg(words + i); });
-        const u32 low = __ldg(words + block);
-        if constexpr (sizeof(E) == 4) return (x & mask_of<u32>(width)) + low;
-        const u32 high = words_of_integer<S>(c) == 2 ? __ldg(words + block + 1) : 0;
-        return (x & mask_of<E>(width)) + ((u64)high << 32 | low);
+    // No tile is given if it has words of another column by now. The same loads read either memory, without a branch.
+    static DEVICE E entry_at(const Cursor& c, u32, u32 lane, u32 run, const void* tile) {
+        const u32* words = (const u32*)(tile && run >> 31 ? tile : c.at(c.line));
+        const u32 at = run & 4095, width = run >> 12 & 127, block = at - (run >> 19 & 4095), bit = at * 32 + lane * width;
+        if constexpr (sizeof(E) == 4) {
+            // the second word only where the residual goes on there: most do not
+            const u32 i = bit / 32, shift = bit % 32, second = shift + width > 32 ? words[i + 1] : 0;
+            return (__funnelshift_r(words[i], second, shift) & mask_of<u32>(width)) + words[block];
+        } else {
+            return (bits_at<E>(words, bit) & mask_of<E>(width)) + integer_at<S>(c, words + block);
+        }
     }
 
     static DEVICE E packed_at(u32 r, u32 lane, const void* tile) {
-        const uint4 m = miniblocks<E>(tile)[r];
+        const uint4 m = miniblocks<S>(tile)[r];
         const E x = bits_at<E>((const u32*)tile, m.x + lane * m.y);
         if constexpr (sizeof(E) == 4) return (x & m.z) + m.w;
         else return (x & mask_of<E>(m.y)) + ((u64)m.z << 32 | m.w);
     }
 
     static DEVICE E row_at(const Cursor& c, u32 r, const void* tile) {
-        if (Blocks<S, GpuFor<S>>::has_few_widths(c)) return ((const E*)tile)[r * 33 + lane_id()];
+        if (Blocks<S, GpuFor<S>>::has_rows(c)) return ((const E*)tile)[r * 33 + lane_id()];
         return packed_at(r, lane_id(), tile);
     }
 
     static DEVICE void entries_8(const Cursor& c, u32 eighth, const void* tile, E out[8]) {
-        if (Blocks<S, GpuFor<S>>::has_few_widths(c)) {
+        if (Blocks<S, GpuFor<S>>::has_rows(c)) {
 #pragma unroll
             for (u32 k = 0; k < 8; k++) out[k] = ((const E*)tile)[(eighth * 8 + k) * 33 + lane_id()];
         } else {
@@ -126,7 +137,7 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
             for (u32 left = rows; __any_sync(ALL, left); left &= left - 1) {
                 const u32 r = left ? __ffs((int)left) - 1 : 0, run = run_at(c, r, lane_id());
                 if (!left) continue;
-                const u32 x = (u32)entry_at(c, r, lane_id(), run, tile) - base;
+                const u32 x = (u32)entry_at(c, r, lane_id(), run, (void*)0) - base;
                 const u32 place = min((u32)start + x, places);
                 mask |= (word_of_bits<SHARED>(bits, place / 32) >> place % 32 & 1) << r;
             }
@@ -134,6 +145,7 @@ template <class S> struct GpuFor : Blocks<S, GpuFor<S>> {
         }
         if (!Blocks<S, GpuFor<S>>::has_few_widths(c)) return by_entries();
         const Miniblock m = stage<S>(c, 0, tile);
+        note(c, m, true);
         FoundOwn<SHARED, EVERY> own{transpose(rows), (u32)start + ((u32)m.minimum - base), places, bits};
         unpack_own<S>((const u32*)tile + m.at, m.width, [&](u32 k, u32 x) { own.look_up(k, x); });
         __syncwarp();

@@ -37,7 +37,7 @@ use vectile_encodings::layout::{Sequence, Values};
 
 use crate::builder::{Builder, unsupported};
 use crate::error::Result;
-use crate::traits::ColumnTraits;
+use crate::traits::{ColumnTraits, TILE_ROWS};
 use crate::unwritten::UnwrittenValues;
 
 pub use alp::SCALES;
@@ -295,6 +295,13 @@ impl ColumnTraits {
         self.has(Transform::Dict) || self.has(Transform::AlpRd)
     }
 
+    /// Makes room for entries in tiles of blocks, because vectors are read row by row.
+    pub fn keep_rows(&mut self) {
+        if self.has_sequence(SequenceKind::GpuFor) {
+            self.flags |= TILE_ROWS;
+        }
+    }
+
     /// Bytes of shared memory that a warp needs to decode vectors of some sequence as a whole; 0 if none.
     pub fn tile_bytes(&self) -> u32 {
         let entry = if self.wide_entries { 8 } else { 4 };
@@ -302,7 +309,13 @@ impl ColumnTraits {
         let rows = 32 * 33 * entry;
         let of = |kind, bytes| if self.has_sequence(kind) { bytes } else { 0 };
         let delta = of(SequenceKind::Delta, rows);
-        let gpu_for = of(SequenceKind::GpuFor, rows + 32 * 16);
+        // as `most_words` in `blocks.cuh` has them
+        let words = match self.wide_entries {
+            true => rows,
+            false => (8 * (2 + 4 * self.widths.checked_ilog2().unwrap_or(0)) + 4) * 4,
+        };
+        let entries = if self.flags & TILE_ROWS == 0 { 0 } else { rows };
+        let gpu_for = of(SequenceKind::GpuFor, entries.max(words + 32 * 16));
         let gpu_dfor = of(SequenceKind::GpuDfor, 2 * rows);
         delta.max(gpu_for).max(gpu_dfor)
     }

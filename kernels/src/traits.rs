@@ -12,6 +12,8 @@ pub(crate) const EXCEPTIONS: u8 = 8;
 pub(crate) const WIDE: u8 = 16;
 /// Of blocks, whether kernels have code for each width of a vector.
 pub(crate) const FEW_WIDTHS: u8 = 32;
+/// Of kernels, not of vectors: whether tiles of blocks have room for entries.
+pub(crate) const TILE_ROWS: u8 = 64;
 
 /// What occurs in a chunk, or in any of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

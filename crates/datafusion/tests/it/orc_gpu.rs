@@ -25,6 +25,8 @@ struct Answer {
     text: String,
     on_gpu: bool,
     fallbacks: usize,
+    /// Column chunks that the device decoded.
+    decoded: usize,
 }
 
 impl Fixture {
@@ -44,6 +46,7 @@ impl Fixture {
             text: pretty_format_batches(&batches)?.to_string(),
             on_gpu: shown.contains("GpuAggregateExec") || shown.contains("gpu=filter"),
             fallbacks: metric(&plan, "fallbacks"),
+            decoded: metric(&plan, "columns_decoded_on_gpu"),
         })
     }
 
@@ -117,7 +120,7 @@ async fn compare(name: &str) {
     };
     fixture.create("t", &data(name), "").await;
     let schema = fixture.ctx.table("t").await.unwrap().schema().clone();
-    let (mut asked, mut on_gpu, mut fell_back) = (0, 0, 0);
+    let (mut asked, mut on_gpu, mut fell_back, mut decoded) = (0, 0, 0, 0);
     for field in schema.fields() {
         let column = format!("\"{}\"", field.name());
         fixture.gpu("off").await;
@@ -142,10 +145,15 @@ async fn compare(name: &str) {
             asked += 1;
             on_gpu += usize::from(gpu.on_gpu);
             fell_back += usize::from(gpu.fallbacks > 0);
+            decoded += gpu.decoded;
         }
     }
-    println!("{name}: {asked} queries, {on_gpu} on the GPU, {fell_back} of them left to the CPU");
+    println!(
+        "{name}: {asked} queries, {on_gpu} on the GPU, {fell_back} of them left to the CPU, {decoded} chunks decoded"
+    );
     assert!(on_gpu - fell_back > asked / 3, "{name}");
+    // only decimals beyond 64 bits and nested types are for the CPU
+    assert!(decoded + 6 >= schema.fields().len(), "{name}: {decoded}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

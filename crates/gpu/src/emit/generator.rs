@@ -72,6 +72,8 @@ pub(super) struct Generator<'a> {
     pub(super) open: Vec<bool>,
     pub(super) valid: Vec<bool>,
     pub(super) prepared: Vec<bool>,
+    /// Columns that were decoded in tiles by tests and sums, in this order.
+    pub(super) decoded: Vec<usize>,
     /// Whether all conjuncts have dropped their rows.
     pub(super) is_decided: bool,
     /// Whether selected rows are counted, lane by lane.
@@ -103,6 +105,7 @@ impl<'a> Generator<'a> {
             open: vec![false; columns],
             valid: vec![false; columns],
             prepared: vec![false; columns],
+            decoded: vec![],
             is_decided: false,
             is_counted: false,
             is_staged: false,
@@ -409,6 +412,17 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         }
     }
 
+    /// A column's tile, to pick rows from. None if another column was decoded there after this one: what the cursor says
+    /// of words in the tile may be of before that.
+    pub(super) fn picked_tile(&self, column: usize) -> String {
+        let tile = |column: usize| self.plan.columns[column].tile;
+        let mut since = self.decoded.iter().skip_while(|other| **other != column);
+        match since.any(|other| *other != column && tile(*other) == tile(column)) {
+            true => "(void*)0".into(),
+            false => self.tile(column),
+        }
+    }
+
     pub(super) fn prepare(&mut self, column: usize) {
         self.open(column, 2);
         if !std::mem::replace(&mut self.prepared[column], true) {
@@ -419,6 +433,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
 
     /// Notes that what follows may leave something else in the column's tile.
     pub(super) fn is_overwritten(&mut self, column: usize) {
+        self.decoded.push(column);
         if self.plan.columns[column].traits.filters_through_tile() {
             self.prepared[column] = false;
         }

@@ -32,8 +32,8 @@ mod tests {
     use crate::kernel::samples::{
         facts, filtered_sum, grouped, integers, planned, star, star_columns,
     };
-    use crate::plan::Pipeline;
-    use vectile_kernels::ColumnTraits;
+    use crate::plan::{Filter, Pipeline};
+    use vectile_kernels::{ColumnTraits, SequenceKind};
 
     fn body(pipeline: &Pipeline, traits: &[ColumnTraits]) -> String {
         emit(&planned(pipeline, traits, &facts()).0).body
@@ -62,5 +62,34 @@ mod tests {
         let (pipeline, facts) = star([0.3, 0.4]);
         let (plan, _) = planned(&pipeline, &star_columns(), &facts);
         insta::assert_snapshot!(emit(&plan).body);
+    }
+
+    #[test]
+    fn rows_are_picked_from_the_tile_of_the_column_decoded_there_last() {
+        let picked = |shares: &[f64]| {
+            let (mut pipeline, mut facts) = star([0.5; 2]);
+            // the third lookup has the keys of the first
+            pipeline.lookups.push(pipeline.lookups[0].clone());
+            facts.bits.push(facts.bits[0]);
+            facts.hashed.push(false);
+            facts.shares = shares.to_vec();
+            let found = (0..shares.len()).map(Filter::Found);
+            pipeline.filter = Filter::And(found.collect());
+            let traits = star_columns().into_iter().map(|traits| ColumnTraits {
+                sequences: SequenceKind::GpuFor.bit(),
+                ..traits
+            });
+            let traits: Vec<ColumnTraits> = traits.collect();
+            let body = emit(&planned(&pipeline, &traits, &facts).0).body;
+            let (_, read) = body.split_once("place_at<C0, true>").unwrap();
+            let (read, _) = read.split_once(';').unwrap();
+            read.contains("own + 0")
+        };
+        // parts, dates
+        assert!(picked(&[0.3, 0.2]));
+        // dates, parts
+        assert!(!picked(&[0.2, 0.3]));
+        // dates, parts, dates
+        assert!(!picked(&[0.1, 0.2, 0.3]));
     }
 }

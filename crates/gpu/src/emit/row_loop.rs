@@ -47,7 +47,7 @@ impl<'a> Generator<'a> {
         }
         for column in columns {
             let (_, value, _) = self.types(*column);
-            let tile = self.tile(*column);
+            let tile = self.picked_tile(*column);
             let value_at = |k| {
                 let row = format!("w{k}.row, w{k}.lane, r{column}[{k}]");
                 format!("value_at<C{column}>(c{column}, {row}, {tile})")
@@ -59,7 +59,7 @@ impl<'a> Generator<'a> {
         }
         for table in tables {
             let column = self.plan.tables[*table].column;
-            let (tile, known) = (self.tile(column), self.is_known(*table));
+            let (tile, known) = (self.picked_tile(column), self.is_known(*table));
             if self.is_hashed(*table) {
                 let key_at = |k| {
                     let row = format!("w{k}.row, w{k}.lane, r{column}[{k}]");

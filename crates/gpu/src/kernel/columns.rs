@@ -146,6 +146,19 @@ pub(crate) fn loops(exprs: &[Expr]) -> Vec<Vec<usize>> {
     loops.into_iter().map(|(exprs, _)| exprs).collect()
 }
 
+/// The lookups that a filter asks for keys.
+pub(super) fn lookups_of_filter(filter: &Filter, lookups: &mut Vec<usize>) {
+    match filter {
+        Filter::Found(lookup) | Filter::Missing(lookup) => push(*lookup, lookups),
+        Filter::And(parts) | Filter::Or(parts) => {
+            parts
+                .iter()
+                .for_each(|part| lookups_of_filter(part, lookups));
+        }
+        _ => {}
+    }
+}
+
 /// Calls `f` with what a filter computes row by row.
 pub(super) fn exprs_of(filter: &Filter, f: &mut impl FnMut(&Expr)) {
     match filter {

@@ -86,8 +86,14 @@ impl Planner<'_> {
             .try_fold(1u64, |product, digit| product.checked_mul(digit.count))
             .filter(|groups| *groups < 1 << 62)
             .ok_or_else(|| Error::Unsupported("keys of more than 62 bits together".into()))?;
+        let table = in_table(&rows.exprs[key_values..], aggregates, self.facts.rows);
+        let bytes = table.as_ref().map(|table| table_bytes(groups, table));
+        self.table_bytes = bytes.map_or(0, |bytes| match bytes {
+            ..=SHARED_TABLE => (bytes as usize).next_multiple_of(16),
+            _ => 0,
+        });
         Ok(Grouped {
-            table: in_table(&rows.exprs[key_values..], aggregates, self.facts.rows),
+            table,
             plan: GroupsPlan {
                 rows,
                 keys: planned,
@@ -119,7 +125,7 @@ impl Planner<'_> {
         if plan.threads.is_none() {
             plan.accumulators = table?;
             let group_bytes = plan.accumulators.words().1 as u64 * 8;
-            let bytes = groups.saturating_mul(group_bytes);
+            let bytes = table_bytes(groups, &plan.accumulators);
             let by_rows = self.facts.rows.saturating_mul(GROUPS_PER_ROW * group_bytes);
             plan.strategy = match bytes {
                 ..=SHARED_TABLE => Strategy::Shared,
@@ -179,6 +185,11 @@ impl Planner<'_> {
             of: None,
         }
     }
+}
+
+/// Bytes of a table of groups.
+fn table_bytes(groups: u64, accumulators: &Accumulators) -> u64 {
+    groups.saturating_mul(accumulators.words().1 as u64 * 8)
 }
 
 /// The accumulators of groups in a table.

@@ -23,9 +23,11 @@ const HASHED_COST: f64 = 12.0;
 /// Bytes of bits, of all lookups together, up to which blocks have copies in shared memory without being
 /// fewer for it.
 const SHARED_BITS: usize = 32 << 10;
-/// Bytes of shared memory that large blocks need for other things: a table of groups, and what the
-/// system takes.
-const OTHER_SHARED: usize = SHARED_TABLE as usize + (2 << 10);
+/// Bytes of shared memory that the system takes, and that copies of bits leave between them.
+const SYSTEM_SHARED: usize = 2 << 10;
+/// Bytes of shared memory that small blocks leave for other things, so that they are not fewer for bits: any table of
+/// groups fits.
+const OTHER_SHARED: usize = SHARED_TABLE as usize + SYSTEM_SHARED;
 /// Rows of a launch from which on a byte of bits should be worth copying for each multiprocessor: an estimate.
 const ROWS_PER_BYTE: u64 = 16;
 
@@ -163,7 +165,8 @@ impl<'a> Planner<'a> {
     /// Bytes of shared memory that a large block has for bits.
     fn room_of_large(&self) -> usize {
         let tiles = LARGE_WARPS as usize * self.warp_bytes as usize;
-        self.facts.shared_bytes.saturating_sub(tiles + OTHER_SHARED)
+        let taken = tiles + self.table_bytes + SYSTEM_SHARED;
+        self.facts.shared_bytes.saturating_sub(taken)
     }
 
     /// Bytes for which the rows are enough to have each block copy them.

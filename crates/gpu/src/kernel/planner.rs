@@ -32,6 +32,8 @@ pub(super) struct Planner<'a> {
     pub may_be_large: bool,
     /// Bytes of bits of lookups in shared memory.
     pub shared_bits: usize,
+    /// Bytes of a table of groups there; 0 if it is too large for that.
+    pub table_bytes: usize,
     /// Whether those of some lookup are not there.
     pub has_bits_outside: bool,
     /// Whether some conjunct may have dropped rows.
@@ -40,6 +42,8 @@ pub(super) struct Planner<'a> {
     pub is_sparse: bool,
     /// Columns that loops read from their tiles.
     pub kept_tiles: Vec<usize>,
+    /// Columns of which loops read picked rows where they lie.
+    pub picked: Vec<usize>,
     /// Bytes of shared memory of a warp.
     pub warp_bytes: u32,
     /// What accumulators are of.
@@ -80,10 +84,12 @@ impl<'a> Planner<'a> {
             deferred: vec![],
             may_be_large: true,
             shared_bits: 0,
+            table_bytes: 0,
             has_bits_outside: false,
             is_filtered: false,
             is_sparse: false,
             kept_tiles: vec![],
+            picked: vec![],
             warp_bytes: 0,
             per: Per::Warp,
         };

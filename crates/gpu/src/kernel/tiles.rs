@@ -1,19 +1,38 @@
 //! Tiles: shared memory of a warp in which vectors are decoded as a whole.
 
-use super::columns::{columns_by_row, columns_of_expr, exprs_of, lookups_of_expr, push};
+use super::columns::{
+    columns_by_row, columns_of_expr, columns_of_filter, exprs_of, lookups_of_expr,
+    lookups_of_filter, push,
+};
 use super::planner::{Planner, SHARED_BYTES};
 use crate::error::{Error, Result};
 
 impl Planner<'_> {
     /// Says that a loop reads a column row by row, all rows or only those that are picked.
     pub fn read_by_row(&mut self, column: usize, is_picked: bool) {
-        if !is_picked || self.traits[column].picks_from_tile() {
-            push(column, &mut self.kept_tiles);
+        match is_picked && !self.traits[column].picks_from_tile() {
+            true => push(column, &mut self.picked),
+            false => push(column, &mut self.kept_tiles),
         }
+    }
+
+    /// The columns of tests, which come before rows are picked.
+    fn tested(&self) -> Vec<usize> {
+        let filter = &self.pipeline.filter;
+        let (mut tested, mut lookups) = (vec![], vec![]);
+        columns_of_filter(filter, &mut tested);
+        lookups_of_filter(filter, &mut lookups);
+        lookups.retain(|lookup| !self.deferred.contains(lookup));
+        let keys = lookups
+            .iter()
+            .filter_map(|lookup| self.pipeline.lookups.get(*lookup));
+        keys.for_each(|of| push(of.column, &mut tested));
+        tested
     }
 
     /// Gives columns their tiles, once loops over rows are known. What is read after other columns have been decoded
     /// has one of its own. The others share one: each is decoded where it is tested, and nothing of it is needed later.
+    /// Columns from which rows are only picked have none.
     pub fn place_tiles(&mut self) -> Result<()> {
         let mut kept = self.kept_tiles.clone();
         // loops of filters are planned later
@@ -28,18 +47,25 @@ impl Planner<'_> {
             }
         }
         let by_row = columns_by_row(self.pipeline, self.task);
+        let tested = self.tested();
         let (mut own, mut shared) = (0, 0);
         let mut sharing = vec![];
-        for (column, traits) in self.traits.iter().enumerate() {
-            let needs = by_row.contains(&column)
-                || traits.looks_entries_up()
-                || traits.filters_through_tile();
+        for (column, planned) in self.columns.iter_mut().enumerate() {
+            let traits = &mut planned.traits;
+            let is_kept = kept.contains(&column);
+            if is_kept || traits.looks_entries_up() {
+                traits.keep_rows();
+            }
+            let is_only_picked =
+                self.picked.contains(&column) && !is_kept && !tested.contains(&column);
+            let is_decoded = by_row.contains(&column) || traits.filters_through_tile();
+            let needs = traits.looks_entries_up() || is_decoded && !is_only_picked;
             let bytes = if needs { traits.tile_bytes() } else { 0 };
             if bytes == 0 {
                 continue;
             }
-            if kept.contains(&column) {
-                self.columns[column].tile = Some(own);
+            if is_kept {
+                planned.tile = Some(own);
                 own += bytes;
             } else {
                 shared = bytes.max(shared);
@@ -91,30 +117,35 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_are_picked_from_share_a_tile() {
+    fn columns_that_are_tested_share_a_tile() {
         use SequenceKind::{Delta, Ffor, GpuFor};
-        let tile = of(GpuFor, 10, 900).tile_bytes();
-        assert_eq!(tiles([GpuFor; 3], 0.3), (vec![Some(0); 3], tile, 2));
+        // as large as the words of the widest; the third is only picked from
+        let tile = of(GpuFor, 15, 19_999).tile_bytes();
+        let shared = vec![Some(0), Some(0), None];
+        assert_eq!(tiles([GpuFor; 3], 0.3), (shared, tile, 2));
         let rows = of(Delta, 10, 900).tile_bytes();
-        // no room is left for bits
+        assert!(tile < rows);
         let own = vec![Some(rows), Some(rows), Some(0)];
-        assert_eq!(tiles([GpuFor, GpuFor, Delta], 0.3), (own, rows + tile, 0));
+        assert_eq!(tiles([GpuFor, GpuFor, Delta], 0.3), (own, rows + tile, 2));
+        // no room is left for bits
+        let own = vec![Some(0), Some(2 * rows), Some(rows)];
+        assert_eq!(tiles([Delta; 3], 0.3), (own, 3 * rows, 0));
         assert_eq!(tiles([Ffor; 3], 0.3), (vec![None; 3], 0, 2));
     }
 
     #[test]
     fn columns_of_which_all_rows_are_read_have_tiles_of_their_own() {
-        use SequenceKind::GpuFor;
-        let tile = of(GpuFor, 10, 900).tile_bytes();
+        use SequenceKind::{Delta, GpuFor};
+        let rows = of(Delta, 10, 900).tile_bytes();
         let (of_columns, _, _) = tiles([GpuFor; 3], 0.9);
         // the second is only tested
-        let two = vec![Some(0), Some(2 * tile), Some(tile)];
+        let two = vec![Some(0), Some(2 * rows), Some(rows)];
         assert_eq!(of_columns, two);
     }
 
     #[test]
     fn keys_of_values_that_a_filter_compares_have_tiles_of_their_own() {
-        use SequenceKind::GpuFor;
+        use SequenceKind::{Delta, GpuFor};
         let (mut pipeline, facts) = star([0.3, 0.3]);
         let looked = |lookup: usize, codes| {
             let values: ArrayRef = Arc::new(Int64Array::from(vec![5; codes]));
@@ -129,7 +160,7 @@ mod tests {
         ];
         let (plan, _) = planned(&pipeline, &traits, &facts);
         let tiles: Vec<_> = plan.columns.iter().map(|column| column.tile).collect();
-        let tile = traits[0].tile_bytes();
-        assert_eq!(tiles, [Some(0), Some(tile), Some(2 * tile)]);
+        let rows = of(Delta, 10, 900).tile_bytes();
+        assert_eq!(tiles, [Some(0), Some(rows), Some(2 * rows)]);
     }
 }

@@ -1,6 +1,7 @@
 //! Lookups and groups.
 
 use arrow::array::{Float32Array, Int32Array, Int64Array};
+use arrow::datatypes::Int64Type;
 use vectile_gpu::Codes;
 use vectile_gpu::plan::{GroupKey, Lookup};
 
@@ -273,9 +274,26 @@ fn star(keys: Keys) -> Case {
         ];
         queries.retain(|query| wanted.contains(&query.name));
     }
+    let mut lookups = lookups(&groups, keys.key);
+    if keys.name.starts_with("gpu_") {
+        // between two lookups of keys, numbers are decoded in the same tile
+        queries.push(Query {
+            name: "one tile",
+            filter: Filter::And(vec![
+                Filter::Found(0),
+                Filter::Found(lookups.len()),
+                Filter::Found(1),
+            ]),
+            output: Output::Groups(
+                vec![GroupKey::Code(0)],
+                vec![Aggregate::CountRows, Aggregate::Sum(column(1))],
+            ),
+        });
+        lookups.push(lookup_of_numbers(&groups));
+    }
     Case {
         name: format!("stars {}", keys.name),
-        lookups: lookups(&groups, keys.key),
+        lookups,
         queries,
         groups,
     }
@@ -338,6 +356,19 @@ fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
         lookup(2, Arc::new(texts)),
         lookup(0, codes(data_type, key, &apart, |n| n as u32 % 4, 4)),
     ]
+}
+
+/// Of the numbers, some.
+fn lookup_of_numbers(groups: &[Vec<Input>]) -> Lookup {
+    let columns = groups.iter().map(|columns| &columns[1].array);
+    let numbers = columns.flat_map(|array| array.as_primitive::<Int64Type>().iter().flatten());
+    let some: std::collections::BTreeSet<i64> = numbers.filter(|n| n % 7 == 3).collect();
+    let codes: Vec<u32> = some.iter().map(|n| n.rem_euclid(3) as u32).collect();
+    let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(some));
+    Lookup {
+        column: 1,
+        codes: Arc::new(Codes::new(&keys, &codes, 3).unwrap()),
+    }
 }
 
 fn queries(key: &DataType) -> Vec<Query> {
