@@ -47,11 +47,13 @@ DEVICE bool rescale(i64 digits, i64 found, i64 scale, i64& value) {
     value = digits;
     if (found == scale) return true;
     // scales that the host has not seen are any number
-    if (found < -64 || found > 64) return false;
-    i64 power;
-    if (!power_of_ten(found < scale ? scale - found : found - scale, power)) return false;
-    if (found < scale) return multiplies(digits, power, value);
-    value = digits / power;
+    if (found < -64 || found > scale + 38) return false;
+    if (found < scale) {
+        i64 power;
+        return power_of_ten(scale - found, power) && multiplies(digits, power, value);
+    }
+    // a division by what is no constant is a call, for which registers would spill
+    for (i64 i = scale; i < found; i++) value /= 10;
     return true;
 }
 
@@ -239,7 +241,7 @@ DEVICE void check_text(const Column& c, u32 vector) {
 // The step, columns, how many there are, and their vectors.
 struct Args { u64 word[4]; };
 
-extern "C" __global__ void __launch_bounds__(256) columns(const Args a) {
+extern "C" __global__ void __launch_bounds__(128, 4) columns(const Args a) {
     const u32 warps = gridDim.x * (blockDim.x / 32), all = (u32)a.word[3];
     const Column* const first = (const Column*)a.word[1];
     for (u32 i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < all; i += warps) {
