@@ -48,9 +48,9 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if streams are damaged, or have what kernels do not decode: a CPU may, or says what is
-    /// wrong. [`Error::OutOfMemory`] if chunks in use leave no room; [`Error::NotCompiled`] if a kernel is not there and
-    /// must not be compiled; those of the driver.
+    /// [`Unsupported`](crate::Error::Unsupported) if streams are damaged, or have what kernels do not decode: a CPU may,
+    /// or says what is wrong. [`OutOfMemory`](crate::Error::OutOfMemory) if chunks in use leave no room;
+    /// [`NotCompiled`](crate::Error::NotCompiled) if a kernel is not there and must not be compiled; those of the driver.
     pub fn assemble_all(
         &self,
         columns: &[(ChunkKey, StreamColumn)],
