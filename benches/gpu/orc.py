@@ -3,7 +3,7 @@
 Parquet.
 
     benches/gpu/orc.py [--vectile target/release/vectile] [--scale 20] [--data DIR] [--parts sizes,queries,...]
-                       [--queries tpch/1,ssb/2.1] [--json FILE]
+                       [--queries tpch/1,ssb/2.1] [--orc-rust PROGRAM] [--json FILE]
 
 The tables are made in DIR if they are not there yet: Vectile files by `vectile gen`, from them Parquet files (zstd
 level 3), and from those ORC files, with as many processes as there are cores. A large table is a directory of FILES
@@ -17,6 +17,9 @@ process (SLOW_RUNS on the CPU) without the first two. Kernel times are by the de
 must be the same. `columns` has the first query of a process that reads one column, after the device was opened.
 `convert` has seconds of `vectile convert` of `lineitem` to a Vectile file, without a GPU: the least of CONVERSIONS.
 
+`--orc-rust` is the program of benches/orc-rust, built for release. `queries` then has the time that orc-rust takes to
+read the columns that a query needs of the large table, which is the least for any engine that reads by it.
+
 Without a GPU, the ways that need one are left out.
 """
 
@@ -28,6 +31,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -65,6 +69,16 @@ COLUMNS = {
         "lo_shipmode": "lo_shipmode <> 'RAIL'",
     },
 }
+# What a query reads of the large table.
+READS = {
+    "tpch/1": "l_quantity,l_extendedprice,l_discount,l_tax,l_returnflag,l_linestatus,l_shipdate",
+    "tpch/6": "l_quantity,l_extendedprice,l_discount,l_shipdate",
+    "ssb/1.1": "lo_orderdate,lo_quantity,lo_extendedprice,lo_discount",
+    "ssb/2.1": "lo_partkey,lo_suppkey,lo_orderdate,lo_revenue",
+    "ssb/3.1": "lo_custkey,lo_suppkey,lo_orderdate,lo_revenue",
+    "ssb/4.1": "lo_custkey,lo_partkey,lo_suppkey,lo_orderdate,lo_revenue,lo_supplycost",
+}
+LARGE = {"tpch": "lineitem", "ssb": "lineorder"}
 # ORC's default is not to use dictionaries; writers in Java have this threshold.
 ORC = {"compression": "zlib", "compression_block_size": 1 << 16, "row_index_stride": 10_000}
 ORC |= {"dictionary_key_size_threshold": 0.8}
@@ -232,6 +246,17 @@ def measure(bench, benchmark, text, form, mode):
     return facts | {"rows": rows[0]}
 
 
+def by_orc_rust(bench, query):
+    """Milliseconds that orc-rust takes to read what a query needs, if that is asked for."""
+    if not bench.options.orc_rust or query not in READS:
+        return None
+    benchmark, _ = query.split("/")
+    files = bench.tables[benchmark]["orc"][LARGE[benchmark]]
+    command = [bench.options.orc_rust, str(files), READS[query]]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(out.split()[-1])
+
+
 def queries(bench):
     found, lines, reasons = {}, [], []
     for benchmark, name in bench.queries:
@@ -250,13 +275,17 @@ def queries(bench):
         line += [number(of(vectile, f"{what}_ms")) for what in ["first", "opened", "later"]]
         line += [number(of(vectile, "kernel_ms"), 3), number(of(parquet, "first_ms"))]
         line += [ratio(of(cpu, "first_ms"), of(orc, f"{what}_ms")) for what in ["first", "opened"]]
-        lines.append((query, [*line, ratio(of(orc, "later_ms"), of(vectile, "later_ms"))]))
+        line.append(ratio(of(orc, "later_ms"), of(vectile, "later_ms")))
+        orc_rust = ways["orc-rust, reading"] = by_orc_rust(bench, query)
+        line += [number(orc_rust), ratio(orc_rust, of(orc, "first_ms")), ratio(orc_rust, of(orc, "opened_ms"))]
+        lines.append((query, line))
         for way in [orc, vectile]:
             for plan in ["opened_plan", "plan"]:
                 reasons += [f"{query}, {way}: {reason}" for reason in reasons_of(of(way, plan) or "")]
     titles = ["MB of ORC", "ORC, GPU: first", "opened", "later", "kernel", "ORC, CPU: first", "later"]
     titles += ["Vectile, GPU: first", "opened", "later", "kernel", "Parquet, CPU: first"]
     titles += ["CPU first / GPU first", "CPU first / GPU opened", "ORC later / Vectile later"]
+    titles += ["orc-rust, reading", "of that / GPU first", "of that / GPU opened"]
     tiles_ssb.table("Queries, ms", titles, lines)
     print(*dict.fromkeys(reasons), sep="\n")
     bench.results["queries"] = found
@@ -321,6 +350,7 @@ def main():
     parser.add_argument("--data", metavar="DIR")
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--queries", default=",".join(QUERIES))
+    parser.add_argument("--orc-rust", metavar="PROGRAM")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())

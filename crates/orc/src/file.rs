@@ -149,11 +149,11 @@ impl File {
     }
 
     /// Columns of a stripe for decoders elsewhere, and the bytes that were read: `None` for those that only
-    /// [`decode`](Self::decode) decodes.
+    /// [`decode`](Self::decode) decodes, or says what is wrong with.
     ///
     /// # Errors
     ///
-    /// Those of [`decode`](Self::decode), for what is decoded here: nulls, dictionaries, lengths.
+    /// Those of [`streams`](Self::streams).
     pub async fn parted(
         &self,
         stripe: usize,
@@ -182,10 +182,11 @@ impl File {
         for column in types {
             let index = streams.stream(column.column, StreamKind::RowIndex);
             let groups = match index {
-                Some(index) => self.index_groups_in(stripe, column, index)?,
-                None => Vec::new(),
+                Some(index) => self.index_groups_in(stripe, column, index),
+                None => Ok(Vec::new()),
             };
-            found.push(parted::of(&streams, column, stripe.rows, stride, groups)?);
+            let of = |groups| parted::of(&streams, column, stripe.rows, stride, groups);
+            found.push(groups.and_then(of).ok().flatten());
             // a column may take a while
             yield_now().await;
         }

@@ -18,11 +18,12 @@ use futures::future::try_join_all;
 use object_store::ObjectMeta;
 
 use crate::format::VectileFormat;
+use crate::orc::OrcFormat;
 
 /// The most tables, functions and literals of a query that is known: lists can be long.
 const MOST_MARKS: usize = 4096;
 
-/// A query over Vectile files whose answer depends on nothing but them and the session.
+/// A query over Vectile and ORC files whose answer depends on nothing but them and the session.
 #[derive(Debug)]
 pub(super) struct Query {
     plan: LogicalPlan,
@@ -181,11 +182,11 @@ fn window_function(call: &WindowFunction) -> (u64, &Signature) {
     }
 }
 
-/// The table as one of Vectile files.
+/// The table as one of files that [`VectileSource`](crate::source::VectileSource) reads.
 fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
     let listing = table.downcast_ref::<ListingTable>()?;
     let format = listing.options().format.as_ref();
-    format.is::<VectileFormat>().then_some(listing)
+    (format.is::<VectileFormat>() || format.is::<OrcFormat>()).then_some(listing)
 }
 
 fn place_of<T: ?Sized>(of: &Arc<T>) -> u64 {

@@ -20,6 +20,7 @@ use futures::StreamExt;
 use tempfile::TempDir;
 use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt, physical_plan, register};
 
+use crate::orc::data;
 use crate::support::{Fixture, metric};
 
 /// Counts how often a query is planned.
@@ -206,6 +207,36 @@ async fn queries_on_a_gpu_are_planned_once() {
         .await
         .unwrap();
     assert_eq!(metric(&plan, "gpu_rows"), 20_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_over_orc_files_are_planned_once() {
+    let Some(session) = Session::on_emulator().await else {
+        return;
+    };
+    std::fs::create_dir(session.dir.path().join("o")).unwrap();
+    let path = session.dir.path().join("o/a.orc");
+    std::fs::copy(data("scan.stripes.orc"), &path).unwrap();
+    let location = path.parent().unwrap().display();
+    let create = format!("CREATE EXTERNAL TABLE o STORED AS ORC LOCATION '{location}/'");
+    session.run(&create).await.unwrap();
+    for mode in ["off", "on"] {
+        session
+            .run(&format!("SET vectile.gpu = '{mode}'"))
+            .await
+            .unwrap();
+        session
+            .is_planned_once("SELECT name, count(*), sum(key) FROM o WHERE amount > 0 GROUP BY name")
+            .await;
+        session
+            .is_planned_once("SELECT count(*) FROM o JOIN t ON o.key = t.id WHERE t.k = 3")
+            .await;
+    }
+    // another file of that name
+    std::fs::copy(data("integers.v1-none.orc"), &path).unwrap();
+    session.run("DROP TABLE o").await.unwrap();
+    session.run(&create).await.unwrap();
+    assert!(session.is_planned("SELECT sum(random) FROM o").await);
 }
 
 /// DataFusion's operators run once: then scans have no rows, and others panic.

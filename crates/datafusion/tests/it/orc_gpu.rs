@@ -435,3 +435,42 @@ async fn ask(
     }
     answer
 }
+
+/// Where an index says that values begin elsewhere, the CPU decodes the column of it, and no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_device_cannot_decode_keeps_no_other_column_from_it() {
+    let Some(fixture) = Fixture::on_emulator() else {
+        return;
+    };
+    let fixture = Arc::new(fixture);
+    let whole = fs::read(data("integers.v1-none.orc")).unwrap();
+    let metadata = fixture_metadata(&data("integers.v1-none.orc")).await;
+    let metadata = metadata.unwrap();
+    let columns = &metadata.root().children;
+    let column = columns.iter().find(|column| column.path == "random");
+    let column = column.unwrap().column;
+    let mut streams = metadata.stripes()[0].streams.iter();
+    let index = streams
+        .find(|stream| stream.kind == StreamKind::RowIndex && stream.column == column)
+        .unwrap();
+    let sql = "SELECT sum(random), sum(repeated_nulls), sum(runs_of_three) FROM t";
+    let of = async |damaged: Option<u64>, mode| {
+        let mut bytes = whole.clone();
+        let path = fixture.path(&format!("{mode}-{damaged:?}.orc"));
+        if let Some(place) = damaged {
+            bytes[place as usize] ^= 1;
+        }
+        fs::write(&path, bytes).unwrap();
+        ask(&fixture, &path, mode, sql, "a damaged index").await
+    };
+    let (cpu, gpu) = (of(None, "off").await, of(None, "on").await);
+    let (cpu, all) = (cpu.unwrap(), gpu.unwrap().decoded);
+    let mut without_one = 0;
+    for place in index.bytes.clone().step_by(3) {
+        let gpu = of(Some(place), "on").await.unwrap();
+        assert_eq!(gpu.text, cpu.text, "byte {place}");
+        assert!(gpu.decoded == all || gpu.decoded + 1 == all, "byte {place}");
+        without_one += usize::from(gpu.decoded < all);
+    }
+    assert!(without_one > 0, "{:?}", index.bytes);
+}

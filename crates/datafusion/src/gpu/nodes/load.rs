@@ -501,24 +501,23 @@ impl Found {
         streams.collect()
     }
 
-    /// Has the device decode streams; if it cannot, they are missing still. Gives the bytes that were copied. Blocks.
+    /// Has the device decode streams. Columns that it cannot decode are missing still, and reading them says what is
+    /// wrong, if something is. Gives the bytes that were copied. Blocks.
     fn decode(
         &mut self,
         streams: &[(ChunkKey, StreamColumn)],
         metrics: &GpuMetrics,
         may_compile: bool,
     ) -> Result<usize> {
-        let assembled = match self.part.file.engine.assemble_all(streams, may_compile) {
-            // reading it says what is wrong, if that is it
-            Err(Error::Unsupported(_) | Error::Encoding(_)) => return Ok(0),
-            assembled => assembled.map_err(error::gpu)?,
-        };
+        let engine = &self.part.file.engine;
+        let assembled = engine.assemble_all(streams, may_compile);
+        let assembled = assembled.map_err(error::gpu)?;
         metrics.add_assembled(&assembled);
         let columns = self.part.file.columns.iter().zip(&mut self.columns);
         for (column, slot) in columns.filter(|(_, slot)| slot.is_none()) {
             let mut made = streams.iter().zip(&assembled.chunks);
             let made = made.find(|((key, _), _)| key.column == *column);
-            *slot = made.map(|(_, chunk)| Arc::clone(chunk));
+            *slot = made.and_then(|(_, chunk)| chunk.clone());
         }
         Ok(assembled.sent)
     }

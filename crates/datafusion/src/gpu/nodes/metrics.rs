@@ -69,7 +69,7 @@ impl GpuMetrics {
     pub(crate) fn add_assembled(&self, assembled: &Assembled) {
         let summary = || MetricBuilder::new(&self.set).with_type(MetricType::Summary);
         let columns = summary().counter("columns_decoded_on_gpu", self.partition);
-        columns.add(assembled.chunks.len());
+        columns.add(assembled.chunks.iter().flatten().count());
         let time = summary().subset_time("decode_time", self.partition);
         time.add_duration(assembled.kernel);
         self.bytes_sent.add(assembled.sent);

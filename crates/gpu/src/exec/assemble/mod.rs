@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The host waits once in between: how wide residuals are follows from the bounds. What kernels find wrong, and what is
-//! not as a column needs it, is an error without details: whoever has the streams decodes them on a CPU then, which says
-//! what is wrong, and where.
+//! not as a column needs it, makes no chunk: whoever has the streams decodes them on a CPU then, which says what is
+//! wrong, and where.
 
 mod found;
 mod job;
@@ -23,7 +23,7 @@ use vectile_kernels::DeviceChunk;
 use super::places::Places;
 use super::streams::StreamColumn;
 use super::tables::write_words;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::runtime::{ChunkKey, Engine, Lane, Piece, Resident};
 use job::{At, COLUMN_WORDS, Given, Job, Layout, Making, masks, wrong};
 use launches::{Launches, Step};
@@ -35,8 +35,9 @@ const MOST_SCRATCH: usize = 1 << 30;
 /// Columns that were made of streams.
 #[derive(Debug, Default)]
 pub struct Assembled {
-    /// The chunks, in order.
-    pub chunks: Vec<Arc<Resident>>,
+    /// The chunks, in order: `None` if streams are damaged, or have what kernels do not decode. A CPU may, or says what
+    /// is wrong.
+    pub chunks: Vec<Option<Arc<Resident>>>,
     /// Bytes copied to the device for them.
     pub sent: usize,
     /// Kernels at work, by the device's clock.
@@ -48,8 +49,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::Error::Unsupported) if streams are damaged, or have what kernels do not decode: a CPU may,
-    /// or says what is wrong. [`OutOfMemory`](crate::Error::OutOfMemory) if chunks in use leave no room;
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if chunks in use leave no room;
     /// [`NotCompiled`](crate::Error::NotCompiled) if a kernel is not there and must not be compiled; those of the driver.
     pub fn assemble_all(
         &self,
@@ -66,17 +66,46 @@ impl Engine {
                     bytes <= MOST_SCRATCH
                 });
                 let (portion, others) = rest.split_at(fits.count().max(1));
-                let own: Vec<&StreamColumn> = portion.iter().map(|(_, column)| column).collect();
-                let keys: Vec<ChunkKey> = portion.iter().map(|(key, _)| key.clone()).collect();
-                let mut job = Job::new(self, own)?;
-                let made = job.run(may_compile)?;
-                all.sent += job.sent;
-                all.kernel += job.kernel;
-                all.chunks.extend(self.keep_made(&keys, made));
+                self.assemble(portion, may_compile, &mut all)?;
                 rest = others;
             }
             Ok(all)
         })
+    }
+
+    /// Makes columns at once; if something is wrong with one, each by itself.
+    fn assemble(
+        &self,
+        columns: &[(ChunkKey, StreamColumn)],
+        may_compile: bool,
+        all: &mut Assembled,
+    ) -> Result<()> {
+        match self.assemble_at_once(columns, may_compile, all) {
+            Err(Error::Unsupported(_) | Error::Encoding(_)) if columns.len() > 1 => {
+                let mut columns = columns.chunks(1);
+                columns.try_for_each(|column| self.assemble(column, may_compile, all))
+            }
+            Err(Error::Unsupported(_) | Error::Encoding(_)) => {
+                all.chunks.push(None);
+                Ok(())
+            }
+            made => Ok(all.chunks.extend(made?.into_iter().map(Some))),
+        }
+    }
+
+    fn assemble_at_once(
+        &self,
+        columns: &[(ChunkKey, StreamColumn)],
+        may_compile: bool,
+        all: &mut Assembled,
+    ) -> Result<Vec<Arc<Resident>>> {
+        let own: Vec<&StreamColumn> = columns.iter().map(|(_, column)| column).collect();
+        let keys: Vec<ChunkKey> = columns.iter().map(|(key, _)| key.clone()).collect();
+        let mut job = Job::new(self, own)?;
+        let made = job.run(may_compile);
+        all.sent += job.sent;
+        all.kernel += job.kernel;
+        Ok(self.keep_made(&keys, made?))
     }
 }
 
