@@ -93,13 +93,15 @@ fn choose(source: &Source, candidates: Vec<Encoding>) -> Result<Encoding> {
         return Ok(only);
     }
     let estimates = estimates(source, candidates, false)?.into_iter();
-    let sizes = estimates.map(|(encoding, bytes)| match encoding {
-        Encoding::Dict if dict::is_far(source) => (encoding, bytes + bytes / 4),
-        _ => (encoding, bytes),
+    let sizes = estimates.map(|(encoding, bytes)| {
+        let counted = match (encoding, &source.offsets) {
+            (Encoding::Dict, _) if dict::is_far(source) => bytes as usize + bytes as usize / 4,
+            (_, Some(offsets)) => sequence::with_work(encoding, bytes as usize, &offsets.values),
+            _ => bytes as usize,
+        };
+        (encoding, counted)
     });
-    Ok(Encoding::smallest(
-        sizes.map(|(encoding, bytes)| (encoding, bytes as usize)),
-    ))
+    Ok(Encoding::smallest(sizes))
 }
 
 /// The one of `candidates` that takes the fewest bytes, however fast it is; any if there is none.
@@ -220,16 +222,20 @@ fn estimates(
     };
     let sampled: Vec<_> = candidates.into_iter().filter(|e| !is_known(e)).collect();
     if !sampled.is_empty() {
-        sizes.extend(sampled_sizes(source, sampled, all)?);
+        let dict = sizes.iter().find(|(sized, _)| *sized == Encoding::Dict);
+        let dict = dict.map(|(_, bytes)| *bytes);
+        sizes.extend(sampled_sizes(source, sampled, dict, all)?);
     }
     Ok(sizes)
 }
 
 /// The size of the source in each of `candidates` that applies, by encoding a sample of it. Without `all`, symbol tables
-/// are not trained for text that entries make half as long: they do not do better.
+/// are not trained for text that entries make half as long: they do not do better, unless a dictionary, which takes
+/// `dict` bytes, is nearly as good.
 fn sampled_sizes(
     source: &Source,
     candidates: Vec<Encoding>,
+    dict: Option<u64>,
     all: bool,
 ) -> Result<Vec<(Encoding, u64)>> {
     let rows = source.array.len();
@@ -261,6 +267,7 @@ fn sampled_sizes(
             size_in(Encoding::Plain),
             size_in(Encoding::OnPair),
         ) && entries * 2 <= plain
+            && dict.is_none_or(|dict| entries * 5 <= dict * 4)
         {
             continue;
         }

@@ -226,7 +226,9 @@ async fn queries_over_orc_files_are_planned_once() {
             .await
             .unwrap();
         session
-            .is_planned_once("SELECT name, count(*), sum(key) FROM o WHERE amount > 0 GROUP BY name")
+            .is_planned_once(
+                "SELECT name, count(*), sum(key) FROM o WHERE amount > 0 GROUP BY name",
+            )
             .await;
         session
             .is_planned_once("SELECT count(*) FROM o JOIN t ON o.key = t.id WHERE t.k = 3")

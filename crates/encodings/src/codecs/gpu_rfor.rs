@@ -19,6 +19,7 @@ use std::ops::Range;
 use crate::VECTOR_LEN;
 use crate::bitpack;
 use crate::codecs::blocks::{self, BlocksWriter, Vectors, Width, Words};
+use crate::codecs::rle::fill_run;
 use crate::error::{Result, ensure};
 use crate::masks::{Mask, set_bit};
 use crate::residuals::bit_length;
@@ -29,8 +30,6 @@ use crate::words::Word;
 const PART: &str = "gpu_rfor";
 /// Rows of a block.
 const BLOCK_ROWS: usize = 512;
-/// Runs up to this long are stored as if they were this long.
-const SHORT_RUN: usize = 8;
 /// Runs that are unpacked together.
 const TOGETHER: usize = 128;
 
@@ -216,22 +215,14 @@ impl GpuRfor {
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
         self.for_each_run(vector, |rows, value| {
-            // as in `rle`: most runs are short
-            match out[rows.start..].first_chunk_mut::<SHORT_RUN>() {
-                Some(short) if rows.len() <= SHORT_RUN => short.fill(reference.plus(value)),
-                _ => out[rows].fill(reference.plus(value)),
-            }
+            fill_run(out, rows, reference.plus(value));
         })
     }
 
     pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) -> Result<()> {
         let mut inside = [0; VECTOR_LEN];
         self.for_each_run(vector, |rows, value| {
-            let is_inside = u8::from((low..=high).contains(&value));
-            match inside[rows.start..].first_chunk_mut::<SHORT_RUN>() {
-                Some(short) if rows.len() <= SHORT_RUN => short.fill(is_inside),
-                _ => inside[rows].fill(is_inside),
-            }
+            fill_run(&mut inside, rows, u8::from((low..=high).contains(&value)));
         })?;
         bitpack::bits(&inside, out);
         Ok(())

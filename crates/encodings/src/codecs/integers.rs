@@ -14,6 +14,7 @@ use crate::VECTOR_LEN;
 use crate::class::{self, Class, Native, Wide, match_class};
 use crate::codecs::codec::Codec;
 use crate::codecs::layout;
+use crate::codecs::rle::SpareRuns;
 use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
@@ -92,8 +93,10 @@ impl Codec for Integers {
     ) -> Result<bool> {
         match predicate {
             Predicate::Range { low, high, negated } => {
-                let in_range =
-                    |vector, low, high, out: &mut _| self.in_range(vector, low, high, out);
+                let mut runs = None;
+                let in_range = |vector, low, high, out: &mut _| {
+                    self.in_range(vector, low, high, &mut runs, out)
+                };
                 predicate::filter_range(low, high, *negated, selection, in_range)?;
             }
             Predicate::In { values, negated } => {
@@ -133,9 +136,10 @@ impl Integers {
     fn select_bits(&self, selection: &Selection) -> Result<arrow::buffer::BooleanBuffer> {
         let one = 1i128.saturating_sub(self.reference).clamp(0, 2) as u64;
         let mut bits = Bits::with_capacity(selection.count());
-        let mut set = [0; VECTOR_LEN / 64];
+        let (mut runs, mut set) = (None, [0; VECTOR_LEN / 64]);
         for selected in selection.vectors() {
-            self.offsets.in_range(selected.vector, one, one, &mut set)?;
+            self.offsets
+                .in_range(selected.vector, one, one, &mut runs, &mut set)?;
             if selected.is_full() {
                 for (i, word) in set.iter().enumerate() {
                     bits.append(*word, selected.rows.saturating_sub(i * 64).min(64));
@@ -156,10 +160,17 @@ impl Integers {
         (low <= high).then_some((low as u64, high as u64))
     }
 
-    /// Which rows of a vector hold a word in `low..=high`.
-    pub fn in_range(&self, vector: usize, low: i128, high: i128, out: &mut Mask) -> Result<()> {
+    /// Which rows of a vector hold a word in `low..=high`; `runs` as for [`Sequence::in_range`].
+    fn in_range(
+        &self,
+        vector: usize,
+        low: i128,
+        high: i128,
+        runs: &mut SpareRuns<u64>,
+        out: &mut Mask,
+    ) -> Result<()> {
         match self.offset_range(low, high) {
-            Some((low, high)) => self.offsets.in_range(vector, low, high, out),
+            Some((low, high)) => self.offsets.in_range(vector, low, high, runs, out),
             None => {
                 out.fill(0);
                 Ok(())

@@ -137,7 +137,7 @@ fn encode_list(
         .map(|pair| (pair[1] - pair[0]) as u64)
         .collect();
     out.u64((last - first) as u64);
-    out.append(sequence::encode(&lengths));
+    out.append(sequence::encode_lengths(&lengths));
     children.append(&values.slice(first, last - first), out)
 }
 

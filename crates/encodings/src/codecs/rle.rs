@@ -14,13 +14,23 @@ use std::ops::Range;
 use crate::VECTOR_LEN;
 use crate::bitpack;
 use crate::error::{Result, corrupt, ensure};
-use crate::masks::{Mask, set_bit};
+use crate::masks::Mask;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 use crate::words::Word;
 
 const PART: &str = "rle";
 /// Runs up to this long are stored as if they were this long.
 const SHORT_RUN: usize = 8;
+
+/// Gives the rows of a run its value. Those behind may be overwritten, so that runs are to come in order.
+#[inline(always)]
+pub(crate) fn fill_run<T: Copy>(out: &mut [T; VECTOR_LEN], rows: Range<usize>, value: T) {
+    // most runs are short: a store of fixed length is cheaper than a loop
+    match out[rows.start..].first_chunk_mut::<SHORT_RUN>() {
+        Some(short) if rows.len() <= SHORT_RUN => short.fill(value),
+        _ => out[rows].fill(value),
+    }
+}
 
 /// The integer sequences that the values and the lengths of runs are.
 pub(crate) trait RunSequence: Sized {
@@ -32,9 +42,15 @@ pub(crate) trait RunSequence: Sized {
     fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self>;
     /// The names of its encodings.
     fn describe(&self) -> String;
-    /// Decodes a vector as `reference + entry`. Entries beyond the end are arbitrary.
-    fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN])
-    -> Result<()>;
+    /// Decodes a vector as `reference + entry`. Entries beyond the end are arbitrary. `runs` is for this sequence and
+    /// reference only, and keeps what the next vector may need.
+    fn decode_next<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        runs: &mut SpareRuns<T>,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()>;
 }
 
 /// The value of each run, its length less one, and the number of runs of each vector.
@@ -181,14 +197,11 @@ impl<S: RunSequence> Rle<S> {
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
         self.for_each_run(vector, reference, runs, |rows, value| {
-            // most runs are short: a store of fixed length is cheaper than a loop
-            match out[rows.start..].first_chunk_mut::<SHORT_RUN>() {
-                Some(short) if rows.len() <= SHORT_RUN => short.fill(value),
-                _ => out[rows].fill(value),
-            }
+            fill_run(out, rows, value);
         })
     }
 
+    /// Which rows of a vector hold a value in `low..=high`; `runs` keeps what the next one may need.
     pub fn in_range(
         &self,
         vector: usize,
@@ -197,12 +210,12 @@ impl<S: RunSequence> Rle<S> {
         runs: &mut Runs<u64>,
         out: &mut Mask,
     ) -> Result<()> {
-        out.fill(0);
+        let mut inside = [0; VECTOR_LEN];
         self.for_each_run(vector, 0, runs, |rows, value| {
-            if (low..=high).contains(&value) {
-                rows.for_each(|row| set_bit(out, row, true));
-            }
-        })
+            fill_run(&mut inside, rows, u8::from((low..=high).contains(&value)));
+        })?;
+        bitpack::bits(&inside, out);
+        Ok(())
     }
 
     /// Calls `visit` with the rows and the value of each run; they tile the vector.
@@ -239,12 +252,18 @@ impl<S: RunSequence> Rle<S> {
     }
 }
 
+/// [`Runs`] that are there once they are needed.
+pub(crate) type SpareRuns<T> = Option<Box<Runs<T>>>;
+
 /// The runs decoded last: those of a vector of rows are rarely a whole vector of runs, and the
 /// next one takes the rest.
 pub(crate) struct Runs<T> {
     vector: Option<usize>,
     values: [T; VECTOR_LEN],
     lengths: [u64; VECTOR_LEN],
+    /// Those that values and lengths are themselves made of.
+    of_values: SpareRuns<T>,
+    of_lengths: SpareRuns<u64>,
 }
 
 impl<T: Word> Default for Runs<T> {
@@ -253,6 +272,8 @@ impl<T: Word> Default for Runs<T> {
             vector: None,
             values: [T::default(); VECTOR_LEN],
             lengths: [0; VECTOR_LEN],
+            of_values: None,
+            of_lengths: None,
         }
     }
 }
@@ -271,8 +292,8 @@ impl<T: Word> Runs<T> {
         let vector = run / VECTOR_LEN;
         if self.vector != Some(vector) {
             self.vector = None;
-            values.decode(vector, reference, &mut self.values)?;
-            lengths.decode(vector, 0, &mut self.lengths)?;
+            values.decode_next(vector, reference, &mut self.of_values, &mut self.values)?;
+            lengths.decode_next(vector, 0, &mut self.of_lengths, &mut self.lengths)?;
             self.vector = Some(vector);
         }
         let first = run % VECTOR_LEN;

@@ -18,7 +18,7 @@ use crate::codecs::ffor::{self, Ffor, FforView};
 use crate::codecs::gpu_dfor::{self, GpuDfor, GpuDforView};
 use crate::codecs::gpu_for::{self, GpuFor, GpuForView};
 use crate::codecs::gpu_rfor::{self, GpuRfor};
-use crate::codecs::rle::{self, Rle, RunSequence, Runs};
+use crate::codecs::rle::{self, Rle, RunSequence, Runs, SpareRuns};
 use crate::codecs::sparse::{self, Sparse};
 use crate::encoding::{Encoding, Pin};
 use crate::error::{Result, corrupt};
@@ -53,7 +53,7 @@ pub(crate) enum Sequence {
 pub(crate) struct Scratch<T> {
     pub values: [T; VECTOR_LEN],
     pub words: Words,
-    runs: Option<Box<Runs<T>>>,
+    runs: SpareRuns<T>,
 }
 
 impl<T: Word> Default for Scratch<T> {
@@ -113,9 +113,35 @@ pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> C
     out
 }
 
-/// Encodes `values` by what suits a sample of them best.
+/// Encodes `values` by what suits them best.
 pub(crate) fn encode(values: &[u64]) -> ChunkWriter {
+    encode_smallest(values, 0, |encoding, bytes| {
+        with_work(encoding, bytes, values)
+    })
+}
+
+/// As [`encode`], of lengths: values take so much longer to decode than these that only bytes count.
+pub(crate) fn encode_lengths(values: &[u64]) -> ChunkWriter {
     Sequence::encode(values, 0)
+}
+
+/// Encodes `values`, which are `nesting` runs deep, by the encoding for which `counted` gives least of its bytes.
+fn encode_smallest(
+    values: &[u64],
+    nesting: usize,
+    counted: impl Fn(Encoding, usize) -> usize,
+) -> ChunkWriter {
+    if let Some(first) = values.first()
+        && values.iter().all(|v| v == first)
+    {
+        return constant(*first);
+    }
+    if values.is_empty() {
+        return constant(0);
+    }
+    let sizes = sizes(values, nesting).into_iter();
+    let counted = sizes.map(|(encoding, bytes)| (encoding, counted(encoding, bytes)));
+    encode_as(Encoding::smallest(counted), values, nesting)
 }
 
 fn constant(value: u64) -> ChunkWriter {
@@ -137,6 +163,21 @@ fn size_as(encoding: Encoding, values: &[u64], nesting: usize) -> Option<usize> 
         Encoding::GpuRfor => gpu_rfor::size(values),
         _ => ffor::size(values),
     })
+}
+
+/// So many runs, or others of `sparse`, count a byte beside their own when encodings are compared, and so many
+/// differences: a core takes 4 ns for a run and 1.6 for a difference, but unpacks a value in 0.2.
+const RUNS_A_BYTE: usize = 5;
+const DIFFERENCES_A_BYTE: usize = 16;
+
+/// What `values` in `bytes` bytes of an encoding count when encodings are compared.
+pub(crate) fn with_work(encoding: Encoding, bytes: usize, values: &[u64]) -> usize {
+    match encoding {
+        Encoding::Rle | Encoding::GpuRfor => bytes + runs(values) / RUNS_A_BYTE,
+        Encoding::Sparse => bytes + sparse::count_others(values) / RUNS_A_BYTE,
+        Encoding::Delta | Encoding::GpuDfor => bytes + values.len() / DIFFERENCES_A_BYTE,
+        _ => bytes,
+    }
 }
 
 /// One run for this many rows: few.
@@ -203,16 +244,7 @@ dispatched! {
 
 impl RunSequence for Sequence {
     fn encode(values: &[u64], nesting: usize) -> ChunkWriter {
-        if let Some(first) = values.first()
-            && values.iter().all(|v| v == first)
-        {
-            return constant(*first);
-        }
-        if values.is_empty() {
-            return constant(0);
-        }
-        let encoding = Encoding::smallest(sizes(values, nesting));
-        encode_as(encoding, values, nesting)
+        encode_smallest(values, nesting, |_, bytes| bytes)
     }
 
     fn size(values: &[u64], nesting: usize) -> usize {
@@ -250,13 +282,20 @@ impl RunSequence for Sequence {
     }
 
     #[inline]
-    fn decode<T: Word>(
+    fn decode_next<T: Word>(
         &self,
         vector: usize,
         reference: T,
+        runs: &mut SpareRuns<T>,
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
-        self.decode(vector, reference, out)
+        match self {
+            Self::Rle(rle) => rle.decode(vector, reference, runs.get_or_insert_default(), out),
+            Self::Sparse(sparse) => {
+                sparse.decode(vector, reference, runs.get_or_insert_default(), out)
+            }
+            _ => self.decode(vector, reference, out),
+        }
     }
 }
 
@@ -324,29 +363,28 @@ impl Sequence {
                 &mut scratch.words,
                 out,
             ),
-            Self::Rle(rle) => {
-                let runs = scratch.runs.get_or_insert_default();
-                rle.decode(selected.vector, reference, runs, &mut scratch.values)?;
-                selected.append(&scratch.values, out);
-            }
             Self::GpuFor(gpu_for) => {
                 gpu_for.select(selected, reference, &mut scratch.values, out);
             }
-            Self::Sparse(sparse) => {
-                let runs = scratch.runs.get_or_insert_default();
-                sparse.decode(selected.vector, reference, runs, &mut scratch.values)?;
-                selected.append(&scratch.values, out);
-            }
             _ => {
-                self.decode(selected.vector, reference, &mut scratch.values)?;
-                selected.append(&scratch.values, out);
+                let Scratch { values, runs, .. } = scratch;
+                self.decode_next(selected.vector, reference, runs, values)?;
+                selected.append(values, out);
             }
         }
         Ok(())
     }
 
-    /// Which rows of a vector hold a value in `low..=high`. Bits beyond the end are arbitrary.
-    pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) -> Result<()> {
+    /// Which rows of a vector hold a value in `low..=high`. Bits beyond the end are arbitrary. `runs` is for this
+    /// sequence only, and keeps what the next vector may need.
+    pub fn in_range(
+        &self,
+        vector: usize,
+        low: u64,
+        high: u64,
+        runs: &mut SpareRuns<u64>,
+        out: &mut Mask,
+    ) -> Result<()> {
         match self {
             Self::Constant(value) => {
                 out.fill(if (low..=high).contains(value) {
@@ -362,12 +400,12 @@ impl Sequence {
                 words_in_range(&values, low, high, out);
             }
             Self::Delta(_) => out.fill(0),
-            Self::Rle(rle) => rle.in_range(vector, low, high, &mut Runs::default(), out)?,
+            Self::Rle(rle) => rle.in_range(vector, low, high, runs.get_or_insert_default(), out)?,
             Self::GpuFor(gpu_for) => gpu_for.in_range(vector, low, high, out),
             Self::GpuDfor(gpu_dfor) => gpu_dfor.in_range(vector, low, high, out),
             Self::GpuRfor(gpu_rfor) => gpu_rfor.in_range(vector, low, high, out)?,
             Self::Sparse(sparse) => {
-                sparse.in_range(vector, low, high, &mut Runs::default(), out)?;
+                sparse.in_range(vector, low, high, runs.get_or_insert_default(), out)?;
             }
         }
         Ok(())
@@ -380,9 +418,9 @@ impl Sequence {
         reference: T,
         out: &mut Vec<T>,
     ) -> Result<()> {
-        let mut values = [T::default(); VECTOR_LEN];
+        let (mut runs, mut values) = (None, [T::default(); VECTOR_LEN]);
         for vector in rows.start / VECTOR_LEN..rows.end.div_ceil(VECTOR_LEN) {
-            self.decode(vector, reference, &mut values)?;
+            self.decode_next(vector, reference, &mut runs, &mut values)?;
             let start = vector * VECTOR_LEN;
             let from = rows.start.saturating_sub(start);
             let to = (rows.end - start).min(VECTOR_LEN);
@@ -403,10 +441,12 @@ impl Sequence {
         let ranges: Vec<&[u64]> = set.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
         let flip = if negated { u64::MAX } else { 0 };
         if ranges.len() <= MAX_RANGES {
+            let mut runs = None;
             for (vector, mask) in selection.vectors_mut() {
                 let (mut found, mut range) = ([0; 16], [0; 16]);
-                for run in &ranges {
-                    self.in_range(vector, run[0], run[run.len() - 1], &mut range)?;
+                for of_set in &ranges {
+                    let (low, high) = (of_set[0], of_set[of_set.len() - 1]);
+                    self.in_range(vector, low, high, &mut runs, &mut range)?;
                     found
                         .iter_mut()
                         .zip(&range)
@@ -419,9 +459,9 @@ impl Sequence {
             return Ok(());
         }
         let lookup = Lookup::new(set);
-        let mut values = [0u64; VECTOR_LEN];
+        let (mut runs, mut values) = (None, [0u64; VECTOR_LEN]);
         for (vector, mask) in selection.vectors_mut() {
-            self.decode(vector, 0, &mut values)?;
+            self.decode_next(vector, 0, &mut runs, &mut values)?;
             for (word, values) in mask.iter_mut().zip(values.as_chunks::<64>().0) {
                 let mut found = 0;
                 for (bit, value) in values.iter().enumerate() {

@@ -28,6 +28,12 @@ fn majority(values: &[u64]) -> u64 {
     values.iter().fold((0, 0), vote).0
 }
 
+/// How many values are others.
+pub(crate) fn count_others(values: &[u64]) -> usize {
+    let most = majority(values);
+    values.iter().filter(|value| **value != most).count()
+}
+
 /// The values other than `most`, their rows, and the number of them in each vector.
 fn others(values: &[u64], most: u64) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
     let (mut others, mut places, mut counts) = (vec![], vec![], vec![]);
@@ -45,12 +51,10 @@ fn others(values: &[u64], most: u64) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
 /// About the bytes that [`encode`] appends, without packing anything; `None` if values are not even
 /// mostly the same.
 pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> Option<usize> {
-    let most = majority(values);
-    let count = values.iter().filter(|value| **value == most).count();
-    if count < values.len() / 2 {
+    if count_others(values) > values.len().div_ceil(2) {
         return None;
     }
-    let (others, places, counts) = others(values, most);
+    let (others, places, counts) = others(values, majority(values));
     let parts = S::size(&others, nesting) + S::size(&places, nesting);
     Some(24 + 2 * counts.len() + parts)
 }

@@ -2,7 +2,7 @@
 """Writes ORC files with pyarrow, and what pyarrow reads of them as Arrow IPC files.
 
     write.py golden FOLDER    the small files of this folder
-    write.py matrix FOLDER    many: each type by version, compression, block size and stripe size
+    write.py matrix FOLDER    many: each type by version, compression, block size and stripe size, and files by Java
     write.py convert FROM TO  the Parquet files of a folder, in stripes of few rows
 
 A folder has NAME.orc for each file, and NAME.arrow with its rows; files of the same rows are called ROWS.VARIANT.orc,
@@ -13,7 +13,9 @@ import datetime
 import decimal
 import itertools
 import os
+import pathlib
 import random
+import shutil
 import sys
 
 import pyarrow as pa
@@ -159,6 +161,10 @@ def write(folder, rows, variant, table, **options):
     orc.write_table(table, path, **options)
     read = orc.ORCFile(path).read()
     assert read.num_rows == table.num_rows
+    write_expected(folder, rows, read)
+
+
+def write_expected(folder, rows, read):
     expected = os.path.join(folder, f"{rows}.arrow")
     if not os.path.exists(expected):
         with pa.OSFile(expected, "wb") as sink, pa.ipc.new_file(
@@ -186,7 +192,16 @@ def golden(folder):
     )
 
 
+def of_java(folder):
+    """Files by ORC's writer in Java, which pyarrow has for its own tests."""
+    for path in pathlib.Path(pa.__file__).parent.glob("tests/data/orc/*.orc"):
+        rows = path.stem.replace("TestOrcFile.", "java-")
+        shutil.copy(path, os.path.join(folder, f"{rows}.java.orc"))
+        write_expected(folder, rows, orc.ORCFile(path).read())
+
+
 def matrix(folder):
+    of_java(folder)
     rng = random.Random(2)
     tables = {"types": all_types(3000, rng), "integers": all_integers(5000, rng), "none": all_types(0, rng)}
     compressions = ["uncompressed", "zlib", "snappy", "lz4", "zstd"]

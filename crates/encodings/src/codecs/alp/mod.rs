@@ -29,6 +29,7 @@ use crate::VECTOR_LEN;
 use crate::class;
 use crate::codecs::codec::Codec;
 use crate::codecs::layout;
+use crate::codecs::rle::SpareRuns;
 use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
@@ -260,8 +261,9 @@ impl Codec for Alp {
         // keys of floats are words of 64 bits
         let narrow = |word: i128| word.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
         match_float!(data_type, F => {
+            let mut runs = None;
             let in_range = |vector, low, high, out: &mut _| {
-                self.in_range::<F>(vector, narrow(low), narrow(high), out)
+                self.in_range::<F>(vector, narrow(low), narrow(high), &mut runs, out)
             };
             predicate::filter_range(low, high, *negated, selection, in_range)?;
             Ok(true)
@@ -342,8 +344,15 @@ impl Alp {
     }
 
     /// Which rows of a vector hold a value with a key in `low..=high`, compared as integers. Bits
-    /// beyond the end are arbitrary.
-    fn in_range<F: Float>(&self, vector: usize, low: i64, high: i64, out: &mut Mask) -> Result<()> {
+    /// beyond the end are arbitrary; `runs` as for [`Sequence::in_range`].
+    fn in_range<F: Float>(
+        &self,
+        vector: usize,
+        low: i64,
+        high: i64,
+        runs: &mut SpareRuns<u64>,
+        out: &mut Mask,
+    ) -> Result<()> {
         let factors: Factors<F> = self.scale(vector).factors();
         let (first, last) = factors.range(low, high);
         if low > high || first > last || last < self.reference {
@@ -352,7 +361,7 @@ impl Alp {
             let offset =
                 |integer: i64| integer.max(self.reference).wrapping_sub(self.reference) as u64;
             self.integers
-                .in_range(vector, offset(first), offset(last), out)?;
+                .in_range(vector, offset(first), offset(last), runs, out)?;
         }
         for (row, bits) in self.exceptions.of(vector) {
             set_bit(out, row, (low..=high).contains(&F::from_bits64(bits).key()));
@@ -423,7 +432,8 @@ mod tests {
     fn check_range<F: Float>(alp: &Alp, values: &[F], low: i64, high: i64) {
         for (vector, values) in values.chunks(VECTOR_LEN).enumerate() {
             let mut mask = [0x5555; VECTOR_LEN / 64];
-            alp.in_range::<F>(vector, low, high, &mut mask).unwrap();
+            alp.in_range::<F>(vector, low, high, &mut None, &mut mask)
+                .unwrap();
             for (row, value) in values.iter().enumerate() {
                 let expected = (low..=high).contains(&value.key());
                 assert_eq!(
@@ -492,8 +502,8 @@ mod tests {
                 let mut mask = [0; VECTOR_LEN / 64];
                 for vector in 0..column.len().div_ceil(VECTOR_LEN) {
                     let _ = alp.decode::<f64>(vector, &mut [0.0; VECTOR_LEN]);
-                    let _ = alp.in_range::<f64>(vector, 1, 1 << 62, &mut mask);
-                    let _ = alp.in_range::<f64>(vector, i64::MIN, i64::MAX, &mut mask);
+                    let _ = alp.in_range::<f64>(vector, 1, 1 << 62, &mut None, &mut mask);
+                    let _ = alp.in_range::<f64>(vector, i64::MIN, i64::MAX, &mut None, &mut mask);
                 }
             }
         }

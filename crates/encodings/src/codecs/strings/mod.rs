@@ -106,9 +106,9 @@ pub(crate) fn vocabulary_bytes(encoding: Encoding, source: &Source) -> usize {
 
 fn write(values: &[&[u8]], splits: Splits, out: &mut ChunkWriter) {
     let lengths: Vec<u64> = values.iter().map(|value| value.len() as u64).collect();
-    out.append(sequence::encode(&lengths));
+    out.append(sequence::encode_lengths(&lengths));
     let lengths: Vec<u64> = splits.iter().map(|split| split.len() as u64).collect();
-    out.append(sequence::encode(&lengths));
+    out.append(sequence::encode_lengths(&lengths));
     out.buffer(splits.data);
 }
 
@@ -454,9 +454,10 @@ impl Codec for Strings {
             .only_value()
             .and_then(|value| byte_strings::values(value));
         if let Some(length) = value.map(|value| value[0].len() as u64) {
+            let (mut runs, mut same) = (None, [0; VECTOR_LEN / 64]);
             for (vector, mask) in selection.vectors_mut() {
-                let mut same = [0; VECTOR_LEN / 64];
-                self.lengths.in_range(vector, length, length, &mut same)?;
+                self.lengths
+                    .in_range(vector, length, length, &mut runs, &mut same)?;
                 mask.iter_mut()
                     .zip(&same)
                     .for_each(|(mask, same)| *mask &= same);
