@@ -1,11 +1,13 @@
 //! The kernels that make columns, and how they are launched.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle};
 
 use vectile_kernels::INFLATE_WARP_BYTES;
 
 use super::told::{Decode, Told};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::runtime::{Engine, FixedKernel, Kernel, Launch, Stream};
 
 const WARPS: u32 = 4;
@@ -26,18 +28,55 @@ pub(super) struct Launches<'a> {
     columns: Arc<dyn Kernel>,
 }
 
+/// A kernel and others, compiled at the same time.
+fn compile(
+    engine: &Engine,
+    one: FixedKernel,
+    others: &[FixedKernel],
+) -> Result<(Arc<dyn Kernel>, Vec<Arc<dyn Kernel>>)> {
+    thread::scope(|scope| {
+        let compile = |kernel| move || engine.fixed_kernel(kernel, true);
+        let spawn = |kernel: &FixedKernel| {
+            let thread = thread::Builder::new().spawn_scoped(scope, compile(*kernel));
+            (*kernel, thread.ok())
+        };
+        let others: Vec<_> = others.iter().map(spawn).collect();
+        let one = engine.fixed_kernel(one, true)?;
+        let others = others.into_iter().map(|(kernel, thread)| {
+            match thread.map(ScopedJoinHandle::join) {
+                Some(Ok(compiled)) => compiled,
+                Some(Err(panic)) => resume_unwind(panic),
+                // without a thread, it is compiled now
+                None => engine.fixed_kernel(kernel, true),
+            }
+        });
+        Ok((one, others.collect::<Result<_>>()?))
+    })
+}
+
 impl<'a> Launches<'a> {
     pub(super) fn new(engine: &'a Engine, may_compile: bool, told: &Told) -> Result<Self> {
-        let kernel = |kernel| engine.fixed_kernel(kernel, may_compile);
-        let inflate = (told.chunks > 0).then(|| kernel(FixedKernel::Inflate));
+        let inflate = (told.chunks > 0).then_some(FixedKernel::Inflate);
         let decode = told.decodes.iter();
-        let decode = decode.map(|of| kernel(FixedKernel::DecodeRuns(of.encoding)));
+        let decode = decode.map(|of| FixedKernel::DecodeRuns(of.encoding));
+        let wanted: Vec<FixedKernel> = inflate.into_iter().chain(decode).collect();
+        let there = |kernel| engine.fixed_kernel(kernel, false);
+        let columns = FixedKernel::Columns;
+        let found = there(columns).and_then(|columns| {
+            let others = wanted.iter().map(|kernel| there(*kernel));
+            Ok((columns, others.collect::<Result<Vec<_>>>()?))
+        });
+        let (columns, others) = match found {
+            Err(Error::NotCompiled) if may_compile => compile(engine, columns, &wanted)?,
+            found => found?,
+        };
+        let mut others = others.into_iter();
         Ok(Self {
             engine,
             chunks: told.chunks,
-            inflate: inflate.transpose()?,
-            decode: decode.collect::<Result<_>>()?,
-            columns: kernel(FixedKernel::Columns)?,
+            inflate: inflate.and_then(|_| others.next()),
+            decode: others.collect(),
+            columns,
         })
     }
 
