@@ -28,21 +28,16 @@ pub(super) struct Launches<'a> {
     columns: Arc<dyn Kernel>,
 }
 
-/// A kernel and others, compiled at the same time.
-fn compile(
-    engine: &Engine,
-    one: FixedKernel,
-    others: &[FixedKernel],
-) -> Result<(Arc<dyn Kernel>, Vec<Arc<dyn Kernel>>)> {
+/// Kernels, compiled at the same time.
+fn compile(engine: &Engine, wanted: &[FixedKernel]) -> Result<Vec<Arc<dyn Kernel>>> {
     thread::scope(|scope| {
         let compile = |kernel| move || engine.fixed_kernel(kernel, true);
         let spawn = |kernel: &FixedKernel| {
             let thread = thread::Builder::new().spawn_scoped(scope, compile(*kernel));
             (*kernel, thread.ok())
         };
-        let others: Vec<_> = others.iter().map(spawn).collect();
-        let one = engine.fixed_kernel(one, true)?;
-        let others = others.into_iter().map(|(kernel, thread)| {
+        let threads: Vec<_> = wanted.iter().map(spawn).collect();
+        let compiled = threads.into_iter().map(|(kernel, thread)| {
             match thread.map(ScopedJoinHandle::join) {
                 Some(Ok(compiled)) => compiled,
                 Some(Err(panic)) => resume_unwind(panic),
@@ -50,7 +45,7 @@ fn compile(
                 None => engine.fixed_kernel(kernel, true),
             }
         });
-        Ok((one, others.collect::<Result<_>>()?))
+        compiled.collect()
     })
 }
 
@@ -59,24 +54,21 @@ impl<'a> Launches<'a> {
         let inflate = (told.chunks > 0).then_some(FixedKernel::Inflate);
         let decode = told.decodes.iter();
         let decode = decode.map(|of| FixedKernel::DecodeRuns(of.encoding));
-        let wanted: Vec<FixedKernel> = inflate.into_iter().chain(decode).collect();
-        let there = |kernel| engine.fixed_kernel(kernel, false);
-        let columns = FixedKernel::Columns;
-        let found = there(columns).and_then(|columns| {
-            let others = wanted.iter().map(|kernel| there(*kernel));
-            Ok((columns, others.collect::<Result<Vec<_>>>()?))
-        });
-        let (columns, others) = match found {
-            Err(Error::NotCompiled) if may_compile => compile(engine, columns, &wanted)?,
+        let wanted = inflate.into_iter().chain(decode);
+        let wanted: Vec<FixedKernel> = wanted.chain([FixedKernel::Columns]).collect();
+        let there = |kernel: &FixedKernel| engine.fixed_kernel(*kernel, false);
+        let kernels: Vec<_> = match wanted.iter().map(there).collect() {
+            Err(Error::NotCompiled) if may_compile => compile(engine, &wanted)?,
             found => found?,
         };
-        let mut others = others.into_iter();
+        let mut kernels = kernels.into_iter();
+        let inflate = inflate.and_then(|_| kernels.next());
         Ok(Self {
             engine,
             chunks: told.chunks,
-            inflate: inflate.and_then(|_| others.next()),
-            decode: others.collect(),
-            columns,
+            inflate,
+            columns: kernels.next_back().ok_or(Error::NotCompiled)?,
+            decode: kernels.collect(),
         })
     }
 

@@ -89,7 +89,10 @@ impl Engine {
                 all.chunks.push(None);
                 Ok(())
             }
-            made => Ok(all.chunks.extend(made?.into_iter().map(Some))),
+            made => {
+                all.chunks.extend(made?.into_iter().map(Some));
+                Ok(())
+            }
         }
     }
 
