@@ -85,7 +85,8 @@ async fn text_tables(texts: &Path) -> Result<(PathBuf, Vec<String>)> {
         }
         let bytes = std::fs::read(&path)?;
         let text = String::from_utf8_lossy(&bytes);
-        let lines: ArrayRef = Arc::new(StringArray::from_iter_values(text.lines()));
+        let lines: Vec<&str> = text.lines().collect();
+        let lines: ArrayRef = Arc::new(StringArray::from(lines));
         let lines = RecordBatch::try_from_iter([("text", lines)])?;
         let file = folder.join(&name);
         let batches = || std::iter::once(lines.clone());
