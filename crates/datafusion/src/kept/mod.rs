@@ -50,9 +50,9 @@ const MOST_FILES: usize = 4096;
 /// [`SessionState::create_physical_plan`]. As with that, run it once, and ask again for the next run: the scans of a
 /// plan that has run have no rows.
 ///
-/// A session that knows Vectile keeps the plans of queries that read Vectile and ORC files only, unless they call functions
-/// such as `now()` and `random()`. A kept plan is used as long as the session's settings, functions and rules, the
-/// tables and all of their files are the same. If a session has rules that go by something else, such as the user of a
+/// A session that knows Vectile keeps the plans of queries that read Vectile and ORC files only, unless they call
+/// functions such as `now()` and `random()`. A kept plan is used as long as the session's settings, functions and
+/// rules, the tables and all of their files are the same. If a session has rules that go by something else, such as the user of a
 /// request, set [`VectileOptions::keep_plans`] to false.
 ///
 /// ```
