@@ -290,12 +290,18 @@ impl RunSequence for Sequence {
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
         match self {
-            Self::Rle(rle) => rle.decode(vector, reference, runs.get_or_insert_default(), out),
+            Self::Constant(value) => out.fill(reference.plus(*value)),
+            Self::Ffor(ffor) => ffor.decode(vector, reference, out),
+            Self::Delta(delta) => delta.decode(vector, reference, out),
+            Self::Rle(rle) => rle.decode(vector, reference, runs.get_or_insert_default(), out)?,
+            Self::GpuFor(gpu_for) => gpu_for.decode(vector, reference, out),
+            Self::GpuDfor(gpu_dfor) => gpu_dfor.decode(vector, reference, out),
+            Self::GpuRfor(gpu_rfor) => gpu_rfor.decode(vector, reference, out)?,
             Self::Sparse(sparse) => {
-                sparse.decode(vector, reference, runs.get_or_insert_default(), out)
+                sparse.decode(vector, reference, runs.get_or_insert_default(), out)?;
             }
-            _ => self.decode(vector, reference, out),
         }
+        Ok(())
     }
 }
 
@@ -332,19 +338,7 @@ impl Sequence {
         reference: T,
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
-        match self {
-            Self::Constant(value) => out.fill(reference.plus(*value)),
-            Self::Ffor(ffor) => ffor.decode(vector, reference, out),
-            Self::Delta(delta) => delta.decode(vector, reference, out),
-            Self::Rle(rle) => rle.decode(vector, reference, &mut Runs::default(), out)?,
-            Self::GpuFor(gpu_for) => gpu_for.decode(vector, reference, out),
-            Self::GpuDfor(gpu_dfor) => gpu_dfor.decode(vector, reference, out),
-            Self::GpuRfor(gpu_rfor) => gpu_rfor.decode(vector, reference, out)?,
-            Self::Sparse(sparse) => {
-                sparse.decode(vector, reference, &mut Runs::default(), out)?;
-            }
-        }
-        Ok(())
+        self.decode_next(vector, reference, &mut None, out)
     }
 
     /// Appends the selected values of a vector. `scratch` is for this sequence and reference only.
