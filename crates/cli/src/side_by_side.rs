@@ -14,10 +14,11 @@ use crate::error::{CliError, Result};
 /// Tasks that read a file at most. Each asks for its own bytes.
 const MOST_READERS: usize = 8;
 
-/// Tasks that read a file; half of the threads are left to encode.
+/// Tasks that read a file; half of the threads are left to encode. Two at least, if there are two threads: a reader may
+/// take long to the first batch, while there is nothing to encode.
 pub fn readers() -> usize {
     let cores = available_parallelism().map_or(1, usize::from);
-    (cores / 2).clamp(1, MOST_READERS)
+    (cores / 2).clamp(cores.min(2), MOST_READERS)
 }
 
 /// The columns that each of so many tasks reads.

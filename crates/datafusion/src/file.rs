@@ -11,8 +11,9 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 #[cfg(feature = "gpu")]
 use vectile_file::Compression;
-use vectile_file::{Fetch, File, ReadBuffers, ReadOptions, RowGroupData};
+use vectile_file::{Fetch, File, ReadOptions, RowGroupData};
 use vectile_scan::Container;
+use vectile_scan::object::ReadBuffers;
 
 use crate::error;
 use crate::footer::{self, footer};
@@ -199,18 +200,19 @@ impl ScanFile {
         Ok(read)
     }
 
-    /// Columns of `data`, by their index in the file, in streams that a device can decode. Whatever is wrong with others,
-    /// [`read`](Self::read) says.
+    /// Columns of `data`, by their index in the file, in streams that a device can decode, read into `buffers` if it is a
+    /// local file. Whatever is wrong with others, [`read`](Self::read) says.
     #[cfg(feature = "gpu")]
     pub(crate) async fn parted(
         &self,
         row_group: usize,
         data: &[usize],
+        buffers: Arc<dyn ReadBuffers>,
     ) -> Vec<(usize, vectile_orc::PartedColumn)> {
         let TableFile::Orc(file) = &self.file else {
             return Vec::new();
         };
-        let Ok((columns, bytes)) = file.parted(row_group, data).await else {
+        let Ok((columns, bytes)) = file.parted(row_group, data, Some(&buffers)).await else {
             return Vec::new();
         };
         self.metrics.bytes_scanned.add(bytes as usize);

@@ -15,8 +15,10 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 
 use crate::codecs::codec::{Child, Codec, Test};
+use crate::codecs::constant::Constant;
 use crate::codecs::layout::Layout;
 use crate::codecs::nested::Nested;
+use crate::codecs::plain::Plain;
 use crate::codecs::registry::{self, Values, match_codec};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
@@ -76,6 +78,29 @@ impl Column {
         let column = <Self as Child>::parse(&mut reader, data_type, len)?;
         reader.finish()?;
         Ok(column)
+    }
+
+    /// The values of an array as they are, in encoding `plain`, whose memory they share; `None` if they are not of fixed
+    /// width, or more than a chunk has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`], which is a bug.
+    pub fn of_fixed_width(array: &dyn Array) -> Result<Option<Self>> {
+        let Some(values) = Plain::of(array).filter(|_| array.len() <= MAX_ROWS) else {
+            return Ok(None);
+        };
+        let validity = Validity::of(array)?;
+        let values = match validity {
+            Validity::AllNull => Values::Constant(Constant::of_nulls()),
+            _ => Values::Plain(values),
+        };
+        Ok(Some(Self {
+            data_type: array.data_type().clone(),
+            len: array.len(),
+            limit: size::limit(array.get_array_memory_size()),
+            body: Arc::new(Body { validity, values }),
+        }))
     }
 
     fn parse_tagged(

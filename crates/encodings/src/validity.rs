@@ -18,12 +18,12 @@ use arrow::array::Array;
 use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer};
 use arrow::datatypes::DataType;
 
-use crate::VECTOR_LEN;
 use crate::error::{Result, corrupt, ensure};
 use crate::masks::{Mask, for_each_bit, set_bit};
 use crate::residuals::{Order, Residuals, ResidualsWriter};
 use crate::selection::Selection;
 use crate::wire::{ChunkReader, ChunkWriter};
+use crate::{FORMAT_VERSION, VECTOR_LEN};
 
 const PART: &str = "validity";
 const BITMAP_BYTES: usize = VECTOR_LEN / 8;
@@ -117,6 +117,17 @@ fn encode_mixed(valid: &BooleanBuffer, out: &mut ChunkWriter) {
 }
 
 impl Validity {
+    /// That of an array.
+    pub fn of(array: &dyn Array) -> Result<Self> {
+        let mut out = ChunkWriter::default();
+        encode(array, &mut out);
+        let bytes = out.finish().into();
+        Self::parse(
+            &mut ChunkReader::new(&bytes, FORMAT_VERSION)?,
+            array.len(),
+        )
+    }
+
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         match reader.u8()? {
             VALID => Ok(Self::AllValid),

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use arrow::error::ArrowError;
+use vectile_scan::object::ReadError;
 
 /// Why a table could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +88,22 @@ pub enum Error {
     /// A bug in this crate or one below it.
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Changed(file) => Error::Changed {
+                file: file.to_string(),
+            },
+            ReadError::File { file, source } => Error::File {
+                file: file.to_string(),
+                source,
+            },
+            ReadError::ObjectStore(error) => Error::ObjectStore(error),
+            error => Error::Internal(error.to_string()),
+        }
+    }
 }
 
 /// The result of this crate's functions.

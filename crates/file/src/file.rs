@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::ZoneMap;
+use vectile_scan::object::{Handle, ReadBuffers};
 use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
 
 use crate::error::Result;
 use crate::metadata::{Compression, Metadata};
-use crate::ranges::{Handle, ReadBuffers};
 use crate::reader::{ReadOptions, read_bloom_filters, read_metadata, read_row_group_from};
 
 /// One version of a file, ready to be scanned. A local file stays open from its first row group on.

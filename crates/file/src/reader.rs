@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use arrow::buffer::Buffer;
 use bytes::{Bytes, BytesMut};
-use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{BloomFilter, Column, VECTOR_LEN, ZoneMap};
+use vectile_scan::object::{Handle, ReadBuffers, Version};
 use vectile_scan::{Fetch, RowGroupData};
 
 use crate::compression::decompress;
@@ -16,7 +16,6 @@ use crate::error::{Error, Place, Result};
 use crate::footer;
 use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
 use crate::metadata::{Bloom, Compression, Metadata, RowGroup};
-use crate::ranges::{Handle, Parts, ReadBuffers, Version};
 
 /// Bytes of the end of a file that are read in the hope that the footer is in them.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -24,16 +23,6 @@ const TAIL_BYTES: u64 = 64 << 10;
 /// A footer beyond this is refused rather than read into memory: it would be of some ten million
 /// column chunks.
 const MAX_FOOTER_BYTES: u64 = 1 << 30;
-
-/// Ranges nearer to each other are one request to an object store, and the gap is read too.
-const GAP_BYTES: u64 = 1 << 20;
-
-/// Requests for one row group are of about this many bytes, so that several are under way at the
-/// same time.
-const REQUEST_BYTES: u64 = 8 << 20;
-
-/// Requests for one row group under way at the same time.
-const PARALLEL_REQUESTS: usize = 8;
 
 /// How to read.
 #[derive(Debug, Clone)]
@@ -254,7 +243,7 @@ pub(crate) async fn read_row_group_from(
         handle,
         buffers: options.buffers.as_ref(),
     };
-    let fetched = fetch_ranges(version, &ranges, metadata.is_file).await?;
+    let fetched = version.fetch(&ranges, metadata.is_file).await?;
 
     let columns = row_group.columns.len();
     let mut data = RowGroupData {
@@ -326,7 +315,7 @@ pub(crate) async fn read_bloom_filters(
         handle,
         buffers: None,
     };
-    let fetched = fetch_ranges(version, &ranges, metadata.is_file).await?;
+    let fetched = version.fetch(&ranges, metadata.is_file).await?;
     let filters = columns.iter().zip(blooms).zip(fetched);
     let filters = filters.map(|((&column, bloom), bytes)| {
         let place = metadata.place(row_group, column);
@@ -402,76 +391,4 @@ fn wanted(row_group: &RowGroup, fetch: &Fetch) -> Result<Vec<Part>> {
             })
         })
         .collect()
-}
-
-/// The bytes of ascending ranges, in the same order.
-async fn fetch_ranges(
-    version: Version<'_>,
-    ranges: &[Range<u64>],
-    is_file: bool,
-) -> Result<Vec<Bytes>> {
-    // gaps of a file are not read
-    let gap = if is_file { u64::MAX } else { GAP_BYTES };
-    let requests = requests(ranges, gap);
-    let gets: Vec<_> = requests
-        .iter()
-        .map(|request| version.read(request))
-        .collect();
-    let fetched: Vec<Parts> = stream::iter(gets)
-        .buffered(PARALLEL_REQUESTS)
-        .try_collect()
-        .await?;
-    let mut fetched = fetched.into_iter().flat_map(|parts| parts.bytes);
-    // Stores refuse to read nothing, so empty ranges were left out.
-    ranges
-        .iter()
-        .map(|range| match range.is_empty() {
-            true => Ok(Bytes::new()),
-            false => fetched
-                .next()
-                .ok_or_else(|| Error::Internal("the store returned too few ranges".into())),
-        })
-        .collect()
-}
-
-/// The ranges that hold anything, in requests of about [`REQUEST_BYTES`] without gaps of more than `gap`.
-fn requests(ranges: &[Range<u64>], gap: u64) -> Vec<Vec<Range<u64>>> {
-    let mut requests: Vec<Vec<Range<u64>>> = Vec::new();
-    let mut bytes = 0;
-    for range in ranges.iter().filter(|range| !range.is_empty()) {
-        let joins = |request: &&mut Vec<Range<u64>>| {
-            let end = request.last().map_or(0, |last| last.end);
-            bytes < REQUEST_BYTES && (end..=end.saturating_add(gap)).contains(&range.start)
-        };
-        match requests.last_mut().filter(joins) {
-            Some(request) => request.push(range.clone()),
-            None => {
-                requests.push(vec![range.clone()]);
-                bytes = 0;
-            }
-        }
-        bytes += range.end - range.start;
-    }
-    requests
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn large_fetches_are_split() {
-        let step = REQUEST_BYTES / 2;
-        let ranges: Vec<_> = (0..5).map(|i| i * step..(i + 1) * step).collect();
-        let sizes: Vec<_> = requests(&ranges, GAP_BYTES).iter().map(Vec::len).collect();
-        assert_eq!(sizes, [2, 2, 1]);
-        let far = GAP_BYTES + 1;
-        let ranges = [0..1, 1..2, GAP_BYTES..far, 2 * far..3 * far];
-        let sizes: Vec<_> = requests(&ranges, GAP_BYTES).iter().map(Vec::len).collect();
-        assert_eq!(sizes, [3, 1]);
-        assert_eq!(requests(&ranges, u64::MAX).len(), 1);
-        // A file may say anything: ranges that overlap are read apart.
-        assert_eq!(requests(&[5..9, 3..4, 8..9], u64::MAX).len(), 2);
-        assert!(requests(&[5..5, 9..9], GAP_BYTES).is_empty());
-    }
 }

@@ -237,12 +237,16 @@ impl ColumnReader<'_> {
         T: ArrowPrimitiveType<Native: TryFrom<i64>>,
     {
         let integers = self.decode_integers(StreamKind::Data, self.values)?;
-        let values = integers.into_iter().map(|integer| {
-            let value = T::Native::try_from(integer);
-            value.map_err(|_| Fault::Corrupt(format!("{integer} in the place of {}", T::DATA_TYPE)))
-        });
-        let values = self.in_stream(StreamKind::Data, values.collect())?;
-        Ok(Arc::new(self.primitive::<T>(values)))
+        let fits = |integer: &i64| T::Native::try_from(*integer).is_ok();
+        // without a branch for each, many are looked at and converted at once
+        if !integers.iter().fold(true, |all, integer| all & fits(integer)) {
+            let wrong = integers.iter().find(|integer| !fits(integer)).unwrap_or(&0);
+            let reason = format!("{wrong} in the place of {}", T::DATA_TYPE);
+            return self.in_stream(StreamKind::Data, corrupt(reason));
+        }
+        let values = integers.into_iter();
+        let values = values.map(|integer| T::Native::try_from(integer).unwrap_or_default());
+        Ok(Arc::new(self.primitive::<T>(values.collect())))
     }
 
     fn floats<T: ArrowPrimitiveType, const N: usize>(

@@ -26,6 +26,9 @@ pub(crate) const DEFAULT_BLOCK_BYTES: u64 = 256 << 10;
 /// The most bytes that a stream may inflate to: more than offsets of Arrow's arrays can address.
 const MAX_STREAM_BYTES: usize = i32::MAX as usize;
 
+/// Bytes that are reserved at most for each that is compressed.
+const RESERVED: usize = 64;
+
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
@@ -137,6 +140,10 @@ impl Codec {
             }
         }
         let mut inflater = Inflater::new(self);
+        // address space only, until there is something in it
+        let room = self.chunks(bytes).count().saturating_mul(self.block_bytes);
+        let room = room.min(most).min(bytes.len().saturating_mul(RESERVED));
+        let _ = inflater.out.try_reserve_exact(room);
         for chunk in self.chunks(bytes) {
             inflater.append(chunk?)?;
             ensure(inflater.filled <= most, || {

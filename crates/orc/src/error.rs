@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use vectile_scan::object::ReadError;
+
 use crate::kind::StreamKind;
 
 /// What is wrong with some bytes, for whoever knows where they are from.
@@ -144,9 +146,33 @@ pub enum Error {
     /// A bug in this crate.
     #[error("internal error: {0}")]
     Internal(String),
+    /// A local file could not be read.
+    #[error("{file}: {source}")]
+    File {
+        /// Location of the file in its object store.
+        file: Arc<str>,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The object store failed.
     #[error(transparent)]
     ObjectStore(#[from] object_store::Error),
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Changed(file) => Error::Changed {
+                file: file.as_ref().into(),
+            },
+            ReadError::File { file, source } => Error::File {
+                file: file.as_ref().into(),
+                source,
+            },
+            ReadError::ObjectStore(error) => Error::ObjectStore(error),
+            error => Error::Internal(error.to_string()),
+        }
+    }
 }
 
 /// The result of this crate's functions.

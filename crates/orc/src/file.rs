@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{Column, EncodeOptions, Encoding, ZoneMap, encode};
+use vectile_scan::object::{Handle, ReadBuffers};
 use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
 
 use crate::bloom::BloomFilters;
@@ -29,10 +30,11 @@ use crate::vectors;
 
 /// An ORC file, ready to be scanned: its row groups are the stripes.
 ///
-/// Columns are decoded when they are fetched. Errors of a scan are [`Error`]s within
-/// [`vectile_scan::Error::External`].
+/// Columns are decoded when they are fetched. A local file stays open from its first stripe on. Errors of a scan are
+/// [`Error`]s within [`vectile_scan::Error::External`].
 #[derive(Debug)]
 pub struct File {
+    handle: Handle,
     metadata: Arc<Metadata>,
 }
 
@@ -48,7 +50,10 @@ impl File {
 
     /// The file of which this is known.
     pub fn new(metadata: Arc<Metadata>) -> Self {
-        Self { metadata }
+        Self {
+            handle: Handle::default(),
+            metadata,
+        }
     }
 
     /// What it says of itself.
@@ -77,7 +82,8 @@ impl File {
         let is_wanted = |stream: &&StreamPlace| {
             stream.kind.is_of_values() && wanted.binary_search(&stream.column).is_ok()
         };
-        self.read(stripe.streams.iter().filter(is_wanted)).await
+        self.read(stripe.streams.iter().filter(is_wanted), None)
+            .await
     }
 
     /// Where the index groups of a column, which has this type, begin in its streams of a stripe; nothing if the file
@@ -91,7 +97,8 @@ impl File {
         let is_index = |place: &&StreamPlace| {
             place.kind == StreamKind::RowIndex && place.column == column.column
         };
-        let index = self.read(stripe.streams.iter().filter(is_index)).await?;
+        let places = stripe.streams.iter().filter(is_index);
+        let index = self.read(places, None).await?;
         match index.first() {
             Some(index) => self.index_groups_in(stripe, column, index),
             None => Ok(Vec::new()),
@@ -149,7 +156,8 @@ impl File {
     }
 
     /// Columns of a stripe for decoders elsewhere, and the bytes that were read: `None` for those that only
-    /// [`decode`](Self::decode) decodes, or says what is wrong with.
+    /// [`decode`](Self::decode) decodes, or says what is wrong with. A local file is read into `buffers`, if there are
+    /// any, on the calling thread, which waits for that.
     ///
     /// # Errors
     ///
@@ -158,6 +166,7 @@ impl File {
         &self,
         stripe: usize,
         columns: &[usize],
+        buffers: Option<&Arc<dyn ReadBuffers>>,
     ) -> Result<(Vec<Option<PartedColumn>>, u64)> {
         let stripe = self.metadata.stripe(stripe)?;
         let types = columns.iter().map(|&column| self.metadata.column(column));
@@ -167,7 +176,8 @@ impl File {
             let mut parted = types.iter().filter(|column| parted::is_parted(column.kind));
             is_kind && parted.any(|column| column.column == place.column)
         };
-        let mut streams = self.read(stripe.streams.iter().filter(is_wanted)).await?;
+        let places = stripe.streams.iter().filter(is_wanted);
+        let mut streams = self.read(places, buffers).await?;
         streams.sort_by_key(stream_key);
         let bytes = streams.iter().map(|stream| stream.bytes.len() as u64).sum();
         let streams = StripeStreams {
@@ -218,10 +228,15 @@ impl File {
         Ok((arrays, bytes))
     }
 
-    async fn read(&self, places: impl Iterator<Item = &StreamPlace>) -> Result<Vec<Stream>> {
+    async fn read(
+        &self,
+        places: impl Iterator<Item = &StreamPlace>,
+        buffers: Option<&Arc<dyn ReadBuffers>>,
+    ) -> Result<Vec<Stream>> {
         let places: Vec<&StreamPlace> = places.collect();
         let ranges: Vec<Range<u64>> = places.iter().map(|place| place.bytes.clone()).collect();
-        let read = self.metadata.object.read(&ranges).await?;
+        let object = &self.metadata.object;
+        let read = object.read(&self.handle, &ranges, buffers).await?;
         let streams = places.into_iter().zip(read);
         let streams = streams.map(|(place, bytes)| Stream {
             kind: place.kind,
@@ -245,7 +260,8 @@ impl File {
         let numbers: Vec<u32> = numbers.collect::<Result<_>>()?;
         let is_wanted =
             |place: &&StreamPlace| place.kind == kind && numbers.contains(&place.column);
-        let streams = self.read(stripe.streams.iter().filter(is_wanted)).await?;
+        let places = stripe.streams.iter().filter(is_wanted);
+        let streams = self.read(places, None).await?;
         let of = |number: &u32| {
             streams
                 .iter()
@@ -418,6 +434,9 @@ const INFLATED: u64 = 4;
 
 /// The array as a column of a scan: as it is, as far as there is an encoding for that.
 fn plain(array: &ArrayRef) -> vectile_encodings::Result<Column> {
+    if let Some(column) = Column::of_fixed_width(array)? {
+        return Ok(column);
+    }
     let encoding = match array.data_type() {
         DataType::Boolean => Encoding::Ffor,
         _ => Encoding::Plain,

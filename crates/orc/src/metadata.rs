@@ -14,6 +14,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{MAX_ROWS, ZoneMap};
+use vectile_scan::object::Handle;
 
 use crate::compression::{Codec, Compression, DEFAULT_BLOCK_BYTES};
 use crate::error::{Error, Fault, Place, Result, corrupt, ensure};
@@ -190,16 +191,17 @@ impl Metadata {
 /// the object store.
 pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Metadata> {
     let size = object.size;
-    let object = Object::new(Arc::clone(store), object);
+    let mut object = Object::new(Arc::clone(store), object);
+    let handle = Handle::default();
     let place = Place::file(&object.file);
     let in_file = |fault: Fault| place.clone().fault(fault);
     let not_orc = |reason: String| Error::NotOrc {
-        file: Arc::clone(&object.file),
+        file: Arc::clone(&place.file),
         reason,
     };
 
     let start = size.saturating_sub(TAIL_BYTES);
-    let mut tail = object.read_one(start..size).await?;
+    let mut tail = object.read_one(&handle, start..size).await?;
     let Some((&postscript_bytes, rest)) = tail.split_last() else {
         return Err(not_orc("it is empty".into()));
     };
@@ -222,7 +224,7 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     };
     let footers_start = size - after - footers;
     if footers_start < start {
-        tail = object.read_one(footers_start..size).await?;
+        tail = object.read_one(&handle, footers_start..size).await?;
     }
     // both are in the tail, which ends with the file
     let in_tail = |from_end: u64, bytes: u64| {
@@ -244,7 +246,7 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
         .and_then(|bytes| stripe_statistics(&bytes, stripes, columns));
     let statistics = statistics.map_err(in_file)?;
 
-    let stripes = read_stripes(&object, &footer, codec, footers_start).await?;
+    let stripes = read_stripes(&object, &handle, &footer, codec, footers_start).await?;
     let has_bounds = footer.writer != JAVA || postscript.writer_version >= FIRST_RIGHT_VERSION;
     Ok(Metadata {
         schema: root.schema(),
@@ -279,6 +281,7 @@ fn ensure_plain(is_encrypted: bool) -> Result<(), Fault> {
 /// Reads the footers of the stripes that have rows. Stripes end before `end`.
 async fn read_stripes(
     object: &Object,
+    handle: &Handle,
     footer: &Footer,
     codec: Codec,
     end: u64,
@@ -302,7 +305,7 @@ async fn read_stripes(
         .iter()
         .map(|(_, _, place)| place.footer.clone())
         .collect();
-    let footers = object.read(&ranges).await?;
+    let footers = object.read(handle, &ranges, None).await?;
     let stripes = places.into_iter().zip(footers);
     let stripes = stripes.map(|((number, stripe, place), bytes)| {
         let message = codec

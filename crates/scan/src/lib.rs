@@ -43,6 +43,7 @@ mod filters;
 mod memory;
 mod metrics;
 mod node;
+pub mod object;
 mod output;
 mod projection;
 mod scan;

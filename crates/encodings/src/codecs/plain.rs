@@ -5,7 +5,7 @@
 //! buffer   the values, little-endian; arbitrary where null
 //! ```
 
-use arrow::array::ArrayRef;
+use arrow::array::{Array, ArrayRef};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 
@@ -29,19 +29,18 @@ pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> Result<bool> {
     let array = source.array;
     let width = width_of(array.data_type())
         .ok_or_else(|| Error::Unsupported(format!("{} in encoding plain", array.data_type())))?;
-    let data = array.to_data();
-    let values = data
-        .buffers()
-        .first()
-        .map_or(&[][..], |buffer| buffer.as_slice());
-    let start = data.offset() * width;
-    out.buffer(
-        values
-            .get(start..start + data.len() * width)
-            .unwrap_or_default()
-            .to_vec(),
-    );
+    out.buffer(values_of(array, width).to_vec());
     Ok(true)
+}
+
+/// The values of an array.
+fn values_of(array: &dyn Array, width: usize) -> Buffer {
+    let data = array.to_data();
+    let (start, bytes) = (data.offset() * width, data.len() * width);
+    match data.buffers().first() {
+        Some(buffer) if start + bytes <= buffer.len() => buffer.slice_with_length(start, bytes),
+        _ => Buffer::default(),
+    }
 }
 
 /// Parsed values. Invariant: `values` is `width` bytes for each row of the chunk.
@@ -52,6 +51,13 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
+    /// The values of an array, whose memory they share; `None` if they are not of fixed width.
+    pub fn of(array: &dyn Array) -> Option<Self> {
+        let width = width_of(array.data_type())?;
+        let values = values_of(array, width);
+        Some(Self { width, values })
+    }
+
     pub fn parse(reader: &mut ChunkReader, width: usize, len: usize) -> Result<Self> {
         Ok(Self {
             width,

@@ -92,13 +92,17 @@ const FREE_MEMORY_AGE: Duration = Duration::from_millis(100);
 const DEFAULT_HOST_BYTES: u64 = 4 << 30;
 /// Bytes from which on a copy is large enough to run at the speed of the link.
 const RUN_BYTES: usize = 4 << 20;
-/// Of the memory that files are read into: enough for what copiers hold, and for as much that is being read.
+/// Of the memory that files are read into. Stripes of ORC, which are large, may take all of it.
 const STAGING: Sizes = Sizes {
     slab: STAGING_SLAB..=STAGING_SLAB,
-    most: 4 * STAGING_SLAB,
-    kept: 4,
+    most: 8 * STAGING_SLAB,
+    kept: 8,
 };
 const STAGING_SLAB: u64 = 64 << 20;
+/// Slabs of it that are made beforehand: enough for what copiers hold, and for as much that is being read.
+const STAGED_SLABS: usize = 4;
+/// The part of the device's memory that is kept, free, for scratch: the driver takes long to give and to take it.
+const KEPT_SHARE: u64 = 64;
 /// Chunks that all stacks together may have, each counted in each: 40 bytes of host memory a chunk.
 const STACKED_CHUNKS: usize = 1 << 20;
 
@@ -106,8 +110,14 @@ impl Engine {
     /// An engine on a device. Keeps up to 80% of the memory that other programs leave filled with
     /// chunks.
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
+        let usual = Sizes::default();
+        let kept = driver.info().memory / KEPT_SHARE / usual.slab.end();
+        let sizes = Sizes {
+            kept: usual.kept.max(kept as usize),
+            ..usual
+        };
         Arc::new(Self {
-            pool: Pool::new(Arc::clone(&driver), Place::Device, Sizes::default()),
+            pool: Pool::new(Arc::clone(&driver), Place::Device, sizes),
             host_pool: Pool::new(Arc::clone(&driver), Place::Host, Sizes::default()),
             staging: Pool::new(Arc::clone(&driver), Place::Host, STAGING),
             copiers: Copiers::new(Arc::clone(&driver)),
@@ -699,13 +709,18 @@ impl Engine {
         Some(Staging::new(piece, bytes))
     }
 
+    /// Whether bytes are in memory of [`Engine::staging`].
+    pub(crate) fn is_staged(&self, bytes: &[u8]) -> bool {
+        self.staging.has(bytes)
+    }
+
     /// Memory of the host that the device copies from at full speed: that of [`Engine::staging`] while some is free.
     pub(crate) fn pinned(&self, bytes: usize) -> Result<Piece> {
         let staged = self.staging.take(bytes);
         staged.or_else(|_| self.host_pool.take(bytes))
     }
 
-    /// Allocates the memory of [`Engine::staging`], all of it, before it is asked for.
+    /// Allocates memory of [`Engine::staging`] before it is asked for.
     ///
     /// # Errors
     ///
@@ -714,7 +729,7 @@ impl Engine {
         let take = |_| self.staging.take(STAGING_SLAB as usize);
         let slabs = self
             .health
-            .watch(|| (0..STAGING.kept).map(take).collect::<Result<Vec<_>>>());
+            .watch(|| (0..STAGED_SLABS).map(take).collect::<Result<Vec<_>>>());
         slabs.map(drop)
     }
 }

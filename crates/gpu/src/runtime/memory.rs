@@ -57,6 +57,8 @@ pub(crate) struct Pool {
     place: Place,
     sizes: Sizes,
     slabs: Mutex<Vec<Slab>>,
+    /// Held by the thread that takes more from the driver. Others take what is free meanwhile.
+    growing: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -116,6 +118,7 @@ impl Pool {
             place,
             sizes,
             slabs: Mutex::default(),
+            growing: Mutex::default(),
         })
     }
 
@@ -148,35 +151,46 @@ impl Pool {
     /// A piece of at least `bytes`.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Piece> {
         let bytes = (bytes as u64).max(1).next_multiple_of(GRANULE);
-        let mut slabs = lock(&self.slabs);
-        let mut address = slabs.iter_mut().find_map(|slab| slab.take(bytes));
-        if address.is_none() {
-            let held: u64 = slabs.iter().map(|slab| slab.bytes).sum();
-            let usual = held.clamp(*self.sizes.slab.start(), *self.sizes.slab.end());
-            if held.saturating_add(bytes.max(usual)) > self.sizes.most {
-                return Err(Error::OutOfMemory {
-                    wanted: bytes,
-                    reason: "a pool has all that it may have".into(),
-                });
-            }
-            let mut slab = match self.slab(bytes, usual) {
-                // what is free may be too small, and in the way
-                Err(Error::OutOfMemory { .. }) if self.trim(&mut slabs) => {
-                    self.slab(bytes, bytes)?
-                }
-                made => made?,
-            };
-            address = slab.take(bytes);
-            slabs.push(slab);
-        }
-        let address = address.ok_or_else(|| Error::OutOfMemory {
-            wanted: bytes,
-            reason: "a new slab is too small".into(),
-        })?;
+        let address = match self.take_free(bytes) {
+            Some(address) => address,
+            None => self.grow(bytes)?,
+        };
         Ok(Piece {
             pool: Arc::clone(self),
             address,
             bytes,
+        })
+    }
+
+    fn take_free(&self, bytes: u64) -> Option<u64> {
+        let mut slabs = lock(&self.slabs);
+        slabs.iter_mut().find_map(|slab| slab.take(bytes))
+    }
+
+    /// A piece of a new slab, unless others have given enough back by now.
+    fn grow(&self, bytes: u64) -> Result<u64> {
+        let _turn = lock(&self.growing);
+        if let Some(address) = self.take_free(bytes) {
+            return Ok(address);
+        }
+        let held = self.held();
+        let usual = held.clamp(*self.sizes.slab.start(), *self.sizes.slab.end());
+        if held.saturating_add(bytes.max(usual)) > self.sizes.most {
+            return Err(Error::OutOfMemory {
+                wanted: bytes,
+                reason: "a pool has all that it may have".into(),
+            });
+        }
+        let mut slab = match self.slab(bytes, usual) {
+            // what is free may be too small, and in the way
+            Err(Error::OutOfMemory { .. }) if self.trim() => self.slab(bytes, bytes)?,
+            made => made?,
+        };
+        let address = slab.take(bytes);
+        lock(&self.slabs).push(slab);
+        address.ok_or_else(|| Error::OutOfMemory {
+            wanted: bytes,
+            reason: "a new slab is too small".into(),
         })
     }
 
@@ -196,8 +210,10 @@ impl Pool {
     }
 
     /// Gives slabs back that are free; whether there were any.
-    fn trim(&self, slabs: &mut Vec<Slab>) -> bool {
+    fn trim(&self) -> bool {
+        let mut slabs = lock(&self.slabs);
         let free: Vec<Slab> = slabs.extract_if(.., |slab| slab.is_free()).collect();
+        drop(slabs);
         for slab in &free {
             // SAFETY: as in `give`.
             unsafe { self.free(slab.address) };
@@ -207,7 +223,7 @@ impl Pool {
 
     /// Gives back what nobody uses.
     pub fn clear(&self) {
-        self.trim(&mut lock(&self.slabs));
+        self.trim();
     }
 
     /// Whether these bytes of the host are the pool's.
@@ -235,6 +251,7 @@ impl Pool {
         let are_free = slabs.iter().filter(|slab| slab.is_free()).count();
         if slabs[owner].is_free() && are_free > self.sizes.kept {
             let slab = slabs.swap_remove(owner);
+            drop(slabs);
             // SAFETY: the address came from `allocate`, is freed once as the slab is gone, and
             // nothing uses it: pieces are dropped only after the streams that used them are done.
             unsafe { self.free(slab.address) };

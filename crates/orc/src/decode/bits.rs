@@ -28,14 +28,53 @@ pub(super) fn split(bytes: &[u8], width: u32, count: usize) -> Result<(&[u8], &[
     Ok(bytes.split_at(needed))
 }
 
-/// The first `count` integers of `packed`, of a width of 1 to 64 bits. What is not there is zero.
-pub(super) fn unpack(packed: &[u8], width: u32, count: usize) -> impl Iterator<Item = u64> {
-    (0..count).map(move |at| {
-        let bit = at * width as usize;
+/// The most integers of a run.
+pub(super) const MOST: usize = 512;
+
+/// Unpacks integers of a width of 1 to 64 bits, as many as `out` has. What is not there is zero.
+pub(super) fn unpack(packed: &[u8], width: u32, out: &mut [u64]) {
+    macro_rules! by_width {
+        ($($width:literal)*) => {
+            match width {
+                $($width => unpack_narrow::<$width>(packed, out),)*
+                _ => unpack_wide(packed, width as usize, out),
+            }
+        };
+    }
+    by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 26 28 30 32);
+}
+
+/// Eight integers begin with a byte. Each is in the 8 bytes from that on in which it begins.
+fn unpack_narrow<const WIDTH: usize>(packed: &[u8], out: &mut [u64]) {
+    let mut rest = packed;
+    let (groups, last) = out.as_chunks_mut::<8>();
+    let mut done = 0;
+    for group in groups.iter_mut() {
+        let Some(window) = rest.get(..WIDTH - 1 + 8) else {
+            break;
+        };
+        for (at, value) in group.iter_mut().enumerate() {
+            let bit = at * WIDTH;
+            let bytes = window.get(bit / 8..bit / 8 + 8).and_then(<[u8]>::first_chunk);
+            let bits = bytes.map_or(0, |bytes| u64::from_be_bytes(*bytes));
+            *value = bits << (bit % 8) >> (64 - WIDTH);
+        }
+        rest = rest.get(WIDTH..).unwrap_or_default();
+        done += 1;
+    }
+    for group in groups.iter_mut().skip(done) {
+        unpack_wide(rest, WIDTH, group);
+        rest = rest.get(WIDTH..).unwrap_or_default();
+    }
+    unpack_wide(rest, WIDTH, last);
+}
+
+fn unpack_wide(packed: &[u8], width: usize, out: &mut [u64]) {
+    for (at, value) in out.iter_mut().enumerate() {
+        let bit = at * width;
         let window = window(packed, bit / 8);
-        let in_byte = (bit % 8) as u32;
-        (window << in_byte >> (128 - width)) as u64
-    })
+        *value = (window << (bit % 8) >> (128 - width)) as u64;
+    }
 }
 
 /// The 16 bytes from `start` on.
@@ -84,7 +123,9 @@ pub(super) mod tests {
             let packed = pack(&values, width);
             let (of_values, rest) = split(&packed, width, values.len())?;
             prop_assert!(rest.is_empty());
-            prop_assert!(unpack(of_values, width, values.len()).eq(values));
+            let mut unpacked = vec![0; values.len()];
+            unpack(of_values, width, &mut unpacked);
+            prop_assert_eq!(unpacked, values);
         }
     }
 

@@ -18,7 +18,11 @@ use crate::error::{Fault, corrupt};
 pub(super) fn decode(bytes: &[u8], sign: Sign, count: usize) -> Result<Vec<i64>, Fault> {
     // four bytes give 512 at most
     let mut out = Vec::with_capacity(count.min(bytes.len().saturating_mul(128)));
-    let mut runs = Runs { bytes, sign };
+    let mut runs = Runs {
+        bytes,
+        sign,
+        unpacked: [0; bits::MOST],
+    };
     while out.len() < count {
         if runs.bytes.is_empty() {
             return corrupt(format!(
@@ -37,6 +41,8 @@ pub(super) fn decode(bytes: &[u8], sign: Sign, count: usize) -> Result<Vec<i64>,
 struct Runs<'a> {
     bytes: &'a [u8],
     sign: Sign,
+    /// Room for the packed integers of a run.
+    unpacked: [u64; bits::MOST],
 }
 
 /// What the first two bytes of a run say, but for short repeats.
@@ -82,14 +88,17 @@ impl<'a> Runs<'a> {
     }
 
     /// Takes `count` packed integers.
-    fn packed(
-        &mut self,
-        width: u32,
-        count: usize,
-    ) -> Result<impl Iterator<Item = u64> + use<'a>, Fault> {
+    fn packed(&mut self, width: u32, count: usize) -> Result<&[u64], Fault> {
         let (packed, rest) = bits::split(self.bytes, width, count)?;
+        let unpacked = self.unpacked.get_mut(..count).unwrap_or_default();
+        // what follows is there to be read, and shifted out
+        let packed = match self.bytes.get(..packed.len() + size_of::<u64>()) {
+            Some(more) => more,
+            None => packed,
+        };
+        bits::unpack(packed, width, unpacked);
         self.bytes = rest;
-        Ok(bits::unpack(packed, width, count))
+        Ok(unpacked)
     }
 
     fn short_repeat(&mut self, head: u8, out: &mut Vec<i64>) -> Result<(), Fault> {
@@ -102,7 +111,7 @@ impl<'a> Runs<'a> {
     fn direct(&mut self, head: &Head, out: &mut Vec<i64>) -> Result<(), Fault> {
         let sign = self.sign;
         let values = self.packed(bits::width_of(head.code), head.values)?;
-        out.extend(values.map(|value| sign.of(value)));
+        out.extend(values.iter().map(|value| sign.of(*value)));
         Ok(())
     }
 
@@ -135,10 +144,11 @@ impl<'a> Runs<'a> {
             _ => -magnitude,
         };
         let start = out.len();
-        out.extend(self.packed(width, head.values)?.map(|value| value as i64));
+        let values = self.packed(width, head.values)?;
+        out.extend(values.iter().map(|value| *value as i64));
         let offsets = out.get_mut(start..).unwrap_or_default();
         let mut at = 0;
-        for entry in self.packed(entry_width, patches)? {
+        for &entry in self.packed(entry_width, patches)? {
             // an entry is no wider than its two parts, but the width of its kind may be
             let gap = (entry >> patch_width) & ((1 << gap_width) - 1);
             let patch = entry & (u64::MAX >> (64 - patch_width));
@@ -176,10 +186,10 @@ impl<'a> Runs<'a> {
         value = value.wrapping_add(first);
         out.push(value);
         let deltas = self.packed(bits::width_of(head.code), head.values - 2)?;
-        out.extend(deltas.map(|delta| {
+        out.extend(deltas.iter().map(|delta| {
             value = match first < 0 {
-                true => value.wrapping_sub(delta as i64),
-                false => value.wrapping_add(delta as i64),
+                true => value.wrapping_sub(*delta as i64),
+                false => value.wrapping_add(*delta as i64),
             };
             value
         }));

@@ -393,7 +393,7 @@ async fn parts_meet_and_have_the_values_of_their_streams() {
         let file = open(fs::read(&path).unwrap()).await.unwrap();
         let columns: Vec<usize> = (0..file.metadata().root().children.len()).collect();
         for stripe in 0..file.metadata().stripes().len() {
-            let (parted, _) = file.parted(stripe, &columns).await.unwrap();
+            let (parted, _) = file.parted(stripe, &columns, None).await.unwrap();
             let parted = parted.into_iter().flatten();
             for PartedStream {
                 stream,

@@ -35,10 +35,10 @@ use object_store::ObjectMeta;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use vectile_encodings::Column;
-use vectile_file::{ReadBuffer, ReadBuffers};
 use vectile_gpu::{
     Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident, StreamColumn,
 };
+use vectile_scan::object::{ReadBuffer, ReadBuffers};
 
 use super::metrics::GpuMetrics;
 use crate::error;
@@ -495,9 +495,11 @@ impl Found {
         let (file, part) = (&self.part.file, &self.part);
         let missing: BTreeSet<usize> = self.missing().into_iter().collect();
         let missing: Vec<usize> = missing.into_iter().collect();
-        let parted = file.scan.parted(part.row_group, &missing).await.into_iter();
+        let staging = Arc::new(Staging(Arc::clone(&file.engine)));
+        let parted = file.scan.parted(part.row_group, &missing, staging).await;
+        let streams = parted.into_iter();
         let streams =
-            parted.filter_map(|(column, parted)| Some((part.key(column), stream_column(parted)?)));
+            streams.filter_map(|(column, parted)| Some((part.key(column), stream_column(parted)?)));
         streams.collect()
     }
 

@@ -17,6 +17,9 @@ use crate::runtime::{Engine, Piece};
 const SLACK_BYTES: usize = 64;
 const MASK_BYTES: usize = VECTOR_LEN / 8;
 
+/// Bytes of a stream from which on it is copied by itself: a copy takes as long as some 100 KB on their way.
+const COPY_BYTES: usize = 128 << 10;
+
 // Words of descriptors, as `kernels/orc` has them.
 pub(super) const CHUNK_WORDS: usize = 4;
 pub(super) const PART_WORDS: usize = 5;
@@ -40,13 +43,26 @@ pub(super) enum Kind {
 #[derive(Default)]
 pub(super) struct Given<'a> {
     pub(super) places: Places,
-    pub(super) bytes: Vec<(usize, &'a [u8])>,
+    /// What is put together first, and copied at once.
+    pub(super) together: Vec<(usize, &'a [u8])>,
+    /// What the device copies from where it was read.
+    pub(super) as_read: Vec<(usize, &'a [u8])>,
 }
 
 impl<'a> Given<'a> {
-    pub(super) fn add(&mut self, bytes: &'a [u8]) -> usize {
-        let at = self.places.next(bytes.len() + 2 * SLACK_BYTES) + SLACK_BYTES;
-        self.bytes.push((at, bytes));
+    fn next(&mut self, bytes: &[u8]) -> usize {
+        self.places.next(bytes.len() + 2 * SLACK_BYTES) + SLACK_BYTES
+    }
+
+    fn add(&mut self, bytes: &'a [u8]) -> usize {
+        let at = self.next(bytes);
+        self.together.push((at, bytes));
+        at
+    }
+
+    fn add_as_read(&mut self, bytes: &'a [u8]) -> usize {
+        let at = self.next(bytes);
+        self.as_read.push((at, bytes));
         at
     }
 }
@@ -66,8 +82,9 @@ pub(super) enum Source {
 pub(super) struct Inflating<'a> {
     pub(super) column: usize,
     pub(super) stream: &'a ByteStream,
-    /// Where its chunks were given.
+    /// Where its chunks were given, and whether the device copies them from where they were read.
     pub(super) given: usize,
+    pub(super) is_as_read: bool,
     pub(super) source: Source,
     /// The numbers of its chunks among those of all.
     pub(super) chunks: Range<usize>,
@@ -116,6 +133,8 @@ pub(super) struct Layout {
     pub(super) given: usize,
     pub(super) scratch: usize,
     pub(super) back: usize,
+    /// Of what is given: the first bytes, which are put together.
+    pub(super) together: usize,
     /// Compressed chunks of all streams, and parts.
     pub(super) chunks: usize,
     pub(super) parts: usize,
@@ -224,10 +243,12 @@ impl<'a> Job<'a> {
 
     pub(super) fn inflate(&mut self, column: usize, stream: &'a ByteStream) -> usize {
         let before = self.streams.last().map_or(0, |stream| stream.chunks.end);
+        let bytes = stream.bytes.as_slice();
         self.streams.push(Inflating {
             column,
             stream,
             given: 0,
+            is_as_read: bytes.len() >= COPY_BYTES && self.engine.is_staged(bytes),
             source: Source::Body,
             chunks: before..before + stream.chunks().len(),
         });
@@ -244,8 +265,25 @@ impl<'a> Job<'a> {
         'a: 'b,
     {
         let (mut scratch, mut back) = (Places::default(), Places::default());
-        for stream in &mut self.streams {
+        let chunks = self.streams.last().map_or(0, |stream| stream.chunks.end);
+        let parts = self.runs.iter().map(|decoding| decoding.runs.parts.len());
+        let parts: usize = parts.sum();
+        let told_at = given
+            .places
+            .next(8 * (chunks * CHUNK_WORDS + parts * PART_WORDS));
+        let columns_at = given.places.next(8 * self.columns.len() * COLUMN_WORDS);
+        for (making, masks) in self.columns.iter_mut().zip(masks) {
+            let own = masks.as_ref();
+            making.present = own.map(|(present, before)| (given.add(present), given.add(before)));
+        }
+        for stream in self.streams.iter_mut().filter(|stream| !stream.is_as_read) {
             stream.given = given.add(stream.stream.bytes.as_slice());
+        }
+        let together = given.places.bytes();
+        for stream in self.streams.iter_mut().filter(|stream| stream.is_as_read) {
+            stream.given = given.add_as_read(stream.stream.bytes.as_slice());
+        }
+        for stream in &mut self.streams {
             let is_of_strings = self.columns[stream.column].chunk.is_some();
             stream.source = match &stream.stream.chunks {
                 _ if is_of_strings => Source::Body,
@@ -259,24 +297,16 @@ impl<'a> Job<'a> {
         for decoding in &mut self.runs {
             decoding.values = scratch.next(decoding.runs.values() * decoding.width + SLACK_BYTES);
         }
-        let chunks = self.streams.last().map_or(0, |stream| stream.chunks.end);
-        let parts = self.runs.iter().map(|decoding| decoding.runs.parts.len());
-        let parts = parts.sum();
         let inflated_at = back.next(chunks * 8);
         let faults_at = back.next(parts * 4);
         let wrong_at = back.next(self.columns.len() * 4);
-        for (number, (making, masks)) in self.columns.iter_mut().zip(masks).enumerate() {
-            let own = masks.as_ref();
-            making.present = own.map(|(present, before)| (given.add(present), given.add(before)));
+        for (number, making) in self.columns.iter_mut().enumerate() {
             making.bounds = back.next(making.vectors() * 16);
             making.sample = back.next(SAMPLE_ROWS * 8);
             making.wrong = wrong_at + number * 4;
         }
-        let told_at = given
-            .places
-            .next(8 * (chunks * CHUNK_WORDS + parts * PART_WORDS));
-        let columns_at = given.places.next(8 * self.columns.len() * COLUMN_WORDS);
         Layout {
+            together,
             given: given.places.bytes(),
             scratch: scratch.bytes(),
             back: back.bytes(),

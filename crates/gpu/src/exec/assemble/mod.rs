@@ -151,9 +151,9 @@ impl Job<'_> {
         at: &At,
         told: &Told,
     ) -> Result<Piece> {
-        let mut pinned = self.engine.pinned(layout.given)?;
+        let mut pinned = self.engine.pinned(layout.together)?;
         let host = pinned.as_mut_slice();
-        for (at, bytes) in &given.bytes {
+        for (at, bytes) in &given.together {
             host[*at..*at + bytes.len()].copy_from_slice(bytes);
         }
         write_words(&told.words, &mut host[layout.told_at..]);
@@ -164,10 +164,13 @@ impl Job<'_> {
         let columns = self.columns_of(at, layout);
         let marks = lane.finish(|stream| {
             // SAFETY: everything has the places of the layout, for as many bytes as kernels are told; it lives until
-            // `finish` is done. Bytes of streams may be any: kernels read none outside of streams, and write none outside
+            // `finish` is done, as streams do, which the job borrows. Bytes of streams may be any: kernels read none outside of streams, and write none outside
             // of the room for blocks and values.
             unsafe {
-                stream.copy_in(at.given, from.as_ptr(), layout.given)?;
+                stream.copy_in(at.given, from.as_ptr(), layout.together)?;
+                for (place, bytes) in &given.as_read {
+                    stream.copy_in(at.given + *place as u64, bytes.as_ptr(), bytes.len())?;
+                }
                 for (to, bytes) in self.bodies_as_given(from) {
                     stream.copy_in(to, bytes.as_ptr(), bytes.len())?;
                 }
@@ -258,7 +261,7 @@ impl Job<'_> {
     }
 
     /// The bytes of strings that are not compressed: where they go, and where they are.
-    fn bodies_as_given<'b>(&self, from: &'b [u8]) -> Vec<(u64, &'b [u8])> {
+    fn bodies_as_given<'b>(&'b self, from: &'b [u8]) -> Vec<(u64, &'b [u8])> {
         let streams = self
             .streams
             .iter()
@@ -268,7 +271,11 @@ impl Job<'_> {
             let most = chunk.info().bytes - chunk.front_bytes() - DeviceChunk::SLACK_BYTES;
             let bytes = stream.stream.bytes.len().min(most);
             let to = memory.address() + chunk.front_bytes() as u64;
-            Some((to, from.get(stream.given..stream.given + bytes)?)).filter(|_| bytes > 0)
+            let body = match stream.is_as_read {
+                true => stream.stream.bytes.get(..bytes)?,
+                false => from.get(stream.given..stream.given + bytes)?,
+            };
+            Some((to, body)).filter(|_| bytes > 0)
         });
         bodies.collect()
     }

@@ -1,5 +1,7 @@
-//! Reads bytes of one version of a file, never a mixture of two. A local file stays open, so that it may get another
-//! name or none; an object that is replaced, or a file that is written in place, is an error.
+//! Reads bytes of one version of an object, never a mixture of two, for containers that are files.
+//!
+//! A local file stays open, so that it may get another name or none; an object that is replaced, or a file that is written
+//! in place, is an error.
 
 use std::fmt;
 use std::fs::File;
@@ -9,16 +11,49 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{GetOptions, GetResultPayload, ObjectStore};
 use tokio::runtime::Handle as Runtime;
 
-use crate::error::{Error, Result};
+/// Ranges nearer to each other are one request to an object store, and the gap is read too.
+const GAP_BYTES: u64 = 1 << 20;
+
+/// Requests are of about this many bytes, so that several are under way at the same time.
+const REQUEST_BYTES: u64 = 8 << 20;
+
+/// Requests under way at the same time.
+const PARALLEL_REQUESTS: usize = 8;
+
+/// Why bytes could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The object is not the one any more that was listed. List it again to read the new one.
+    #[error("{0} was changed while it was read; run the query again")]
+    Changed(Path),
+    /// A local file could not be read.
+    #[error("{file}: {source}")]
+    File {
+        /// Its location in its object store.
+        file: Path,
+        /// Why.
+        source: io::Error,
+    },
+    /// The object store failed.
+    #[error(transparent)]
+    ObjectStore(#[from] object_store::Error),
+    /// A bug in this crate or one below it.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+type Result<T> = std::result::Result<T, ReadError>;
 
 /// A file of this machine that stays open from one read to the next, so that a read is one step. It is of one object:
 /// make one for each scan of a file.
 #[derive(Debug, Default)]
-pub(crate) struct Handle(OnceLock<Opened>);
+pub struct Handle(OnceLock<Opened>);
 
 #[derive(Debug, Clone)]
 struct Opened {
@@ -54,28 +89,62 @@ impl AsRef<[u8]> for Filled {
 
 /// An object as it was when it was listed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Version<'a> {
-    pub(crate) store: &'a Arc<dyn ObjectStore>,
-    pub(crate) location: &'a Path,
+pub struct Version<'a> {
+    /// Where it is.
+    pub store: &'a Arc<dyn ObjectStore>,
+    /// Its location there.
+    pub location: &'a Path,
     /// What the store calls this version; without it, the store is not asked whether it is still the same.
-    pub(crate) e_tag: Option<&'a str>,
-    pub(crate) handle: &'a Handle,
-    /// Where bytes of a local file are put, by the thread that asks for them.
-    pub(crate) buffers: Option<&'a Arc<dyn ReadBuffers>>,
+    pub e_tag: Option<&'a str>,
+    /// The file that it is, if it is one.
+    pub handle: &'a Handle,
+    /// Where bytes of a local file are put, by the thread that asks for them; by default, memory of the heap, by another
+    /// thread.
+    pub buffers: Option<&'a Arc<dyn ReadBuffers>>,
 }
 
 /// What was read.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
+pub struct Parts {
     /// The bytes of each range; fewer where the object ends before.
-    pub(crate) bytes: Vec<Bytes>,
+    pub bytes: Vec<Bytes>,
     /// Whether they are from a file of this machine.
-    pub(crate) is_file: bool,
+    pub is_file: bool,
 }
 
 impl Version<'_> {
+    /// The bytes of ascending ranges, in the same order. Those near each other are fetched together and far ones in
+    /// parallel, but for a local file, if it is known to be one: that is read without the gaps between them.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Changed`] where there is another version by now, and those of the store.
+    pub async fn fetch(self, ranges: &[Range<u64>], is_file: bool) -> Result<Vec<Bytes>> {
+        // gaps of a file are not read
+        let gap = if is_file { u64::MAX } else { GAP_BYTES };
+        let requests = requests(ranges, gap);
+        let gets: Vec<_> = requests.iter().map(|request| self.read(request)).collect();
+        let fetched: Vec<Parts> = stream::iter(gets)
+            .buffered(PARALLEL_REQUESTS)
+            .try_collect()
+            .await?;
+        let mut fetched = fetched.into_iter().flat_map(|parts| parts.bytes);
+        // Stores refuse to read nothing, so empty ranges were left out.
+        let bytes = ranges.iter().map(|range| match range.is_empty() {
+            true => Ok(Bytes::new()),
+            false => fetched
+                .next()
+                .ok_or_else(|| ReadError::Internal("the store returned too few ranges".into())),
+        });
+        bytes.collect()
+    }
+
     /// The bytes of ascending ranges, with one request. A local file is read without the gaps between them.
-    pub(crate) async fn read(self, ranges: &[Range<u64>]) -> Result<Parts> {
+    ///
+    /// # Errors
+    ///
+    /// Those of [`fetch`](Self::fetch).
+    pub async fn read(self, ranges: &[Range<u64>]) -> Result<Parts> {
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
             return Ok(Parts::default());
         };
@@ -135,7 +204,7 @@ impl Version<'_> {
         let read = match Runtime::try_current() {
             Ok(runtime) if self.buffers.is_none() => {
                 let read = runtime.spawn_blocking(read).await;
-                read.map_err(|error| Error::Internal(format!("reading ended early: {error}")))?
+                read.map_err(|error| ReadError::Internal(format!("reading ended early: {error}")))?
             }
             _ => read(),
         };
@@ -145,25 +214,44 @@ impl Version<'_> {
                 is_file: true,
             }),
             Ok(None) => Err(self.changed()),
-            Err(source) => Err(Error::File {
-                file: self.location.to_string(),
+            Err(source) => Err(ReadError::File {
+                file: self.location.clone(),
                 source,
             }),
         }
     }
 
-    fn failed(self, error: object_store::Error) -> Error {
+    fn failed(self, error: object_store::Error) -> ReadError {
         match error {
             object_store::Error::Precondition { .. } => self.changed(),
             error => error.into(),
         }
     }
 
-    fn changed(self) -> Error {
-        Error::Changed {
-            file: self.location.to_string(),
-        }
+    fn changed(self) -> ReadError {
+        ReadError::Changed(self.location.clone())
     }
+}
+
+/// The ranges that hold anything, in requests of about [`REQUEST_BYTES`] without gaps of more than `gap`.
+fn requests(ranges: &[Range<u64>], gap: u64) -> Vec<Vec<Range<u64>>> {
+    let mut requests: Vec<Vec<Range<u64>>> = Vec::new();
+    let mut bytes = 0;
+    for range in ranges.iter().filter(|range| !range.is_empty()) {
+        let joins = |request: &&mut Vec<Range<u64>>| {
+            let end = request.last().map_or(0, |last| last.end);
+            bytes < REQUEST_BYTES && (end..=end.saturating_add(gap)).contains(&range.start)
+        };
+        match requests.last_mut().filter(joins) {
+            Some(request) => request.push(range.clone()),
+            None => {
+                requests.push(vec![range.clone()]);
+                bytes = 0;
+            }
+        }
+        bytes += range.end - range.start;
+    }
+    requests
 }
 
 fn read_range(
@@ -211,4 +299,25 @@ fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
 #[cfg(windows)]
 fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, bytes, offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_fetches_are_split() {
+        let step = REQUEST_BYTES / 2;
+        let ranges: Vec<_> = (0..5).map(|i| i * step..(i + 1) * step).collect();
+        let sizes: Vec<_> = requests(&ranges, GAP_BYTES).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [2, 2, 1]);
+        let far = GAP_BYTES + 1;
+        let ranges = [0..1, 1..2, GAP_BYTES..far, 2 * far..3 * far];
+        let sizes: Vec<_> = requests(&ranges, GAP_BYTES).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [3, 1]);
+        assert_eq!(requests(&ranges, u64::MAX).len(), 1);
+        // A file may say anything: ranges that overlap are read apart.
+        assert_eq!(requests(&[5..9, 3..4, 8..9], u64::MAX).len(), 2);
+        assert!(requests(&[5..5, 9..9], GAP_BYTES).is_empty());
+    }
 }
