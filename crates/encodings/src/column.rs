@@ -10,12 +10,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
-use arrow::buffer::Buffer;
+use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 
 use crate::codecs::codec::{Child, Codec, Test};
 use crate::codecs::constant::Constant;
+use crate::codecs::dict::Dict;
 use crate::codecs::layout::Layout;
 use crate::codecs::nested::Nested;
 use crate::codecs::plain::Plain;
@@ -90,7 +91,7 @@ impl Column {
         let Some(values) = Plain::of(array).filter(|_| array.len() <= MAX_ROWS) else {
             return Ok(None);
         };
-        let validity = Validity::of(array)?;
+        let validity = Validity::of_nulls(array.logical_nulls().as_ref(), array.len())?;
         let values = match validity {
             Validity::AllNull => Values::Constant(Constant::of_nulls()),
             _ => Values::Plain(values),
@@ -99,6 +100,36 @@ impl Column {
             data_type: array.data_type().clone(),
             len: array.len(),
             limit: size::limit(array.get_array_memory_size()),
+            body: Arc::new(Body { validity, values }),
+        }))
+    }
+
+    /// Rows by the numbers of their entries, in encoding `dict`; `None` unless the entries are strings that ascend, of which
+    /// a dictionary may have so many. `numbers` of nulls are any.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if there is no such entry.
+    pub fn of_codes(
+        entries: &ArrayRef,
+        numbers: &[u32],
+        nulls: Option<&NullBuffer>,
+    ) -> Result<Option<Self>> {
+        if numbers.is_empty() || numbers.len() > MAX_ROWS {
+            return Ok(None);
+        }
+        let Some(values) = Dict::of_codes(entries, numbers)? else {
+            return Ok(None);
+        };
+        let validity = Validity::of_nulls(nulls, numbers.len())?;
+        let values = match validity {
+            Validity::AllNull => Values::Constant(Constant::of_nulls()),
+            _ => Values::Dict(values),
+        };
+        Ok(Some(Self {
+            data_type: entries.data_type().clone(),
+            len: numbers.len(),
+            limit: size::limit(entries.get_array_memory_size() + size_of_val(numbers)),
             body: Arc::new(Body { validity, values }),
         }))
     }

@@ -54,9 +54,13 @@ pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) {
     if let DataType::Union(_, _) = array.data_type() {
         return out.u8(VALID);
     }
-    match array.logical_nulls() {
-        _ if array.is_empty() => out.u8(NULL),
-        Some(nulls) if nulls.null_count() == array.len() => out.u8(NULL),
+    encode_nulls(array.logical_nulls().as_ref(), array.len(), out);
+}
+
+fn encode_nulls(nulls: Option<&NullBuffer>, len: usize, out: &mut ChunkWriter) {
+    match nulls {
+        _ if len == 0 => out.u8(NULL),
+        Some(nulls) if nulls.null_count() == len => out.u8(NULL),
         Some(nulls) if nulls.null_count() > 0 => {
             encode_mixed(nulls.inner(), out);
         }
@@ -117,15 +121,12 @@ fn encode_mixed(valid: &BooleanBuffer, out: &mut ChunkWriter) {
 }
 
 impl Validity {
-    /// That of an array.
-    pub fn of(array: &dyn Array) -> Result<Self> {
+    /// That of `len` rows of which these are null.
+    pub fn of_nulls(nulls: Option<&NullBuffer>, len: usize) -> Result<Self> {
         let mut out = ChunkWriter::default();
-        encode(array, &mut out);
+        encode_nulls(nulls, len, &mut out);
         let bytes = out.finish().into();
-        Self::parse(
-            &mut ChunkReader::new(&bytes, FORMAT_VERSION)?,
-            array.len(),
-        )
+        Self::parse(&mut ChunkReader::new(&bytes, FORMAT_VERSION)?, len)
     }
 
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {

@@ -5,7 +5,9 @@ mod samples;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeBinaryArray, UInt32Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, FixedSizeBinaryArray, StringArray, UInt32Array,
+};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::{filter, take};
 use arrow::datatypes::{DataType, Int32Type};
@@ -60,6 +62,71 @@ fn every_type_shape_and_encoding_round_trips() {
             "{encoding} hardly ever applied: {applied:?}"
         );
     }
+}
+
+#[test]
+fn arrays_are_shared_as_they_are() {
+    for data_type in all_types() {
+        for (nulls, len) in NullPattern::ALL
+            .into_iter()
+            .flat_map(|nulls| LENGTHS.map(|len| (nulls, len)))
+        {
+            let array = array_of(&data_type, Shape::Random, nulls, len + 3, 5).slice(3, len);
+            let context = format!("{data_type} {nulls:?} {len}");
+            let column = Column::of_fixed_width(&array).unwrap();
+            let is_fixed = data_type.primitive_width().is_some();
+            assert_eq!(column.is_some(), is_fixed, "{context}");
+            let Some(column) = column else { continue };
+            assert_same(&column.decode(0..len).unwrap(), &array, &context);
+            let some = len / 3..len - len / 4;
+            let part = column.decode(some.clone()).unwrap();
+            assert_same(&part, &array.slice(some.start, some.len()), &context);
+        }
+    }
+}
+
+#[test]
+fn codes_stand_for_entries_that_ascend() {
+    let entries: ArrayRef = Arc::new(StringArray::from(vec!["", "Bergen", "Oslo", "Ås"]));
+    let numbers: Vec<u32> = (0..2 * VECTOR_LEN as u32 + 77)
+        .map(|row| row * 7 % 4)
+        .collect();
+    let nulls: NullBuffer = numbers
+        .iter()
+        .enumerate()
+        .map(|(row, _)| row % 5 != 0)
+        .collect();
+    for nulls in [None, Some(&nulls)] {
+        let column = Column::of_codes(&entries, &numbers, nulls)
+            .unwrap()
+            .unwrap();
+        let rows = UInt32Array::new(numbers.clone().into(), nulls.cloned());
+        let expected = take(&entries, &rows, None).unwrap();
+        assert_same(
+            &column.decode(0..numbers.len()).unwrap(),
+            &expected,
+            "codes",
+        );
+        let mut selection = Selection::all(0, numbers.len());
+        let oslo: ArrayRef = Arc::new(StringArray::from(vec!["Oslo"]));
+        column
+            .filter(&Predicate::equal(oslo), &mut selection)
+            .unwrap();
+        let wanted = expected
+            .as_string::<i32>()
+            .iter()
+            .filter(|row| *row == Some("Oslo"));
+        assert_eq!(selection.count(), wanted.count());
+    }
+    let of = |entries: ArrayRef, numbers: &[u32]| Column::of_codes(&entries, numbers, None);
+    let unsorted: ArrayRef = Arc::new(StringArray::from(vec!["b", "a"]));
+    assert!(of(unsorted, &[0, 1]).unwrap().is_none());
+    let twice: ArrayRef = Arc::new(StringArray::from(vec!["a", "a"]));
+    assert!(of(twice, &[0, 1]).unwrap().is_none());
+    let numbers_are_no_text: ArrayRef = Arc::new(UInt32Array::from(vec![1, 2]));
+    assert!(of(numbers_are_no_text, &[0, 1]).unwrap().is_none());
+    assert!(of(Arc::clone(&entries), &[]).unwrap().is_none());
+    assert!(matches!(of(entries, &[0, 4]), Err(Error::Corrupt { .. })));
 }
 
 #[test]

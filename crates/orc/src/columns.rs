@@ -19,7 +19,7 @@ use arrow::error::ArrowError;
 use bytes::Bytes;
 use vectile_encodings::MAX_ROWS;
 
-use crate::decode::{Decoder, Values};
+use crate::decode::{Decoder, Values, most_integers};
 use crate::error::{Error, Fault, Place, Result, corrupt, ensure};
 use crate::kind::{Encoding, StreamKind, TypeKind};
 use crate::schema::Type;
@@ -47,6 +47,17 @@ impl StripeStreams<'_> {
     /// The values of `column` and its children in `rows` rows of its parent.
     pub(crate) fn decode(&self, column: &Type, rows: usize) -> Result<ArrayRef> {
         self.reader(column, rows)?.array()
+    }
+
+    /// As [`decode`](Self::decode), of text in a dictionary: `None` of anything else.
+    pub(crate) fn numbered(&self, column: &Type, rows: usize) -> Result<Option<Numbered>> {
+        match self.encodings.get(column.column as usize) {
+            Some(Encoding::Dictionary { entries, .. }) if column.kind.is_text() => {
+                let reader = self.reader(column, rows)?;
+                reader.numbered(*entries as usize).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// A column in `rows` rows of its parent, of which it is known which are null.
@@ -77,6 +88,16 @@ impl StripeStreams<'_> {
     fn of_column<T>(&self, column: &Type, result: Result<T, Fault>) -> Result<T> {
         result.map_err(|fault| self.place.clone().column(&column.path).fault(fault))
     }
+}
+
+/// Text in a dictionary.
+pub(crate) struct Numbered {
+    pub(crate) entries: ArrayRef,
+    /// For each row the number of its entry, 0 if it has none.
+    pub(crate) numbers: Vec<u32>,
+    pub(crate) nulls: Option<NullBuffer>,
+    /// Bytes of all rows.
+    bytes: i64,
 }
 
 /// A column that is being decoded.
@@ -152,19 +173,41 @@ impl ColumnReader<'_> {
 
     /// The first `count` values of a stream.
     fn decode(&self, kind: StreamKind, count: usize) -> Result<Values> {
-        let Some(decoder) = Decoder::of(self.column.kind, self.encoding, kind) else {
-            let reason = format!("columns of type {:?} have no such stream", self.column.kind);
-            return self.in_stream(kind, corrupt(reason));
-        };
+        let decoder = self.decoder(kind)?;
         let bytes = self.inflate(kind)?;
         self.in_stream(kind, decoder.decode(&bytes, count))
     }
 
+    fn decoder(&self, kind: StreamKind) -> Result<Decoder> {
+        let decoder = Decoder::of(self.column.kind, self.encoding, kind);
+        let missing = || {
+            let reason = format!("columns of type {:?} have no such stream", self.column.kind);
+            Fault::Corrupt(reason)
+        };
+        self.in_stream(kind, decoder.ok_or_else(missing))
+    }
+
     fn decode_integers(&self, kind: StreamKind, count: usize) -> Result<Vec<i64>> {
-        match self.decode(kind, count)? {
-            Values::Integers(integers) => Ok(integers),
-            _ => unexpected(),
-        }
+        self.decode_each(kind, count, |integers, values| {
+            values.extend_from_slice(integers);
+            Ok(())
+        })
+    }
+
+    /// The first `count` integers of a stream, of which `append` makes values, some at a time.
+    fn decode_each<T>(
+        &self,
+        kind: StreamKind,
+        count: usize,
+        mut append: impl FnMut(&[i64], &mut Vec<T>) -> Result<(), Fault>,
+    ) -> Result<Vec<T>> {
+        let decoder = self.decoder(kind)?;
+        let bytes = self.inflate(kind)?;
+        let mut values = Vec::with_capacity(count.min(most_integers(&bytes)));
+        let decoded =
+            decoder.decode_integers(&bytes, count, &mut |block| append(block, &mut values));
+        self.in_stream(kind, decoded)?;
+        Ok(values)
     }
 
     /// Lengths, of which the sum is also given: it is at most `most`, and fits 32 bits.
@@ -236,17 +279,22 @@ impl ColumnReader<'_> {
     where
         T: ArrowPrimitiveType<Native: TryFrom<i64>>,
     {
-        let integers = self.decode_integers(StreamKind::Data, self.values)?;
         let fits = |integer: &i64| T::Native::try_from(*integer).is_ok();
-        // without a branch for each, many are looked at and converted at once
-        if !integers.iter().fold(true, |all, integer| all & fits(integer)) {
-            let wrong = integers.iter().find(|integer| !fits(integer)).unwrap_or(&0);
-            let reason = format!("{wrong} in the place of {}", T::DATA_TYPE);
-            return self.in_stream(StreamKind::Data, corrupt(reason));
-        }
-        let values = integers.into_iter();
-        let values = values.map(|integer| T::Native::try_from(integer).unwrap_or_default());
-        Ok(Arc::new(self.primitive::<T>(values.collect())))
+        let values = self.decode_each(StreamKind::Data, self.values, |integers, values| {
+            // without a branch for each, many are looked at and converted at once
+            if !integers
+                .iter()
+                .fold(true, |all, integer| all & fits(integer))
+            {
+                let wrong = integers.iter().find(|integer| !fits(integer)).unwrap_or(&0);
+                return corrupt(format!("{wrong} in the place of {}", T::DATA_TYPE));
+            }
+            let converted = integers.iter();
+            values
+                .extend(converted.map(|integer| T::Native::try_from(*integer).unwrap_or_default()));
+            Ok(())
+        });
+        Ok(Arc::new(self.primitive::<T>(values?)))
     }
 
     fn floats<T: ArrowPrimitiveType, const N: usize>(
@@ -363,29 +411,49 @@ impl ColumnReader<'_> {
         Ok((dictionary, lengths))
     }
 
-    fn dictionary_text(&self, entries: usize) -> Result<ArrayRef> {
+    /// The entries of a dictionary, and for each row the number of its own; 0 for nulls.
+    fn numbered(&self, entries: usize) -> Result<Numbered> {
         let (dictionary, lengths) = self.dictionary(entries)?;
-        let numbers = self.decode_integers(StreamKind::Data, self.values)?;
-        let mut sum = 0i64;
-        let numbers = numbers.into_iter().map(|number| {
-            let length = usize::try_from(number)
-                .ok()
-                .and_then(|number| lengths.get(number));
-            let Some(length) = length else {
-                return corrupt(format!("entry {number} of a dictionary of {entries}"));
-            };
-            // each is below 2^31, and there are fewer than 2^32
-            sum += length;
-            Ok(number as u32)
-        });
-        let numbers: Vec<u32> = self.in_stream(StreamKind::Data, numbers.collect())?;
-        if sum > i64::from(i32::MAX) {
-            let reason = format!("{sum} bytes of text in a stripe, at most {}", i32::MAX);
+        let numbers = self.decode_each(StreamKind::Data, self.values, |integers, numbers| {
+            let is_entry = |number: &i64| (*number as u64) < entries as u64;
+            if !integers
+                .iter()
+                .fold(true, |all, number| all & is_entry(number))
+            {
+                let wrong = integers.iter().find(|number| !is_entry(number));
+                let wrong = wrong.unwrap_or(&0);
+                return corrupt(format!("entry {wrong} of a dictionary of {entries}"));
+            }
+            // there are fewer entries than 2^32
+            numbers.extend(integers.iter().map(|number| *number as u32));
+            Ok(())
+        })?;
+        // each is below 2^31, and there are fewer than 2^32
+        let lengths = numbers.iter().map(|number| lengths.get(*number as usize));
+        let bytes = lengths
+            .map(|length| length.copied().unwrap_or_default())
+            .sum();
+        Ok(Numbered {
+            entries: dictionary,
+            numbers: spread(numbers, self.nulls.as_ref()),
+            nulls: self.nulls.clone(),
+            bytes,
+        })
+    }
+
+    fn dictionary_text(&self, entries: usize) -> Result<ArrayRef> {
+        let Numbered {
+            entries,
+            numbers,
+            nulls,
+            bytes,
+        } = self.numbered(entries)?;
+        if bytes > i64::from(i32::MAX) {
+            let reason = format!("{bytes} bytes of text in a stripe, at most {}", i32::MAX);
             return self.fault(Err(Fault::Unsupported(reason)));
         }
-        let numbers = spread(numbers, self.nulls.as_ref());
-        let numbers = UInt32Array::new(numbers.into(), self.nulls.clone());
-        self.arrow(take(&dictionary, &numbers, None))
+        let numbers = UInt32Array::new(numbers.into(), nulls);
+        self.arrow(take(&entries, &numbers, None))
     }
 
     /// The only child, with as many rows as lists have together, and where these end.

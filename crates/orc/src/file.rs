@@ -15,7 +15,7 @@ use vectile_scan::object::{Handle, ReadBuffers};
 use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
 
 use crate::bloom::BloomFilters;
-use crate::columns::{StripeStreams, stream_key};
+use crate::columns::{Numbered, StripeStreams, stream_key};
 use crate::decode::Decoder;
 use crate::error::{Error, Fault, Place, Result};
 use crate::kind::{Encoding as ColumnEncoding, StreamKind};
@@ -151,7 +151,14 @@ impl File {
     /// [`Error::Corrupt`] and [`Error::Unsupported`] with stripe, column and stream, and those of
     /// [`streams`](Self::streams).
     pub async fn decode(&self, stripe: usize, columns: &[usize]) -> Result<Vec<ArrayRef>> {
-        let (arrays, _) = self.decode_counted(stripe, columns).await?;
+        let (streams, _) = self.stripe_streams(stripe, columns).await?;
+        let rows = self.metadata.stripe(stripe)?.rows;
+        let mut arrays = Vec::with_capacity(columns.len());
+        for &column in columns {
+            arrays.push(streams.decode(self.metadata.column(column)?, rows)?);
+            // a column may take a while
+            yield_now().await;
+        }
         Ok(arrays)
     }
 
@@ -203,29 +210,23 @@ impl File {
         Ok((found, bytes))
     }
 
-    /// As [`decode`](Self::decode), with the bytes that were read.
-    async fn decode_counted(
+    /// The streams of values of some columns, and how many bytes they have.
+    async fn stripe_streams(
         &self,
         stripe: usize,
         columns: &[usize],
-    ) -> Result<(Vec<ArrayRef>, u64)> {
+    ) -> Result<(StripeStreams<'_>, u64)> {
         let mut streams = self.streams(stripe, columns).await?;
+        let stripe = self.metadata.stripe(stripe)?;
         streams.sort_by_key(stream_key);
         let bytes = streams.iter().map(|stream| stream.bytes.len() as u64).sum();
-        let stripe = self.metadata.stripe(stripe)?;
         let streams = StripeStreams {
             place: self.metadata.place(stripe),
             streams,
             encodings: &stripe.encodings,
             timezone: stripe.timezone.as_deref(),
         };
-        let mut arrays = Vec::with_capacity(columns.len());
-        for &column in columns {
-            arrays.push(streams.decode(self.metadata.column(column)?, stripe.rows)?);
-            // a column may take a while
-            yield_now().await;
-        }
-        Ok((arrays, bytes))
+        Ok((streams, bytes))
     }
 
     async fn read(
@@ -292,17 +293,30 @@ impl File {
             *slot = zones
                 .map_err(|fault| self.place(stripe, column).stream(index.kind).fault(fault))?;
         }
-        let (arrays, bytes) = self.decode_counted(fetch.row_group, &fetch.data).await?;
+        let (streams, bytes) = self.stripe_streams(fetch.row_group, &fetch.data).await?;
         data.bytes_read += bytes;
         let mut held = 0;
-        for (&column, array) in fetch.data.iter().zip(arrays) {
-            held += array.get_array_memory_size();
-            let decoded =
-                plain(&array).map_err(|error| self.of_encodings(stripe, column, error))?;
-            yield_now().await;
+        for &column in &fetch.data {
+            let of_type = self.metadata.column(column)?;
+            let of_encodings = |error| self.of_encodings(stripe, column, error);
+            let codes = match streams.numbered(of_type, stripe.rows)? {
+                Some(text) => codes(&text).map_err(of_encodings)?,
+                None => None,
+            };
+            let (decoded, bytes) = match codes {
+                Some(codes) => codes,
+                None => {
+                    let array = streams.decode(of_type, stripe.rows)?;
+                    let column = plain(&array).map_err(of_encodings)?;
+                    (column, array.get_array_memory_size())
+                }
+            };
+            held += bytes;
             if let Some(slot) = data.columns.get_mut(column) {
                 *slot = Some(decoded);
             }
+            // a column may take a while
+            yield_now().await;
         }
         data.excess_bytes = held.saturating_sub(self.data_bytes(fetch.row_group, &fetch.data));
         Ok(data)
@@ -431,6 +445,19 @@ async fn yield_now() {
 
 /// Bytes of text for each that is stored, about.
 const INFLATED: u64 = 4;
+
+/// Text in a dictionary as a column of a scan, and the bytes that it takes; `None` if there is no encoding for its entries.
+fn codes(text: &Numbered) -> vectile_encodings::Result<Option<(Column, usize)>> {
+    let Numbered {
+        entries,
+        numbers,
+        nulls,
+        ..
+    } = text;
+    let column = Column::of_codes(entries, numbers, nulls.as_ref())?;
+    let bytes = entries.get_array_memory_size() + size_of_val(&numbers[..]);
+    Ok(column.map(|column| (column, bytes)))
+}
 
 /// The array as a column of a scan: as it is, as far as there is an encoding for that.
 fn plain(array: &ArrayRef) -> vectile_encodings::Result<Column> {

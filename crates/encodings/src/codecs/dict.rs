@@ -17,7 +17,6 @@ use arrow::compute::take;
 use arrow::datatypes::{ArrowNativeType, DataType, i256};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
-use crate::VECTOR_LEN;
 use crate::byte_strings;
 use crate::class::{self, Class};
 use crate::codecs::codec::{Child, Children, Codec, Test};
@@ -33,6 +32,7 @@ use crate::simd::dispatched;
 use crate::size;
 use crate::vectors::sample;
 use crate::wire::{ChunkReader, ChunkWriter};
+use crate::{FORMAT_VERSION, VECTOR_LEN};
 
 const PART: &str = "dict";
 /// The most entries of a dictionary.
@@ -458,6 +458,27 @@ impl Codec for Dict {
 }
 
 impl Dict {
+    /// Rows by the numbers of their entries. `None` unless the entries are strings that ascend, of which there may be so
+    /// many, at least one.
+    pub fn of_codes(entries: &ArrayRef, numbers: &[u32]) -> Result<Option<Self>> {
+        let fits = (1..=MAX_ENTRIES).contains(&entries.len()) && entries.null_count() == 0;
+        let values = byte_strings::values(entries).filter(|_| fits);
+        if !values.is_some_and(|values| values.is_sorted_by(|a, b| a < b)) {
+            return Ok(None);
+        }
+        let codes: Vec<u64> = numbers.iter().map(|number| u64::from(*number)).collect();
+        let codes = sequence::encode_as(Encoding::Ffor, &codes, 0);
+        let mut reader = ChunkReader::new(&codes.finish().into(), FORMAT_VERSION)?;
+        let dict = Self {
+            longest_string: size::longest_string(entries),
+            entries_encoding: Encoding::Plain.to_string(),
+            entries: ArrayRef::clone(entries),
+            codes: Sequence::parse(&mut reader, numbers.len())?,
+        };
+        dict.check(max(numbers))?;
+        Ok(Some(dict))
+    }
+
     pub fn parse<C: Child>(
         reader: &mut ChunkReader,
         data_type: &DataType,

@@ -55,7 +55,9 @@ fn unpack_narrow<const WIDTH: usize>(packed: &[u8], out: &mut [u64]) {
         };
         for (at, value) in group.iter_mut().enumerate() {
             let bit = at * WIDTH;
-            let bytes = window.get(bit / 8..bit / 8 + 8).and_then(<[u8]>::first_chunk);
+            let bytes = window
+                .get(bit / 8..bit / 8 + 8)
+                .and_then(<[u8]>::first_chunk);
             let bits = bytes.map_or(0, |bytes| u64::from_be_bytes(*bytes));
             *value = bits << (bit % 8) >> (64 - WIDTH);
         }

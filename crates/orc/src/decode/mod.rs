@@ -14,10 +14,13 @@ pub(crate) mod varint;
 use arrow::buffer::BooleanBuffer;
 use bytes::Bytes;
 
-use crate::error::{Fault, ensure};
+use crate::error::{Fault, corrupt, ensure};
 use crate::kind::{Encoding, RleVersion, StreamKind, TypeKind};
 
 pub use sign::Sign;
+
+/// Integers that are decoded before somebody takes them.
+const BLOCK_VALUES: usize = 1 << 13;
 
 /// How the bytes of a stream are values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,8 +95,14 @@ impl Decoder {
         Ok(match self {
             Self::Boolean => Values::Bits(boolean::decode(bytes, count)?),
             Self::ByteRle => Values::Small(byte_rle::decode(bytes, count)?),
-            Self::RleV1(sign) => Values::Integers(rle_v1::decode(bytes, sign, count)?),
-            Self::RleV2(sign) => Values::Integers(rle_v2::decode(bytes, sign, count)?),
+            Self::RleV1(_) | Self::RleV2(_) => {
+                let mut values = Vec::with_capacity(count.min(most_integers(bytes)));
+                self.decode_integers(bytes, count, &mut |block| {
+                    values.extend_from_slice(block);
+                    Ok(())
+                })?;
+                Values::Integers(values)
+            }
             Self::Decimals => Values::Decimals(varint::decode_decimals(bytes, count)?),
             Self::Bytes => {
                 ensure(count <= bytes.len(), || {
@@ -104,4 +113,57 @@ impl Decoder {
             }
         })
     }
+
+    /// Gives the `count` integers at the front of `bytes` to `take`, some thousands at a time, which stay in a cache.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`decode`](Self::decode), and of `take`; [`Fault::Unsupported`] if it decodes no integers.
+    pub(crate) fn decode_integers(
+        self,
+        bytes: &Bytes,
+        count: usize,
+        take: &mut dyn FnMut(&[i64]) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        match self {
+            Self::RleV1(sign) => in_blocks(&mut rle_v1::Runs { bytes, sign }, count, take),
+            Self::RleV2(sign) => in_blocks(&mut rle_v2::Runs::new(bytes, sign), count, take),
+            _ => Err(Fault::Unsupported(format!("integers by {self:?}"))),
+        }
+    }
+}
+
+/// The most integers that some bytes decode to: four bytes give 512.
+pub(crate) fn most_integers(bytes: &[u8]) -> usize {
+    bytes.len().saturating_mul(128)
+}
+
+/// Runs of integers.
+trait Runs {
+    /// Appends the next run, of which `most` values are wanted; `false` if there is none.
+    fn append(&mut self, most: usize, out: &mut Vec<i64>) -> Result<bool, Fault>;
+}
+
+/// Gives `count` values to `take`.
+fn in_blocks(
+    runs: &mut impl Runs,
+    count: usize,
+    take: &mut dyn FnMut(&[i64]) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut block = Vec::with_capacity(BLOCK_VALUES + bits::MOST);
+    let mut left = count;
+    while left > 0 {
+        while block.len() < left.min(BLOCK_VALUES) {
+            if !runs.append(left - block.len(), &mut block)? {
+                let found = count - left + block.len();
+                return corrupt(format!("the stream ends after {found} of {count} values"));
+            }
+        }
+        // a run may go on, for a reader that wants more
+        block.truncate(left);
+        take(&block)?;
+        left -= block.len();
+        block.clear();
+    }
+    Ok(())
 }

@@ -11,40 +11,39 @@ use super::sign::Sign;
 use super::varint;
 use crate::error::{Fault, corrupt};
 
-/// The `count` values at the front of a stream.
-pub(super) fn decode(mut bytes: &[u8], sign: Sign, count: usize) -> Result<Vec<i64>, Fault> {
-    // three bytes give 130 at most
-    let mut out = Vec::with_capacity(count.min(bytes.len().saturating_mul(44)));
-    while out.len() < count {
-        let Some((&control, rest)) = bytes.split_first() else {
-            return corrupt(format!(
-                "the stream ends after {} of {count} values",
-                out.len()
-            ));
+/// The runs that are left of a stream.
+pub(super) struct Runs<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) sign: Sign,
+}
+
+impl super::Runs for Runs<'_> {
+    fn append(&mut self, most: usize, out: &mut Vec<i64>) -> Result<bool, Fault> {
+        let Some((&control, rest)) = self.bytes.split_first() else {
+            return Ok(false);
         };
-        bytes = rest;
-        let left = count - out.len();
+        self.bytes = rest;
         if control < 0x80 {
             let run = usize::from(control) + 3;
-            let Some((&delta, rest)) = bytes.split_first() else {
+            let Some((&delta, rest)) = self.bytes.split_first() else {
                 return corrupt("the stream ends in a run");
             };
-            bytes = rest;
-            let mut value = sign.of(varint::read(&mut bytes)?);
+            self.bytes = rest;
+            let mut value = self.sign.of(varint::read(&mut self.bytes)?);
             let delta = i64::from(delta as i8);
-            out.extend((0..run.min(left)).map(|_| {
+            out.extend((0..run.min(most)).map(|_| {
                 let this = value;
                 value = value.wrapping_add(delta);
                 this
             }));
         } else {
             let literals = 256 - usize::from(control);
-            for _ in 0..literals.min(left) {
-                out.push(sign.of(varint::read(&mut bytes)?));
+            for _ in 0..literals.min(most) {
+                out.push(self.sign.of(varint::read(&mut self.bytes)?));
             }
         }
+        Ok(true)
     }
-    Ok(out)
 }
 
 #[cfg(test)]
@@ -53,6 +52,16 @@ mod tests {
 
     use super::super::varint::tests::{write, zigzag};
     use super::*;
+
+    fn decode(bytes: &[u8], sign: Sign, count: usize) -> Result<Vec<i64>, Fault> {
+        let mut values = vec![];
+        let mut take = |block: &[i64]| {
+            values.extend_from_slice(block);
+            Ok(())
+        };
+        super::super::in_blocks(&mut Runs { bytes, sign }, count, &mut take)?;
+        Ok(values)
+    }
 
     fn value(sign: Sign, value: i64, out: &mut Vec<u8>) {
         let bits = match sign {

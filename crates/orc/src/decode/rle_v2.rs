@@ -14,31 +14,8 @@ use super::sign::Sign;
 use super::varint;
 use crate::error::{Fault, corrupt};
 
-/// The `count` values at the front of a stream.
-pub(super) fn decode(bytes: &[u8], sign: Sign, count: usize) -> Result<Vec<i64>, Fault> {
-    // four bytes give 512 at most
-    let mut out = Vec::with_capacity(count.min(bytes.len().saturating_mul(128)));
-    let mut runs = Runs {
-        bytes,
-        sign,
-        unpacked: [0; bits::MOST],
-    };
-    while out.len() < count {
-        if runs.bytes.is_empty() {
-            return corrupt(format!(
-                "the stream ends after {} of {count} values",
-                out.len()
-            ));
-        }
-        runs.append(&mut out)?;
-    }
-    // a run may go on, for a reader that wants more
-    out.truncate(count);
-    Ok(out)
-}
-
 /// The runs that are left of a stream.
-struct Runs<'a> {
+pub(super) struct Runs<'a> {
     bytes: &'a [u8],
     sign: Sign,
     /// Room for the packed integers of a run.
@@ -52,9 +29,25 @@ struct Head {
     values: usize,
 }
 
+impl super::Runs for Runs<'_> {
+    fn append(&mut self, _: usize, out: &mut Vec<i64>) -> Result<bool, Fault> {
+        match self.bytes.is_empty() {
+            true => Ok(false),
+            false => self.append_next(out).map(|()| true),
+        }
+    }
+}
+
 impl<'a> Runs<'a> {
-    /// Appends the values of the next run.
-    fn append(&mut self, out: &mut Vec<i64>) -> Result<(), Fault> {
+    pub(super) fn new(bytes: &'a [u8], sign: Sign) -> Self {
+        Self {
+            bytes,
+            sign,
+            unpacked: [0; bits::MOST],
+        }
+    }
+
+    fn append_next(&mut self, out: &mut Vec<i64>) -> Result<(), Fault> {
         let first = self.byte()?;
         if first >> 6 == 0 {
             return self.short_repeat(first, out);
@@ -204,6 +197,16 @@ mod tests {
     use super::super::varint::tests::{write, zigzag};
     use super::bits::tests::{code_of, pack};
     use super::*;
+
+    fn decode(bytes: &[u8], sign: Sign, count: usize) -> Result<Vec<i64>, Fault> {
+        let mut values = vec![];
+        let mut take = |block: &[i64]| {
+            values.extend_from_slice(block);
+            Ok(())
+        };
+        super::super::in_blocks(&mut Runs::new(bytes, sign), count, &mut take)?;
+        Ok(values)
+    }
 
     fn bits_of(sign: Sign, value: i64) -> u64 {
         match sign {

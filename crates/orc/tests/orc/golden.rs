@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-use crate::support::{arrow_file, assert_same, data, files, open, read};
+use crate::support::{arrow_file, assert_same, data, fetched, files, open, read};
 
 async fn compare(folder: &Path) -> usize {
     let files = files(folder);
@@ -14,7 +14,9 @@ async fn compare(folder: &Path) -> usize {
         let found = read(&file)
             .await
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_same(&found, &arrow_file(rows), &name);
+        let expected = arrow_file(rows);
+        assert_same(&found, &expected, &name);
+        assert_same(&fetched(&file).await.unwrap(), &expected, &name);
     }
     files.len()
 }

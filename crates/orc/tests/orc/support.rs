@@ -11,6 +11,7 @@ use arrow::ipc::reader::FileReader;
 use object_store::memory::InMemory;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use vectile_orc::{File, Result};
+use vectile_scan::{Container, Fetch};
 
 /// The folder of the files that are kept.
 pub fn data() -> PathBuf {
@@ -41,6 +42,25 @@ pub async fn read(file: &File) -> Result<RecordBatch> {
     for stripe in 0..metadata.stripes().len() {
         let columns = file.decode(stripe, &columns).await?;
         batches.push(RecordBatch::try_new(Arc::clone(schema), columns).unwrap());
+    }
+    Ok(concat_batches(schema, &batches).unwrap())
+}
+
+/// All rows of a file, from the columns that a scan gets.
+pub async fn fetched(file: &File) -> vectile_scan::Result<RecordBatch> {
+    let metadata = file.metadata();
+    let schema = metadata.schema();
+    let mut batches = vec![];
+    for (row_group, stripe) in metadata.stripes().iter().enumerate() {
+        let data = (0..schema.fields().len()).collect();
+        let fetch = Fetch {
+            row_group,
+            data,
+            ..Fetch::default()
+        };
+        let columns = file.fetch(&fetch).await?.columns.into_iter();
+        let columns = columns.map(|column| column.unwrap().decode(0..stripe.rows).unwrap());
+        batches.push(RecordBatch::try_new(Arc::clone(schema), columns.collect()).unwrap());
     }
     Ok(concat_batches(schema, &batches).unwrap())
 }
