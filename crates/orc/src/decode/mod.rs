@@ -4,6 +4,7 @@
 //! stream and the number of values in it, and knows nothing of columns, so that another machine can take its place.
 
 mod bits;
+mod blocks;
 mod boolean;
 mod byte_rle;
 mod rle_v1;
@@ -14,13 +15,11 @@ pub(crate) mod varint;
 use arrow::buffer::BooleanBuffer;
 use bytes::Bytes;
 
-use crate::error::{Fault, corrupt, ensure};
+use crate::error::{Fault, ensure};
 use crate::kind::{Encoding, RleVersion, StreamKind, TypeKind};
 
+use blocks::in_blocks;
 pub use sign::Sign;
-
-/// Integers that are decoded before somebody takes them.
-const BLOCK_VALUES: usize = 1 << 13;
 
 /// How the bytes of a stream are values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,34 +135,4 @@ impl Decoder {
 /// The most integers that some bytes decode to: four bytes give 512.
 pub(crate) fn most_integers(bytes: &[u8]) -> usize {
     bytes.len().saturating_mul(128)
-}
-
-/// Runs of integers.
-trait Runs {
-    /// Appends the next run, of which `most` values are wanted; `false` if there is none.
-    fn append(&mut self, most: usize, out: &mut Vec<i64>) -> Result<bool, Fault>;
-}
-
-/// Gives `count` values to `take`.
-fn in_blocks(
-    runs: &mut impl Runs,
-    count: usize,
-    take: &mut dyn FnMut(&[i64]) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    let mut block = Vec::with_capacity(BLOCK_VALUES + bits::MOST);
-    let mut left = count;
-    while left > 0 {
-        while block.len() < left.min(BLOCK_VALUES) {
-            if !runs.append(left - block.len(), &mut block)? {
-                let found = count - left + block.len();
-                return corrupt(format!("the stream ends after {found} of {count} values"));
-            }
-        }
-        // a run may go on, for a reader that wants more
-        block.truncate(left);
-        take(&block)?;
-        left -= block.len();
-        block.clear();
-    }
-    Ok(())
 }

@@ -7,6 +7,7 @@
 //!
 //! Varints are zigzagged if the stream is signed. Value `i` of a run is the first plus `i` times the delta, wrapping.
 
+use super::blocks;
 use super::sign::Sign;
 use super::varint;
 use crate::error::{Fault, corrupt};
@@ -17,7 +18,7 @@ pub(super) struct Runs<'a> {
     pub(super) sign: Sign,
 }
 
-impl super::Runs for Runs<'_> {
+impl blocks::Runs for Runs<'_> {
     fn append(&mut self, most: usize, out: &mut Vec<i64>) -> Result<bool, Fault> {
         let Some((&control, rest)) = self.bytes.split_first() else {
             return Ok(false);
@@ -59,7 +60,7 @@ mod tests {
             values.extend_from_slice(block);
             Ok(())
         };
-        super::super::in_blocks(&mut Runs { bytes, sign }, count, &mut take)?;
+        super::super::blocks::in_blocks(&mut Runs { bytes, sign }, count, &mut take)?;
         Ok(values)
     }
 

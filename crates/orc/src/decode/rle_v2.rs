@@ -10,6 +10,7 @@
 //! Everything is big-endian. A run has at most 512 values, and a length of 9 bits is one less than that.
 
 use super::bits;
+use super::blocks;
 use super::sign::Sign;
 use super::varint;
 use crate::error::{Fault, corrupt};
@@ -29,7 +30,7 @@ struct Head {
     values: usize,
 }
 
-impl super::Runs for Runs<'_> {
+impl blocks::Runs for Runs<'_> {
     fn append(&mut self, _: usize, out: &mut Vec<i64>) -> Result<bool, Fault> {
         match self.bytes.is_empty() {
             true => Ok(false),
@@ -204,7 +205,7 @@ mod tests {
             values.extend_from_slice(block);
             Ok(())
         };
-        super::super::in_blocks(&mut Runs::new(bytes, sign), count, &mut take)?;
+        super::super::blocks::in_blocks(&mut Runs::new(bytes, sign), count, &mut take)?;
         Ok(values)
     }
 

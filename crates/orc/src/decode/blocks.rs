@@ -1,0 +1,37 @@
+//! Integers of runs, some thousands at a time, which stay in a cache until somebody has taken them.
+
+use super::bits;
+use crate::error::{Fault, corrupt};
+
+/// Integers that are decoded before somebody takes them.
+const BLOCK_VALUES: usize = 1 << 13;
+
+/// Runs of integers.
+pub(super) trait Runs {
+    /// Appends the next run, of which `most` values are wanted; `false` if there is none.
+    fn append(&mut self, most: usize, out: &mut Vec<i64>) -> Result<bool, Fault>;
+}
+
+/// Gives `count` values to `take`.
+pub(super) fn in_blocks(
+    runs: &mut impl Runs,
+    count: usize,
+    take: &mut dyn FnMut(&[i64]) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut block = Vec::with_capacity(BLOCK_VALUES + bits::MOST);
+    let mut left = count;
+    while left > 0 {
+        while block.len() < left.min(BLOCK_VALUES) {
+            if !runs.append(left - block.len(), &mut block)? {
+                let found = count - left + block.len();
+                return corrupt(format!("the stream ends after {found} of {count} values"));
+            }
+        }
+        // a run may go on, for a reader that wants more
+        block.truncate(left);
+        take(&block)?;
+        left -= block.len();
+        block.clear();
+    }
+    Ok(())
+}
