@@ -38,6 +38,8 @@ struct Meeting {
 static_assert(sizeof(Window) == (VARINTS ? 3312 : 2224), "those who launch ask for so many bytes a warp");
 
 enum { SHORT_RUN = 16 };
+// Values of a long run that a lane reads before it writes them.
+enum { TOGETHER = 4 };
 
 struct Output {
     Value* to;
@@ -138,8 +140,19 @@ DEVICE u32 decode_part(const Part& part, u32 bytes_left, Window& w) {
         Run alone;
         if (const u32 bytes = format.alone(from, left, alone)) {
             const u32 limit = (u32)min((u64)alone.count, wanted - done);
-            for (u32 k = lane_id(); k < limit; k += 32) {
-                out.put(done + k, format.listed(w, from, alone.base, alone.delta, k, fault), fault);
+            // memory answers late: several values are asked for before the first is written
+#pragma unroll 1
+            for (u32 first = lane_id(); first < limit; first += 32 * TOGETHER) {
+                u64 values[TOGETHER];
+#pragma unroll
+                for (u32 i = 0; i < TOGETHER; i++) {
+                    const u32 k = min(first + 32 * i, limit - 1);
+                    values[i] = format.listed(w, from, alone.base, alone.delta, k, fault);
+                }
+#pragma unroll
+                for (u32 i = 0; i < TOGETHER; i++) {
+                    if (first + 32 * i < limit) out.put(done + first + 32 * i, values[i], fault);
+                }
             }
             done += alone.count;
             at += bytes;
