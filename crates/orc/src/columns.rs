@@ -341,10 +341,26 @@ impl ColumnReader<'_> {
         let Values::Decimals(digits) = self.decode(StreamKind::Data, self.values)? else {
             return unexpected();
         };
-        let scales = self.decode_integers(StreamKind::Secondary, self.values)?;
-        let values = digits.into_iter().zip(scales);
-        let values = values.map(|(digits, found)| rescaled(digits, found, scale));
-        let values = self.in_stream(StreamKind::Secondary, values.collect())?;
+        let mut values = digits;
+        let mut first = 0;
+        // values of other scales change; as a rule there are none
+        self.decode_each(
+            StreamKind::Secondary,
+            self.values,
+            |found, _: &mut Vec<()>| {
+                let own = values.get_mut(first..).unwrap_or_default();
+                first += found.len();
+                let is_own = |found: &i64| *found == i64::from(scale);
+                if found.iter().fold(true, |all, found| all & is_own(found)) {
+                    return Ok(());
+                }
+                let mut pairs = own.iter_mut().zip(found);
+                pairs.try_for_each(|(digits, found)| {
+                    *digits = rescaled(*digits, *found, scale)?;
+                    Ok(())
+                })
+            },
+        )?;
         let values = ScalarBuffer::from(spread(values, self.nulls.as_ref()));
         let array = Decimal128Array::new(values, self.nulls.clone());
         let array = self.arrow(array.with_precision_and_scale(precision, scale))?;

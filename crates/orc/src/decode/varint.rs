@@ -12,12 +12,33 @@ pub(crate) fn read(bytes: &mut &[u8]) -> Result<u64, Fault> {
         *bytes = rest;
         return Ok(u64::from(first));
     }
+    if let Some(value) = read_word(bytes) {
+        return Ok(value);
+    }
     let wide = read_wide(bytes)?;
     u64::try_from(wide).or_else(|_| corrupt("a varint of more than 64 bits"))
 }
 
+/// Takes a varint of at most eight bytes, which are one word, if the front is one.
+fn read_word(bytes: &mut &[u8]) -> Option<u64> {
+    let word = u64::from_le_bytes(*bytes.first_chunk()?);
+    let last = (!word & 0x8080_8080_8080_8080).trailing_zeros();
+    if last == u64::BITS {
+        return None;
+    }
+    *bytes = bytes.get(last as usize / 8 + 1..).unwrap_or_default();
+    // groups of 7 bits move together: pairs of them, of these, of those
+    let groups = word & (u64::MAX >> (63 - last)) & 0x7f7f_7f7f_7f7f_7f7f;
+    let pairs = groups & 0x007f_007f_007f_007f | (groups & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    Some(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4)
+}
+
 /// Takes a varint of at most 128 bits from the front.
 pub(crate) fn read_wide(bytes: &mut &[u8]) -> Result<u128, Fault> {
+    if let Some(value) = read_word(bytes) {
+        return Ok(value.into());
+    }
     let mut value = 0;
     for (at, &byte) in bytes.iter().enumerate() {
         let group = u128::from(byte & 0x7f);
@@ -80,6 +101,8 @@ pub(crate) mod tests {
             let mut bytes = vec![];
             write((value << 1) as u128 ^ (value >> 127) as u128, &mut bytes);
             prop_assert_eq!(decode_decimals(&bytes, 1), Ok(vec![value]));
+            let before_others = [&bytes[..], &[next; 8]].concat();
+            prop_assert_eq!(decode_decimals(&before_others, 1), Ok(vec![value]));
             prop_assert!(decode_decimals(&bytes[..bytes.len() - 1], 1).is_err());
             bytes.push(next);
             let mut rest = &bytes[..];
