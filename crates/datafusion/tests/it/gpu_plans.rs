@@ -4,8 +4,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatchReader;
 use datafusion::catalog::MemTable;
-use tpchgen::generators::{LineItemGenerator, PartGenerator};
-use tpchgen_arrow::{LineItemArrow, PartArrow};
+use tpchgen::generators::{
+    CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator,
+    RegionGenerator, SupplierGenerator,
+};
+use tpchgen_arrow::{
+    CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, RegionArrow, SupplierArrow,
+};
 
 use crate::support::Fixture;
 
@@ -19,6 +24,16 @@ async fn tpch() -> Option<Fixture> {
     fixture.add("lineitem", lineitem).await;
     let part = PartArrow::new(PartGenerator::new(SCALE, 1, 1));
     fixture.add("part", part).await;
+    let orders = OrderArrow::new(OrderGenerator::new(SCALE, 1, 1));
+    fixture.add("orders", orders).await;
+    let customer = CustomerArrow::new(CustomerGenerator::new(SCALE, 1, 1));
+    fixture.add("customer", customer).await;
+    let supplier = SupplierArrow::new(SupplierGenerator::new(SCALE, 1, 1));
+    fixture.add("supplier", supplier).await;
+    let nation = NationArrow::new(NationGenerator::new(SCALE, 1, 1));
+    fixture.add("nation", nation).await;
+    let region = RegionArrow::new(RegionGenerator::new(SCALE, 1, 1));
+    fixture.add("region", region).await;
     fixture.run("SET vectile.gpu = 'on'").await.unwrap();
     Some(fixture)
 }
@@ -49,6 +64,10 @@ async fn plans() {
     let Some(tpch) = tpch().await else { return };
     for (name, sql) in [
         ("q6", include_str!("../../../../sql-tests/tpch/q6.sql")),
+        ("q5", include_str!("../../../../sql-tests/tpch/q5.sql")),
+        ("q7", include_str!("../../../../sql-tests/tpch/q7.sql")),
+        ("q8", include_str!("../../../../sql-tests/tpch/q8.sql")),
+        ("q10", include_str!("../../../../sql-tests/tpch/q10.sql")),
         ("q14", include_str!("../../../../sql-tests/tpch/q14.sql")),
         ("q19", include_str!("../../../../sql-tests/tpch/q19.sql")),
         (

@@ -14,10 +14,10 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use super::exchange::is_exchange;
+use super::exchange::{is_exchange, without_exchange};
 use super::files::num_rows;
 use crate::gpu::reason::Reason;
 use crate::gpu::types::{is_key, is_lossless};
@@ -69,6 +69,34 @@ pub(crate) struct Join {
 }
 
 impl Join {
+    /// The dimension, joined with another table by keys over its own schema: its rows that have a partner, or none. Its
+    /// columns come first.
+    pub(crate) fn joined_with(
+        &self,
+        join: &HashJoinExec,
+        sides: &Sides<'_>,
+        keys: JoinOn,
+    ) -> Result<Arc<dyn ExecutionPlan>, Reason> {
+        let join_type = match sides.kind {
+            JoinKind::Inner => JoinType::Inner,
+            JoinKind::Semi => JoinType::LeftSemi,
+            JoinKind::Anti => JoinType::LeftAnti,
+            JoinKind::Outer => JoinType::Left,
+        };
+        let joined = HashJoinExec::try_new(
+            Arc::clone(&self.plan),
+            Arc::clone(without_exchange(sides.dimension_plan)),
+            keys,
+            None,
+            &join_type,
+            None,
+            *join.partition_mode(),
+            NullEquality::NullEqualsNothing,
+            false,
+        )?;
+        Ok(Arc::new(joined))
+    }
+
     /// Whether a column of the relation is one of the dimension's.
     pub(crate) fn has_column(&self, column: usize) -> bool {
         let end = self.first + self.plan.schema().fields().len();
@@ -82,10 +110,13 @@ pub(crate) struct Sides<'a> {
     pub(crate) fact: JoinSide,
     pub(crate) kind: JoinKind,
     pub(crate) fact_plan: &'a Arc<dyn ExecutionPlan>,
-    pub(crate) fact_key: &'a Arc<dyn PhysicalExpr>,
     pub(crate) dimension_plan: &'a Arc<dyn ExecutionPlan>,
-    pub(crate) dimension_key: &'a Arc<dyn PhysicalExpr>,
+    /// What is equal: the key on the fact table's side, and that of the dimension.
+    pub(crate) keys: Vec<KeyPair<'a>>,
 }
+
+/// Keys that are compared: that on the fact table's side, and that of the dimension.
+pub(crate) type KeyPair<'a> = (&'a Arc<dyn PhysicalExpr>, &'a Arc<dyn PhysicalExpr>);
 
 impl<'a> Sides<'a> {
     /// Those of `join`; `None` if neither side reads a Vectile table.
@@ -109,9 +140,6 @@ impl<'a> Sides<'a> {
                 return Err(Reason::Join(format!("it is of type {}", join.join_type())));
             }
         };
-        let [(left_key, right_key)] = join.on() else {
-            return Err(Reason::Join("it has several keys".into()));
-        };
         let why_not = if join.null_equality() != NullEquality::NullEqualsNothing {
             Some("nulls are equal")
         } else if join.null_aware {
@@ -125,28 +153,28 @@ impl<'a> Sides<'a> {
             return Err(Reason::Join(why_not.into()));
         }
         let [left, right] = sides;
-        let (rows, sides) = match fact {
+        let pairs = join.on().iter();
+        let (rows, plans, keys) = match fact {
             JoinSide::Left => {
-                let sides = (left, left_key, right, right_key);
-                ((left_rows, right_rows), sides)
+                let keys = pairs.map(|(left, right)| (left, right)).collect();
+                ((left_rows, right_rows), (left, right), keys)
             }
             _ => {
-                let sides = (right, right_key, left, left_key);
-                ((right_rows, left_rows), sides)
+                let keys = pairs.map(|(left, right)| (right, left)).collect();
+                ((right_rows, left_rows), (right, left), keys)
             }
         };
         // Then it has a key more than once.
         if kind == JoinKind::Outer && rows.1 > rows.0 {
             return Err(Reason::Join("the joined table has more rows".into()));
         }
-        let (fact_plan, fact_key, dimension_plan, dimension_key) = sides;
+        let (fact_plan, dimension_plan) = plans;
         Ok(Some(Self {
             fact,
             kind,
             fact_plan,
-            fact_key,
             dimension_plan,
-            dimension_key,
+            keys,
         }))
     }
 }

@@ -1,19 +1,22 @@
 //! A scan and the operators above it, as expressions over the table and what it is joined with.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::JoinSide;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs, update_expr};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 
@@ -133,14 +136,17 @@ impl Relation {
     }
 
     fn join(mut self, join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, Reason> {
-        let key = self.over_table(sides.fact_key)?;
-        let (column, _) = key_column(&key, self.source.table_schema().table_schema())?;
-        let plan = Arc::clone(without_exchange(sides.dimension_plan));
-        let first = self.schema.fields().len();
-        let added = columns_from(&plan.schema(), first);
+        let keys = sides.keys.iter().map(|(key, dimension_key)| {
+            let key = self.over_table(key)?;
+            Ok((key, Arc::clone(dimension_key)))
+        });
+        let keys: JoinOn = keys.collect::<Result<_, Reason>>()?;
+        let added = match self.dimension_of(&keys) {
+            Some(dimension) => self.join_dimension(dimension, join, sides, keys)?,
+            None => self.join_table(sides, keys)?,
+        };
         self.condition(join, sides, &added)?;
         if sides.kind.adds_columns() {
-            self.schema = Arc::new(extended(&self.schema, &plan.schema(), sides.kind));
             let own = std::mem::take(&mut self.columns);
             self.columns = match sides.fact {
                 JoinSide::Left => own.into_iter().chain(added).collect(),
@@ -151,14 +157,98 @@ impl Relation {
             let columns = kept.iter().filter_map(|&column| self.columns.get(column));
             self.columns = columns.cloned().collect();
         }
+        Ok(self)
+    }
+
+    /// The dimension that all keys are columns of, if it is one whose rows all have them.
+    fn dimension_of(&self, keys: &JoinOn) -> Option<usize> {
+        self.joins.iter().position(|join| {
+            let has_key = |key: &Arc<dyn PhysicalExpr>| {
+                let columns = collect_columns(key);
+                let mut own = columns.iter().map(|column| join.has_column(column.index()));
+                !columns.is_empty() && own.all(|own| own)
+            };
+            join.kind == JoinKind::Inner && keys.iter().all(|(key, _)| has_key(key))
+        })
+    }
+
+    /// Joins the table with another one by a column, and gives the other's columns. Keys that are of dimensions before it
+    /// are compared with what is found.
+    fn join_table(
+        &mut self,
+        sides: &Sides<'_>,
+        keys: JoinOn,
+    ) -> Result<Vec<ProjectionExpr>, Reason> {
+        let own = self.source.table_schema().table_schema().fields().len();
+        let is_own = |key: &Arc<dyn PhysicalExpr>| {
+            let columns = collect_columns(key);
+            columns.iter().all(|column| column.index() < own)
+        };
+        let (of_table, others) = match keys.len() {
+            1 => (keys, vec![]),
+            _ => keys.into_iter().partition(|(key, _)| is_own(key)),
+        };
+        let [(key, dimension_key)] =
+            <[_; 1]>::try_from(of_table).map_err(|_| Reason::Join("it has several keys".into()))?;
+        if !others.is_empty() && sides.kind != JoinKind::Inner {
+            return Err(Reason::Join("it has several keys".into()));
+        }
+        let (column, _) = key_column(&key, self.source.table_schema().table_schema())?;
+        let plan = Arc::clone(without_exchange(sides.dimension_plan));
+        let first = self.schema.fields().len();
+        let added = columns_from(&plan.schema(), first);
+        if sides.kind.adds_columns() {
+            self.schema = Arc::new(extended(&self.schema, &plan.schema(), sides.kind));
+        }
+        for (key, dimension_key) in others {
+            let dimension_key = over(&dimension_key, &added)?;
+            let equal = BinaryExpr::new(key, Operator::Eq, dimension_key);
+            self.filters.push(Arc::new(equal));
+        }
         self.joins.push(Join {
             plan,
-            key: Arc::clone(sides.dimension_key),
+            key: dimension_key,
             column,
             kind: sides.kind,
             first,
         });
-        Ok(self)
+        Ok(added)
+    }
+
+    /// Joins a dimension with another table, so that they are one, and gives the other's columns. Those of the dimension
+    /// have new numbers then.
+    fn join_dimension(
+        &mut self,
+        dimension: usize,
+        join: &HashJoinExec,
+        sides: &Sides<'_>,
+        keys: JoinOn,
+    ) -> Result<Vec<ProjectionExpr>, Reason> {
+        let before = self.joins.remove(dimension);
+        let width = before.plan.schema().fields().len();
+        let own = before.first..before.first + width;
+        let keys = keys
+            .into_iter()
+            .map(|(key, other)| Ok((moved(&key, &own, 0)?, other)));
+        let plan = before.joined_with(join, sides, keys.collect::<Result<_, Reason>>()?)?;
+        let first = self.schema.fields().len();
+        for filter in &mut self.filters {
+            *filter = moved(filter, &own, first)?;
+        }
+        for column in &mut self.columns {
+            column.expr = moved(&column.expr, &own, first)?;
+        }
+        self.schema = Arc::new(extended(&self.schema, &plan.schema(), before.kind));
+        let added = match sides.kind.adds_columns() {
+            true => columns_from(&sides.dimension_plan.schema(), first + width),
+            false => Vec::new(),
+        };
+        self.joins.push(Join {
+            plan,
+            first,
+            ..before
+        });
+        Ok(added)
     }
 
     /// Takes over what a join asks for beside its key; `added` are the columns of the other side.
@@ -210,6 +300,26 @@ fn over(
 ) -> Result<Arc<dyn PhysicalExpr>, Reason> {
     let expanded = update_expr(expr, columns, true)?;
     Ok(expanded.unwrap_or_else(|| Arc::clone(expr)))
+}
+
+/// `expr` with the columns in `range` numbered from `first` on.
+fn moved(
+    expr: &Arc<dyn PhysicalExpr>,
+    range: &Range<usize>,
+    first: usize,
+) -> Result<Arc<dyn PhysicalExpr>, Reason> {
+    let moved = Arc::clone(expr).transform_up(|expr| {
+        let Some(column) = expr.downcast_ref::<Column>() else {
+            return Ok(Transformed::no(expr));
+        };
+        let index = column.index();
+        if !range.contains(&index) {
+            return Ok(Transformed::no(expr));
+        }
+        let column = Column::new(column.name(), index - range.start + first);
+        Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>))
+    });
+    Ok(moved.data()?)
 }
 
 /// The columns of `schema`, numbered from `first` on.
