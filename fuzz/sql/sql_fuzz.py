@@ -1115,6 +1115,23 @@ class Gen:
         on = ' AND '.join(['i."k" = z."k"'] + conditions)
         sql = '(SELECT i.*, z."%s" AS "z" FROM %s i%s %s %s z ON %s) %s' % (keep.name, d.name, y, word, last.name, on, alias)
         return sql, cols + [kk.at(alias)], alias + '."k"'
+    def further(self, alias, cols):
+        """Joins by columns of a dimension, one behind the other, and the columns that they add. Some have two keys."""
+        rng = self.rng
+        joins, added = [], []
+        for step in range(rng.choice([1, 1, 2])):
+            at = '%ss%d' % (alias, step)
+            tables = [t for t in self.set.tables if t.name != 'f' and (not t.dup or rng.random() < .1)]
+            links = [(c, t) for t in tables for c in cols + added if str(c.t) == str(t.key[1])]
+            if not links: break
+            c, t = rng.choice(links)
+            own = [x.at(at) for x in t.cols]
+            on = ['%s = %s."k"' % (c.ref, at)]
+            pairs = [(x, y) for x in cols + added for y in own if str(x.t) == str(y.t) and x.cls in ('int', 'text', 'date', 'bool')]
+            if pairs and rng.random() < .2: on.append('%s = %s' % tuple(x.ref for x in rng.choice(pairs)))
+            joins.append('%s %s %s ON %s' % (rng.choice(['JOIN', 'JOIN', 'JOIN', 'LEFT JOIN']), t.name, at, ' AND '.join(on)))
+            added += own
+        return joins, added
     def similar(self, q):
         """A query that differs in little from one with joins: their tables are kept from one query to the next."""
         rng = self.rng
@@ -1165,11 +1182,15 @@ class Gen:
                 elif rng.random() < .04: on = on.replace('=', 'IS NOT DISTINCT FROM')
                 elif rng.random() < .05 and fcol.cls == 'int': on = '%s + 1 = %s' % (key, k)
                 if rng.random() < .12 and not (self.fuse and kind != 'inner'): on += ' AND ' + self.pred(cols if rng.random() < .6 else cols + fscope, 1).sql()
+                further = []
+                if kind in ('inner', 'comma', 'left') and rng.random() < (.4 if self.fuse else .25):
+                    further, of_further = self.further(a, cols)
+                    cols = cols + of_further
                 if kind == 'comma':
-                    q.joins.append(lit(', %s' % src)); q.where.append(lit('(%s)' % on, 'bool'))
+                    q.joins.append(lit(' '.join([', %s' % src] + further))); q.where.append(lit('(%s)' % on, 'bool'))
                 else:
                     word = {'inner': 'JOIN', 'comma': 'JOIN', 'left': 'LEFT JOIN', 'right': 'RIGHT JOIN', 'full': 'FULL JOIN'}[kind]
-                    q.joins.insert(sum(1 for j in q.joins if not j.fmt.startswith(',')), lit('%s %s ON %s' % (word, src, on)))
+                    q.joins.insert(sum(1 for j in q.joins if not j.fmt.startswith(',')), lit(' '.join(['%s %s ON %s' % (word, src, on)] + further)))
                 scope += cols
                 dims += cols
                 joined = True

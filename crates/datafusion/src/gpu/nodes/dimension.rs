@@ -24,6 +24,7 @@ use datafusion::logical_expr::EmitTo;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext,
 };
@@ -101,7 +102,8 @@ impl Dimension {
         }
     }
 
-    /// Rows of the largest Vectile table that it reads, unless `cache` has all of its tables.
+    /// Rows of the largest Vectile table that it reads, once more for each join on their way, unless `cache` has all of
+    /// its tables.
     pub(crate) fn rows_to_read(&self, cache: Option<&DimensionCache>) -> Result<u64> {
         let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
@@ -111,7 +113,10 @@ impl Dimension {
         };
         Ok(match cache.is_some_and(is_cached) {
             true => 0,
-            false => self.scanned_rows.unwrap_or_default() as u64,
+            false => {
+                let rows = self.scanned_rows.unwrap_or_default() as u64;
+                rows.saturating_mul(1 + joins_in(&self.plan)?)
+            }
         })
     }
 
@@ -396,6 +401,16 @@ fn why_unsupported(error: DataFusionError) -> Result<String> {
         },
         _ => Err(error),
     }
+}
+
+/// How many joins there are in a plan.
+fn joins_in(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
+    let mut joins = 0;
+    plan.apply(|node| {
+        joins += u64::from(node.is::<HashJoinExec>());
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(joins)
 }
 
 /// The dimensions of `joins`, and for each lookup that is wanted: of which it is, and which there.
