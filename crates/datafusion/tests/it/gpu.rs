@@ -402,6 +402,37 @@ async fn similar_dimensions_are_told_apart() {
     }
 }
 
+/// Functions know the settings of their session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lookups_outlast_settings() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    for (name, rows) in [
+        (
+            "sales",
+            "value % 900 AS k, value AS v FROM generate_series(1, 5000)",
+        ),
+        (
+            "days",
+            "value AS k, DATE '2021-01-01' + CAST(value AS INT) AS day FROM generate_series(0, 899)",
+        ),
+    ] {
+        let path = fixture.path(&format!("{name}.vectile"));
+        let path = path.display();
+        let copy = format!("COPY (SELECT {rows}) TO '{path}' STORED AS VECTILE");
+        fixture.run(&copy).await.unwrap();
+        fixture
+            .register(name, &fixture.path(&format!("{name}.vectile")))
+            .await;
+    }
+    let query = "SELECT date_part('year', day), sum(v) FROM sales JOIN days ON sales.k = days.k GROUP BY 1 ORDER BY 1";
+    for (background, kept) in [("true", 0), ("false", 1)] {
+        fixture.set("vectile.gpu.background", background).await;
+        let (plan, _) = fixture.executed(query).await;
+        assert_eq!(metric(&plan, "lookups_cached"), kept);
+    }
+}
+
 /// arrow-rs knows parts of the dates of years -262143 to 262142: of other dates they are null.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dates_beyond_known_years_have_no_parts() {

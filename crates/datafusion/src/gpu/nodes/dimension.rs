@@ -37,7 +37,7 @@ use crate::error;
 use crate::gpu::dimension_cache::{DimensionCache, TableKey};
 use crate::gpu::lowering::lookups::{Wanted, missing_value};
 use crate::gpu::pattern::files::num_rows;
-use crate::gpu::pattern::identity::{Identity, is_fixed};
+use crate::gpu::pattern::identity::{Identity, is_fixed, without_own_settings};
 use crate::gpu::pattern::join::{Join, JoinKind};
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Table;
@@ -175,9 +175,14 @@ impl Dimension {
                 return Ok(None);
             }
         }
-        Ok(self.identity.as_ref().map(|identity| TableKey {
+        let Some(identity) = &self.identity else {
+            return Ok(None);
+        };
+        Ok(Some(TableKey {
             identity: Arc::clone(identity),
-            expressions: expressions.cloned().collect(),
+            expressions: expressions
+                .map(without_own_settings)
+                .collect::<Result<_>>()?,
             key_type: self.key_type.clone(),
             only_keys: !self.kind.adds_columns(),
         }))

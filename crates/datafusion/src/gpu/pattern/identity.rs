@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, NullEquality, Result, ScalarValue};
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
@@ -26,6 +26,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use super::exchange::without_exchange;
 use object_store::ObjectMeta;
 
+use crate::options::VectileOptions;
 use crate::source::VectileSource;
 
 /// A plan as what decides on its rows: plans of equal identities have the same rows, in some order.
@@ -197,13 +198,31 @@ pub(crate) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     Ok(is_fixed)
 }
 
+/// `expr` with functions that know the settings of a session but for Vectile's own, which change no value: then it is
+/// equal to the same expression of a session that has others.
+pub(crate) fn without_own_settings(expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+    let without = Arc::clone(expr).transform_up(|expr| {
+        let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() else {
+            return Ok(Transformed::no(expr));
+        };
+        let mut settings = function.config_options().clone();
+        settings.extensions.insert(VectileOptions::default());
+        let field = function.return_field(&Schema::empty())?;
+        let (name, args) = (function.name(), function.args().to_vec());
+        let fun = Arc::new(function.fun().clone());
+        let function = ScalarFunctionExpr::new(name, fun, args, field, Arc::new(settings));
+        Ok(Transformed::yes(Arc::new(function) as Arc<dyn PhysicalExpr>))
+    });
+    without.data()
+}
+
 fn is_immutable(function: &ScalarFunctionExpr) -> bool {
     function.fun().signature().volatility == Volatility::Immutable
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::datatypes::{DataType, Field};
     use datafusion::common::JoinSide;
     use datafusion::datasource::memory::MemorySourceConfig;
     use datafusion::datasource::physical_plan::FileScanConfigBuilder;
