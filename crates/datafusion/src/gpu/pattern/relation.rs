@@ -201,6 +201,10 @@ impl Relation {
             self.schema = Arc::new(extended(&self.schema, &plan.schema(), sides.kind));
         }
         for (key, dimension_key) in others {
+            // joins and operators do not agree on which floats are equal
+            if key.data_type(&self.schema)?.is_floating() {
+                return Err(Reason::Join(format!("its key is {key}")));
+            }
             let dimension_key = over(&dimension_key, &added)?;
             let equal = BinaryExpr::new(key, Operator::Eq, dimension_key);
             self.filters.push(Arc::new(equal));
