@@ -92,16 +92,10 @@ impl Column {
             return Ok(None);
         };
         let validity = Validity::of_nulls(array.logical_nulls().as_ref(), array.len())?;
-        let values = match validity {
-            Validity::AllNull => Values::Constant(Constant::of_nulls()),
-            _ => Values::Plain(values),
-        };
-        Ok(Some(Self {
-            data_type: array.data_type().clone(),
-            len: array.len(),
-            limit: size::limit(array.get_array_memory_size()),
-            body: Arc::new(Body { validity, values }),
-        }))
+        let bytes = array.get_array_memory_size();
+        let (data_type, len) = (array.data_type(), array.len());
+        let column = Self::of_values(data_type, len, bytes, validity, Values::Plain(values));
+        Ok(Some(column))
     }
 
     /// Rows by the numbers of their entries, in encoding `dict`; `None` unless the entries are strings that ascend, of which
@@ -122,16 +116,30 @@ impl Column {
             return Ok(None);
         };
         let validity = Validity::of_nulls(nulls, numbers.len())?;
+        let bytes = entries.get_array_memory_size() + size_of_val(numbers);
+        let (data_type, len) = (entries.data_type(), numbers.len());
+        let column = Self::of_values(data_type, len, bytes, validity, Values::Dict(values));
+        Ok(Some(column))
+    }
+
+    /// A chunk whose values take so many bytes as they are; they do not count if all are null.
+    fn of_values(
+        data_type: &DataType,
+        len: usize,
+        bytes: usize,
+        validity: Validity,
+        values: Values<Self>,
+    ) -> Self {
         let values = match validity {
             Validity::AllNull => Values::Constant(Constant::of_nulls()),
-            _ => Values::Dict(values),
+            _ => values,
         };
-        Ok(Some(Self {
-            data_type: entries.data_type().clone(),
-            len: numbers.len(),
-            limit: size::limit(entries.get_array_memory_size() + size_of_val(numbers)),
+        Self {
+            data_type: data_type.clone(),
+            len,
+            limit: size::limit(bytes),
             body: Arc::new(Body { validity, values }),
-        }))
+        }
     }
 
     fn parse_tagged(

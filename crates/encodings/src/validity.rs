@@ -121,7 +121,7 @@ fn encode_mixed(valid: &BooleanBuffer, out: &mut ChunkWriter) {
 }
 
 impl Validity {
-    /// That of `len` rows of which these are null.
+    /// The validity of `len` rows, of which these are null.
     pub fn of_nulls(nulls: Option<&NullBuffer>, len: usize) -> Result<Self> {
         let mut out = ChunkWriter::default();
         encode_nulls(nulls, len, &mut out);

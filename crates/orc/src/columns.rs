@@ -96,8 +96,6 @@ pub(crate) struct Numbered {
     /// For each row the number of its entry, 0 if it has none.
     pub(crate) numbers: Vec<u32>,
     pub(crate) nulls: Option<NullBuffer>,
-    /// Bytes of all rows.
-    bytes: i64,
 }
 
 /// A column that is being decoded.
@@ -279,16 +277,11 @@ impl ColumnReader<'_> {
     where
         T: ArrowPrimitiveType<Native: TryFrom<i64>>,
     {
-        let fits = |integer: &i64| T::Native::try_from(*integer).is_ok();
+        let fits = |integer: i64| T::Native::try_from(integer).is_ok();
         let values = self.decode_each(StreamKind::Data, self.values, |integers, values| {
-            // without a branch for each, many are looked at and converted at once
-            if !integers
-                .iter()
-                .fold(true, |all, integer| all & fits(integer))
-            {
-                let wrong = integers.iter().find(|integer| !fits(integer)).unwrap_or(&0);
-                return corrupt(format!("{wrong} in the place of {}", T::DATA_TYPE));
-            }
+            check_all(integers, fits, |integer| {
+                format!("{integer} in the place of {}", T::DATA_TYPE)
+            })?;
             let converted = integers.iter();
             values
                 .extend(converted.map(|integer| T::Native::try_from(*integer).unwrap_or_default()));
@@ -427,49 +420,42 @@ impl ColumnReader<'_> {
         Ok((dictionary, lengths))
     }
 
-    /// The entries of a dictionary, and for each row the number of its own; 0 for nulls.
-    fn numbered(&self, entries: usize) -> Result<Numbered> {
-        let (dictionary, lengths) = self.dictionary(entries)?;
-        let numbers = self.decode_each(StreamKind::Data, self.values, |integers, numbers| {
-            let is_entry = |number: &i64| (*number as u64) < entries as u64;
-            if !integers
-                .iter()
-                .fold(true, |all, number| all & is_entry(number))
-            {
-                let wrong = integers.iter().find(|number| !is_entry(number));
-                let wrong = wrong.unwrap_or(&0);
-                return corrupt(format!("entry {wrong} of a dictionary of {entries}"));
-            }
+    /// For each value the number of its entry in a dictionary.
+    fn entry_numbers(&self, entries: usize) -> Result<Vec<u32>> {
+        self.decode_each(StreamKind::Data, self.values, |integers, numbers| {
+            check_all(
+                integers,
+                |number| (number as u64) < entries as u64,
+                |number| format!("entry {number} of a dictionary of {entries}"),
+            )?;
             // there are fewer entries than 2^32
             numbers.extend(integers.iter().map(|number| *number as u32));
             Ok(())
-        })?;
-        // each is below 2^31, and there are fewer than 2^32
-        let lengths = numbers.iter().map(|number| lengths.get(*number as usize));
-        let bytes = lengths
-            .map(|length| length.copied().unwrap_or_default())
-            .sum();
+        })
+    }
+
+    fn numbered(&self, entries: usize) -> Result<Numbered> {
+        let (dictionary, _) = self.dictionary(entries)?;
         Ok(Numbered {
             entries: dictionary,
-            numbers: spread(numbers, self.nulls.as_ref()),
+            numbers: spread(self.entry_numbers(entries)?, self.nulls.as_ref()),
             nulls: self.nulls.clone(),
-            bytes,
         })
     }
 
     fn dictionary_text(&self, entries: usize) -> Result<ArrayRef> {
-        let Numbered {
-            entries,
-            numbers,
-            nulls,
-            bytes,
-        } = self.numbered(entries)?;
+        let (dictionary, lengths) = self.dictionary(entries)?;
+        let numbers = self.entry_numbers(entries)?;
+        // each is below 2^31, and there are fewer than 2^32
+        let lengths = numbers.iter().map(|number| lengths.get(*number as usize));
+        let bytes: i64 = lengths.flatten().sum();
         if bytes > i64::from(i32::MAX) {
             let reason = format!("{bytes} bytes of text in a stripe, at most {}", i32::MAX);
             return self.fault(Err(Fault::Unsupported(reason)));
         }
-        let numbers = UInt32Array::new(numbers.into(), nulls);
-        self.arrow(take(&entries, &numbers, None))
+        let numbers = spread(numbers, self.nulls.as_ref());
+        let numbers = UInt32Array::new(numbers.into(), self.nulls.clone());
+        self.arrow(take(&dictionary, &numbers, None))
     }
 
     /// The only child, with as many rows as lists have together, and where these end.
@@ -604,6 +590,22 @@ fn spread<T: Copy + Default>(values: Vec<T>, nulls: Option<&NullBuffer>) -> Vec<
         values = rest;
     }
     rows
+}
+
+/// Checks integers without a branch for each, so that many are looked at at once.
+fn check_all(
+    integers: &[i64],
+    fits: impl Fn(i64) -> bool,
+    reason: impl Fn(i64) -> String,
+) -> Result<(), Fault> {
+    let all = integers
+        .iter()
+        .fold(true, |all, &integer| all & fits(integer));
+    if all {
+        return Ok(());
+    }
+    let wrong = integers.iter().find(|&&integer| !fits(integer));
+    wrong.map_or(Ok(()), |&wrong| corrupt(reason(wrong)))
 }
 
 /// For each row the number of its value among those there are.

@@ -452,7 +452,6 @@ fn codes(text: &Numbered) -> vectile_encodings::Result<Option<(Column, usize)>> 
         entries,
         numbers,
         nulls,
-        ..
     } = text;
     let column = Column::of_codes(entries, numbers, nulls.as_ref())?;
     let bytes = entries.get_array_memory_size() + size_of_val(&numbers[..]);

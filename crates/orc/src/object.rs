@@ -41,9 +41,8 @@ impl Object {
     ) -> Result<Vec<Bytes>> {
         let version = self.version(handle, buffers);
         let read = version.fetch(ranges, self.is_file).await?;
-        let both = ranges.iter().zip(&read);
-        both.into_iter()
-            .try_for_each(|(range, bytes)| self.check(range, bytes))?;
+        let mut both = ranges.iter().zip(&read);
+        both.try_for_each(|(range, bytes)| self.check(range, bytes))?;
         Ok(read)
     }
 

@@ -425,7 +425,7 @@ async fn lookups_outlast_settings() {
             .register(name, &fixture.path(&format!("{name}.vectile")))
             .await;
     }
-    let query = "SELECT date_part('year', day), sum(v) FROM sales JOIN days ON sales.k = days.k GROUP BY 1 ORDER BY 1";
+    let query = "SELECT date_part('year', day), sum(v) FROM sales JOIN days ON sales.k = days.k WHERE date_part('month', day) > 2 GROUP BY 1 ORDER BY 1";
     for (background, kept) in [("true", 0), ("false", 1)] {
         fixture.set("vectile.gpu.background", background).await;
         let (plan, _) = fixture.executed(query).await;

@@ -92,7 +92,7 @@ const FREE_MEMORY_AGE: Duration = Duration::from_millis(100);
 const DEFAULT_HOST_BYTES: u64 = 4 << 30;
 /// Bytes from which on a copy is large enough to run at the speed of the link.
 const RUN_BYTES: usize = 4 << 20;
-/// Of the memory that files are read into. Stripes of ORC, which are large, may take all of it.
+/// The sizes of the memory that files are read into. Stripes of ORC, which are large, may take all of it.
 const STAGING: Sizes = Sizes {
     slab: STAGING_SLAB..=STAGING_SLAB,
     most: 8 * STAGING_SLAB,

@@ -35,3 +35,18 @@ pub(super) fn in_blocks(
     }
     Ok(())
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// All values at once.
+    pub(crate) fn values(runs: &mut impl Runs, count: usize) -> Result<Vec<i64>, Fault> {
+        let mut values = vec![];
+        in_blocks(runs, count, &mut |block| {
+            values.extend_from_slice(block);
+            Ok(())
+        })?;
+        Ok(values)
+    }
+}

@@ -55,13 +55,7 @@ mod tests {
     use super::*;
 
     fn decode(bytes: &[u8], sign: Sign, count: usize) -> Result<Vec<i64>, Fault> {
-        let mut values = vec![];
-        let mut take = |block: &[i64]| {
-            values.extend_from_slice(block);
-            Ok(())
-        };
-        super::super::blocks::in_blocks(&mut Runs { bytes, sign }, count, &mut take)?;
-        Ok(values)
+        blocks::tests::values(&mut Runs { bytes, sign }, count)
     }
 
     fn value(sign: Sign, value: i64, out: &mut Vec<u8>) {

@@ -200,13 +200,7 @@ mod tests {
     use super::*;
 
     fn decode(bytes: &[u8], sign: Sign, count: usize) -> Result<Vec<i64>, Fault> {
-        let mut values = vec![];
-        let mut take = |block: &[i64]| {
-            values.extend_from_slice(block);
-            Ok(())
-        };
-        super::super::blocks::in_blocks(&mut Runs::new(bytes, sign), count, &mut take)?;
-        Ok(values)
+        blocks::tests::values(&mut Runs::new(bytes, sign), count)
     }
 
     fn bits_of(sign: Sign, value: i64) -> u64 {

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{Column, Literal as PhysicalLiteral};
+use datafusion::physical_expr::expressions::Literal as PhysicalLiteral;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_gpu::plan::{Expr, Filter, Type};
@@ -97,7 +96,7 @@ impl<'a> Lookups<'a> {
         if is_volatile(expr) {
             return Err(Reason::Expr(expr.to_string()));
         }
-        let attribute = over_dimension(expr, self.joins[join].first)?;
+        let attribute = self.joins[join].moved(expr, 0)?;
         Ok(self.add(join, purpose, attribute))
     }
 
@@ -171,25 +170,6 @@ pub(crate) fn filter_of(kind: JoinKind, lookup: usize) -> Option<Filter> {
     }
 }
 
-/// `expr`, whose columns all are those of a dimension that begin at `first`, over the dimension.
-fn over_dimension(
-    expr: &Arc<dyn PhysicalExpr>,
-    first: usize,
-) -> Result<Arc<dyn PhysicalExpr>, Reason> {
-    let moved = Arc::clone(expr).transform_up(|expr| {
-        let Some(column) = expr.downcast_ref::<Column>() else {
-            return Ok(Transformed::no(expr));
-        };
-        let own = column.index().checked_sub(first);
-        let own = own.ok_or_else(|| {
-            datafusion::common::internal_datafusion_err!("{column} is of another table")
-        })?;
-        let column = Column::new(column.name(), own);
-        Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>))
-    });
-    Ok(moved.data()?)
-}
-
 /// What an attribute is where there is no partner: over a row of nulls.
 pub(crate) fn missing_value(
     attribute: &Arc<dyn PhysicalExpr>,
@@ -214,7 +194,7 @@ fn value_of_missing(attribute: &Arc<dyn PhysicalExpr>, join: &Join) -> Result<Sc
 #[cfg(test)]
 mod tests {
     use datafusion::logical_expr::Operator;
-    use datafusion::physical_expr::expressions::{BinaryExpr, IsNullExpr};
+    use datafusion::physical_expr::expressions::{BinaryExpr, Column, IsNullExpr};
     use datafusion::physical_plan::empty::EmptyExec;
 
     use super::*;

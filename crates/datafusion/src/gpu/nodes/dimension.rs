@@ -78,14 +78,19 @@ impl Dimension {
         {
             return Err(Reason::Join(too_many(most_rows)));
         }
+        // they are compared with those of other queries
+        let lookups = lookups.iter().map(|attributes| {
+            let attributes = attributes.iter().map(without_own_settings);
+            attributes.collect::<Result<Vec<_>>>()
+        });
         Ok(Self {
             identity: Identity::of(&join.plan)?.map(Arc::new),
             plan: Arc::clone(&join.plan),
-            key: Arc::clone(&join.key),
+            key: without_own_settings(&join.key)?,
             column: join.column,
             key_type,
             kind: join.kind,
-            lookups,
+            lookups: lookups.collect::<Result<_>>()?,
             scanned_rows: scanned_rows(&join.plan)?,
             most_rows,
         })
@@ -175,14 +180,9 @@ impl Dimension {
                 return Ok(None);
             }
         }
-        let Some(identity) = &self.identity else {
-            return Ok(None);
-        };
-        Ok(Some(TableKey {
+        Ok(self.identity.as_ref().map(|identity| TableKey {
             identity: Arc::clone(identity),
-            expressions: expressions
-                .map(without_own_settings)
-                .collect::<Result<_>>()?,
+            expressions: expressions.cloned().collect(),
             key_type: self.key_type.clone(),
             only_keys: !self.kind.adds_columns(),
         }))

@@ -8,6 +8,7 @@ use datafusion::common::{JoinType, NullEquality, Result, ScalarValue};
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::Volatility;
 use datafusion::physical_expr::expressions::{
@@ -85,7 +86,7 @@ impl Identity {
         if plan.fetch().is_some() || !has_fixed_expressions(plan)? {
             return Ok(None);
         }
-        let Some(operator) = Operator::of(plan) else {
+        let Some(operator) = Operator::of(plan)? else {
             return Ok(None);
         };
         let inputs = plan.children().into_iter().map(Self::of);
@@ -95,49 +96,63 @@ impl Identity {
 }
 
 impl Operator {
-    fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+    fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
         if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
-            let (config, source) = scan.downcast_to_file_source::<VectileSource>()?;
-            return Self::of_scan(config, source);
+            return match scan.downcast_to_file_source::<VectileSource>() {
+                Some((config, source)) => Self::of_scan(config, source),
+                None => Ok(None),
+            };
         }
         if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-            return Some(Self::Filter {
-                predicate: Arc::clone(filter.predicate()),
+            return Ok(Some(Self::Filter {
+                predicate: without_own_settings(filter.predicate())?,
                 projection: filter.projection().clone(),
-            });
+            }));
         }
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-            return Some(Self::Projection(projection.projection_expr().clone()));
+            let projection = projection.projection_expr().clone();
+            let projection = projection.try_map_exprs(|expr| without_own_settings(&expr))?;
+            return Ok(Some(Self::Projection(projection)));
         }
-        let join = plan.downcast_ref::<HashJoinExec>()?;
-        Some(Self::HashJoin {
+        let Some(join) = plan.downcast_ref::<HashJoinExec>() else {
+            return Ok(None);
+        };
+        let keys = join.on().iter();
+        let keys = keys
+            .map(|(left, right)| Ok((without_own_settings(left)?, without_own_settings(right)?)));
+        let condition = join.filter().map(|condition| {
+            let columns = condition.column_indices().to_vec();
+            Ok::<_, DataFusionError>((without_own_settings(condition.expression())?, columns))
+        });
+        Ok(Some(Self::HashJoin {
             join_type: *join.join_type(),
-            keys: join.on().to_vec(),
-            condition: join.filter().map(|condition| {
-                let columns = condition.column_indices().to_vec();
-                (Arc::clone(condition.expression()), columns)
-            }),
+            keys: keys.collect::<Result<_>>()?,
+            condition: condition.transpose()?,
             null_equality: join.null_equality(),
             null_aware: join.null_aware,
             projection: join.projection.clone(),
-        })
+        }))
     }
 
-    fn of_scan(config: &FileScanConfig, source: &VectileSource) -> Option<Self> {
+    fn of_scan(config: &FileScanConfig, source: &VectileSource) -> Result<Option<Self>> {
         // Adapters cannot be compared.
         if config.expr_adapter_factory.is_some() {
-            return None;
+            return Ok(None);
         }
         let files = config.file_groups.iter().flat_map(|group| group.iter());
-        Some(Self::Scan {
+        let predicate = source.filter().map(|filter| without_own_settings(&filter));
+        let projection = source.projection().cloned();
+        let projection =
+            projection.map(|exprs| exprs.try_map_exprs(|expr| without_own_settings(&expr)));
+        Ok(Some(Self::Scan {
             table: Arc::clone(source.table_schema().table_schema()),
             files: files
                 .map(|file| File::of(&config.object_store_url, file))
                 .collect(),
-            predicate: source.filter(),
+            predicate: predicate.transpose()?,
             evaluates_filters: source.evaluates_filters(),
-            projection: source.projection().cloned(),
-        })
+            projection: projection.transpose()?,
+        }))
     }
 }
 
@@ -198,8 +213,8 @@ pub(crate) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     Ok(is_fixed)
 }
 
-/// `expr` with functions that know the settings of a session but for Vectile's own, which change no value: then it is
-/// equal to the same expression of a session that has others.
+/// `expr` with functions that know the default of Vectile's own settings, which change no value. So it is equal to the
+/// same expression of a session that has others.
 pub(crate) fn without_own_settings(expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     let without = Arc::clone(expr).transform_up(|expr| {
         let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() else {

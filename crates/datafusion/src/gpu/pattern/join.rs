@@ -5,9 +5,11 @@
 //! meets at most one of the dimension, or that it does not matter how many.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
@@ -97,10 +99,35 @@ impl Join {
         Ok(Arc::new(joined))
     }
 
+    /// The dimension's columns, by their numbers in the relation's schema.
+    pub(crate) fn columns(&self) -> Range<usize> {
+        self.first..self.first + self.plan.schema().fields().len()
+    }
+
     /// Whether a column of the relation is one of the dimension's.
     pub(crate) fn has_column(&self, column: usize) -> bool {
-        let end = self.first + self.plan.schema().fields().len();
-        self.kind.adds_columns() && (self.first..end).contains(&column)
+        self.kind.adds_columns() && self.columns().contains(&column)
+    }
+
+    /// `expr` with the dimension's columns numbered from `first` on: from 0, an expression over the dimension.
+    pub(crate) fn moved(
+        &self,
+        expr: &Arc<dyn PhysicalExpr>,
+        first: usize,
+    ) -> Result<Arc<dyn PhysicalExpr>, Reason> {
+        let own = self.columns();
+        let moved = Arc::clone(expr).transform_up(|expr| {
+            let Some(column) = expr.downcast_ref::<Column>() else {
+                return Ok(Transformed::no(expr));
+            };
+            let index = column.index();
+            if !own.contains(&index) {
+                return Ok(Transformed::no(expr));
+            }
+            let column = Column::new(column.name(), index - own.start + first);
+            Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>))
+        });
+        Ok(moved.data()?)
     }
 }
 
@@ -111,12 +138,9 @@ pub(crate) struct Sides<'a> {
     pub(crate) kind: JoinKind,
     pub(crate) fact_plan: &'a Arc<dyn ExecutionPlan>,
     pub(crate) dimension_plan: &'a Arc<dyn ExecutionPlan>,
-    /// What is equal: the key on the fact table's side, and that of the dimension.
-    pub(crate) keys: Vec<KeyPair<'a>>,
+    /// Pairs of keys: that on the fact table's side, and that of the dimension.
+    pub(crate) keys: JoinOn,
 }
-
-/// Keys that are compared: that on the fact table's side, and that of the dimension.
-pub(crate) type KeyPair<'a> = (&'a Arc<dyn PhysicalExpr>, &'a Arc<dyn PhysicalExpr>);
 
 impl<'a> Sides<'a> {
     /// Those of `join`; `None` if neither side reads a Vectile table.
@@ -153,12 +177,9 @@ impl<'a> Sides<'a> {
             return Err(Reason::Join(why_not.into()));
         }
         let [left, right] = sides;
-        let pairs = join.on().iter();
+        let pairs = join.on().iter().cloned();
         let (rows, plans, keys) = match fact {
-            JoinSide::Left => {
-                let keys = pairs.map(|(left, right)| (left, right)).collect();
-                ((left_rows, right_rows), (left, right), keys)
-            }
+            JoinSide::Left => ((left_rows, right_rows), (left, right), pairs.collect()),
             _ => {
                 let keys = pairs.map(|(left, right)| (right, left)).collect();
                 ((right_rows, left_rows), (right, left), keys)

@@ -1,11 +1,9 @@
 //! A scan and the operators above it, as expressions over the table and what it is joined with.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::JoinSide;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::Operator;
@@ -136,10 +134,9 @@ impl Relation {
     }
 
     fn join(mut self, join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, Reason> {
-        let keys = sides.keys.iter().map(|(key, dimension_key)| {
-            let key = self.over_table(key)?;
-            Ok((key, Arc::clone(dimension_key)))
-        });
+        let keys = sides.keys.iter();
+        let keys =
+            keys.map(|(key, of_dimension)| Ok((self.over_table(key)?, Arc::clone(of_dimension))));
         let keys: JoinOn = keys.collect::<Result<_, Reason>>()?;
         let added = match self.dimension_of(&keys) {
             Some(dimension) => self.join_dimension(dimension, join, sides, keys)?,
@@ -229,22 +226,23 @@ impl Relation {
         keys: JoinOn,
     ) -> Result<Vec<ProjectionExpr>, Reason> {
         let before = self.joins.remove(dimension);
-        let width = before.plan.schema().fields().len();
-        let own = before.first..before.first + width;
         let keys = keys
             .into_iter()
-            .map(|(key, other)| Ok((moved(&key, &own, 0)?, other)));
+            .map(|(key, other)| Ok((before.moved(&key, 0)?, other)));
         let plan = before.joined_with(join, sides, keys.collect::<Result<_, Reason>>()?)?;
         let first = self.schema.fields().len();
         for filter in &mut self.filters {
-            *filter = moved(filter, &own, first)?;
+            *filter = before.moved(filter, first)?;
         }
         for column in &mut self.columns {
-            column.expr = moved(&column.expr, &own, first)?;
+            column.expr = before.moved(&column.expr, first)?;
         }
         self.schema = Arc::new(extended(&self.schema, &plan.schema(), before.kind));
         let added = match sides.kind.adds_columns() {
-            true => columns_from(&sides.dimension_plan.schema(), first + width),
+            true => columns_from(
+                &sides.dimension_plan.schema(),
+                first + before.columns().len(),
+            ),
             false => Vec::new(),
         };
         self.joins.push(Join {
@@ -304,26 +302,6 @@ fn over(
 ) -> Result<Arc<dyn PhysicalExpr>, Reason> {
     let expanded = update_expr(expr, columns, true)?;
     Ok(expanded.unwrap_or_else(|| Arc::clone(expr)))
-}
-
-/// `expr` with the columns in `range` numbered from `first` on.
-fn moved(
-    expr: &Arc<dyn PhysicalExpr>,
-    range: &Range<usize>,
-    first: usize,
-) -> Result<Arc<dyn PhysicalExpr>, Reason> {
-    let moved = Arc::clone(expr).transform_up(|expr| {
-        let Some(column) = expr.downcast_ref::<Column>() else {
-            return Ok(Transformed::no(expr));
-        };
-        let index = column.index();
-        if !range.contains(&index) {
-            return Ok(Transformed::no(expr));
-        }
-        let column = Column::new(column.name(), index - range.start + first);
-        Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>))
-    });
-    Ok(moved.data()?)
 }
 
 /// The columns of `schema`, numbered from `first` on.

@@ -43,9 +43,9 @@ pub(super) enum Kind {
 #[derive(Default)]
 pub(super) struct Given<'a> {
     pub(super) places: Places,
-    /// What is put together first, and copied at once.
+    /// Bytes that are put together first, and copied at once.
     pub(super) together: Vec<(usize, &'a [u8])>,
-    /// What the device copies from where it was read.
+    /// Bytes that the device copies from where they were read.
     pub(super) as_read: Vec<(usize, &'a [u8])>,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Layout {
     pub(super) given: usize,
     pub(super) scratch: usize,
     pub(super) back: usize,
-    /// Of what is given: the first bytes, which are put together.
+    /// The first bytes of what is given, which are put together.
     pub(super) together: usize,
     /// Compressed chunks of all streams, and parts.
     pub(super) chunks: usize,
