@@ -34,6 +34,11 @@ template <class S> DEVICE HashTable hash_table_of(const Chunk& c, const u64* wor
     return t;
 }
 
+// The same for computed keys.
+DEVICE HashTable hash_table_of(const u64* words) {
+    return HashTable{(const u8*)words[0], (const u8*)words[1], words[2], 0, (u32)words[3], (u32)(words[3] >> 32), false};
+}
+
 struct Bucket {
     ulonglong2 low, high;
 };

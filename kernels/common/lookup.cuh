@@ -30,6 +30,11 @@ template <class S> DEVICE Table table_of(const Chunk& c, const u64* words) {
     return t;
 }
 
+// The same for computed keys.
+DEVICE Table table_of(const u64* words) {
+    return Table{(const u32*)words[0], (const u8*)words[1], (i64)(0 - words[2]), (u32)words[3]};
+}
+
 // Where it is, or ALL if nowhere.
 DEVICE u32 place_in(const Table& t, i64 x) {
     const u64 place = (u64)x + (u64)t.origin;

@@ -27,6 +27,8 @@ pub(crate) struct Work {
     pub(crate) passing: f64,
     /// Bytes of its columns in the files.
     pub(crate) bytes: u64,
+    /// Bytes of rows that come back, if it is a join.
+    pub(crate) returned: u64,
     /// Strings of keys that are in no dictionary, if that is known. The GPU numbers them once they are there.
     pub(crate) strings: u64,
 }
@@ -80,6 +82,8 @@ const CPU_START: f64 = 0.5e-3;
 const GPU_START: f64 = 1.5e-3;
 /// Bytes of columns that a kernel reads in a second.
 const GPU_RATE: f64 = 1e12;
+/// Bytes of rows that come back, and are made batches, in a second: a guess.
+const RETURN_RATE: f64 = 4e9;
 /// Seconds that it takes to read a row for a dimension and to add it to a table.
 const BUILD_ROW: f64 = 20e-9;
 /// Seconds that it takes to number a string. First queries over 30 million of them took 3 to 7 ns a string on an H200,
@@ -187,7 +191,7 @@ impl Costs {
         let cores = cores.max(1) as f64;
         let when = |is_missing: bool, seconds: f64| if is_missing { seconds } else { 0.0 };
         let cpu = CPU_START + measured.cpu * cpu_seconds(work) / cores;
-        let gpu = GPU_START + work.bytes as f64 / GPU_RATE;
+        let gpu = GPU_START + work.bytes as f64 / GPU_RATE + work.returned as f64 / RETURN_RATE;
         let until_ready = missing.bytes as f64 / (measured.load * cores)
             + missing.rows as f64 * BUILD_ROW
             + when(missing.bytes > 0, work.strings as f64 * NUMBER_STRING)
@@ -408,6 +412,7 @@ mod tests {
             joins: 0,
             states: 1,
             passing: 0.02,
+            returned: 0,
             strings: 0,
             bytes: 35_000_000 * scale,
         }

@@ -21,11 +21,15 @@ const ENTRY_BYTES: usize = 1024;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TableKey {
     pub(crate) identity: Arc<Identity>,
-    /// The key, and behind it the attributes.
+    /// The keys, and behind them the attributes.
     pub(crate) expressions: Vec<Arc<dyn PhysicalExpr>>,
-    pub(crate) key_type: DataType,
+    pub(crate) key_types: Vec<DataType>,
+    /// Whether keys are packed into one integer.
+    pub(crate) is_packed: bool,
     /// Whether keys may be there more than once.
     pub(crate) only_keys: bool,
+    /// Whether each has a code of its own.
+    pub(crate) is_by_row: bool,
 }
 
 /// A table, or why there is none.
@@ -101,17 +105,17 @@ mod tests {
         TableKey {
             identity: Arc::new(Identity::of(&scan).unwrap().unwrap()),
             expressions: vec![],
-            key_type,
+            key_types: vec![key_type],
+            is_packed: false,
             only_keys: true,
+            is_by_row: false,
         }
     }
 
     fn table() -> Outcome {
         let keys: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
-        Ok(Arc::new(Table {
-            codes: Arc::new(Codes::of_keys(&keys).unwrap()),
-            values: vec![],
-        }))
+        let codes = Codes::of_keys(&keys).unwrap();
+        Ok(Arc::new(Table::new(codes, None, vec![])))
     }
 
     #[test]

@@ -24,14 +24,16 @@
 //!  lowering   expressions as parts of a pipeline
 //!    function   aggregate functions, and their states
 //!    grouping   the keys of groups
+//!    rows       the columns of rows
 //!    lookups    what kernels look up for joins
 //!  pattern    what is recognized in a plan
 //!    aggregates an aggregate in two steps
 //!    relation   a chain of operators above a scan, as expressions over the table
 //!      join       what it is joined with, told apart from it
+//!      conditional joins with a condition beside their keys
 //!    identity   what a plan reads and computes
 //!    files      what is known of the files of a scan
-//!  reason, scalar, table, types
+//!  packing, reason, scalar, table, types
 //! ```
 
 mod background;
@@ -43,6 +45,7 @@ mod functions;
 mod lowering;
 mod nodes;
 mod orc;
+mod packing;
 mod pattern;
 mod pins;
 mod preload;

@@ -13,6 +13,8 @@ use datafusion::physical_expr::conjunction;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_gpu::coded_columns;
 use vectile_gpu::plan::{Expr, Filter, GroupKey, Output, Pipeline};
@@ -23,15 +25,17 @@ use super::device::Gpu;
 use super::lowering::expression::{Lowering, Needs};
 use super::lowering::function;
 use super::lowering::grouping::Keys;
-use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS};
+use super::lowering::rows::RowColumns;
+use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS, Replaced};
 use super::nodes::auto::Auto;
 use super::nodes::dimension;
 use super::nodes::load::Input;
 use super::nodes::prepare::{GpuPrepareExec, Waiting};
 use super::nodes::scan::GpuScan;
-use super::nodes::star::{Star, StarLookup};
+use super::nodes::star::{LookupKey, Star, StarLookup};
 use super::pattern::aggregates::Aggregates;
 use super::pattern::files::{num_bytes, num_rows, num_values};
+use super::pattern::join::Found;
 use super::pattern::relation::Relation;
 use super::reason::Reason;
 use crate::nullable;
@@ -151,6 +155,25 @@ impl PhysicalOptimizerRule for FuseGpuScans {
     }
 }
 
+/// What is wanted of a relation.
+enum WantedOf<'a> {
+    Aggregate(&'a AggregateExec),
+    /// Its rows, of which the plan says how many there may be.
+    Rows(&'a Arc<dyn ExecutionPlan>),
+}
+
+/// Joins that are put on the GPU by themselves.
+#[derive(Clone, Copy, PartialEq)]
+enum Joins {
+    All,
+    /// Those of a large table: others are not worth a kernel.
+    Large,
+    None,
+}
+
+/// Rows of a table from which on it is large.
+const LARGE_ROWS: usize = 1 << 20;
+
 /// A rule at work.
 struct Fusing<'a> {
     gpu: &'a Gpu,
@@ -158,6 +181,7 @@ struct Fusing<'a> {
     options: VectileOptions,
     /// Cores that the CPU would use.
     cores: usize,
+    joins: Joins,
     /// What could be on the GPU.
     waiting: RefCell<Vec<Waiting>>,
 }
@@ -171,6 +195,7 @@ impl<'a> Fusing<'a> {
             session,
             options,
             cores: config.execution.target_partitions,
+            joins: Joins::All,
             waiting: RefCell::default(),
         })
     }
@@ -190,6 +215,12 @@ impl<'a> Fusing<'a> {
                 Ok(None) => reason = None,
                 Err(why) => reason = Some(why),
             }
+        } else if plan.is::<HashJoinExec>() || plan.is::<FilterExec>() {
+            match self.fuse_join(&plan, later) {
+                Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
+                Ok(None) => {}
+                Err(why) => reason = reason.or(Some(why)),
+            }
         }
         if let Some(scan) = plan.downcast_ref::<DataSourceExec>()
             && let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>()
@@ -207,7 +238,7 @@ impl<'a> Fusing<'a> {
     fn scans(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
         if plan.is::<GpuAggregateExec>() {
             // The scan that the query is about is that of the kernel.
-            let lenient = self.lenient();
+            let lenient = self.lenient(Joins::None);
             return plan.map_children(|child| lenient.scans(child));
         }
         let Some(scan) = plan.downcast_ref::<DataSourceExec>() else {
@@ -267,25 +298,61 @@ impl<'a> Fusing<'a> {
         if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
             return Err(Reason::AnyGroups);
         }
-        let fused = self.fused(partial, relation, later)?;
+        let (fused, _) = self.fused(&WantedOf::Aggregate(partial), relation, later)?;
         // A join may turn out to be no lookup: then what is below it is on the GPU, each for itself.
-        let lenient = self.lenient();
         let cpu = match fused.star.dimensions.is_empty() {
             true => Arc::clone(plan),
             false => {
+                let below = self.lenient(Joins::None);
                 Arc::clone(plan)
                     .map_children(|partial| {
-                        partial.map_children(|input| lenient.aggregates(input, None, later))
+                        partial.map_children(|input| below.aggregates(input, None, later))
                     })?
                     .data
             }
         };
+        self.placed(fused, Replaced::Aggregates(aggregates), cpu, later)
+    }
+
+    /// The rows of a join on the GPU; `None` if it is not one with a Vectile table.
+    fn fuse_join(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        later: &Arc<[Rule]>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
+        if self.joins == Joins::None {
+            return Ok(None);
+        }
+        let Some(relation) = Relation::of(plan)?.filter(|relation| !relation.joins.is_empty())
+        else {
+            return Ok(None);
+        };
+        let is_large = num_rows(&relation.config).is_some_and(|rows| rows >= LARGE_ROWS);
+        if self.joins == Joins::Large && !is_large {
+            return Ok(None);
+        }
+        let (fused, columns) = self.fused(&WantedOf::Rows(plan), relation, later)?;
+        let columns = columns.ok_or_else(|| Reason::Failed("rows without columns".into()))?;
+        let below = self.lenient(Joins::None);
+        let cpu = Arc::clone(plan).map_children(|input| below.aggregates(input, None, later))?;
+        let replaced = Replaced::Join(Arc::clone(plan), columns);
+        self.placed(fused, replaced, cpu.data, later)
+    }
+
+    /// A node in the place of what `cpu` does.
+    fn placed(
+        &self,
+        fused: Fused,
+        replaced: Replaced,
+        cpu: Arc<dyn ExecutionPlan>,
+        later: &Arc<[Rule]>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
         let cpu = CpuPlan {
             plan: cpu,
             rules: Arc::clone(later),
         };
         let options = self.options.clone();
-        let node = Arc::new(GpuAggregateExec::new(fused, aggregates, cpu, options));
+        let node = Arc::new(GpuAggregateExec::new(fused, replaced, cpu, options));
         let reason = node.is_for_cpu(self.cores);
         if self.gpu.opened().is_none() {
             self.open_in_background(reason.is_some());
@@ -330,74 +397,103 @@ impl<'a> Fusing<'a> {
         Ok(())
     }
 
-    /// What is to be computed on the device for an aggregate of `relation`.
+    /// What is to be computed on the device of `relation`, and if rows are wanted, their columns.
     fn fused(
         &self,
-        aggregate: &AggregateExec,
+        wanted: &WantedOf<'_>,
         relation: Relation,
         later: &Arc<[Rule]>,
-    ) -> Result<Fused, Reason> {
+    ) -> Result<(Fused, Option<RowColumns>), Reason> {
         let table = relation.source.table_schema().clone();
         let filters = relation.filters();
         let mut lowering = Lowering::over(&relation);
         let filter = lowering.filters(&filters.of_table)?;
         let joins = relation.joins.iter();
-        let joined = joins.map(|join| lowering.key_column(join.column));
-        let joined: Vec<usize> = joined.collect::<Result<_, Reason>>()?;
+        let found = joins
+            .clone()
+            .map(|join| join.found(&relation.schema, table.table_schema()));
+        let found: Vec<Found> = found.collect::<Result<_, Reason>>()?;
+        let joined = joins.zip(&found).map(|(join, found)| match found {
+            Found::ByColumn(column, _) => Ok(LookupKey::Column(lowering.key_column(*column)?)),
+            Found::ByComputed(_) => {
+                let keys = join.keys.iter().map(|key| lowering.value(&key.of_fact));
+                Ok(LookupKey::Computed(keys.collect::<Result<_, Reason>>()?))
+            }
+        });
+        let joined: Vec<LookupKey> = joined.collect::<Result<_, Reason>>()?;
         let joined_filters = lowering.joined_filters(&filters.joined)?;
-        let mut keys = Keys::lower(aggregate.group_expr(), &relation, &mut lowering)?;
-        let mut functions = Vec::new();
-        let mut aggregates = Vec::new();
-        for (expr, only_where) in aggregate.aggr_expr().iter().zip(aggregate.filter_expr()) {
-            let (function, lowered) = function::lower(
-                expr,
-                only_where.as_ref(),
-                &relation,
-                &mut keys,
-                &mut lowering,
-            )?;
-            functions.push(function);
-            aggregates.extend(lowered);
+        let mut keys = Keys::default();
+        let (mut functions, mut aggregates, mut rows) = (Vec::new(), Vec::new(), None);
+        match wanted {
+            WantedOf::Rows(_) => rows = Some(RowColumns::lower(&relation, &mut lowering)?),
+            WantedOf::Aggregate(aggregate) => {
+                keys = Keys::lower(aggregate.group_expr(), &relation, &mut lowering)?;
+                let exprs = aggregate.aggr_expr().iter();
+                for (expr, only_where) in exprs.zip(aggregate.filter_expr()) {
+                    let (function, lowered) = function::lower(
+                        expr,
+                        only_where.as_ref(),
+                        &relation,
+                        &mut keys,
+                        &mut lowering,
+                    )?;
+                    functions.push(function);
+                    aggregates.extend(lowered);
+                }
+            }
         }
         let Needs { columns, lookups } = lowering.finish();
-        if relation.joins.is_empty() && filters.of_table.is_empty() {
-            self.check_groups(&relation.config, keys.of_kernel(), &columns)?;
-        }
+        let is_all = relation.joins.is_empty() && filters.of_table.is_empty();
+        let (passing, returned) = match wanted {
+            WantedOf::Aggregate(aggregate) => {
+                if is_all {
+                    self.check_groups(&relation.config, keys.of_kernel(), &columns)?;
+                }
+                match relation.joins.is_empty() {
+                    true => (passing(aggregate, &relation.config)?, 0),
+                    false => (0.0, 0),
+                }
+            }
+            WantedOf::Rows(plan) => (0.0, returned(plan, &relation.config)?),
+        };
         let work = Work {
             joins: relation.joins.len(),
             states: keys.of_kernel().len() + aggregates.len(),
-            passing: match relation.joins.is_empty() {
-                true => passing(aggregate, &relation.config)?,
-                false => 0.0,
-            },
+            passing,
+            returned,
             ..work(&relation.config, columns.len())
         };
         let auto = self.weighed(work)?;
         let schema = table.table_schema();
-        let types = |column: usize| schema.field(column).data_type().clone();
         let most_rows = self.options.gpu_max_build_rows;
-        let mut dimensions = dimension::dimensions(&relation.joins, &lookups, types, most_rows)?;
+        let mut dimensions = dimension::dimensions(&relation.joins, &lookups, &found, most_rows)?;
         for dimension in &mut dimensions {
             // What cannot be on the GPU is no failure: the scan that the query is about is the table's.
             let plan = Arc::clone(&dimension.plan);
-            dimension.plan = self.lenient().aggregates(plan, None, later)?.data;
+            let lenient = self.lenient(Joins::Large);
+            dimension.plan = lenient.aggregates(plan, None, later)?.data;
         }
         let template = Pipeline {
             columns: types_of(schema, &columns),
             lookups: vec![],
             filter,
-            output: match keys.of_kernel() {
-                [] => Output::Aggregates(aggregates),
-                keys => Output::Groups(keys.to_vec(), aggregates),
+            output: match (&rows, keys.of_kernel()) {
+                (Some(rows), _) => Output::Rows(rows.of_kernel().to_vec()),
+                (None, []) => Output::Aggregates(aggregates),
+                (None, keys) => Output::Groups(keys.to_vec(), aggregates),
             },
         };
         let coded = coded_columns(&template).into_iter();
         let coded = coded.map(|column| columns[column]).collect();
-        let text_keys = template.key_columns().chain(joined.iter().copied());
+        let looked_up = joined.iter().filter_map(|key| match key {
+            LookupKey::Column(column) => Some(*column),
+            LookupKey::Computed(_) => None,
+        });
+        let text_keys = template.key_columns().chain(looked_up);
         let text_keys = text_keys.map(|column| columns[column]).collect();
         let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));
         let all: Vec<_> = of_table.iter().cloned().chain(filters.joined).collect();
-        Ok(Fused {
+        let fused = Fused {
             gpu: self.gpu.clone(),
             star: Star {
                 template: Arc::new(template),
@@ -416,17 +512,19 @@ impl<'a> Fusing<'a> {
             functions,
             keys,
             filter: (!all.is_empty()).then(|| conjunction(all)),
-        })
+        };
+        Ok((fused, rows))
     }
 
     /// The same, for plans whose scans need not be on the GPU.
-    fn lenient(&self) -> Self {
+    fn lenient(&self, joins: Joins) -> Self {
         let mut options = self.options.clone();
         if options.gpu == GpuMode::Require {
             options.gpu = GpuMode::Auto;
         }
         Self {
             options,
+            joins,
             session: self.session.clone(),
             waiting: RefCell::default(),
             ..*self
@@ -545,6 +643,22 @@ fn work(config: &FileScanConfig, columns: usize) -> Work {
         ..Work::default()
     }
 }
+
+/// Bytes of the rows that a join is expected to have.
+fn returned(plan: &Arc<dyn ExecutionPlan>, config: &FileScanConfig) -> Result<u64, Reason> {
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
+    let rows = statistics.num_rows.get_value().copied();
+    let rows = rows.or(num_rows(config)).unwrap_or_default() as u64;
+    let schema = plan.schema();
+    let widths = schema.fields().iter().map(|field| {
+        let width = field.data_type().primitive_width();
+        width.unwrap_or(TEXT_BYTES) as u64
+    });
+    Ok(rows.saturating_mul(widths.sum()))
+}
+
+/// Bytes that a text is expected to take.
+const TEXT_BYTES: usize = 32;
 
 /// The share of a table's rows that an aggregate is expected to read.
 fn passing(aggregate: &AggregateExec, config: &FileScanConfig) -> Result<f64, Reason> {

@@ -19,6 +19,18 @@ pub(crate) fn is_key(data_type: &DataType) -> bool {
     is_text(data_type) || matches!(of, Some(I8 | I16 | I32 | I64 | U8 | U16 | U32))
 }
 
+/// Whether values of this type are integers of 64 bits or fewer, several of which make a key.
+pub(crate) fn is_packed_key(data_type: &DataType) -> bool {
+    use Type::*;
+    match data_type {
+        DataType::Decimal128(digits, _) => *digits <= MAX_DIGITS,
+        other => matches!(Type::of(other), Some(I8 | I16 | I32 | I64 | U8 | U16 | U32)),
+    }
+}
+
+/// Digits of decimals that 64 bits have room for.
+const MAX_DIGITS: u8 = 18;
+
 /// Whether a cast keeps values apart, and back again gives the same.
 pub(crate) fn is_lossless(from: &DataType, to: &DataType) -> bool {
     use DataType::*;

@@ -130,9 +130,22 @@ impl<'a> Generator<'a> {
             }
             Node::Looked {
                 lookup,
-                values,
+                attribute,
                 nullable,
-            } => self.looked(typed, *lookup, *values, *nullable),
+            } => self.looked(typed, *lookup, *attribute, *nullable),
+            Node::Code(lookup) => {
+                let valid = format!("(q{lookup} != ALL)");
+                Value::of(typed, format!("q{lookup}"), Some(valid))
+            }
+            Node::Probe { .. } | Node::Entry { .. } => {
+                let same = self.computed.iter().find(|(known, _)| *known == typed);
+                if let Some((_, value)) = same {
+                    return value.clone();
+                }
+                let value = self.probed(typed);
+                self.computed.push((typed, value.clone()));
+                value
+            }
         }
     }
 

@@ -66,6 +66,9 @@ pub(super) struct Generator<'a> {
     pub(super) masks: Vec<(&'a RowLoop, String)>,
     /// Whether floats are computed, and not only read.
     pub(super) computes_floats: bool,
+    /// Whether computed keys are looked up, and whether in hash tables.
+    pub(super) has_codes: bool,
+    pub(super) has_hashed_codes: bool,
     pub(super) layout: Layout,
     /// Columns whose cursor is open, whose validity is known, that are prepared for reading by row.
     pub(super) chunks: Vec<bool>,
@@ -100,6 +103,8 @@ impl<'a> Generator<'a> {
             row_tests: vec![],
             masks: vec![],
             computes_floats: false,
+            has_codes: false,
+            has_hashed_codes: false,
             layout: Layout::default(),
             chunks: vec![false; columns],
             open: vec![false; columns],
@@ -118,10 +123,10 @@ impl<'a> Generator<'a> {
         let mut columns = plan.columns.iter();
         let has_rare = columns.any(|column| column.traits.has_rare());
         let mut headers = vectile_kernels::scan(has_rare).collect::<Vec<_>>();
-        if plan.has_block || !plan.tables.is_empty() {
+        if plan.has_block || self.has_codes || !plan.tables.is_empty() {
             headers.extend(vectile_kernels::LOOKUPS);
         }
-        if plan.tables.iter().any(|table| table.is_hashed) {
+        if self.has_hashed_codes || plan.tables.iter().any(|table| table.is_hashed) {
             headers.push(vectile_kernels::HASHED);
         }
         if plan.output == OutputPlan::Lengths {

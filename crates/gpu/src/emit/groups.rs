@@ -10,15 +10,17 @@ use crate::kernel::{Argument, GroupsPlan, KeySource, Strategy};
 impl<'a> Generator<'a> {
     pub fn groups(&mut self, plan: &'a GroupsPlan) {
         self.row_loop(&[&plan.rows], |this, values| {
-            let (keys, arguments) = values.split_at(plan.key_values);
+            let (keys, others) = values.split_at(plan.key_values);
+            let (conditions, arguments) = others.split_at(plan.conditions);
+            let condition = condition(plan, conditions);
             let codes = this.digits(plan, keys);
             this.number(plan, &codes);
             match &plan.threads {
                 Some(threads) => {
                     let of = &plan.accumulators.all;
-                    this.group_in_threads(threads, of, arguments, &condition(plan));
+                    this.group_in_threads(threads, of, arguments, &condition);
                 }
-                None => this.group_in_table(plan, arguments),
+                None => this.group_in_table(plan, arguments, &condition),
             }
         });
         match plan.strategy {
@@ -65,8 +67,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Code for a row that adds to the words of its group in a table.
-    fn group_in_table(&mut self, plan: &GroupsPlan, arguments: &[Value]) {
-        let condition = condition(plan);
+    fn group_in_table(&mut self, plan: &GroupsPlan, arguments: &[Value], condition: &str) {
         self.line(4, format!("if ({condition}) {{"));
         let table = self.argument(Argument::Groups);
         if plan.strategy == Strategy::Hashed {
@@ -139,10 +140,13 @@ fn number_name(is_wide: bool) -> &'static str {
 }
 
 /// Code for whether the row counts.
-pub(super) fn condition(plan: &GroupsPlan) -> String {
+fn condition(plan: &GroupsPlan, conditions: &[Value]) -> String {
     let mut condition = String::from("in");
     for lookup in &plan.deferred {
         let _ = write!(condition, " && q{lookup} != ALL");
+    }
+    for value in conditions {
+        let _ = write!(condition, " && {}", value.truth());
     }
     condition
 }

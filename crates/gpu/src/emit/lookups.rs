@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use super::generator::{Generator, stored_name};
 use super::value::Value;
-use crate::kernel::{Argument, GROUP_WORDS, TABLE_WORDS, TableSource, Typed};
+use crate::kernel::{Argument, GROUP_WORDS, Node, TABLE_WORDS, TableSource, Typed};
 use crate::plan::Type;
 
-impl Generator<'_> {
+impl<'a> Generator<'a> {
     /// Code for a table. It is made where it is used: kept for all vectors it takes registers that are
     /// wanted more by what is loaded.
     pub fn table(&mut self, table: usize) -> String {
@@ -109,24 +109,96 @@ impl Generator<'_> {
         name
     }
 
+    /// The code of a computed key, or the value of a code.
+    pub fn probed(&mut self, typed: &'a Typed) -> Value {
+        match &typed.node {
+            Node::Probe {
+                key,
+                table,
+                is_hashed,
+                bytes,
+            } => {
+                let key = self.expr(key);
+                let is_there = match &key.valid {
+                    Some(valid) => format!("in && {valid}"),
+                    None => "in".into(),
+                };
+                let words =
+                    [0, 1, 2, 3].map(|word| self.argument(Argument::TableWord(*table, word)));
+                let (of, made, place) = match is_hashed {
+                    true => ("HashTable", "hash_table_of", "place_of"),
+                    false => ("Table", "table_of", "place_in"),
+                };
+                self.has_codes = true;
+                self.has_hashed_codes |= is_hashed;
+                let (of_table, at) = (self.temporary(), self.temporary());
+                let code = self.temporary();
+                self.line(
+                    4,
+                    format!("const {of} {of_table} = {made}(a.word + {});", words[0]),
+                );
+                let key = format!("(i64)({})", key.code);
+                self.line(
+                    4,
+                    format!("const u32 {at} = {is_there} ? {place}({of_table}, {key}) : ALL;"),
+                );
+                let found = match bytes {
+                    0 => format!("is_there({of_table}, {at}) ? 0u : ALL"),
+                    bytes => format!("code_at<u{}>({of_table}, {at})", bytes * 8),
+                };
+                self.line(4, format!("const u32 {code} = {found};"));
+                let valid = format!("({code} != ALL)");
+                Value::of(typed, code, Some(valid))
+            }
+            Node::Entry {
+                code,
+                attribute,
+                nullable,
+            } => {
+                let code = self.expr(code);
+                let is_there = code.valid.unwrap_or_else(|| "true".into());
+                self.entry(typed, &code.code, is_there, *attribute, *nullable)
+            }
+            _ => self.expr(typed),
+        }
+    }
+
     /// What the key that a row has stands for.
-    pub fn looked(&mut self, typed: &Typed, lookup: usize, values: usize, nullable: bool) -> Value {
-        let stored = stored_name(typed.of);
-        let at = self.argument(Argument::Values(values));
-        let from = format!("a.word[{at}]");
+    pub fn looked(
+        &mut self,
+        typed: &Typed,
+        lookup: usize,
+        attribute: usize,
+        nullable: bool,
+    ) -> Value {
         let there = format!("(q{lookup} != ALL)");
+        self.entry(typed, &format!("q{lookup}"), there, attribute, nullable)
+    }
+
+    /// The value of a code that is there, or null.
+    fn entry(
+        &mut self,
+        typed: &Typed,
+        code: &str,
+        there: String,
+        attribute: usize,
+        nullable: bool,
+    ) -> Value {
+        let stored = stored_name(typed.of);
+        let at = self.argument(Argument::Values(attribute));
+        let from = format!("a.word[{at}]");
         let valid = match nullable {
             false => there.clone(),
             true => {
-                let at = self.argument(Argument::Validity(values));
-                format!("({there} && ((const u8*)a.word[{at}])[q{lookup}])")
+                let at = self.argument(Argument::Validity(attribute));
+                format!("({there} && ((const u8*)a.word[{at}])[{code}])")
             }
         };
         let name = match typed.of {
             Type::Bool => "bool",
             _ => typed.name(),
         };
-        let code = format!("({there} ? ({name})((const {stored}*){from})[q{lookup}] : ({name})0)");
-        self.named(Value::of(typed, code, Some(valid)))
+        let value = format!("({there} ? ({name})((const {stored}*){from})[{code}] : ({name})0)");
+        self.named(Value::of(typed, value, Some(valid)))
     }
 }

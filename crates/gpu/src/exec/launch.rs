@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 
-use arrow::array::Array;
 use arrow::datatypes::DataType;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::alp_integers;
 
 use super::execution::{Execution, Prepared};
 use super::parameters::Parameters;
-use super::tables::DeviceTable;
+use super::tables::{DeviceAttribute, DeviceTable};
 use crate::error::Result;
 use crate::kernel::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, Per, SLOT_VECTORS, TABLE_WORDS};
 use crate::runtime::{Batch, Lane, Launch, Mark, Piece, Stream};
@@ -73,16 +72,6 @@ impl Execution {
                     let used = &batch.columns()[column].traits;
                     let ends = [low, high].map(|end| bindings.constants[end] as i64);
                     scales(&mut parameters, data_type, used, ends)?;
-                }
-                Argument::Values(values) => {
-                    sent_at.push(parameters.place());
-                    parameters.values(&bindings.values[values]);
-                }
-                Argument::Validity(values) => {
-                    sent_at.push(parameters.place());
-                    let values = &bindings.values[values];
-                    let valid = (0..values.len()).map(|row| u8::from(values.is_valid(row)));
-                    parameters.bytes.extend(valid);
                 }
                 _ => {}
             }
@@ -155,13 +144,20 @@ impl Execution {
                     let codes = &self.pipeline.lookups[bindings.copies[copy].lookup].codes;
                     DeviceTable::of(codes, &self.engine)?.words[0]
                 }
+                Argument::TableWord(table, word) => {
+                    DeviceTable::of(&bindings.tables[table], &self.engine)?.words[word]
+                }
                 Argument::KeyFirst(key) => bindings.digits()[key].first as u64,
                 Argument::KeyNull(key) => bindings.digits()[key].count - 1,
                 Argument::Stride(key) => bindings.stride(key),
                 Argument::Groups => prepared.table_entries,
-                Argument::Scales { .. } | Argument::Values(_) | Argument::Validity(_) => {
-                    scratch + sent_at.next().unwrap_or(0)
+                Argument::Values(attribute) => {
+                    DeviceAttribute::of(&bindings.attributes[attribute], &self.engine)?.values
                 }
+                Argument::Validity(attribute) => {
+                    DeviceAttribute::of(&bindings.attributes[attribute], &self.engine)?.validity
+                }
+                Argument::Scales { .. } => scratch + sent_at.next().unwrap_or(0),
             });
         }
         let launch = Launch {

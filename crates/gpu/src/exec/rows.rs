@@ -116,29 +116,47 @@ impl Execution {
         self.watch(|this| this.all_rows(groups))
     }
 
+    /// The same of a batch, of which no row group is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`Execution::aggregate`].
+    pub fn rows_of_batch(&mut self, batch: &Batch) -> Result<Vec<Rows>> {
+        match batch.is_empty() {
+            true => Ok(vec![]),
+            false => self.watch(|this| this.found_rows(batch.clone())),
+        }
+    }
+
     fn all_rows(&mut self, groups: &[Group]) -> Result<Vec<Rows>> {
         let batch = Batch::of(groups)?;
-        let mut found = vec![];
-        if !batch.is_empty() {
-            let batch = self.with_codes(batch)?;
-            let mut kernels = self.kernels(&batch)?;
-            let warps = [&kernels.select, &kernels.gather].into_iter().flatten();
-            let warps = warps.map(Prepared::warps).min();
-            let most = warps.map_or(usize::MAX, |warps| warps * VECTORS_PER_WARP);
-            let mut lane = self.engine.lane()?;
-            for part in parts(batch.rows(), most) {
-                found.extend(self.rows_of(&mut kernels, &batch, part, &mut lane)?);
-            }
-            self.engine.give_back(lane);
-            let strings = kernels.strings.iter();
-            strings.for_each(|(_, strings)| strings.count(self));
-        }
+        let found = match batch.is_empty() {
+            true => vec![],
+            false => self.found_rows(batch)?,
+        };
         let mut found = found.into_iter();
         let all = groups.iter().map(|group| match group.rows {
             0 => Rows::default(),
             _ => found.next().unwrap_or_default(),
         });
         Ok(all.collect())
+    }
+
+    fn found_rows(&mut self, batch: Batch) -> Result<Vec<Rows>> {
+        let mut found = vec![];
+        let batch = self.with_codes(batch)?;
+        let mut kernels = self.kernels(&batch)?;
+        let warps = [&kernels.select, &kernels.gather].into_iter().flatten();
+        let warps = warps.map(Prepared::warps).min();
+        let most = warps.map_or(usize::MAX, |warps| warps * VECTORS_PER_WARP);
+        let mut lane = self.engine.lane()?;
+        for part in parts(batch.rows(), most) {
+            found.extend(self.rows_of(&mut kernels, &batch, part, &mut lane)?);
+        }
+        self.engine.give_back(lane);
+        let strings = kernels.strings.iter();
+        strings.for_each(|(_, strings)| strings.count(self));
+        Ok(found)
     }
 
     /// Makes all kernels before one is launched.

@@ -3,10 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::DataType;
+
 use super::parameters::Parameters;
 use crate::error::Result;
 use crate::kernel::{TABLE_WORDS, TablePlan, TableSource};
-use crate::plan::{CodeTable, Codes, Pipeline};
+use crate::plan::{Attribute, CodeTable, Codes, DeviceCopy, Pipeline};
 use crate::runtime::{Batch, Engine, Entries, Piece, Stack, lock};
 
 /// A table as each row group has it.
@@ -66,21 +69,78 @@ pub(super) fn on_device(
     Ok(piece)
 }
 
+/// What `write` writes, copied to the device at first and kept there.
+fn kept_on_device(
+    kept: &DeviceCopy,
+    engine: &Engine,
+    bytes: usize,
+    write: impl FnOnce(&mut [u8]),
+) -> Result<Arc<Piece>> {
+    let mut kept = lock(kept);
+    let copy = kept.clone().and_then(|copy| copy.downcast::<Piece>().ok());
+    if let Some(piece) = copy.filter(|piece| piece.is_of(engine.pool())) {
+        return Ok(piece);
+    }
+    let piece = Arc::new(on_device(engine, bytes, write)?);
+    *kept = Some(Arc::clone(&piece) as _);
+    Ok(piece)
+}
+
+/// Values of codes on the device.
+pub(super) struct DeviceAttribute {
+    /// The address of the values.
+    pub values: u64,
+    /// That of their validity, a byte each.
+    pub validity: u64,
+    /// What keeps both there.
+    _memory: Arc<Piece>,
+}
+
+impl DeviceAttribute {
+    /// Those of an attribute: copied to the device at first.
+    pub fn of(attribute: &Attribute, engine: &Engine) -> Result<Self> {
+        let values = attribute.values();
+        let width = match values.data_type() {
+            DataType::Boolean => 1,
+            other => other.primitive_width().unwrap_or(0),
+        };
+        let validity_at = (values.len() * width).next_multiple_of(256);
+        let bytes = validity_at + values.len();
+        let piece = kept_on_device(attribute.device_copy(), engine, bytes, |to| {
+            let (to, valid) = to.split_at_mut(validity_at);
+            write_values(values, to);
+            let valid = valid.iter_mut().zip(0..values.len());
+            valid.for_each(|(to, row)| *to = values.is_valid(row).into());
+        })?;
+        Ok(Self {
+            values: piece.address(),
+            validity: piece.address() + validity_at as u64,
+            _memory: piece,
+        })
+    }
+}
+
+/// Writes values as kernels read them: booleans in a byte each.
+fn write_values(values: &ArrayRef, to: &mut [u8]) {
+    if let Some(booleans) = values.as_boolean_opt() {
+        let places = to.iter_mut().zip(booleans.values());
+        places.for_each(|(to, value)| *to = value.into());
+        return;
+    }
+    let data = values.to_data();
+    let width = data.data_type().primitive_width().unwrap_or(0);
+    if let Some(buffer) = data.buffers().first() {
+        let bytes = &buffer[data.offset() * width..(data.offset() + data.len()) * width];
+        to[..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
 impl DeviceTable {
     /// The table of keys that are integers: copied to the device at first.
     pub fn of(codes: &Codes, engine: &Engine) -> Result<Self> {
         let (codes_at, bytes) = codes.table_bytes()?;
-        let mut kept = lock(codes.device_copy());
-        let copy = kept.clone().and_then(|copy| copy.downcast::<Piece>().ok());
-        let piece = match copy.filter(|piece| piece.is_of(engine.pool())) {
-            Some(piece) => piece,
-            None => {
-                let piece = on_device(engine, bytes, |to| codes.write_table(codes_at, to))?;
-                let piece = Arc::new(piece);
-                *kept = Some(Arc::clone(&piece) as _);
-                piece
-            }
-        };
+        let write = |to: &mut [u8]| codes.write_table(codes_at, to);
+        let piece = kept_on_device(codes.device_copy(), engine, bytes, write)?;
         let (keys, [third, fourth]) = (piece.address(), codes.table_words());
         Ok(Self {
             words: [keys, keys + codes_at as u64, third, fourth],

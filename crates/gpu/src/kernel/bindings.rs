@@ -1,17 +1,19 @@
 //! What kernels with the same plan are told apart by.
 
-use arrow::array::ArrayRef;
+use std::sync::Arc;
 
 use super::plan::KernelPlan;
 use super::task::CodeTest;
-use crate::plan::Type;
+use crate::plan::{Attribute, Codes, Type};
 
 /// What a kernel with this plan is told: all that may differ between two queries that share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bindings {
     pub constants: Vec<i128>,
-    /// Values for the codes of lookups.
-    pub values: Vec<ArrayRef>,
+    /// Values of codes.
+    pub attributes: Vec<Arc<Attribute>>,
+    /// Tables of computed keys.
+    pub tables: Vec<Arc<Codes>>,
     pub code_tests: Vec<CodeTest>,
     /// Bits that each block copies.
     pub copies: Vec<BitCopy>,
@@ -27,6 +29,16 @@ impl Bindings {
     /// Bytes of dynamic shared memory of a block.
     pub fn shared_bytes(&self, plan: &KernelPlan) -> u32 {
         self.block_bytes + plan.warp_bytes * plan.warps
+    }
+
+    /// The number of an attribute, which is added if it is another one.
+    pub fn attribute(&mut self, attribute: &Arc<Attribute>) -> usize {
+        let mut all = self.attributes.iter();
+        let known = all.position(|known| Arc::ptr_eq(known, attribute));
+        known.unwrap_or_else(|| {
+            self.attributes.push(Arc::clone(attribute));
+            self.attributes.len() - 1
+        })
     }
 
     /// The digits of a group's number.

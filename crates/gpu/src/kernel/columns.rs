@@ -49,10 +49,17 @@ pub(super) fn columns_of_nulls(expr: &Expr, columns: &mut Vec<usize>) {
 
 /// The lookups whose codes an expression needs.
 pub(crate) fn lookups_of_expr(expr: &Expr, lookups: &mut Vec<usize>) {
-    if let Expr::Looked(lookup, _) = expr {
+    if let Expr::Looked(lookup, _) | Expr::Code(lookup) = expr {
         push(*lookup, lookups);
     }
     expr.for_parts(|part| lookups_of_expr(part, lookups));
+}
+
+/// Whether an expression looks computed keys up.
+pub(crate) fn has_probes(expr: &Expr) -> bool {
+    let mut has = matches!(expr, Expr::Probe(..));
+    expr.for_parts(|part| has |= has_probes(part));
+    has
 }
 
 /// Whether an expression gives floats.
@@ -61,7 +68,7 @@ pub(crate) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
     match expr {
         Expr::Column(column) => of(&columns[*column]),
         Expr::Literal(literal) => literal.data_type().is_float(),
-        Expr::Looked(_, values) => of(values.data_type()),
+        Expr::Looked(_, values) | Expr::Entry(_, values) => of(values.values().data_type()),
         Expr::Arithmetic(_, part, _) | Expr::Negate(part) => is_float(part, columns),
         Expr::Cast(_, to) => to.is_float(),
         Expr::Case(whens, _) => whens.iter().any(|(_, then)| is_float(then, columns)),

@@ -64,6 +64,8 @@ impl Planner<'_> {
             }
         }
         let key_values = exprs.len();
+        let conditions = self.late_conditions();
+        exprs.extend(conditions.iter().cloned());
         exprs.extend(aggregates.iter().filter_map(argument_of).cloned());
         let walk = self.walk_of(aggregates.iter());
         let rows = self.row_loop(&exprs, &tables, walk)?;
@@ -86,7 +88,8 @@ impl Planner<'_> {
             .try_fold(1u64, |product, digit| product.checked_mul(digit.count))
             .filter(|groups| *groups < 1 << 62)
             .ok_or_else(|| Error::Unsupported("keys of more than 62 bits together".into()))?;
-        let table = in_table(&rows.exprs[key_values..], aggregates, self.facts.rows);
+        let arguments = &rows.exprs[key_values + conditions.len()..];
+        let table = in_table(arguments, aggregates, self.facts.rows);
         let bytes = table.as_ref().map(|table| table_bytes(groups, table));
         self.table_bytes = bytes.map_or(0, |bytes| match bytes {
             ..=SHARED_TABLE => (bytes as usize).next_multiple_of(16),
@@ -98,6 +101,7 @@ impl Planner<'_> {
                 rows,
                 keys: planned,
                 key_values,
+                conditions: conditions.len(),
                 deferred: self.deferred.clone(),
                 is_wide: groups > u32::MAX.into(),
                 strategy: Strategy::Threads,
@@ -118,7 +122,7 @@ impl Planner<'_> {
             table,
         } = grouped;
         if self.expected_share() > SPARSE_SHARE {
-            let arguments = &plan.rows.exprs[plan.key_values..];
+            let arguments = &plan.rows.exprs[plan.key_values + plan.conditions..];
             plan.accumulators = Accumulators::of(arguments, of, SLOT_GROWTH)?;
             plan.threads = self.threads(groups, arguments, &plan.accumulators);
         }

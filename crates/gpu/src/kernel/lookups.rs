@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::bindings::BitCopy;
-use super::columns::{columns_of_filter, push};
+use super::columns::{columns_of_filter, has_probes, push};
 use super::decide::{LARGE_WARPS, WARPS};
 use super::groups::SHARED_TABLE;
 use super::plan::Test;
 use super::planner::{Planner, SHARED_BYTES, SPARSE_SHARE};
 use super::task::{EntryTest, Task};
 use crate::error::{Error, Result};
-use crate::plan::{Codes, Filter, GroupKey, Output};
+use crate::plan::{Codes, Expr, Filter, GroupKey, Output};
 use vectile_kernels::Transform;
 
 /// Share of the rows that pass from which on a key is not looked up beforehand, if its code is wanted.
@@ -55,6 +55,22 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Whether a conjunct is asked when a row is added: it looks a computed key up, and the aggregate may do so as well.
+    fn is_late(&self, conjunct: &Filter) -> bool {
+        self.task == Task::Groups
+            && matches!(conjunct, Filter::Expr(condition) if has_probes(condition))
+    }
+
+    /// Conditions that are asked when a row is added.
+    pub fn late_conditions(&self) -> Vec<Expr> {
+        let late = self.conjuncts().iter().filter(|of| self.is_late(of));
+        let late = late.filter_map(|conjunct| match conjunct {
+            Filter::Expr(condition) => Some(condition.clone()),
+            _ => None,
+        });
+        late.collect()
+    }
+
     /// Conjuncts in the order in which they are tested: lookups late, those first that drop most rows for what they
     /// cost; without those put off. Text comes last.
     pub fn in_order(&self) -> Vec<&'a Filter> {
@@ -69,6 +85,7 @@ impl<'a> Planner<'a> {
         for conjunct in self.conjuncts() {
             match conjunct {
                 Filter::Found(lookup) if self.deferred.contains(lookup) => {}
+                conjunct if self.is_late(conjunct) => {}
                 Filter::Found(lookup) => {
                     let dropped = 1.0 - self.share(*lookup);
                     lookups.push((dropped / cost(*lookup), conjunct));

@@ -183,10 +183,26 @@ pub(crate) enum Node {
         /// Whether dates may be beyond the years that have parts.
         is_checked: bool,
     },
-    /// Values for the codes of a lookup, by number.
+    /// An attribute of a lookup, by its number among those of [`Bindings`](super::Bindings).
     Looked {
         lookup: usize,
-        values: usize,
+        attribute: usize,
+        nullable: bool,
+    },
+    /// The code of a lookup.
+    Code(usize),
+    /// The code of a computed key, in a table by its number among those of [`Bindings`](super::Bindings).
+    Probe {
+        key: Box<Typed>,
+        table: usize,
+        is_hashed: bool,
+        /// Bytes of a code in the table; 0 if there is but one.
+        bytes: usize,
+    },
+    /// The value of a code, by the number of the attribute.
+    Entry {
+        code: Box<Typed>,
+        attribute: usize,
         nullable: bool,
     },
 }
@@ -243,11 +259,13 @@ pub(crate) enum OutputPlan {
 /// How rows are grouped, and added up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupsPlan {
-    /// Values of keys, then arguments of aggregates.
+    /// Values of keys, conditions that rows have to meet, then arguments of aggregates.
     pub rows: RowLoop,
     pub keys: Vec<KeyPlan>,
     /// Values of keys among those of the loop.
     pub key_values: usize,
+    /// Conditions among those of the loop.
+    pub conditions: usize,
     /// Lookups that filter when a row is added.
     pub deferred: Vec<usize>,
     /// Whether numbers of groups take 64 bits.

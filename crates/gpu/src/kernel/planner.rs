@@ -143,7 +143,8 @@ impl<'a> Planner<'a> {
 
     /// Whether some keys are looked up in a hash table.
     pub fn has_hashed(&self) -> bool {
-        self.tables.iter().any(|table| table.is_hashed)
+        let computed = &self.bindings.tables;
+        self.tables.iter().any(|table| table.is_hashed) || computed.iter().any(|of| of.is_hashed())
     }
 
     /// The conjuncts of the filter.

@@ -67,10 +67,12 @@ pub(crate) enum Argument {
     CopyWords(usize),
     /// The address that it is of.
     CopyOf(usize),
+    /// A word of a table of computed keys: table, word.
+    TableWord(usize, usize),
     /// Where in the block's memory the table of a test of strings is, by the test's number; all ones if it does
     /// not fit there.
     TextAt(usize),
-    /// The address of values, one for each code.
+    /// The address of an attribute's values, one for each code.
     Values(usize),
     /// The address of their validity, a byte each.
     Validity(usize),

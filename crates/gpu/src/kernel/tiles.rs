@@ -91,7 +91,7 @@ mod tests {
     use arrow::array::{ArrayRef, Int64Array};
 
     use super::super::samples::*;
-    use crate::plan::{Comparison, Expr, Filter};
+    use crate::plan::{Attribute, Comparison, Expr, Filter};
     use vectile_kernels::{ColumnTraits, SequenceKind};
 
     fn of(kind: SequenceKind, width: usize, most: i128) -> ColumnTraits {
@@ -149,7 +149,7 @@ mod tests {
         let (mut pipeline, facts) = star([0.3, 0.3]);
         let looked = |lookup: usize, codes| {
             let values: ArrayRef = Arc::new(Int64Array::from(vec![5; codes]));
-            Box::new(Expr::Looked(lookup, values))
+            Box::new(Expr::Looked(lookup, Attribute::new(values)))
         };
         let compared = Expr::Compare(Comparison::Less, looked(0, 7), looked(1, 1));
         pipeline.filter = Filter::And(vec![pipeline.filter, Filter::Expr(compared)]);

@@ -1,13 +1,15 @@
 //! Expressions: types, bounds and nulls of their values, and whether there is a kernel for them.
 
-use arrow::array::{Array, ArrayRef};
+use std::sync::Arc;
+
+use arrow::array::Array;
 
 use super::bounds::{Bounds, add, product, sub};
 use super::columns::has_lookups;
 use super::plan::{Node, Typed, Valid};
 use super::planner::Planner;
 use crate::error::{Error, Result};
-use crate::plan::{Arithmetic, Expr, Literal, Type, integers};
+use crate::plan::{Arithmetic, Attribute, Codes, Expr, Literal, Type, code_bytes};
 
 /// The dates that arrow-rs knows, which are those of chrono: -262143-01-01 to 262142-12-31.
 pub(crate) const KNOWN_DAYS: Bounds = Bounds(-96_465_292, 95_026_236);
@@ -132,7 +134,19 @@ impl Planner<'_> {
                 };
                 Typed::new(node, Type::I32, bounds, valid)
             }
-            Expr::Looked(lookup, values) => self.looked(*lookup, values)?,
+            Expr::Looked(lookup, attribute) => self.looked(*lookup, attribute)?,
+            Expr::Code(lookup) => {
+                let count = self.codes_of(*lookup)?.count();
+                let valid = self.named(true);
+                Typed::new(
+                    Node::Code(*lookup),
+                    Type::U32,
+                    bounds_of_codes(count),
+                    valid,
+                )
+            }
+            Expr::Probe(key, codes) => self.once(expr, |this| this.probe(key, codes))?,
+            Expr::Entry(code, attribute) => self.once(expr, |this| this.entry(code, attribute))?,
             Expr::Values(..) => {
                 let reason = "a test of values within an expression";
                 return Err(Error::Unsupported(reason.into()));
@@ -149,6 +163,7 @@ impl Planner<'_> {
             }
             Expr::Literal(Literal::Int(value, _)) => Bounds(*value, *value),
             Expr::Cast(part, _) => self.exact_bounds(part)?,
+            Expr::Probe(_, codes) => Bounds(0, i128::from(codes.count().saturating_sub(1))),
             Expr::DatePart(part, date) => {
                 let days = self.exact_bounds(date)?;
                 days.clamped(KNOWN_DAYS).of_part(*part)
@@ -228,36 +243,99 @@ impl Planner<'_> {
     }
 
     /// What the key that a row has stands for.
-    fn looked(&mut self, lookup: usize, values: &ArrayRef) -> Result<Typed> {
+    fn looked(&mut self, lookup: usize, attribute: &Arc<Attribute>) -> Result<Typed> {
+        let values = attribute.values();
         let count = self.codes_of(lookup)?.count() as usize;
         if values.len() != count {
             let reason = format!("{} values for {count} codes", values.len());
             return Err(Error::Unsupported(reason));
         }
-        let data_type = values.data_type();
-        let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
-        let of = Type::of(data_type).ok_or_else(unsupported)?;
-        let bounds = match of {
-            Type::Bool => Bounds(0, 1),
-            Type::F32 | Type::F64 => Bounds(0, 0),
-            of => bounds_of(values).unwrap_or(Bounds::of(of)),
-        };
-        self.bindings.values.push(values.clone());
+        let (of, bounds) = known_of(attribute)?;
         let node = Node::Looked {
             lookup,
-            values: self.bindings.values.len() - 1,
+            attribute: self.bindings.attribute(attribute),
             nullable: values.null_count() > 0,
+        };
+        let valid = self.named(true);
+        Ok(Typed::new(node, of, bounds, valid))
+    }
+
+    /// What `make` says of an expression, or what it said of the same one before.
+    fn once(
+        &mut self,
+        expr: &Expr,
+        make: impl FnOnce(&mut Self) -> Result<Typed>,
+    ) -> Result<Typed> {
+        if let Some((_, value)) = self.computed.iter().find(|(known, _)| known == expr) {
+            return Ok(value.clone());
+        }
+        let value = make(self)?;
+        self.computed.push((expr.clone(), value.clone()));
+        Ok(value)
+    }
+
+    /// The code of a computed key.
+    fn probe(&mut self, key: &Expr, codes: &Arc<Codes>) -> Result<Typed> {
+        let key = self.typed(key)?;
+        let is_integer = !key.of.is_float() && key.of != Type::Bool;
+        if !is_integer || !key.bounds.within(Bounds::of(Type::I64)) {
+            let reason = format!("computed keys of type {:?}", key.of);
+            return Err(Error::Unsupported(reason));
+        }
+        let tables = &mut self.bindings.tables;
+        let known = tables.iter().position(|known| Arc::ptr_eq(known, codes));
+        let table = known.unwrap_or_else(|| {
+            tables.push(Arc::clone(codes));
+            tables.len() - 1
+        });
+        let bounds = bounds_of_codes(codes.count());
+        let node = Node::Probe {
+            key: key.into(),
+            table,
+            is_hashed: codes.is_hashed(),
+            bytes: code_bytes(codes.count()),
+        };
+        let valid = self.named(true);
+        Ok(Typed::new(node, Type::U32, bounds, valid))
+    }
+
+    /// The value of a code.
+    fn entry(&mut self, code: &Expr, attribute: &Arc<Attribute>) -> Result<Typed> {
+        let code = self.typed(code)?;
+        let (of, bounds) = known_of(attribute)?;
+        if code.of != Type::U32 {
+            let reason = format!("codes of type {:?}", code.of);
+            return Err(Error::Unsupported(reason));
+        }
+        let node = Node::Entry {
+            code: code.into(),
+            attribute: self.bindings.attribute(attribute),
+            nullable: attribute.values().null_count() > 0,
         };
         let valid = self.named(true);
         Ok(Typed::new(node, of, bounds, valid))
     }
 }
 
-/// The bounds of integers, rounded out.
-fn bounds_of(values: &ArrayRef) -> Option<Bounds> {
-    let wide = integers(values).ok()??;
-    let (low, high) = (wide.iter().min()?, wide.iter().max()?);
-    Some(Bounds::rounded((*low).into(), (*high).into()))
+/// Bounds of codes below a number.
+fn bounds_of_codes(count: u32) -> Bounds {
+    Bounds::rounded(0, i128::from(count.saturating_sub(1)))
+}
+
+/// The machine type of an attribute, and bounds of its values.
+fn known_of(attribute: &Attribute) -> Result<(Type, Bounds)> {
+    let data_type = attribute.values().data_type();
+    let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
+    let of = Type::of(data_type).ok_or_else(unsupported)?;
+    let bounds = match of {
+        Type::Bool => Bounds(0, 1),
+        Type::F32 | Type::F64 => Bounds(0, 0),
+        of => match attribute.bounds() {
+            Some((low, high)) => Bounds::rounded(low, high),
+            None => Bounds::of(of),
+        },
+    };
+    Ok((of, bounds))
 }
 
 /// The bounds of a result, and whether it is cut to its type.

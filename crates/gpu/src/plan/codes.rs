@@ -312,6 +312,13 @@ impl Codes {
     }
 }
 
+/// Tables are equal if they are the same one.
+impl PartialEq for Codes {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
 impl fmt::Debug for Codes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (keys, codes) = (self.found, self.count);

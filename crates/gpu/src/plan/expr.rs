@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 
+use super::attribute::Attribute;
 use super::automaton::Automaton;
+use super::codes::Codes;
 use super::types::{Literal, Type};
 
 /// How two values of one type compare; floats in their total order, as arrow-rs does.
@@ -90,16 +92,27 @@ pub enum Expr {
     DatePart(DatePart, Box<Expr>),
     /// A test of one column, answered on the CPU for each distinct value; see [`Filter::Values`](super::Filter::Values).
     Values(usize, ValueTest),
-    /// What the key that a row has in one of [`Pipeline::lookups`](super::Pipeline::lookups) stands for: the entry, at the key's
-    /// code, of this array, which has one for each code. Null where the key is not there.
-    Looked(usize, ArrayRef),
+    /// What the key that a row has in one of [`Pipeline::lookups`](super::Pipeline::lookups) stands for: the value of the
+    /// key's code. Null where the key is not there.
+    Looked(usize, Arc<Attribute>),
+    /// The code of the key that a row has in one of [`Pipeline::lookups`](super::Pipeline::lookups), a `U32`. Null where
+    /// the key is not there.
+    Code(usize),
+    /// The code that a computed key, an integer, has in a table, a `U32`. Null where the key is null or not there.
+    Probe(Box<Expr>, Arc<Codes>),
+    /// The value of a code, which an expression gives. Null where the code is.
+    Entry(Box<Expr>, Arc<Attribute>),
 }
 
 impl Expr {
     /// Calls `f` with each of the values that it is made of.
     pub(crate) fn for_parts<'a>(&'a self, mut f: impl FnMut(&'a Self)) {
         match self {
-            Self::Column(_) | Self::Values(..) | Self::Literal(_) | Self::Looked(..) => {}
+            Self::Column(_)
+            | Self::Values(..)
+            | Self::Literal(_)
+            | Self::Looked(..)
+            | Self::Code(_) => {}
             Self::Compare(_, a, b) | Self::Arithmetic(_, a, b) => {
                 [a, b].into_iter().for_each(|part| f(part))
             }
@@ -108,7 +121,9 @@ impl Expr {
             | Self::IsNull(part)
             | Self::Negate(part)
             | Self::Cast(part, _)
-            | Self::DatePart(_, part) => f(part),
+            | Self::DatePart(_, part)
+            | Self::Probe(part, _)
+            | Self::Entry(part, _) => f(part),
             Self::Case(whens, otherwise) => {
                 for (when, then) in whens {
                     f(when);

@@ -6,6 +6,7 @@
 //! SQL's rules. Whether intermediate results fit 32 or 64 bits is worked out from the data when
 //! code is generated.
 
+mod attribute;
 mod automaton;
 mod codes;
 mod expr;
@@ -16,9 +17,10 @@ mod regex;
 mod results;
 mod types;
 
+pub use attribute::Attribute;
 pub use automaton::Automaton;
 pub use codes::Codes;
-pub(crate) use codes::{CodeTable, code_bytes, for_bytes, integers};
+pub(crate) use codes::{CodeTable, DeviceCopy, code_bytes, for_bytes};
 pub use expr::{Arithmetic, Comparison, DatePart, Expr, ValueFunction, ValueTest};
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
 pub use results::{GroupTotals, Groups, Number, Numbers, Total};

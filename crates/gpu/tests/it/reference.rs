@@ -2,8 +2,9 @@
 //! encodings; the semantics are those that `vectile_gpu::plan` documents.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Date32Array};
+use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int64Array};
 use arrow::compute::{DatePart as ArrowPart, date_part};
 use arrow::datatypes::DataType;
 use vectile_gpu::plan::{
@@ -162,7 +163,10 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
         Expr::Cast(_, to) => *to,
         Expr::Case(whens, _) => type_of(&whens[0].1, columns),
         Expr::DatePart(..) => Type::I32,
-        Expr::Looked(_, values) => Type::of(values.data_type()).unwrap(),
+        Expr::Looked(_, values) | Expr::Entry(_, values) => {
+            Type::of(values.values().data_type()).unwrap()
+        }
+        Expr::Code(_) | Expr::Probe(..) => Type::U32,
         _ => Type::Bool,
     }
 }
@@ -238,11 +242,36 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             other => other,
         }),
         Expr::Looked(lookup, values) => {
-            let values = values_of(values);
+            let values = values_of(values.values());
             let codes = data.codes(*lookup).into_iter();
             codes
                 .map(|code| code.map_or(Value::Null, |code| values[code as usize]))
                 .collect()
+        }
+        Expr::Code(lookup) => {
+            let codes = data.codes(*lookup).into_iter();
+            codes
+                .map(|code| code.map_or(Value::Null, |code| Value::Int(code.into())))
+                .collect()
+        }
+        Expr::Probe(key, codes) => {
+            let keys = evaluate(key, data).into_iter();
+            let keys = keys.map(|key| match key {
+                Value::Int(key) => i64::try_from(key).ok(),
+                _ => None,
+            });
+            let keys: ArrayRef = Arc::new(Int64Array::from_iter(keys));
+            let codes = codes.of(&keys).unwrap().into_iter();
+            codes
+                .map(|code| code.map_or(Value::Null, |code| Value::Int(code.into())))
+                .collect()
+        }
+        Expr::Entry(position, values) => {
+            let values = values_of(values.values());
+            map(position, &|position| match position {
+                Value::Int(position) => values[position as usize],
+                other => other,
+            })
         }
         Expr::Values(..) => panic!("has no kernel"),
     }

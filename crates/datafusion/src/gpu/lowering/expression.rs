@@ -216,6 +216,20 @@ impl<'a> Lowering<'a> {
         (!values.is_empty()).then_some(values)
     }
 
+    /// An output for a column of joined rows; if it is a code, with the lookup and the attribute that it stands for.
+    pub(crate) fn row_column(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+    ) -> Result<(Expr, Option<(usize, usize)>)> {
+        match self.lookups.join_of(expr) {
+            Some(join) => {
+                let (lookup, attribute) = self.lookups.attribute(join, Purpose::Rows, expr)?;
+                Ok((Expr::Code(lookup), Some((lookup, attribute))))
+            }
+            None => Ok((self.output(expr)?, None)),
+        }
+    }
+
     /// An output of a scan: a value, or a column of text.
     fn output(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
         match expr.downcast_ref::<Column>() {

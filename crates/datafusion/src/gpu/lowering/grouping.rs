@@ -136,7 +136,7 @@ impl KeyColumn {
 }
 
 /// The values of codes. That of a missing key, whose code is null, is the last one.
-fn of_codes(codes: &ArrayRef, values: &ArrayRef) -> Result<ArrayRef> {
+pub(super) fn of_codes(codes: &ArrayRef, values: &ArrayRef) -> Result<ArrayRef> {
     let codes = codes.as_primitive_opt::<UInt32Type>();
     let codes = codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))?;
     if codes.null_count() == 0 {
@@ -170,13 +170,11 @@ mod tests {
     #[test]
     fn keys_come_back_as_columns() {
         let codes = Codes::of_keys(&(Arc::new(Int32Array::from(vec![1])) as _)).unwrap();
-        let tables = vec![Arc::new(Table {
-            codes: Arc::new(codes),
-            values: vec![
-                Arc::new(StringArray::from(vec!["a", "b", "none"])),
-                Arc::new(Int32Array::from(vec![Some(7), None, Some(-1)])),
-            ],
-        })];
+        let values: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from(vec!["a", "b", "none"])),
+            Arc::new(Int32Array::from(vec![Some(7), None, Some(-1)])),
+        ];
+        let tables = vec![Arc::new(Table::new(codes, None, values))];
         let keys = Keys {
             columns: vec![
                 KeyColumn {

@@ -14,7 +14,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as PhysicalLiteral;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use vectile_gpu::plan::{Expr, Filter, Type};
+use vectile_gpu::plan::{Attribute, Expr, Filter, Type};
 
 use crate::gpu::pattern::join::{Join, JoinKind};
 use crate::gpu::reason::Reason;
@@ -27,6 +27,8 @@ pub(crate) enum Purpose {
     Groups,
     /// Values within expressions.
     Values,
+    /// Columns of rows that are put out: codes need not be few.
+    Rows,
 }
 
 /// A lookup that a kernel makes.
@@ -39,6 +41,13 @@ pub(crate) struct Wanted {
     pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
 }
 
+impl Wanted {
+    /// Whether each key has a code of its own.
+    pub(crate) fn is_by_row(&self) -> bool {
+        self.purpose == Purpose::Rows
+    }
+}
+
 /// The lookups for some joins.
 #[derive(Clone)]
 pub(crate) struct Lookups<'a> {
@@ -47,13 +56,13 @@ pub(crate) struct Lookups<'a> {
 }
 
 /// Of which attribute of its lookup the values are to be filled in.
-fn placeholder(attribute: usize) -> ArrayRef {
-    Arc::new(UInt32Array::from_iter_values([attribute as u32]))
+fn placeholder(attribute: usize) -> Arc<Attribute> {
+    Attribute::new(Arc::new(UInt32Array::from_iter_values([attribute as u32])))
 }
 
 /// The attribute that a placeholder is for.
-pub(crate) fn placeheld(array: &ArrayRef) -> Option<usize> {
-    let array = array.as_any().downcast_ref::<UInt32Array>()?;
+pub(crate) fn placeheld(attribute: &Attribute) -> Option<usize> {
+    let array = attribute.values().as_any().downcast_ref::<UInt32Array>()?;
     array.values().first().map(|&attribute| attribute as usize)
 }
 
@@ -207,8 +216,7 @@ mod tests {
         ]);
         [Join {
             plan: Arc::new(EmptyExec::new(Arc::new(schema))),
-            key: column("key", 0),
-            column: 0,
+            keys: vec![],
             kind,
             first: 2,
         }]

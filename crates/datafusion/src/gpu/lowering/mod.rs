@@ -4,5 +4,6 @@ pub(crate) mod expression;
 pub(crate) mod function;
 pub(crate) mod grouping;
 pub(crate) mod lookups;
+pub(crate) mod rows;
 mod text;
 mod variance;

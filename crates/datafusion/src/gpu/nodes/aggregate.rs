@@ -1,4 +1,4 @@
-//! An aggregate over a scan, and what that is joined with, in one kernel.
+//! An aggregate over a scan, and what that is joined with, in one kernel; or the rows of such a join.
 //!
 //! ```text
 //!  open files ─▶ worth it? ─▶ dimensions ─▶ row groups in memory, others ─▶ kernel, a batch at a time
@@ -15,18 +15,16 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::memory::MemorySourceConfig;
-use datafusion::datasource::physical_plan::FileSource;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
@@ -44,7 +42,7 @@ use datafusion::physical_plan::{
 use futures::future::{TryFutureExt, try_join};
 use futures::stream::{StreamExt, TryStreamExt};
 use vectile_gpu::plan::{Groups, Total};
-use vectile_gpu::{Batch, Engine, Error, Execution};
+use vectile_gpu::{Batch, Engine, Error, Execution, Rows};
 
 use super::arrivals::{Arrivals, Pace};
 use super::auto::Auto;
@@ -58,13 +56,14 @@ use crate::gpu::costs::{Costs, Missing, Work};
 use crate::gpu::device::{Device, Gpu};
 use crate::gpu::lowering::function::{self, Function, Named};
 use crate::gpu::lowering::grouping::Keys;
+use crate::gpu::lowering::rows::RowColumns;
 use crate::gpu::pattern::aggregates::Aggregates;
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Tables;
 use crate::options::{GpuMode, VectileOptions};
 use crate::pushdown::Rule;
 
-/// An aggregate over a scan, and what that is joined with, on the GPU.
+/// An aggregate over a scan, and what that is joined with, on the GPU; or the rows of such a join.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuAggregateExec {
     gpu: Gpu,
@@ -72,18 +71,34 @@ pub(crate) struct GpuAggregateExec {
     star: Star,
     /// With `auto`.
     auto: Option<Auto>,
+    /// Those of an aggregate.
     functions: Vec<Named>,
     keys: Keys,
     filter: Option<Arc<dyn PhysicalExpr>>,
     options: VectileOptions,
-    /// What it is in the place of.
-    aggregates: Aggregates,
+    replaced: Replaced,
     cpu: CpuPlan,
     /// Once somebody has asked.
     statistics: Arc<OnceLock<Arc<Statistics>>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     has_run: Arc<AtomicBool>,
+}
+
+/// What a node is in the place of.
+#[derive(Clone, Debug)]
+pub(crate) enum Replaced {
+    Aggregates(Aggregates),
+    Join(Arc<dyn ExecutionPlan>, RowColumns),
+}
+
+impl Replaced {
+    fn plan(&self) -> &dyn ExecutionPlan {
+        match self {
+            Self::Aggregates(aggregates) => aggregates.last.as_ref(),
+            Self::Join(plan, _) => plan.as_ref(),
+        }
+    }
 }
 
 /// What is computed on the device.
@@ -129,12 +144,12 @@ pub(crate) const MOST_GROUPS: u64 = 1 << 22;
 struct Run {
     execution: Execution,
     metrics: GpuMetrics,
-    /// What has become of groups of rows so far; without grouping, that is with the execution.
-    grouped: Option<Grouped>,
+    /// What has become of groups, or of rows of a join, so far; other totals are with the execution.
+    output: Option<Collected>,
 }
 
-/// Groups as rows that the node puts out.
-struct Grouped {
+/// Rows that the node puts out.
+struct Collected {
     node: GpuAggregateExec,
     tables: Tables,
     batches: Vec<RecordBatch>,
@@ -157,11 +172,18 @@ impl Run {
             return Ok(());
         }
         self.metrics.rows.add(batch.num_rows());
-        let Some(grouped) = &mut self.grouped else {
+        let Some(output) = &mut self.output else {
             return self.execution.aggregate(batch).map_err(error::gpu);
         };
+        if let Replaced::Join(_, columns) = &output.node.replaced {
+            let columns = columns.clone();
+            let found = self.execution.rows_of_batch(batch).map_err(error::gpu)?;
+            return found
+                .iter()
+                .try_for_each(|rows| output.add_rows(rows, &columns));
+        }
         // tables and groups, until they are rows
-        let room = grouped.memory.new_empty();
+        let room = output.memory.new_empty();
         let reserve = |bytes| {
             let refused = |error: DataFusionError| Error::Refused {
                 wanted: bytes,
@@ -171,23 +193,38 @@ impl Run {
         };
         let groups = self.execution.group(batch, reserve);
         for groups in groups.map_err(error::gpu)? {
-            grouped.add(&groups)?;
+            output.add_groups(&groups)?;
         }
         Ok(())
     }
 }
 
-impl Grouped {
-    fn add(&mut self, groups: &Groups) -> Result<()> {
+impl Collected {
+    fn add_rows(&mut self, rows: &Rows, columns: &RowColumns) -> Result<()> {
+        if rows.count == 0 {
+            return Ok(());
+        }
+        let batch = columns.batch(rows, &self.tables, &self.node.schema())?;
+        // several share the memory that came back
+        let bytes: usize = batch.columns().iter().map(bytes_of).sum();
+        self.memory.try_grow(bytes)?;
+        self.batches.push(batch);
+        Ok(())
+    }
+
+    fn add_groups(&mut self, groups: &Groups) -> Result<()> {
         if groups.count == 0 {
             return Ok(());
         }
         let GpuAggregateExec {
             keys,
             functions,
-            aggregates,
+            replaced: Replaced::Aggregates(aggregates),
             ..
-        } = &mut self.node;
+        } = &mut self.node
+        else {
+            return internal_err!("groups of a join");
+        };
         let schema = aggregates.partial.schema();
         let batch = function::batch_of(groups, keys, &self.tables, functions, &schema)?;
         self.memory.try_grow(batch.get_array_memory_size())?;
@@ -215,18 +252,15 @@ struct Environment<'a> {
 }
 
 impl GpuAggregateExec {
-    /// Puts `fused` in the place of `aggregates`, which `cpu` does on the CPU.
+    /// Puts `fused` in the place of what `cpu` does on the CPU.
     pub(crate) fn new(
         fused: Fused,
-        aggregates: Aggregates,
+        replaced: Replaced,
         cpu: CpuPlan,
         options: VectileOptions,
     ) -> Self {
-        let mut equivalence = aggregates
-            .last
-            .properties()
-            .equivalence_properties()
-            .clone();
+        let properties = replaced.plan().properties();
+        let mut equivalence = properties.equivalence_properties().clone();
         equivalence.clear_orderings();
         let properties = PlanProperties::new(
             equivalence,
@@ -234,8 +268,11 @@ impl GpuAggregateExec {
             EmissionType::Final,
             Boundedness::Bounded,
         );
-        let functions = fused.functions.into_iter();
-        let functions = functions.zip(aggregates.partial.aggr_expr().iter().cloned());
+        let named = match &replaced {
+            Replaced::Aggregates(aggregates) => aggregates.partial.aggr_expr(),
+            Replaced::Join(..) => &[],
+        };
+        let functions = fused.functions.into_iter().zip(named.iter().cloned());
         Self {
             gpu: fused.gpu,
             input: fused.input,
@@ -245,7 +282,7 @@ impl GpuAggregateExec {
             keys: fused.keys,
             filter: fused.filter,
             options,
-            aggregates,
+            replaced,
             cpu,
             statistics: Arc::default(),
             // What takes time does so on other threads; then the batches are there.
@@ -463,7 +500,7 @@ impl GpuAggregateExec {
         let mut pipeline = self.star.pipeline(tables)?;
         function::replace(&planned.functions, &self.functions, &mut pipeline.output);
         let consumer = MemoryConsumer::new("VectileGpuGroups");
-        let grouped = self.has_groups().then(|| Grouped {
+        let output = self.puts_out_rows().then(|| Collected {
             node: self.clone(),
             tables: tables.clone(),
             batches: Vec::new(),
@@ -472,7 +509,7 @@ impl GpuAggregateExec {
         let mut run = Run {
             execution: engine.start(Arc::new(pipeline)),
             metrics: GpuMetrics::clone(metrics),
-            grouped,
+            output,
         };
         if self.options.gpu != GpuMode::Require {
             run.execution.limit_groups(MOST_GROUPS);
@@ -492,12 +529,12 @@ impl GpuAggregateExec {
         if let Some(auto) = &self.auto {
             auto.costs.add_compile(kernels_compiled, statistics.compile);
         }
-        let answer = match run.grouped {
-            Some(grouped) => {
-                self.functions = grouped.node.functions;
+        let answer = match run.output {
+            Some(output) => {
+                self.functions = output.node.functions;
                 Answer {
-                    batches: grouped.batches,
-                    memory: Some(grouped.memory),
+                    batches: output.batches,
+                    memory: Some(output.memory),
                     kernels_compiled,
                 }
             }
@@ -509,14 +546,18 @@ impl GpuAggregateExec {
         })
     }
 
-    /// Whether the kernel has groups, which may all be of one that is wanted.
-    fn has_groups(&self) -> bool {
-        !self.keys.of_kernel().is_empty()
+    /// Whether the kernel has rows or groups, which may all be of one that is wanted.
+    fn puts_out_rows(&self) -> bool {
+        self.is_join() || !self.keys.of_kernel().is_empty()
+    }
+
+    fn is_join(&self) -> bool {
+        matches!(self.replaced, Replaced::Join(..))
     }
 
     /// What there is to say of no rows.
     fn nothing(&self) -> Result<Answer> {
-        if self.has_groups() {
+        if self.puts_out_rows() {
             return Ok(Answer {
                 batches: Vec::new(),
                 memory: None,
@@ -563,7 +604,9 @@ impl GpuAggregateExec {
             let slice = move |start| batch.slice(start, most.min(batch.num_rows() - start));
             starts.map(slice).collect::<Vec<_>>()
         });
-        let Aggregates { partial, last } = &self.aggregates;
+        let Replaced::Aggregates(Aggregates { partial, last }) = &self.replaced else {
+            return internal_err!("states of a join");
+        };
         let states: Vec<RecordBatch> = states.collect();
         let states = MemorySourceConfig::try_new_exec(&[states], partial.schema(), None)?;
         if rows <= FEW_GROUPS || partitions < 2 || self.keys.is_empty() {
@@ -591,8 +634,9 @@ impl GpuAggregateExec {
                     batches, memory, ..
                 } = answer;
                 let is_result = match batches.is_empty() {
+                    _ if self.is_join() => true,
                     true => !self.keys.is_empty(),
-                    false => !self.has_groups(),
+                    false => !self.puts_out_rows(),
                 };
                 let rows = match is_result {
                     true => Box::pin(MemoryStream::try_new(batches, self.schema(), None)?),
@@ -652,21 +696,24 @@ impl GpuAggregateExec {
 
     /// The joins, for `EXPLAIN`.
     fn joins(&self) -> String {
-        let table = self.input.source.table_schema().table_schema();
-        let joins = self.star.dimensions.iter().map(|dimension| {
-            let column = table.field(dimension.column).name();
-            let key = match dimension.key.downcast_ref::<Column>() {
-                Some(key) => key.name().to_owned(),
-                None => dimension.key.to_string(),
-            };
-            format!("{column} = {key} ({})", dimension.kind)
-        });
+        let joins = self.star.dimensions.iter();
+        let joins = joins.map(|dimension| format!("{} ({})", dimension.on(), dimension.kind));
         joins.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The columns of rows, for `EXPLAIN`.
+    fn row_names(&self) -> String {
+        let schema = self.schema();
+        let names = schema.fields().iter().map(|field| field.name().as_str());
+        names.collect::<Vec<_>>().join(", ")
     }
 
     /// What groups are by, for `EXPLAIN`.
     fn group_by(&self) -> String {
-        let keys = self.aggregates.partial.group_expr().expr().iter();
+        let Replaced::Aggregates(aggregates) = &self.replaced else {
+            return String::new();
+        };
+        let keys = aggregates.partial.group_expr().expr().iter();
         let keys = keys.map(|(key, name)| match key.to_string() {
             key if &key == name => key,
             key => format!("{key} as {name}"),
@@ -682,13 +729,17 @@ impl DisplayAs for GpuAggregateExec {
         let device = &self.gpu;
         match t {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, "GpuAggregateExec: ")?;
+                write!(f, "{}: ", self.name())?;
                 if !self.keys.is_empty() {
                     write!(f, "gby=[{}], ", self.group_by())?;
                 }
-                write!(f, "aggr=[{names}]")?;
-                if !self.star.dimensions.is_empty() {
-                    write!(f, ", joins=[{}]", self.joins())?;
+                if self.is_join() {
+                    write!(f, "rows=[{}], joins=[{}]", self.row_names(), self.joins())?;
+                } else {
+                    write!(f, "aggr=[{names}]")?;
+                    if !self.star.dimensions.is_empty() {
+                        write!(f, ", joins=[{}]", self.joins())?;
+                    }
                 }
                 if let Some(filter) = &self.filter {
                     write!(f, ", filter={filter}")?;
@@ -700,7 +751,10 @@ impl DisplayAs for GpuAggregateExec {
                 }
             }
             DisplayFormatType::TreeRender => {
-                writeln!(f, "aggr={names}")?;
+                match self.is_join() {
+                    true => writeln!(f, "rows={}", self.row_names())?,
+                    false => writeln!(f, "aggr={names}")?,
+                }
                 writeln!(f, "device={device}")
             }
         }
@@ -709,7 +763,10 @@ impl DisplayAs for GpuAggregateExec {
 
 impl ExecutionPlan for GpuAggregateExec {
     fn name(&self) -> &str {
-        "GpuAggregateExec"
+        match self.replaced {
+            Replaced::Aggregates(_) => "GpuAggregateExec",
+            Replaced::Join(..) => "GpuJoinExec",
+        }
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -735,8 +792,8 @@ impl ExecutionPlan for GpuAggregateExec {
         if let Some(known) = self.statistics.get() {
             return Ok(Arc::clone(known));
         }
-        let last = self.aggregates.last.as_ref();
-        let statistics = StatisticsContext::new().compute(last, &StatisticsArgs::new())?;
+        let plan = self.replaced.plan();
+        let statistics = StatisticsContext::new().compute(plan, &StatisticsArgs::new())?;
         Ok(Arc::clone(self.statistics.get_or_init(|| statistics)))
     }
 
@@ -830,6 +887,13 @@ fn note_refused(costs: &Costs, query: &str, error: &DataFusionError) {
     if error::is_unsupported(error) {
         costs.add_refused(query);
     }
+}
+
+/// Bytes of an array's rows.
+fn bytes_of(array: &ArrayRef) -> usize {
+    let data = array.to_data();
+    data.get_slice_memory_size()
+        .unwrap_or_else(|_| data.get_array_memory_size())
 }
 
 /// The aggregate in another mode, over what that reads.

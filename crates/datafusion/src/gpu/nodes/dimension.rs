@@ -10,18 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::compute::{CastOptions, cast, cast_with_options, concat, filter, is_not_null};
+use arrow::compute::{CastOptions, and, cast, cast_with_options, concat, filter, is_not_null};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, internal_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::joins::HashJoinExec;
@@ -36,9 +37,10 @@ use super::metrics::GpuMetrics;
 use crate::error;
 use crate::gpu::dimension_cache::{DimensionCache, TableKey};
 use crate::gpu::lowering::lookups::{Wanted, missing_value};
+use crate::gpu::packing::Packing;
 use crate::gpu::pattern::files::num_rows;
 use crate::gpu::pattern::identity::{Identity, is_fixed, without_own_settings};
-use crate::gpu::pattern::join::{Join, JoinKind};
+use crate::gpu::pattern::join::{Found, Join, JoinKind};
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Table;
 use crate::source::VectileSource;
@@ -47,28 +49,45 @@ use crate::source::VectileSource;
 #[derive(Clone, Debug)]
 pub(crate) struct Dimension {
     pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// What rows are found by, over the plan's schema.
-    pub(crate) key: Arc<dyn PhysicalExpr>,
-    /// The fact table's column that it is compared with, by its index in the table's schema.
-    pub(crate) column: usize,
-    /// The type of that column.
-    key_type: DataType,
+    /// What rows are found by.
+    keys: Vec<DimensionKey>,
+    /// Whether keys are packed into one integer, which kernels compute.
+    is_packed: bool,
     pub(crate) kind: JoinKind,
     /// What the plan reads and computes; `None` if that may be another thing the next time.
     identity: Option<Arc<Identity>>,
-    /// The attributes that each of its lookups tells apart.
-    lookups: Vec<Vec<Arc<dyn PhysicalExpr>>>,
+    lookups: Vec<DimensionLookup>,
     /// Rows of the largest Vectile table that it reads.
     scanned_rows: Option<usize>,
     most_rows: usize,
 }
 
+/// What a lookup of a dimension has.
+#[derive(Clone, Debug)]
+pub(crate) struct DimensionLookup {
+    /// Over the plan's schema.
+    pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
+    /// Whether each key has a code of its own, and not each that differs in attributes.
+    pub(crate) is_by_row: bool,
+}
+
+/// What rows are found by, or a part of that.
+#[derive(Clone, Debug)]
+struct DimensionKey {
+    /// Over the plan's schema.
+    expr: Arc<dyn PhysicalExpr>,
+    /// What it is compared with, for `EXPLAIN`.
+    of_fact: String,
+    /// The type of that.
+    data_type: DataType,
+}
+
 impl Dimension {
-    /// That of `join`, of which the kernel wants `lookups`.
+    /// That of `join`, whose rows are `found`, of which the kernel wants `lookups`.
     pub(crate) fn new(
         join: &Join,
-        key_type: DataType,
-        lookups: Vec<Vec<Arc<dyn PhysicalExpr>>>,
+        found: &Found,
+        lookups: Vec<DimensionLookup>,
         most_rows: usize,
     ) -> Result<Self, Reason> {
         let statistics =
@@ -79,21 +98,50 @@ impl Dimension {
             return Err(Reason::Join(too_many(most_rows)));
         }
         // they are compared with those of other queries
-        let lookups = lookups.iter().map(|attributes| {
-            let attributes = attributes.iter().map(without_own_settings);
-            attributes.collect::<Result<Vec<_>>>()
+        let lookups = lookups.into_iter().map(|lookup| {
+            let attributes = lookup.attributes.iter().map(without_own_settings);
+            Ok::<_, DataFusionError>(DimensionLookup {
+                attributes: attributes.collect::<Result<_>>()?,
+                ..lookup
+            })
+        });
+        let (is_packed, types) = match found {
+            Found::ByColumn(_, data_type) => (false, std::slice::from_ref(data_type)),
+            Found::ByComputed(types) => (true, types.as_slice()),
+        };
+        let keys = join.keys.iter().zip(types).map(|(key, data_type)| {
+            let of_fact = match key.of_fact.downcast_ref::<Column>() {
+                Some(column) => column.name().to_owned(),
+                None => key.of_fact.to_string(),
+            };
+            Ok(DimensionKey {
+                expr: without_own_settings(&key.of_dimension)?,
+                of_fact,
+                data_type: data_type.clone(),
+            })
         });
         Ok(Self {
             identity: Identity::of(&join.plan)?.map(Arc::new),
             plan: Arc::clone(&join.plan),
-            key: without_own_settings(&join.key)?,
-            column: join.column,
-            key_type,
+            keys: keys.collect::<Result<_>>()?,
+            is_packed,
             kind: join.kind,
             lookups: lookups.collect::<Result<_>>()?,
             scanned_rows: scanned_rows(&join.plan)?,
             most_rows,
         })
+    }
+
+    /// What is compared with what, for `EXPLAIN`.
+    pub(crate) fn on(&self) -> String {
+        let keys = self.keys.iter().map(|key| {
+            let of_dimension = match key.expr.downcast_ref::<Column>() {
+                Some(column) => column.name().to_owned(),
+                None => key.expr.to_string(),
+            };
+            format!("{} = {of_dimension}", key.of_fact)
+        });
+        keys.collect::<Vec<_>>().join(" AND ")
     }
 
     /// The share of the fact table's rows that are expected to stay, if it has so many keys: as if it
@@ -152,10 +200,10 @@ impl Dimension {
             .add(rows.iter().map(RecordBatch::num_rows).sum());
         let (this, cache) = (self.clone(), Arc::clone(cache));
         let build = SpawnedTask::spawn_blocking(move || {
-            let mut first = 1;
-            let tables = this.lookups.iter().zip(keys).map(|(attributes, key)| {
-                let table = this.table(&rows, first, attributes);
-                first += attributes.len();
+            let mut first = this.keys.len();
+            let tables = this.lookups.iter().zip(keys).map(|(lookup, key)| {
+                let table = this.table(&rows, first, lookup);
+                first += lookup.attributes.len();
                 let table = match table {
                     Ok(table) => Ok(Arc::new(table)),
                     Err(error) => Err(why_unsupported(error)?),
@@ -173,8 +221,9 @@ impl Dimension {
     }
 
     /// What a table for these attributes is known by; `None` if it may be another one the next time.
-    fn table_key(&self, attributes: &[Arc<dyn PhysicalExpr>]) -> Result<Option<TableKey>> {
-        let expressions = std::iter::once(&self.key).chain(attributes);
+    fn table_key(&self, lookup: &DimensionLookup) -> Result<Option<TableKey>> {
+        let keys = self.keys.iter();
+        let expressions = keys.clone().map(|key| &key.expr).chain(&lookup.attributes);
         for expr in expressions.clone() {
             if !is_fixed(expr)? {
                 return Ok(None);
@@ -183,8 +232,10 @@ impl Dimension {
         Ok(self.identity.as_ref().map(|identity| TableKey {
             identity: Arc::clone(identity),
             expressions: expressions.cloned().collect(),
-            key_type: self.key_type.clone(),
+            key_types: keys.map(|key| key.data_type.clone()).collect(),
+            is_packed: self.is_packed,
             only_keys: !self.kind.adds_columns(),
+            is_by_row: lookup.is_by_row,
         }))
     }
 
@@ -227,11 +278,17 @@ impl Dimension {
     /// Of what [`Self::evaluate`] returns.
     fn schema(&self) -> Result<SchemaRef> {
         let schema = self.plan.schema();
-        let mut fields = vec![Field::new("key", self.key_type.clone(), true)];
-        for attribute in self.lookups.iter().flatten() {
+        let keys = self.keys.iter();
+        let keys = keys.map(|key| Field::new("key", key.data_type.clone(), true));
+        let mut fields: Vec<Field> = keys.collect();
+        for attribute in self.attributes() {
             fields.push(Field::new("attribute", attribute.data_type(&schema)?, true));
         }
         Ok(Arc::new(Schema::new(fields)))
+    }
+
+    fn attributes(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        self.lookups.iter().flat_map(|lookup| &lookup.attributes)
     }
 
     fn evaluate(&self, schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
@@ -243,18 +300,24 @@ impl Dimension {
                 .and_then(|values| values.into_array(rows));
             values.map_err(|error| unsupported(error.strip_backtrace()))
         };
-        let key = evaluate(&self.key)?;
         // What is no value of the type has no partner.
         let options = CastOptions {
             safe: true,
             ..CastOptions::default()
         };
-        let key = cast_with_options(&key, &self.key_type, &options)?;
-        let present = (key.null_count() > 0)
-            .then(|| is_not_null(&key))
-            .transpose()?;
-        let mut columns = vec![key];
-        for attribute in self.lookups.iter().flatten() {
+        let (mut columns, mut present) = (Vec::new(), None);
+        for key in &self.keys {
+            let values = cast_with_options(&evaluate(&key.expr)?, &key.data_type, &options)?;
+            if values.null_count() > 0 {
+                let own = is_not_null(&values)?;
+                present = Some(match present {
+                    Some(others) => and(&others, &own)?,
+                    None => own,
+                });
+            }
+            columns.push(values);
+        }
+        for attribute in self.attributes() {
             columns.push(evaluate(attribute)?);
         }
         if let Some(present) = present {
@@ -266,19 +329,24 @@ impl Dimension {
     }
 
     /// The table of a lookup whose attributes are the columns of `rows` from `first` on.
-    fn table(
-        &self,
-        rows: &[RecordBatch],
-        first: usize,
-        attributes: &[Arc<dyn PhysicalExpr>],
-    ) -> Result<Table> {
-        let keys = concat_column(rows, 0, &self.key_type)?;
+    fn table(&self, rows: &[RecordBatch], first: usize, lookup: &DimensionLookup) -> Result<Table> {
+        let attributes = &lookup.attributes;
+        let keys = self.keys.iter().enumerate();
+        let mut keys = keys
+            .map(|(column, key)| concat_column(rows, column, &key.data_type))
+            .collect::<Result<Vec<_>>>()?;
+        let packed = match self.is_packed {
+            true => Some(Packing::of(&keys)?),
+            false => None,
+        };
+        let (packing, keys) = match (packed, keys.pop()) {
+            (Some((packing, keys)), _) => (Some(packing), keys),
+            (None, Some(keys)) => (None, keys),
+            (None, None) => return internal_err!("a dimension without a key"),
+        };
         if !self.kind.adds_columns() {
             let codes = Codes::of_keys(&keys).map_err(error::gpu)?;
-            return Ok(Table {
-                codes: Arc::new(codes),
-                values: Vec::new(),
-            });
+            return Ok(Table::new(codes, packing, Vec::new()));
         }
         let schema = self.plan.schema();
         let types = attributes
@@ -287,7 +355,7 @@ impl Dimension {
         let types: Vec<DataType> = types.collect::<Result<_>>()?;
         let numbered = match attributes.is_empty() {
             true => Numbered::all_alike(keys.len()),
-            false => Numbered::new(rows, first, &types)?,
+            false => Numbered::new(rows, first, &types, lookup.is_by_row)?,
         };
         let codes = Codes::new(&keys, &numbered.codes, numbered.count).map_err(error::gpu)?;
         let values = numbered.values.iter().zip(attributes).zip(types);
@@ -296,10 +364,7 @@ impl Dimension {
             let missing = cast(&missing_value(attribute, &schema)?, &of)?;
             Ok(concat(&[&values, &missing])?)
         });
-        Ok(Table {
-            codes: Arc::new(codes),
-            values: values.collect::<Result<_>>()?,
-        })
+        Ok(Table::new(codes, packing, values.collect::<Result<_>>()?))
     }
 }
 
@@ -323,11 +388,16 @@ impl Numbered {
         }
     }
 
-    /// By the columns of `rows` from `first` on.
-    fn new(rows: &[RecordBatch], first: usize, types: &[DataType]) -> Result<Self> {
+    /// By the columns of `rows` from `first` on, or each for itself.
+    fn new(
+        rows: &[RecordBatch],
+        first: usize,
+        types: &[DataType],
+        is_by_row: bool,
+    ) -> Result<Self> {
         let columns = first..first + types.len();
         // Which floats are equal is not asked: each row keeps its own.
-        if types.iter().any(DataType::is_floating) {
+        if is_by_row || types.iter().any(DataType::is_floating) {
             let count = code_of(rows.iter().map(RecordBatch::num_rows).sum())?;
             let values = columns.zip(types).map(|(i, of)| concat_column(rows, i, of));
             return Ok(Self {
@@ -422,23 +492,27 @@ fn joins_in(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
 pub(crate) fn dimensions(
     joins: &[Join],
     wanted: &[Wanted],
-    key_types: impl Fn(usize) -> DataType,
+    found: &[Found],
     most_rows: usize,
 ) -> Result<Vec<Dimension>, Reason> {
-    let dimensions = joins.iter().enumerate().map(|(number, join)| {
+    let dimensions = joins.iter().zip(found).enumerate();
+    let dimensions = dimensions.map(|(number, (join, found))| {
         let lookups = wanted.iter().filter(|wanted| wanted.join == number);
-        let lookups = lookups.map(|wanted| wanted.attributes.clone()).collect();
-        Dimension::new(join, key_types(join.column), lookups, most_rows)
+        let lookups = lookups.map(|wanted| DimensionLookup {
+            attributes: wanted.attributes.clone(),
+            is_by_row: wanted.is_by_row(),
+        });
+        Dimension::new(join, found, lookups.collect(), most_rows)
     });
     dimensions.collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::gpu::pattern::join::JoinKey;
     use arrow::array::{AsArray, Float64Array, Int32Array, Int64Array, StringArray};
     use arrow::datatypes::Int64Type;
     use datafusion::datasource::memory::MemorySourceConfig;
-    use datafusion::physical_expr::expressions::Column;
     use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
     use datafusion::prelude::SessionContext;
 
@@ -462,15 +536,19 @@ mod tests {
         let column = |i: &usize| Arc::new(Column::new(schema.field(*i).name(), *i)) as Arc<_>;
         let join = Join {
             plan: MemorySourceConfig::try_new_exec(&halves, Arc::clone(&schema), None).unwrap(),
-            key: column(&0),
-            column: 0,
+            keys: vec![JoinKey {
+                of_fact: column(&0),
+                of_dimension: column(&0),
+            }],
             kind,
             first: 0,
         };
-        let lookups = lookups
-            .iter()
-            .map(|attributes| attributes.iter().map(column).collect());
-        Dimension::new(&join, key_type, lookups.collect(), 100).unwrap()
+        let lookups = lookups.iter().map(|attributes| DimensionLookup {
+            attributes: attributes.iter().map(column).collect(),
+            is_by_row: false,
+        });
+        let found = Found::ByColumn(0, key_type);
+        Dimension::new(&join, &found, lookups.collect(), 100).unwrap()
     }
 
     async fn tables(dimension: &Dimension) -> Result<Vec<Arc<Table>>> {
@@ -508,8 +586,8 @@ mod tests {
         let texts: Vec<_> = texts.as_string::<i32>().iter().collect();
         assert_eq!(texts, [Some("a"), Some("b"), None, Some("a"), None, None]);
         assert!(longs.is_null(5));
-        let longs = tables[1].values_of_codes(0).unwrap();
-        assert_eq!(longs.as_primitive::<Int64Type>().values(), &[7, 8]);
+        let longs = tables[1].attribute(0).unwrap();
+        assert_eq!(longs.values().as_primitive::<Int64Type>().values(), &[7, 8]);
     }
 
     #[tokio::test]
@@ -559,21 +637,29 @@ mod tests {
         let rows = RecordBatch::try_from_iter_with_nullable([("key", keys, true)]).unwrap();
         let schema = rows.schema();
         let plan = MemorySourceConfig::try_new_exec(&[vec![rows]], schema, None).unwrap();
+        let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("key", 0));
         let join = Join {
             plan,
-            key: Arc::new(Column::new("key", 0)),
-            column: 0,
+            keys: vec![JoinKey {
+                of_fact: Arc::clone(&key),
+                of_dimension: key,
+            }],
             kind: JoinKind::Semi,
             first: 0,
         };
+        let found = Found::ByColumn(0, DataType::Int32);
+        let keys = || DimensionLookup {
+            attributes: vec![],
+            is_by_row: false,
+        };
         // When it is planned, if that is known then,
-        let reason = Dimension::new(&join, DataType::Int32, vec![vec![]], 100).unwrap_err();
+        let reason = Dimension::new(&join, &found, vec![keys()], 100).unwrap_err();
         assert!(
             reason.to_string().contains("max_build_rows = 100"),
             "{reason}"
         );
         // else when they turn up.
-        let mut dimension = Dimension::new(&join, DataType::Int32, vec![vec![]], 200).unwrap();
+        let mut dimension = Dimension::new(&join, &found, vec![keys()], 200).unwrap();
         dimension.most_rows = 100;
         let error = tables(&dimension).await.unwrap_err().to_string();
         assert!(error.contains("max_build_rows = 100"), "{error}");

@@ -21,7 +21,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, make_array};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::common::Result;
@@ -40,6 +40,7 @@ use super::metrics::GpuMetrics;
 use crate::error;
 use crate::gpu::background::Kind;
 use crate::gpu::device::Gpu;
+use crate::gpu::lowering::rows::as_type;
 use crate::options::{GpuMode, VectileOptions};
 use crate::selector::{DeviceScan, PartitionDevice, ScanDevice};
 
@@ -412,14 +413,7 @@ fn batch(rows: Rows, schema: &SchemaRef) -> Result<RecordBatch> {
         return Ok(RecordBatch::new_empty(Arc::clone(schema)));
     }
     let columns = rows.columns.iter().zip(schema.fields());
-    let typed = columns.map(|(values, field)| {
-        if values.data_type() == field.data_type() {
-            return Ok(Arc::clone(values));
-        }
-        let data = values.to_data().into_builder();
-        let data = data.data_type(field.data_type().clone()).build()?;
-        Ok(make_array(data))
-    });
+    let typed = columns.map(|(values, field)| as_type(values, field.data_type()));
     let typed: Vec<ArrayRef> = typed.collect::<Result<_>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows.count));
     let schema = Arc::clone(schema);

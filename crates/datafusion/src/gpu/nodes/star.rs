@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
 use futures::future::try_join_all;
-use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
+use vectile_gpu::plan::{Aggregate, Attribute, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
 
 use super::dimension::Dimension;
 use super::metrics::GpuMetrics;
@@ -35,19 +34,27 @@ pub(crate) struct StarLookup {
     dimension: usize,
     /// The number of the table among those of the dimension.
     table: usize,
+    key: LookupKey,
+}
+
+/// What a lookup finds rows by.
+#[derive(Clone, Debug)]
+pub(crate) enum LookupKey {
     /// The column of the pipeline that holds the keys.
-    column: usize,
+    Column(usize),
+    /// Integers, which are packed into one.
+    Computed(Vec<Expr>),
 }
 
 impl StarLookup {
-    /// The lookups `wanted`, for joins by these columns of the pipeline.
-    pub(crate) fn all(wanted: &[Wanted], columns: &[usize]) -> Vec<Self> {
+    /// The lookups `wanted`, for joins by these keys.
+    pub(crate) fn all(wanted: &[Wanted], keys: &[LookupKey]) -> Vec<Self> {
         let lookups = wanted.iter().enumerate().map(|(i, of)| {
             let before = wanted.iter().take(i);
             Some(Self {
                 dimension: of.join,
                 table: before.filter(|other| other.join == of.join).count(),
-                column: *columns.get(of.join)?,
+                key: keys.get(of.join)?.clone(),
             })
         });
         lookups.flatten().collect()
@@ -96,13 +103,16 @@ impl Star {
 
     /// The pipeline over these tables.
     pub(crate) fn pipeline(&self, tables: &Tables) -> Result<Pipeline> {
-        let filling = Filling { tables };
+        let filling = Filling {
+            tables,
+            lookups: &self.lookups,
+        };
         // Kernels take one conjunct after the other, so that none is to be hidden in another.
         let mut filters = match filling.filter(&self.template.filter)? {
             Filter::And(filters) => filters,
             filter => vec![filter],
         };
-        filters.extend(self.join_filters(tables)?);
+        filters.extend(self.join_filters(&filling)?);
         filters.extend(filling.filters(&self.joined_filters)?);
         filters.retain(|filter| !matches!(filter, Filter::Constant(true)));
         let filter = match filters.len() {
@@ -110,14 +120,14 @@ impl Star {
             1 => filters.swap_remove(0),
             _ => Filter::And(filters),
         };
-        let lookups = self
-            .lookups
-            .iter()
-            .zip(tables)
-            .map(|(lookup, table)| Lookup {
-                column: lookup.column,
+        let lookups = self.lookups.iter().zip(tables);
+        let lookups = lookups.filter_map(|(lookup, table)| match lookup.key {
+            LookupKey::Column(column) => Some(Lookup {
+                column,
                 codes: Arc::clone(&table.codes),
-            });
+            }),
+            LookupKey::Computed(_) => None,
+        });
         Ok(Pipeline {
             columns: self.template.columns.clone(),
             lookups: lookups.collect(),
@@ -129,13 +139,13 @@ impl Star {
 
 impl Star {
     /// What joins leave, the most selective one first: kernels test one after the other.
-    fn join_filters(&self, tables: &Tables) -> Result<Vec<Filter>> {
+    fn join_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
         let mut filters = Vec::new();
         for (number, dimension) in self.dimensions.iter().enumerate() {
             let is_its = |lookup: &StarLookup| lookup.dimension == number;
             let lookup = self.lookups.iter().position(is_its).ok_or_else(missing)?;
-            let table = tables.get(lookup).ok_or_else(missing)?;
-            if let Some(filter) = filter_of(dimension.kind, lookup) {
+            let table = filling.tables.get(lookup).ok_or_else(missing)?;
+            if let Some(filter) = filling.join_filter(dimension.kind, lookup)? {
                 filters.push((dimension.share_kept(table.codes.len()), filter));
             }
         }
@@ -151,14 +161,58 @@ fn missing() -> datafusion::error::DataFusionError {
 /// Puts values of attributes in the place of placeholders.
 struct Filling<'a> {
     tables: &'a Tables,
+    lookups: &'a [StarLookup],
+}
+
+/// How a pipeline asks for codes.
+enum Asked {
+    /// The number of a lookup.
+    Lookup(usize),
+    /// An expression that has them.
+    Code(Expr),
 }
 
 impl Filling<'_> {
-    fn looked(&self, lookup: usize, placeholder: &ArrayRef) -> Result<Expr> {
+    fn looked(&self, lookup: usize, placeholder: &Attribute) -> Result<Expr> {
         let table = self.tables.get(lookup);
         let values = table.zip(placeheld(placeholder));
-        let values = values.and_then(|(table, attribute)| table.values_of_codes(attribute));
-        Ok(Expr::Looked(lookup, values.ok_or_else(missing)?))
+        let values = values.and_then(|(table, attribute)| table.attribute(attribute));
+        let values = values.ok_or_else(missing)?;
+        Ok(match self.asked(lookup)? {
+            Asked::Lookup(number) => Expr::Looked(number, values),
+            Asked::Code(code) => Expr::Entry(Box::new(code), values),
+        })
+    }
+
+    /// How the codes of a lookup are asked for. Those by computed keys have no number among the pipeline's.
+    fn asked(&self, lookup: usize) -> Result<Asked> {
+        let of = self.lookups.get(lookup).ok_or_else(missing)?;
+        let LookupKey::Computed(keys) = &of.key else {
+            let before = self.lookups.iter().take(lookup);
+            let before = before.filter(|other| matches!(other.key, LookupKey::Column(_)));
+            return Ok(Asked::Lookup(before.count()));
+        };
+        let table = self.tables.get(lookup).ok_or_else(missing)?;
+        let packing = table.packing.as_ref().ok_or_else(missing)?;
+        let key = packing.expr(self.exprs(keys)?)?;
+        Ok(Asked::Code(Expr::Probe(
+            Box::new(key),
+            Arc::clone(&table.codes),
+        )))
+    }
+
+    /// The rows that a join leaves.
+    fn join_filter(&self, kind: JoinKind, lookup: usize) -> Result<Option<Filter>> {
+        let code = match self.asked(lookup)? {
+            Asked::Lookup(number) => return Ok(filter_of(kind, number)),
+            Asked::Code(code) => code,
+        };
+        let is_missing = Expr::IsNull(Box::new(code));
+        Ok(match kind {
+            JoinKind::Inner | JoinKind::Semi => Some(Filter::Expr(Expr::Not(Box::new(is_missing)))),
+            JoinKind::Anti => Some(Filter::Expr(is_missing)),
+            JoinKind::Outer => None,
+        })
     }
 
     fn expr(&self, expr: &Expr) -> Result<Expr> {
@@ -178,6 +232,12 @@ impl Filling<'_> {
             Expr::Negate(of) => Expr::Negate(self.boxed(of)?),
             Expr::Cast(of, to) => Expr::Cast(self.boxed(of)?, *to),
             Expr::DatePart(part, of) => Expr::DatePart(*part, self.boxed(of)?),
+            Expr::Code(lookup) => match self.asked(*lookup)? {
+                Asked::Lookup(number) => Expr::Code(number),
+                Asked::Code(code) => code,
+            },
+            Expr::Probe(key, codes) => Expr::Probe(self.boxed(key)?, Arc::clone(codes)),
+            Expr::Entry(position, values) => Expr::Entry(self.boxed(position)?, Arc::clone(values)),
             Expr::Case(branches, otherwise) => {
                 let branches = branches.iter();
                 let branches =
@@ -221,7 +281,11 @@ impl Filling<'_> {
             Output::Groups(keys, aggregates) => {
                 let keys = keys.iter().map(|key| match key {
                     GroupKey::Value(value) => Ok(GroupKey::Value(self.expr(value)?)),
-                    GroupKey::Entry(_) | GroupKey::Code(_) => Ok(key.clone()),
+                    GroupKey::Entry(_) => Ok(key.clone()),
+                    GroupKey::Code(lookup) => Ok(match self.asked(*lookup)? {
+                        Asked::Lookup(number) => GroupKey::Code(number),
+                        Asked::Code(code) => GroupKey::Value(code),
+                    }),
                 });
                 let keys = keys.collect::<Result<_>>()?;
                 Output::Groups(keys, self.aggregates(aggregates)?)

@@ -10,7 +10,7 @@ use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreUrl;
-use datafusion::logical_expr::Volatility;
+use datafusion::logical_expr::{AggregateUDF, Volatility};
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
     Literal, NegativeExpr, NotExpr,
@@ -19,6 +19,7 @@ use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::joins::utils::ColumnIndex;
@@ -66,6 +67,22 @@ enum Operator {
         null_aware: bool,
         projection: Option<Arc<[usize]>>,
     },
+    Aggregate {
+        mode: AggregateMode,
+        keys: Vec<Arc<dyn PhysicalExpr>>,
+        functions: Vec<Function>,
+    },
+}
+
+/// An aggregate function with its arguments.
+#[derive(Debug, PartialEq)]
+struct Function {
+    function: AggregateUDF,
+    arguments: Vec<Arc<dyn PhysicalExpr>>,
+    /// Which rows count.
+    filter: Option<Arc<dyn PhysicalExpr>>,
+    is_distinct: bool,
+    ignores_nulls: bool,
 }
 
 /// A part of a file.
@@ -114,6 +131,9 @@ impl Operator {
             let projection = projection.try_map_exprs(|expr| without_own_settings(&expr))?;
             return Ok(Some(Self::Projection(projection)));
         }
+        if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+            return Self::of_aggregate(aggregate);
+        }
         let Some(join) = plan.downcast_ref::<HashJoinExec>() else {
             return Ok(None);
         };
@@ -131,6 +151,36 @@ impl Operator {
             null_equality: join.null_equality(),
             null_aware: join.null_aware,
             projection: join.projection.clone(),
+        }))
+    }
+
+    fn of_aggregate(aggregate: &AggregateExec) -> Result<Option<Self>> {
+        let groups = aggregate.group_expr();
+        if !groups.is_single() || aggregate.limit_options().is_some() {
+            return Ok(None);
+        }
+        let keys = groups.expr().iter();
+        let keys = keys.map(|(key, _)| without_own_settings(key));
+        let mut functions = Vec::new();
+        for (expr, filter) in aggregate.aggr_expr().iter().zip(aggregate.filter_expr()) {
+            let is_immutable = expr.fun().signature().volatility == Volatility::Immutable;
+            if !is_immutable || !expr.order_bys().is_empty() {
+                return Ok(None);
+            }
+            let arguments = expr.expressions();
+            let arguments = arguments.iter().map(without_own_settings);
+            functions.push(Function {
+                function: expr.fun().clone(),
+                arguments: arguments.collect::<Result<_>>()?,
+                filter: filter.as_ref().map(without_own_settings).transpose()?,
+                is_distinct: expr.is_distinct(),
+                ignores_nulls: expr.ignore_nulls(),
+            });
+        }
+        Ok(Some(Self::Aggregate {
+            mode: *aggregate.mode(),
+            keys: keys.collect::<Result<_>>()?,
+            functions,
         }))
     }
 

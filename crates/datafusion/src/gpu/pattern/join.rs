@@ -22,7 +22,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use super::exchange::{is_exchange, without_exchange};
 use super::files::num_rows;
 use crate::gpu::reason::Reason;
-use crate::gpu::types::{is_key, is_lossless};
+use crate::gpu::types::{is_key, is_lossless, is_packed_key};
 use crate::source::VectileSource;
 
 /// What becomes of the rows of the fact table.
@@ -56,15 +56,22 @@ impl fmt::Display for JoinKind {
     }
 }
 
+/// What a row of a dimension is found by, or a part of that.
+#[derive(Clone, Debug)]
+pub(crate) struct JoinKey {
+    /// What the dimension's is compared with, over the relation's schema.
+    pub(crate) of_fact: Arc<dyn PhysicalExpr>,
+    /// Over the dimension's schema.
+    pub(crate) of_dimension: Arc<dyn PhysicalExpr>,
+}
+
 /// A join of the fact table with a dimension.
 #[derive(Clone, Debug)]
 pub(crate) struct Join {
     /// The dimension.
     pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// Its key, over its schema.
-    pub(crate) key: Arc<dyn PhysicalExpr>,
-    /// The fact table's column that the key is compared with, by its index in the table's schema.
-    pub(crate) column: usize,
+    /// One, or several that all have to be equal.
+    pub(crate) keys: Vec<JoinKey>,
     pub(crate) kind: JoinKind,
     /// The number of the dimension's first column in the relation's schema.
     pub(crate) first: usize,
@@ -168,7 +175,7 @@ impl<'a> Sides<'a> {
             Some("nulls are equal")
         } else if join.null_aware {
             Some("it is aware of nulls")
-        } else if join.filter().is_some() && kind != JoinKind::Inner {
+        } else if join.filter().is_some() && kind == JoinKind::Outer {
             Some("it has a condition beside its key")
         } else {
             None
@@ -222,25 +229,60 @@ fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     passes.then(|| fact_rows(input)).flatten()
 }
 
-/// The column of the fact table that is `key`, or that `key` is without loss another type of.
-pub(crate) fn key_column(
+/// How the rows of a dimension are found.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Found {
+    /// By a column of the fact table, which has this number there and this type.
+    ByColumn(usize, DataType),
+    /// By integers of these types, which are computed and packed into one.
+    ByComputed(Vec<DataType>),
+}
+
+impl Join {
+    /// How its rows are found; `schema` is that of the relation, whose first columns are those of `table`.
+    pub(crate) fn found(&self, schema: &Schema, table: &Schema) -> Result<Found, Reason> {
+        if let [key] = &self.keys[..]
+            && let Some((column, data_type)) = key_column(&key.of_fact, table)?
+        {
+            return Ok(Found::ByColumn(column, data_type));
+        }
+        let types = self.keys.iter().map(|key| {
+            let data_type = key.of_fact.data_type(schema)?;
+            match is_packed_key(&data_type) {
+                true => Ok(data_type),
+                false => Err(unsupported_key(&key.of_fact)),
+            }
+        });
+        Ok(Found::ByComputed(types.collect::<Result<_, Reason>>()?))
+    }
+}
+
+fn unsupported_key(key: &Arc<dyn PhysicalExpr>) -> Reason {
+    Reason::Join(format!("its key is {key}"))
+}
+
+/// The column of the fact table that is `key`, or that `key` is without loss another type of; `None` if it is computed.
+fn key_column(
     key: &Arc<dyn PhysicalExpr>,
     table: &Schema,
-) -> Result<(usize, DataType), Reason> {
-    let unsupported = || Reason::Join(format!("its key is {key}"));
+) -> Result<Option<(usize, DataType)>, Reason> {
     let (column, cast_to) = match key.downcast_ref::<CastExpr>() {
         Some(cast) => (cast.expr(), Some(cast.cast_type())),
         None => (key, None),
     };
-    let column = column.downcast_ref::<Column>().ok_or_else(unsupported)?;
-    let field = table.fields().get(column.index());
-    let field = field.ok_or_else(|| Reason::Join("its key is in a joined table".into()))?;
+    let Some(column) = column.downcast_ref::<Column>() else {
+        return Ok(None);
+    };
+    let Some(field) = table.fields().get(column.index()) else {
+        return Ok(None);
+    };
     let data_type = field.data_type();
     if cast_to.is_some_and(|to| !is_lossless(data_type, to)) {
-        return Err(unsupported());
+        return Ok(None);
     }
     match is_key(data_type) {
-        true => Ok((column.index(), data_type.clone())),
+        true => Ok(Some((column.index(), data_type.clone()))),
+        false if is_packed_key(data_type) => Ok(None),
         false => Err(Reason::Type {
             column: field.name().clone(),
             data_type: data_type.clone(),
@@ -251,16 +293,17 @@ pub(crate) fn key_column(
 #[cfg(test)]
 mod tests {
     use arrow::datatypes::Field;
+    use datafusion::physical_plan::empty::EmptyExec;
 
     use super::*;
 
-    fn column(of: DataType, cast_to: Option<DataType>) -> Result<(usize, DataType), Reason> {
+    fn column(of: DataType, cast_to: Option<DataType>) -> Option<(usize, DataType)> {
         let table = Schema::new(vec![Field::new("k", of, true)]);
         let mut key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("k", 0));
         if let Some(to) = cast_to {
             key = Arc::new(CastExpr::new(key, to, None));
         }
-        key_column(&key, &table)
+        key_column(&key, &table).ok().flatten()
     }
 
     #[test]
@@ -272,7 +315,7 @@ mod tests {
             (DataType::Utf8, Some(DataType::Utf8View)),
             (DataType::Date32, None),
         ] {
-            assert_eq!(column(of.clone(), cast_to), Ok((0, of)));
+            assert_eq!(column(of.clone(), cast_to), Some((0, of)));
         }
         for (of, cast_to) in [
             (DataType::Int64, Some(DataType::Int32)),
@@ -282,11 +325,43 @@ mod tests {
             (DataType::UInt64, None),
             (DataType::Boolean, None),
         ] {
-            assert!(column(of.clone(), cast_to).is_err(), "{of}");
+            assert_eq!(column(of, cast_to), None);
         }
+    }
+
+    #[test]
+    fn other_keys_are_computed() {
         let table = Schema::new(vec![Field::new("k", DataType::Int32, true)]);
-        let joined: Arc<dyn PhysicalExpr> = Arc::new(Column::new("j", 1));
-        let reason = key_column(&joined, &table).unwrap_err();
-        assert_eq!(reason.to_string(), "join: its key is in a joined table");
+        let schema = Schema::new(vec![
+            Field::new("k", DataType::Int32, true),
+            Field::new("j", DataType::Decimal128(15, 2), true),
+            Field::new("f", DataType::Float64, true),
+        ]);
+        let column =
+            |name: &str, index| Arc::new(Column::new(name, index)) as Arc<dyn PhysicalExpr>;
+        let found = |keys: &[Arc<dyn PhysicalExpr>]| {
+            let keys = keys.iter().map(|key| JoinKey {
+                of_fact: Arc::clone(key),
+                of_dimension: column("other", 0),
+            });
+            let join = Join {
+                plan: Arc::new(EmptyExec::new(Arc::new(table.clone()))),
+                keys: keys.collect(),
+                kind: JoinKind::Inner,
+                first: 3,
+            };
+            join.found(&schema, &table)
+        };
+        let (k, j, f) = (column("k", 0), column("j", 1), column("f", 2));
+        let by_column = Found::ByColumn(0, DataType::Int32);
+        assert_eq!(found(std::slice::from_ref(&k)), Ok(by_column));
+        let both = vec![DataType::Int32, DataType::Decimal128(15, 2)];
+        assert_eq!(
+            found(&[k, Arc::clone(&j)]),
+            Ok(Found::ByComputed(both.clone()))
+        );
+        assert_eq!(found(&[j]), Ok(Found::ByComputed(both[1..].to_vec())));
+        let reason = found(&[f]).unwrap_err();
+        assert_eq!(reason.to_string(), "join: its key is f@2");
     }
 }

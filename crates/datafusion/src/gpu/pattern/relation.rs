@@ -8,7 +8,7 @@ use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
-use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs, update_expr};
+use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
@@ -18,8 +18,10 @@ use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 
+use super::columns::{columns_from, over};
+use super::conditional::Conditional;
 use super::exchange::without_exchange;
-use super::join::{Join, JoinKind, Sides, key_column};
+use super::join::{Join, JoinKey, JoinKind, Sides};
 use crate::gpu::reason::Reason;
 use crate::source::VectileSource;
 
@@ -122,6 +124,11 @@ impl Relation {
         over(expr, &self.columns)
     }
 
+    /// What the columns of the plan are, over the relation's schema.
+    pub(crate) fn columns(&self) -> &[ProjectionExpr] {
+        &self.columns
+    }
+
     /// The filters: all of them have to pass.
     pub(crate) fn filters(&self) -> Filters {
         let columns = self.source.table_schema().table_schema().fields().len();
@@ -138,11 +145,20 @@ impl Relation {
         let keys =
             keys.map(|(key, of_dimension)| Ok((self.over_table(key)?, Arc::clone(of_dimension))));
         let keys: JoinOn = keys.collect::<Result<_, Reason>>()?;
-        let added = match self.dimension_of(&keys) {
+        let is_conditional = join.filter().is_some() && sides.kind != JoinKind::Inner;
+        let added = match self.dimension_of(&keys).filter(|_| !is_conditional) {
             Some(dimension) => self.join_dimension(dimension, join, sides, keys)?,
-            None => self.join_table(sides, keys)?,
+            None => match Conditional::of(join, sides)? {
+                Some(conditional) => {
+                    self.join_conditional(conditional, sides, keys)?;
+                    Vec::new()
+                }
+                None => self.join_table(sides.dimension_plan, sides.kind, keys)?,
+            },
         };
-        self.condition(join, sides, &added)?;
+        if !is_conditional {
+            self.condition(join, sides, &added)?;
+        }
         if sides.kind.adds_columns() {
             let own = std::mem::take(&mut self.columns);
             self.columns = match sides.fact {
@@ -169,11 +185,12 @@ impl Relation {
         })
     }
 
-    /// Joins the table with another one by a column, and gives the other's columns. Keys that are of dimensions before it
-    /// are compared with what is found.
+    /// Joins the table with another one, and gives the other's columns. If one of several keys is a column of the table,
+    /// that is what is looked up, and the others are compared with what is found; else all of them are looked up.
     fn join_table(
         &mut self,
-        sides: &Sides<'_>,
+        plan: &Arc<dyn ExecutionPlan>,
+        kind: JoinKind,
         keys: JoinOn,
     ) -> Result<Vec<ProjectionExpr>, Reason> {
         let own = self.source.table_schema().table_schema().fields().len();
@@ -181,23 +198,31 @@ impl Relation {
             let columns = collect_columns(key);
             columns.iter().all(|column| column.index() < own)
         };
-        let (of_table, others) = match keys.len() {
-            1 => (keys, vec![]),
-            _ => keys.into_iter().partition(|(key, _)| is_own(key)),
+        let keys = keys.into_iter();
+        let keys: JoinOn = keys.map(|(key, other)| (self.as_own(key), other)).collect();
+        let of_table = keys.iter().filter(|(key, _)| is_own(key)).count();
+        let (found_by, compared) = match of_table == 1 && kind == JoinKind::Inner {
+            true => keys.into_iter().partition(|(key, _)| is_own(key)),
+            false => (keys, vec![]),
         };
-        let [(key, dimension_key)] =
-            <[_; 1]>::try_from(of_table).map_err(|_| Reason::Join("it has several keys".into()))?;
-        if !others.is_empty() && sides.kind != JoinKind::Inner {
-            return Err(Reason::Join("it has several keys".into()));
-        }
-        let (column, _) = key_column(&key, self.source.table_schema().table_schema())?;
-        let plan = Arc::clone(without_exchange(sides.dimension_plan));
+        let plan = Arc::clone(without_exchange(plan));
         let first = self.schema.fields().len();
         let added = columns_from(&plan.schema(), first);
-        if sides.kind.adds_columns() {
-            self.schema = Arc::new(extended(&self.schema, &plan.schema(), sides.kind));
+        let keys = found_by.into_iter().map(|(of_fact, of_dimension)| JoinKey {
+            of_fact,
+            of_dimension,
+        });
+        let join = Join {
+            plan,
+            keys: keys.collect(),
+            kind,
+            first,
+        };
+        join.found(&self.schema, self.source.table_schema().table_schema())?;
+        if kind.adds_columns() {
+            self.schema = Arc::new(extended(&self.schema, &join.plan.schema(), kind));
         }
-        for (key, dimension_key) in others {
+        for (key, dimension_key) in compared {
             // joins and operators do not agree on which floats are equal
             if key.data_type(&self.schema)?.is_floating() {
                 return Err(Reason::Join(format!("its key is {key}")));
@@ -206,14 +231,50 @@ impl Relation {
             let equal = BinaryExpr::new(key, Operator::Eq, dimension_key);
             self.filters.push(Arc::new(equal));
         }
-        self.joins.push(Join {
-            plan,
-            key: dimension_key,
-            column,
-            kind: sides.kind,
-            first,
-        });
+        self.joins.push(join);
         Ok(added)
+    }
+
+    /// What equals the column `key` of a dimension in all rows that it is joined to, if that is of the same type.
+    fn as_own(&self, key: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
+        let equal = self.joins.iter().find_map(|join| {
+            let column = key.downcast_ref::<Column>()?;
+            let index = column.index().checked_sub(join.first)?;
+            let is_key = |of: &&JoinKey| {
+                let own = of.of_dimension.downcast_ref::<Column>();
+                own.is_some_and(|own| own.index() == index)
+            };
+            let joined = join.kind == JoinKind::Inner && join.has_column(column.index());
+            let equal = &join.keys.iter().find(is_key).filter(|_| joined)?.of_fact;
+            let types = [&key, equal].map(|expr| expr.data_type(&self.schema));
+            match types {
+                [Ok(of), Ok(other)] if of == other => Some(Arc::clone(equal)),
+                _ => None,
+            }
+        });
+        equal.unwrap_or(key)
+    }
+
+    /// Joins the table with what has each key at most once, and drops or keeps rows by a condition on both.
+    fn join_conditional(
+        &mut self,
+        conditional: Conditional,
+        sides: &Sides<'_>,
+        keys: JoinOn,
+    ) -> Result<(), Reason> {
+        let kind = match sides.kind {
+            JoinKind::Anti => JoinKind::Outer,
+            _ => JoinKind::Inner,
+        };
+        let of_fact = keys.into_iter().map(|(of_fact, _)| of_fact);
+        let keys = of_fact.zip(conditional.keys.iter().cloned()).collect();
+        let added = self.join_table(&conditional.plan, kind, keys)?;
+        let condition = conditional.condition(&self.columns, &added)?;
+        self.filters.push(match sides.kind {
+            JoinKind::Anti => conditional.is_unmet(&added, condition)?,
+            _ => condition,
+        });
+        Ok(())
     }
 
     /// Joins a dimension with another table, so that they are one, and gives the other's columns. Those of the dimension
@@ -236,6 +297,9 @@ impl Relation {
         }
         for column in &mut self.columns {
             column.expr = before.moved(&column.expr, first)?;
+        }
+        for key in self.joins.iter_mut().flat_map(|join| &mut join.keys) {
+            key.of_fact = before.moved(&key.of_fact, first)?;
         }
         self.schema = Arc::new(extended(&self.schema, &plan.schema(), before.kind));
         let added = match sides.kind.adds_columns() {
@@ -293,25 +357,6 @@ impl Relation {
         }
         Ok(self)
     }
-}
-
-/// `expr` with the expressions behind its columns in their place.
-fn over(
-    expr: &Arc<dyn PhysicalExpr>,
-    columns: &[ProjectionExpr],
-) -> Result<Arc<dyn PhysicalExpr>, Reason> {
-    let expanded = update_expr(expr, columns, true)?;
-    Ok(expanded.unwrap_or_else(|| Arc::clone(expr)))
-}
-
-/// The columns of `schema`, numbered from `first` on.
-fn columns_from(schema: &Schema, first: usize) -> Vec<ProjectionExpr> {
-    let fields = schema.fields().iter().zip(first..);
-    let columns = fields.map(|(field, number)| {
-        let column = Column::new(field.name(), number);
-        ProjectionExpr::new(Arc::new(column), field.name().clone())
-    });
-    columns.collect()
 }
 
 /// The columns of `schema`, and behind them those of what it is joined with.

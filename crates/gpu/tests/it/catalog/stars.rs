@@ -3,7 +3,7 @@
 use arrow::array::{Float32Array, Int32Array, Int64Array};
 use arrow::datatypes::Int64Type;
 use vectile_gpu::Codes;
-use vectile_gpu::plan::{GroupKey, Lookup};
+use vectile_gpu::plan::{Attribute, GroupKey, Lookup};
 
 use super::*;
 
@@ -274,6 +274,9 @@ fn star(keys: Keys) -> Case {
         ];
         queries.retain(|query| wanted.contains(&query.name));
     }
+    if ["ffor nulls", "gpu_dfor", "hashed rle"].contains(&keys.name) {
+        queries.extend(computed(&groups));
+    }
     let mut lookups = lookups(&groups, keys.key);
     if keys.name.starts_with("gpu_") {
         // between two lookups of keys, numbers are decoded in the same tile
@@ -371,6 +374,84 @@ fn lookup_of_numbers(groups: &[Vec<Input>]) -> Lookup {
     }
 }
 
+/// Keys of two columns together, of which some are there: near each other, or too far apart for a bit each.
+fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
+    let pairs = groups.iter().flat_map(|columns| {
+        let small = arrow::compute::cast(&columns[4].array, &DataType::Int64).unwrap();
+        let small: Vec<_> = small.as_primitive::<Int64Type>().iter().collect();
+        let numbers = columns[1].array.as_primitive::<Int64Type>().iter();
+        let pairs = numbers.zip(small).map(|(a, b)| Some((a?, b?)));
+        pairs.flatten().collect::<Vec<_>>()
+    });
+    let pairs: std::collections::BTreeSet<(i64, i64)> = pairs.collect();
+    let some: Vec<(i64, i64)> = pairs.into_iter().step_by(3).collect();
+    let of = |factor: i64, count: u32| {
+        let keys = some.iter().map(|(a, b)| a.wrapping_mul(factor) + b);
+        let distinct: std::collections::BTreeSet<i64> = keys.collect();
+        let codes: Vec<u32> = (0..distinct.len() as u32).map(|n| n % count).collect();
+        let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(distinct));
+        let codes = match count {
+            1 => Codes::of_keys(&keys),
+            count => Codes::new(&keys, &codes, count),
+        };
+        let product = compute(
+            Arithmetic::Multiply,
+            &column(1),
+            &int(factor.into(), Type::I64),
+        );
+        let key = compute(Arithmetic::Add, &product, &cast(&column(4), Type::I64));
+        Expr::Probe(Box::new(key), Arc::new(codes.unwrap()))
+    };
+    let is_there = |code: &Expr| Expr::Not(Box::new(Expr::IsNull(Box::new(code.clone()))));
+    let worth: ArrayRef = Arc::new(Int64Array::from_iter(
+        (0..5).map(|n| (n != 2).then_some(n * 9 - 20)),
+    ));
+    let entry =
+        |code: &Expr| Expr::Entry(Box::new(code.clone()), Attribute::new(Arc::clone(&worth)));
+    let mut queries = vec![];
+    for factor in [1, 1 << 36] {
+        let (few, many, one) = (of(factor, 5), of(factor, 300), of(factor, 1));
+        let sums = vec![
+            Aggregate::CountRows,
+            Aggregate::Sum(entry(&few)),
+            Aggregate::Sum(column(1)),
+        ];
+        queries.extend([
+            Query {
+                name: "computed keys",
+                filter: Filter::Expr(is_there(&few)),
+                output: Output::Groups(vec![GroupKey::Value(few.clone())], sums.clone()),
+            },
+            Query {
+                name: "computed keys, some of them there",
+                filter: Filter::And(vec![
+                    Filter::Found(1),
+                    Filter::Expr(Expr::Not(Box::new(is_there(&one)))),
+                ]),
+                output: Output::Groups(
+                    vec![
+                        GroupKey::Value(many.clone()),
+                        GroupKey::Code(0),
+                        GroupKey::Value(entry(&few)),
+                    ],
+                    vec![Aggregate::CountRows, Aggregate::Max(entry(&few))],
+                ),
+            },
+            Query {
+                name: "computed keys without groups",
+                filter: Filter::And(vec![Filter::Expr(is_there(&one)), Filter::Found(0)]),
+                output: Output::Aggregates(sums),
+            },
+            Query {
+                name: "rows of computed keys",
+                filter: Filter::Expr(is_there(&many)),
+                output: Output::Rows(vec![column(0), many.clone(), entry(&few)]),
+            },
+        ]);
+    }
+    queries
+}
+
 fn queries(key: &DataType) -> Vec<Query> {
     use Filter::{Found, Missing};
     use GroupKey::{Code, Entry, Value};
@@ -409,7 +490,8 @@ fn queries(key: &DataType) -> Vec<Query> {
     ));
     let flags: ArrayRef = Arc::new(BooleanArray::from_iter((0..300).map(|i| Some(i % 3 == 0))));
     let limits: ArrayRef = Arc::new(Int32Array::from_iter_values((0..300).map(|i| i * 9000)));
-    let looked = |lookup, values: &ArrayRef| Expr::Looked(lookup, Arc::clone(values));
+    let looked =
+        |lookup, values: &ArrayRef| Expr::Looked(lookup, Attribute::new(Arc::clone(values)));
     let query = |name, filter, output| Query {
         name,
         filter,
@@ -514,7 +596,7 @@ fn queries(key: &DataType) -> Vec<Query> {
         query(
             "semi and anti",
             Filter::Or(vec![Missing(1), Found(5)]),
-            Output::Rows(vec![column(0), looked(1, &limits)]),
+            Output::Rows(vec![column(0), looked(1, &limits), Expr::Code(0)]),
         ),
     ]
 }

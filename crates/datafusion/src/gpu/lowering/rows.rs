@@ -1,0 +1,98 @@
+//! Rows of joined tables: as outputs of the kernel, and back as columns.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, make_array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::{Result, internal_datafusion_err};
+use vectile_gpu::Rows;
+use vectile_gpu::plan::Expr;
+
+use super::expression::Lowering;
+use super::grouping::of_codes;
+use crate::gpu::pattern::relation::Relation;
+use crate::gpu::reason::Reason;
+use crate::gpu::table::Tables;
+
+/// Where the columns of rows come from.
+#[derive(Clone, Debug)]
+pub(crate) struct RowColumns {
+    columns: Vec<RowColumn>,
+    kernel: Vec<Expr>,
+}
+
+#[derive(Clone, Debug)]
+struct RowColumn {
+    /// The number of the kernel's output.
+    output: usize,
+    /// If that is the code of a lookup: its number, and the number of the attribute there.
+    attribute: Option<(usize, usize)>,
+}
+
+impl RowColumns {
+    /// Lowers the columns of `relation`.
+    pub(crate) fn lower(relation: &Relation, lowering: &mut Lowering<'_>) -> Result<Self, Reason> {
+        let mut rows = Self {
+            columns: Vec::new(),
+            kernel: Vec::new(),
+        };
+        for column in relation.columns() {
+            let (output, attribute) = lowering.row_column(&column.expr)?;
+            let known = rows.kernel.iter().position(|known| *known == output);
+            let output = known.unwrap_or_else(|| {
+                rows.kernel.push(output);
+                rows.kernel.len() - 1
+            });
+            rows.columns.push(RowColumn { output, attribute });
+        }
+        match rows.columns.is_empty() {
+            true => Err(Reason::Join("no column of it is wanted".into())),
+            false => Ok(rows),
+        }
+    }
+
+    /// What the kernel puts out.
+    pub(crate) fn of_kernel(&self) -> &[Expr] {
+        &self.kernel
+    }
+
+    /// The rows as a batch of `schema`.
+    pub(crate) fn batch(
+        &self,
+        rows: &Rows,
+        tables: &Tables,
+        schema: &SchemaRef,
+    ) -> Result<RecordBatch> {
+        if rows.count == 0 {
+            return Ok(RecordBatch::new_empty(Arc::clone(schema)));
+        }
+        let columns = self.columns.iter().zip(schema.fields());
+        let columns = columns.map(|(column, field)| {
+            let values = rows.columns.get(column.output);
+            let values = values.ok_or_else(|| internal_datafusion_err!("no such output"))?;
+            let Some((lookup, attribute)) = column.attribute else {
+                return as_type(values, field.data_type());
+            };
+            let all = tables.get(lookup);
+            let all = all.and_then(|table| table.values.get(attribute));
+            let all = all.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
+            Ok(cast(&of_codes(values, all)?, field.data_type())?)
+        });
+        let columns: Vec<ArrayRef> = columns.collect::<Result<_>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.count));
+        let schema = Arc::clone(schema);
+        Ok(RecordBatch::try_new_with_options(
+            schema, columns, &options,
+        )?)
+    }
+}
+
+/// Values of a machine type as one of Arrow's; strings are of that type.
+pub(crate) fn as_type(values: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    if values.data_type() == data_type {
+        return Ok(Arc::clone(values));
+    }
+    let data = values.to_data().into_builder();
+    Ok(make_array(data.data_type(data_type.clone()).build()?))
+}
