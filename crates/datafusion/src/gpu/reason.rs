@@ -81,6 +81,11 @@ impl Reason {
         )
     }
 
+    /// Whether the CPU is to do what was looked at, and all below it.
+    pub(crate) fn is_of_what_was_tried(&self) -> bool {
+        self.is_of_cost() || *self == Self::Refused
+    }
+
     /// Whether it would be another answer if the device had what the query needs.
     pub(crate) fn can_be_prepared(&self) -> bool {
         matches!(

@@ -3,18 +3,22 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, plan_err};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::physical_expr::conjunction;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
-use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_gpu::coded_columns;
 use vectile_gpu::plan::{Expr, Filter, GroupKey, Output, Pipeline};
@@ -26,6 +30,7 @@ use super::lowering::expression::{Lowering, Needs};
 use super::lowering::function;
 use super::lowering::grouping::Keys;
 use super::lowering::rows::RowColumns;
+use super::lowering::wanted::Wanted;
 use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS, Replaced};
 use super::nodes::auto::Auto;
 use super::nodes::dimension;
@@ -34,6 +39,7 @@ use super::nodes::prepare::{GpuPrepareExec, Waiting};
 use super::nodes::scan::GpuScan;
 use super::nodes::star::{LookupKey, Star, StarLookup};
 use super::pattern::aggregates::Aggregates;
+use super::pattern::exchange::is_exchange;
 use super::pattern::files::{num_bytes, num_rows, num_values};
 use super::pattern::join::Found;
 use super::pattern::relation::Relation;
@@ -109,7 +115,7 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         };
         // It tells which groups are asked for, and depends on nothing that comes before it otherwise.
         let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
-        let plan = fusing.aggregates(plan, None, &self.later)?.data;
+        let plan = fusing.aggregates(plan, Above::default(), &self.later)?.data;
         // they are in no plan, so that nobody else would optimize what is below them
         let waiting = fusing.waiting.into_inner().into_iter();
         let waiting = waiting.filter_map(|Waiting { node, reason }| {
@@ -162,6 +168,15 @@ enum WantedOf<'a> {
     Rows(&'a Arc<dyn ExecutionPlan>),
 }
 
+/// What is known of the operators above.
+#[derive(Clone, Copy, Default)]
+struct Above<'a> {
+    /// Why the one that reads it was not fused with it.
+    reason: Option<&'a Reason>,
+    /// Which rows they want, if not all.
+    wanted: Option<&'a Wanted>,
+}
+
 /// Joins that are put on the GPU by themselves.
 #[derive(Clone, Copy, PartialEq)]
 enum Joins {
@@ -200,22 +215,21 @@ impl<'a> Fusing<'a> {
         })
     }
 
-    /// `plan` with what can be of its aggregates on the GPU. `above` is why the operator that reads it was
-    /// not fused with it.
+    /// `plan` with what can be of its aggregates and joins on the GPU.
     fn aggregates(
         &self,
         plan: Arc<dyn ExecutionPlan>,
-        above: Option<&Reason>,
+        above: Above<'_>,
         later: &Arc<[Rule]>,
     ) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-        let mut reason = above.cloned();
+        let mut reason = above.reason.cloned();
         if let Some(aggregates) = Aggregates::of(&plan) {
-            match self.fuse(&plan, aggregates, later) {
+            match self.fuse(&plan, aggregates, above.wanted, later) {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => reason = None,
                 Err(why) => reason = Some(why),
             }
-        } else if plan.is::<HashJoinExec>() || plan.is::<FilterExec>() {
+        } else if is_of_join(&plan) && !above.reason.is_some_and(Reason::is_of_what_was_tried) {
             match self.fuse_join(&plan, later) {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => {}
@@ -231,7 +245,15 @@ impl<'a> Fusing<'a> {
                 None => Transformed::no(plan),
             });
         }
-        plan.map_children(|child| self.aggregates(child, reason.as_ref(), later))
+        let wanted = match (narrowing(&plan)?, above.wanted) {
+            (None, Some(wanted)) => passed(&plan, wanted).unwrap_or_default(),
+            (own, _) => own,
+        };
+        let below = Above {
+            reason: reason.as_ref(),
+            wanted: wanted.as_ref(),
+        };
+        plan.map_children(|child| self.aggregates(child, below, later))
     }
 
     /// `plan` with what can be of its scans on the GPU.
@@ -286,6 +308,7 @@ impl<'a> Fusing<'a> {
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         aggregates: Aggregates,
+        wanted: Option<&Wanted>,
         later: &Arc<[Rule]>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
         let partial = aggregates.partial.as_ref();
@@ -306,12 +329,20 @@ impl<'a> Fusing<'a> {
                 let below = self.lenient(Joins::None);
                 Arc::clone(plan)
                     .map_children(|partial| {
-                        partial.map_children(|input| below.aggregates(input, None, later))
+                        partial
+                            .map_children(|input| below.aggregates(input, Above::default(), later))
                     })?
                     .data
             }
         };
-        self.placed(fused, Replaced::Aggregates(aggregates), cpu, later)
+        let cpu = CpuPlan {
+            plan: cpu,
+            rules: Arc::clone(later),
+        };
+        let replaced = Replaced::Aggregates(aggregates);
+        let node = GpuAggregateExec::new(fused, replaced, cpu, self.options.clone());
+        let narrowed = wanted.map(|wanted| node.narrowed(wanted)).transpose()?;
+        self.placed(narrowed.flatten().unwrap_or(node))
     }
 
     /// The rows of a join on the GPU; `None` if it is not one with a Vectile table.
@@ -334,25 +365,24 @@ impl<'a> Fusing<'a> {
         let (fused, columns) = self.fused(&WantedOf::Rows(plan), relation, later)?;
         let columns = columns.ok_or_else(|| Reason::Failed("rows without columns".into()))?;
         let below = self.lenient(Joins::None);
-        let cpu = Arc::clone(plan).map_children(|input| below.aggregates(input, None, later))?;
-        let replaced = Replaced::Join(Arc::clone(plan), columns);
-        self.placed(fused, replaced, cpu.data, later)
-    }
-
-    /// A node in the place of what `cpu` does.
-    fn placed(
-        &self,
-        fused: Fused,
-        replaced: Replaced,
-        cpu: Arc<dyn ExecutionPlan>,
-        later: &Arc<[Rule]>,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
+        let cpu = Arc::clone(plan)
+            .map_children(|input| below.aggregates(input, Above::default(), later))?;
         let cpu = CpuPlan {
-            plan: cpu,
+            plan: cpu.data,
             rules: Arc::clone(later),
         };
-        let options = self.options.clone();
-        let node = Arc::new(GpuAggregateExec::new(fused, replaced, cpu, options));
+        let replaced = Replaced::Join(Arc::clone(plan), columns);
+        self.placed(GpuAggregateExec::new(
+            fused,
+            replaced,
+            cpu,
+            self.options.clone(),
+        ))
+    }
+
+    /// The node in its place, or why the CPU is to do it.
+    fn placed(&self, node: GpuAggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
+        let node = Arc::new(node);
         let reason = node.is_for_cpu(self.cores);
         if self.gpu.opened().is_none() {
             self.open_in_background(reason.is_some());
@@ -442,7 +472,15 @@ impl<'a> Fusing<'a> {
                 }
             }
         }
-        let Needs { columns, lookups } = lowering.finish();
+        let Needs {
+            columns,
+            lookups,
+            parameters,
+        } = lowering.finish();
+        let mut has_whole_groups = true;
+        for wanted in &lookups {
+            has_whole_groups &= wanted.are_codes_whole(&relation.joins)?;
+        }
         let is_all = relation.joins.is_empty() && filters.of_table.is_empty();
         let (passing, returned) = match wanted {
             WantedOf::Aggregate(aggregate) => {
@@ -471,7 +509,7 @@ impl<'a> Fusing<'a> {
             // What cannot be on the GPU is no failure: the scan that the query is about is the table's.
             let plan = Arc::clone(&dimension.plan);
             let lenient = self.lenient(Joins::Large);
-            dimension.plan = lenient.aggregates(plan, None, later)?.data;
+            dimension.plan = lenient.aggregates(plan, Above::default(), later)?.data;
         }
         let template = Pipeline {
             columns: types_of(schema, &columns),
@@ -500,6 +538,7 @@ impl<'a> Fusing<'a> {
                 joined_filters,
                 dimensions,
                 lookups: StarLookup::all(&lookups, &joined),
+                parameters,
             },
             input: Input {
                 source: relation.source.pruning_by(of_table),
@@ -509,6 +548,7 @@ impl<'a> Fusing<'a> {
                 keys: text_keys,
             },
             auto,
+            has_whole_groups: keys.are_of_kernel() && has_whole_groups,
             functions,
             keys,
             filter: (!all.is_empty()).then(|| conjunction(all)),
@@ -588,7 +628,15 @@ impl<'a> Fusing<'a> {
             None if filters => Output::Selection,
             None => return Err(Reason::NoFilter),
         };
-        let columns = lowering.finish().columns;
+        let Needs {
+            columns,
+            parameters,
+            ..
+        } = lowering.finish();
+        if let Some(parameter) = parameters.first() {
+            // kernels of scans are made when they are planned
+            return Err(Reason::Expr(parameter.to_string()));
+        }
         let auto = self.weighed(work(config, columns.len()))?;
         if let Some(auto) = &auto
             && self.gpu.opened().is_none()
@@ -623,6 +671,63 @@ impl<'a> Fusing<'a> {
             store: config.object_store_url.clone(),
         })))
     }
+}
+
+/// Whether it joins, or filters or computes something of what may be joined.
+fn is_of_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<HashJoinExec>() || plan.is::<FilterExec>() || plan.is::<ProjectionExec>()
+}
+
+/// What an operator wants of the rows below it, if not all.
+fn narrowing(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Wanted>> {
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        return Ok(Some(Wanted::Passing(Arc::clone(filter.predicate()))));
+    }
+    if let Some(sort) = plan.downcast_ref::<SortExec>()
+        && let Some(count) = sort.fetch()
+    {
+        let first = sort.expr().first();
+        return Ok(Some(Wanted::First {
+            by: Arc::clone(&first.expr),
+            options: first.options,
+            count,
+        }));
+    }
+    // one extreme of all rows
+    let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else {
+        return Ok(None);
+    };
+    let [function] = aggregate.aggr_expr() else {
+        return Ok(None);
+    };
+    let (is_min, is_max) = {
+        let function = function.fun().inner();
+        (function.is::<Min>(), function.is::<Max>())
+    };
+    let is_of_all = aggregate.group_expr().is_true_no_grouping()
+        && *aggregate.mode() == AggregateMode::Partial
+        && aggregate.filter_expr().iter().all(Option::is_none);
+    let arguments = function.expressions();
+    Ok(match &arguments[..] {
+        [by] if is_of_all && (is_min || is_max) => Some(Wanted::First {
+            by: Arc::clone(by),
+            options: SortOptions {
+                descending: is_max,
+                nulls_first: false,
+            },
+            count: 1,
+        }),
+        _ => None,
+    })
+}
+
+/// The same of what is below an operator, if it hands on all rows.
+fn passed(plan: &Arc<dyn ExecutionPlan>, wanted: &Wanted) -> Result<Option<Wanted>, Reason> {
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        return wanted.below(projection.expr()).map(Some);
+    }
+    let passes = is_exchange(plan) && plan.fetch().is_none();
+    Ok(passes.then(|| wanted.clone()))
 }
 
 fn types_of(schema: &Schema, columns: &[usize]) -> Vec<DataType> {

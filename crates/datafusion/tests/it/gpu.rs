@@ -617,7 +617,32 @@ async fn plans_say_what_is_fused_and_what_is_not() {
         ),
         (
             "SELECT count(*) FROM packed f JOIN plain d ON f.id = d.id AND f.byte = d.byte",
-            "not_on_gpu=join: it has several keys",
+            "joins=[id = id AND byte = byte (inner)]",
+        ),
+        (
+            "SELECT count(*) FROM packed f JOIN plain d ON f.id = d.id AND f.name = d.name",
+            "not_on_gpu=join: its key is name@",
+        ),
+        (
+            "SELECT f.text, d.name FROM packed f JOIN plain d ON f.id = d.id WHERE f.int > 3",
+            "GpuJoinExec: rows=[text, name], joins=[id = id (inner)]",
+        ),
+        (
+            "SELECT count(*) FROM packed f \
+             WHERE EXISTS (SELECT 1 FROM plain d WHERE f.id = d.id AND f.byte <> d.byte)",
+            "filter=byte@3 != min@",
+        ),
+        (
+            "SELECT name, sum(int) FROM packed GROUP BY name ORDER BY sum(int) LIMIT 3",
+            "first=3 by sum(packed.int)",
+        ),
+        (
+            "SELECT name, sum(int) FROM packed GROUP BY name HAVING sum(int) > 40",
+            "having=sum(packed.int)@0 > 40",
+        ),
+        (
+            "SELECT count(*) FROM packed WHERE int > (SELECT avg(int) FROM packed)",
+            "filter=CAST(int@",
         ),
         (
             "SELECT count(*) FROM packed f FULL JOIN plain d ON f.id = d.id",

@@ -58,6 +58,10 @@ impl Planner<'_> {
                 Typed::new(Node::Column(*column), of, bounds, valid)
             }
             Expr::Literal(literal) => self.literal(*literal),
+            Expr::Parameter(..) => {
+                let reason = "a constant that is not known";
+                return Err(Error::Unsupported(reason.into()));
+            }
             Expr::Compare(comparison, a, b) => {
                 let (a, b) = (self.typed(a)?, self.typed(b)?);
                 same_type(&a, &b)?;

@@ -67,6 +67,9 @@ pub enum Expr {
     Column(usize),
     /// The same for every row. An argument of the kernel: another one is no other kernel.
     Literal(Literal),
+    /// A constant of this type that is not known yet, by its number among such. There is no kernel for it: a literal takes
+    /// its place before the pipeline runs.
+    Parameter(usize, Type),
     /// Compares two values of one type.
     Compare(Comparison, Box<Expr>, Box<Expr>),
     /// All are true (three-valued).
@@ -112,7 +115,8 @@ impl Expr {
             | Self::Values(..)
             | Self::Literal(_)
             | Self::Looked(..)
-            | Self::Code(_) => {}
+            | Self::Code(_)
+            | Self::Parameter(..) => {}
             Self::Compare(_, a, b) | Self::Arithmetic(_, a, b) => {
                 [a, b].into_iter().for_each(|part| f(part))
             }

@@ -1,6 +1,9 @@
 //! What a pipeline comes to.
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::compute::filter;
+
+use crate::error::{Error, Result};
 
 /// The result of an aggregate, or of a part of the rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,6 +23,36 @@ pub struct Groups {
     pub keys: Vec<ArrayRef>,
     /// What each aggregate came to.
     pub totals: Vec<GroupTotals>,
+}
+
+impl Groups {
+    /// Those groups alone for which `wanted` is true.
+    ///
+    /// # Errors
+    ///
+    /// If it is not as long as there are groups.
+    pub fn filtered(&self, wanted: &BooleanArray) -> Result<Self> {
+        if wanted.len() != self.count {
+            let reason = format!("{} of {} groups", wanted.len(), self.count);
+            return Err(Error::Unsupported(reason));
+        }
+        let of = |error| Error::from(vectile_encodings::Error::from(error));
+        let keys = self.keys.iter().map(|key| filter(key, wanted).map_err(of));
+        let rows: Vec<usize> = wanted.values().set_indices().collect();
+        let totals = self.totals.iter().map(|totals| GroupTotals {
+            counts: rows.iter().map(|row| totals.counts[*row]).collect(),
+            values: match &totals.values {
+                Numbers::Int(all) if all.is_empty() => Numbers::Int(vec![]),
+                Numbers::Int(all) => Numbers::Int(rows.iter().map(|row| all[*row]).collect()),
+                Numbers::Float(all) => Numbers::Float(rows.iter().map(|row| all[*row]).collect()),
+            },
+        });
+        Ok(Self {
+            count: rows.len(),
+            totals: totals.collect(),
+            keys: keys.collect::<Result<_>>()?,
+        })
+    }
 }
 
 /// What an aggregate came to in each group.

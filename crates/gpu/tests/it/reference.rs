@@ -273,7 +273,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
                 other => other,
             })
         }
-        Expr::Values(..) => panic!("has no kernel"),
+        Expr::Values(..) | Expr::Parameter(..) => panic!("has no kernel"),
     }
 }
 

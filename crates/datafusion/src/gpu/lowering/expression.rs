@@ -18,6 +18,7 @@ use datafusion::physical_expr::expressions::{
     InListExpr, IsNotNullExpr, IsNullExpr, Literal as PhysicalLiteral, NegativeExpr, NotExpr,
 };
 use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, conjunction, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
@@ -55,6 +56,8 @@ pub(crate) struct Lowering<'a> {
     /// Indices in the table's schema, in the order of the pipeline.
     columns: Vec<usize>,
     lookups: Lookups<'a>,
+    /// Constants that are known when the query runs.
+    parameters: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 /// What expressions turned out to need.
@@ -63,6 +66,8 @@ pub(crate) struct Needs {
     pub(crate) columns: Vec<usize>,
     /// The lookups of the pipeline.
     pub(crate) lookups: Vec<Wanted>,
+    /// Constants that are known when the query runs, by number.
+    pub(crate) parameters: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 impl<'a> Lowering<'a> {
@@ -72,6 +77,7 @@ impl<'a> Lowering<'a> {
             schema: table.table_schema(),
             columns: Vec::new(),
             lookups: Lookups::new(&[]),
+            parameters: Vec::new(),
         }
     }
 
@@ -89,6 +95,7 @@ impl<'a> Lowering<'a> {
         Needs {
             columns: self.columns,
             lookups: self.lookups.finish(),
+            parameters: self.parameters,
         }
     }
 
@@ -305,6 +312,15 @@ impl<'a> Lowering<'a> {
         if let Some(constant) = expr.downcast_ref::<PhysicalLiteral>() {
             let constant = literal(constant.value()).ok_or_else(|| unsupported(expr))?;
             return Ok(Expr::Literal(constant));
+        }
+        if expr.is::<ScalarSubqueryExpr>() {
+            let of = Type::of(&self.type_of(expr)?).ok_or_else(|| unsupported(expr))?;
+            let known = self.parameters.iter().position(|known| known == expr);
+            let number = known.unwrap_or_else(|| {
+                self.parameters.push(Arc::clone(expr));
+                self.parameters.len() - 1
+            });
+            return Ok(Expr::Parameter(number, of));
         }
         if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
             return self.binary(expr, binary);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{ArrayRef, RecordBatch, new_null_array};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::functions_aggregate::average::Avg;
@@ -217,6 +217,21 @@ pub(crate) fn batch_of(
         columns.extend(function.states(own, aggregate)?);
     }
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+/// The results of functions whose state is their result, and nulls of others.
+pub(super) fn finals(groups: &Groups, functions: &mut [Named]) -> Result<Vec<ArrayRef>> {
+    let mut totals = groups.totals.as_slice();
+    let finals = functions.iter_mut().map(|(function, aggregate)| {
+        let own = totals.split_off(..function.width());
+        let own = own.ok_or_else(|| internal_datafusion_err!("too few totals"))?;
+        let state = match function {
+            Function::Count | Function::Value => function.states(own, aggregate)?.pop(),
+            _ => None,
+        };
+        Ok(state.unwrap_or_else(|| new_null_array(&DataType::Null, groups.count)))
+    });
+    finals.collect()
 }
 
 /// Changes functions that have to be computed again, in another way, and says whether there are any: because there

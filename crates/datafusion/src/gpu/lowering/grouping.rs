@@ -86,6 +86,16 @@ impl Keys {
         &self.kernel
     }
 
+    /// How many columns there are.
+    pub(crate) fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Whether the kernel has no other groups than are wanted, if each of its codes stands for something else.
+    pub(crate) fn are_of_kernel(&self) -> bool {
+        self.strings.is_empty()
+    }
+
     /// Whether there is but one group.
     pub(crate) fn is_empty(&self) -> bool {
         self.columns.is_empty()

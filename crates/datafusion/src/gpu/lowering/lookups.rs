@@ -42,6 +42,23 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// Whether no two of its codes, nor that of a missing key, are one group: floats may be equal in several rows, and a
+    /// missing key is like one whose attributes are null.
+    pub(crate) fn are_codes_whole(&self, joins: &[Join]) -> Result<bool, Reason> {
+        if self.purpose != Purpose::Groups || self.attributes.is_empty() {
+            return Ok(true);
+        }
+        let Some(join) = joins.get(self.join) else {
+            return Ok(false);
+        };
+        let schema = join.plan.schema();
+        let mut is_whole = join.kind == JoinKind::Inner;
+        for attribute in &self.attributes {
+            is_whole &= !attribute.data_type(&schema)?.is_floating();
+        }
+        Ok(is_whole)
+    }
+
     /// Whether each key has a code of its own.
     pub(crate) fn is_by_row(&self) -> bool {
         self.purpose == Purpose::Rows

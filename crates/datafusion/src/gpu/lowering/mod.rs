@@ -7,3 +7,4 @@ pub(crate) mod lookups;
 pub(crate) mod rows;
 mod text;
 mod variance;
+pub(crate) mod wanted;

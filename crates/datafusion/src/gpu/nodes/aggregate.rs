@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::memory::MemorySourceConfig;
@@ -25,6 +25,8 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
@@ -57,6 +59,7 @@ use crate::gpu::device::{Device, Gpu};
 use crate::gpu::lowering::function::{self, Function, Named};
 use crate::gpu::lowering::grouping::Keys;
 use crate::gpu::lowering::rows::RowColumns;
+use crate::gpu::lowering::wanted::{Wanted, WantedGroups};
 use crate::gpu::pattern::aggregates::Aggregates;
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Tables;
@@ -74,6 +77,10 @@ pub(crate) struct GpuAggregateExec {
     /// Those of an aggregate.
     functions: Vec<Named>,
     keys: Keys,
+    /// Whether each group comes once if all rows come together.
+    has_whole_groups: bool,
+    /// If not all groups are wanted.
+    wanted: Option<WantedGroups>,
     filter: Option<Arc<dyn PhysicalExpr>>,
     options: VectileOptions,
     replaced: Replaced,
@@ -109,6 +116,8 @@ pub(crate) struct Fused {
     pub(crate) auto: Option<Auto>,
     pub(crate) functions: Vec<Function>,
     pub(crate) keys: Keys,
+    /// Whether each group comes once if all rows come together.
+    pub(crate) has_whole_groups: bool,
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
 }
 
@@ -153,7 +162,9 @@ struct Collected {
     node: GpuAggregateExec,
     tables: Tables,
     batches: Vec<RecordBatch>,
-    /// Covers them.
+    /// Groups that may be all there are: then some of them may not be wanted.
+    first: Option<(Groups, MemoryReservation)>,
+    /// Covers batches.
     memory: MemoryReservation,
 }
 
@@ -192,10 +203,16 @@ impl Run {
             room.try_resize(bytes).map_err(refused)
         };
         let groups = self.execution.group(batch, reserve);
-        for groups in groups.map_err(error::gpu)? {
-            output.add_groups(&groups)?;
+        let mut groups = groups.map_err(error::gpu)?;
+        let is_first = output.batches.is_empty() && output.first.is_none();
+        if is_first && groups.len() == 1 && output.node.wanted.is_some() {
+            output.first = groups.pop().map(|groups| (groups, room));
+            return Ok(());
         }
-        Ok(())
+        output.add_first()?;
+        groups
+            .iter()
+            .try_for_each(|groups| output.add_groups(groups))
     }
 }
 
@@ -210,6 +227,29 @@ impl Collected {
         self.memory.try_grow(bytes)?;
         self.batches.push(batch);
         Ok(())
+    }
+
+    /// Adds the groups that might have been all.
+    fn add_first(&mut self) -> Result<()> {
+        match self.first.take() {
+            Some((groups, _memory)) => self.add_groups(&groups),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds those of the groups that are wanted, if there are no others.
+    fn end(&mut self) -> Result<()> {
+        let Some((groups, _memory)) = self.first.take() else {
+            return Ok(());
+        };
+        let Some(wanted) = self.node.wanted.take() else {
+            return self.add_groups(&groups);
+        };
+        // what fails here fails above, if it matters
+        match wanted.of(&groups, &mut self.node.functions) {
+            Ok(wanted) => self.add_groups(&groups.filtered(&wanted).map_err(error::gpu)?),
+            Err(_) => self.add_groups(&groups),
+        }
     }
 
     fn add_groups(&mut self, groups: &Groups) -> Result<()> {
@@ -280,6 +320,8 @@ impl GpuAggregateExec {
             auto: fused.auto,
             functions: functions.collect(),
             keys: fused.keys,
+            has_whole_groups: fused.has_whole_groups,
+            wanted: None,
             filter: fused.filter,
             options,
             replaced,
@@ -290,6 +332,20 @@ impl GpuAggregateExec {
             metrics: ExecutionPlanMetricsSet::new(),
             has_run: Arc::default(),
         }
+    }
+
+    /// The same, of which not all groups are wanted; `None` if it needs all to tell.
+    pub(crate) fn narrowed(&self, wanted: &Wanted) -> Result<Option<Self>, Reason> {
+        let mut groups = self.wanted.clone().unwrap_or_default();
+        let keys = self.keys.len();
+        let narrows = self.has_whole_groups && keys > 0;
+        if !narrows || !groups.add(wanted, keys, &self.functions)? {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            wanted: Some(groups),
+            ..self.clone()
+        }))
     }
 
     /// The rows of all row groups; or why they were not computed. Notes what there is to do once that is known.
@@ -440,6 +496,9 @@ impl GpuAggregateExec {
         let mut node = self.clone();
         node.auto = None;
         node.gpu = Gpu::none("");
+        node.filter = node.filter.map(without_subqueries);
+        let wanted = node.wanted.take();
+        node.wanted = wanted.map(|wanted| wanted.with_filters(without_subqueries));
         let node = DisplayableExecutionPlan::new(&node).one_line().to_string();
         format!("{node} {:x}", hasher.finish())
     }
@@ -504,6 +563,7 @@ impl GpuAggregateExec {
             node: self.clone(),
             tables: tables.clone(),
             batches: Vec::new(),
+            first: None,
             memory: consumer.register(context.memory_pool()),
         });
         let mut run = Run {
@@ -522,6 +582,13 @@ impl GpuAggregateExec {
         let _cancel = run.execution.cancel_on_drop();
         while let Some(batch) = arrivals.next().await? {
             run = run.with(batch).await?;
+        }
+        if let Some(mut output) = run.output.take() {
+            let task = SpawnedTask::spawn_blocking(move || {
+                output.end()?;
+                Ok(output)
+            });
+            run.output = Some(task.join().await.map_err(error::interrupted).flatten()?);
         }
         let statistics = run.execution.statistics();
         metrics.add(&statistics);
@@ -744,6 +811,9 @@ impl DisplayAs for GpuAggregateExec {
                 if let Some(filter) = &self.filter {
                     write!(f, ", filter={filter}")?;
                 }
+                if let Some(wanted) = &self.wanted {
+                    write!(f, "{wanted}")?;
+                }
                 write!(f, ", columns=[{}], device={device}", self.input)?;
                 match &self.auto {
                     Some(auto) => write!(f, ", expected=[{}]", auto.estimate),
@@ -887,6 +957,17 @@ fn note_refused(costs: &Costs, query: &str, error: &DataFusionError) {
     if error::is_unsupported(error) {
         costs.add_refused(query);
     }
+}
+
+/// `expr` with subqueries that look the same before and after they have run.
+fn without_subqueries(expr: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
+    let without = Arc::clone(&expr).transform_up(|expr| {
+        Ok(match expr.is::<ScalarSubqueryExpr>() {
+            true => Transformed::yes(Arc::new(Column::new("subquery", 0)) as _),
+            false => Transformed::no(expr),
+        })
+    });
+    without.data().unwrap_or(expr)
 }
 
 /// Bytes of an array's rows.

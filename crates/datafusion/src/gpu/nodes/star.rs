@@ -3,16 +3,23 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
 use futures::future::try_join_all;
-use vectile_gpu::plan::{Aggregate, Attribute, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
+use vectile_gpu::plan::{
+    Aggregate, Attribute, Expr, Filter, GroupKey, Literal, Lookup, Output, Pipeline,
+};
 
 use super::dimension::Dimension;
 use super::metrics::GpuMetrics;
 use crate::gpu::dimension_cache::DimensionCache;
 use crate::gpu::lowering::lookups::{Wanted, filter_of, placeheld};
 use crate::gpu::pattern::join::JoinKind;
+use crate::gpu::scalar::literal;
 use crate::gpu::table::{Table, Tables};
 
 /// The pipeline of a query, but for the tables that it looks up.
@@ -25,6 +32,8 @@ pub(crate) struct Star {
     pub(crate) dimensions: Vec<Dimension>,
     /// The pipeline's lookups.
     pub(crate) lookups: Vec<StarLookup>,
+    /// Constants of the pipeline that are known when it runs.
+    pub(crate) parameters: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 /// A lookup of the pipeline.
@@ -103,9 +112,11 @@ impl Star {
 
     /// The pipeline over these tables.
     pub(crate) fn pipeline(&self, tables: &Tables) -> Result<Pipeline> {
+        let parameters = self.parameters.iter().map(value_of);
         let filling = Filling {
             tables,
             lookups: &self.lookups,
+            parameters: parameters.collect::<Result<_>>()?,
         };
         // Kernels take one conjunct after the other, so that none is to be hidden in another.
         let mut filters = match filling.filter(&self.template.filter)? {
@@ -162,6 +173,17 @@ fn missing() -> datafusion::error::DataFusionError {
 struct Filling<'a> {
     tables: &'a Tables,
     lookups: &'a [StarLookup],
+    parameters: Vec<Literal>,
+}
+
+/// The value of a constant: of a subquery, which has run.
+fn value_of(parameter: &Arc<dyn PhysicalExpr>) -> Result<Literal> {
+    let none = RecordBatch::new_empty(Arc::new(Schema::empty()));
+    let value = match parameter.evaluate(&none)? {
+        ColumnarValue::Scalar(value) => literal(&value),
+        ColumnarValue::Array(_) => None,
+    };
+    value.ok_or_else(|| internal_datafusion_err!("{parameter} is no constant"))
 }
 
 /// How a pipeline asks for codes.
@@ -218,6 +240,10 @@ impl Filling<'_> {
     fn expr(&self, expr: &Expr) -> Result<Expr> {
         Ok(match expr {
             Expr::Looked(lookup, placeholder) => self.looked(*lookup, placeholder)?,
+            Expr::Parameter(number, _) => {
+                let value = self.parameters.get(*number).copied();
+                Expr::Literal(value.ok_or_else(missing)?)
+            }
             Expr::Column(_) | Expr::Literal(_) | Expr::Values(..) => expr.clone(),
             Expr::Compare(op, left, right) => {
                 Expr::Compare(*op, self.boxed(left)?, self.boxed(right)?)

@@ -10,7 +10,7 @@ use datafusion::physical_expr::projection::{ProjectionExpr, update_expr};
 use crate::gpu::reason::Reason;
 
 /// `expr` with the expressions behind its columns in their place.
-pub(super) fn over(
+pub(crate) fn over(
     expr: &Arc<dyn PhysicalExpr>,
     columns: &[ProjectionExpr],
 ) -> Result<Arc<dyn PhysicalExpr>, Reason> {
@@ -19,7 +19,7 @@ pub(super) fn over(
 }
 
 /// The columns of `schema`, numbered from `first` on.
-pub(super) fn columns_from(schema: &Schema, first: usize) -> Vec<ProjectionExpr> {
+pub(crate) fn columns_from(schema: &Schema, first: usize) -> Vec<ProjectionExpr> {
     let fields = schema.fields().iter().zip(first..);
     let columns = fields.map(|(field, number)| {
         let column = Column::new(field.name(), number);

@@ -1,9 +1,9 @@
 //! What is recognized in a plan: tables, what they are joined with, and what is computed of them.
 
 pub(crate) mod aggregates;
-mod columns;
+pub(crate) mod columns;
 mod conditional;
-mod exchange;
+pub(crate) mod exchange;
 pub(crate) mod files;
 pub(crate) mod identity;
 pub(crate) mod join;

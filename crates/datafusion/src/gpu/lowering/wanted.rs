@@ -1,0 +1,191 @@
+//! Which groups the operators above an aggregate want: those that pass a filter, or come first in an order.
+//!
+//! A kernel may find millions of groups of which a query wants ten. What is not wanted need not get its keys, and
+//! DataFusion need not make results of it. The operators above still filter and sort: this only leaves out what they
+//! would drop.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, make_comparator};
+use arrow::compute::{SortOptions, prep_null_mask_filter, sort_to_indices};
+use arrow::datatypes::{Field, Schema};
+use datafusion::common::Result;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use vectile_gpu::plan::Groups;
+
+use super::function::{Function, Named, finals};
+use crate::gpu::pattern::columns::over;
+use crate::gpu::reason::Reason;
+
+/// What an operator wants of the rows below it.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    /// Those that pass.
+    Passing(Arc<dyn PhysicalExpr>),
+    /// The first ones in the order of a value, and those that are equal to the last of them.
+    First {
+        by: Arc<dyn PhysicalExpr>,
+        options: SortOptions,
+        count: usize,
+    },
+}
+
+impl Wanted {
+    /// The same of what `columns` are computed of.
+    pub(crate) fn below(&self, columns: &[ProjectionExpr]) -> Result<Self, Reason> {
+        Ok(match self {
+            Self::Passing(filter) => Self::Passing(over(filter, columns)?),
+            Self::First { by, options, count } => Self::First {
+                by: over(by, columns)?,
+                options: *options,
+                count: *count,
+            },
+        })
+    }
+}
+
+/// The groups that are wanted, by the results of functions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WantedGroups {
+    /// Over the results of functions, by their number.
+    passing: Vec<Arc<dyn PhysicalExpr>>,
+    first: Option<First>,
+}
+
+#[derive(Clone, Debug)]
+struct First {
+    /// The number of the function, and what it is called.
+    function: usize,
+    name: String,
+    options: SortOptions,
+    count: usize,
+}
+
+impl WantedGroups {
+    /// With what is wanted of the rows of an aggregate by so many keys; whether that tells anything of groups.
+    pub(crate) fn add(
+        &mut self,
+        wanted: &Wanted,
+        keys: usize,
+        functions: &[Named],
+    ) -> Result<bool, Reason> {
+        let is_known = |column: &Column| {
+            let function = column.index().checked_sub(keys);
+            let function = function.and_then(|number| functions.get(number));
+            function.is_some_and(|(function, _)| function.has_result())
+        };
+        match wanted {
+            Wanted::Passing(filter) => {
+                // as of the functions alone
+                let none = (0..keys).map(|_| ProjectionExpr::new(Arc::new(Column::new("", 0)), ""));
+                let numbered = functions
+                    .iter()
+                    .enumerate()
+                    .map(|(number, (_, aggregate))| {
+                        let column = Column::new(aggregate.name(), number);
+                        ProjectionExpr::new(Arc::new(column), aggregate.name())
+                    });
+                let columns: Vec<ProjectionExpr> = none.chain(numbered).collect();
+                for conjunct in split_conjunction(filter) {
+                    let used = collect_columns(conjunct);
+                    if !used.is_empty() && used.iter().all(is_known) {
+                        self.passing.push(over(conjunct, &columns)?);
+                    }
+                }
+                Ok(!self.passing.is_empty())
+            }
+            Wanted::First { by, options, count } => {
+                let column = by
+                    .downcast_ref::<Column>()
+                    .filter(|column| is_known(column));
+                self.first = column.map(|column| First {
+                    function: column.index() - keys,
+                    name: column.name().to_owned(),
+                    options: *options,
+                    count: *count,
+                });
+                Ok(self.first.is_some())
+            }
+        }
+    }
+
+    /// With other filters.
+    pub(crate) fn with_filters(
+        mut self,
+        other: impl FnMut(Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr>,
+    ) -> Self {
+        self.passing = self.passing.into_iter().map(other).collect();
+        self
+    }
+
+    /// Which of all groups are wanted.
+    pub(crate) fn of(&self, groups: &Groups, functions: &mut [Named]) -> Result<BooleanArray> {
+        let results = finals(groups, functions)?;
+        let mut wanted = BooleanArray::from(vec![true; groups.count]);
+        if !self.passing.is_empty() {
+            let fields = results
+                .iter()
+                .zip(functions.iter())
+                .map(|(result, (_, aggregate))| {
+                    Field::new(aggregate.name(), result.data_type().clone(), true)
+                });
+            let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+            let batch = RecordBatch::try_new(schema, results.clone())?;
+            let filter = conjunction(self.passing.iter().cloned());
+            let passing = filter.evaluate(&batch)?.into_array(groups.count)?;
+            let passing = passing.as_boolean();
+            wanted = match passing.null_count() {
+                0 => passing.clone(),
+                _ => prep_null_mask_filter(passing),
+            };
+        }
+        if let Some(first) = &self.first
+            && let Some(values) = results.get(first.function)
+        {
+            wanted = first.of(values, &wanted)?;
+        }
+        Ok(wanted)
+    }
+}
+
+impl First {
+    /// Which of the rows that are `wanted` come first by `values`.
+    fn of(&self, values: &ArrayRef, wanted: &BooleanArray) -> Result<BooleanArray> {
+        if wanted.true_count() <= self.count {
+            return Ok(wanted.clone());
+        }
+        let some = arrow::compute::filter(values, wanted)?;
+        let ordered = sort_to_indices(&some, Some(self.options), Some(self.count))?;
+        let Some(last) = ordered.values().last().map(|last| *last as usize) else {
+            return Ok(BooleanArray::from(vec![false; wanted.len()]));
+        };
+        let compare = make_comparator(values.as_ref(), some.as_ref(), self.options)?;
+        let is_first = |row| wanted.value(row) && compare(row, last) != Ordering::Greater;
+        Ok((0..wanted.len()).map(|row| Some(is_first(row))).collect())
+    }
+}
+
+/// For `EXPLAIN`.
+impl fmt::Display for WantedGroups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.passing.is_empty() {
+            write!(f, ", having={}", conjunction(self.passing.iter().cloned()))?;
+        }
+        match &self.first {
+            Some(First { count, name, .. }) => write!(f, ", first={count} by {name}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Function {
+    /// Whether the state of a group is the result.
+    fn has_result(self) -> bool {
+        matches!(self, Self::Count | Self::Value)
+    }
+}
