@@ -1132,6 +1132,20 @@ class Gen:
             joins.append('%s %s %s ON %s' % (rng.choice(['JOIN', 'JOIN', 'JOIN', 'LEFT JOIN']), t.name, at, ' AND '.join(on)))
             added += own
         return joins, added
+    def second_key(self, d, alias, key, on, src, cols, fscope):
+        """The condition of a join with a key more: of a dimension, or of one that is grouped by both."""
+        rng = self.rng
+        pairs = [(c, e) for c in fscope for e in cols if str(c.t) == str(e.t) and e.name != 'k' and c.cls in ('int', 'date', 'ts', 'dec', 'text', 'float')]
+        if rng.random() < .5:
+            for c, e in rng.sample(pairs, min(len(pairs), rng.choice([1, 1, 2]))): on += ' AND %s = %s' % (c.ref, e.ref)
+            return on, src, cols
+        own = [(c, e) for c in fscope for e in d.cols if str(c.t) == str(e.t) and e.name != 'k' and e.cls in ('int', 'date', 'dec')]
+        if not own: return on, src, cols
+        c, e = rng.choice(own)
+        n = Col('n', pa.int64()); n.samples = ['1', '2', '0']; n.nums = [1]
+        y = copy.copy(e); y.name = 'y'
+        src = '(SELECT i."k" AS "k", i."%s" AS "y", count(*) AS "n" FROM %s i GROUP BY i."k", i."%s") %s' % (e.name, d.name, e.name, alias)
+        return '%s = %s."k" AND %s."y" = %s' % (key, alias, alias, c.ref), src, [d.cols[0].at(alias), y.at(alias), n.at(alias)]
     def similar(self, q):
         """A query that differs in little from one with joins: their tables are kept from one query to the next."""
         rng = self.rng
@@ -1167,6 +1181,9 @@ class Gen:
                 if kind in ('exists', 'notexists', 'in', 'notin'):
                     inner = [c.at(a) for c in d.cols]
                     p = ' AND ' + self.pred(inner, 1).sql() if rng.random() < .6 else ''
+                    pairs = [(c, e) for c in fscope for e in inner if str(c.t) == str(e.t) and c.cls in ('int', 'date', 'ts', 'dec', 'text', 'bool', 'float')]
+                    for _ in range(rng.choice([0, 0, 1, 1, 2])):      # beside the key, over both sides
+                        if pairs and kind in ('exists', 'notexists'): c, e = rng.choice(pairs); p += ' AND %s %s %s' % (e.ref, rng.choice(['<>', '<>', '<', '<=', '>', '>=', '=']), c.ref)
                     if kind in ('exists', 'notexists'): w = '%sEXISTS (SELECT 1 FROM %s %s WHERE %s."k" = %s%s)' % ('NOT ' if kind == 'notexists' else '', d.name, a, a, key, p)
                     else: w = '%s %sIN (SELECT %s."k" FROM %s %s WHERE true%s)' % (key, 'NOT ' if kind == 'notin' else '', a, d.name, a, p)
                     q.where.append(lit(w, 'bool')); continue
@@ -1178,7 +1195,9 @@ class Gen:
                     if base.rows > 20000: continue
                     src, cols, k, key = 'f ' + a, [c.at(a) for c in base.cols], a + '."id"', 'f."id"'; kind = rng.choice(['inner', 'left'])
                 on = '%s = %s' % ((key, k) if rng.random() < .6 else (k, key))
-                if self.fuse and rng.random() < .95: pass
+                if kind in ('inner', 'comma', 'left') and rng.random() < .25:
+                    on, src, cols = self.second_key(d, a, key, on, src, cols, fscope)
+                if self.fuse and rng.random() < .9: pass
                 elif rng.random() < .04: on = on.replace('=', 'IS NOT DISTINCT FROM')
                 elif rng.random() < .05 and fcol.cls == 'int': on = '%s + 1 = %s' % (key, k)
                 if rng.random() < .12 and not (self.fuse and kind != 'inner'): on += ' AND ' + self.pred(cols if rng.random() < .6 else cols + fscope, 1).sql()
@@ -1198,7 +1217,7 @@ class Gen:
         for _ in range(rng.choices([0, 1, 2, 3], [22, 45, 23, 10])[0]):
             sc = scope if rng.random() < .5 else (dims if dims and rng.random() < .6 else fscope)
             q.where.append(self.pred(sc, rng.choice([0, 0, 1, 2])))
-        if rng.random() < .05 and not self.fuse:
+        if rng.random() < .06:
             ints = self.by(fscope, 'int', 'date', 'dec')
             if ints:
                 c = rng.choice(ints); o = rng.choice(self.set.tables); oc = [x for x in o.cols if x.cls == c.cls]
@@ -1218,8 +1237,15 @@ class Gen:
             for _ in range(rng.choices([0, 1, 2, 3, 4, 6], [6 if q.group else 0, 30, 30, 18, 10, 6])[0]):
                 n, t = self.agg(scope if rng.random() < .5 else fscope); q.select.append(n); q.tags.append(t)
             if not q.select: q.select.append(lit('count(*)')); q.tags.append('exact')
+            if q.group and rng.random() < .1:
+                n, t = self.agg(fscope)
+                if t == 'exact': q.having.append(N(rng.choice(['({} IS NOT NULL)', '({} > 3)', '({} <= 100)', '({} <> 1)', '({} > (SELECT avg(s."id") FROM f s))']), n))
             if q.group and rng.random() < .15: q.having.append(N(rng.choice(['(count(*) > %d)' % rng.choice([0, 1, 10, 100]), '(count(*) %% 2 = 0)' % ()])))
-            if q.group and rng.random() < .12 and not any(t == 'fmm' for t in q.tags): q.limit = self.limit(q)
+            if q.group and rng.random() < .2 and not any(t == 'fmm' for t in q.tags):
+                q.limit = self.limit(q)
+                own = [i for i in range(len(q.group), len(q.select)) if q.tags[i] == 'exact']
+                if own and rng.random() < .7:                      # ordered by an aggregate
+                    i = rng.choice(own); q.select.insert(0, q.select.pop(i)); q.tags.insert(0, q.tags.pop(i))
         elif q.kind == 'distinct':
             q.distinct = True
             for _ in range(rng.randint(1, 3)): q.select.append(self.group_key(scope)); q.tags.append('exact')
