@@ -26,8 +26,9 @@ use vectile_gpu::plan::{Expr, Filter, GroupKey, Output, Pipeline};
 use super::background::{Session, SessionEnd};
 use super::costs::{Missing, Work};
 use super::device::Gpu;
+use super::lowering::distinct::{CountDistinct, Regrouping};
 use super::lowering::expression::{Lowering, Needs};
-use super::lowering::function;
+use super::lowering::function::{self, Function};
 use super::lowering::grouping::Keys;
 use super::lowering::rows::RowColumns;
 use super::lowering::wanted::Wanted;
@@ -313,7 +314,7 @@ impl<'a> Fusing<'a> {
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
         let partial = aggregates.partial.as_ref();
         let Some(relation) = Relation::of(partial.input())? else {
-            return Ok(None);
+            return self.fuse_distinct(plan, aggregates, wanted, later);
         };
         if !partial.group_expr().is_single() {
             return Err(Reason::GroupingSets);
@@ -340,6 +341,43 @@ impl<'a> Fusing<'a> {
             rules: Arc::clone(later),
         };
         let replaced = Replaced::Aggregates(aggregates);
+        let node = GpuAggregateExec::new(fused, replaced, cpu, self.options.clone());
+        let narrowed = wanted.map(|wanted| node.narrowed(wanted)).transpose()?;
+        self.placed(narrowed.flatten().unwrap_or(node))
+    }
+
+    /// A count of distinct values on the GPU; `None` if it is something else.
+    fn fuse_distinct(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        outer: Aggregates,
+        wanted: Option<&Wanted>,
+        later: &Arc<[Rule]>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
+        let Some(count) = CountDistinct::of(&outer)? else {
+            return Ok(None);
+        };
+        let inner = count.inner.partial.as_ref();
+        if !inner.group_expr().is_single() {
+            return Ok(None);
+        }
+        let Some(relation) = Relation::of(inner.input())? else {
+            return Ok(None);
+        };
+        let (mut fused, _) = self.fused(&WantedOf::Aggregate(inner), relation, later)?;
+        if !fused.has_whole_groups {
+            return Ok(None);
+        }
+        let counts = outer.partial.aggr_expr().len();
+        let (regrouping, keys) = Regrouping::of(&count, &fused.keys, counts)?;
+        fused.regrouping = Some(regrouping);
+        fused.keys = keys;
+        fused.functions = vec![Function::Count; counts];
+        let cpu = CpuPlan {
+            plan: Arc::clone(plan),
+            rules: Arc::clone(later),
+        };
+        let replaced = Replaced::Aggregates(outer);
         let node = GpuAggregateExec::new(fused, replaced, cpu, self.options.clone());
         let narrowed = wanted.map(|wanted| node.narrowed(wanted)).transpose()?;
         self.placed(narrowed.flatten().unwrap_or(node))
@@ -549,6 +587,7 @@ impl<'a> Fusing<'a> {
             },
             auto,
             has_whole_groups: keys.are_of_kernel() && has_whole_groups,
+            regrouping: None,
             functions,
             keys,
             filter: (!all.is_empty()).then(|| conjunction(all)),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayData, ArrayRef, BooleanArray, Float32Array, Float64Array, make_array,
 };
-use arrow::buffer::{BooleanBuffer, MutableBuffer, NullBuffer};
-use arrow::datatypes::DataType;
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::datatypes::{DataType, i256};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use vectile_gpu::plan::{Literal, Numbers, Type};
 
@@ -74,16 +74,20 @@ fn integers(
     let Some(width) = data_type.primitive_width() else {
         return internal_err!("integers for {data_type}");
     };
-    let mut bytes = MutableBuffer::with_capacity(rows * width);
-    for value in values {
-        let low = value.to_le_bytes();
-        let sign = [if value < 0 { 0xff } else { 0 }; size_of::<i128>()];
-        bytes.extend(low.into_iter().chain(sign).take(width));
-    }
+    // as many of the low bits as there are
+    let buffer = match width {
+        1 => Buffer::from_iter(values.map(|value| value as i8)),
+        2 => Buffer::from_iter(values.map(|value| value as i16)),
+        4 => Buffer::from_iter(values.map(|value| value as i32)),
+        8 => Buffer::from_iter(values.map(|value| value as i64)),
+        16 => Buffer::from_iter(values),
+        32 => Buffer::from_iter(values.map(i256::from_i128)),
+        _ => return internal_err!("integers for {data_type}"),
+    };
     let data = ArrayData::builder(data_type.clone())
         .len(rows)
         .nulls(nulls)
-        .add_buffer(bytes.into())
+        .add_buffer(buffer)
         .build()?;
     Ok(make_array(data))
 }
@@ -104,7 +108,7 @@ pub(crate) fn reinterpret(array: &ArrayRef, data_type: &DataType) -> Result<Arra
 #[cfg(test)]
 mod tests {
     use arrow::array::{AsArray, Int32Array};
-    use arrow::datatypes::{Date32Type, Decimal256Type, Float32Type, Int64Type, i256};
+    use arrow::datatypes::{Date32Type, Decimal256Type, Float32Type, Int64Type};
 
     use super::*;
 

@@ -231,12 +231,19 @@ impl Execution {
         };
         let mut keys = vec![];
         let mut entries = prepared.entries.iter();
-        for (kind, digit) in kinds.iter().zip(prepared.bindings.digits()) {
+        let last = kinds.len().saturating_sub(1);
+        for (place, (kind, digit)) in kinds.iter().zip(prepared.bindings.digits()).enumerate() {
             let digits: Vec<Option<u64>> = numbers
                 .iter_mut()
                 .map(|number| {
-                    let value = *number % digit.count;
-                    *number /= digit.count;
+                    // divisions take longer than everything else here
+                    let value = match place == last {
+                        true => *number,
+                        false => *number % digit.count,
+                    };
+                    if place != last {
+                        *number /= digit.count;
+                    }
                     Some(value).filter(|value| !digit.nullable || value + 1 < digit.count)
                 })
                 .collect();
@@ -311,12 +318,13 @@ fn values_of(digit: &Digit, digits: &[Option<u64>]) -> Result<ArrayRef> {
             .map(|value| value != 0)
             .collect::<BooleanBuffer>()
             .into_inner(),
-        _ => {
-            let width = width_of(of);
-            let mut bytes: Vec<u8> = Vec::with_capacity(digits.len() * width);
-            values.for_each(|value| bytes.extend(&value.to_le_bytes()[..width]));
-            Buffer::from(bytes)
-        }
+        _ => match width_of(of) {
+            1 => Buffer::from_iter(values.map(|value| value as i8)),
+            2 => Buffer::from_iter(values.map(|value| value as i16)),
+            4 => Buffer::from_iter(values.map(|value| value as i32)),
+            8 => Buffer::from_iter(values.map(|value| value as i64)),
+            _ => Buffer::from_iter(values),
+        },
     };
     let nulls = digits
         .iter()

@@ -86,6 +86,25 @@ impl Keys {
         &self.kernel
     }
 
+    /// Those of some of the columns, of the same keys of the kernel.
+    pub(super) fn some(&self, columns: &[usize]) -> Self {
+        let some = columns
+            .iter()
+            .filter_map(|&column| self.columns.get(column));
+        Self {
+            columns: some.cloned().collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The numbers of the kernel's keys that columns come from, each once.
+    pub(super) fn of_columns(&self) -> Vec<usize> {
+        let mut keys: Vec<usize> = self.columns.iter().map(|column| column.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
     /// How many columns there are.
     pub(crate) fn len(&self) -> usize {
         self.columns.len()

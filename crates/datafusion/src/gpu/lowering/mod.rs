@@ -1,5 +1,6 @@
 //! Turns expressions, functions and keys into parts of a pipeline, and what kernels give into Arrow arrays.
 
+pub(crate) mod distinct;
 pub(crate) mod expression;
 pub(crate) mod function;
 pub(crate) mod grouping;

@@ -189,3 +189,101 @@ impl Function {
         matches!(self, Self::Count | Self::Value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int32Array;
+    use datafusion::functions_aggregate::sum::sum_udaf;
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::aggregate::AggregateExprBuilder;
+    use datafusion::physical_expr::expressions::{BinaryExpr, Literal};
+    use vectile_gpu::plan::{GroupTotals, Numbers};
+
+    use super::*;
+
+    /// A sum, in groups of which the second is null.
+    fn sums() -> (Groups, Vec<Named>) {
+        let schema = Arc::new(Schema::new(vec![Field::new(
+            "value",
+            arrow::datatypes::DataType::Int64,
+            true,
+        )]));
+        let sum = AggregateExprBuilder::new(sum_udaf(), vec![Arc::new(Column::new("value", 0))]);
+        let sum = sum.schema(schema).alias("sum").build().unwrap();
+        let groups = Groups {
+            count: 5,
+            keys: vec![Arc::new(Int32Array::from(vec![1, 2, 3, 4, 5]))],
+            totals: vec![GroupTotals {
+                counts: vec![1, 0, 2, 1, 1],
+                values: Numbers::Int(vec![7, 0, -3, 7, 9]),
+            }],
+        };
+        (groups, vec![(Function::Value, Arc::new(sum))])
+    }
+
+    fn column(index: usize) -> Arc<dyn PhysicalExpr> {
+        Arc::new(Column::new("sum", index))
+    }
+
+    fn first(count: usize, descending: bool, nulls_first: bool) -> Wanted {
+        Wanted::First {
+            by: column(1),
+            options: SortOptions {
+                descending,
+                nulls_first,
+            },
+            count,
+        }
+    }
+
+    fn above(least: i64) -> Wanted {
+        let least = Arc::new(Literal::new(least.into()));
+        Wanted::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
+    }
+
+    /// The keys of the groups that are wanted of those by one key.
+    fn wanted(all: &[Wanted]) -> Vec<i32> {
+        let (groups, mut functions) = sums();
+        let mut of = WantedGroups::default();
+        for wanted in all {
+            assert!(of.add(wanted, 1, &functions).unwrap());
+        }
+        let some = of.of(&groups, &mut functions).unwrap();
+        let some = groups.filtered(&some).unwrap();
+        assert_eq!(some.count, some.totals[0].counts.len());
+        let keys: &Int32Array = some.keys[0].as_primitive();
+        keys.values().to_vec()
+    }
+
+    #[test]
+    fn those_that_pass_are_wanted() {
+        assert_eq!(wanted(&[above(0)]), [1, 4, 5]);
+        assert_eq!(wanted(&[above(100)]), [0; 0]);
+    }
+
+    #[test]
+    fn those_that_are_equal_to_the_last_are_wanted_too() {
+        assert_eq!(wanted(&[first(1, true, false)]), [5]);
+        assert_eq!(wanted(&[first(2, true, false)]), [1, 4, 5]);
+        assert_eq!(wanted(&[first(1, false, false)]), [3]);
+        assert_eq!(wanted(&[first(1, false, true)]), [2]);
+        assert_eq!(wanted(&[first(2, true, true)]), [2, 5]);
+        assert_eq!(wanted(&[first(0, true, false)]), [0; 0]);
+        assert_eq!(wanted(&[first(9, true, false)]), [1, 2, 3, 4, 5]);
+        assert_eq!(wanted(&[above(0), first(1, false, true)]), [1, 4]);
+    }
+
+    #[test]
+    fn what_is_known_of_keys_does_not_count() {
+        let (_, functions) = sums();
+        let by_key = Wanted::First {
+            by: Arc::new(Column::new("key", 0)),
+            options: SortOptions::default(),
+            count: 1,
+        };
+        let mut groups = WantedGroups::default();
+        assert!(!groups.add(&by_key, 1, &functions).unwrap());
+        let average = vec![(Function::Average, Arc::clone(&functions[0].1))];
+        assert!(!groups.add(&above(0), 1, &average).unwrap());
+    }
+}

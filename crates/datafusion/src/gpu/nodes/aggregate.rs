@@ -56,6 +56,7 @@ use crate::fresh::fresh;
 use crate::gpu::background::{CORES_SHARE, Kind};
 use crate::gpu::costs::{Costs, Missing, Work};
 use crate::gpu::device::{Device, Gpu};
+use crate::gpu::lowering::distinct::Regrouping;
 use crate::gpu::lowering::function::{self, Function, Named};
 use crate::gpu::lowering::grouping::Keys;
 use crate::gpu::lowering::rows::RowColumns;
@@ -79,6 +80,8 @@ pub(crate) struct GpuAggregateExec {
     keys: Keys,
     /// Whether each group comes once if all rows come together.
     has_whole_groups: bool,
+    /// If groups of the kernel are counted.
+    regrouping: Option<Regrouping>,
     /// If not all groups are wanted.
     wanted: Option<WantedGroups>,
     filter: Option<Arc<dyn PhysicalExpr>>,
@@ -118,6 +121,7 @@ pub(crate) struct Fused {
     pub(crate) keys: Keys,
     /// Whether each group comes once if all rows come together.
     pub(crate) has_whole_groups: bool,
+    pub(crate) regrouping: Option<Regrouping>,
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
 }
 
@@ -205,7 +209,8 @@ impl Run {
         let groups = self.execution.group(batch, reserve);
         let mut groups = groups.map_err(error::gpu)?;
         let is_first = output.batches.is_empty() && output.first.is_none();
-        if is_first && groups.len() == 1 && output.node.wanted.is_some() {
+        let wants_all = output.node.wanted.is_some() || output.node.regrouping.is_some();
+        if is_first && groups.len() == 1 && wants_all {
             output.first = groups.pop().map(|groups| (groups, room));
             return Ok(());
         }
@@ -239,9 +244,12 @@ impl Collected {
 
     /// Adds those of the groups that are wanted, if there are no others.
     fn end(&mut self) -> Result<()> {
-        let Some((groups, _memory)) = self.first.take() else {
+        let Some((mut groups, _memory)) = self.first.take() else {
             return Ok(());
         };
+        if let Some(regrouping) = &self.node.regrouping {
+            groups = regrouping.regrouped(&groups)?;
+        }
         let Some(wanted) = self.node.wanted.take() else {
             return self.add_groups(&groups);
         };
@@ -321,6 +329,7 @@ impl GpuAggregateExec {
             functions: functions.collect(),
             keys: fused.keys,
             has_whole_groups: fused.has_whole_groups,
+            regrouping: fused.regrouping,
             wanted: None,
             filter: fused.filter,
             options,
@@ -810,6 +819,9 @@ impl DisplayAs for GpuAggregateExec {
                 }
                 if let Some(filter) = &self.filter {
                     write!(f, ", filter={filter}")?;
+                }
+                if self.regrouping.is_some() {
+                    write!(f, ", distinct=true")?;
                 }
                 if let Some(wanted) = &self.wanted {
                     write!(f, "{wanted}")?;
