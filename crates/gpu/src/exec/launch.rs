@@ -65,15 +65,12 @@ impl Execution {
         let mut sent_at = vec![];
         let (bindings, arguments) = (&prepared.bindings, &prepared.loaded.layout.arguments);
         for argument in arguments {
-            match *argument {
-                Argument::Scales { column, low, high } => {
-                    sent_at.push(parameters.place());
-                    let data_type = &self.pipeline.columns[column];
-                    let used = &batch.columns()[column].traits;
-                    let ends = [low, high].map(|end| bindings.constants[end] as i64);
-                    scales(&mut parameters, data_type, used, ends)?;
-                }
-                _ => {}
+            if let Argument::Scales { column, low, high } = *argument {
+                sent_at.push(parameters.place());
+                let data_type = &self.pipeline.columns[column];
+                let used = &batch.columns()[column].traits;
+                let ends = [low, high].map(|end| bindings.constants[end] as i64);
+                scales(&mut parameters, data_type, used, ends)?;
             }
         }
         let answers = prepared.answers.iter();

@@ -42,7 +42,7 @@ impl CountDistinct {
         if !partial.group_expr().is_single() || partial.limit_options().is_some() {
             return Ok(None);
         }
-        let mut exprs: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
+        let mut exprs = Exprs::new();
         for (function, filter) in partial.aggr_expr().iter().zip(partial.filter_expr()) {
             let is_count = function.fun().inner().is::<Count>() && !function.is_distinct();
             let arguments = function.expressions();
@@ -81,11 +81,13 @@ impl CountDistinct {
     }
 }
 
+type Exprs = Vec<Arc<dyn PhysicalExpr>>;
+
 /// The aggregate without functions that the columns of `exprs` come from, and these over its columns.
 fn below(
     plan: &Arc<dyn ExecutionPlan>,
-    exprs: Vec<Arc<dyn PhysicalExpr>>,
-) -> Result<Option<(Aggregates, Vec<Arc<dyn PhysicalExpr>>)>, Reason> {
+    exprs: Exprs,
+) -> Result<Option<(Aggregates, Exprs)>, Reason> {
     if plan.fetch().is_some() {
         return Ok(None);
     }
@@ -166,7 +168,9 @@ impl Regrouping {
         // at their places among the kernel's
         let count = counts.len();
         let all = groups.keys.iter();
-        let mut all: Vec<ArrayRef> = all.map(|key| new_null_array(key.data_type(), count)).collect();
+        let mut all: Vec<ArrayRef> = all
+            .map(|key| new_null_array(key.data_type(), count))
+            .collect();
         if count > 0 {
             for (number, values) in self.keys.iter().zip(distinct.emit(EmitTo::All)?) {
                 if let Some(key) = all.get_mut(*number) {

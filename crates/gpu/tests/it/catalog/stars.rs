@@ -274,7 +274,7 @@ fn star(keys: Keys) -> Case {
         ];
         queries.retain(|query| wanted.contains(&query.name));
     }
-    if ["ffor nulls", "gpu_dfor", "hashed rle"].contains(&keys.name) {
+    if ["ffor nulls", "gpu_dfor", "hashed gpu_for"].contains(&keys.name) {
         queries.extend(computed(&groups));
     }
     let mut lookups = lookups(&groups, keys.key);
