@@ -33,6 +33,7 @@ TABLES = {"l": "lineitem", "o": "orders", "c": "customer", "p": "part", "ps": "p
 TABLES |= {"n": "nation", "r": "region"}
 METRICS = ["kernel_time", "bytes_cached", "bytes_sent", "gpu_rows", "launches", "copy_time", "compile_time"]
 METRICS += ["build_time", "build_rows", "lookups_cached", "fallbacks"]
+FUSED = ("GpuAggregateExec", "GpuJoinExec")
 PLANS = ["Plan with Metrics", "Plan with Full Metrics"]
 # what reasons say of text, or which columns of text they name
 TEXT = r"\b(text|strings|dictionary|Utf8\w*|[a-z]+_(name|address|phone|comment|type|brand|container|mfgr))\b"
@@ -53,14 +54,14 @@ def run(options, files, number, mode):
 
 
 def nodes(plan):
-    """The plan's nodes, each with whether it is below a GpuAggregateExec."""
+    """The plan's nodes, each with whether it is below an aggregate or a join on the GPU."""
     below = None
     for node in re.split(r"\n(?= *\w+Exec\b)", plan.rstrip()):
         depth = len(node) - len(node.lstrip())
         if below is not None and depth <= below:
             below = None
         yield node.strip(), below is not None
-        if below is None and node.lstrip().startswith("GpuAggregateExec"):
+        if below is None and node.lstrip().startswith(FUSED):
             below = depth
 
 
@@ -87,7 +88,7 @@ def on_gpu(plan):
     aggregates, scans = [], []
     for node, _ in nodes(plan):
         facts = {"table": table_of(node), "metrics": {name: metric(node, name) for name in METRICS}}
-        if node.startswith("GpuAggregateExec"):
+        if node.startswith(FUSED):
             aggregates.append(facts | {"joins": joins_of(node)})
         elif node.startswith("DataSourceExec") and re.search(r", gpu=filter\b", node):
             scans.append(facts)
