@@ -14,7 +14,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::aggregates::group_values::new_group_values;
+use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::projection::ProjectionExec;
 use vectile_gpu::plan::{GroupTotals, Groups, Numbers};
@@ -144,36 +144,52 @@ impl Regrouping {
         Ok((of, wanted))
     }
 
-    /// The groups that are wanted, of all that there are.
-    pub(crate) fn regrouped(&self, groups: &Groups) -> Result<Groups> {
-        let key = |number: &usize| {
-            let key = groups.keys.get(*number).cloned();
-            key.ok_or_else(|| internal_datafusion_err!("no key {number}"))
+    /// The groups that are wanted, of all that there are. Those of several launches may have some in common.
+    pub(crate) fn regrouped(&self, all: &[Groups]) -> Result<Groups> {
+        let Some(one) = all.first() else {
+            return Ok(Groups {
+                count: 0,
+                keys: vec![],
+                totals: vec![],
+            });
         };
-        let keys: Vec<ArrayRef> = self.keys.iter().map(key).collect::<Result<_>>()?;
-        let fields = keys
-            .iter()
-            .map(|key| Field::new("key", key.data_type().clone(), true));
-        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let mut distinct = new_group_values(schema, &GroupOrdering::None)?;
-        let mut numbers = Vec::new();
-        distinct.intern(&keys, &mut numbers)?;
-        let counted = key(&self.counted)?;
-        let mut counts = vec![0u64; distinct.len()];
-        for (row, &number) in numbers.iter().enumerate() {
-            if let Some(count) = counts.get_mut(number) {
-                *count += u64::from(counted.is_valid(row));
+        let mut distinct = self.group_values(one, false)?;
+        let mut seen = match all.len() {
+            1 => None,
+            _ => Some(self.group_values(one, true)?),
+        };
+        let (mut numbers, mut of_seen) = (Vec::new(), Vec::new());
+        let mut counts = Vec::new();
+        for groups in all {
+            numbers.clear();
+            of_seen.clear();
+            let known = match &mut seen {
+                None => 0,
+                Some(seen) => {
+                    let known = seen.len();
+                    seen.intern(&self.keys_of(groups, true)?, &mut of_seen)?;
+                    known
+                }
+            };
+            distinct.intern(&self.keys_of(groups, false)?, &mut numbers)?;
+            counts.resize(distinct.len(), 0u64);
+            let counted = key(groups, self.counted)?;
+            for (row, &number) in numbers.iter().enumerate() {
+                let is_new = of_seen.get(row).is_none_or(|seen| *seen >= known);
+                if let Some(count) = counts.get_mut(number) {
+                    *count += u64::from(is_new && counted.is_valid(row));
+                }
             }
         }
         // at their places among the kernel's
         let count = counts.len();
-        let all = groups.keys.iter();
-        let mut all: Vec<ArrayRef> = all
+        let keys = one.keys.iter();
+        let mut keys: Vec<ArrayRef> = keys
             .map(|key| new_null_array(key.data_type(), count))
             .collect();
         if count > 0 {
             for (number, values) in self.keys.iter().zip(distinct.emit(EmitTo::All)?) {
-                if let Some(key) = all.get_mut(*number) {
+                if let Some(key) = keys.get_mut(*number) {
                     *key = values;
                 }
             }
@@ -184,8 +200,89 @@ impl Regrouping {
         };
         Ok(Groups {
             count,
-            keys: all,
+            keys,
             totals: vec![totals; self.counts],
         })
+    }
+
+    /// The keys of groups that stay, and that which is counted.
+    fn keys_of(&self, groups: &Groups, with_counted: bool) -> Result<Vec<ArrayRef>> {
+        let counted = with_counted.then_some(&self.counted);
+        let keys = self.keys.iter().chain(counted);
+        keys.map(|number| key(groups, *number).cloned()).collect()
+    }
+
+    /// None of such keys.
+    fn group_values(&self, like: &Groups, with_counted: bool) -> Result<Box<dyn GroupValues>> {
+        let keys = self.keys_of(like, with_counted)?;
+        let fields = keys
+            .iter()
+            .map(|key| Field::new("key", key.data_type().clone(), true));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        new_group_values(schema, &GroupOrdering::None)
+    }
+}
+
+fn key(groups: &Groups, number: usize) -> Result<&ArrayRef> {
+    let key = groups.keys.get(number);
+    key.ok_or_else(|| internal_datafusion_err!("no key {number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int32Array, UInt32Array};
+    use arrow::datatypes::UInt32Type;
+
+    use super::*;
+
+    /// Groups by a code and a number, which is counted.
+    fn groups(codes: &[u32], numbers: &[Option<i32>]) -> Groups {
+        Groups {
+            count: codes.len(),
+            keys: vec![
+                Arc::new(Int32Array::from(numbers.to_vec())),
+                Arc::new(UInt32Array::from(codes.to_vec())),
+            ],
+            totals: vec![],
+        }
+    }
+
+    fn counted(all: &[Groups]) -> Vec<(u32, u64)> {
+        let regrouping = Regrouping {
+            keys: vec![1],
+            counted: 0,
+            counts: 1,
+        };
+        let groups = regrouping.regrouped(all).unwrap();
+        let codes = groups.keys[1].as_primitive::<UInt32Type>().values().iter();
+        assert_eq!(groups.keys[0].len(), groups.count);
+        codes
+            .copied()
+            .zip(groups.totals[0].counts.iter().copied())
+            .collect()
+    }
+
+    #[test]
+    fn values_are_counted_once_and_nulls_are_not() {
+        let one = groups(&[7, 3, 7, 7], &[Some(1), None, Some(2), None]);
+        assert_eq!(counted(&[one]), [(7, 2), (3, 0)]);
+    }
+
+    #[test]
+    fn what_several_launches_have_counts_once() {
+        let first = groups(&[7, 3, 7], &[Some(1), Some(1), Some(2)]);
+        let second = groups(&[3, 7, 9, 7], &[Some(1), Some(5), Some(1), Some(1)]);
+        assert_eq!(counted(&[first, second]), [(7, 3), (3, 1), (9, 1)]);
+    }
+
+    #[test]
+    fn there_may_be_no_groups() {
+        let regrouping = Regrouping {
+            keys: vec![1],
+            counted: 0,
+            counts: 1,
+        };
+        assert_eq!(regrouping.regrouped(&[]).unwrap().count, 0);
+        assert_eq!(regrouping.regrouped(&[groups(&[], &[])]).unwrap().count, 0);
     }
 }

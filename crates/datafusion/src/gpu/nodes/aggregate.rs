@@ -166,8 +166,11 @@ struct Collected {
     node: GpuAggregateExec,
     tables: Tables,
     batches: Vec<RecordBatch>,
-    /// Groups that may be all there are: then some of them may not be wanted.
-    first: Option<(Groups, MemoryReservation)>,
+    /// Groups that wait for the others: those that may be all there are, so that some of them may not be wanted, or those
+    /// that are counted.
+    held: Vec<Groups>,
+    /// Covers them.
+    rooms: Vec<MemoryReservation>,
     /// Covers batches.
     memory: MemoryReservation,
 }
@@ -207,14 +210,15 @@ impl Run {
             room.try_resize(bytes).map_err(refused)
         };
         let groups = self.execution.group(batch, reserve);
-        let mut groups = groups.map_err(error::gpu)?;
-        let is_first = output.batches.is_empty() && output.first.is_none();
-        let wants_all = output.node.wanted.is_some() || output.node.regrouping.is_some();
-        if is_first && groups.len() == 1 && wants_all {
-            output.first = groups.pop().map(|groups| (groups, room));
+        let groups = groups.map_err(error::gpu)?;
+        let node = &output.node;
+        let may_be_all = output.batches.is_empty() && output.held.is_empty() && groups.len() == 1;
+        if node.regrouping.is_some() || node.wanted.is_some() && may_be_all {
+            output.held.extend(groups);
+            output.rooms.push(room);
             return Ok(());
         }
-        output.add_first()?;
+        output.add_held()?;
         groups
             .iter()
             .try_for_each(|groups| output.add_groups(groups))
@@ -235,29 +239,27 @@ impl Collected {
     }
 
     /// Adds the groups that might have been all.
-    fn add_first(&mut self) -> Result<()> {
-        match self.first.take() {
-            Some((groups, _memory)) => self.add_groups(&groups),
-            None => Ok(()),
-        }
+    fn add_held(&mut self) -> Result<()> {
+        let held = std::mem::take(&mut self.held);
+        held.iter().try_for_each(|groups| self.add_groups(groups))?;
+        self.rooms.clear();
+        Ok(())
     }
 
-    /// Adds those of the groups that are wanted, if there are no others.
+    /// Adds those of the groups that are wanted, if there are no others, or what they are counted as.
     fn end(&mut self) -> Result<()> {
-        let Some((mut groups, _memory)) = self.first.take() else {
-            return Ok(());
-        };
         if let Some(regrouping) = &self.node.regrouping {
-            groups = regrouping.regrouped(&groups)?;
+            self.held = vec![regrouping.regrouped(&self.held)?];
         }
-        let Some(wanted) = self.node.wanted.take() else {
-            return self.add_groups(&groups);
-        };
-        // what fails here fails above, if it matters
-        match wanted.of(&groups, &mut self.node.functions) {
-            Ok(wanted) => self.add_groups(&groups.filtered(&wanted).map_err(error::gpu)?),
-            Err(_) => self.add_groups(&groups),
+        if let Some(wanted) = self.node.wanted.take()
+            && let [groups] = &self.held[..]
+        {
+            // what fails here fails above, if it matters
+            if let Ok(wanted) = wanted.of(groups, &mut self.node.functions) {
+                self.held = vec![groups.filtered(&wanted).map_err(error::gpu)?];
+            }
         }
+        self.add_held()
     }
 
     fn add_groups(&mut self, groups: &Groups) -> Result<()> {
@@ -572,7 +574,8 @@ impl GpuAggregateExec {
             node: self.clone(),
             tables: tables.clone(),
             batches: Vec::new(),
-            first: None,
+            held: Vec::new(),
+            rooms: Vec::new(),
             memory: consumer.register(context.memory_pool()),
         });
         let mut run = Run {
