@@ -81,8 +81,8 @@ impl Reason {
         )
     }
 
-    /// Whether the CPU is to do what was looked at, and all below it.
-    pub(crate) fn is_of_what_was_tried(&self) -> bool {
+    /// Whether there is a kernel, and the CPU is to do it nonetheless.
+    pub(crate) fn is_for_cpu(&self) -> bool {
         self.is_of_cost() || *self == Self::Refused
     }
 

@@ -3,22 +3,19 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, plan_err};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::physical_expr::conjunction;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_gpu::coded_columns;
 use vectile_gpu::plan::{Expr, Filter, GroupKey, Output, Pipeline};
@@ -31,7 +28,7 @@ use super::lowering::expression::{Lowering, Needs};
 use super::lowering::function::{self, Function};
 use super::lowering::grouping::Keys;
 use super::lowering::rows::RowColumns;
-use super::lowering::wanted::Wanted;
+use super::lowering::wanted::Narrowing;
 use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS, Replaced};
 use super::nodes::auto::Auto;
 use super::nodes::dimension;
@@ -40,7 +37,6 @@ use super::nodes::prepare::{GpuPrepareExec, Waiting};
 use super::nodes::scan::GpuScan;
 use super::nodes::star::{LookupKey, Star, StarLookup};
 use super::pattern::aggregates::Aggregates;
-use super::pattern::exchange::is_exchange;
 use super::pattern::files::{num_bytes, num_rows, num_values};
 use super::pattern::join::Found;
 use super::pattern::relation::Relation;
@@ -174,8 +170,10 @@ enum WantedOf<'a> {
 struct Above<'a> {
     /// Why the one that reads it was not fused with it.
     reason: Option<&'a Reason>,
+    /// Whether one of them was weighed up together with the joins below it, and is for the CPU.
+    is_for_cpu: bool,
     /// Which rows they want, if not all.
-    wanted: Option<&'a Wanted>,
+    wanted: Option<&'a Narrowing>,
 }
 
 /// Joins that are put on the GPU by themselves.
@@ -224,16 +222,22 @@ impl<'a> Fusing<'a> {
         later: &Arc<[Rule]>,
     ) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
         let mut reason = above.reason.cloned();
+        let mut is_for_cpu = above.is_for_cpu;
         if let Some(aggregates) = Aggregates::of(&plan) {
             match self.fuse(&plan, aggregates, above.wanted, later) {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => reason = None,
-                Err(why) => reason = Some(why),
+                Err(why) => {
+                    is_for_cpu |= why.is_for_cpu();
+                    reason = Some(why);
+                }
             }
-        } else if is_of_join(&plan) && !above.reason.is_some_and(Reason::is_of_what_was_tried) {
+        } else if is_of_join(&plan) && !is_for_cpu {
             match self.fuse_join(&plan, later) {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => {}
+                // that the join does not pay says nothing of the filters of its scans
+                Err(why) if why.is_for_cpu() => is_for_cpu = true,
                 Err(why) => reason = reason.or(Some(why)),
             }
         }
@@ -246,12 +250,11 @@ impl<'a> Fusing<'a> {
                 None => Transformed::no(plan),
             });
         }
-        let wanted = match (narrowing(&plan)?, above.wanted) {
-            (None, Some(wanted)) => passed(&plan, wanted).unwrap_or_default(),
-            (own, _) => own,
-        };
+        let handed_on = || above.wanted?.below(&plan).ok().flatten();
+        let wanted = Narrowing::of(&plan).or_else(handed_on);
         let below = Above {
             reason: reason.as_ref(),
+            is_for_cpu,
             wanted: wanted.as_ref(),
         };
         plan.map_children(|child| self.aggregates(child, below, later))
@@ -309,7 +312,7 @@ impl<'a> Fusing<'a> {
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         aggregates: Aggregates,
-        wanted: Option<&Wanted>,
+        wanted: Option<&Narrowing>,
         later: &Arc<[Rule]>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
         let partial = aggregates.partial.as_ref();
@@ -336,14 +339,7 @@ impl<'a> Fusing<'a> {
                     .data
             }
         };
-        let cpu = CpuPlan {
-            plan: cpu,
-            rules: Arc::clone(later),
-        };
-        let replaced = Replaced::Aggregates(aggregates);
-        let node = GpuAggregateExec::new(fused, replaced, cpu, self.options.clone());
-        let narrowed = wanted.map(|wanted| node.narrowed(wanted)).transpose()?;
-        self.placed(narrowed.flatten().unwrap_or(node))
+        self.placed(fused, Replaced::Aggregates(aggregates), cpu, wanted, later)
     }
 
     /// A count of distinct values on the GPU; `None` if it is something else.
@@ -351,7 +347,7 @@ impl<'a> Fusing<'a> {
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         outer: Aggregates,
-        wanted: Option<&Wanted>,
+        wanted: Option<&Narrowing>,
         later: &Arc<[Rule]>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
         let Some(count) = CountDistinct::of(&outer)? else {
@@ -373,14 +369,8 @@ impl<'a> Fusing<'a> {
         fused.regrouping = Some(regrouping);
         fused.keys = keys;
         fused.functions = vec![Function::Count; counts];
-        let cpu = CpuPlan {
-            plan: Arc::clone(plan),
-            rules: Arc::clone(later),
-        };
         let replaced = Replaced::Aggregates(outer);
-        let node = GpuAggregateExec::new(fused, replaced, cpu, self.options.clone());
-        let narrowed = wanted.map(|wanted| node.narrowed(wanted)).transpose()?;
-        self.placed(narrowed.flatten().unwrap_or(node))
+        self.placed(fused, replaced, Arc::clone(plan), wanted, later)
     }
 
     /// The rows of a join on the GPU; `None` if it is not one with a Vectile table.
@@ -405,22 +395,26 @@ impl<'a> Fusing<'a> {
         let below = self.lenient(Joins::None);
         let cpu = Arc::clone(plan)
             .map_children(|input| below.aggregates(input, Above::default(), later))?;
-        let cpu = CpuPlan {
-            plan: cpu.data,
-            rules: Arc::clone(later),
-        };
         let replaced = Replaced::Join(Arc::clone(plan), columns);
-        self.placed(GpuAggregateExec::new(
-            fused,
-            replaced,
-            cpu,
-            self.options.clone(),
-        ))
+        self.placed(fused, replaced, cpu.data, None, later)
     }
 
-    /// The node in its place, or why the CPU is to do it.
-    fn placed(&self, node: GpuAggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
-        let node = Arc::new(node);
+    /// A node in the place of what `cpu` does, or why the CPU is to do it.
+    fn placed(
+        &self,
+        fused: Fused,
+        replaced: Replaced,
+        cpu: Arc<dyn ExecutionPlan>,
+        wanted: Option<&Narrowing>,
+        later: &Arc<[Rule]>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
+        let cpu = CpuPlan {
+            plan: cpu,
+            rules: Arc::clone(later),
+        };
+        let node = GpuAggregateExec::new(fused, replaced, cpu, self.options.clone());
+        let narrowed = wanted.map(|wanted| node.narrowed(wanted)).transpose()?;
+        let node = Arc::new(narrowed.flatten().unwrap_or(node));
         let reason = node.is_for_cpu(self.cores);
         if self.gpu.opened().is_none() {
             self.open_in_background(reason.is_some());
@@ -715,58 +709,6 @@ impl<'a> Fusing<'a> {
 /// Whether it joins, or filters or computes something of what may be joined.
 fn is_of_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<HashJoinExec>() || plan.is::<FilterExec>() || plan.is::<ProjectionExec>()
-}
-
-/// What an operator wants of the rows below it, if not all.
-fn narrowing(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Wanted>> {
-    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-        return Ok(Some(Wanted::Passing(Arc::clone(filter.predicate()))));
-    }
-    if let Some(sort) = plan.downcast_ref::<SortExec>()
-        && let Some(count) = sort.fetch()
-    {
-        let first = sort.expr().first();
-        return Ok(Some(Wanted::First {
-            by: Arc::clone(&first.expr),
-            options: first.options,
-            count,
-        }));
-    }
-    // one extreme of all rows
-    let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else {
-        return Ok(None);
-    };
-    let [function] = aggregate.aggr_expr() else {
-        return Ok(None);
-    };
-    let (is_min, is_max) = {
-        let function = function.fun().inner();
-        (function.is::<Min>(), function.is::<Max>())
-    };
-    let is_of_all = aggregate.group_expr().is_true_no_grouping()
-        && *aggregate.mode() == AggregateMode::Partial
-        && aggregate.filter_expr().iter().all(Option::is_none);
-    let arguments = function.expressions();
-    Ok(match &arguments[..] {
-        [by] if is_of_all && (is_min || is_max) => Some(Wanted::First {
-            by: Arc::clone(by),
-            options: SortOptions {
-                descending: is_max,
-                nulls_first: false,
-            },
-            count: 1,
-        }),
-        _ => None,
-    })
-}
-
-/// The same of what is below an operator, if it hands on all rows.
-fn passed(plan: &Arc<dyn ExecutionPlan>, wanted: &Wanted) -> Result<Option<Wanted>, Reason> {
-    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-        return wanted.below(projection.expr()).map(Some);
-    }
-    let passes = is_exchange(plan) && plan.fetch().is_none();
-    Ok(passes.then(|| wanted.clone()))
 }
 
 fn types_of(schema: &Schema, columns: &[usize]) -> Vec<DataType> {

@@ -236,14 +236,13 @@ impl Execution {
             let digits: Vec<Option<u64>> = numbers
                 .iter_mut()
                 .map(|number| {
-                    // divisions take longer than everything else here
                     let value = match place == last {
                         true => *number,
-                        false => *number % digit.count,
+                        false => {
+                            let rest = *number / digit.count;
+                            std::mem::replace(number, rest) - rest * digit.count
+                        }
                     };
-                    if place != last {
-                        *number /= digit.count;
-                    }
                     Some(value).filter(|value| !digit.nullable || value + 1 < digit.count)
                 })
                 .collect();

@@ -33,12 +33,12 @@ impl Bindings {
 
     /// The number of an attribute, which is added if it is another one.
     pub fn attribute(&mut self, attribute: &Arc<Attribute>) -> usize {
-        let mut all = self.attributes.iter();
-        let known = all.position(|known| Arc::ptr_eq(known, attribute));
-        known.unwrap_or_else(|| {
-            self.attributes.push(Arc::clone(attribute));
-            self.attributes.len() - 1
-        })
+        number_of(attribute, &mut self.attributes)
+    }
+
+    /// The number of a table of computed keys, which is added if it is another one.
+    pub fn table(&mut self, codes: &Arc<Codes>) -> usize {
+        number_of(codes, &mut self.tables)
     }
 
     /// The digits of a group's number.
@@ -51,6 +51,15 @@ impl Bindings {
         let before = self.digits()[..key].iter();
         before.map(|digit| digit.count.max(1)).product()
     }
+}
+
+/// The place of `item` among `all`, where it is added if it is not there.
+fn number_of<T>(item: &Arc<T>, all: &mut Vec<Arc<T>>) -> usize {
+    let known = all.iter().position(|known| Arc::ptr_eq(known, item));
+    known.unwrap_or_else(|| {
+        all.push(Arc::clone(item));
+        all.len() - 1
+    })
 }
 
 /// Bits of a lookup in shared memory.

@@ -286,12 +286,7 @@ impl Planner<'_> {
             let reason = format!("computed keys of type {:?}", key.of);
             return Err(Error::Unsupported(reason));
         }
-        let tables = &mut self.bindings.tables;
-        let known = tables.iter().position(|known| Arc::ptr_eq(known, codes));
-        let table = known.unwrap_or_else(|| {
-            tables.push(Arc::clone(codes));
-            tables.len() - 1
-        });
+        let table = self.bindings.table(codes);
         let bounds = bounds_of_codes(codes.count());
         let node = Node::Probe {
             key: key.into(),

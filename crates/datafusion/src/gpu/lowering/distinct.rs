@@ -1,7 +1,7 @@
 //! `count(DISTINCT x)` of groups, which DataFusion plans as a count over groups by `x`, too.
 //!
-//! The kernel has the groups of both. What is counted are their keys as the kernel has them, codes among them, so that
-//! text is looked at only where it is a result.
+//! The kernel has the groups of both. The CPU counts their keys as they come from the kernel, codes among them, so that it
+//! looks at text only where that is a result.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::gpu::reason::Reason;
 
 /// A count of distinct values, as it is planned.
 pub(crate) struct CountDistinct {
-    /// That which has a group for each of the values.
+    /// The aggregate that has a group for each of the values.
     pub(crate) inner: Aggregates,
     /// The columns of its groups that the groups of the outer one are by.
     pub(crate) groups: Vec<usize>,
@@ -119,7 +119,7 @@ pub(crate) struct Regrouping {
 }
 
 impl Regrouping {
-    /// That of a count, by the keys of all of its groups, and the keys of those that are wanted.
+    /// Makes it for a count, of which `all` are the keys. Also gives the keys of the groups that are wanted.
     pub(crate) fn of(
         count: &CountDistinct,
         all: &Keys,

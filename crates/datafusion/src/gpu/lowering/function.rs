@@ -146,6 +146,11 @@ impl Function {
         }
     }
 
+    /// Whether the state of a group is the result.
+    pub(super) fn has_result(self) -> bool {
+        matches!(self, Self::Count | Self::Value)
+    }
+
     /// The state that `totals` are, as the aggregate's accumulator has it.
     pub(crate) fn state(
         &mut self,
@@ -225,9 +230,9 @@ pub(super) fn finals(groups: &Groups, functions: &mut [Named]) -> Result<Vec<Arr
     let finals = functions.iter_mut().map(|(function, aggregate)| {
         let own = totals.split_off(..function.width());
         let own = own.ok_or_else(|| internal_datafusion_err!("too few totals"))?;
-        let state = match function {
-            Function::Count | Function::Value => function.states(own, aggregate)?.pop(),
-            _ => None,
+        let state = match function.has_result() {
+            true => function.states(own, aggregate)?.pop(),
+            false => None,
         };
         Ok(state.unwrap_or_else(|| new_null_array(&DataType::Null, groups.count)))
     });

@@ -110,7 +110,7 @@ impl Keys {
         self.columns.len()
     }
 
-    /// Whether the kernel has no other groups than are wanted, if each of its codes stands for something else.
+    /// Whether the kernel's groups are those that are wanted, as long as each code stands for something else.
     pub(crate) fn are_of_kernel(&self) -> bool {
         self.strings.is_empty()
     }

@@ -42,8 +42,8 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Whether no two of its codes, nor that of a missing key, are one group: floats may be equal in several rows, and a
-    /// missing key is like one whose attributes are null.
+    /// Whether each code, and a missing key, is a group of its own. Floats may be equal in several rows, and a missing key
+    /// is like one whose attributes are null.
     pub(crate) fn are_codes_whole(&self, joins: &[Join]) -> Result<bool, Reason> {
         if self.purpose != Purpose::Groups || self.attributes.is_empty() {
             return Ok(true);

@@ -1,8 +1,7 @@
 //! Which groups the operators above an aggregate want: those that pass a filter, or come first in an order.
 //!
-//! A kernel may find millions of groups of which a query wants ten. What is not wanted need not get its keys, and
-//! DataFusion need not make results of it. The operators above still filter and sort: this only leaves out what they
-//! would drop.
+//! A kernel may find millions of groups of which a query wants ten. The others need no keys, and DataFusion need not make
+//! results of them. The operators above still filter and sort: this only leaves out what they would drop.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,19 +11,26 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, make_com
 use arrow::compute::{SortOptions, prep_null_mask_filter, sort_to_indices};
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::Result;
+use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use vectile_gpu::plan::Groups;
 
-use super::function::{Function, Named, finals};
+use super::function::{Named, finals};
 use crate::gpu::pattern::columns::over;
+use crate::gpu::pattern::exchange::is_exchange;
 use crate::gpu::reason::Reason;
 
-/// What an operator wants of the rows below it.
+/// The rows below an operator that it wants, if not all.
 #[derive(Clone, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum Narrowing {
     /// Those that pass.
     Passing(Arc<dyn PhysicalExpr>),
     /// The first ones in the order of a value, and those that are equal to the last of them.
@@ -35,17 +41,55 @@ pub(crate) enum Wanted {
     },
 }
 
-impl Wanted {
-    /// The same of what `columns` are computed of.
-    pub(crate) fn below(&self, columns: &[ProjectionExpr]) -> Result<Self, Reason> {
-        Ok(match self {
+impl Narrowing {
+    /// That of a filter, a sort with a limit, or one extreme of all rows.
+    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+        if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+            return Some(Self::Passing(Arc::clone(filter.predicate())));
+        }
+        if let Some(sort) = plan.downcast_ref::<SortExec>() {
+            let first = sort.expr().first();
+            return Some(Self::First {
+                by: Arc::clone(&first.expr),
+                options: first.options,
+                count: sort.fetch()?,
+            });
+        }
+        let aggregate = plan.downcast_ref::<AggregateExec>()?;
+        let is_of_all = aggregate.group_expr().is_true_no_grouping()
+            && *aggregate.mode() == AggregateMode::Partial
+            && aggregate.filter_expr().iter().all(Option::is_none);
+        let [function] = aggregate.aggr_expr() else {
+            return None;
+        };
+        let is_max = function.fun().inner().is::<Max>();
+        let is_extreme = is_max || function.fun().inner().is::<Min>();
+        let by = function.expressions().into_iter().next()?;
+        (is_of_all && is_extreme).then_some(Self::First {
+            by,
+            options: SortOptions {
+                descending: is_max,
+                nulls_first: false,
+            },
+            count: 1,
+        })
+    }
+
+    /// The same of the rows below `plan`, if that hands all of them on.
+    pub(crate) fn below(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, Reason> {
+        let Some(projection) = plan.downcast_ref::<ProjectionExec>() else {
+            let hands_on = is_exchange(plan) && plan.fetch().is_none();
+            return Ok(hands_on.then(|| self.clone()));
+        };
+        let columns = projection.expr();
+        Ok(Some(match self {
             Self::Passing(filter) => Self::Passing(over(filter, columns)?),
             Self::First { by, options, count } => Self::First {
                 by: over(by, columns)?,
                 options: *options,
                 count: *count,
             },
-        })
+        }))
     }
 }
 
@@ -70,7 +114,7 @@ impl WantedGroups {
     /// With what is wanted of the rows of an aggregate by so many keys; whether that tells anything of groups.
     pub(crate) fn add(
         &mut self,
-        wanted: &Wanted,
+        wanted: &Narrowing,
         keys: usize,
         functions: &[Named],
     ) -> Result<bool, Reason> {
@@ -80,7 +124,7 @@ impl WantedGroups {
             function.is_some_and(|(function, _)| function.has_result())
         };
         match wanted {
-            Wanted::Passing(filter) => {
+            Narrowing::Passing(filter) => {
                 // as of the functions alone
                 let none = (0..keys).map(|_| ProjectionExpr::new(Arc::new(Column::new("", 0)), ""));
                 let numbered = functions
@@ -99,7 +143,7 @@ impl WantedGroups {
                 }
                 Ok(!self.passing.is_empty())
             }
-            Wanted::First { by, options, count } => {
+            Narrowing::First { by, options, count } => {
                 let column = by
                     .downcast_ref::<Column>()
                     .filter(|column| is_known(column));
@@ -183,13 +227,6 @@ impl fmt::Display for WantedGroups {
     }
 }
 
-impl Function {
-    /// Whether the state of a group is the result.
-    fn has_result(self) -> bool {
-        matches!(self, Self::Count | Self::Value)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use arrow::array::Int32Array;
@@ -199,6 +236,7 @@ mod tests {
     use datafusion::physical_expr::expressions::{BinaryExpr, Literal};
     use vectile_gpu::plan::{GroupTotals, Numbers};
 
+    use super::super::function::Function;
     use super::*;
 
     /// A sum, in groups of which the second is null.
@@ -225,8 +263,8 @@ mod tests {
         Arc::new(Column::new("sum", index))
     }
 
-    fn first(count: usize, descending: bool, nulls_first: bool) -> Wanted {
-        Wanted::First {
+    fn first(count: usize, descending: bool, nulls_first: bool) -> Narrowing {
+        Narrowing::First {
             by: column(1),
             options: SortOptions {
                 descending,
@@ -236,13 +274,13 @@ mod tests {
         }
     }
 
-    fn above(least: i64) -> Wanted {
+    fn above(least: i64) -> Narrowing {
         let least = Arc::new(Literal::new(least.into()));
-        Wanted::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
+        Narrowing::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
     }
 
     /// The keys of the groups that are wanted of those by one key.
-    fn wanted(all: &[Wanted]) -> Vec<i32> {
+    fn wanted(all: &[Narrowing]) -> Vec<i32> {
         let (groups, mut functions) = sums();
         let mut of = WantedGroups::default();
         for wanted in all {
@@ -276,7 +314,7 @@ mod tests {
     #[test]
     fn what_is_known_of_keys_does_not_count() {
         let (_, functions) = sums();
-        let by_key = Wanted::First {
+        let by_key = Narrowing::First {
             by: Arc::new(Column::new("key", 0)),
             options: SortOptions::default(),
             count: 1,

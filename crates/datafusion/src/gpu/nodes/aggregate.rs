@@ -60,7 +60,7 @@ use crate::gpu::lowering::distinct::Regrouping;
 use crate::gpu::lowering::function::{self, Function, Named};
 use crate::gpu::lowering::grouping::Keys;
 use crate::gpu::lowering::rows::RowColumns;
-use crate::gpu::lowering::wanted::{Wanted, WantedGroups};
+use crate::gpu::lowering::wanted::{Narrowing, WantedGroups};
 use crate::gpu::pattern::aggregates::Aggregates;
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Tables;
@@ -346,7 +346,7 @@ impl GpuAggregateExec {
     }
 
     /// The same, of which not all groups are wanted; `None` if it needs all to tell.
-    pub(crate) fn narrowed(&self, wanted: &Wanted) -> Result<Option<Self>, Reason> {
+    pub(crate) fn narrowed(&self, wanted: &Narrowing) -> Result<Option<Self>, Reason> {
         let mut groups = self.wanted.clone().unwrap_or_default();
         let keys = self.keys.len();
         let narrows = self.has_whole_groups && keys > 0;
