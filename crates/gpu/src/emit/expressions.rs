@@ -35,6 +35,16 @@ impl<'a> Generator<'a> {
         }
     }
 
+    /// What `make` writes for a value, or what it was written as before.
+    fn once(&mut self, typed: &'a Typed, make: impl FnOnce(&mut Self) -> Value) -> Value {
+        if let Some((_, value)) = self.computed.iter().find(|(known, _)| *known == typed) {
+            return value.clone();
+        }
+        let value = make(self);
+        self.computed.push((typed, value.clone()));
+        value
+    }
+
     pub fn expr(&mut self, typed: &'a Typed) -> Value {
         match &typed.node {
             Node::Column(column) => {
@@ -75,16 +85,10 @@ impl<'a> Generator<'a> {
                 a,
                 b,
                 wraps,
-            } => {
-                let same = self.computed.iter().find(|(known, _)| *known == typed);
-                if let Some((_, value)) = same {
-                    return value.clone();
-                }
-                let (a, b) = (self.expr(a), self.expr(b));
-                let value = self.arithmetic(typed, *operation, a, b, *wraps);
-                self.computed.push((typed, value.clone()));
-                value
-            }
+            } => self.once(typed, |this| {
+                let (a, b) = (this.expr(a), this.expr(b));
+                this.arithmetic(typed, *operation, a, b, *wraps)
+            }),
             Node::Negate { part, wraps } => {
                 let part = self.expr(part);
                 if part.of.is_float() {
@@ -137,15 +141,23 @@ impl<'a> Generator<'a> {
                 let valid = format!("(q{lookup} != ALL)");
                 Value::of(typed, format!("q{lookup}"), Some(valid))
             }
-            Node::Probe { .. } | Node::Entry { .. } => {
-                let same = self.computed.iter().find(|(known, _)| *known == typed);
-                if let Some((_, value)) = same {
-                    return value.clone();
-                }
-                let value = self.probed(typed);
-                self.computed.push((typed, value.clone()));
-                value
-            }
+            Node::Probe {
+                key,
+                table,
+                is_hashed,
+                bytes,
+            } => self.once(typed, |this| {
+                this.probe(typed, key, *table, *is_hashed, *bytes)
+            }),
+            Node::Entry {
+                code,
+                attribute,
+                nullable,
+            } => self.once(typed, |this| {
+                let code = this.expr(code);
+                let is_there = code.valid.unwrap_or_else(|| "true".into());
+                this.entry(typed, &code.code, is_there, *attribute, *nullable)
+            }),
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::generator::{Generator, stored_name};
 use super::value::Value;
-use crate::kernel::{Argument, GROUP_WORDS, Node, TABLE_WORDS, TableSource, Typed};
+use crate::kernel::{Argument, GROUP_WORDS, TABLE_WORDS, TableSource, Typed};
 use crate::plan::Type;
 
 impl<'a> Generator<'a> {
@@ -109,58 +109,40 @@ impl<'a> Generator<'a> {
         name
     }
 
-    /// The code of a computed key, or the value of a code.
-    pub fn probed(&mut self, typed: &'a Typed) -> Value {
-        match &typed.node {
-            Node::Probe {
-                key,
-                table,
-                is_hashed,
-                bytes,
-            } => {
-                let key = self.expr(key);
-                let is_there = match &key.valid {
-                    Some(valid) => format!("in && {valid}"),
-                    None => "in".into(),
-                };
-                let words =
-                    [0, 1, 2, 3].map(|word| self.argument(Argument::TableWord(*table, word)));
-                let (of, made, place) = match is_hashed {
-                    true => ("HashTable", "hash_table_of", "place_of"),
-                    false => ("Table", "table_of", "place_in"),
-                };
-                self.has_codes = true;
-                self.has_hashed_codes |= is_hashed;
-                let (of_table, at) = (self.temporary(), self.temporary());
-                let code = self.temporary();
-                self.line(
-                    4,
-                    format!("const {of} {of_table} = {made}(a.word + {});", words[0]),
-                );
-                let key = format!("(i64)({})", key.code);
-                self.line(
-                    4,
-                    format!("const u32 {at} = {is_there} ? {place}({of_table}, {key}) : ALL;"),
-                );
-                let found = match bytes {
-                    0 => format!("is_there({of_table}, {at}) ? 0u : ALL"),
-                    bytes => format!("code_at<u{}>({of_table}, {at})", bytes * 8),
-                };
-                self.line(4, format!("const u32 {code} = {found};"));
-                let valid = format!("({code} != ALL)");
-                Value::of(typed, code, Some(valid))
-            }
-            Node::Entry {
-                code,
-                attribute,
-                nullable,
-            } => {
-                let code = self.expr(code);
-                let is_there = code.valid.unwrap_or_else(|| "true".into());
-                self.entry(typed, &code.code, is_there, *attribute, *nullable)
-            }
-            _ => self.expr(typed),
-        }
+    /// The code of a computed key.
+    pub fn probe(
+        &mut self,
+        typed: &Typed,
+        key: &'a Typed,
+        table: usize,
+        is_hashed: bool,
+        bytes: usize,
+    ) -> Value {
+        let key = self.expr(key);
+        let is_there = match &key.valid {
+            Some(valid) => format!("in && {valid}"),
+            None => "in".into(),
+        };
+        // one behind the other
+        let words = [0, 1, 2, 3].map(|word| self.argument(Argument::TableWord(table, word)));
+        let (of, made, place) = match is_hashed {
+            true => ("HashTable", "hash_table_of", "place_of"),
+            false => ("Table", "table_of", "place_in"),
+        };
+        self.has_codes = true;
+        self.has_hashed_codes |= is_hashed;
+        let [table, at, code] = [(); 3].map(|()| self.temporary());
+        let made = format!("{made}(a.word + {})", words[0]);
+        self.line(4, format!("const {of} {table} = {made};"));
+        let place = format!("{place}({table}, (i64)({}))", key.code);
+        self.line(4, format!("const u32 {at} = {is_there} ? {place} : ALL;"));
+        let found = match bytes {
+            0 => format!("is_there({table}, {at}) ? 0u : ALL"),
+            bytes => format!("code_at<u{}>({table}, {at})", bytes * 8),
+        };
+        self.line(4, format!("const u32 {code} = {found};"));
+        let valid = format!("({code} != ALL)");
+        Value::of(typed, code, Some(valid))
     }
 
     /// What the key that a row has stands for.
@@ -176,7 +158,7 @@ impl<'a> Generator<'a> {
     }
 
     /// The value of a code that is there, or null.
-    fn entry(
+    pub fn entry(
         &mut self,
         typed: &Typed,
         code: &str,
