@@ -1,15 +1,16 @@
-// Accumulators of groups: words in a table, zero at first, `groups` words apart. A block that has a table of
+// Accumulators of groups: a column of words for each in a table, zero at first. A block that has a table of
 // its own in shared memory adds it up there, and to the one in global memory in the end.
 
 // ---- in global memory ----
 
 DEVICE void add(u64* to, u64 value) { atomicAdd(to, value); }
 
-// A sum of 128 bits, whose high word is `distance` words behind the low one.
-DEVICE void add(u64* to, u64 distance, u128 value) {
+// A sum of 128 bits, in two words.
+DEVICE u128 wide_at(const u64* from) { return (u128)from[1] << 64 | from[0]; }
+DEVICE void add_wide(u64* to, u128 value) {
     const u64 low = (u64)value, before = atomicAdd(to, low);
     const u64 high = (u64)(value >> 64) + (before + low < low);
-    if (high) atomicAdd(to + distance, high);
+    if (high) atomicAdd(to + 1, high);
 }
 
 DEVICE void add(u64* to, double value) { atomicAdd((double*)to, value); }
@@ -35,13 +36,12 @@ DEVICE void add_shared(u64* to, u64 value) {
     add_word(words + 1, (u32)(value >> 32), carry);
 }
 
-DEVICE void add_shared(u64* to, u64 distance, u128 value) {
+DEVICE void add_wide_shared(u64* to, u128 value) {
     u32* words = (u32*)to;
     u32 carry = add_word(words, (u32)value, 0);
     carry = add_word(words + 1, (u32)(value >> 32), carry);
-    words = (u32*)(to + distance);
-    carry = add_word(words, (u32)(value >> 64), carry);
-    add_word(words + 1, (u32)(value >> 96), carry);
+    carry = add_word(words + 2, (u32)(value >> 64), carry);
+    add_word(words + 3, (u32)(value >> 96), carry);
 }
 
 // A count, of less than 2^32.

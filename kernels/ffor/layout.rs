@@ -1,8 +1,9 @@
 //! Packed residuals, as in the file, and a base for each vector.
 
+use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::FforView;
 
-use crate::builder::{Builder, LINE_BYTES, too_large};
+use crate::builder::{Builder, LANES, LINE_BYTES, too_large};
 use crate::error::Result;
 use crate::traits::SOME_NULL;
 
@@ -70,4 +71,26 @@ pub(super) fn lay_out_unwritten(
         }
     }
     Ok(builder.vectors.len() * width * LINE_BYTES)
+}
+
+/// Numbers of rows: all vectors have the same residuals, and bases that are [`VECTOR_LEN`] apart.
+pub(super) fn lay_out_row_numbers(builder: &mut Builder) {
+    let width = VECTOR_LEN.ilog2() as usize;
+    builder.traits.width(width);
+    for (vector, own) in builder.vectors.iter_mut().enumerate() {
+        (own.line, own.width) = (0, width as u8);
+        own.base = (vector * VECTOR_LEN) as u64;
+    }
+    let mut words = vec![0u32; width * LANES];
+    for row in 0..VECTOR_LEN {
+        let (lane, bit) = (row % LANES, row / LANES * width);
+        let bits = (row as u64) << (bit % 32);
+        let at = bit / 32 * LANES + lane;
+        words[at] |= bits as u32;
+        if bits >> 32 > 0 {
+            words[at + LANES] |= (bits >> 32) as u32;
+        }
+    }
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+    builder.packed.extend(bytes);
 }

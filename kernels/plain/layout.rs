@@ -25,10 +25,17 @@ pub(super) fn lay_out(
     Ok(())
 }
 
-/// Floats that are not there yet. Gives their bytes.
-pub(super) fn lay_out_unwritten(builder: &mut Builder, data_type: &DataType) -> Result<usize> {
-    let of = Type::of(data_type).filter(|of| of.is_float());
+/// Values that are not there yet: integers within `bounds`, or floats without. Gives their bytes.
+pub(super) fn lay_out_unwritten(
+    builder: &mut Builder,
+    data_type: &DataType,
+    bounds: Option<(i128, i128)>,
+) -> Result<usize> {
+    let of = Type::of(data_type).filter(|of| of.is_float() == bounds.is_none());
     let width = data_type.primitive_width().filter(|_| of.is_some());
     let width = width.ok_or_else(|| unsupported(data_type))?;
+    if let Some((low, high)) = bounds {
+        builder.traits.include(low, high);
+    }
     Ok(builder.vectors.len() * VECTOR_LEN * width)
 }

@@ -9,7 +9,7 @@ use vectile_encodings::{Column, Selection, VECTOR_LEN};
 
 use crate::builder::{ALIGNMENT, Builder, SLACK_BYTES};
 use crate::error::Result;
-use crate::registry::{lay_out, lay_out_codes, lay_out_unwritten};
+use crate::registry::{lay_out, lay_out_codes, lay_out_row_numbers, lay_out_unwritten};
 use crate::symbols::Symbols;
 use crate::traits::ColumnTraits;
 use crate::types::Type;
@@ -109,6 +109,17 @@ impl DeviceChunk {
             builder.masks(|vector| mask(nulls, vector));
         }
         Ok(Self::of(builder, data_type, body, sample))
+    }
+
+    /// The numbers of rows, of which the first one is `first`: 16 bytes for each vector, and one body for all of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for types that are not integers.
+    pub fn of_row_numbers(data_type: &DataType, rows: usize, first: i128) -> Result<Self> {
+        let mut builder = Builder::new(rows, rows.div_ceil(VECTOR_LEN));
+        let body = lay_out_row_numbers(&mut builder, data_type, first)?;
+        Ok(Self::of(builder, data_type, body, None))
     }
 
     /// What integers are distances from, beside the bases of vectors.

@@ -225,7 +225,11 @@ pub(crate) fn lay_out_unwritten(
         }
         UnwrittenValues::Floats => (
             Transform::Plain,
-            plain::lay_out_unwritten(builder, data_type)?,
+            plain::lay_out_unwritten(builder, data_type, None)?,
+        ),
+        UnwrittenValues::Plain(low, high) => (
+            Transform::Plain,
+            plain::lay_out_unwritten(builder, data_type, Some((low, high)))?,
         ),
         UnwrittenValues::Strings(lengths) => {
             (Transform::Text, text::lay_out_unwritten(builder, lengths)?)
@@ -233,6 +237,21 @@ pub(crate) fn lay_out_unwritten(
     };
     builder.traits.transforms = transform.bit();
     Ok(body)
+}
+
+/// Lays out the numbers of rows, of which the first one is `first`. Gives the bytes of the body.
+pub(crate) fn lay_out_row_numbers(
+    builder: &mut Builder,
+    data_type: &DataType,
+    first: i128,
+) -> Result<usize> {
+    builder.traits.sequences = SequenceKind::Ffor.bit();
+    builder.traits.transforms = Transform::Integers.bit();
+    let last = (builder.rows() as u64).saturating_sub(1);
+    builder.traits.wide_entries = last > u64::from(u32::MAX);
+    integers::lay_out(builder, data_type, first, (0, last))?;
+    ffor::lay_out_row_numbers(builder);
+    Ok(builder.packed.len())
 }
 
 /// The same of a dictionary; of a single boolean, which kernels compute with, the transform is another.

@@ -28,6 +28,8 @@ pub enum UnwrittenValues<'a> {
     Codes(&'a [(i64, i64)], &'a ArrayRef),
     /// Floats.
     Floats,
+    /// Integers that are stored as they are: the least and the greatest there may be.
+    Plain(i128, i128),
     /// Strings: their lengths, 0 for nulls.
     Strings(&'a [u64]),
 }
@@ -101,5 +103,9 @@ mod tests {
         let chunk = laid_out(&DataType::Float32, UnwrittenValues::Floats).unwrap();
         assert_eq!(body(&chunk), 2048 * 4 + DeviceChunk::SLACK_BYTES);
         assert!(laid_out(&DataType::Int32, UnwrittenValues::Floats).is_err());
+        let chunk = laid_out(&DataType::Decimal128(38, 2), UnwrittenValues::Plain(-7, 9)).unwrap();
+        assert_eq!(body(&chunk), 2048 * 16 + DeviceChunk::SLACK_BYTES);
+        assert_eq!(chunk.info().traits.bounds, Some((-7, 9)));
+        assert!(laid_out(&DataType::Float64, UnwrittenValues::Plain(0, 1)).is_err());
     }
 }

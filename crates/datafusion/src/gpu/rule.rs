@@ -18,18 +18,18 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_gpu::coded_columns;
-use vectile_gpu::plan::{Expr, Filter, GroupKey, Output, Pipeline};
+use vectile_gpu::plan::{Filter, Output, Pipeline};
 
 use super::background::{Session, SessionEnd};
 use super::costs::{Missing, Work};
 use super::device::Gpu;
-use super::lowering::distinct::{CountDistinct, Regrouping};
+use super::lowering::again::{GroupedAgain, OverGroups};
 use super::lowering::expression::{Lowering, Needs};
-use super::lowering::function::{self, Function};
+use super::lowering::function::{self, Named};
 use super::lowering::grouping::Keys;
 use super::lowering::rows::RowColumns;
 use super::lowering::wanted::Narrowing;
-use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, MOST_GROUPS, Replaced};
+use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, Replaced};
 use super::nodes::auto::Auto;
 use super::nodes::dimension;
 use super::nodes::load::Input;
@@ -37,7 +37,8 @@ use super::nodes::prepare::{GpuPrepareExec, Waiting};
 use super::nodes::scan::GpuScan;
 use super::nodes::star::{LookupKey, Star, StarLookup};
 use super::pattern::aggregates::Aggregates;
-use super::pattern::files::{num_bytes, num_rows, num_values};
+use super::pattern::eager::before_join;
+use super::pattern::files::{num_bytes, num_rows};
 use super::pattern::join::Found;
 use super::pattern::relation::Relation;
 use super::reason::Reason;
@@ -315,10 +316,10 @@ impl<'a> Fusing<'a> {
         wanted: Option<&Narrowing>,
         later: &Arc<[Rule]>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
-        let partial = aggregates.partial.as_ref();
-        let Some(relation) = Relation::of(partial.input())? else {
-            return self.fuse_distinct(plan, aggregates, wanted, later);
+        let Some((partial, relation)) = relation_of(&aggregates)? else {
+            return self.fuse_again(plan, aggregates, wanted, later);
         };
+        let partial = partial.as_ref();
         if !partial.group_expr().is_single() {
             return Err(Reason::GroupingSets);
         }
@@ -342,35 +343,41 @@ impl<'a> Fusing<'a> {
         self.placed(fused, Replaced::Aggregates(aggregates), cpu, wanted, later)
     }
 
-    /// A count of distinct values on the GPU; `None` if it is something else.
-    fn fuse_distinct(
+    /// An aggregate over the groups of another one on the GPU; `None` if it is something else.
+    fn fuse_again(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         outer: Aggregates,
         wanted: Option<&Narrowing>,
         later: &Arc<[Rule]>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
-        let Some(count) = CountDistinct::of(&outer)? else {
+        let Some(groups) = OverGroups::of(&outer)? else {
             return Ok(None);
         };
-        let inner = count.inner.partial.as_ref();
-        if !inner.group_expr().is_single() {
-            return Ok(None);
-        }
-        let Some(relation) = Relation::of(inner.input())? else {
+        let Some((inner, relation)) = relation_of(&groups.inner)? else {
             return Ok(None);
         };
-        let (mut fused, _) = self.fused(&WantedOf::Aggregate(inner), relation, later)?;
+        let wanted_of = WantedOf::Aggregate(&inner);
+        let (mut fused, _) = self.fused(&wanted_of, relation, later)?;
+        // by their names before
+        let inner = &groups.inner.partial;
         if !fused.has_whole_groups {
             return Ok(None);
         }
-        let counts = outer.partial.aggr_expr().len();
-        let (regrouping, keys) = Regrouping::of(&count, &fused.keys, counts)?;
-        fused.regrouping = Some(regrouping);
-        fused.keys = keys;
-        fused.functions = vec![Function::Count; counts];
+        let functions = fused.functions.iter().copied();
+        let functions: Vec<Named> = functions.zip(inner.aggr_expr().iter().cloned()).collect();
+        let outer_groups = GroupedAgain::lower(&outer, groups, &fused.keys, &functions)?;
+        fused.again = Some(outer_groups.again);
+        fused.keys = outer_groups.keys;
+        fused.functions = outer_groups.functions;
+        fused.has_whole_groups = outer_groups.has_whole_groups;
+        // where it takes several launches to have all groups, the lower one is on the GPU by itself
+        let below = self.lenient(Joins::None);
+        let cpu = Arc::clone(plan).map_children(|partial| {
+            partial.map_children(|input| below.aggregates(input, Above::default(), later))
+        })?;
         let replaced = Replaced::Aggregates(outer);
-        self.placed(fused, replaced, Arc::clone(plan), wanted, later)
+        self.placed(fused, replaced, cpu.data, wanted, later)
     }
 
     /// The rows of a join on the GPU; `None` if it is not one with a Vectile table.
@@ -414,7 +421,14 @@ impl<'a> Fusing<'a> {
         };
         let node = GpuAggregateExec::new(fused, replaced, cpu, self.options.clone());
         let narrowed = wanted.map(|wanted| node.narrowed(wanted)).transpose()?;
-        let node = Arc::new(narrowed.flatten().unwrap_or(node));
+        let node = match narrowed.flatten() {
+            Some(narrowed) => narrowed,
+            None => {
+                node.check_groups()?;
+                node
+            }
+        };
+        let node = Arc::new(node);
         let reason = node.is_for_cpu(self.cores);
         if self.gpu.opened().is_none() {
             self.open_in_background(reason.is_some());
@@ -430,33 +444,6 @@ impl<'a> Fusing<'a> {
             }
             None => Ok(Some(node)),
         }
-    }
-
-    /// Whether `auto` leaves groups by `keys` of all rows to the CPU, because one of them has very many
-    /// values. That is looked at again when chunks are at hand.
-    fn check_groups(
-        &self,
-        config: &FileScanConfig,
-        keys: &[GroupKey],
-        columns: &[usize],
-    ) -> Result<(), Reason> {
-        if self.options.gpu == GpuMode::Require {
-            return Ok(());
-        }
-        let rows = num_rows(config).unwrap_or_default() as u128;
-        for key in keys {
-            let GroupKey::Value(Expr::Column(column)) = key else {
-                continue;
-            };
-            let values = columns.get(*column).and_then(|&c| num_values(config, c));
-            // Values that lie further apart are hashed: then only those that occur count.
-            let many = values.filter(|&values| values > MOST_GROUPS.into() && values <= 2 * rows);
-            if let Some(values) = many {
-                let most = MOST_GROUPS;
-                return Err(Reason::ManyGroups { values, most });
-            }
-        }
-        Ok(())
     }
 
     /// What is to be computed on the device of `relation`, and if rows are wanted, their columns.
@@ -495,7 +482,7 @@ impl<'a> Fusing<'a> {
                     let (function, lowered) = function::lower(
                         expr,
                         only_where.as_ref(),
-                        &relation,
+                        relation.columns(),
                         &mut keys,
                         &mut lowering,
                     )?;
@@ -513,17 +500,11 @@ impl<'a> Fusing<'a> {
         for wanted in &lookups {
             has_whole_groups &= wanted.are_codes_whole(&relation.joins)?;
         }
-        let is_all = relation.joins.is_empty() && filters.of_table.is_empty();
         let (passing, returned) = match wanted {
-            WantedOf::Aggregate(aggregate) => {
-                if is_all {
-                    self.check_groups(&relation.config, keys.of_kernel(), &columns)?;
-                }
-                match relation.joins.is_empty() {
-                    true => (passing(aggregate, &relation.config)?, 0),
-                    false => (0.0, 0),
-                }
-            }
+            WantedOf::Aggregate(aggregate) => match relation.joins.is_empty() {
+                true => (passing(aggregate, &relation.config)?, 0),
+                false => (0.0, 0),
+            },
             WantedOf::Rows(plan) => (0.0, returned(plan, &relation.config)?),
         };
         let work = Work {
@@ -581,7 +562,7 @@ impl<'a> Fusing<'a> {
             },
             auto,
             has_whole_groups: keys.are_of_kernel() && has_whole_groups,
-            regrouping: None,
+            again: None,
             functions,
             keys,
             filter: (!all.is_empty()).then(|| conjunction(all)),
@@ -704,6 +685,21 @@ impl<'a> Fusing<'a> {
             store: config.object_store_url.clone(),
         })))
     }
+}
+
+/// The relation that an aggregate is over, and the aggregate: another one, if that is over a relation and this is not.
+fn relation_of(aggregates: &Aggregates) -> Result<Option<(Arc<AggregateExec>, Relation)>, Reason> {
+    let partial = &aggregates.partial;
+    let own = Relation::of(partial.input());
+    if let Ok(Some(relation)) = own {
+        return Ok(Some((Arc::clone(partial), relation)));
+    }
+    if let Some(other) = before_join(partial)?
+        && let Some(relation) = Relation::of(other.input())?
+    {
+        return Ok(Some((Arc::new(other), relation)));
+    }
+    own.map(|_| None)
 }
 
 /// Whether it joins, or filters or computes something of what may be joined.

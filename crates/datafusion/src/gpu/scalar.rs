@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, BooleanArray, Float32Array, Float64Array, make_array,
+    Array, ArrayData, ArrayRef, BooleanArray, Float32Array, Float64Array, RecordBatch, make_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
-use arrow::datatypes::{DataType, i256};
-use datafusion::common::{Result, ScalarValue, internal_err};
+use arrow::datatypes::{DataType, Schema, i256};
+use datafusion::common::{Result, ScalarValue, internal_datafusion_err, internal_err};
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
 use vectile_gpu::plan::{Literal, Numbers, Type};
 
 /// A constant for the IR; `None` if its type is none of the machine's.
@@ -22,6 +24,16 @@ pub(crate) fn literal(value: &ScalarValue) -> Option<Literal> {
         ScalarValue::Float64(Some(value)) => Literal::F64(*value),
         other => Literal::Int(integer(other, of)?, of),
     })
+}
+
+/// The value of a constant: of a subquery, which has run.
+pub(crate) fn value_of(parameter: &Arc<dyn PhysicalExpr>) -> Result<Literal> {
+    let none = RecordBatch::new_empty(Arc::new(Schema::empty()));
+    let value = match parameter.evaluate(&none)? {
+        ColumnarValue::Scalar(value) => literal(&value),
+        ColumnarValue::Array(_) => None,
+    };
+    value.ok_or_else(|| internal_datafusion_err!("{parameter} is no constant"))
 }
 
 /// The value of an integer, date, time or decimal.

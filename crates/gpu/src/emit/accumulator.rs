@@ -4,24 +4,26 @@ use super::value::Value;
 use crate::kernel::Accumulator;
 use crate::plan::Type;
 
-/// Groups in a table: words of a group are as far from each other as there are groups.
+/// Groups in a table: a column for each accumulator, of as many words a group as it takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'a> {
     /// Code for its address.
     pub at: &'a str,
     /// Code for the number of groups.
     pub groups: &'a str,
-    /// Whether it is in shared memory.
-    pub is_shared: bool,
 }
 
 impl Table<'_> {
-    /// Code for the address of a group's word.
-    pub fn word(self, group: &str, word: usize) -> String {
+    /// Code for the address of a group's accumulator, whose column begins behind so many words a group.
+    pub fn place(self, group: &str, accumulator: Accumulator, before: usize) -> String {
         let Self { at, groups, .. } = self;
-        match word {
-            0 => format!("{at} + {group}"),
-            _ => format!("{at} + ({group} + {word} * {groups})"),
+        let own = match accumulator.words() {
+            1 => group.to_string(),
+            words => format!("{words} * (u64){group}"),
+        };
+        match before {
+            0 => format!("{at} + {own}"),
+            _ => format!("{at} + ({own} + {before} * {groups})"),
         }
     }
 }
@@ -101,30 +103,28 @@ impl Accumulator {
         }
     }
 
-    /// Code that adds a row to the word of a table. Words start with zero.
-    pub(super) fn add_to(self, to: &str, table: Table<'_>, value: Option<&Value>) -> String {
-        let (suffix, groups) = (if table.is_shared { "_shared" } else { "" }, table.groups);
+    /// Code that adds a row to the words of a table at `to`, which start with zero.
+    pub(super) fn add_to(self, to: &str, is_shared: bool, value: Option<&Value>) -> String {
+        let suffix = if is_shared { "_shared" } else { "" };
         let value = self.taken(value);
         match self {
-            Self::Count if table.is_shared => format!("count_shared({to});"),
+            Self::Count if is_shared => format!("count_shared({to});"),
             Self::Count => format!("add({to}, (u64){value});"),
             Self::Sum { wide: false } => format!("add{suffix}({to}, (u64){value});"),
-            Self::Sum { wide: true } => format!("add{suffix}({to}, {groups}, {value});"),
+            Self::Sum { wide: true } => format!("add_wide{suffix}({to}, {value});"),
             Self::FloatSum => format!("add({to}, {value});"),
             Self::Min(_) => format!("raise({to}, ~ordered({value}));"),
             Self::Max(_) => format!("raise({to}, ordered({value}));"),
         }
     }
 
-    /// Code that adds a table's word, or two, to that of a table in global memory.
-    pub(super) fn merge_tables(self, to: &str, groups: &str, from: &str, next: &str) -> String {
+    /// Code that adds what is at `from` in a table to what is at `to` in one in global memory.
+    pub(super) fn merge_tables(self, to: &str, from: &str) -> String {
         match self {
-            Self::Count | Self::Sum { wide: false } => format!("add({to}, {from});"),
-            Self::Sum { wide: true } => {
-                format!("add({to}, {groups}, (u128){next} << 64 | {from});")
-            }
-            Self::FloatSum => format!("add({to}, __longlong_as_double((i64){from}));"),
-            Self::Min(_) | Self::Max(_) => format!("raise({to}, {from});"),
+            Self::Count | Self::Sum { wide: false } => format!("add({to}, *({from}));"),
+            Self::Sum { wide: true } => format!("add_wide({to}, wide_at({from}));"),
+            Self::FloatSum => format!("add({to}, __longlong_as_double((i64)*({from})));"),
+            Self::Min(_) | Self::Max(_) => format!("raise({to}, *({from}));"),
         }
     }
 }

@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 use super::accumulator::Table;
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Argument, GroupsPlan, KeySource, Strategy};
+use crate::kernel::{Added, Argument, GroupsPlan, KeySource, Strategy};
+
+/// Code for the address of the table in global memory.
+const GLOBAL_TABLE: &str = "((u64*)a.word[3])";
 
 impl<'a> Generator<'a> {
     pub fn groups(&mut self, plan: &'a GroupsPlan) {
@@ -77,21 +80,20 @@ impl<'a> Generator<'a> {
             // a value out of its chunk's bounds: none of ours
             self.line(5, format!("const u64 at = g;\n                        if (at >= a.word[{table}]) *(volatile u64*)a.word[5] = 1;\n                        else {{"));
         }
-        let groups = format!("a.word[{table}]");
         let is_shared = plan.strategy == Strategy::Shared;
+        let groups = match is_shared {
+            true => format!("a.word[{table}]"),
+            false => self.entries(),
+        };
         let table = Table {
-            at: match is_shared {
-                true => "own_table",
-                false => "((u64*)a.word[3])",
-            },
+            at: if is_shared { "own_table" } else { GLOBAL_TABLE },
             groups: &groups,
-            is_shared,
         };
         let accumulators = &plan.accumulators;
         for (added, word) in accumulators.all.iter().zip(accumulators.words().0) {
             let value = added.argument.map(|argument| &arguments[argument]);
-            let to = table.word("at", word);
-            let add = added.accumulator.add_to(&to, table, value);
+            let to = table.place("at", added.accumulator, word);
+            let add = added.accumulator.add_to(&to, is_shared, value);
             match value.and_then(|value| value.valid.as_ref()) {
                 Some(valid) => self.line(6, format!("if ({valid}) {add}")),
                 None => self.line(6, add),
@@ -101,11 +103,16 @@ impl<'a> Generator<'a> {
         self.line(4, "}");
     }
 
+    /// Code for the entries of the table in global memory.
+    fn entries(&mut self) -> String {
+        format!("a.word[{}]", self.argument(Argument::Entries))
+    }
+
     /// Tables in shared memory: cleared before, added to those in global memory afterwards.
     fn share_table(&mut self, plan: &GroupsPlan) {
         let table = self.argument(Argument::Groups);
         let (words, count) = plan.accumulators.words();
-        let at = self.table_argument;
+        let (at, entries) = (self.table_argument, self.entries());
         let _ = writeln!(
             self.block,
             "    u64* const own_table = (u64*)(shared + a.word[{at}]);\n    \
@@ -117,16 +124,14 @@ impl<'a> Generator<'a> {
             end,
             "    __syncthreads();\n    \
              for (u64 g = threadIdx.x; g < a.word[{table}]; g += blockDim.x) {{\n        \
-             if (!own_table[g]) continue;\n        \
-             u64* const to = (u64*)a.word[3] + g;"
+             if (!own_table[g]) continue;"
         );
-        for (added, word) in plan.accumulators.all.iter().zip(words) {
-            let from = |word| format!("own_table[g + {word} * a.word[{table}]]");
-            let to = format!("to + {word} * a.word[{table}]");
-            let groups = format!("a.word[{table}]");
-            let accumulator = added.accumulator;
-            let add = accumulator.merge_tables(&to, &groups, &from(word), &from(word + 1));
-            let _ = writeln!(end, "        {add}");
+        let groups = format!("a.word[{table}]");
+        let tables = [("own_table", &groups), (GLOBAL_TABLE, &entries)];
+        let [from, to] = tables.map(|(at, groups)| Table { at, groups });
+        for (Added { accumulator, .. }, word) in plan.accumulators.all.iter().zip(words) {
+            let [from, to] = [from, to].map(|table| table.place("g", *accumulator, word));
+            let _ = writeln!(end, "        {}", accumulator.merge_tables(&to, &from));
         }
         end.push_str("    }\n");
     }

@@ -63,6 +63,10 @@ pub struct Execution {
     pub(super) results: Vec<Part>,
     pub(super) statistics: Statistics,
     pub(super) most_groups: u64,
+    /// Rows that may come back at once.
+    pub(super) most_rows: usize,
+    /// Whether something is computed of groups before they come back.
+    pub(super) groups_stay: bool,
     pub(super) may_compile: bool,
     pub(super) cancelled: Arc<AtomicBool>,
     /// Rows of all batches, as far as that is known.
@@ -97,8 +101,8 @@ pub(super) struct Prepared {
     pub(super) tables: Vec<Tables>,
     /// Of each key that is an entry of dictionaries, these.
     pub(super) entries: Vec<Arc<Entries>>,
-    /// Entries of the table of groups.
-    pub(super) table_entries: u64,
+    /// Groups that there may be; of hashed ones, entries of their table.
+    pub(super) groups: u64,
 }
 
 impl Engine {
@@ -117,6 +121,8 @@ impl Execution {
             results: vec![],
             statistics: Statistics::default(),
             most_groups: u64::MAX,
+            most_rows: usize::MAX,
+            groups_stay: false,
             may_compile: true,
             cancelled: Arc::default(),
             rows: 0,
@@ -127,10 +133,17 @@ impl Execution {
     /// An execution that is a part of this one, of a pipeline that reads one of its columns.
     pub(super) fn part(&self, pipeline: Arc<Pipeline>, column: usize) -> Self {
         Self {
-            may_compile: self.may_compile,
-            cancelled: Arc::clone(&self.cancelled),
             rows: self.rows,
             seen: self.seen.get(column).cloned().into_iter().collect(),
+            ..self.next(pipeline)
+        }
+    }
+
+    /// An execution that goes on with what this one leaves on the device.
+    pub(super) fn next(&self, pipeline: Arc<Pipeline>) -> Self {
+        Self {
+            may_compile: self.may_compile,
+            cancelled: Arc::clone(&self.cancelled),
             ..Self::new(Arc::clone(&self.engine), pipeline)
         }
     }
@@ -234,7 +247,7 @@ impl Execution {
         }
         let grid = grid.try_into().unwrap_or(u32::MAX);
         Ok(Prepared {
-            table_entries: bindings.grouping.as_ref().map_or(0, |g| g.groups),
+            groups: bindings.grouping.as_ref().map_or(0, |g| g.groups),
             plan,
             bindings,
             loaded,
@@ -293,6 +306,7 @@ impl Execution {
             rows: ROWS_AT_ONCE.min(rows.next_power_of_two()).max(1 << 20),
             table_bytes: self.engine.memory_limit() / TABLE_SHARE,
             shared_bytes: self.engine.device().shared_memory as usize,
+            groups_stay: self.groups_stay,
         };
         Ok((facts, entries))
     }

@@ -1,4 +1,4 @@
-//! Grouped aggregates: a table of accumulators comes back, and is read here.
+//! Grouped aggregates: a table of accumulators, which comes back and is read here, or what is computed of it on the device.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,21 +7,24 @@ use arrow::array::ArrayData;
 use arrow::array::{ArrayRef, UInt32Array, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 
+use vectile_encodings::VECTOR_LEN;
+
 use super::accumulator::{Folded, numbers, numbers_of};
 use super::execution::{Execution, Prepared, ROWS_AT_ONCE, TABLE_SHARE, parts};
+use super::group_table::{FLAG_BYTES, Table, TablePlaces, TableWords};
 use super::launch::{Outputs, Wanted};
 use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulators, Digit, OutputPlan, Strategy, Task};
-use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, Output, Type};
+use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, OfGroups, Output, Type};
 use crate::runtime::{Batch, Lane, Piece};
 
 /// Entries of a table at first, where groups are found by hashing; then it grows.
 const HASHED_ENTRIES: u64 = 1 << 18;
 /// How much larger the next one is.
 const GROWTH: u64 = 16;
-/// Bytes before the entries: whether the table was full, or a group out of it.
-const FLAG_BYTES: usize = 256;
+/// Bytes up to which a table comes back at once.
+const SMALL_TABLE: usize = 4 << 20;
 
 impl Execution {
     /// Aggregates row groups by keys, for [`Output::Groups`](crate::plan::Output::Groups). A group may
@@ -39,17 +42,59 @@ impl Execution {
         batch: &Batch,
         mut reserve: impl FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
+        self.group_all(batch, None, &mut reserve)
+    }
+
+    /// The same of row groups that are all there are, for what is wanted of their groups. If these are not grouped again,
+    /// there may come more of them than are wanted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Execution::group`]; [`Error::Unsupported`] if they are to be grouped again, and it takes several launches to
+    /// have them all.
+    pub fn group_wanted(
+        &mut self,
+        batch: &Batch,
+        wanted: &OfGroups,
+        mut reserve: impl FnMut(usize) -> Result<()>,
+    ) -> Result<Vec<Groups>> {
+        self.group_all(batch, Some(wanted), &mut reserve)
+    }
+
+    /// Makes the kernel that groups these row groups.
+    ///
+    /// # Errors
+    ///
+    /// As [`Execution::group`].
+    pub fn compile_groups(&mut self, batch: &Batch) -> Result<()> {
+        match batch.is_empty() {
+            true => Ok(()),
+            false => self.watch(|this| {
+                let batch = this.with_codes(batch.clone())?;
+                this.prepare(&batch, Task::Groups).map(drop)
+            }),
+        }
+    }
+
+    fn group_all(
+        &mut self,
+        batch: &Batch,
+        wanted: Option<&OfGroups>,
+        reserve: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Vec<Groups>> {
         match batch.is_empty() {
             true => Ok(vec![]),
-            false => self.watch(|this| this.group_parts(batch, &mut reserve)),
+            false => self.watch(|this| this.group_parts(batch, wanted, reserve)),
         }
     }
 
     fn group_parts(
         &mut self,
         batch: &Batch,
+        wanted: Option<&OfGroups>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
+        self.groups_stay = wanted.is_some_and(|wanted| wanted.again.is_some());
         let batch = &self.with_codes(batch.clone())?;
         let mut prepared = self.prepare(batch, Task::Groups)?;
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
@@ -57,41 +102,72 @@ impl Execution {
         };
         let (strategy, accumulators) = (plan.strategy, plan.accumulators.clone());
         if strategy == Strategy::Hashed {
-            prepared.table_entries = HASHED_ENTRIES;
+            prepared.groups = HASHED_ENTRIES;
         }
-        self.check_groups(&prepared)?;
-        let mut lane = self.engine.lane()?;
-        let mut vectors = ROWS_AT_ONCE as usize / vectile_encodings::VECTOR_LEN;
+        let mut vectors = ROWS_AT_ONCE as usize / VECTOR_LEN;
         if strategy == Strategy::Threads {
             vectors = vectors.min(prepared.warps() * prepared.vectors_per_warp());
         }
+        let parts = parts(batch.rows(), vectors);
+        let wanted = wanted.filter(|_| parts.len() == 1);
+        if self.groups_stay && wanted.is_none() {
+            let reason = "groups of several launches, which are grouped again";
+            return Err(Error::Unsupported(reason.into()));
+        }
+        let mut lane = self.engine.lane()?;
         let digits = prepared.bindings.digits().len();
         let group_bytes = bytes_of_group(accumulators.results.len(), digits);
         let mut results = vec![];
         let mut held = 0;
-        for part in parts(batch.rows(), vectors) {
+        for part in parts {
             if strategy == Strategy::Threads {
+                self.check_groups(&prepared, wanted)?;
                 results.push(self.few_groups(&prepared, &accumulators, batch, part, &mut lane)?);
                 continue;
             }
             let mut more = |bytes: usize| reserve(bytes.saturating_add(held));
-            let words = accumulators.words().1;
-            let table = self.table_of(
-                &mut prepared,
-                (strategy, words),
-                batch,
-                part,
-                &mut lane,
-                &mut more,
-            )?;
-            let found = table.found();
-            more(table.back.bytes() + found.len().saturating_mul(group_bytes))?;
-            let groups = self.read(&prepared, &accumulators, &table, &found)?;
+            let table = self.table_of(&mut prepared, batch, part, wanted, &mut lane, &mut more)?;
+            let groups = self.of_table(&prepared, &table, wanted, &mut lane, &mut more)?;
             held += groups.count * group_bytes;
             results.push(groups);
         }
         self.engine.give_back(lane);
         Ok(results)
+    }
+
+    /// The groups of a table, or what is wanted of them: computed on the device, or else read from what comes back.
+    fn of_table(
+        &mut self,
+        prepared: &Prepared,
+        table: &Table,
+        wanted: Option<&OfGroups>,
+        lane: &mut Lane,
+        reserve: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Groups> {
+        if table.back.is_none() {
+            match self.on_device(prepared, table, wanted, reserve) {
+                Err(Error::Unsupported(_)) if !self.groups_stay => {
+                    self.check_groups(prepared, None)?
+                }
+                computed => return computed,
+            }
+        }
+        let places = &table.places;
+        let fetched;
+        let back = match &table.back {
+            Some(back) => back,
+            None => {
+                reserve(places.bytes())?;
+                fetched = self.fetch(table, lane)?;
+                &fetched
+            }
+        };
+        let words = places.words_of(back.as_slice());
+        let found = words.found(prepared.groups);
+        let digits = prepared.bindings.digits().len();
+        let group_bytes = bytes_of_group(places.accumulators.results.len(), digits);
+        reserve(places.bytes() + found.len().saturating_mul(group_bytes))?;
+        self.read(prepared, &words, &found)
     }
 
     /// Groups of which each thread had accumulators.
@@ -105,7 +181,7 @@ impl Execution {
     ) -> Result<Groups> {
         let Accumulators { all, results } = accumulators;
         let each = all.len();
-        let of_groups = all.repeat(prepared.table_entries as usize);
+        let of_groups = all.repeat(prepared.groups as usize);
         let folded = self.folded(prepared, &of_groups, batch, part, lane)?;
         let groups = folded.chunks(each).zip(0..);
         let found: Vec<(&[Folded], u64)> =
@@ -128,60 +204,71 @@ impl Execution {
         })
     }
 
-    /// The table of some row groups.
+    /// The table of some row groups. All of it comes back if it is small, and if nothing is computed of it before.
     fn table_of(
         &mut self,
         prepared: &mut Prepared,
-        (strategy, words): (Strategy, usize),
         batch: &Batch,
         part: Range<usize>,
+        wanted: Option<&OfGroups>,
         lane: &mut Lane,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Table> {
-        let hashed = strategy == Strategy::Hashed;
+        let hashed = is_hashed(prepared);
+        let OutputPlan::Groups(plan) = &prepared.plan.output else {
+            return Err(Error::Unsupported("no groups".into()));
+        };
+        let accumulators = &plan.accumulators.clone();
         loop {
-            let entries = prepared.table_entries;
-            let numbers = if hashed { entries } else { 0 };
-            let bytes = entries
-                .checked_mul(words as u64)
-                .and_then(|words| words.checked_add(numbers)?.checked_mul(8))
-                .and_then(|bytes| usize::try_from(bytes).ok()?.checked_add(FLAG_BYTES))
-                .ok_or_else(|| Error::Unsupported(format!("a table of {entries} groups")))?;
+            let entries = prepared.table_entries();
+            let too_large = || Error::Unsupported(format!("a table of {entries} groups"));
+            let places = TablePlaces::of(entries, hashed, accumulators).ok_or_else(too_large)?;
+            let bytes = places.bytes();
             if hashed && bytes as u64 > self.engine.memory_limit() / TABLE_SHARE {
                 let reason = format!("more groups than {bytes} bytes of device memory hold");
                 return Err(Error::Unsupported(reason));
             }
-            reserve(bytes)?;
-            let memory = self.engine.take(bytes)?;
-            let address = memory.address();
-            let (own, wanted) = (part.clone(), Wanted::default());
-            let back = self.run(prepared, batch, own, lane, wanted, |_| Outputs {
-                out: address + FLAG_BYTES as u64 + numbers * 8,
-                masks: address + FLAG_BYTES as u64,
-                counts: address,
-                clear: Some((address, bytes)),
-                back: (address, bytes),
-            })?;
-            let table = Table {
-                back,
-                entries: entries as usize,
-                numbers: numbers as usize,
+            let stays = self.groups_stay || bytes > SMALL_TABLE;
+            self.check_groups(prepared, wanted.filter(|_| stays))?;
+            if !stays {
+                reserve(bytes)?;
+            }
+            let memory = self.engine.take(places.end)?;
+            let flags = memory.address() + places.flags as u64;
+            let outputs = |_| Outputs {
+                out: memory.address() + places.words as u64,
+                masks: memory.address() + places.numbers as u64,
+                counts: flags,
+                clear: Some((flags, bytes)),
+                back: (flags, if stays { FLAG_BYTES } else { bytes }),
             };
-            if table.word(0) == 0 {
-                return Ok(table);
+            let back = self.run(
+                prepared,
+                batch,
+                part.clone(),
+                lane,
+                Wanted::default(),
+                outputs,
+            )?;
+            let is_full = back.as_slice()[..8] != [0; 8];
+            if !is_full {
+                return Ok(Table {
+                    places,
+                    memory: Arc::new(memory),
+                    back: (!stays).then_some(back),
+                });
             }
             if !hashed {
                 return Err(Error::Unsupported("a key out of its chunk's bounds".into()));
             }
-            prepared.table_entries = entries.saturating_mul(GROWTH);
-            self.check_groups(prepared)?;
+            prepared.groups = entries.saturating_mul(GROWTH);
         }
     }
 
-    /// Whether there may be more groups than are wanted.
-    fn check_groups(&self, prepared: &Prepared) -> Result<()> {
-        let (entries, most) = (prepared.table_entries, self.most_groups);
-        match entries > most {
+    /// Whether there may be more groups than are wanted, unless it is said which are.
+    fn check_groups(&self, prepared: &Prepared, wanted: Option<&OfGroups>) -> Result<()> {
+        let (entries, most) = (prepared.groups, self.most_groups);
+        match entries > most && wanted.is_none() {
             true => Err(Error::Unsupported(format!(
                 "a table for {entries} groups, of at most {most}"
             ))),
@@ -189,31 +276,39 @@ impl Execution {
         }
     }
 
+    /// What a table has on the device.
+    fn fetch(&self, table: &Table, lane: &mut Lane) -> Result<Piece> {
+        let bytes = table.places.bytes();
+        let mut back = self.engine.host_pool().take(bytes)?;
+        let to = back.as_mut_slice().as_mut_ptr();
+        let from = table.memory.address() + table.places.flags as u64;
+        // SAFETY: both are as long, and live until the stream is done.
+        lane.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
+        Ok(back)
+    }
+
     /// The groups of a table, at these entries.
-    fn read(
-        &self,
-        prepared: &Prepared,
-        accumulators: &Accumulators,
-        table: &Table,
-        found: &[usize],
-    ) -> Result<Groups> {
-        let numbers: Vec<u64> = match table.numbers {
-            0 => found.iter().map(|at| *at as u64).collect(),
-            _ => found.iter().map(|at| table.number(*at)).collect(),
+    fn read(&self, prepared: &Prepared, words: &TableWords<'_>, found: &[usize]) -> Result<Groups> {
+        let accumulators = &words.places.accumulators;
+        let numbers: Vec<u64> = match is_hashed(prepared) {
+            false => found.iter().map(|at| *at as u64).collect(),
+            true => found.iter().map(|at| words.number(*at)).collect(),
         };
-        let first = accumulators.words().0;
-        let words = |word: usize| -> Vec<u64> {
-            let column = table.column(word);
-            let of_groups = found.iter().map(|at| u64::from_le_bytes(column[*at]));
+        let some = |accumulator: usize, word: usize| -> Vec<u64> {
+            let column = words.column(accumulator);
+            let each = accumulators.all[accumulator].accumulator.words();
+            let of_groups = found
+                .iter()
+                .map(|at| u64::from_le_bytes(column[at * each + word]));
             of_groups.collect()
         };
         let totals = accumulators.results.iter().map(|result| GroupTotals {
-            counts: words(first[result.count]),
+            counts: some(result.count, 0),
             values: match result.value {
                 None => Numbers::Int(vec![]),
                 Some(at) => {
-                    let next = || words(first[at] + 1);
-                    numbers_of(accumulators.all[at].accumulator, words(first[at]), next)
+                    let of = accumulators.all[at].accumulator;
+                    numbers_of(of, some(at, 0), || some(at, 1))
                 }
             },
         });
@@ -225,14 +320,11 @@ impl Execution {
     }
 
     /// The keys of groups, by their numbers.
-    fn keys(&self, prepared: &Prepared, mut numbers: Vec<u64>) -> Result<Vec<ArrayRef>> {
-        let Output::Groups(kinds, _) = &self.pipeline.output else {
-            return Err(Error::Unsupported("no groups".into()));
-        };
+    pub(super) fn keys(&self, prepared: &Prepared, mut numbers: Vec<u64>) -> Result<Vec<ArrayRef>> {
         let mut keys = vec![];
-        let mut entries = prepared.entries.iter();
-        let last = kinds.len().saturating_sub(1);
-        for (place, (kind, digit)) in kinds.iter().zip(prepared.bindings.digits()).enumerate() {
+        let digits = prepared.bindings.digits();
+        let last = digits.len().saturating_sub(1);
+        for (place, digit) in digits.iter().enumerate() {
             let digits: Vec<Option<u64>> = numbers
                 .iter_mut()
                 .map(|number| {
@@ -246,21 +338,46 @@ impl Execution {
                     Some(value).filter(|value| !digit.nullable || value + 1 < digit.count)
                 })
                 .collect();
-            keys.push(match kind {
-                GroupKey::Value(_) => values_of(digit, &digits)?,
-                GroupKey::Code(_) => {
-                    let codes = digits.iter().map(|digit| digit.map(|code| code as u32));
-                    Arc::new(UInt32Array::from_iter(codes)) as ArrayRef
-                }
-                GroupKey::Entry(_) => {
-                    let of = entries.next();
-                    let of = of.ok_or_else(|| Error::Unsupported("entries of no key".into()))?;
-                    let codes = digits.iter().map(|digit| digit.map(|code| code as u32));
-                    of.take(&codes.collect::<Vec<_>>())?
-                }
-            });
+            keys.push(self.key(prepared, place, &digits)?);
         }
         Ok(keys)
+    }
+
+    /// The key of that place, by its digits.
+    pub(super) fn key(
+        &self,
+        prepared: &Prepared,
+        place: usize,
+        digits: &[Option<u64>],
+    ) -> Result<ArrayRef> {
+        let no_key = || Error::Unsupported("no such key".into());
+        let Output::Groups(kinds, _) = &self.pipeline.output else {
+            return Err(no_key());
+        };
+        let kind = kinds.get(place).ok_or_else(no_key)?;
+        let digit = prepared.bindings.digits().get(place).ok_or_else(no_key)?;
+        let codes = || digits.iter().map(|digit| digit.map(|code| code as u32));
+        Ok(match kind {
+            GroupKey::Value(_) => values_of(digit, digits)?,
+            GroupKey::Code(_) => Arc::new(UInt32Array::from_iter(codes())) as ArrayRef,
+            GroupKey::Entry(_) => {
+                let before = kinds.iter().take(place);
+                let before = before.filter(|kind| matches!(kind, GroupKey::Entry(_)));
+                let of = prepared.entries.get(before.count()).ok_or_else(no_key)?;
+                of.take(&codes().collect::<Vec<_>>())?
+            }
+        })
+    }
+}
+
+fn is_hashed(prepared: &Prepared) -> bool {
+    matches!(&prepared.plan.output, OutputPlan::Groups(plan) if plan.strategy == Strategy::Hashed)
+}
+
+impl Prepared {
+    /// Entries of the table of groups: whole vectors.
+    pub(super) fn table_entries(&self) -> u64 {
+        self.groups.next_multiple_of(VECTOR_LEN as u64)
     }
 }
 
@@ -268,42 +385,6 @@ impl Execution {
 /// result a count, a value and the words of that, for each key a digit, a code and a value.
 fn bytes_of_group(results: usize, digits: usize) -> usize {
     16 + 40 * results + 40 * digits
-}
-
-/// What came back.
-struct Table {
-    back: Piece,
-    entries: usize,
-    /// Entries that say which group is where; none if it is the place.
-    numbers: usize,
-}
-
-impl Table {
-    fn words(&self) -> &[[u8; 8]] {
-        self.back.as_slice().as_chunks::<8>().0
-    }
-
-    fn word(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.words()[at])
-    }
-
-    /// The number of the group in an entry.
-    fn number(&self, at: usize) -> u64 {
-        self.word(FLAG_BYTES / 8 + at).wrapping_sub(1)
-    }
-
-    /// The entries of groups that have rows.
-    fn found(&self) -> Vec<usize> {
-        let counts = self.column(0).iter().enumerate();
-        let found = counts.filter(|(_, count)| **count != [0; 8]);
-        found.map(|(at, _)| at).collect()
-    }
-
-    /// A word of each entry.
-    fn column(&self, word: usize) -> &[[u8; 8]] {
-        let start = FLAG_BYTES / 8 + self.numbers + word * self.entries;
-        &self.words()[start..start + self.entries]
-    }
 }
 
 /// Keys that are values.

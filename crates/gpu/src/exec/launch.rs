@@ -147,7 +147,8 @@ impl Execution {
                 Argument::KeyFirst(key) => bindings.digits()[key].first as u64,
                 Argument::KeyNull(key) => bindings.digits()[key].count - 1,
                 Argument::Stride(key) => bindings.stride(key),
-                Argument::Groups => prepared.table_entries,
+                Argument::Groups => prepared.groups,
+                Argument::Entries => prepared.table_entries(),
                 Argument::Values(attribute) => {
                     DeviceAttribute::of(&bindings.attributes[attribute], &self.engine)?.values
                 }

@@ -204,6 +204,10 @@ impl Execution {
             Some(selected) => (selected.counts.clone(), selected.places.clone()),
             None => (rows.to_vec(), first_rows(rows)),
         };
+        let (all, most) = (counts.iter().sum::<usize>(), self.most_rows);
+        if all > most {
+            return Err(Error::Unsupported(format!("{all} rows, of at most {most}")));
+        }
         let wanted = WantedRows {
             masks: selected.as_ref().map_or(0, |s| s.masks.address()),
             places: &places,

@@ -2,6 +2,9 @@
 
 use crate::plan::{DatePart, Type};
 
+/// Rows that are added up together, at most.
+const MOST_ROWS: i128 = 1 << 31;
+
 /// An integer's bounds, rounded out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bounds(pub i128, pub i128);
@@ -87,6 +90,14 @@ impl Bounds {
     /// The nearest within these.
     pub fn clamped(self, to: Self) -> Self {
         Self(self.0.clamp(to.0, to.1), self.1.clamp(to.0, to.1))
+    }
+
+    /// Those of sums of such values over any number of rows that there may be, not always tight.
+    pub fn of_sum(self) -> (i128, i128) {
+        (
+            self.0.min(0).saturating_mul(MOST_ROWS),
+            self.1.max(0).saturating_mul(MOST_ROWS),
+        )
     }
 
     /// Bits of the largest magnitude.

@@ -121,7 +121,7 @@ impl Planner<'_> {
             groups,
             table,
         } = grouped;
-        if self.expected_share() > SPARSE_SHARE {
+        if self.expected_share() > SPARSE_SHARE && !self.facts.groups_stay {
             let arguments = &plan.rows.exprs[plan.key_values + plan.conditions..];
             plan.accumulators = Accumulators::of(arguments, of, SLOT_GROWTH)?;
             plan.threads = self.threads(groups, arguments, &plan.accumulators);

@@ -23,6 +23,8 @@ pub(crate) struct Facts {
     pub table_bytes: u64,
     /// Bytes of shared memory that a block can have.
     pub shared_bytes: usize,
+    /// Whether groups stay on the device: then they are in a table, however few there are.
+    pub groups_stay: bool,
 }
 
 /// A table that a kernel looks up.

@@ -82,8 +82,10 @@ pub(crate) enum Argument {
     KeyNull(usize),
     /// What the digit of a key is multiplied by.
     Stride(usize),
-    /// Entries of the table of groups.
+    /// Groups that there may be; of hashed ones, entries of their table.
     Groups,
+    /// Entries of the table of groups in global memory.
+    Entries,
 }
 
 /// A test of the entries of a dictionary, answered for each row group: a word of the group.

@@ -108,6 +108,49 @@ pub enum Expr {
 }
 
 impl Expr {
+    /// The same with others in the place of the parts of which `other` says one; it is not asked about their parts.
+    ///
+    /// # Errors
+    ///
+    /// Those of `other`.
+    pub fn replaced<E>(
+        &self,
+        other: &mut impl FnMut(&Self) -> Result<Option<Self>, E>,
+    ) -> Result<Self, E> {
+        if let Some(other) = other(self)? {
+            return Ok(other);
+        }
+        let mut one = |part: &Self| part.replaced(other);
+        let boxed = |part: Self| Box::new(part);
+        Ok(match self {
+            Self::Column(_)
+            | Self::Values(..)
+            | Self::Literal(_)
+            | Self::Looked(..)
+            | Self::Code(_)
+            | Self::Parameter(..) => self.clone(),
+            Self::Compare(op, a, b) => Self::Compare(*op, boxed(one(a)?), boxed(one(b)?)),
+            Self::Arithmetic(op, a, b) => Self::Arithmetic(*op, boxed(one(a)?), boxed(one(b)?)),
+            Self::And(parts) => Self::And(parts.iter().map(one).collect::<Result<_, E>>()?),
+            Self::Or(parts) => Self::Or(parts.iter().map(one).collect::<Result<_, E>>()?),
+            Self::Not(part) => Self::Not(boxed(one(part)?)),
+            Self::IsNull(part) => Self::IsNull(boxed(one(part)?)),
+            Self::Negate(part) => Self::Negate(boxed(one(part)?)),
+            Self::Cast(part, to) => Self::Cast(boxed(one(part)?), *to),
+            Self::DatePart(of, part) => Self::DatePart(*of, boxed(one(part)?)),
+            Self::Probe(part, codes) => Self::Probe(boxed(one(part)?), Arc::clone(codes)),
+            Self::Entry(part, values) => Self::Entry(boxed(one(part)?), Arc::clone(values)),
+            Self::Case(whens, otherwise) => {
+                let mut cases = vec![];
+                for (when, then) in whens {
+                    cases.push((one(when)?, one(then)?));
+                }
+                let otherwise = otherwise.as_deref().map(one).transpose()?;
+                Self::Case(cases, otherwise.map(boxed))
+            }
+        })
+    }
+
     /// Calls `f` with each of the values that it is made of.
     pub(crate) fn for_parts<'a>(&'a self, mut f: impl FnMut(&'a Self)) {
         match self {

@@ -70,6 +70,23 @@ pub enum Aggregate {
     Max(Expr),
 }
 
+impl Aggregate {
+    /// The same over another argument, which `of` says.
+    ///
+    /// # Errors
+    ///
+    /// Those of `of`.
+    pub fn over<E>(&self, of: &mut impl FnMut(&Expr) -> Result<Expr, E>) -> Result<Self, E> {
+        Ok(match self {
+            Self::CountRows => Self::CountRows,
+            Self::Count(value) => Self::Count(of(value)?),
+            Self::Sum(value) => Self::Sum(of(value)?),
+            Self::Min(value) => Self::Min(of(value)?),
+            Self::Max(value) => Self::Max(of(value)?),
+        })
+    }
+}
+
 /// What becomes of the rows that pass.
 #[derive(Clone, Debug)]
 pub enum Output {

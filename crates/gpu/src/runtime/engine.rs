@@ -96,7 +96,7 @@ const RUN_BYTES: usize = 4 << 20;
 const STAGING: Sizes = Sizes {
     slab: STAGING_SLAB..=STAGING_SLAB,
     most: 8 * STAGING_SLAB,
-    kept: 8,
+    kept: 8 * STAGING_SLAB,
 };
 const STAGING_SLAB: u64 = 64 << 20;
 /// Slabs of it that are made beforehand: enough for what copiers hold, and for as much that is being read.
@@ -111,9 +111,9 @@ impl Engine {
     /// chunks.
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
         let usual = Sizes::default();
-        let kept = driver.info().memory / KEPT_SHARE / usual.slab.end();
+        let kept = driver.info().memory / KEPT_SHARE;
         let sizes = Sizes {
-            kept: usual.kept.max(kept as usize),
+            kept: usual.kept.max(kept),
             ..usual
         };
         Arc::new(Self {

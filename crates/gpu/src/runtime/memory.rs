@@ -22,8 +22,8 @@ pub(crate) struct Sizes {
     pub slab: RangeInclusive<u64>,
     /// In all, at most.
     pub most: u64,
-    /// Slabs that are kept when they are free.
-    pub kept: usize,
+    /// Bytes of slabs that are kept when they are free; one is in any case.
+    pub kept: u64,
 }
 
 impl Default for Sizes {
@@ -31,8 +31,8 @@ impl Default for Sizes {
         Self {
             slab: 4 << 20..=256 << 20,
             most: u64::MAX,
-            // for what comes next
-            kept: 1,
+            // for what comes next: to have pages of the host pinned takes longer than most kernels
+            kept: 512 << 20,
         }
     }
 }
@@ -248,8 +248,14 @@ impl Pool {
             .position(|slab| (slab.address..slab.address + slab.bytes).contains(&address));
         let Some(owner) = owner else { return };
         slabs[owner].give(address, bytes);
-        let are_free = slabs.iter().filter(|slab| slab.is_free()).count();
-        if slabs[owner].is_free() && are_free > self.sizes.kept {
+        if !slabs[owner].is_free() {
+            return;
+        }
+        let free = slabs.iter().filter(|slab| slab.is_free());
+        let (are_free, free_bytes) = free.fold((0, 0), |(count, bytes), slab| {
+            (count + 1, bytes + slab.bytes)
+        });
+        if are_free > 1 && free_bytes > self.sizes.kept {
             let slab = slabs.swap_remove(owner);
             drop(slabs);
             // SAFETY: the address came from `allocate`, is freed once as the slab is gone, and

@@ -11,10 +11,12 @@ use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::functions_aggregate::stddev::{Stddev, StddevPop};
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::functions_aggregate::variance::{VariancePopulation, VarianceSample};
-use datafusion::logical_expr::AggregateUDFImpl;
+use datafusion::logical_expr::{AggregateUDFImpl, EmitTo};
+use datafusion::physical_expr::GroupsAccumulatorAdapter;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::IsNotNullExpr;
+use datafusion::physical_expr::projection::ProjectionExpr;
 use vectile_gpu::Error;
 use vectile_gpu::plan::{
     Aggregate, Expr, GroupTotals, Groups, Literal, Number, Numbers, Output, Total, Type,
@@ -24,7 +26,7 @@ use super::expression::{Lowering, is_never_null};
 use super::grouping::Keys;
 use super::variance::Variance;
 use crate::error;
-use crate::gpu::pattern::relation::Relation;
+use crate::gpu::pattern::columns::over;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar;
 use crate::gpu::table::Tables;
@@ -48,11 +50,11 @@ pub(crate) enum Function {
 /// The most digits of values whose sum over any number of rows that fits a disk has 38 at most.
 const MAX_AVERAGE_DIGITS: u8 = 26;
 
-/// Lowers an aggregate over `relation`, which may add keys.
+/// Lowers an aggregate over rows of which these are the columns. It may add keys.
 pub(crate) fn lower(
     aggregate: &AggregateFunctionExpr,
     filter: Option<&Arc<dyn PhysicalExpr>>,
-    relation: &Relation,
+    columns: &[ProjectionExpr],
     keys: &mut Keys,
     lowering: &mut Lowering<'_>,
 ) -> Result<(Function, Vec<Aggregate>), Reason> {
@@ -64,10 +66,8 @@ pub(crate) fn lower(
     let [argument] = arguments.as_slice() else {
         return Err(unsupported());
     };
-    let argument = relation.over_table(argument)?;
-    let filter = filter
-        .map(|filter| relation.over_table(filter))
-        .transpose()?;
+    let argument = over(argument, columns)?;
+    let filter = filter.map(|filter| over(filter, columns)).transpose()?;
     let condition = filter.map(|filter| lowering.value(&filter)).transpose()?;
     let only_where = |value: Expr| match condition.clone() {
         Some(condition) => Expr::Case(vec![(condition, value)], None),
@@ -222,6 +222,41 @@ pub(crate) fn batch_of(
         columns.extend(function.states(own, aggregate)?);
     }
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+/// The rows of groups that have these states, each of which comes once, with `keys` columns before those of functions.
+/// They need not be grouped again.
+pub(crate) fn results_of(
+    states: &RecordBatch,
+    keys: usize,
+    functions: &[Named],
+    schema: &SchemaRef,
+) -> Result<RecordBatch> {
+    let rows = states.num_rows();
+    let mut columns = states.columns();
+    let own = columns.split_off(..keys);
+    let mut results = own.unwrap_or_default().to_vec();
+    for (function, aggregate) in functions {
+        let own = columns.split_off(..aggregate.state_fields()?.len());
+        let own = own.ok_or_else(|| internal_datafusion_err!("too few states"))?;
+        results.push(match own {
+            [result] if function.has_result() => Arc::clone(result),
+            _ => {
+                let mut accumulator = match aggregate.groups_accumulator_supported() {
+                    true => aggregate.create_groups_accumulator()?,
+                    false => {
+                        let aggregate = Arc::clone(aggregate);
+                        let create = move || aggregate.create_accumulator();
+                        Box::new(GroupsAccumulatorAdapter::new(create))
+                    }
+                };
+                let numbers: Vec<usize> = (0..rows).collect();
+                accumulator.merge_batch(own, &numbers, rows)?;
+                accumulator.evaluate(EmitTo::All)?
+            }
+        });
+    }
+    Ok(RecordBatch::try_new(Arc::clone(schema), results)?)
 }
 
 /// The results of functions whose state is their result, and nulls of others.

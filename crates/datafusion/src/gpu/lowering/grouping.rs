@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, SchemaRef, UInt32Type};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::aggregates::PhysicalGroupBy;
-use vectile_gpu::plan::{GroupKey, Groups};
+use vectile_gpu::plan::{Expr, GroupKey, Groups};
 
 use super::expression::{Grouping, Lowering};
 use crate::gpu::pattern::relation::Relation;
@@ -86,23 +86,54 @@ impl Keys {
         &self.kernel
     }
 
-    /// Those of some of the columns, of the same keys of the kernel.
-    pub(super) fn some(&self, columns: &[usize]) -> Self {
-        let some = columns
-            .iter()
-            .filter_map(|&column| self.columns.get(column));
-        Self {
-            columns: some.cloned().collect(),
-            ..self.clone()
+    /// The keys of groups of these groups: by some of the columns, or where there is none, by something else. `exprs` are
+    /// what they are grouped by, of which those are given that tell them apart.
+    pub(super) fn again(&self, columns: &[Option<usize>], exprs: Vec<Expr>) -> (Self, Vec<Expr>) {
+        let (mut again, mut known, mut kept) = (Self::default(), Vec::new(), Vec::new());
+        for (column, expr) in columns.iter().zip(exprs) {
+            let inner = column.and_then(|column| self.columns.get(column));
+            let of_kernel = inner.map(|inner| inner.key);
+            let same = |other: &Option<usize>| other.is_some() && *other == of_kernel;
+            let key = known.iter().position(same).unwrap_or_else(|| {
+                known.push(of_kernel);
+                again.kernel.push(GroupKey::Value(expr.clone()));
+                kept.push(expr);
+                known.len() - 1
+            });
+            again.columns.push(KeyColumn {
+                key,
+                attribute: inner.and_then(|inner| inner.attribute),
+            });
         }
+        (again, kept)
     }
 
-    /// The numbers of the kernel's keys that columns come from, each once.
-    pub(super) fn of_columns(&self) -> Vec<usize> {
-        let mut keys: Vec<usize> = self.columns.iter().map(|column| column.key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys
+    /// Whether some of the columns, of groups of these groups, tell as many apart as the kernel's keys behind them: if a
+    /// code stands for several attributes, all of these.
+    pub(super) fn has_whole(&self, columns: &[Option<usize>]) -> bool {
+        let some = columns
+            .iter()
+            .flatten()
+            .filter_map(|&column| self.columns.get(column));
+        let some: Vec<&KeyColumn> = some.collect();
+        let is_among = |column: &KeyColumn| {
+            let mut same = some.iter().filter(|other| other.key == column.key);
+            same.any(|other| other.attribute == column.attribute)
+        };
+        let mut behind = self.columns.iter();
+        behind.all(|column| !some.iter().any(|other| other.key == column.key) || is_among(column))
+    }
+
+    /// The number of the kernel's key that a column comes from.
+    pub(super) fn of_column(&self, column: usize) -> Option<usize> {
+        self.columns.get(column).map(|column| column.key)
+    }
+
+    /// Whether a column comes from a code.
+    pub(super) fn is_code(&self, column: usize) -> bool {
+        self.columns
+            .get(column)
+            .is_some_and(|column| column.attribute.is_some())
     }
 
     /// How many columns there are.

@@ -1,10 +1,11 @@
 //! Turns expressions, functions and keys into parts of a pipeline, and what kernels give into Arrow arrays.
 
-pub(crate) mod distinct;
+pub(crate) mod again;
 pub(crate) mod expression;
 pub(crate) mod function;
 pub(crate) mod grouping;
 pub(crate) mod lookups;
+mod of_groups;
 pub(crate) mod rows;
 mod text;
 mod variance;

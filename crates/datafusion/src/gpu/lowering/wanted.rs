@@ -10,7 +10,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, make_comparator};
 use arrow::compute::{SortOptions, prep_null_mask_filter, sort_to_indices};
 use arrow::datatypes::{Field, Schema};
-use datafusion::common::Result;
+use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::datasource::table_schema::TableSchema;
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExpr;
@@ -21,9 +22,11 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use vectile_gpu::plan::Groups;
+use vectile_gpu::plan::{FirstGroups, Groups, OfGroups};
 
+use super::expression::Lowering;
 use super::function::{Named, finals};
+use super::of_groups::{function_column, with_parameters};
 use crate::gpu::pattern::columns::over;
 use crate::gpu::pattern::exchange::is_exchange;
 use crate::gpu::reason::Reason;
@@ -165,6 +168,43 @@ impl WantedGroups {
     ) -> Self {
         self.passing = self.passing.into_iter().map(other).collect();
         self
+    }
+
+    /// The same for the device, as far as it can tell: there may come more.
+    pub(crate) fn on_device(&self, functions: &[Named]) -> Result<OfGroups> {
+        let fields = functions.iter().map(|(_, aggregate)| aggregate.field());
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let table = TableSchema::from(schema);
+        let mut lowering = Lowering::new(&table);
+        let mut conditions = Vec::new();
+        for filter in &self.passing {
+            let mut with_this = lowering.clone();
+            if let Ok(condition) = with_this.value(filter) {
+                conditions.push(condition);
+                lowering = with_this;
+            }
+        }
+        let first = self.first.as_ref().and_then(|first| {
+            let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&first.name, first.function));
+            Some(FirstGroups {
+                by: lowering.value(&column).ok()?,
+                descending: first.options.descending,
+                nulls_first: first.options.nulls_first,
+                count: first.count,
+            })
+        });
+        let needs = lowering.finish();
+        let columns = needs.columns.iter().map(|&number| {
+            let column = function_column(functions, number);
+            column.ok_or_else(|| internal_datafusion_err!("no result of function {number}"))
+        });
+        let of_groups = OfGroups {
+            columns: columns.collect::<Result<_>>()?,
+            conditions,
+            first,
+            again: None,
+        };
+        with_parameters(of_groups, &needs.parameters)
     }
 
     /// Which of all groups are wanted.

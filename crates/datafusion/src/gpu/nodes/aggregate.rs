@@ -43,7 +43,7 @@ use datafusion::physical_plan::{
 };
 use futures::future::{TryFutureExt, try_join};
 use futures::stream::{StreamExt, TryStreamExt};
-use vectile_gpu::plan::{Groups, Total};
+use vectile_gpu::plan::{Expr, GroupKey, Groups, Total};
 use vectile_gpu::{Batch, Engine, Error, Execution, Rows};
 
 use super::arrivals::{Arrivals, Pace};
@@ -56,12 +56,13 @@ use crate::fresh::fresh;
 use crate::gpu::background::{CORES_SHARE, Kind};
 use crate::gpu::costs::{Costs, Missing, Work};
 use crate::gpu::device::{Device, Gpu};
-use crate::gpu::lowering::distinct::Regrouping;
+use crate::gpu::lowering::again::GroupedAgain;
 use crate::gpu::lowering::function::{self, Function, Named};
 use crate::gpu::lowering::grouping::Keys;
 use crate::gpu::lowering::rows::RowColumns;
 use crate::gpu::lowering::wanted::{Narrowing, WantedGroups};
 use crate::gpu::pattern::aggregates::Aggregates;
+use crate::gpu::pattern::files::{num_rows, num_values};
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Tables;
 use crate::options::{GpuMode, VectileOptions};
@@ -80,8 +81,8 @@ pub(crate) struct GpuAggregateExec {
     keys: Keys,
     /// Whether each group comes once if all rows come together.
     has_whole_groups: bool,
-    /// If groups of the kernel are counted.
-    regrouping: Option<Regrouping>,
+    /// If the kernel's groups are grouped again: then functions and keys are of those groups.
+    again: Option<GroupedAgain>,
     /// If not all groups are wanted.
     wanted: Option<WantedGroups>,
     filter: Option<Arc<dyn PhysicalExpr>>,
@@ -121,7 +122,7 @@ pub(crate) struct Fused {
     pub(crate) keys: Keys,
     /// Whether each group comes once if all rows come together.
     pub(crate) has_whole_groups: bool,
-    pub(crate) regrouping: Option<Regrouping>,
+    pub(crate) again: Option<GroupedAgain>,
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
 }
 
@@ -157,6 +158,8 @@ pub(crate) const MOST_GROUPS: u64 = 1 << 22;
 struct Run {
     execution: Execution,
     metrics: GpuMetrics,
+    /// Rows of all batches.
+    rows: u64,
     /// What has become of groups, or of rows of a join, so far; other totals are with the execution.
     output: Option<Collected>,
 }
@@ -166,8 +169,10 @@ struct Collected {
     node: GpuAggregateExec,
     tables: Tables,
     batches: Vec<RecordBatch>,
-    /// Groups that wait for the others: those that may be all there are, so that some of them may not be wanted, or those
-    /// that are counted.
+    /// Whether batches are results, not states that are to be merged.
+    are_results: bool,
+    /// Groups that wait for the others: those that may be all there are, so that they are results, of which some may not
+    /// be wanted.
     held: Vec<Groups>,
     /// Covers them.
     rooms: Vec<MemoryReservation>,
@@ -176,6 +181,15 @@ struct Collected {
 }
 
 impl Run {
+    /// Has a thread that may block make a kernel for `batch`.
+    async fn compiled(mut self, batch: Batch) -> Result<Self> {
+        let task = SpawnedTask::spawn_blocking(move || {
+            self.execution.compile_groups(&batch).map_err(error::gpu)?;
+            Ok(self)
+        });
+        task.join().await.map_err(error::interrupted).flatten()
+    }
+
     /// Has a thread that may block add the rows of `batch`.
     async fn with(mut self, batch: Batch) -> Result<Self> {
         let task = SpawnedTask::spawn_blocking(move || {
@@ -209,11 +223,24 @@ impl Run {
             };
             room.try_resize(bytes).map_err(refused)
         };
-        let groups = self.execution.group(batch, reserve);
-        let groups = groups.map_err(error::gpu)?;
         let node = &output.node;
+        let is_all = batch.num_rows() as u64 == self.rows;
+        let of_groups = match (&node.again, &node.wanted) {
+            (Some(again), _) if is_all => Some(again.of_groups()?),
+            (Some(_), _) => {
+                let reason = "groups of several launches, which are grouped again";
+                return Err(error::gpu(Error::Unsupported(reason.into())));
+            }
+            (None, Some(wanted)) if is_all => Some(wanted.on_device(&node.functions)?),
+            (None, _) => None,
+        };
+        let groups = match of_groups {
+            Some(wanted) => self.execution.group_wanted(batch, &wanted, reserve),
+            None => self.execution.group(batch, reserve),
+        };
+        let groups = groups.map_err(error::gpu)?;
         let may_be_all = output.batches.is_empty() && output.held.is_empty() && groups.len() == 1;
-        if node.regrouping.is_some() || node.wanted.is_some() && may_be_all {
+        if node.has_whole_groups && may_be_all {
             output.held.extend(groups);
             output.rooms.push(room);
             return Ok(());
@@ -248,9 +275,6 @@ impl Collected {
 
     /// Adds those of the groups that are wanted, if there are no others, or what they are counted as.
     fn end(&mut self) -> Result<()> {
-        if let Some(regrouping) = &self.node.regrouping {
-            self.held = vec![regrouping.regrouped(&self.held)?];
-        }
         if let Some(wanted) = self.node.wanted.take()
             && let [groups] = &self.held[..]
         {
@@ -259,6 +283,7 @@ impl Collected {
                 self.held = vec![groups.filtered(&wanted).map_err(error::gpu)?];
             }
         }
+        self.are_results = self.node.has_whole_groups && self.held.len() == 1;
         self.add_held()
     }
 
@@ -276,7 +301,11 @@ impl Collected {
             return internal_err!("groups of a join");
         };
         let schema = aggregates.partial.schema();
-        let batch = function::batch_of(groups, keys, &self.tables, functions, &schema)?;
+        let mut batch = function::batch_of(groups, keys, &self.tables, functions, &schema)?;
+        if self.are_results {
+            let schema = aggregates.last.schema();
+            batch = function::results_of(&batch, keys.len(), functions, &schema)?;
+        }
         self.memory.try_grow(batch.get_array_memory_size())?;
         self.batches.push(batch);
         Ok(())
@@ -285,9 +314,10 @@ impl Collected {
 
 /// What the kernel gives.
 struct Answer {
-    /// If the kernel has no groups, the row that the node puts out; else states of groups, which may come more than
-    /// once, as each run of a kernel has its own.
     batches: Vec<RecordBatch>,
+    /// Whether these are what the node puts out. If not, they are states of groups, which may come more than once, as
+    /// each run of a kernel has its own.
+    are_results: bool,
     /// Covers them.
     memory: Option<MemoryReservation>,
     /// Kernels that had to be compiled for it.
@@ -331,7 +361,7 @@ impl GpuAggregateExec {
             functions: functions.collect(),
             keys: fused.keys,
             has_whole_groups: fused.has_whole_groups,
-            regrouping: fused.regrouping,
+            again: fused.again,
             wanted: None,
             filter: fused.filter,
             options,
@@ -357,6 +387,31 @@ impl GpuAggregateExec {
             wanted: Some(groups),
             ..self.clone()
         }))
+    }
+
+    /// Whether all groups are wanted of all rows, and a key has so many values that they are left to the CPU. That is looked
+    /// at again when chunks are at hand.
+    pub(crate) fn check_groups(&self) -> Result<(), Reason> {
+        let is_of_all = self.star.dimensions.is_empty() && self.filter.is_none();
+        let is_of_all = is_of_all && self.again.is_none();
+        if self.options.gpu == GpuMode::Require || !is_of_all {
+            return Ok(());
+        }
+        let rows = num_rows(&self.input.config).unwrap_or_default() as u128;
+        for key in self.keys.of_kernel() {
+            let GroupKey::Value(Expr::Column(column)) = key else {
+                continue;
+            };
+            let column = self.input.columns.get(*column);
+            let values = column.and_then(|&column| num_values(&self.input.config, column));
+            // Values that lie further apart are hashed: then only those that occur count.
+            let many = values.filter(|&values| values > MOST_GROUPS.into() && values <= 2 * rows);
+            if let Some(values) = many {
+                let most = MOST_GROUPS;
+                return Err(Reason::ManyGroups { values, most });
+            }
+        }
+        Ok(())
     }
 
     /// The rows of all row groups; or why they were not computed. Notes what there is to do once that is known.
@@ -568,12 +623,15 @@ impl GpuAggregateExec {
             context,
         } = environment;
         let mut pipeline = self.star.pipeline(tables)?;
-        function::replace(&planned.functions, &self.functions, &mut pipeline.output);
+        if self.again.is_none() {
+            function::replace(&planned.functions, &self.functions, &mut pipeline.output);
+        }
         let consumer = MemoryConsumer::new("VectileGpuGroups");
         let output = self.puts_out_rows().then(|| Collected {
             node: self.clone(),
             tables: tables.clone(),
             batches: Vec::new(),
+            are_results: false,
             held: Vec::new(),
             rooms: Vec::new(),
             memory: consumer.register(context.memory_pool()),
@@ -581,6 +639,7 @@ impl GpuAggregateExec {
         let mut run = Run {
             execution: engine.start(Arc::new(pipeline)),
             metrics: GpuMetrics::clone(metrics),
+            rows: arrivals.rows(),
             output,
         };
         if self.options.gpu != GpuMode::Require {
@@ -592,6 +651,21 @@ impl GpuAggregateExec {
         }
         // a task that has begun does not end with this future by itself
         let _cancel = run.execution.cancel_on_drop();
+        let is_of_all = self.wanted.is_some() || self.again.is_some();
+        if is_of_all && arrivals.are_one_window() {
+            // what is wanted of groups is known of all rows together
+            let mut next = arrivals.next().await?;
+            match next.take_if(|batch| batch.num_rows() as u64 == run.rows) {
+                Some(all) => run = run.with(all).await?,
+                None => {
+                    while let Some(batch) = next {
+                        run = run.compiled(batch).await?;
+                        next = arrivals.next().await?;
+                    }
+                    arrivals = arrivals.again();
+                }
+            }
+        }
         while let Some(batch) = arrivals.next().await? {
             run = run.with(batch).await?;
         }
@@ -612,6 +686,7 @@ impl GpuAggregateExec {
             Some(output) => {
                 self.functions = output.node.functions;
                 Answer {
+                    are_results: output.are_results || self.is_join(),
                     batches: output.batches,
                     memory: Some(output.memory),
                     kernels_compiled,
@@ -627,7 +702,7 @@ impl GpuAggregateExec {
 
     /// Whether the kernel has rows or groups, which may all be of one that is wanted.
     fn puts_out_rows(&self) -> bool {
-        self.is_join() || !self.keys.of_kernel().is_empty()
+        self.is_join() || self.again.is_some() || !self.keys.of_kernel().is_empty()
     }
 
     fn is_join(&self) -> bool {
@@ -639,6 +714,7 @@ impl GpuAggregateExec {
         if self.puts_out_rows() {
             return Ok(Answer {
                 batches: Vec::new(),
+                are_results: self.is_join(),
                 memory: None,
                 kernels_compiled: 0,
             });
@@ -664,6 +740,7 @@ impl GpuAggregateExec {
         }
         Ok(Answer {
             batches: vec![RecordBatch::try_new(self.schema(), columns)?],
+            are_results: true,
             memory: None,
             kernels_compiled: 0,
         })
@@ -676,17 +753,10 @@ impl GpuAggregateExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let rows: usize = states.iter().map(RecordBatch::num_rows).sum();
-        let config = context.session_config();
-        let (most, partitions) = (config.batch_size().max(1), config.target_partitions());
-        let states = states.into_iter().flat_map(move |batch| {
-            let starts = (0..batch.num_rows()).step_by(most);
-            let slice = move |start| batch.slice(start, most.min(batch.num_rows() - start));
-            starts.map(slice).collect::<Vec<_>>()
-        });
+        let partitions = context.session_config().target_partitions();
         let Replaced::Aggregates(Aggregates { partial, last }) = &self.replaced else {
             return internal_err!("states of a join");
         };
-        let states: Vec<RecordBatch> = states.collect();
         let states = MemorySourceConfig::try_new_exec(&[states], partial.schema(), None)?;
         if rows <= FEW_GROUPS || partitions < 2 || self.keys.is_empty() {
             return of_mode(last, AggregateMode::Final, states)?.execute(0, context);
@@ -710,14 +780,15 @@ impl GpuAggregateExec {
             Ok(Ok(answer)) => {
                 let was_in_place = answer.kernels_compiled == 0 && metrics.bytes_sent.value() == 0;
                 let Answer {
-                    batches, memory, ..
+                    batches,
+                    are_results,
+                    memory,
+                    ..
                 } = answer;
-                let is_result = match batches.is_empty() {
-                    _ if self.is_join() => true,
-                    true => !self.keys.is_empty(),
-                    false => !self.puts_out_rows(),
-                };
-                let rows = match is_result {
+                // without keys, there is a row for no states, too
+                let is_nothing = batches.is_empty() && !self.keys.is_empty();
+                let batches = in_batches(batches, context.session_config().batch_size());
+                let rows = match are_results || is_nothing {
                     true => Box::pin(MemoryStream::try_new(batches, self.schema(), None)?),
                     false => self.results(batches, context)?,
                 };
@@ -823,8 +894,8 @@ impl DisplayAs for GpuAggregateExec {
                 if let Some(filter) = &self.filter {
                     write!(f, ", filter={filter}")?;
                 }
-                if self.regrouping.is_some() {
-                    write!(f, ", distinct=true")?;
+                if let Some(again) = &self.again {
+                    write!(f, "{again}")?;
                 }
                 if let Some(wanted) = &self.wanted {
                     write!(f, "{wanted}")?;
@@ -983,6 +1054,17 @@ fn without_subqueries(expr: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
         })
     });
     without.data().unwrap_or(expr)
+}
+
+/// The same rows, of which at most `most` are together.
+fn in_batches(batches: Vec<RecordBatch>, most: usize) -> Vec<RecordBatch> {
+    let most = most.max(1);
+    let slices = batches.into_iter().flat_map(|batch| {
+        let starts = (0..batch.num_rows()).step_by(most);
+        let slice = move |start| batch.slice(start, most.min(batch.num_rows() - start));
+        starts.map(slice).collect::<Vec<_>>()
+    });
+    slices.collect()
 }
 
 /// Bytes of an array's rows.

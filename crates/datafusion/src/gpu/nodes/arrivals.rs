@@ -26,6 +26,7 @@ pub(crate) struct Arrivals {
     /// Is told how long loading takes.
     costs: Option<Arc<Costs>>,
     rows: u64,
+    parts: Vec<Part>,
     windows: Peekable<IntoIter<Vec<Part>>>,
     /// The next window.
     ahead: Option<SpawnedTask<Result<LookedUp>>>,
@@ -62,7 +63,10 @@ impl Arrivals {
     ) -> Self {
         Self {
             rows: parts.iter().map(|part| part.rows() as u64).sum(),
-            windows: windows(parts, engine.memory_limit()).into_iter().peekable(),
+            windows: windows(parts.clone(), engine.memory_limit())
+                .into_iter()
+                .peekable(),
+            parts,
             engine: Arc::clone(engine),
             metrics: metrics.clone(),
             context: Arc::clone(context),
@@ -77,6 +81,18 @@ impl Arrivals {
     /// Rows of all batches.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
+    }
+
+    /// Whether all row groups fit the device at the same time.
+    pub(crate) fn are_one_window(&self) -> bool {
+        self.windows.len() + usize::from(self.first.is_some() || self.loading.is_some()) < 2
+    }
+
+    /// The same row groups once more.
+    pub(crate) fn again(&self) -> Self {
+        let (parts, engine) = (self.parts.clone(), &self.engine);
+        let (metrics, context) = (&self.metrics, &self.context);
+        Self::new(parts, engine, metrics, context, self.pace, None)
     }
 
     /// Waits for the first batch, before it is asked for.

@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::Schema;
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use futures::future::try_join_all;
 use vectile_gpu::plan::{
@@ -19,7 +16,7 @@ use super::metrics::GpuMetrics;
 use crate::gpu::dimension_cache::DimensionCache;
 use crate::gpu::lowering::lookups::{Wanted, filter_of, placeheld};
 use crate::gpu::pattern::join::JoinKind;
-use crate::gpu::scalar::literal;
+use crate::gpu::scalar::value_of;
 use crate::gpu::table::{Table, Tables};
 
 /// The pipeline of a query, but for the tables that it looks up.
@@ -176,16 +173,6 @@ struct Filling<'a> {
     parameters: Vec<Literal>,
 }
 
-/// The value of a constant: of a subquery, which has run.
-fn value_of(parameter: &Arc<dyn PhysicalExpr>) -> Result<Literal> {
-    let none = RecordBatch::new_empty(Arc::new(Schema::empty()));
-    let value = match parameter.evaluate(&none)? {
-        ColumnarValue::Scalar(value) => literal(&value),
-        ColumnarValue::Array(_) => None,
-    };
-    value.ok_or_else(|| internal_datafusion_err!("{parameter} is no constant"))
-}
-
 /// How a pipeline asks for codes.
 enum Asked {
     /// The number of a lookup.
@@ -238,44 +225,20 @@ impl Filling<'_> {
     }
 
     fn expr(&self, expr: &Expr) -> Result<Expr> {
-        Ok(match expr {
-            Expr::Looked(lookup, placeholder) => self.looked(*lookup, placeholder)?,
-            Expr::Parameter(number, _) => {
-                let value = self.parameters.get(*number).copied();
-                Expr::Literal(value.ok_or_else(missing)?)
-            }
-            Expr::Column(_) | Expr::Literal(_) | Expr::Values(..) => expr.clone(),
-            Expr::Compare(op, left, right) => {
-                Expr::Compare(*op, self.boxed(left)?, self.boxed(right)?)
-            }
-            Expr::Arithmetic(op, left, right) => {
-                Expr::Arithmetic(*op, self.boxed(left)?, self.boxed(right)?)
-            }
-            Expr::And(all) => Expr::And(self.exprs(all)?),
-            Expr::Or(some) => Expr::Or(self.exprs(some)?),
-            Expr::Not(of) => Expr::Not(self.boxed(of)?),
-            Expr::IsNull(of) => Expr::IsNull(self.boxed(of)?),
-            Expr::Negate(of) => Expr::Negate(self.boxed(of)?),
-            Expr::Cast(of, to) => Expr::Cast(self.boxed(of)?, *to),
-            Expr::DatePart(part, of) => Expr::DatePart(*part, self.boxed(of)?),
-            Expr::Code(lookup) => match self.asked(*lookup)? {
-                Asked::Lookup(number) => Expr::Code(number),
-                Asked::Code(code) => code,
-            },
-            Expr::Probe(key, codes) => Expr::Probe(self.boxed(key)?, Arc::clone(codes)),
-            Expr::Entry(position, values) => Expr::Entry(self.boxed(position)?, Arc::clone(values)),
-            Expr::Case(branches, otherwise) => {
-                let branches = branches.iter();
-                let branches =
-                    branches.map(|(when, then)| Ok((self.expr(when)?, self.expr(then)?)));
-                let otherwise = otherwise.as_deref().map(|value| self.boxed(value));
-                Expr::Case(branches.collect::<Result<_>>()?, otherwise.transpose()?)
-            }
+        expr.replaced(&mut |part| {
+            Ok(match part {
+                Expr::Looked(lookup, placeholder) => Some(self.looked(*lookup, placeholder)?),
+                Expr::Parameter(number, _) => {
+                    let value = self.parameters.get(*number).copied();
+                    Some(Expr::Literal(value.ok_or_else(missing)?))
+                }
+                Expr::Code(lookup) => Some(match self.asked(*lookup)? {
+                    Asked::Lookup(number) => Expr::Code(number),
+                    Asked::Code(code) => code,
+                }),
+                _ => None,
+            })
         })
-    }
-
-    fn boxed(&self, expr: &Expr) -> Result<Box<Expr>> {
-        Ok(Box::new(self.expr(expr)?))
     }
 
     fn exprs(&self, exprs: &[Expr]) -> Result<Vec<Expr>> {
@@ -320,15 +283,8 @@ impl Filling<'_> {
     }
 
     fn aggregates(&self, aggregates: &[Aggregate]) -> Result<Vec<Aggregate>> {
-        let aggregates = aggregates.iter().map(|aggregate| {
-            Ok(match aggregate {
-                Aggregate::CountRows => Aggregate::CountRows,
-                Aggregate::Count(value) => Aggregate::Count(self.expr(value)?),
-                Aggregate::Sum(value) => Aggregate::Sum(self.expr(value)?),
-                Aggregate::Min(value) => Aggregate::Min(self.expr(value)?),
-                Aggregate::Max(value) => Aggregate::Max(self.expr(value)?),
-            })
-        });
+        let aggregates = aggregates.iter();
+        let aggregates = aggregates.map(|aggregate| aggregate.over(&mut |value| self.expr(value)));
         aggregates.collect()
     }
 }

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use datafusion::common::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 
 /// An aggregate as it is planned at first.
 #[derive(Clone, Debug)]
@@ -26,4 +29,32 @@ impl Aggregates {
             last: Arc::new(last.clone()),
         })
     }
+}
+
+/// An aggregate of `input` by `keys`, whose columns come first.
+pub(super) fn grouped(
+    input: Arc<dyn ExecutionPlan>,
+    keys: &[Arc<dyn PhysicalExpr>],
+    functions: Vec<Arc<AggregateFunctionExpr>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let schema = input.schema();
+    let named = keys.iter().enumerate();
+    let named = named.map(|(number, key)| (Arc::clone(key), format!("key{number}")));
+    let partial = AggregateExec::try_new(
+        AggregateMode::Partial,
+        PhysicalGroupBy::new_single(named.collect()),
+        functions.clone(),
+        vec![None; functions.len()],
+        input,
+        Arc::clone(&schema),
+    )?;
+    let last = AggregateExec::try_new(
+        AggregateMode::FinalPartitioned,
+        partial.group_expr().as_final(),
+        functions.clone(),
+        vec![None; functions.len()],
+        Arc::new(partial),
+        schema,
+    )?;
+    Ok(Arc::new(last))
 }

@@ -17,13 +17,14 @@ use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion::physical_plan::projection::ProjectionExec;
 use vectile_gpu::plan::Type;
 
+use super::aggregates::grouped;
 use super::columns::over;
 use super::exchange::without_exchange;
 use super::join::Sides;
@@ -227,38 +228,14 @@ fn extremes(
     of: &Expr,
 ) -> Result<Arc<dyn ExecutionPlan>, Reason> {
     let schema = input.schema();
-    let named = keys.iter().enumerate();
-    let named = named.map(|(number, key)| (Arc::clone(key), format!("key{number}")));
-    let group_by = PhysicalGroupBy::new_single(named.collect());
     let functions = [("min", min_udaf()), ("max", max_udaf())].map(|(name, function)| {
         let builder = AggregateExprBuilder::new(function, vec![Arc::clone(of)]);
-        builder
-            .schema(Arc::clone(&schema))
-            .alias(name)
-            .build()
-            .map(Arc::new)
+        let builder = builder.schema(Arc::clone(&schema)).alias(name);
+        builder.build().map(Arc::new)
     });
-    let functions = functions
-        .into_iter()
-        .collect::<datafusion::common::Result<Vec<_>>>()?;
-    let filters = vec![None; functions.len()];
-    let partial = AggregateExec::try_new(
-        AggregateMode::Partial,
-        group_by,
-        functions.clone(),
-        filters.clone(),
-        input,
-        Arc::clone(&schema),
-    )?;
-    let last = AggregateExec::try_new(
-        AggregateMode::FinalPartitioned,
-        partial.group_expr().as_final(),
-        functions,
-        filters,
-        Arc::new(partial),
-        schema,
-    )?;
-    Ok(Arc::new(last))
+    let functions = functions.into_iter();
+    let functions = functions.collect::<datafusion::common::Result<Vec<_>>>()?;
+    Ok(grouped(input, keys, functions)?)
 }
 
 /// Whether no two rows of `plan` have the same keys, as far as that can be seen: an aggregate groups by some of them.

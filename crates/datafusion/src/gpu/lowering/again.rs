@@ -1,0 +1,238 @@
+//! Aggregates over the groups of an aggregate: a count of customers by their number of orders, or `count(DISTINCT x)` of
+//! groups, which DataFusion plans as a count over groups by `x`, too.
+//!
+//! The kernel has the groups of the lower one, which stay on the device, where another kernel groups them again.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::Result;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, conjunction};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use vectile_gpu::plan::{Again, Aggregate, Expr, GroupColumn, GroupKey, OfGroups, Type};
+
+use super::expression::{Grouping, Lowering};
+use super::function::{self, Function, Named};
+use super::grouping::Keys;
+use super::of_groups::{function_column, with_parameters};
+use crate::gpu::pattern::aggregates::Aggregates;
+use crate::gpu::pattern::columns::{columns_from, over};
+use crate::gpu::pattern::exchange::is_exchange;
+use crate::gpu::reason::Reason;
+use crate::gpu::types::is_text;
+
+type Exprs = Vec<Arc<dyn PhysicalExpr>>;
+
+/// An aggregate over groups, as it is planned.
+pub(crate) struct OverGroups {
+    /// What has the groups.
+    pub(crate) inner: Aggregates,
+    /// Which of them count, over the columns of `inner`.
+    filters: Exprs,
+    /// What the columns of the outer one's input are, over the columns of `inner`.
+    columns: Vec<ProjectionExpr>,
+}
+
+impl OverGroups {
+    /// `None` if `outer` is over something else.
+    pub(crate) fn of(outer: &Aggregates) -> Result<Option<Self>, Reason> {
+        let partial = outer.partial.as_ref();
+        if !partial.group_expr().is_single() || partial.limit_options().is_some() {
+            return Ok(None);
+        }
+        let over = Self::below(partial.input())?;
+        Ok(over.filter(|over| {
+            let inner = over.inner.partial.as_ref();
+            inner.group_expr().is_single() && inner.limit_options().is_none()
+        }))
+    }
+
+    fn below(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, Reason> {
+        if plan.fetch().is_some() {
+            return Ok(None);
+        }
+        if let Some(inner) = Aggregates::of(plan) {
+            return Ok(Some(Self {
+                columns: columns_from(&plan.schema(), 0),
+                filters: Vec::new(),
+                inner,
+            }));
+        }
+        let input = match plan.children()[..] {
+            [input] => Self::below(input)?,
+            _ => None,
+        };
+        let Some(mut input) = input else {
+            return Ok(None);
+        };
+        if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+            let columns = projection.expr().iter().map(|projected| {
+                let expr = over(&projected.expr, &input.columns)?;
+                Ok(ProjectionExpr::new(expr, projected.alias.clone()))
+            });
+            input.columns = columns.collect::<Result<_, Reason>>()?;
+        } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+            let passing = over(filter.predicate(), &input.columns)?;
+            input.filters.push(passing);
+            if let Some(kept) = filter.projection() {
+                let columns = kept.iter().filter_map(|&column| input.columns.get(column));
+                input.columns = columns.cloned().collect();
+            }
+        } else if !is_exchange(plan) {
+            return Ok(None);
+        }
+        Ok(Some(input))
+    }
+}
+
+/// How groups are grouped again.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupedAgain {
+    inner: Aggregates,
+    filters: Exprs,
+    of_groups: OfGroups,
+    parameters: Exprs,
+}
+
+/// What there is of the groups of groups.
+pub(crate) struct Outer {
+    pub(crate) again: GroupedAgain,
+    pub(crate) keys: Keys,
+    pub(crate) functions: Vec<Function>,
+    /// Whether each group comes once.
+    pub(crate) has_whole_groups: bool,
+}
+
+impl GroupedAgain {
+    /// Lowers `outer`, over groups by `keys` that have these results.
+    pub(crate) fn lower(
+        outer: &Aggregates,
+        of: OverGroups,
+        keys: &Keys,
+        functions: &[Named],
+    ) -> Result<Outer, Reason> {
+        let OverGroups {
+            inner,
+            filters,
+            columns,
+        } = of;
+        let results = inner.last.schema();
+        // a code is no value: only what asks for none, as of text, may ask for it
+        let is_code =
+            |column: usize| keys.is_code(column) || is_text(results.field(column).data_type());
+        let fields = results.fields().iter().enumerate().map(|(column, field)| {
+            let field = field.as_ref().clone();
+            match is_code(column) {
+                true => field.with_data_type(DataType::Utf8),
+                false => field,
+            }
+        });
+        let table = TableSchema::from(Arc::new(Schema::new(fields.collect::<Vec<_>>())));
+        let mut lowering = Lowering::new(&table);
+        let conditions = filters.iter().map(|filter| lowering.value(filter));
+        let conditions = conditions.collect::<Result<_, Reason>>()?;
+        let (mut own_keys, mut exprs) = (Vec::new(), Vec::new());
+        for (key, _) in outer.partial.group_expr().expr() {
+            let key = over(key, &columns)?;
+            let column = key.downcast_ref::<Column>().map(Column::index);
+            let column = column.filter(|&column| column < keys.len());
+            exprs.push(match column {
+                Some(column) => Expr::Column(lowering.key_column(column)?),
+                None => match lowering.group_key(&key)? {
+                    Grouping::Key(GroupKey::Value(value)) => value,
+                    _ => return Err(Reason::GroupKey(key.to_string())),
+                },
+            });
+            own_keys.push(column);
+        }
+        let (outer_keys, exprs) = keys.again(&own_keys, exprs);
+        let mut own_functions = Vec::new();
+        let mut aggregates: Vec<Aggregate> = Vec::new();
+        let mut no_strings = Keys::default();
+        let all = outer.partial.aggr_expr().iter();
+        for (aggregate, filter) in all.zip(outer.partial.filter_expr()) {
+            let unsupported = || Reason::Aggregate(aggregate.name().to_owned());
+            for argument in aggregate.expressions() {
+                let used = collect_columns(&over(&argument, &columns)?);
+                let mut used = used.iter().map(Column::index);
+                // there is a code for no value, too
+                if used.any(|column| keys.is_code(column) && results.field(column).is_nullable()) {
+                    return Err(unsupported());
+                }
+            }
+            let filter = filter.as_ref();
+            let lowered =
+                function::lower(aggregate, filter, &columns, &mut no_strings, &mut lowering);
+            let (function, lowered) = lowered?;
+            if matches!(function, Function::Variance(_) | Function::Strings(_)) {
+                return Err(unsupported());
+            }
+            own_functions.push(function);
+            aggregates.extend(lowered);
+        }
+        let needs = lowering.finish();
+        let used = needs
+            .columns
+            .iter()
+            .map(|&column| match keys.of_column(column) {
+                Some(key) => {
+                    let of = Type::of(results.field(column).data_type());
+                    let of = of.filter(|_| !is_code(column));
+                    Ok(GroupColumn::Key(key, of.unwrap_or(Type::I64)))
+                }
+                None => {
+                    let function = function_column(functions, column - keys.len());
+                    let name = || results.field(column).name().clone();
+                    function.ok_or_else(|| Reason::Aggregate(name()))
+                }
+            });
+        let again = Again {
+            keys: exprs,
+            aggregates,
+        };
+        Ok(Outer {
+            again: Self {
+                of_groups: OfGroups {
+                    columns: used.collect::<Result<_, Reason>>()?,
+                    conditions,
+                    first: None,
+                    again: Some(again),
+                },
+                inner,
+                filters,
+                parameters: needs.parameters,
+            },
+            has_whole_groups: keys.has_whole(&own_keys),
+            keys: outer_keys,
+            functions: own_functions,
+        })
+    }
+
+    /// What is computed of groups, by what subqueries have come to.
+    pub(crate) fn of_groups(&self) -> Result<OfGroups> {
+        with_parameters(self.of_groups.clone(), &self.parameters)
+    }
+}
+
+/// For `EXPLAIN`.
+impl fmt::Display for GroupedAgain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.inner.partial.group_expr().expr().iter();
+        let keys: Vec<&str> = keys.map(|(_, name)| name.as_str()).collect();
+        let functions = self.inner.partial.aggr_expr().iter();
+        let functions: Vec<&str> = functions.map(|function| function.name()).collect();
+        let (keys, functions) = (keys.join(", "), functions.join(", "));
+        write!(f, ", groups=[gby=[{keys}], aggr=[{functions}]")?;
+        if !self.filters.is_empty() {
+            write!(f, ", having={}", conjunction(self.filters.iter().cloned()))?;
+        }
+        f.write_str("]")
+    }
+}

@@ -1,0 +1,116 @@
+//! Tables of groups: where their parts are, on the device and when they came back.
+
+use std::sync::Arc;
+
+use crate::kernel::Accumulators;
+use crate::runtime::Piece;
+use vectile_encodings::VECTOR_LEN;
+
+/// Bytes before the entries: whether the table was full, or a group out of it.
+pub(super) const FLAG_BYTES: usize = 256;
+/// Bytes of a front that makes a column of a table's words: a header, and a record for each vector.
+const FRONT_BYTES: usize = 256;
+const VECTOR_BYTES: usize = 16;
+/// Bytes of the body of row numbers, at most.
+pub(super) const NUMBERS_BYTES: usize = 4096;
+
+/// Where the parts of a table of groups are: room for fronts that make columns of it, flags, numbers, and a column for
+/// each accumulator. In bytes.
+pub(super) struct TablePlaces {
+    pub accumulators: Accumulators,
+    pub entries: usize,
+    /// Whether the table was full, or a group out of it.
+    pub flags: usize,
+    /// Numbers of entries, which say which group is where; none if that is the place.
+    pub numbers: usize,
+    pub words: usize,
+    pub end: usize,
+}
+
+/// A table of groups on the device.
+pub(super) struct Table {
+    pub places: TablePlaces,
+    pub memory: Arc<Piece>,
+    /// From the flags on, if all of it came back.
+    pub back: Option<Piece>,
+}
+
+/// What came back of a table.
+pub(super) struct TableWords<'a> {
+    pub places: &'a TablePlaces,
+    words: &'a [[u8; 8]],
+}
+
+impl TablePlaces {
+    /// Those of a table of so many entries; `None` if it is too large.
+    pub fn of(entries: u64, is_hashed: bool, accumulators: &Accumulators) -> Option<Self> {
+        let entries = usize::try_from(entries).ok()?;
+        let column = entries.checked_mul(8)?;
+        let fronts = accumulators.all.len() + 2;
+        let front = Self::front_bytes(entries).checked_mul(fronts)?;
+        let flags = front.checked_add(NUMBERS_BYTES)?;
+        let numbers = flags.checked_add(FLAG_BYTES)?;
+        let words = numbers.checked_add(if is_hashed { column } else { 0 })?;
+        let end = words.checked_add(column.checked_mul(accumulators.words().1)?)?;
+        Some(Self {
+            accumulators: accumulators.clone(),
+            entries,
+            flags,
+            numbers,
+            words,
+            end,
+        })
+    }
+
+    /// Bytes of a column's front, at most.
+    pub fn front_bytes(entries: usize) -> usize {
+        let vectors = entries.div_ceil(VECTOR_LEN);
+        (FRONT_BYTES + vectors * VECTOR_BYTES).next_multiple_of(256)
+    }
+
+    /// Bytes from the flags on.
+    pub fn bytes(&self) -> usize {
+        self.end - self.flags
+    }
+
+    /// Where the column of an accumulator is, and words of an entry there.
+    pub fn column(&self, accumulator: usize) -> (usize, usize) {
+        let before = self.accumulators.words().0[accumulator];
+        let each = self.accumulators.all[accumulator].accumulator.words();
+        (self.words + before * self.entries * 8, each)
+    }
+
+    /// What came back, from the flags on.
+    pub fn words_of<'a>(&'a self, back: &'a [u8]) -> TableWords<'a> {
+        TableWords {
+            places: self,
+            words: back.as_chunks::<8>().0,
+        }
+    }
+}
+
+impl TableWords<'_> {
+    fn some(&self, from: usize, count: usize) -> &[[u8; 8]] {
+        let from = (from - self.places.flags) / 8;
+        &self.words[from..from + count]
+    }
+
+    /// The number of the group in an entry, where groups are found by hashing.
+    pub fn number(&self, at: usize) -> u64 {
+        let named = self.some(self.places.numbers + at * 8, 1)[0];
+        u64::from_le_bytes(named).wrapping_sub(1)
+    }
+
+    /// The entries of groups that have rows, of which there may be so many.
+    pub fn found(&self, groups: u64) -> Vec<usize> {
+        let counts = self.column(0).iter().enumerate().take(groups as usize);
+        let found = counts.filter(|(_, count)| **count != [0; 8]);
+        found.map(|(at, _)| at).collect()
+    }
+
+    /// The words of an accumulator.
+    pub fn column(&self, accumulator: usize) -> &[[u8; 8]] {
+        let (from, each) = self.places.column(accumulator);
+        self.some(from, each * self.places.entries)
+    }
+}

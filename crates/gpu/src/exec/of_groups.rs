@@ -1,0 +1,522 @@
+//! What is computed of groups on the device, before they come back: their table becomes columns, and other kernels run
+//! over these.
+//!
+//! Nothing is copied for that. A front in the table's memory says of each accumulator's words that they are the values of a
+//! column. The rows of these columns are the entries of the table, of which some are of no group.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int64Type};
+use vectile_kernels::{DeviceChunk, Unwritten, UnwrittenValues};
+
+use super::accumulator::numbers_of;
+use super::execution::{Execution, Prepared};
+use super::group_table::{NUMBERS_BYTES, Table, TablePlaces};
+use crate::error::{Error, Result};
+use crate::kernel::{Accumulator, Bounds, OutputPlan, Strategy};
+use crate::plan::Aggregate;
+use crate::plan::{
+    Again, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey, GroupTotals,
+    Groups, Literal, Numbers, OfGroups, Output, Pipeline, Type,
+};
+use crate::runtime::{Batch, Group, Resident};
+
+/// Buckets of entries, of each of which the first group is looked at to tell which may be among the first of all.
+const BUCKETS: u64 = 4096;
+
+/// A table as columns.
+struct Columns<'a> {
+    prepared: &'a Prepared,
+    places: &'a TablePlaces,
+    types: Vec<DataType>,
+    batch: Batch,
+    /// The number of a row's group.
+    number: Expr,
+}
+
+/// The numbers of columns: of rows, then of accumulators, then of groups if these are not the rows'.
+const ROW: usize = 0;
+const FIRST: usize = 1;
+
+impl Execution {
+    /// What is wanted of the groups of a table; all of them, if nothing is said.
+    pub(super) fn on_device(
+        &mut self,
+        prepared: &Prepared,
+        table: &Table,
+        wanted: Option<&OfGroups>,
+        reserve: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Groups> {
+        let columns = self.columns(prepared, table)?;
+        let nothing = OfGroups::default();
+        let wanted = wanted.unwrap_or(&nothing);
+        let mut passing = vec![columns.has_rows()];
+        for condition in &wanted.conditions {
+            passing.push(columns.over(condition, &wanted.columns)?);
+        }
+        if let Some(first) = &wanted.first {
+            let by = columns.over(&first.by, &wanted.columns)?;
+            let bound = self.bound_of_first(&columns, &passing, &by, first)?;
+            passing.extend(bound);
+        }
+        match &wanted.again {
+            Some(again) => self.grouped_again(&columns, &passing, again, &wanted.columns, reserve),
+            None => self.wanted_groups(&columns, &passing, reserve),
+        }
+    }
+
+    /// Makes columns of a table.
+    fn columns<'a>(&mut self, prepared: &'a Prepared, table: &'a Table) -> Result<Columns<'a>> {
+        let places = &table.places;
+        let entries = places.entries;
+        let mut chunks = vec![];
+        let numbers = DeviceChunk::of_row_numbers(&DataType::Int64, entries, 0)?;
+        let row_numbers = numbers.info().bytes;
+        chunks.push((numbers, None));
+        let plain = |data_type: DataType, values: UnwrittenValues<'_>| {
+            DeviceChunk::of_unwritten(Unwritten {
+                data_type: &data_type,
+                rows: entries,
+                nulls: None,
+                values,
+                sample: None,
+            })
+        };
+        let OutputPlan::Groups(plan) = &prepared.plan.output else {
+            return Err(Error::Unsupported("no groups".into()));
+        };
+        let words = (i64::MIN.into(), i64::MAX.into());
+        let arguments = plan.rows.exprs.get(plan.key_values + plan.conditions..);
+        for (index, added) in places.accumulators.all.iter().enumerate() {
+            let argument = added.argument.and_then(|argument| arguments?.get(argument));
+            let bounds =
+                argument.map_or((i128::MIN, i128::MAX), |argument| argument.bounds.of_sum());
+            let (low, high) = match added.accumulator {
+                Accumulator::Count => Bounds(1, 1).of_sum(),
+                Accumulator::Sum { wide: true } => bounds,
+                Accumulator::Sum { wide: false } => (bounds.0.max(words.0), bounds.1.min(words.1)),
+                _ => words,
+            };
+            let chunk = match type_of(added.accumulator) {
+                of @ DataType::Float64 => plain(of, UnwrittenValues::Floats)?,
+                of => plain(of, UnwrittenValues::Plain(low, high))?,
+            };
+            chunks.push((chunk, Some(places.column(index).0)));
+        }
+        let row = Expr::Column(ROW);
+        let mut number = row;
+        if plan.strategy == Strategy::Hashed {
+            let most = prepared
+                .bindings
+                .grouping
+                .as_ref()
+                .map_or(0, |of| of.groups);
+            let named = plain(DataType::Int64, UnwrittenValues::Plain(0, most.into()))?;
+            number = minus(Expr::Column(chunks.len()), 1);
+            chunks.push((named, Some(places.numbers)));
+        }
+        let front = TablePlaces::front_bytes(entries);
+        let first = places.flags - chunks.len() * front;
+        let host_bytes = chunks.len() * front + NUMBERS_BYTES;
+        let mut host = self.engine.host_pool().take(host_bytes)?;
+        let mut of_host = host.as_mut_slice();
+        let mut copies = vec![];
+        let mut residents = vec![];
+        for (index, (chunk, body)) in chunks.iter().enumerate() {
+            let at = match index {
+                ROW => 0,
+                _ => first + index * front,
+            };
+            let fits = match body {
+                None => row_numbers <= first + front,
+                Some(_) => chunk.front_bytes() <= front,
+            };
+            let bytes = match body {
+                None => chunk.front_bytes() + chunk.body_bytes(),
+                Some(_) => chunk.front_bytes(),
+            };
+            let own = of_host.split_off_mut(..bytes).filter(|_| fits);
+            let own = own.ok_or_else(|| Error::Unsupported("a table of too many groups".into()))?;
+            match body {
+                None => {
+                    let (front, body) = own.split_at_mut(chunk.front_bytes());
+                    chunk.write_front(front, front.len())?;
+                    chunk.write_body(body);
+                }
+                Some(body) => chunk.write_front(own, body - at)?,
+            }
+            copies.push((table.memory.address() + at as u64, &*own));
+            let info = Arc::new(chunk.info().clone());
+            residents.push(Resident::made(Arc::clone(&table.memory), at as u64, info));
+        }
+        let mut lane = self.engine.lane()?;
+        lane.finish(|stream| {
+            for (to, front) in &copies {
+                // SAFETY: the table has room for fronts before its flags; both live until `finish` is done.
+                unsafe { stream.copy_in(*to, front.as_ptr(), front.len()) }?;
+            }
+            Ok(())
+        })?;
+        self.engine.give_back(lane);
+        let group = Group {
+            rows: entries,
+            columns: residents,
+        };
+        Ok(Columns {
+            prepared,
+            places,
+            types: chunks
+                .iter()
+                .map(|(chunk, _)| chunk.info().data_type.clone())
+                .collect(),
+            batch: Batch::of(&[group])?,
+            number,
+        })
+    }
+
+    /// Adds what others have measured.
+    fn then<T>(
+        &mut self,
+        columns: &Columns<'_>,
+        passing: &[Expr],
+        output: Output,
+        work: impl FnOnce(&mut Self, &Batch) -> Result<T>,
+    ) -> Result<T> {
+        let passing = passing.iter().cloned().map(Filter::Expr);
+        let pipeline = Pipeline {
+            columns: columns.types.clone(),
+            lookups: vec![],
+            filter: Filter::And(passing.collect()),
+            output,
+        };
+        let mut next = self.next(Arc::new(pipeline));
+        next.most_groups = self.most_groups;
+        next.most_rows = usize::try_from(self.most_groups).unwrap_or(usize::MAX);
+        let done = work(&mut next, &columns.batch);
+        let own = next.statistics();
+        self.statistics += own;
+        done
+    }
+
+    /// The groups that pass.
+    fn wanted_groups(
+        &mut self,
+        columns: &Columns<'_>,
+        passing: &[Expr],
+        reserve: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Groups> {
+        let accumulators = &columns.places.accumulators;
+        let values = (0..accumulators.all.len()).map(|index| Expr::Column(FIRST + index));
+        let exprs = [columns.number.clone()].into_iter().chain(values);
+        let output = Output::Rows(exprs.collect());
+        let rows = self.then(columns, passing, output, |next, batch| {
+            next.rows_of_batch(batch)
+        })?;
+        let [rows] = &rows[..] else {
+            return Err(Error::Unsupported("no rows of a table".into()));
+        };
+        let bytes: usize = rows
+            .columns
+            .iter()
+            .map(|column| column.get_array_memory_size())
+            .sum();
+        let results = accumulators.results.len();
+        // what is made of them: as integers of 128 bits, and keys
+        reserve(
+            bytes
+                .saturating_mul(3)
+                .saturating_add(rows.count.saturating_mul(24 * results)),
+        )?;
+        let [numbers, values @ ..] = &rows.columns[..] else {
+            return Err(Error::Unsupported("no columns of a table".into()));
+        };
+        let totals = accumulators.results.iter().map(|result| {
+            let counts = words_of(&values[result.count], 0);
+            let values = match result.value {
+                None => Numbers::Int(vec![]),
+                Some(at) => {
+                    let of = accumulators.all[at].accumulator;
+                    numbers_of(of, words_of(&values[at], 0), || words_of(&values[at], 1))
+                }
+            };
+            GroupTotals { counts, values }
+        });
+        Ok(Groups {
+            count: rows.count,
+            totals: totals.collect(),
+            keys: self.keys(columns.prepared, words_of(numbers, 0))?,
+        })
+    }
+
+    /// Groups of the groups that pass.
+    fn grouped_again(
+        &mut self,
+        columns: &Columns<'_>,
+        passing: &[Expr],
+        again: &Again,
+        known: &[GroupColumn],
+        reserve: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Groups> {
+        let keys = again.keys.iter();
+        let keys = keys.map(|key| Ok(GroupKey::Value(columns.over(key, known)?)));
+        let aggregates = again.aggregates.iter();
+        let aggregates =
+            aggregates.map(|aggregate| aggregate.over(&mut |value| columns.over(value, known)));
+        let keys = keys.collect::<Result<_>>()?;
+        let output = Output::Groups(keys, aggregates.collect::<Result<_>>()?);
+        let mut groups = self.then(columns, passing, output, |next, batch| {
+            next.group(batch, &mut *reserve)
+        })?;
+        let Some(mut groups) = groups.pop().filter(|_| groups.is_empty()) else {
+            return Err(Error::Unsupported("groups of several launches".into()));
+        };
+        for (key, expr) in groups.keys.iter_mut().zip(&again.keys) {
+            if let Expr::Column(column) = expr
+                && let Some(GroupColumn::Key(place, _)) = known.get(*column)
+            {
+                *key = self.as_key(columns, *place, key)?;
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Values of [`Columns::digit`] as the key of that place.
+    fn as_key(&self, columns: &Columns<'_>, place: usize, values: &ArrayRef) -> Result<ArrayRef> {
+        let digits = columns.prepared.bindings.digits();
+        let digit = digits.get(place);
+        let digit = digit.ok_or_else(|| Error::Unsupported("no such key".into()))?;
+        let wide = arrow::compute::cast(values, &DataType::Int64);
+        let wide = wide.map_err(vectile_encodings::Error::from)?;
+        let values = wide.as_primitive::<Int64Type>().iter();
+        let digits: Vec<Option<u64>> = values
+            .map(|value| value.map(|value| (i128::from(value) - digit.first) as u64))
+            .collect();
+        self.key(columns.prepared, place, &digits)
+    }
+
+    /// A condition that the first groups meet, if there is one that others do not: of the first in each of some buckets, the
+    /// last of as many as are wanted cannot come after the last one of all.
+    fn bound_of_first(
+        &mut self,
+        columns: &Columns<'_>,
+        passing: &[Expr],
+        by: &Expr,
+        first: &FirstGroups,
+    ) -> Result<Option<Expr>> {
+        let each = (columns.places.entries as u64).div_ceil(BUCKETS).max(1);
+        if first.count == 0 || first.count as u64 > BUCKETS / 4 {
+            return Ok(None);
+        }
+        let bucket = by_constant(Arithmetic::Divide, Expr::Column(ROW), each);
+        let best = match first.descending {
+            true => Aggregate::Max(by.clone()),
+            false => Aggregate::Min(by.clone()),
+        };
+        let output = Output::Groups(vec![GroupKey::Value(bucket)], vec![best]);
+        let groups = self.then(columns, passing, output, |next, batch| {
+            next.group(batch, |_| Ok(()))
+        });
+        let groups = match groups {
+            Err(Error::Unsupported(_)) => return Ok(None),
+            groups => groups?,
+        };
+        let of = columns.type_of(by)?;
+        let mut bests: Vec<Literal> = vec![];
+        for GroupTotals { counts, values } in groups.iter().flat_map(|groups| &groups.totals) {
+            let rows = (0..counts.len()).filter(|row| counts[*row] > 0);
+            bests.extend(rows.map(|row| match values {
+                Numbers::Int(all) => Literal::Int(all[row], of),
+                Numbers::Float(all) if of == Type::F32 => Literal::F32(all[row] as f32),
+                Numbers::Float(all) => Literal::F64(all[row]),
+            }));
+        }
+        bests.sort_by(|a, b| match first.descending {
+            true => compare(*b, *a),
+            false => compare(*a, *b),
+        });
+        let Some(last) = bests.get(first.count - 1) else {
+            return Ok(None);
+        };
+        let comparison = match first.descending {
+            true => Comparison::GreaterOrEqual,
+            false => Comparison::LessOrEqual,
+        };
+        let last = Expr::Literal(*last);
+        let is_first = Expr::Compare(comparison, by.clone().into(), last.into());
+        Ok(Some(match first.nulls_first {
+            true => Expr::Or(vec![is_first, Expr::IsNull(by.clone().into())]),
+            false => is_first,
+        }))
+    }
+}
+
+fn compare(a: Literal, b: Literal) -> Ordering {
+    match (a, b) {
+        (Literal::Int(a, _), Literal::Int(b, _)) => a.cmp(&b),
+        (Literal::F32(a), Literal::F32(b)) => a.total_cmp(&b),
+        (Literal::F64(a), Literal::F64(b)) => a.total_cmp(&b),
+        _ => Ordering::Equal,
+    }
+}
+
+impl Columns<'_> {
+    /// Whether a row is a group.
+    fn has_rows(&self) -> Expr {
+        let none = Expr::Literal(Literal::Int(0, Type::I64));
+        Expr::Compare(
+            Comparison::NotEqual,
+            Expr::Column(FIRST).into(),
+            none.into(),
+        )
+    }
+
+    /// An expression over columns of groups, over those of the table.
+    fn over(&self, expr: &Expr, known: &[GroupColumn]) -> Result<Expr> {
+        expr.replaced(&mut |part| {
+            let Expr::Column(column) = part else {
+                return Ok(None);
+            };
+            let column = known.get(*column);
+            let column = column.ok_or_else(|| Error::Unsupported("no such column".into()))?;
+            self.column(*column).map(Some)
+        })
+    }
+
+    fn column(&self, column: GroupColumn) -> Result<Expr> {
+        match column {
+            GroupColumn::Key(place, of) => Ok(cast(self.digit(place)?, of)),
+            GroupColumn::Count(aggregate) => Ok(self.outcome(aggregate)?.0),
+            GroupColumn::Value(aggregate, of) => {
+                let (count, value) = self.outcome(aggregate)?;
+                let value =
+                    value.ok_or_else(|| Error::Unsupported("the value of a count".into()))?;
+                let none = Expr::Literal(Literal::Int(0, Type::I64));
+                let some = Expr::Compare(Comparison::Greater, count.clone().into(), none.into());
+                let value = cast(value, of);
+                // rows of groups are counted first, and are never none
+                Ok(match count == Expr::Column(FIRST) {
+                    true => value,
+                    false => Expr::Case(vec![(some, value)], None),
+                })
+            }
+        }
+    }
+
+    /// The key of that place: its value, or the code that it is.
+    fn digit(&self, place: usize) -> Result<Expr> {
+        let digits = self.prepared.bindings.digits();
+        let of = digits.get(place);
+        let of = of.ok_or_else(|| Error::Unsupported("no such key".into()))?;
+        let stride = self.prepared.bindings.stride(place);
+        let mut digit = self.number.clone();
+        if stride > 1 {
+            digit = by_constant(Arithmetic::Divide, digit, stride);
+        }
+        if digits.len() > 1 {
+            // of the last one, too, for the bounds
+            digit = by_constant(Arithmetic::Remainder, digit, of.count);
+        }
+        let first = i64::try_from(of.first).ok();
+        let first = first.ok_or_else(|| Error::Unsupported("keys of more than 64 bits".into()))?;
+        let value = match first {
+            0 => digit.clone(),
+            first => {
+                let first = Expr::Literal(Literal::Int(first.into(), Type::I64));
+                Expr::Arithmetic(Arithmetic::Add, digit.clone().into(), first.into())
+            }
+        };
+        if !of.nullable {
+            return Ok(value);
+        }
+        let null = Literal::Int(i128::from(of.count - 1), Type::I64);
+        let is_null = Expr::Compare(Comparison::Equal, digit.into(), Expr::Literal(null).into());
+        let null = Expr::Literal(Literal::Null(Type::I64));
+        Ok(Expr::Case(vec![(is_null, null)], Some(value.into())))
+    }
+
+    /// Count and value of an aggregate.
+    fn outcome(&self, aggregate: usize) -> Result<(Expr, Option<Expr>)> {
+        let accumulators = &self.places.accumulators;
+        let outcome = accumulators.results.get(aggregate);
+        let outcome = outcome.ok_or_else(|| Error::Unsupported("no such aggregate".into()))?;
+        let value = outcome.value.map(|at| {
+            let words = Expr::Column(FIRST + at);
+            // as `ordered` in `groups.cuh` has them
+            let lowest = Expr::Literal(Literal::Int(i64::MIN.into(), Type::I64));
+            let raised =
+                |words: Expr| Expr::Arithmetic(Arithmetic::Add, words.into(), lowest.into());
+            match accumulators.all[at].accumulator {
+                Accumulator::Min(of) | Accumulator::Max(of) if of.is_float() => {
+                    Err(Error::Unsupported("extremes of floats in groups".into()))
+                }
+                Accumulator::Max(_) => Ok(raised(words)),
+                Accumulator::Min(_) => {
+                    let all = Expr::Literal(Literal::Int(-1, Type::I64));
+                    let turned = Expr::Arithmetic(Arithmetic::Subtract, all.into(), words.into());
+                    Ok(raised(turned))
+                }
+                _ => Ok(words),
+            }
+        });
+        Ok((Expr::Column(FIRST + outcome.count), value.transpose()?))
+    }
+
+    /// The type of an expression over groups.
+    fn type_of(&self, expr: &Expr) -> Result<Type> {
+        let of = match expr {
+            Expr::Column(column) => self.types.get(*column).and_then(Type::of),
+            Expr::Literal(literal) => Some(literal.data_type()),
+            Expr::Cast(_, of) | Expr::Parameter(_, of) => Some(*of),
+            Expr::Arithmetic(_, part, _) | Expr::Negate(part) => Some(self.type_of(part)?),
+            Expr::Case(whens, _) => match whens.first() {
+                Some((_, then)) => Some(self.type_of(then)?),
+                None => None,
+            },
+            _ => None,
+        };
+        of.ok_or_else(|| Error::Unsupported("an order by another expression".into()))
+    }
+}
+
+/// The Arrow type of an accumulator's words.
+fn type_of(accumulator: Accumulator) -> DataType {
+    match accumulator {
+        Accumulator::Sum { wide: true } => DataType::Decimal128(38, 0),
+        Accumulator::FloatSum => DataType::Float64,
+        _ => DataType::Int64,
+    }
+}
+
+fn cast(value: Expr, of: Type) -> Expr {
+    Expr::Cast(value.into(), of)
+}
+
+fn minus(value: Expr, constant: i128) -> Expr {
+    let constant = Expr::Literal(Literal::Int(constant, Type::I64));
+    Expr::Arithmetic(Arithmetic::Subtract, value.into(), constant.into())
+}
+
+fn by_constant(operation: Arithmetic, value: Expr, constant: u64) -> Expr {
+    let constant = Expr::Literal(Literal::Int(constant.into(), Type::I64));
+    Expr::Arithmetic(operation, value.into(), constant.into())
+}
+
+/// The low or the high words of values.
+fn words_of(values: &ArrayRef, word: usize) -> Vec<u64> {
+    match values.data_type() {
+        DataType::Float64 => {
+            let values = values.as_primitive::<Float64Type>().values().iter();
+            values.map(|value| value.to_bits()).collect()
+        }
+        DataType::Decimal128(..) => {
+            let values = values.as_primitive::<Decimal128Type>().values().iter();
+            values.map(|value| (*value >> (64 * word)) as u64).collect()
+        }
+        _ => {
+            let values = values.as_primitive::<Int64Type>().values().iter();
+            values.map(|value| *value as u64).collect()
+        }
+    }
+}
