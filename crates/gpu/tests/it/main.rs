@@ -8,6 +8,7 @@ mod differential;
 mod malformed;
 mod memory;
 mod mismatch;
+mod of_groups;
 mod properties;
 mod reference;
 mod samples;

@@ -1,0 +1,312 @@
+//! What is computed of groups on the device, beside the same of the groups that come back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, StringArray};
+use arrow::datatypes::{Int32Type, Int64Type, UInt32Type};
+use vectile_gpu::plan::{
+    Again, Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey,
+    Groups, Literal, Numbers, OfGroups, Output, Type,
+};
+use vectile_gpu::{Batch, Engine};
+
+use crate::support::{Input, driver, input, start, table};
+
+const ROWS: i64 = 20_000;
+
+/// Keys: few, some of them null, far apart, and text; and values of which some are null, and some too large for sums of 64
+/// bits.
+fn inputs() -> Vec<Input> {
+    let rows = || 0..ROWS;
+    let texts = rows().map(|row| (row % 23 != 5).then(|| format!("text {}", row % 23)));
+    vec![
+        input(
+            Int64Array::from_iter_values(rows().map(|row| row * 7 % 300 + 50)),
+            None,
+        ),
+        input(
+            Int32Array::from_iter(
+                rows().map(|row| (row % 11 != 4).then_some((row % 37) as i32 - 9)),
+            ),
+            None,
+        ),
+        input(
+            Int64Array::from_iter_values(rows().map(|row| row * 7919 % 3001 * 1_000_000_007)),
+            None,
+        ),
+        input(StringArray::from_iter(texts), None),
+        input(
+            Int64Array::from_iter(
+                rows().map(|row| (row % 5 != 1).then_some(row * 31 % 1009 - 300)),
+            ),
+            None,
+        ),
+        input(
+            Int64Array::from_iter_values(rows().map(|row| (row * 13 % 101 - 50) << 55)),
+            None,
+        ),
+    ]
+}
+
+fn aggregates() -> Vec<Aggregate> {
+    let column = Expr::Column;
+    vec![
+        Aggregate::CountRows,
+        Aggregate::Sum(column(4)),
+        Aggregate::Min(column(4)),
+        Aggregate::Max(column(4)),
+        Aggregate::Sum(column(5)),
+        Aggregate::Count(column(4)),
+    ]
+}
+
+/// A key, a result of an aggregate.
+fn value(groups: &Groups, column: GroupColumn, row: usize) -> Option<i128> {
+    match column {
+        GroupColumn::Key(place, _) => {
+            let key = &groups.keys[place];
+            key.is_valid(row).then(|| match key.data_type() {
+                arrow::datatypes::DataType::Int32 => {
+                    key.as_primitive::<Int32Type>().value(row).into()
+                }
+                arrow::datatypes::DataType::UInt32 => {
+                    key.as_primitive::<UInt32Type>().value(row).into()
+                }
+                _ => key.as_primitive::<Int64Type>().value(row).into(),
+            })
+        }
+        GroupColumn::Count(aggregate) => Some(groups.totals[aggregate].counts[row].into()),
+        GroupColumn::Value(aggregate, _) => {
+            let totals = &groups.totals[aggregate];
+            let Numbers::Int(values) = &totals.values else {
+                panic!("floats")
+            };
+            (totals.counts[row] > 0).then(|| values[row])
+        }
+    }
+}
+
+/// The groups by some columns.
+fn all(engine: &Arc<Engine>, keys: &[GroupKey], wanted: Option<&OfGroups>) -> Groups {
+    let inputs = inputs();
+    let table = table(engine, &inputs, 4096);
+    let output = Output::Groups(keys.to_vec(), aggregates());
+    let mut execution = start(engine, &inputs, Filter::Constant(true), output);
+    let batch = Batch::of(&table).unwrap();
+    let groups = match wanted {
+        Some(wanted) => execution.group_wanted(&batch, wanted, |_| Ok(())),
+        None => execution.group(&batch, |_| Ok(())),
+    };
+    let mut groups = groups.unwrap();
+    assert_eq!(groups.len(), 1);
+    groups.pop().unwrap()
+}
+
+fn key(column: usize) -> GroupKey {
+    match column {
+        3 => GroupKey::Entry(3),
+        column => GroupKey::Value(Expr::Column(column)),
+    }
+}
+
+fn int(value: i64) -> Box<Expr> {
+    Expr::Literal(Literal::Int(value.into(), Type::I64)).into()
+}
+
+#[test]
+fn groups_are_grouped_again() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    for keys in [
+        vec![0],
+        vec![1],
+        vec![2],
+        vec![0, 1],
+        vec![1, 2],
+        vec![3, 0],
+        vec![1, 3],
+    ] {
+        let kernel: Vec<GroupKey> = keys.iter().map(|column| key(*column)).collect();
+        let groups = all(&engine, &kernel, None);
+        // the last key as it is, and a remainder of the count
+        let place = keys.len() - 1;
+        let columns = vec![
+            GroupColumn::Key(place, Type::I64),
+            GroupColumn::Count(0),
+            GroupColumn::Value(1, Type::I64),
+            GroupColumn::Value(2, Type::I64),
+            GroupColumn::Value(3, Type::I64),
+            GroupColumn::Value(4, Type::I128),
+        ];
+        let remainder = Expr::Arithmetic(Arithmetic::Remainder, Expr::Column(1).into(), int(3));
+        let above = Expr::Compare(Comparison::Greater, Expr::Column(1).into(), int(1));
+        let wanted = OfGroups {
+            columns: columns.clone(),
+            conditions: vec![above],
+            first: None,
+            again: Some(Again {
+                keys: vec![Expr::Column(0), remainder],
+                aggregates: vec![
+                    Aggregate::CountRows,
+                    Aggregate::Sum(Expr::Column(2)),
+                    Aggregate::Min(Expr::Column(3)),
+                    Aggregate::Max(Expr::Column(4)),
+                    Aggregate::Sum(Expr::Column(5)),
+                    Aggregate::Count(Expr::Column(0)),
+                ],
+            }),
+        };
+        let again = all(&engine, &kernel, Some(&wanted));
+        let name = |groups: &Groups, row: usize, place: usize| {
+            let key = &groups.keys[place];
+            match key.as_string_opt::<i32>() {
+                Some(texts) => texts.is_valid(row).then(|| texts.value(row).to_owned()),
+                None => value(groups, GroupColumn::Key(place, Type::I64), row)
+                    .map(|key| key.to_string()),
+            }
+        };
+        let mut expected = BTreeMap::new();
+        for row in 0..groups.count {
+            let of = |column: usize| value(&groups, columns[column], row);
+            let count = of(1).unwrap();
+            if count <= 1 {
+                continue;
+            }
+            let own = name(&groups, row, place);
+            let entry = expected.entry((own.clone(), count % 3));
+            let found: &mut [Option<i128>; 6] =
+                entry.or_insert([Some(0), None, None, None, None, Some(0)]);
+            let mut add = |place: usize, other: Option<i128>, with: fn(i128, i128) -> i128| {
+                found[place] = match (found[place], other) {
+                    (Some(a), Some(b)) => Some(with(a, b)),
+                    (a, b) => a.or(b),
+                };
+            };
+            add(0, Some(1), |a, b| a + b);
+            add(1, of(2), |a, b| a + b);
+            add(2, of(3), i128::min);
+            add(3, of(4), i128::max);
+            add(4, of(5), |a, b| a + b);
+            add(5, Some(own.is_some().into()), |a, b| a + b);
+        }
+        let mut found = BTreeMap::new();
+        for row in 0..again.count {
+            let own = name(&again, row, 0);
+            let rest = value(&again, GroupColumn::Key(1, Type::I64), row).unwrap();
+            let mut values = [None; 6];
+            for (place, to) in values.iter_mut().enumerate() {
+                *to = match place {
+                    0 | 5 => value(&again, GroupColumn::Count(place), row),
+                    _ => value(&again, GroupColumn::Value(place, Type::I64), row),
+                };
+            }
+            assert!(
+                found.insert((own, rest), values).is_none(),
+                "{keys:?}: twice"
+            );
+        }
+        assert_eq!(found, expected, "{keys:?}");
+    }
+}
+
+#[test]
+fn some_of_many_groups_are_wanted() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let columns = vec![GroupColumn::Value(1, Type::I64), GroupColumn::Count(0)];
+    let kernel = [key(2)];
+    let groups = all(&engine, &kernel, None);
+    let sums: Vec<Option<i128>> = (0..groups.count)
+        .map(|row| value(&groups, columns[0], row))
+        .collect();
+    for (descending, nulls_first, count) in [
+        (true, false, 1),
+        (true, true, 10),
+        (false, false, 10),
+        (false, true, 200),
+    ] {
+        let wanted = OfGroups {
+            columns: columns.clone(),
+            conditions: vec![],
+            first: Some(FirstGroups {
+                by: Expr::Column(0),
+                descending,
+                nulls_first,
+                count,
+            }),
+            again: None,
+        };
+        let first = all(&engine, &kernel, Some(&wanted));
+        let mut known: Vec<Option<i128>> = sums.clone();
+        let place = |sum: &Option<i128>| match sum {
+            None => (!nulls_first, 0),
+            Some(sum) => (nulls_first, if descending { -*sum } else { *sum }),
+        };
+        known.sort_by_key(place);
+        let last = place(&known[count - 1]);
+        let is_wanted = |sum: &&Option<i128>| place(sum) <= last;
+        let found: Vec<Option<i128>> = (0..first.count)
+            .map(|row| value(&first, columns[0], row))
+            .collect();
+        let (of_all, of_found) = (
+            sums.iter().filter(is_wanted).count(),
+            found.iter().filter(is_wanted).count(),
+        );
+        assert_eq!(of_all, of_found, "{descending} {nulls_first} {count}");
+        assert!(
+            found.len() < sums.len() / 2,
+            "{} of {}",
+            found.len(),
+            sums.len()
+        );
+    }
+    for least in [100, 3000, 1 << 40] {
+        let above = Expr::Compare(Comparison::Greater, Expr::Column(0).into(), int(least));
+        let wanted = OfGroups {
+            columns: columns.clone(),
+            conditions: vec![above],
+            ..OfGroups::default()
+        };
+        let some = all(&engine, &kernel, Some(&wanted));
+        let mut found: Vec<Option<i128>> = (0..some.count)
+            .map(|row| value(&some, columns[0], row))
+            .collect();
+        let mut expected = sums.clone();
+        expected.retain(|sum| sum.is_some_and(|sum| sum > least.into()));
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected);
+    }
+}
+
+/// Extremes of floats are kept as their places in the total order, and those of 128 bits not at all.
+#[test]
+fn what_the_device_cannot_compute_is_read() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let values: ArrayRef = Arc::new(arrow::array::Float64Array::from_iter_values(
+        (0..ROWS).map(|row| row as f64 / 7.0),
+    ));
+    let keys = Int64Array::from_iter_values((0..ROWS).map(|row| row * 7919 % 3001 * 1_000_000_007));
+    let inputs = [input(keys, None), input(values, None)];
+    let table = table(&engine, &inputs, 4096);
+    let batch = Batch::of(&table).unwrap();
+    let output = Output::Groups(vec![key(0)], vec![Aggregate::Max(Expr::Column(1))]);
+    let above = Expr::Compare(
+        Comparison::Greater,
+        Expr::Column(0).into(),
+        Expr::Literal(Literal::F64(2000.0)).into(),
+    );
+    let wanted = OfGroups {
+        columns: vec![GroupColumn::Value(0, Type::F64)],
+        conditions: vec![above],
+        ..OfGroups::default()
+    };
+    let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
+    let groups = execution.group_wanted(&batch, &wanted, |_| Ok(())).unwrap();
+    assert_eq!(groups[0].count, 3001, "all of them");
+}
