@@ -207,6 +207,15 @@ impl VectileSource {
         self
     }
 
+    /// This, with another predicate in the place of its own.
+    pub(crate) fn with_predicate(
+        mut self,
+        other: impl FnOnce(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Self> {
+        self.predicate = self.predicate.as_ref().map(other).transpose()?;
+        Ok(self)
+    }
+
     /// This, with its filters evaluated by a device.
     #[cfg(feature = "gpu")]
     pub(crate) fn with_device(mut self, device: Arc<dyn ScanDevice>) -> Self {

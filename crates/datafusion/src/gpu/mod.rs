@@ -25,12 +25,15 @@
 //!    function   aggregate functions, and their states
 //!    grouping   the keys of groups
 //!    rows       the columns of rows
+//!    wanted     groups that the operators above want
+//!    again      aggregates over groups
 //!    lookups    what kernels look up for joins
 //!  pattern    what is recognized in a plan
 //!    aggregates an aggregate in two steps
 //!    relation   a chain of operators above a scan, as expressions over the table
 //!      join       what it is joined with, told apart from it
 //!      conditional joins with a condition beside their keys
+//!    eager      aggregates of what outer joins add, before the join
 //!    identity   what a plan reads and computes
 //!    files      what is known of the files of a scan
 //!  packing, reason, scalar, table, types
@@ -60,6 +63,6 @@ pub(crate) use compressor::counting_compressor;
 pub use device::Gpu;
 pub(crate) use functions::functions;
 pub use functions::{load_columns, unload_columns};
-pub(crate) use nodes::aggregate::on_cpu;
+pub(crate) use nodes::aggregate::{on_cpu, with_own_subqueries};
 pub use preload::PinnedColumn;
 pub(crate) use rule::insert_rules;

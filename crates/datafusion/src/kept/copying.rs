@@ -18,6 +18,7 @@ use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::sorts::partial_sort::PartialSortExec;
 use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -33,7 +34,8 @@ use crate::source::VectileSource;
 /// Whether [`fresh`](crate::fresh::fresh) copies of `plan` share nothing that changes when one of them runs.
 ///
 /// The list is that of operators in DataFusion 55.2 that were checked. Not among them are, for what they share,
-/// `ScalarSubqueryExec` (results, with expressions above it), `LazyMemoryExec` and `RecursiveQueryExec`.
+/// `LazyMemoryExec` and `RecursiveQueryExec`. What `ScalarSubqueryExec` shares with expressions above it, copies
+/// [of another kind](super::subqueries) do not.
 pub(super) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_known = plan.is::<AggregateExec>()
         || plan.is::<BoundedWindowAggExec>()
@@ -53,6 +55,7 @@ pub(super) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<PlaceholderRowExec>()
         || plan.is::<ProjectionExec>()
         || plan.is::<RepartitionExec>()
+        || plan.is::<ScalarSubqueryExec>()
         || plan.is::<SortExec>()
         || plan.is::<SortMergeJoinExec>()
         || plan.is::<SortPreservingMergeExec>()

@@ -13,11 +13,16 @@
 //!  query        what a query is known by, and the files that it reads
 //!  environment  what plans depend on beside that
 //!  copying      which plans can be copied
+//!  subqueries   copies whose subqueries have results of their own
 //! ```
 
 mod copying;
 mod environment;
 mod query;
+mod subqueries;
+
+#[cfg(feature = "gpu")]
+pub(crate) use self::subqueries::Copying;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -36,6 +41,7 @@ use object_store::ObjectMeta;
 use self::copying::can_be_copied;
 use self::environment::Environment;
 use self::query::Query;
+use self::subqueries::with_own_subqueries;
 use crate::fresh::fresh;
 use crate::options::VectileOptions;
 use crate::pushdown::Rule;
@@ -89,7 +95,8 @@ pub async fn physical_plan(
         return state.create_physical_plan(plan).await;
     };
     if let Some(kept) = plans.get(&environment, &query, &files) {
-        return finished(fresh(&kept)?, state);
+        let copy = with_own_subqueries(&kept)?.unwrap_or(kept);
+        return finished(fresh(&copy)?, state);
     }
     let planning = async {
         let plan = state.create_physical_plan(plan).await?;
@@ -100,7 +107,8 @@ pub async fn physical_plan(
     if let Some(unfinished) = unfinished
         && can_be_copied(&unfinished)
         && query.files(state).await.is_ok_and(|after| after == files)
-        && let Ok(plan) = fresh(&unfinished)
+        && let Some(plan) = with_own_subqueries(&unfinished)?
+        && let Ok(plan) = fresh(&plan)
     {
         plans.put(&environment, Kept { query, files, plan });
     }

@@ -63,8 +63,6 @@ pub struct Execution {
     pub(super) results: Vec<Part>,
     pub(super) statistics: Statistics,
     pub(super) most_groups: u64,
-    /// Rows that may come back at once.
-    pub(super) most_rows: usize,
     /// Whether something is computed of groups before they come back.
     pub(super) groups_stay: bool,
     pub(super) may_compile: bool,
@@ -121,7 +119,6 @@ impl Execution {
             results: vec![],
             statistics: Statistics::default(),
             most_groups: u64::MAX,
-            most_rows: usize::MAX,
             groups_stay: false,
             may_compile: true,
             cancelled: Arc::default(),
@@ -172,8 +169,8 @@ impl Execution {
         engine.health().watch(|| work(self))
     }
 
-    /// Has [`Execution::group`] give up where its table would have more entries: results of many groups
-    /// are read by one thread, which takes longer than the kernel.
+    /// Has [`Execution::group`] give up where more groups, or a table of more entries, would come back: they are read by one
+    /// thread, which takes longer than the kernel.
     pub fn limit_groups(&mut self, most: u64) {
         self.most_groups = most;
     }

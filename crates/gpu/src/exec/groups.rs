@@ -25,6 +25,8 @@ const HASHED_ENTRIES: u64 = 1 << 18;
 const GROWTH: u64 = 16;
 /// Bytes up to which a table comes back at once.
 const SMALL_TABLE: usize = 4 << 20;
+/// The same in entries, if not all groups are wanted.
+const SMALL_IF_SOME: u64 = 1 << 14;
 
 impl Execution {
     /// Aggregates row groups by keys, for [`Output::Groups`](crate::plan::Output::Groups). A group may
@@ -121,7 +123,7 @@ impl Execution {
         let mut held = 0;
         for part in parts {
             if strategy == Strategy::Threads {
-                self.check_groups(&prepared, wanted)?;
+                self.check_groups(&prepared)?;
                 results.push(self.few_groups(&prepared, &accumulators, batch, part, &mut lane)?);
                 continue;
             }
@@ -146,9 +148,7 @@ impl Execution {
     ) -> Result<Groups> {
         if table.back.is_none() {
             match self.on_device(prepared, table, wanted, reserve) {
-                Err(Error::Unsupported(_)) if !self.groups_stay => {
-                    self.check_groups(prepared, None)?
-                }
+                Err(Error::Unsupported(_)) if !self.groups_stay => self.check_groups(prepared)?,
                 computed => return computed,
             }
         }
@@ -228,9 +228,10 @@ impl Execution {
                 let reason = format!("more groups than {bytes} bytes of device memory hold");
                 return Err(Error::Unsupported(reason));
             }
-            let stays = self.groups_stay || bytes > SMALL_TABLE;
-            self.check_groups(prepared, wanted.filter(|_| stays))?;
+            let are_many = bytes > SMALL_TABLE || wanted.is_some() && entries > SMALL_IF_SOME;
+            let stays = self.groups_stay || are_many;
             if !stays {
+                self.check_groups(prepared)?;
                 reserve(bytes)?;
             }
             let memory = self.engine.take(places.end)?;
@@ -265,10 +266,10 @@ impl Execution {
         }
     }
 
-    /// Whether there may be more groups than are wanted, unless it is said which are.
-    fn check_groups(&self, prepared: &Prepared, wanted: Option<&OfGroups>) -> Result<()> {
+    /// Whether a table that comes back may have more groups than are wanted.
+    fn check_groups(&self, prepared: &Prepared) -> Result<()> {
         let (entries, most) = (prepared.groups, self.most_groups);
-        match entries > most && wanted.is_none() {
+        match entries > most {
             true => Err(Error::Unsupported(format!(
                 "a table for {entries} groups, of at most {most}"
             ))),
@@ -383,7 +384,7 @@ impl Prepared {
 
 /// Bytes that a group takes at most while it is read, but for text: its place and number, for each
 /// result a count, a value and the words of that, for each key a digit, a code and a value.
-fn bytes_of_group(results: usize, digits: usize) -> usize {
+pub(super) fn bytes_of_group(results: usize, digits: usize) -> usize {
     16 + 40 * results + 40 * digits
 }
 

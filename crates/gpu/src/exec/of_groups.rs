@@ -14,6 +14,7 @@ use vectile_kernels::{DeviceChunk, Unwritten, UnwrittenValues};
 use super::accumulator::numbers_of;
 use super::execution::{Execution, Prepared};
 use super::group_table::{NUMBERS_BYTES, Table, TablePlaces};
+use super::groups::bytes_of_group;
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulator, Bounds, OutputPlan, Strategy};
 use crate::plan::Aggregate;
@@ -193,7 +194,6 @@ impl Execution {
         };
         let mut next = self.next(Arc::new(pipeline));
         next.most_groups = self.most_groups;
-        next.most_rows = usize::try_from(self.most_groups).unwrap_or(usize::MAX);
         let done = work(&mut next, &columns.batch);
         let own = next.statistics();
         self.statistics += own;
@@ -211,24 +211,21 @@ impl Execution {
         let values = (0..accumulators.all.len()).map(|index| Expr::Column(FIRST + index));
         let exprs = [columns.number.clone()].into_iter().chain(values);
         let output = Output::Rows(exprs.collect());
+        let (most, keys) = (self.most_groups, columns.prepared.bindings.digits().len());
+        let group_bytes =
+            bytes_of_group(accumulators.results.len(), keys) + 8 * accumulators.words().1;
+        let mut allow = |rows: usize| match rows as u64 > most {
+            true => Err(Error::Unsupported(format!(
+                "{rows} groups, of at most {most}"
+            ))),
+            false => reserve(rows.saturating_mul(group_bytes)),
+        };
         let rows = self.then(columns, passing, output, |next, batch| {
-            next.rows_of_batch(batch)
+            next.found_rows(batch.clone(), &mut allow)
         })?;
         let [rows] = &rows[..] else {
             return Err(Error::Unsupported("no rows of a table".into()));
         };
-        let bytes: usize = rows
-            .columns
-            .iter()
-            .map(|column| column.get_array_memory_size())
-            .sum();
-        let results = accumulators.results.len();
-        // what is made of them: as integers of 128 bits, and keys
-        reserve(
-            bytes
-                .saturating_mul(3)
-                .saturating_add(rows.count.saturating_mul(24 * results)),
-        )?;
         let [numbers, values @ ..] = &rows.columns[..] else {
             return Err(Error::Unsupported("no columns of a table".into()));
         };

@@ -124,7 +124,7 @@ impl Execution {
     pub fn rows_of_batch(&mut self, batch: &Batch) -> Result<Vec<Rows>> {
         match batch.is_empty() {
             true => Ok(vec![]),
-            false => self.watch(|this| this.found_rows(batch.clone())),
+            false => self.watch(|this| this.found_rows(batch.clone(), &mut |_| Ok(()))),
         }
     }
 
@@ -132,7 +132,7 @@ impl Execution {
         let batch = Batch::of(groups)?;
         let found = match batch.is_empty() {
             true => vec![],
-            false => self.found_rows(batch)?,
+            false => self.found_rows(batch, &mut |_| Ok(()))?,
         };
         let mut found = found.into_iter();
         let all = groups.iter().map(|group| match group.rows {
@@ -142,7 +142,12 @@ impl Execution {
         Ok(all.collect())
     }
 
-    fn found_rows(&mut self, batch: Batch) -> Result<Vec<Rows>> {
+    /// `allow` is told how many rows a launch has found, before they are computed.
+    pub(super) fn found_rows(
+        &mut self,
+        batch: Batch,
+        allow: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Vec<Rows>> {
         let mut found = vec![];
         let batch = self.with_codes(batch)?;
         let mut kernels = self.kernels(&batch)?;
@@ -151,7 +156,16 @@ impl Execution {
         let most = warps.map_or(usize::MAX, |warps| warps * VECTORS_PER_WARP);
         let mut lane = self.engine.lane()?;
         for part in parts(batch.rows(), most) {
-            found.extend(self.rows_of(&mut kernels, &batch, part, &mut lane)?);
+            let selected = match &kernels.select {
+                Some(select) => Some(self.selected(select, &batch, part.clone(), &mut lane)?),
+                None => None,
+            };
+            allow(match &selected {
+                Some(selected) => selected.counts.iter().sum(),
+                None => batch.rows()[part.clone()].iter().sum(),
+            })?;
+            let rows = self.rows_of(&mut kernels, &batch, part, selected, &mut lane)?;
+            found.extend(rows);
         }
         self.engine.give_back(lane);
         let strings = kernels.strings.iter();
@@ -193,21 +207,14 @@ impl Execution {
         kernels: &mut Kernels,
         batch: &Batch,
         part: Range<usize>,
+        selected: Option<Selected>,
         lane: &mut Lane,
     ) -> Result<Vec<Rows>> {
-        let selected = match &kernels.select {
-            Some(select) => Some(self.selected(select, batch, part.clone(), lane)?),
-            None => None,
-        };
         let rows = &batch.rows()[part.clone()];
         let (counts, places) = match &selected {
             Some(selected) => (selected.counts.clone(), selected.places.clone()),
             None => (rows.to_vec(), first_rows(rows)),
         };
-        let (all, most) = (counts.iter().sum::<usize>(), self.most_rows);
-        if all > most {
-            return Err(Error::Unsupported(format!("{all} rows, of at most {most}")));
-        }
         let wanted = WantedRows {
             masks: selected.as_ref().map_or(0, |s| s.masks.address()),
             places: &places,

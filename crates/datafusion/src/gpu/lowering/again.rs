@@ -215,6 +215,24 @@ impl GroupedAgain {
         })
     }
 
+    /// With other filters, and others in the place of constants that are not known yet.
+    pub(crate) fn with_exprs(
+        mut self,
+        mut other: impl FnMut(Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Self> {
+        self.filters = self
+            .filters
+            .into_iter()
+            .map(&mut other)
+            .collect::<Result<_>>()?;
+        self.parameters = self
+            .parameters
+            .into_iter()
+            .map(other)
+            .collect::<Result<_>>()?;
+        Ok(self)
+    }
+
     /// What is computed of groups, by what subqueries have come to.
     pub(crate) fn of_groups(&self) -> Result<OfGroups> {
         with_parameters(self.of_groups.clone(), &self.parameters)

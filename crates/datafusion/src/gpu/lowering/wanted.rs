@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, make_comparator};
 use arrow::compute::{SortOptions, prep_null_mask_filter, sort_to_indices};
-use arrow::datatypes::{Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::functions_aggregate::min_max::{Max, Min};
-use datafusion::physical_expr::expressions::Column;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column};
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
@@ -22,7 +23,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use vectile_gpu::plan::{FirstGroups, Groups, OfGroups};
+use vectile_gpu::plan::{Comparison, Expr, FirstGroups, Groups, Literal, OfGroups, Type};
 
 use super::expression::Lowering;
 use super::function::{Named, finals};
@@ -30,6 +31,7 @@ use super::of_groups::{function_column, with_parameters};
 use crate::gpu::pattern::columns::over;
 use crate::gpu::pattern::exchange::is_exchange;
 use crate::gpu::reason::Reason;
+use crate::gpu::scalar::value_of;
 
 /// The rows below an operator that it wants, if not all.
 #[derive(Clone, Debug)]
@@ -164,10 +166,10 @@ impl WantedGroups {
     /// With other filters.
     pub(crate) fn with_filters(
         mut self,
-        other: impl FnMut(Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr>,
-    ) -> Self {
-        self.passing = self.passing.into_iter().map(other).collect();
-        self
+        other: impl FnMut(Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Self> {
+        self.passing = self.passing.into_iter().map(other).collect::<Result<_>>()?;
+        Ok(self)
     }
 
     /// The same for the device, as far as it can tell: there may come more.
@@ -179,7 +181,11 @@ impl WantedGroups {
         let mut conditions = Vec::new();
         for filter in &self.passing {
             let mut with_this = lowering.clone();
-            if let Ok(condition) = with_this.value(filter) {
+            let condition = match before_cast(filter, &mut with_this) {
+                Some(condition) => Ok(condition),
+                None => with_this.value(filter),
+            };
+            if let Ok(condition) = condition {
                 conditions.push(condition);
                 lowering = with_this;
             }
@@ -237,6 +243,57 @@ impl WantedGroups {
     }
 }
 
+/// Whether a decimal that is cast to one with more digits behind the point passes a comparison with a constant, as
+/// `HAVING sum(x) > (SELECT ..)` is planned: by the decimal before the cast. A kernel has no cast that may overflow, so
+/// that those that do are let through: what is above says that they do. `None` if `filter` is something else.
+fn before_cast(filter: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> Option<Expr> {
+    let binary = filter.downcast_ref::<BinaryExpr>()?;
+    let sides = [binary.left(), binary.right()];
+    let (cast, operator, constant) = match sides.map(|side| side.downcast_ref::<CastExpr>()) {
+        [Some(cast), None] => (cast, Some(*binary.op()), binary.right()),
+        [None, Some(cast)] => (cast, binary.op().swap(), binary.left()),
+        _ => return None,
+    };
+    let (Ok(DataType::Decimal128(_, from)), DataType::Decimal128(digits, to)) =
+        (lowering.type_of(cast.expr()), cast.cast_type())
+    else {
+        return None;
+    };
+    let is_column = cast.expr().is::<Column>() && collect_columns(constant).is_empty();
+    let scale = u32::try_from(to - from).ok();
+    let factor = scale.and_then(|scale| 10_i128.checked_pow(scale));
+    let largest = 10_i128.checked_pow(u32::from(*digits));
+    let (Some(factor), Some(largest), true) = (factor, largest, is_column) else {
+        return None;
+    };
+    let Ok(Literal::Int(constant, Type::I128)) = value_of(constant) else {
+        return None;
+    };
+    let below = constant.div_euclid(factor);
+    let above = -(-constant).div_euclid(factor);
+    let (comparison, bound) = match operator {
+        Some(Operator::Gt) => (Comparison::Greater, below),
+        Some(Operator::GtEq) => (Comparison::GreaterOrEqual, above),
+        Some(Operator::Lt) => (Comparison::Less, above),
+        Some(Operator::LtEq) => (Comparison::LessOrEqual, below),
+        _ => return None,
+    };
+    let Ok(value) = lowering.value(cast.expr()) else {
+        return None;
+    };
+    let most = largest / factor;
+    let tests = [
+        (comparison, bound),
+        (Comparison::GreaterOrEqual, most),
+        (Comparison::LessOrEqual, -most),
+    ];
+    let tests = tests.map(|(comparison, bound)| {
+        let bound = Expr::Literal(Literal::Int(bound, Type::I128));
+        Expr::Compare(comparison, value.clone().into(), bound.into())
+    });
+    Some(Expr::Or(tests.to_vec()))
+}
+
 impl First {
     /// Which of the rows that are `wanted` come first by `values`.
     fn of(&self, values: &ArrayRef, wanted: &BooleanArray) -> Result<BooleanArray> {
@@ -271,9 +328,8 @@ impl fmt::Display for WantedGroups {
 mod tests {
     use arrow::array::Int32Array;
     use datafusion::functions_aggregate::sum::sum_udaf;
-    use datafusion::logical_expr::Operator;
     use datafusion::physical_expr::aggregate::AggregateExprBuilder;
-    use datafusion::physical_expr::expressions::{BinaryExpr, Literal};
+    use datafusion::physical_expr::expressions::Literal;
     use vectile_gpu::plan::{GroupTotals, Numbers};
 
     use super::super::function::Function;

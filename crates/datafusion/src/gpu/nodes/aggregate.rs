@@ -65,6 +65,7 @@ use crate::gpu::pattern::aggregates::Aggregates;
 use crate::gpu::pattern::files::{num_rows, num_values};
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Tables;
+use crate::kept::Copying;
 use crate::options::{GpuMode, VectileOptions};
 use crate::pushdown::Rule;
 
@@ -151,8 +152,11 @@ impl CpuPlan {
 /// Groups up to which one core turns their states into results.
 const FEW_GROUPS: usize = 1 << 16;
 
-/// Groups beyond which `auto` leaves a query to all cores of the CPU, which read results faster than one.
-pub(crate) const MOST_GROUPS: u64 = 1 << 22;
+/// Possible groups beyond which `auto` leaves a query to all cores of the CPU, which read results faster than one.
+const MOST_VALUES: u64 = 1 << 22;
+
+/// Groups beyond which the CPU takes over at any rate, unless the GPU is required.
+const MOST_GROUPS: u64 = 1 << 24;
 
 /// The kernel's work under way.
 struct Run {
@@ -394,7 +398,7 @@ impl GpuAggregateExec {
     pub(crate) fn check_groups(&self) -> Result<(), Reason> {
         let is_of_all = self.star.dimensions.is_empty() && self.filter.is_none();
         let is_of_all = is_of_all && self.again.is_none();
-        if self.options.gpu == GpuMode::Require || !is_of_all {
+        if self.options.gpu != GpuMode::Auto || !is_of_all {
             return Ok(());
         }
         let rows = num_rows(&self.input.config).unwrap_or_default() as u128;
@@ -405,9 +409,9 @@ impl GpuAggregateExec {
             let column = self.input.columns.get(*column);
             let values = column.and_then(|&column| num_values(&self.input.config, column));
             // Values that lie further apart are hashed: then only those that occur count.
-            let many = values.filter(|&values| values > MOST_GROUPS.into() && values <= 2 * rows);
+            let many = values.filter(|&values| values > MOST_VALUES.into() && values <= 2 * rows);
             if let Some(values) = many {
-                let most = MOST_GROUPS;
+                let most = MOST_VALUES;
                 return Err(Reason::ManyGroups { values, most });
             }
         }
@@ -564,7 +568,10 @@ impl GpuAggregateExec {
         node.gpu = Gpu::none("");
         node.filter = node.filter.map(without_subqueries);
         let wanted = node.wanted.take();
-        node.wanted = wanted.map(|wanted| wanted.with_filters(without_subqueries));
+        let without = |expr| Ok::<_, DataFusionError>(without_subqueries(expr));
+        node.wanted = wanted.and_then(|wanted| wanted.with_filters(without).ok());
+        let again = node.again.take();
+        node.again = again.and_then(|again| again.with_exprs(without).ok());
         let node = DisplayableExecutionPlan::new(&node).one_line().to_string();
         format!("{node} {:x}", hasher.finish())
     }
@@ -1020,6 +1027,41 @@ impl ExecutionPlan for GpuAggregateExec {
 pub(crate) fn on_cpu(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     let node = plan.downcast_ref::<GpuAggregateExec>()?;
     Some(&node.cpu.plan)
+}
+
+/// A copy of `plan`, if that is an aggregate on the GPU, with these children, whose subqueries have results of their own.
+pub(crate) fn with_own_subqueries(
+    plan: &Arc<dyn ExecutionPlan>,
+    children: Vec<Arc<dyn ExecutionPlan>>,
+    copying: &Copying,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(node) = plan.downcast_ref::<GpuAggregateExec>() else {
+        return Ok(None);
+    };
+    let Some(cpu) = copying.copy(&node.cpu.plan)? else {
+        return Ok(None);
+    };
+    let mut copy = node.clone();
+    copy.cpu.plan = cpu;
+    for parameter in &mut copy.star.parameters {
+        *parameter = copying.expr(parameter)?;
+    }
+    copy.filter = copy
+        .filter
+        .map(|filter| copying.expr(&filter))
+        .transpose()?;
+    let expr = |expr: Arc<dyn PhysicalExpr>| copying.expr(&expr);
+    copy.wanted = copy
+        .wanted
+        .map(|wanted| wanted.with_filters(expr))
+        .transpose()?;
+    copy.again = copy.again.map(|again| again.with_exprs(expr)).transpose()?;
+    copy.input.source = copy
+        .input
+        .source
+        .with_predicate(|filter| copying.expr(filter))?;
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+    Arc::new(copy).replace_children(children, options).map(Some)
 }
 
 /// `rows`, and `then` when all of them were taken.
