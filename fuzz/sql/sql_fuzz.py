@@ -1170,6 +1170,7 @@ class Gen:
         dims = []
         joined = False
         fscope = list(scope)
+        if base is f and q.kind == 'star' and rng.random() < .1 and f.rows <= 100000: return self.added(q, base)
         if base is f and f.links and (q.kind == 'star' or rng.random() < .12):
             links = rng.sample(f.links, rng.randint(1, len(f.links)))
             exploded = False
@@ -1268,9 +1269,30 @@ class Gen:
             r = rng.random()
             if ex and q.kind in ('group', 'star', 'distinct'):
                 if r < .5: q.outer = 'SELECT count(*) AS p0, count(s.o%d) AS p1, max(s.o%d) AS p2, min(s.o%d) AS p3 FROM (@@) s' % (ex[0], ex[-1], ex[0]); q.outer_tags = ['exact', 'exact', 'fmm', 'fmm']
-                elif r < .75: q.outer = 'SELECT s.o%d AS p0, count(*) AS p1 FROM (@@) s GROUP BY s.o%d' % (ex[-1], ex[-1]); q.outer_tags = ['exact', 'exact']
+                elif r < .85:
+                    key, other = rng.choice(ex), rng.choice(ex)
+                    w = rng.choice(['', '', ' WHERE s.o%d IS NOT NULL' % other, ' WHERE s.o%d IS NULL OR s.o%d = s.o%d' % (key, other, other)])
+                    q.outer = 'SELECT s.o%d AS p0, count(*) AS p1, count(s.o%d) AS p2, max(s.o%d) AS p3 FROM (@@) s%s GROUP BY s.o%d' % (key, other, other, w, key); q.outer_tags = ['exact', 'exact', 'exact', 'fmm']
                 else: q.outer = 'SELECT f.id AS p0, s.o%d AS p1 FROM f JOIN (@@) s ON f.id = s.o%d' % (ex[0], ex[-1]) if False else 'SELECT s.o%d AS p0, rank() OVER (ORDER BY s.o%d) AS p1 FROM (@@) s' % (ex[0], ex[0]); q.outer_tags = ['exact', 'exact']
         q.nan = any(c.nan for c in scope)
+        return q
+    def added(self, q, base):
+        """What an outer join adds to rows, of which it may add many."""
+        rng = self.rng
+        fk, d = rng.choice(base.links)
+        own, cols = [c.at('f') for c in base.cols], [c.at('d0_') for c in d.cols]
+        q.kind = 'group'
+        q.joins.append(lit('LEFT JOIN %s d0_ ON f."%s" = d0_."k"' % (d.name, fk)))
+        if rng.random() < .5: q.where.append(self.pred(own, 1))
+        for _ in range(rng.randint(1, 2)):
+            k = self.group_key(own)
+            if not any(k.sql() == g.sql() for g in q.group): q.group.append(k); q.select.append(k); q.tags.append('exact')
+        cs = [c for c in cols if c.cls not in ('nested', 'float')]
+        for _ in range(rng.randint(1, 3)):
+            c = rng.choice(cs); f = rng.choice(['count', 'count', 'min', 'max'] + ['sum'] * 3 * (c.cls in ('int', 'dec')))
+            q.select.append(N(f + '({})', self.col(c), cls='num')); q.tags.append('fsum' if f == 'sum' else 'exact')
+        if rng.random() < .3: q.outer = 'SELECT s.o%d AS p0, count(*) AS p1 FROM (@@) s GROUP BY s.o%d' % (len(q.group), len(q.group)); q.outer_tags = ['exact', 'exact']
+        q.nan = any(c.nan for c in own + cols)
         return q
     def limit(self, q):
         rng = self.rng

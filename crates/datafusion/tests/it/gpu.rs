@@ -593,7 +593,7 @@ async fn plans_say_what_is_fused_and_what_is_not() {
         ),
         (
             "SELECT count(DISTINCT int) FROM packed",
-            "GpuAggregateExec: gby=[int@0 as alias1], aggr=[], columns=[int]",
+            "GpuAggregateExec: aggr=[count(alias1)], groups=[gby=[alias1], aggr=[]], columns=[int]",
         ),
         (
             "SELECT count(*), sum(d.int) FROM packed f JOIN plain d ON f.id = d.id AND f.byte > d.byte",
@@ -690,8 +690,9 @@ async fn plans_say_what_is_fused_and_what_is_not() {
     assert!(!plan.contains("gpu") && !plan.contains("Gpu"), "{plan}");
 }
 
-#[tokio::test]
-async fn very_many_groups_are_left_to_the_cpu() {
+/// Only `auto` leaves them to the CPU.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn very_many_groups_are_on_the_gpu_where_that_is_asked_for() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     let path = fixture.path("many.vectile");
@@ -701,18 +702,12 @@ async fn very_many_groups_are_left_to_the_cpu() {
     fixture.run(&copy).await.unwrap();
     let create = format!("CREATE EXTERNAL TABLE many STORED AS VECTILE LOCATION '{path}'");
     fixture.run(&create).await.unwrap();
-    let plan = fixture
-        .plan("SELECT id, count(*) FROM many GROUP BY id")
-        .await;
-    let reason = "4399999 values of a key are more groups than 4194304";
-    assert!(plan.contains(reason) && !plan.contains("GpuAgg"), "{plan}");
-    // Few values, or a filter, which may leave few of them.
-    for sql in [
-        "SELECT week, count(*) FROM many GROUP BY week",
-        "SELECT id, count(*) FROM many WHERE week = 3 GROUP BY id",
-    ] {
-        let plan = fixture.plan(sql).await;
-        assert!(plan.contains("GpuAggregateExec"), "{sql}\n{plan}");
+    for (having, first) in [("count(*) > 0", "2200000"), ("count(*) > 1", "0")] {
+        let sql = format!("SELECT id, count(*) FROM many GROUP BY id HAVING {having}");
+        let (plan, rows) = fixture.executed(&sql).await;
+        assert_eq!(rows.to_string(), first, "{sql}");
+        assert_eq!(metric(&plan, "fallbacks"), 0, "{sql}");
+        assert_eq!(metric(&plan, "gpu_rows"), 2_200_000, "{sql}");
     }
 }
 

@@ -327,10 +327,11 @@ impl fmt::Display for WantedGroups {
 #[cfg(test)]
 mod tests {
     use arrow::array::Int32Array;
+    use datafusion::common::ScalarValue;
     use datafusion::functions_aggregate::sum::sum_udaf;
     use datafusion::physical_expr::aggregate::AggregateExprBuilder;
     use datafusion::physical_expr::expressions::Literal;
-    use vectile_gpu::plan::{GroupTotals, Numbers};
+    use vectile_gpu::plan::{GroupTotals, Literal as KernelLiteral, Numbers};
 
     use super::super::function::Function;
     use super::*;
@@ -419,5 +420,52 @@ mod tests {
         assert!(!groups.add(&by_key, 1, &functions).unwrap());
         let average = vec![(Function::Average, Arc::clone(&functions[0].1))];
         assert!(!groups.add(&above(0), 1, &average).unwrap());
+    }
+
+    #[test]
+    fn decimals_are_compared_before_they_are_cast() {
+        let decimal = |digits, scale| DataType::Decimal128(digits, scale);
+        let schema = Schema::new(vec![Field::new("sum", decimal(38, 4), true)]);
+        let table = TableSchema::from(Arc::new(schema));
+        let test = |operator, constant: i128, is_left: bool| {
+            let cast = CastExpr::new(Arc::new(Column::new("sum", 0)), decimal(38, 15), None);
+            let constant = ScalarValue::Decimal128(Some(constant), 38, 15);
+            let sides: [Arc<dyn PhysicalExpr>; 2] =
+                [Arc::new(cast), Arc::new(Literal::new(constant))];
+            let [left, right] = sides;
+            let filter: Arc<dyn PhysicalExpr> = Arc::new(match is_left {
+                true => BinaryExpr::new(left, operator, right),
+                false => BinaryExpr::new(right, operator, left),
+            });
+            let mut lowering = Lowering::new(&table);
+            let Some(Expr::Or(tests)) = before_cast(&filter, &mut lowering) else {
+                panic!("{filter}");
+            };
+            // what the cast overflows for passes, too
+            assert_eq!(tests.len(), 3);
+            match &tests[0] {
+                Expr::Compare(comparison, _, bound) => match **bound {
+                    Expr::Literal(KernelLiteral::Int(bound, Type::I128)) => (*comparison, bound),
+                    ref other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            }
+        };
+        let point = 10_i128.pow(11);
+        use Comparison::{Greater, GreaterOrEqual, Less, LessOrEqual};
+        for (constant, below, above) in [
+            (5 * point, 5, 5),
+            (5 * point + 1, 5, 6),
+            (-5 * point - 1, -6, -5),
+        ] {
+            assert_eq!(test(Operator::Gt, constant, true), (Greater, below));
+            assert_eq!(
+                test(Operator::GtEq, constant, true),
+                (GreaterOrEqual, above)
+            );
+            assert_eq!(test(Operator::Lt, constant, true), (Less, above));
+            assert_eq!(test(Operator::LtEq, constant, true), (LessOrEqual, below));
+            assert_eq!(test(Operator::Lt, constant, false), (Greater, below));
+        }
     }
 }

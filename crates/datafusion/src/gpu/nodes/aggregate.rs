@@ -792,10 +792,14 @@ impl GpuAggregateExec {
                     memory,
                     ..
                 } = answer;
-                // without keys, there is a row for no states, too
-                let is_nothing = batches.is_empty() && !self.keys.is_empty();
                 let batches = in_batches(batches, context.session_config().batch_size());
-                let rows = match are_results || is_nothing {
+                // without keys, there is a row for no groups, too
+                let has_a_row = !self.is_join() && self.keys.is_empty();
+                let is_all = match batches.is_empty() {
+                    true => !has_a_row,
+                    false => are_results,
+                };
+                let rows = match is_all {
                     true => Box::pin(MemoryStream::try_new(batches, self.schema(), None)?),
                     false => self.results(batches, context)?,
                 };
