@@ -63,6 +63,6 @@ pub(crate) use compressor::counting_compressor;
 pub use device::Gpu;
 pub(crate) use functions::functions;
 pub use functions::{load_columns, unload_columns};
-pub(crate) use nodes::aggregate::{on_cpu, with_own_subqueries};
+pub(crate) use nodes::aggregate::{on_cpu, with_subqueries};
 pub use preload::PinnedColumn;
 pub(crate) use rule::insert_rules;

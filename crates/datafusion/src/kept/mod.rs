@@ -21,9 +21,6 @@ mod environment;
 mod query;
 mod subqueries;
 
-#[cfg(feature = "gpu")]
-pub(crate) use self::subqueries::Copying;
-
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

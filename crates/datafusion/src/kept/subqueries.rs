@@ -39,13 +39,13 @@ fn has_subqueries(plan: &Plan) -> bool {
 
 /// Places of results, and those that a copy has for them.
 #[derive(Clone, Default)]
-pub(crate) struct Copying {
+struct Copying {
     results: Vec<(ScalarSubqueryResults, ScalarSubqueryResults)>,
 }
 
 impl Copying {
     /// A copy of `plan`.
-    pub(crate) fn copy(&self, plan: &Plan) -> Result<Option<Plan>> {
+    fn copy(&self, plan: &Plan) -> Result<Option<Plan>> {
         if let Some(exec) = plan.downcast_ref::<ScalarSubqueryExec>() {
             let own = ScalarSubqueryResults::new(exec.subqueries().len());
             let mut inner = self.clone();
@@ -70,7 +70,8 @@ impl Copying {
         }
         #[cfg(feature = "gpu")]
         if gpu::on_cpu(plan).is_some() {
-            return gpu::with_own_subqueries(plan, children, self);
+            let (copied, expr) = (|plan: &Plan| self.copy(plan), |expr: &Expr| self.expr(expr));
+            return gpu::with_subqueries(plan, children, copied, expr);
         }
         if let Some(filter) = plan.downcast_ref::<FilterExec>()
             && let [input] = &children[..]
@@ -108,7 +109,7 @@ impl Copying {
     }
 
     /// `expr` with the copy's results.
-    pub(crate) fn expr(&self, expr: &Expr) -> Result<Expr> {
+    fn expr(&self, expr: &Expr) -> Result<Expr> {
         let copied = Arc::clone(expr).transform_up(|expr| {
             let subquery = expr.downcast_ref::<ScalarSubqueryExpr>();
             let own = subquery.and_then(|subquery| {

@@ -63,12 +63,13 @@ impl Execution {
         self.group_all(batch, Some(wanted), &mut reserve)
     }
 
-    /// Makes the kernel that groups these row groups.
+    /// Makes the kernel that groups these row groups; whether their groups are to be grouped again makes it another one.
     ///
     /// # Errors
     ///
     /// As [`Execution::group`].
-    pub fn compile_groups(&mut self, batch: &Batch) -> Result<()> {
+    pub fn compile_groups(&mut self, batch: &Batch, again: bool) -> Result<()> {
+        self.groups_stay = again;
         match batch.is_empty() {
             true => Ok(()),
             false => self.watch(|this| {

@@ -65,7 +65,6 @@ use crate::gpu::pattern::aggregates::Aggregates;
 use crate::gpu::pattern::files::{num_rows, num_values};
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Tables;
-use crate::kept::Copying;
 use crate::options::{GpuMode, VectileOptions};
 use crate::pushdown::Rule;
 
@@ -186,9 +185,10 @@ struct Collected {
 
 impl Run {
     /// Has a thread that may block make a kernel for `batch`.
-    async fn compiled(mut self, batch: Batch) -> Result<Self> {
+    async fn compiled(mut self, batch: Batch, again: bool) -> Result<Self> {
         let task = SpawnedTask::spawn_blocking(move || {
-            self.execution.compile_groups(&batch).map_err(error::gpu)?;
+            let compiled = self.execution.compile_groups(&batch, again);
+            compiled.map_err(error::gpu)?;
             Ok(self)
         });
         task.join().await.map_err(error::interrupted).flatten()
@@ -666,7 +666,7 @@ impl GpuAggregateExec {
                 Some(all) => run = run.with(all).await?,
                 None => {
                     while let Some(batch) = next {
-                        run = run.compiled(batch).await?;
+                        run = run.compiled(batch, self.again.is_some()).await?;
                         next = arrivals.next().await?;
                     }
                     arrivals = arrivals.again();
@@ -1033,37 +1033,33 @@ pub(crate) fn on_cpu(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn Execution
     Some(&node.cpu.plan)
 }
 
-/// A copy of `plan`, if that is an aggregate on the GPU, with these children, whose subqueries have results of their own.
-pub(crate) fn with_own_subqueries(
+/// A copy of `plan`, if that is an aggregate on the GPU, with these children, and with what `copied` and `expr` make of
+/// plans and of expressions with subqueries.
+pub(crate) fn with_subqueries(
     plan: &Arc<dyn ExecutionPlan>,
     children: Vec<Arc<dyn ExecutionPlan>>,
-    copying: &Copying,
+    copied: impl Fn(&Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>>,
+    expr: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(node) = plan.downcast_ref::<GpuAggregateExec>() else {
         return Ok(None);
     };
-    let Some(cpu) = copying.copy(&node.cpu.plan)? else {
+    let Some(cpu) = copied(&node.cpu.plan)? else {
         return Ok(None);
     };
     let mut copy = node.clone();
     copy.cpu.plan = cpu;
     for parameter in &mut copy.star.parameters {
-        *parameter = copying.expr(parameter)?;
+        *parameter = expr(parameter)?;
     }
-    copy.filter = copy
-        .filter
-        .map(|filter| copying.expr(&filter))
-        .transpose()?;
-    let expr = |expr: Arc<dyn PhysicalExpr>| copying.expr(&expr);
+    let own = |own: Arc<dyn PhysicalExpr>| expr(&own);
+    copy.filter = copy.filter.map(own).transpose()?;
     copy.wanted = copy
         .wanted
-        .map(|wanted| wanted.with_filters(expr))
+        .map(|wanted| wanted.with_filters(own))
         .transpose()?;
-    copy.again = copy.again.map(|again| again.with_exprs(expr)).transpose()?;
-    copy.input.source = copy
-        .input
-        .source
-        .with_predicate(|filter| copying.expr(filter))?;
+    copy.again = copy.again.map(|again| again.with_exprs(own)).transpose()?;
+    copy.input.source = copy.input.source.with_predicate(&expr)?;
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
     Arc::new(copy).replace_children(children, options).map(Some)
 }
