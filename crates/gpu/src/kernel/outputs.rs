@@ -2,7 +2,7 @@
 
 use super::accumulator::{Accumulator, Accumulators, Outcome};
 use super::aggregates::Collected;
-use super::columns::{argument_of, columns_of_expr, columns_of_nulls, loops};
+use super::columns::{argument_of, columns_of_expr, columns_of_nulls, lookups_of_expr, loops};
 use super::loops::Walk;
 use super::plan::{OutputPlan, Picks};
 use super::planner::Planner;
@@ -17,10 +17,16 @@ const THREAD_ROWS_BITS: u32 = 20;
 impl Planner<'_> {
     pub fn rows(&mut self, exprs: &[Expr], all: bool) -> Result<OutputPlan> {
         let (mut computed, mut places, mut copied) = (vec![], vec![], vec![]);
-        let mut asked = vec![];
-        exprs
+        let (mut asked, mut lookups) = (vec![], vec![]);
+        for expr in exprs {
+            columns_of_nulls(expr, &mut asked);
+            lookups_of_expr(expr, &mut lookups);
+        }
+        // a column of strings may be the key of a lookup, too
+        let keys = lookups
             .iter()
-            .for_each(|expr| columns_of_nulls(expr, &mut asked));
+            .filter_map(|lookup| self.pipeline.lookups.get(*lookup));
+        asked.extend(keys.map(|lookup| lookup.column));
         for (place, expr) in exprs.iter().enumerate() {
             if let Some(column) = self.pipeline.strings(expr) {
                 // they have kernels of their own: nothing of the column is in this one, but for its nulls
