@@ -3,9 +3,9 @@
 floor, and why what was not fused was not.
 
     benches/gpu/tpch.py [--vectile target/release/vectile] [--scale 10] [--data DIR] [--queries 1,6]
-                        [--mode auto|on|require] [--json FILE]
+                        [--mode auto|on|require] [--runs 4] [--json FILE]
 
-Tables are generated in DIR if they are not there yet. Every query runs RUNS times in one process in each of
+Tables are generated in DIR if they are not there yet. Every query runs so many times in one process in each of
 the modes `off` and `auto` (or another), of which the median of all but the first counts; in the latter then once with
 EXPLAIN ANALYZE VERBOSE, which tells kernel times, bytes and reasons. Bytes are those of columns that aggregates and
 scans on the GPU read, the floor is the time in which the device reads that many. Aggregates, the joins fused
@@ -28,7 +28,6 @@ from statistics import median_high as median
 
 import sql
 
-RUNS = 4
 TABLES = {"l": "lineitem", "o": "orders", "c": "customer", "p": "part", "ps": "partsupp", "s": "supplier"}
 TABLES |= {"n": "nation", "r": "region"}
 METRICS = ["kernel_time", "bytes_cached", "bytes_sent", "gpu_rows", "launches", "copy_time", "compile_time"]
@@ -43,13 +42,13 @@ def run(options, files, number, mode):
     """Answers and milliseconds of a query's runs, and but with `off` the two plans of EXPLAIN ANALYZE VERBOSE:
     with metrics added up over partitions, and with those of each, which have reasons."""
     query = sql.text("tpch", number)
-    statements = [query] * RUNS + [f"explain analyze verbose {query}"] * (mode != "off")
+    statements = [query] * options.runs + [f"explain analyze verbose {query}"] * (mode != "off")
     script = "; ".join([f"set vectile.gpu = '{mode}'", *statements])
     out, log = sql.vectile(options.vectile, *sql.command(files, script))
     answers, _, plans = out.partition("plan_type,plan\n")
     rows = dict(csv.reader(io.StringIO(plans)))
     plans = [rows[kind] for kind in PLANS] if plans else []
-    times = [whole for whole, _ in sql.times(log)[1 : 1 + RUNS]]
+    times = [whole for whole, _ in sql.times(log)[1 : 1 + options.runs]]
     return {"answers": answers, "times": times, "plans": plans}
 
 
@@ -158,6 +157,7 @@ def main():
     parser.add_argument("--data")
     parser.add_argument("--queries", default=",".join(sql.QUERIES["tpch"]))
     parser.add_argument("--mode", default="auto", choices=["auto", "on", "require"])
+    parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--json")
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())
@@ -168,10 +168,10 @@ def main():
     facts = {"scale": options.scale, "cores": os.cpu_count()} | device(options.vectile)
     reads = facts["reads_bytes_per_s"]
     facts |= {"version": sql.vectile(options.vectile, "--version")[0].strip()}
-    facts |= {"runs": RUNS, "mode": options.mode, "queries": []}
+    facts |= {"runs": options.runs, "mode": options.mode, "queries": []}
     head = f"TPC-H, scale {options.scale:g}, {facts['cores']} cores, {facts['device'] or 'no GPU'}"
     head += f" ({reads / 1e12:.2f} TB/s)" if reads else ""
-    print(f"{head}, {facts['version']}, {RUNS} runs, {options.mode}\n")
+    print(f"{head}, {facts['version']}, {options.runs} runs, {options.mode}\n")
 
     print("milliseconds; medians but for first runs\n")
     titles = "query  cpu 1st      cpu  gpu 1st      gpu   ratio   kernel      MB   floor  /floor"

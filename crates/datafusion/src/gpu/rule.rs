@@ -319,14 +319,13 @@ impl<'a> Fusing<'a> {
         let Some((partial, relation)) = relation_of(&aggregates)? else {
             return self.fuse_again(plan, aggregates, wanted, later);
         };
-        let partial = partial.as_ref();
         if !partial.group_expr().is_single() {
             return Err(Reason::GroupingSets);
         }
         if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
             return Err(Reason::AnyGroups);
         }
-        let (fused, _) = self.fused(&WantedOf::Aggregate(partial), relation, later)?;
+        let (fused, _) = self.fused(&WantedOf::Aggregate(&partial), relation, later)?;
         // A join may turn out to be no lookup: then what is below it is on the GPU, each for itself.
         let cpu = match fused.star.dimensions.is_empty() {
             true => Arc::clone(plan),

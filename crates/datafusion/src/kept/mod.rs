@@ -91,8 +91,9 @@ pub async fn physical_plan(
     let Some(environment) = plans.environment(state).filter(|_| listed) else {
         return state.create_physical_plan(plan).await;
     };
-    if let Some(kept) = plans.get(&environment, &query, &files) {
-        let copy = with_own_subqueries(&kept)?.unwrap_or(kept);
+    if let Some(kept) = plans.get(&environment, &query, &files)
+        && let Some(copy) = with_own_subqueries(&kept)?
+    {
         return finished(fresh(&copy)?, state);
     }
     let planning = async {
@@ -104,7 +105,7 @@ pub async fn physical_plan(
     if let Some(unfinished) = unfinished
         && can_be_copied(&unfinished)
         && query.files(state).await.is_ok_and(|after| after == files)
-        && let Some(plan) = with_own_subqueries(&unfinished)?
+        && let Ok(Some(plan)) = with_own_subqueries(&unfinished)
         && let Ok(plan) = fresh(&plan)
     {
         plans.put(&environment, Kept { query, files, plan });

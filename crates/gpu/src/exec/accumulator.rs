@@ -1,8 +1,8 @@
 //! What accumulators came to: as kernels leave them behind, and merged.
 
 use super::exact::ExactSum;
-use crate::kernel::{Accumulator, Outcome};
-use crate::plan::{Number, Numbers, Total, Type};
+use crate::kernel::{Accumulator, Accumulators, Outcome};
+use crate::plan::{GroupTotals, Number, Numbers, Total, Type};
 
 /// What an accumulator came to.
 #[derive(Clone, Debug)]
@@ -113,11 +113,7 @@ impl Part {
 }
 
 /// The numbers that words of a table's entries stand for; `high` are the next words.
-pub(super) fn numbers_of(
-    accumulator: Accumulator,
-    low: Vec<u64>,
-    high: impl FnOnce() -> Vec<u64>,
-) -> Numbers {
+fn numbers_of(accumulator: Accumulator, low: Vec<u64>, high: impl FnOnce() -> Vec<u64>) -> Numbers {
     let ordered = |word: u64| i128::from((word ^ 1 << 63) as i64);
     let low = low.into_iter();
     match accumulator {
@@ -134,6 +130,25 @@ pub(super) fn numbers_of(
         Accumulator::Min(of) => numbers(low.map(|word| number(ordered(!word), of)), accumulator),
         Accumulator::Max(of) => numbers(low.map(|word| number(ordered(word), of)), accumulator),
     }
+}
+
+/// The results of groups, from words of their accumulators: `words` gives those of an accumulator, the low or the high
+/// ones.
+pub(super) fn totals_of(
+    accumulators: &Accumulators,
+    words: impl Fn(usize, usize) -> Vec<u64>,
+) -> Vec<GroupTotals> {
+    let totals = accumulators.results.iter().map(|result| GroupTotals {
+        counts: words(result.count, 0),
+        values: match result.value {
+            None => Numbers::Int(vec![]),
+            Some(at) => {
+                let of = accumulators.all[at].accumulator;
+                numbers_of(of, words(at, 0), || words(at, 1))
+            }
+        },
+    });
+    totals.collect()
 }
 
 /// Numbers that an accumulator came to.

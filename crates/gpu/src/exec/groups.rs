@@ -9,7 +9,7 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 
 use vectile_encodings::VECTOR_LEN;
 
-use super::accumulator::{Folded, numbers, numbers_of};
+use super::accumulator::{Folded, numbers, totals_of};
 use super::execution::{Execution, Prepared, ROWS_AT_ONCE, TABLE_SHARE, parts};
 use super::group_table::{FLAG_BYTES, Table, TablePlaces, TableWords};
 use super::launch::{Outputs, Wanted};
@@ -304,19 +304,9 @@ impl Execution {
                 .map(|at| u64::from_le_bytes(column[at * each + word]));
             of_groups.collect()
         };
-        let totals = accumulators.results.iter().map(|result| GroupTotals {
-            counts: some(result.count, 0),
-            values: match result.value {
-                None => Numbers::Int(vec![]),
-                Some(at) => {
-                    let of = accumulators.all[at].accumulator;
-                    numbers_of(of, some(at, 0), || some(at, 1))
-                }
-            },
-        });
         Ok(Groups {
             count: found.len(),
-            totals: totals.collect(),
+            totals: totals_of(accumulators, some),
             keys: self.keys(prepared, numbers)?,
         })
     }

@@ -1,5 +1,5 @@
-//! What is computed of groups on the device, before they come back: their table becomes columns, and other kernels run
-//! over these.
+//! Computations over groups on the device, before they come back: their table becomes columns, and other kernels run over
+//! these.
 //!
 //! Nothing is copied for that. A front in the table's memory says of each accumulator's words that they are the values of a
 //! column. The rows of these columns are the entries of the table, of which some are of no group.
@@ -11,16 +11,15 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int64Type};
 use vectile_kernels::{DeviceChunk, Unwritten, UnwrittenValues};
 
-use super::accumulator::numbers_of;
+use super::accumulator::totals_of;
 use super::execution::{Execution, Prepared};
 use super::group_table::{NUMBERS_BYTES, Table, TablePlaces};
 use super::groups::bytes_of_group;
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulator, Bounds, OutputPlan, Strategy};
-use crate::plan::Aggregate;
 use crate::plan::{
-    Again, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey, GroupTotals,
-    Groups, Literal, Numbers, OfGroups, Output, Pipeline, Type,
+    Again, Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey,
+    GroupTotals, Groups, Literal, Numbers, OfGroups, Output, Pipeline, Type,
 };
 use crate::runtime::{Batch, Group, Resident};
 
@@ -58,9 +57,9 @@ impl Execution {
             passing.push(columns.over(condition, &wanted.columns)?);
         }
         if let Some(first) = &wanted.first {
-            let by = columns.over(&first.by, &wanted.columns)?;
-            let bound = self.bound_of_first(&columns, &passing, &by, first)?;
-            passing.extend(bound);
+            let by = wanted.columns.get(first.by).copied();
+            let by = by.ok_or_else(|| Error::Unsupported("no such column".into()))?;
+            passing.extend(self.bound_of_first(&columns, &passing, by, first)?);
         }
         match &wanted.again {
             Some(again) => self.grouped_again(&columns, &passing, again, &wanted.columns, reserve),
@@ -106,8 +105,7 @@ impl Execution {
             };
             chunks.push((chunk, Some(places.column(index).0)));
         }
-        let row = Expr::Column(ROW);
-        let mut number = row;
+        let mut number = Expr::Column(ROW);
         if plan.strategy == Strategy::Hashed {
             let most = prepared
                 .bindings
@@ -115,7 +113,7 @@ impl Execution {
                 .as_ref()
                 .map_or(0, |of| of.groups);
             let named = plain(DataType::Int64, UnwrittenValues::Plain(0, most.into()))?;
-            number = minus(Expr::Column(chunks.len()), 1);
+            number = by_constant(Arithmetic::Subtract, Expr::Column(chunks.len()), 1);
             chunks.push((named, Some(places.numbers)));
         }
         let front = TablePlaces::front_bytes(entries);
@@ -229,20 +227,9 @@ impl Execution {
         let [numbers, values @ ..] = &rows.columns[..] else {
             return Err(Error::Unsupported("no columns of a table".into()));
         };
-        let totals = accumulators.results.iter().map(|result| {
-            let counts = words_of(&values[result.count], 0);
-            let values = match result.value {
-                None => Numbers::Int(vec![]),
-                Some(at) => {
-                    let of = accumulators.all[at].accumulator;
-                    numbers_of(of, words_of(&values[at], 0), || words_of(&values[at], 1))
-                }
-            };
-            GroupTotals { counts, values }
-        });
         Ok(Groups {
             count: rows.count,
-            totals: totals.collect(),
+            totals: totals_of(accumulators, |at, word| words_of(&values[at], word)),
             keys: self.keys(columns.prepared, words_of(numbers, 0))?,
         })
     }
@@ -299,9 +286,14 @@ impl Execution {
         &mut self,
         columns: &Columns<'_>,
         passing: &[Expr],
-        by: &Expr,
+        by: GroupColumn,
         first: &FirstGroups,
     ) -> Result<Option<Expr>> {
+        let of = match by {
+            GroupColumn::Count(_) => Type::I64,
+            GroupColumn::Key(_, of) | GroupColumn::Value(_, of) => of,
+        };
+        let by = &columns.column(by)?;
         let each = (columns.places.entries as u64).div_ceil(BUCKETS).max(1);
         if first.count == 0 || first.count as u64 > BUCKETS / 4 {
             return Ok(None);
@@ -319,7 +311,6 @@ impl Execution {
             Err(Error::Unsupported(_)) => return Ok(None),
             groups => groups?,
         };
-        let of = columns.type_of(by)?;
         let mut bests: Vec<Literal> = vec![];
         for GroupTotals { counts, values } in groups.iter().flat_map(|groups| &groups.totals) {
             let rows = (0..counts.len()).filter(|row| counts[*row] > 0);
@@ -361,12 +352,7 @@ fn compare(a: Literal, b: Literal) -> Ordering {
 impl Columns<'_> {
     /// Whether a row is a group.
     fn has_rows(&self) -> Expr {
-        let none = Expr::Literal(Literal::Int(0, Type::I64));
-        Expr::Compare(
-            Comparison::NotEqual,
-            Expr::Column(FIRST).into(),
-            none.into(),
-        )
+        Expr::Compare(Comparison::NotEqual, Expr::Column(FIRST).into(), int(0))
     }
 
     /// An expression over columns of groups, over those of the table.
@@ -389,8 +375,7 @@ impl Columns<'_> {
                 let (count, value) = self.outcome(aggregate)?;
                 let value =
                     value.ok_or_else(|| Error::Unsupported("the value of a count".into()))?;
-                let none = Expr::Literal(Literal::Int(0, Type::I64));
-                let some = Expr::Compare(Comparison::Greater, count.clone().into(), none.into());
+                let some = Expr::Compare(Comparison::Greater, count.clone().into(), int(0));
                 let value = cast(value, of);
                 // rows of groups are counted first, and are never none
                 Ok(match count == Expr::Column(FIRST) {
@@ -419,16 +404,12 @@ impl Columns<'_> {
         let first = first.ok_or_else(|| Error::Unsupported("keys of more than 64 bits".into()))?;
         let value = match first {
             0 => digit.clone(),
-            first => {
-                let first = Expr::Literal(Literal::Int(first.into(), Type::I64));
-                Expr::Arithmetic(Arithmetic::Add, digit.clone().into(), first.into())
-            }
+            first => by_constant(Arithmetic::Add, digit.clone(), first),
         };
         if !of.nullable {
             return Ok(value);
         }
-        let null = Literal::Int(i128::from(of.count - 1), Type::I64);
-        let is_null = Expr::Compare(Comparison::Equal, digit.into(), Expr::Literal(null).into());
+        let is_null = Expr::Compare(Comparison::Equal, digit.into(), int(of.count - 1));
         let null = Expr::Literal(Literal::Null(Type::I64));
         Ok(Expr::Case(vec![(is_null, null)], Some(value.into())))
     }
@@ -441,39 +422,20 @@ impl Columns<'_> {
         let value = outcome.value.map(|at| {
             let words = Expr::Column(FIRST + at);
             // as `ordered` in `groups.cuh` has them
-            let lowest = Expr::Literal(Literal::Int(i64::MIN.into(), Type::I64));
-            let raised =
-                |words: Expr| Expr::Arithmetic(Arithmetic::Add, words.into(), lowest.into());
+            let raised = |words| by_constant(Arithmetic::Add, words, i64::MIN);
             match accumulators.all[at].accumulator {
                 Accumulator::Min(of) | Accumulator::Max(of) if of.is_float() => {
                     Err(Error::Unsupported("extremes of floats in groups".into()))
                 }
                 Accumulator::Max(_) => Ok(raised(words)),
                 Accumulator::Min(_) => {
-                    let all = Expr::Literal(Literal::Int(-1, Type::I64));
-                    let turned = Expr::Arithmetic(Arithmetic::Subtract, all.into(), words.into());
+                    let turned = Expr::Arithmetic(Arithmetic::Subtract, int(-1), words.into());
                     Ok(raised(turned))
                 }
                 _ => Ok(words),
             }
         });
         Ok((Expr::Column(FIRST + outcome.count), value.transpose()?))
-    }
-
-    /// The type of an expression over groups.
-    fn type_of(&self, expr: &Expr) -> Result<Type> {
-        let of = match expr {
-            Expr::Column(column) => self.types.get(*column).and_then(Type::of),
-            Expr::Literal(literal) => Some(literal.data_type()),
-            Expr::Cast(_, of) | Expr::Parameter(_, of) => Some(*of),
-            Expr::Arithmetic(_, part, _) | Expr::Negate(part) => Some(self.type_of(part)?),
-            Expr::Case(whens, _) => match whens.first() {
-                Some((_, then)) => Some(self.type_of(then)?),
-                None => None,
-            },
-            _ => None,
-        };
-        of.ok_or_else(|| Error::Unsupported("an order by another expression".into()))
     }
 }
 
@@ -490,14 +452,12 @@ fn cast(value: Expr, of: Type) -> Expr {
     Expr::Cast(value.into(), of)
 }
 
-fn minus(value: Expr, constant: i128) -> Expr {
-    let constant = Expr::Literal(Literal::Int(constant, Type::I64));
-    Expr::Arithmetic(Arithmetic::Subtract, value.into(), constant.into())
+fn int(value: impl Into<i128>) -> Box<Expr> {
+    Expr::Literal(Literal::Int(value.into(), Type::I64)).into()
 }
 
-fn by_constant(operation: Arithmetic, value: Expr, constant: u64) -> Expr {
-    let constant = Expr::Literal(Literal::Int(constant.into(), Type::I64));
-    Expr::Arithmetic(operation, value.into(), constant.into())
+fn by_constant(operation: Arithmetic, value: Expr, constant: impl Into<i128>) -> Expr {
+    Expr::Arithmetic(operation, value.into(), int(constant))
 }
 
 /// The low or the high words of values.

@@ -1,10 +1,10 @@
-//! What is computed of groups before they leave the device.
+//! Computations over groups, before they leave the device.
 
 use super::expr::Expr;
 use super::pipeline::Aggregate;
 use super::types::Type;
 
-/// What is computed of groups: some of them are wanted, or they are grouped again. Expressions are over
+/// A computation over groups: some of them are wanted, or they are grouped again. Expressions are over
 /// [`columns`](Self::columns).
 #[derive(Clone, Debug, Default)]
 pub struct OfGroups {
@@ -33,8 +33,8 @@ pub enum GroupColumn {
 /// The first groups in the order of a value.
 #[derive(Clone, Debug)]
 pub struct FirstGroups {
-    /// The value.
-    pub by: Expr,
+    /// The value: the number of one of [`OfGroups::columns`].
+    pub by: usize,
     /// Whether the largest come first.
     pub descending: bool,
     /// Whether nulls come before all others.

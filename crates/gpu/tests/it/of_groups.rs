@@ -232,7 +232,7 @@ fn some_of_many_groups_are_wanted() {
             columns: columns.clone(),
             conditions: vec![],
             first: Some(FirstGroups {
-                by: Expr::Column(0),
+                by: 0,
                 descending,
                 nulls_first,
                 count,

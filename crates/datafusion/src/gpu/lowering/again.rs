@@ -23,7 +23,7 @@ use super::function::{self, Function, Named};
 use super::grouping::Keys;
 use super::of_groups::{function_column, with_parameters};
 use crate::gpu::pattern::aggregates::Aggregates;
-use crate::gpu::pattern::columns::{columns_from, over};
+use crate::gpu::pattern::columns::{columns_from, over, projected, some};
 use crate::gpu::pattern::exchange::is_exchange;
 use crate::gpu::reason::Reason;
 use crate::gpu::types::is_text;
@@ -32,11 +32,11 @@ type Exprs = Vec<Arc<dyn PhysicalExpr>>;
 
 /// An aggregate over groups, as it is planned.
 pub(crate) struct OverGroups {
-    /// What has the groups.
+    /// The aggregate that has the groups.
     pub(crate) inner: Aggregates,
-    /// Which of them count, over the columns of `inner`.
+    /// Groups count that pass all of these, over the columns of `inner`.
     filters: Exprs,
-    /// What the columns of the outer one's input are, over the columns of `inner`.
+    /// The columns of the outer one's input, as expressions over those of `inner`.
     columns: Vec<ProjectionExpr>,
 }
 
@@ -73,17 +73,12 @@ impl OverGroups {
             return Ok(None);
         };
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-            let columns = projection.expr().iter().map(|projected| {
-                let expr = over(&projected.expr, &input.columns)?;
-                Ok(ProjectionExpr::new(expr, projected.alias.clone()))
-            });
-            input.columns = columns.collect::<Result<_, Reason>>()?;
+            input.columns = projected(projection.expr(), &input.columns)?;
         } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
             let passing = over(filter.predicate(), &input.columns)?;
             input.filters.push(passing);
             if let Some(kept) = filter.projection() {
-                let columns = kept.iter().filter_map(|&column| input.columns.get(column));
-                input.columns = columns.cloned().collect();
+                input.columns = some(kept, &input.columns);
             }
         } else if !is_exchange(plan) {
             return Ok(None);
@@ -101,12 +96,12 @@ pub(crate) struct GroupedAgain {
     parameters: Exprs,
 }
 
-/// What there is of the groups of groups.
+/// The outer aggregate, lowered.
 pub(crate) struct Outer {
     pub(crate) again: GroupedAgain,
     pub(crate) keys: Keys,
     pub(crate) functions: Vec<Function>,
-    /// Whether each group comes once.
+    /// Each group comes once.
     pub(crate) has_whole_groups: bool,
 }
 
@@ -233,7 +228,7 @@ impl GroupedAgain {
         Ok(self)
     }
 
-    /// What is computed of groups, by what subqueries have come to.
+    /// The computation over groups, with the values of subqueries, which have run.
     pub(crate) fn of_groups(&self) -> Result<OfGroups> {
         with_parameters(self.of_groups.clone(), &self.parameters)
     }

@@ -108,8 +108,8 @@ impl Keys {
         (again, kept)
     }
 
-    /// Whether some of the columns, of groups of these groups, tell as many apart as the kernel's keys behind them: if a
-    /// code stands for several attributes, all of these.
+    /// Groups of these groups by some of the columns come once each: a code that is among them is there with all of its
+    /// attributes.
     pub(super) fn has_whole(&self, columns: &[Option<usize>]) -> bool {
         let some = columns
             .iter()

@@ -1,4 +1,4 @@
-//! What is computed of a kernel's groups: their columns, and constants that are known when the query runs.
+//! Computations over a kernel's groups: the columns of groups, and constants that are known when the query runs.
 
 use std::sync::Arc;
 

@@ -190,10 +190,15 @@ impl WantedGroups {
                 lowering = with_this;
             }
         }
-        let first = self.first.as_ref().and_then(|first| {
-            let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&first.name, first.function));
+        // if some filter is not known there, what comes first of those that pass the others may not pass it
+        let is_exact = conditions.len() == self.passing.len();
+        let first = self
+            .first
+            .as_ref()
+            .filter(|first| is_exact && function_column(functions, first.function).is_some());
+        let first = first.and_then(|first| {
             Some(FirstGroups {
-                by: lowering.value(&column).ok()?,
+                by: lowering.key_column(first.function).ok()?,
                 descending: first.options.descending,
                 nulls_first: first.options.nulls_first,
                 count: first.count,
@@ -243,8 +248,8 @@ impl WantedGroups {
     }
 }
 
-/// Whether a decimal that is cast to one with more digits behind the point passes a comparison with a constant, as
-/// `HAVING sum(x) > (SELECT ..)` is planned: by the decimal before the cast. A kernel has no cast that may overflow, so
+/// A comparison of a decimal, cast to one with more digits behind the point, with a constant, as `HAVING sum(x) >
+/// (SELECT ..)` is planned: as one of the decimal before the cast. A kernel has no cast that may overflow, so
 /// that those that do are let through: what is above says that they do. `None` if `filter` is something else.
 fn before_cast(filter: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> Option<Expr> {
     let binary = filter.downcast_ref::<BinaryExpr>()?;

@@ -151,10 +151,10 @@ impl CpuPlan {
 /// Groups up to which one core turns their states into results.
 const FEW_GROUPS: usize = 1 << 16;
 
-/// Possible groups beyond which `auto` leaves a query to all cores of the CPU, which read results faster than one.
+/// Groups, or possible ones, beyond which `auto` leaves a query to all cores of the CPU, which read results faster than one.
 const MOST_VALUES: u64 = 1 << 22;
 
-/// Groups beyond which the CPU takes over at any rate, unless the GPU is required.
+/// Groups beyond which the CPU takes over with `on`, too: results of so many take memory of the host.
 const MOST_GROUPS: u64 = 1 << 24;
 
 /// The kernel's work under way.
@@ -172,7 +172,7 @@ struct Collected {
     node: GpuAggregateExec,
     tables: Tables,
     batches: Vec<RecordBatch>,
-    /// Whether batches are results, not states that are to be merged.
+    /// Batches are results, and no states that are to be merged.
     are_results: bool,
     /// Groups that wait for the others: those that may be all there are, so that they are results, of which some may not
     /// be wanted.
@@ -319,7 +319,7 @@ impl Collected {
 /// What the kernel gives.
 struct Answer {
     batches: Vec<RecordBatch>,
-    /// Whether these are what the node puts out. If not, they are states of groups, which may come more than once, as
+    /// The node puts these out. If not, they are states of groups, which may come more than once, as
     /// each run of a kernel has its own.
     are_results: bool,
     /// Covers them.
@@ -649,8 +649,10 @@ impl GpuAggregateExec {
             rows: arrivals.rows(),
             output,
         };
-        if self.options.gpu != GpuMode::Require {
-            run.execution.limit_groups(MOST_GROUPS);
+        match self.options.gpu {
+            GpuMode::Require => {}
+            GpuMode::Auto => run.execution.limit_groups(MOST_VALUES),
+            GpuMode::On | GpuMode::Off => run.execution.limit_groups(MOST_GROUPS),
         }
         run.execution.expect_rows(arrivals.rows());
         if !pace.may_compile {

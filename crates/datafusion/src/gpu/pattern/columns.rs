@@ -18,6 +18,24 @@ pub(crate) fn over(
     Ok(expanded.unwrap_or_else(|| Arc::clone(expr)))
 }
 
+/// The columns of a projection with the expressions behind their columns in their place.
+pub(crate) fn projected<'a>(
+    projection: impl IntoIterator<Item = &'a ProjectionExpr>,
+    columns: &[ProjectionExpr],
+) -> Result<Vec<ProjectionExpr>, Reason> {
+    let projected = projection.into_iter().map(|projected| {
+        let expr = over(&projected.expr, columns)?;
+        Ok(ProjectionExpr::new(expr, projected.alias.clone()))
+    });
+    projected.collect()
+}
+
+/// The columns of these numbers.
+pub(crate) fn some(numbers: &[usize], columns: &[ProjectionExpr]) -> Vec<ProjectionExpr> {
+    let some = numbers.iter().filter_map(|&number| columns.get(number));
+    some.cloned().collect()
+}
+
 /// The columns of `schema`, numbered from `first` on.
 pub(crate) fn columns_from(schema: &Schema, first: usize) -> Vec<ProjectionExpr> {
     let fields = schema.fields().iter().zip(first..);

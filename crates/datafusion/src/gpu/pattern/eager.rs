@@ -20,7 +20,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::aggregates::grouped;
-use super::columns::{columns_from, over};
+use super::columns::{columns_from, over, projected, some};
 use super::exchange::without_exchange;
 use crate::gpu::reason::Reason;
 
@@ -29,6 +29,9 @@ type Expr = Arc<dyn PhysicalExpr>;
 /// The same aggregate over a join with what partners come to, if it is of partners alone and groups by none of their
 /// columns. Its functions add up: a count is a sum of counts. They have the names of those before.
 pub(crate) fn before_join(partial: &AggregateExec) -> Result<Option<AggregateExec>, Reason> {
+    if !partial.group_expr().is_single() || partial.limit_options().is_some() {
+        return Ok(None);
+    }
     let Some((join, columns)) = join_below(partial.input())? else {
         return Ok(None);
     };
@@ -156,25 +159,15 @@ fn join_below(
         let Some((join, below)) = join_below(projection.input())? else {
             return Ok(None);
         };
-        let columns = projection.expr().iter().map(|projected| {
-            let expr = over(&projected.expr, &below)?;
-            Ok(ProjectionExpr::new(expr, projected.alias.clone()))
-        });
-        return Ok(Some((join, columns.collect::<Result<_, Reason>>()?)));
+        return Ok(Some((join, projected(projection.expr(), &below)?)));
     }
     let Some(join) = plan.downcast_ref::<HashJoinExec>() else {
         return Ok(None);
     };
-    let sides = [join.left(), join.right()].map(|side| side.schema());
-    let fields = sides.iter().flat_map(|schema| schema.fields().iter());
-    let columns = fields.enumerate().map(|(number, field)| {
-        let column = Column::new(field.name(), number);
-        ProjectionExpr::new(Arc::new(column), field.name().clone())
-    });
-    let mut columns: Vec<ProjectionExpr> = columns.collect();
+    let mut columns = columns_from(&join.left().schema(), 0);
+    columns.extend(columns_from(&join.right().schema(), columns.len()));
     if let Some(kept) = &join.projection {
-        let some = kept.iter().filter_map(|&column| columns.get(column));
-        columns = some.cloned().collect();
+        columns = some(kept, &columns);
     }
     Ok(Some((join, columns)))
 }

@@ -18,7 +18,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 
-use super::columns::{columns_from, over};
+use super::columns::{columns_from, over, projected, some};
 use super::conditional::Conditional;
 use super::exchange::without_exchange;
 use super::join::{Join, JoinKey, JoinKind, Sides};
@@ -167,8 +167,7 @@ impl Relation {
             };
         }
         if let Some(kept) = &join.projection {
-            let columns = kept.iter().filter_map(|&column| self.columns.get(column));
-            self.columns = columns.cloned().collect();
+            self.columns = some(kept, &self.columns);
         }
         Ok(self)
     }
@@ -341,19 +340,14 @@ impl Relation {
     }
 
     fn project(mut self, projection: &ProjectionExprs) -> Result<Self, Reason> {
-        let columns = projection.iter().map(|projected| {
-            let expr = self.over_table(&projected.expr)?;
-            Ok(ProjectionExpr::new(expr, projected.alias.clone()))
-        });
-        self.columns = columns.collect::<Result<_, Reason>>()?;
+        self.columns = projected(projection.iter(), &self.columns)?;
         Ok(self)
     }
 
     fn filter(mut self, filter: &FilterExec) -> Result<Self, Reason> {
         self.filters.push(self.over_table(filter.predicate())?);
         if let Some(kept) = filter.projection() {
-            let columns = kept.iter().filter_map(|&column| self.columns.get(column));
-            self.columns = columns.cloned().collect();
+            self.columns = some(kept, &self.columns);
         }
         Ok(self)
     }
