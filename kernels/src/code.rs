@@ -44,6 +44,12 @@ pub const DISTINCT: [&str; 4] = [
     include_str!("../text/distinct.cuh"),
 ];
 
+/// The kernel that makes tables of lookups.
+pub const BUILD: [&str; 2] = [
+    include_str!("../common/base.cuh"),
+    include_str!("../common/build.cuh"),
+];
+
 /// The kernel that makes codes of strings.
 pub const COMPRESS: [&str; 2] = [
     include_str!("../common/base.cuh"),

@@ -19,7 +19,7 @@ mod unwritten;
 
 pub use chunk::{ChunkInfo, DeviceChunk, SAMPLE_ROWS};
 pub use code::{
-    BANDWIDTH, COLUMNS, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, INFLATE, INFLATE_WARP_BYTES,
+    BANDWIDTH, BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, INFLATE, INFLATE_WARP_BYTES,
     LENGTHS, LOOKUPS, RunLength, TOKENIZER, scan,
 };
 pub use error::{Error, Result};

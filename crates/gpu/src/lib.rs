@@ -16,7 +16,7 @@ mod runtime;
 
 pub use error::{Error, Result};
 pub use exec::{
-    Assembled, ByteStream, CancelGuard, Compressed, DeflateChunk, DeflateChunks, Execution, Rows,
+    Assembled, Build, BuildBy, Built, BuiltCodes, ByteStream, CancelGuard, Compressed, DeflateChunk, DeflateChunks, Execution, Rows,
     RunPart, RunStream, Statistics, StreamColumn, StreamValues,
 };
 pub use kernel::coded_columns;

@@ -315,9 +315,8 @@ fn share_of(lookup: &Lookup, batch: &Batch) -> Result<f64> {
     let Some(sample) = stack.and_then(|stack| stack.sample()) else {
         return Ok(1.0);
     };
-    let codes = lookup.codes.of(sample)?;
-    let found = codes.iter().flatten().count();
-    Ok(found as f64 / codes.len().max(1) as f64)
+    let found = lookup.codes.found_among(sample)?;
+    Ok(found as f64 / sample.len().max(1) as f64)
 }
 
 impl Prepared {

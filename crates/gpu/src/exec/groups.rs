@@ -15,7 +15,7 @@ use super::group_table::{FLAG_BYTES, Table, TablePlaces, TableWords};
 use super::launch::{Outputs, Wanted};
 use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
-use crate::kernel::{Accumulators, Digit, OutputPlan, Strategy, Task};
+use crate::kernel::{Accumulators, OutputPlan, Strategy, Task};
 use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, OfGroups, Output, Type};
 use crate::runtime::{Batch, Lane, Piece};
 
@@ -136,6 +136,34 @@ impl Execution {
         }
         self.engine.give_back(lane);
         Ok(results)
+    }
+
+    /// The table of all groups of a batch, which stays on the device.
+    pub(super) fn all_groups(&mut self, batch: &Batch) -> Result<(Prepared, Table)> {
+        self.groups_stay = true;
+        let batch = self.with_codes(batch.clone())?;
+        let mut prepared = self.prepare(&batch, Task::Groups)?;
+        let OutputPlan::Groups(plan) = &prepared.plan.output else {
+            return Err(Error::Unsupported("no groups".into()));
+        };
+        match plan.strategy {
+            Strategy::Hashed => prepared.groups = HASHED_ENTRIES,
+            Strategy::Threads => {
+                return Err(Error::Unsupported("groups without a table".into()));
+            }
+            Strategy::Shared | Strategy::Numbered => {}
+        }
+        let [part] = &parts(batch.rows(), ROWS_AT_ONCE as usize / VECTOR_LEN)[..] else {
+            return Err(Error::Unsupported("groups of several launches".into()));
+        };
+        let mut lane = self.engine.lane()?;
+        let wanted = OfGroups::default();
+        let (part, wanted) = (part.clone(), Some(&wanted));
+        let table = self.table_of(&mut prepared, &batch, part, wanted, &mut lane, &mut |_| {
+            Ok(())
+        })?;
+        self.engine.give_back(lane);
+        Ok((prepared, table))
     }
 
     /// The groups of a table, or what is wanted of them: computed on the device, or else read from what comes back.
@@ -350,7 +378,10 @@ impl Execution {
         let digit = prepared.bindings.digits().get(place).ok_or_else(no_key)?;
         let codes = || digits.iter().map(|digit| digit.map(|code| code as u32));
         Ok(match kind {
-            GroupKey::Value(_) => values_of(digit, digits)?,
+            GroupKey::Value(_) => {
+                let of = digit.of.unwrap_or(Type::I64);
+                values_of(of, digit.first, digit.nullable, digits)?
+            }
             GroupKey::Code(_) => Arc::new(UInt32Array::from_iter(codes())) as ArrayRef,
             GroupKey::Entry(_) => {
                 let before = kinds.iter().take(place);
@@ -379,12 +410,16 @@ pub(super) fn bytes_of_group(results: usize, digits: usize) -> usize {
     16 + 40 * results + 40 * digits
 }
 
-/// Keys that are values.
-fn values_of(digit: &Digit, digits: &[Option<u64>]) -> Result<ArrayRef> {
-    let of = digit.of.unwrap_or(Type::I64);
+/// Digits as values from `first` on.
+pub(super) fn values_of(
+    of: Type,
+    first: i128,
+    is_nullable: bool,
+    digits: &[Option<u64>],
+) -> Result<ArrayRef> {
     let values = digits
         .iter()
-        .map(|value| digit.first + i128::from(value.unwrap_or(0)));
+        .map(|value| first + i128::from(value.unwrap_or(0)));
     let buffer = match of {
         Type::Bool => values
             .map(|value| value != 0)
@@ -402,7 +437,7 @@ fn values_of(digit: &Digit, digits: &[Option<u64>]) -> Result<ArrayRef> {
         .iter()
         .map(Option::is_some)
         .collect::<BooleanBuffer>();
-    let nulls = digit.nullable.then(|| NullBuffer::new(nulls));
+    let nulls = is_nullable.then(|| NullBuffer::new(nulls));
     let data = ArrayData::builder(arrow_type(of))
         .len(digits.len())
         .add_buffer(buffer)

@@ -6,6 +6,7 @@
 mod accumulator;
 mod answers;
 mod assemble;
+mod build;
 mod compress;
 mod distinct;
 mod exact;
@@ -27,6 +28,7 @@ mod tokens;
 mod totals;
 
 pub use assemble::Assembled;
+pub use build::{Build, BuildBy, Built, BuiltCodes};
 pub use compress::Compressed;
 pub use execution::{CancelGuard, Execution, Statistics};
 pub use rows::Rows;

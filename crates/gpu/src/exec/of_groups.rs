@@ -12,6 +12,7 @@ use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int64Type};
 use vectile_kernels::{DeviceChunk, Unwritten, UnwrittenValues};
 
 use super::accumulator::totals_of;
+use super::build::{Build, Built};
 use super::execution::{Execution, Prepared};
 use super::group_table::{NUMBERS_BYTES, Table, TablePlaces};
 use super::groups::bytes_of_group;
@@ -65,6 +66,36 @@ impl Execution {
             Some(again) => self.grouped_again(&columns, &passing, again, &wanted.columns, reserve),
             None => self.wanted_groups(&columns, &passing, reserve),
         }
+    }
+
+    /// Makes tables of the groups of a batch that holds all rows; nothing, if a key is there more than once that must not
+    /// be. Their columns are `rows`, over those of groups that `wanted` names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Execution::build`] and [`Execution::group_wanted`].
+    pub fn build_of_groups(
+        &mut self,
+        batch: &Batch,
+        wanted: &OfGroups,
+        rows: &[Expr],
+        tables: &[Build],
+    ) -> Result<Option<Vec<Built>>> {
+        self.watch(|this| {
+            let (prepared, table) = this.all_groups(batch)?;
+            let columns = this.columns(&prepared, &table)?;
+            let mut passing = vec![columns.has_rows()];
+            for condition in &wanted.conditions {
+                passing.push(columns.over(condition, &wanted.columns)?);
+            }
+            let rows = rows.iter();
+            let rows = rows.map(|row| columns.over(row, &wanted.columns));
+            let output = Output::Rows(rows.collect::<Result<_>>()?);
+            let rows = this.then(&columns, &passing, output, |next, batch| {
+                next.rows_on_device(batch)
+            })?;
+            this.tables_of(&rows, tables)
+        })
     }
 
     /// Makes columns of a table.

@@ -15,6 +15,7 @@ use vectile_encodings::{Selection, VECTOR_LEN};
 use super::execution::{Execution, Prepared, VECTORS_PER_WARP, parts, vectors_of};
 use super::launch::{Got, Outputs, Wanted};
 use super::strings::{Strings, WantedRows};
+use super::tables::validity_at;
 use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::plan::{Filter, Output, Type};
@@ -31,6 +32,21 @@ pub struct Rows {
     /// An array for each expression, of the Arrow type of its machine type (`I128`:
     /// Decimal128(38, 0)), or of the type of a column of strings. None if the row group has no rows.
     pub columns: Vec<ArrayRef>,
+}
+
+/// Columns of rows in the device's memory.
+pub(super) struct RowsOnDevice {
+    pub rows: usize,
+    pub columns: Vec<ColumnOnDevice>,
+}
+
+/// Values in the device's memory and, if some may be null, a byte behind them for each that says whether it is not.
+#[derive(Clone)]
+pub(super) struct ColumnOnDevice {
+    pub of: Type,
+    pub is_nullable: bool,
+    pub memory: Arc<Piece>,
+    pub validity_at: usize,
 }
 
 /// Which rows pass, on the device.
@@ -250,7 +266,7 @@ impl Execution {
         let mut places = vec![];
         let mut bytes = 0;
         for (of, nullable) in outputs {
-            let nulls = (bytes + width_of(*of) * rows).next_multiple_of(256);
+            let nulls = bytes + validity_at(rows, width_of(*of));
             places.push((bytes, nulls));
             bytes = (nulls + if *nullable { rows } else { 0 }).next_multiple_of(256);
         }
@@ -258,18 +274,11 @@ impl Execution {
             0 => None,
             _ => {
                 let result = self.engine.take(bytes)?;
-                let starts = places.iter().flat_map(|(values, nulls)| [*values, *nulls]);
-                let mut words: Vec<u64> = starts.map(|at| result.address() + at as u64).collect();
-                let table_bytes = words.len() as u64 * 8;
-                words.extend(wanted.places);
-                let own = Wanted { words, bytes: 0 };
-                let back = self.run(gather, batch, part, lane, own, |got| Outputs {
-                    out: got.words,
-                    masks: wanted.masks,
-                    counts: got.words + table_bytes,
-                    back: (result.address(), bytes),
-                    ..Outputs::default()
-                })?;
+                let at = |place: usize| result.address() + place as u64;
+                let columns = places.iter().map(|(values, nulls)| [at(*values), at(*nulls)]);
+                let columns: Vec<[u64; 2]> = columns.collect();
+                let back = (result.address(), bytes);
+                let back = self.gather(gather, batch, part, lane, wanted, &columns, back)?;
                 Some(Arc::new(back))
             }
         };
@@ -283,6 +292,83 @@ impl Execution {
             groups.collect()
         });
         columns.collect()
+    }
+
+    /// Writes the values of columns that begin at these addresses, with their validity, and copies some bytes back.
+    #[expect(clippy::too_many_arguments, reason = "those of a launch")]
+    fn gather(
+        &mut self,
+        gather: &Prepared,
+        batch: &Batch,
+        part: Range<usize>,
+        lane: &mut Lane,
+        wanted: &WantedRows,
+        columns: &[[u64; 2]],
+        back: (u64, usize),
+    ) -> Result<Piece> {
+        let mut words: Vec<u64> = columns.iter().flatten().copied().collect();
+        let table_bytes = words.len() as u64 * 8;
+        words.extend(wanted.places);
+        let own = Wanted { words, bytes: 0 };
+        self.run(gather, batch, part, lane, own, |got| Outputs {
+            out: got.words,
+            masks: wanted.masks,
+            counts: got.words + table_bytes,
+            back,
+            ..Outputs::default()
+        })
+    }
+
+    /// The selected rows of a batch as columns that stay on the device, of which none is of strings.
+    pub(super) fn rows_on_device(&mut self, batch: &Batch) -> Result<RowsOnDevice> {
+        let batch = self.with_codes(batch.clone())?;
+        let kernels = self.kernels(&batch)?;
+        let Some(gather) = kernels.gather.filter(|_| kernels.strings.is_empty()) else {
+            return Err(Error::Unsupported("strings on the device".into()));
+        };
+        let warps = kernels.select.iter().chain([&gather]);
+        let most = warps.map(Prepared::warps).min().unwrap_or(0) * VECTORS_PER_WARP;
+        let [part] = &parts(batch.rows(), most)[..] else {
+            return Err(Error::Unsupported("rows of several launches".into()));
+        };
+        let mut lane = self.engine.lane()?;
+        let selected = match &kernels.select {
+            Some(select) => Some(self.selected(select, &batch, part.clone(), &mut lane)?),
+            None => None,
+        };
+        let (counts, places) = match &selected {
+            Some(selected) => (selected.counts.clone(), selected.places.clone()),
+            None => (batch.rows().to_vec(), first_rows(batch.rows())),
+        };
+        let wanted = WantedRows {
+            masks: selected.as_ref().map_or(0, |s| s.masks.address()),
+            places: &places,
+            counts: &counts,
+        };
+        let rows = counts.iter().sum();
+        let outputs = gather.loaded.layout.outputs.iter();
+        let columns = outputs.map(|(of, is_nullable)| {
+            let validity = validity_at(rows, width_of(*of));
+            let bytes = validity + if *is_nullable { rows } else { 0 };
+            Ok(ColumnOnDevice {
+                of: *of,
+                is_nullable: *is_nullable,
+                memory: Arc::new(self.engine.take(bytes.max(1))?),
+                validity_at: validity,
+            })
+        });
+        let columns: Vec<ColumnOnDevice> = columns.collect::<Result<_>>()?;
+        if rows > 0 {
+            let addresses = columns.iter().map(|column| {
+                let values = column.memory.address();
+                [values, values + column.validity_at as u64]
+            });
+            let addresses: Vec<[u64; 2]> = addresses.collect();
+            let nothing = (columns.first().map_or(0, |of| of.memory.address()), 0);
+            self.gather(&gather, &batch, part.clone(), &mut lane, &wanted, &addresses, nothing)?;
+        }
+        self.engine.give_back(lane);
+        Ok(RowsOnDevice { rows, columns })
     }
 
     /// Which rows of some groups pass, and where each vector's first one belongs.
@@ -372,7 +458,7 @@ pub(super) fn arrow_type(of: Type) -> DataType {
 }
 
 /// Some rows of a column, of which values and validity begin at `place` in what came back.
-fn array_of(
+pub(super) fn array_of(
     of: Type,
     nullable: bool,
     rows: Range<usize>,

@@ -69,21 +69,25 @@ pub(super) fn on_device(
     Ok(piece)
 }
 
-/// What `write` writes, copied to the device at first and kept there.
+/// What `copy` copies to the device at first; it is kept there.
 fn kept_on_device(
     kept: &DeviceCopy,
     engine: &Engine,
-    bytes: usize,
-    write: impl FnOnce(&mut [u8]),
+    copy: impl FnOnce() -> Result<Piece>,
 ) -> Result<Arc<Piece>> {
     let mut kept = lock(kept);
-    let copy = kept.clone().and_then(|copy| copy.downcast::<Piece>().ok());
-    if let Some(piece) = copy.filter(|piece| piece.is_of(engine.pool())) {
+    let known = kept.clone().and_then(|known| known.downcast::<Piece>().ok());
+    if let Some(piece) = known.filter(|piece| piece.is_of(engine.pool())) {
         return Ok(piece);
     }
-    let piece = Arc::new(on_device(engine, bytes, write)?);
+    let piece = Arc::new(copy()?);
     *kept = Some(Arc::clone(&piece) as _);
     Ok(piece)
+}
+
+/// Where the validity of so many values begins, a byte each.
+pub(super) fn validity_at(values: usize, width: usize) -> usize {
+    (values * width).next_multiple_of(256)
 }
 
 /// Values of codes on the device.
@@ -99,18 +103,19 @@ pub(super) struct DeviceAttribute {
 impl DeviceAttribute {
     /// Those of an attribute: copied to the device at first.
     pub fn of(attribute: &Attribute, engine: &Engine) -> Result<Self> {
-        let values = attribute.values();
-        let width = match values.data_type() {
+        let width = match attribute.data_type() {
             DataType::Boolean => 1,
             other => other.primitive_width().unwrap_or(0),
         };
-        let validity_at = (values.len() * width).next_multiple_of(256);
-        let bytes = validity_at + values.len();
-        let piece = kept_on_device(attribute.device_copy(), engine, bytes, |to| {
-            let (to, valid) = to.split_at_mut(validity_at);
-            write_values(values, to);
-            let valid = valid.iter_mut().zip(0..values.len());
-            valid.for_each(|(to, row)| *to = values.is_valid(row).into());
+        let validity_at = validity_at(attribute.len(), width);
+        let piece = kept_on_device(attribute.device_copy(), engine, || {
+            let values = attribute.values()?;
+            on_device(engine, validity_at + values.len(), |to| {
+                let (to, valid) = to.split_at_mut(validity_at);
+                write_values(&values, to);
+                let valid = valid.iter_mut().zip(0..values.len());
+                valid.for_each(|(to, row)| *to = values.is_valid(row).into());
+            })
         })?;
         Ok(Self {
             values: piece.address(),
@@ -139,8 +144,10 @@ impl DeviceTable {
     /// The table of keys that are integers: copied to the device at first.
     pub fn of(codes: &Codes, engine: &Engine) -> Result<Self> {
         let (codes_at, bytes) = codes.table_bytes()?;
-        let write = |to: &mut [u8]| codes.write_table(codes_at, to);
-        let piece = kept_on_device(codes.device_copy(), engine, bytes, write)?;
+        let piece = kept_on_device(codes.device_copy(), engine, || {
+            codes.fetch()?;
+            on_device(engine, bytes, |to| codes.write_table(codes_at, to))
+        })?;
         let (keys, [third, fourth]) = (piece.address(), codes.table_words());
         Ok(Self {
             words: [keys, keys + codes_at as u64, third, fourth],

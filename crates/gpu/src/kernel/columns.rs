@@ -68,7 +68,7 @@ pub(crate) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
     match expr {
         Expr::Column(column) => of(&columns[*column]),
         Expr::Literal(literal) => literal.data_type().is_float(),
-        Expr::Looked(_, values) | Expr::Entry(_, values) => of(values.values().data_type()),
+        Expr::Looked(_, values) | Expr::Entry(_, values) => of(values.data_type()),
         Expr::Arithmetic(_, part, _) | Expr::Negate(part) => is_float(part, columns),
         Expr::Cast(_, to) => to.is_float(),
         Expr::Case(whens, _) => whens.iter().any(|(_, then)| is_float(then, columns)),

@@ -27,7 +27,7 @@ mod tiles;
 mod values;
 
 pub(crate) use accumulator::{Accumulator, Accumulators, Added, Outcome};
-pub(crate) use bindings::{Bindings, Digit};
+pub(crate) use bindings::Bindings;
 pub(crate) use bounds::Bounds;
 pub use columns::coded_columns;
 pub(crate) use decide::plan;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow::array::Array;
 
 use super::bounds::{Bounds, add, product, sub};
 use super::columns::has_lookups;
@@ -248,17 +247,16 @@ impl Planner<'_> {
 
     /// What the key that a row has stands for.
     fn looked(&mut self, lookup: usize, attribute: &Arc<Attribute>) -> Result<Typed> {
-        let values = attribute.values();
         let count = self.codes_of(lookup)?.count() as usize;
-        if values.len() != count {
-            let reason = format!("{} values for {count} codes", values.len());
+        if attribute.len() != count {
+            let reason = format!("{} values for {count} codes", attribute.len());
             return Err(Error::Unsupported(reason));
         }
         let (of, bounds) = known_of(attribute)?;
         let node = Node::Looked {
             lookup,
             attribute: self.bindings.attribute(attribute),
-            nullable: values.null_count() > 0,
+            nullable: attribute.is_nullable(),
         };
         let valid = self.named(true);
         Ok(Typed::new(node, of, bounds, valid))
@@ -309,7 +307,7 @@ impl Planner<'_> {
         let node = Node::Entry {
             code: code.into(),
             attribute: self.bindings.attribute(attribute),
-            nullable: attribute.values().null_count() > 0,
+            nullable: attribute.is_nullable(),
         };
         let valid = self.named(true);
         Ok(Typed::new(node, of, bounds, valid))
@@ -323,7 +321,7 @@ fn bounds_of_codes(count: u32) -> Bounds {
 
 /// The machine type of an attribute, and bounds of its values.
 fn known_of(attribute: &Attribute) -> Result<(Type, Bounds)> {
-    let data_type = attribute.values().data_type();
+    let data_type = attribute.data_type();
     let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
     let of = Type::of(data_type).ok_or_else(unsupported)?;
     let bounds = match of {

@@ -40,15 +40,9 @@ pub struct Codes {
 }
 
 enum Keys {
-    Integers {
-        first: i64,
-        /// From the first to the last.
-        range: u64,
-        /// A bit for each.
-        bits: Vec<u32>,
-        /// A code for each, if there is more than one; of those that are missing, all ones.
-        codes: CodeTable,
-    },
+    Integers(Dense),
+    /// Those of a table that was made on a device.
+    Made(Made),
     Hashed {
         table: HashedKeys,
         /// A code for each slot, if there is more than one.
@@ -56,6 +50,43 @@ enum Keys {
     },
     Bytes(HashMap<Box<[u8]>, u32>),
 }
+
+/// Integers that are looked up by their distance from the first.
+struct Dense {
+    first: i64,
+    /// From the first to the last.
+    range: u64,
+    /// A bit for each.
+    bits: Vec<u32>,
+    /// A code for each, if there is more than one; of those that are missing, all ones.
+    codes: CodeTable,
+}
+
+/// The same on a device, which is copied back when somebody asks for it here.
+struct Made {
+    place: MadePlace,
+    /// Some bytes of the table, from a place on.
+    fetch: FetchBytes,
+    /// Without codes, and with them.
+    bits: OnceLock<Dense>,
+    dense: OnceLock<Dense>,
+}
+
+/// Which keys and codes a table may have that is made on a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MadePlace {
+    pub first: i64,
+    /// From the first to the last.
+    pub range: u64,
+    /// Codes are below it.
+    pub count: u32,
+}
+
+type FetchBytes = Box<dyn Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync>;
+
+/// Copies something back from a device.
+pub(crate) type Fetch<T> =
+    Box<dyn Fn() -> Result<T> + Send + Sync>;
 
 /// A copy of a table on a device, whatever that is to who made it.
 pub(crate) type DeviceCopy = Mutex<Option<Arc<dyn Any + Send + Sync>>>;
@@ -142,12 +173,12 @@ impl Codes {
                     table.set(place, code(row));
                     found += 1;
                 }
-                Keys::Integers {
+                Keys::Integers(Dense {
                     first,
                     range,
                     bits,
                     codes: table,
-                }
+                })
             } else {
                 let rows = present().count();
                 // where keys may be there more than once, how many differ is not known
@@ -206,10 +237,41 @@ impl Codes {
         self.found == 0
     }
 
+    /// The table at a place on a device, of `found` keys: `fetch` copies so many of its bytes back, from a byte on.
+    pub(crate) fn made(
+        place: MadePlace,
+        found: usize,
+        fetch: impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
+        device: DeviceCopy,
+    ) -> Self {
+        let made = Made {
+            place,
+            fetch: Box::new(fetch),
+            bits: OnceLock::new(),
+            dense: OnceLock::new(),
+        };
+        Self {
+            keys: Keys::Made(made),
+            count: place.count,
+            found,
+            share: OnceLock::new(),
+            device,
+        }
+    }
+
+    /// Has a table that was made on a device be here, too.
+    pub(crate) fn fetch(&self) -> Result<()> {
+        match &self.keys {
+            Keys::Made(made) => made.dense().map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// Bytes in memory, nearly; on the device integers take as many.
     pub fn bytes(&self) -> usize {
         match &self.keys {
-            Keys::Integers { bits, codes, .. } => bits.len() * 4 + codes.bytes(),
+            Keys::Integers(dense) => dense.bits.len() * 4 + dense.codes.bytes(),
+            Keys::Made(made) => made.place.bits_bytes() + made.place.codes_bytes(),
             Keys::Hashed { table, codes } => table.slots().len() * 8 + codes.bytes(),
             Keys::Bytes(known) => known.keys().map(|key| key.len() + 32).sum(),
         }
@@ -218,7 +280,8 @@ impl Codes {
     /// Bytes of a bit for each place, if there is one.
     pub(crate) fn bits_bytes(&self) -> usize {
         match &self.keys {
-            Keys::Integers { bits, .. } => bits.len() * 4,
+            Keys::Integers(dense) => dense.bits.len() * 4,
+            Keys::Made(made) => made.place.bits_bytes(),
             Keys::Hashed { .. } | Keys::Bytes(_) => usize::MAX,
         }
     }
@@ -230,22 +293,34 @@ impl Codes {
 
     /// Where codes begin in the table of keys that are integers, as devices have it, and its bytes.
     pub(crate) fn table_bytes(&self) -> Result<(usize, usize)> {
-        let (keys_bytes, codes) = match &self.keys {
-            Keys::Integers { bits, codes, .. } => (bits.len() * 4, codes),
-            Keys::Hashed { table, codes } => (table.slots().len() * 8, codes),
+        let (keys_bytes, codes_bytes) = match &self.keys {
+            Keys::Integers(dense) => (dense.bits.len() * 4, dense.codes.bytes()),
+            Keys::Made(made) => (made.place.bits_bytes(), made.place.codes_bytes()),
+            Keys::Hashed { table, codes } => (table.slots().len() * 8, codes.bytes()),
             Keys::Bytes(_) => {
                 let reason = "text that is in no dictionary, looked up";
                 return Err(Error::Unsupported(reason.into()));
             }
         };
         let codes_at = keys_bytes.next_multiple_of(256);
-        Ok((codes_at, codes_at + codes.bytes()))
+        Ok((codes_at, codes_at + codes_bytes))
     }
 
-    /// Writes that table, of which codes begin at `codes_at`.
+    /// Writes that table, of which codes begin at `codes_at`, if it is here.
     pub(crate) fn write_table(&self, codes_at: usize, to: &mut [u8]) {
-        self.keys.write(to);
-        if let Keys::Integers { codes, .. } | Keys::Hashed { codes, .. } = &self.keys {
+        let codes = match &self.keys {
+            Keys::Integers(dense) => Some(dense.write(to)),
+            Keys::Made(made) => made.dense.get().map(|dense| dense.write(to)),
+            Keys::Hashed { table, codes } => {
+                let words = to.as_chunks_mut::<8>().0.iter_mut();
+                words
+                    .zip(table.slots())
+                    .for_each(|(to, slot)| *to = slot.to_le_bytes());
+                Some(codes)
+            }
+            Keys::Bytes(_) => None,
+        };
+        if let Some(codes) = codes {
             codes.write(&mut to[codes_at..]);
         }
     }
@@ -253,7 +328,8 @@ impl Codes {
     /// What kernels get to know beside it: first key and places, or the empty slot and the size.
     pub(crate) fn table_words(&self) -> [u64; 2] {
         match &self.keys {
-            Keys::Integers { first, range, .. } => [*first as u64, *range],
+            Keys::Integers(Dense { first, range, .. }) => [*first as u64, *range],
+            Keys::Made(Made { place, .. }) => [place.first as u64, place.range],
             Keys::Hashed { table, .. } => [table.empty_slot() as u64, table.size_word()],
             Keys::Bytes(_) => [0, 0],
         }
@@ -264,6 +340,15 @@ impl Codes {
         &self.device
     }
 
+    /// How many of the values are there.
+    pub(crate) fn found_among(&self, values: &ArrayRef) -> Result<usize> {
+        let codes = match &self.keys {
+            Keys::Made(made) => made.bits()?.of(values)?,
+            _ => self.of(values)?,
+        };
+        Ok(codes.iter().flatten().count())
+    }
+
     /// The code of each value; none of what is not there, and of nulls.
     ///
     /// # Errors
@@ -271,26 +356,8 @@ impl Codes {
     /// [`Error::Unsupported`] if the values are of another kind than the keys.
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match &self.keys {
-            Keys::Integers {
-                first,
-                range,
-                bits,
-                codes,
-            } => {
-                let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
-                let code = |row: usize| {
-                    let place = integers[row]
-                        .checked_sub(*first)
-                        .filter(|_| values.is_valid(row));
-                    let place = place.and_then(|place| u64::try_from(place).ok());
-                    let place = place.filter(|place| place < range).unwrap_or(*range) as usize;
-                    match bits[place / 32] >> (place % 32) & 1 {
-                        0 => None,
-                        _ => Some(codes.get(place)),
-                    }
-                };
-                Ok((0..values.len()).map(code).collect())
-            }
+            Keys::Integers(dense) => dense.of(values),
+            Keys::Made(made) => made.dense()?.of(values),
             Keys::Hashed { table, codes } => {
                 let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
                 let code = |row: usize| {
@@ -326,23 +393,88 @@ impl fmt::Debug for Codes {
     }
 }
 
-impl Keys {
-    /// The bytes of bits, or slots, in the device's order.
-    fn write(&self, to: &mut [u8]) {
-        match self {
-            Self::Integers { bits, .. } => {
-                let words = to.as_chunks_mut::<4>().0.iter_mut();
-                words
-                    .zip(bits)
-                    .for_each(|(to, word)| *to = word.to_le_bytes());
+impl Dense {
+    /// The code of each value.
+    fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
+        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+        let code = |row: usize| {
+            let place = integers[row]
+                .checked_sub(self.first)
+                .filter(|_| values.is_valid(row));
+            let place = place.and_then(|place| u64::try_from(place).ok());
+            let place = place
+                .filter(|place| *place < self.range)
+                .unwrap_or(self.range) as usize;
+            match self.bits[place / 32] >> (place % 32) & 1 {
+                0 => None,
+                _ => Some(self.codes.get(place)),
             }
-            Self::Hashed { table, .. } => {
-                let words = to.as_chunks_mut::<8>().0.iter_mut();
-                words
-                    .zip(table.slots())
-                    .for_each(|(to, slot)| *to = slot.to_le_bytes());
-            }
-            Self::Bytes(_) => {}
+        };
+        Ok((0..values.len()).map(code).collect())
+    }
+
+    /// Writes the bits in the device's order, and gives the codes.
+    fn write(&self, to: &mut [u8]) -> &CodeTable {
+        let words = to.as_chunks_mut::<4>().0.iter_mut();
+        words
+            .zip(&self.bits)
+            .for_each(|(to, word)| *to = word.to_le_bytes());
+        &self.codes
+    }
+}
+
+impl MadePlace {
+    /// Bytes of a bit for each place, and of one behind the last.
+    pub fn bits_bytes(self) -> usize {
+        ((self.range as usize).div_ceil(32) + 1) * 4
+    }
+
+    /// Bytes of a code for each place, if there is more than one.
+    pub fn codes_bytes(self) -> usize {
+        self.range as usize * code_bytes(self.count)
+    }
+
+    /// Whether there is such a table, for so many keys.
+    pub fn is_dense(self, keys: u64) -> bool {
+        is_dense(self.range, keys, self.count)
+    }
+}
+
+impl Made {
+    /// The keys, as if all had one code.
+    fn bits(&self) -> Result<&Dense> {
+        known_or(&self.bits, || self.copied(CodeTable::One))
+    }
+
+    fn dense(&self) -> Result<&Dense> {
+        known_or(&self.dense, || {
+            let at = self.place.bits_bytes().next_multiple_of(256);
+            let codes = match self.place.codes_bytes() {
+                0 => CodeTable::One,
+                bytes => CodeTable::read(self.place.count, (self.fetch)(at, bytes)?),
+            };
+            self.copied(codes)
+        })
+    }
+
+    fn copied(&self, codes: CodeTable) -> Result<Dense> {
+        let bits = (self.fetch)(0, self.place.bits_bytes())?;
+        let bits = bits.as_chunks::<4>().0.iter();
+        Ok(Dense {
+            first: self.place.first,
+            range: self.place.range,
+            bits: bits.map(|word| u32::from_le_bytes(*word)).collect(),
+            codes,
+        })
+    }
+}
+
+fn known_or<T>(known: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    match known.get() {
+        Some(known) => Ok(known),
+        None => {
+            let made = make()?;
+            Ok(known.get_or_init(|| made))
         }
     }
 }
@@ -403,6 +535,22 @@ impl CodeTable {
             }
         }
         Ok(table)
+    }
+
+    /// That of these bytes, in the device's order.
+    fn read(count: u32, bytes: Vec<u8>) -> Self {
+        match code_bytes(count) {
+            0 => Self::One,
+            1 => Self::U8(bytes),
+            2 => {
+                let codes = bytes.as_chunks::<2>().0.iter();
+                Self::U16(codes.map(|code| u16::from_le_bytes(*code)).collect())
+            }
+            _ => {
+                let codes = bytes.as_chunks::<4>().0.iter();
+                Self::U32(codes.map(|code| u32::from_le_bytes(*code)).collect())
+            }
+        }
     }
 
     /// Its bytes, in the device's order.

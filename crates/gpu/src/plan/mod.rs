@@ -21,7 +21,7 @@ mod types;
 pub use attribute::Attribute;
 pub use automaton::Automaton;
 pub use codes::Codes;
-pub(crate) use codes::{CodeTable, DeviceCopy, code_bytes, for_bytes};
+pub(crate) use codes::{CodeTable, DeviceCopy, MadePlace, code_bytes, for_bytes};
 pub use expr::{Arithmetic, Comparison, DatePart, Expr, ValueFunction, ValueTest};
 pub use of_groups::{Again, FirstGroups, GroupColumn, OfGroups};
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};

@@ -8,7 +8,7 @@ use super::memory::lock;
 use crate::emit::{Layout, NAME, emit};
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
-use vectile_kernels::{COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, RunLength, TOKENIZER};
+use vectile_kernels::{BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, RunLength, TOKENIZER};
 
 /// Kernels that stay loaded: each takes some 100 KB of the device's memory.
 const MOST_KERNELS: usize = 512;
@@ -20,6 +20,8 @@ pub(crate) enum FixedKernel {
     Tokenize,
     /// Numbers distinct strings.
     Distinct,
+    /// Makes tables of lookups.
+    Build,
     /// Makes codes of strings.
     Compress,
     /// Makes strings of codes.
@@ -37,6 +39,7 @@ impl FixedKernel {
         match self {
             Self::Tokenize => "tokenize",
             Self::Distinct => "distinct",
+            Self::Build => "build",
             Self::Compress => "compress",
             Self::Decode => "decode",
             Self::Inflate => "inflate",
@@ -49,6 +52,7 @@ impl FixedKernel {
         match self {
             Self::Tokenize => TOKENIZER.concat(),
             Self::Distinct => DISTINCT.concat(),
+            Self::Build => BUILD.concat(),
             Self::Compress => COMPRESS.concat(),
             Self::Decode => DECODE.concat(),
             Self::Inflate => INFLATE.concat(),
@@ -344,6 +348,7 @@ mod tests {
             for fixed in [
                 FixedKernel::Tokenize,
                 FixedKernel::Distinct,
+                FixedKernel::Build,
                 FixedKernel::Compress,
                 FixedKernel::Decode,
                 FixedKernel::Columns,

@@ -1,6 +1,7 @@
 //! Generated kernels, executed on the CPU, against the decoders of `vectile-encodings`.
 
 mod aggregates;
+mod build;
 mod catalog;
 mod compile;
 mod compress;

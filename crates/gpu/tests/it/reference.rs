@@ -164,7 +164,7 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
         Expr::Case(whens, _) => type_of(&whens[0].1, columns),
         Expr::DatePart(..) => Type::I32,
         Expr::Looked(_, values) | Expr::Entry(_, values) => {
-            Type::of(values.values().data_type()).unwrap()
+            Type::of(values.data_type()).unwrap()
         }
         Expr::Code(_) | Expr::Probe(..) => Type::U32,
         _ => Type::Bool,
@@ -242,7 +242,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             other => other,
         }),
         Expr::Looked(lookup, values) => {
-            let values = values_of(values.values());
+            let values = values_of(&values.values().unwrap());
             let codes = data.codes(*lookup).into_iter();
             codes
                 .map(|code| code.map_or(Value::Null, |code| values[code as usize]))
@@ -267,7 +267,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
                 .collect()
         }
         Expr::Entry(position, values) => {
-            let values = values_of(values.values());
+            let values = values_of(&values.values().unwrap());
             map(position, &|position| match position {
                 Value::Int(position) => values[position as usize],
                 other => other,

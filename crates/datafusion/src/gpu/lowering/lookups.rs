@@ -79,8 +79,9 @@ fn placeholder(attribute: usize) -> Arc<Attribute> {
 
 /// The attribute that a placeholder is for.
 pub(crate) fn placeheld(attribute: &Attribute) -> Option<usize> {
-    let array = attribute.values().as_any().downcast_ref::<UInt32Array>()?;
-    array.values().first().map(|&attribute| attribute as usize)
+    let values = attribute.values().ok()?;
+    let numbers = values.as_any().downcast_ref::<UInt32Array>()?;
+    numbers.values().first().map(|&attribute| attribute as usize)
 }
 
 impl<'a> Lookups<'a> {

@@ -587,7 +587,8 @@ mod tests {
         assert_eq!(texts, [Some("a"), Some("b"), None, Some("a"), None, None]);
         assert!(longs.is_null(5));
         let longs = tables[1].attribute(0).unwrap();
-        assert_eq!(longs.values().as_primitive::<Int64Type>().values(), &[7, 8]);
+        let longs = longs.values().unwrap();
+        assert_eq!(longs.as_primitive::<Int64Type>().values(), &[7, 8]);
     }
 
     #[tokio::test]

@@ -1,0 +1,382 @@
+//! Tables that the device makes of rows and of groups, beside those that are made here of the same.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int16Array, Int32Array,
+    Int64Array, StringArray, UInt32Array,
+};
+use arrow::compute::take;
+use arrow::datatypes::{Int32Type, Int64Type};
+use vectile_encodings::Predicate;
+use vectile_gpu::plan::{
+    Aggregate, Arithmetic, Expr, Filter, GroupColumn, GroupKey, Literal, Lookup, OfGroups, Output,
+    Pipeline, Type,
+};
+use vectile_gpu::{Batch, Build, BuildBy, Built, BuiltCodes, Engine, Error};
+
+use crate::support::{Input, driver, input, start, table};
+
+const ROWS: i64 = 20_000;
+
+fn rows() -> std::ops::Range<i64> {
+    0..ROWS
+}
+
+/// A key of each row, some of them null; the same with duplicates; few values; many; a wide one, a float, a boolean, text.
+fn inputs() -> Vec<Input> {
+    let key = |row: i64| (row % 101 != 3).then_some(row * 7919 % ROWS * 3 - 500);
+    let texts = rows().map(|row| format!("text {}", row % 5));
+    vec![
+        input(Int64Array::from_iter(rows().map(key)), None),
+        input(
+            Int32Array::from_iter_values(rows().map(|row| (row % 900) as i32)),
+            None,
+        ),
+        input(
+            Int16Array::from_iter(
+                rows().map(|row| (row % 13 != 5).then_some((row % 40) as i16 - 20)),
+            ),
+            None,
+        ),
+        input(
+            Int64Array::from_iter_values(rows().map(|row| row * row)),
+            None,
+        ),
+        input(
+            Decimal128Array::from_iter(
+                rows().map(|row| (row % 7 != 1).then_some(i128::from(row) << 70)),
+            )
+            .with_precision_and_scale(38, 2)
+            .unwrap(),
+            None,
+        ),
+        input(
+            Float64Array::from_iter_values(rows().map(|row| row as f64 / 3.0)),
+            None,
+        ),
+        input(
+            BooleanArray::from_iter(rows().map(|row| Some(row % 3 == 0))),
+            None,
+        ),
+        input(StringArray::from_iter_values(texts), None),
+    ]
+}
+
+fn int(value: i64) -> Box<Expr> {
+    Expr::Literal(Literal::Int(value.into(), Type::I64)).into()
+}
+
+/// Rows that pass; `None` if all do.
+fn passing(engine: &Arc<Engine>, filter: Filter, tables: &[Build]) -> Option<Vec<Built>> {
+    let inputs = inputs();
+    let batch = Batch::of(&table(engine, &inputs, 4096)).unwrap();
+    let output = Output::Rows((0..7).map(Expr::Column).collect());
+    let mut execution = start(engine, &inputs, filter, output);
+    let built = execution.build(&batch, tables).unwrap();
+    assert!(execution.statistics().launches > 1);
+    built
+}
+
+/// The rows in which a column of numbers is below a limit.
+fn below(column: usize, limit: i64) -> Filter {
+    let value = Expr::Cast(Expr::Column(column).into(), Type::I64);
+    let less = Expr::Compare(
+        vectile_gpu::plan::Comparison::Less,
+        value.into(),
+        int(limit),
+    );
+    Filter::Expr(less)
+}
+
+/// The values of attributes by the code that each key has, and those of its row.
+fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
+    let inputs = inputs();
+    let keys = &inputs[0].array;
+    let codes = built.codes.of(keys).unwrap();
+    let numbers = keys.as_primitive::<Int64Type>();
+    for row in 0..keys.len() {
+        let is_there = numbers.is_valid(row) && passes(row as i64);
+        assert_eq!(codes[row].is_some(), is_there, "row {row}");
+    }
+    let found: Vec<u32> = (0..ROWS as u32)
+        .filter(|row| codes[*row as usize].is_some())
+        .collect();
+    assert_eq!(built.codes.len(), found.len());
+    let of_rows = UInt32Array::from(found);
+    let of_codes = UInt32Array::from_iter_values(codes.iter().flatten().copied());
+    let others = Int64Array::from(vec![i64::MIN, -501, 3 * ROWS, i64::MAX]);
+    let others: ArrayRef = Arc::new(others);
+    assert!(built.codes.of(&others).unwrap().iter().all(Option::is_none));
+    let values: Vec<ArrayRef> = match &built.of_codes {
+        BuiltCodes::Values(values) => values.clone(),
+        BuiltCodes::Rows(attributes) => attributes
+            .iter()
+            .map(|attribute| attribute.values().unwrap())
+            .collect(),
+    };
+    assert_eq!(values.len(), columns.len());
+    for (values, column) in values.iter().zip(columns) {
+        assert!(values.len() == built.codes.count() as usize);
+        let own = take(values, &of_codes, None).unwrap();
+        let expected = take(&inputs[*column].array, &of_rows, None).unwrap();
+        // types are those of the machine
+        let expected = match own.data_type() == expected.data_type() {
+            true => expected,
+            false => {
+                let data = expected.to_data().into_builder();
+                arrow::array::make_array(data.data_type(own.data_type().clone()).build().unwrap())
+            }
+        };
+        assert_eq!(&own, &expected, "column {column}");
+    }
+}
+
+#[test]
+fn rows_become_tables() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let unique = |by| Build {
+        key: 0,
+        by,
+        is_unique: true,
+    };
+    let tables = [
+        unique(BuildBy::Nothing),
+        unique(BuildBy::Values(vec![2])),
+        unique(BuildBy::Values(vec![1, 6])),
+        unique(BuildBy::ValuesOrRows(vec![2, 1])),
+        unique(BuildBy::ValuesOrRows(vec![3, 4, 5, 6, 2])),
+    ];
+    let columns: [&[usize]; 5] = [&[], &[2], &[1, 6], &[2, 1], &[3, 4, 5, 6, 2]];
+    type Passes = fn(i64) -> bool;
+    let filters: [(Filter, Passes); 3] = [
+        (Filter::Constant(true), |_| true),
+        (below(1, 450), |row| row % 900 < 450),
+        (
+            Filter::And(vec![
+                Filter::Column(2, Predicate::IsNotNull),
+                below(3, 100_000_000),
+            ]),
+            |row| row % 13 != 5 && row * row < 100_000_000,
+        ),
+    ];
+    for (filter, passes) in filters {
+        let built = passing(&engine, filter, &tables).unwrap();
+        for (built, columns) in built.iter().zip(columns) {
+            check(built, columns, passes);
+        }
+        let kinds = built
+            .iter()
+            .map(|built| matches!(built.of_codes, BuiltCodes::Values(_)));
+        assert_eq!(kinds.collect::<Vec<_>>(), [true, true, true, true, false]);
+    }
+}
+
+#[test]
+fn keys_that_are_there_twice_are_found() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let of_duplicates = |is_unique| Build {
+        key: 1,
+        by: BuildBy::Nothing,
+        is_unique,
+    };
+    let built = passing(&engine, Filter::Constant(true), &[of_duplicates(false)]).unwrap();
+    assert_eq!(built[0].codes.len(), 900);
+    assert!(passing(&engine, Filter::Constant(true), &[of_duplicates(true)]).is_none());
+    // one of each
+    let built = passing(&engine, below(3, 900 * 900), &[of_duplicates(true)]);
+    assert_eq!(built.unwrap()[0].codes.len(), 900);
+}
+
+#[test]
+fn there_may_be_no_rows_or_nulls_only() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let table = Build {
+        key: 0,
+        by: BuildBy::ValuesOrRows(vec![2, 3]),
+        is_unique: true,
+    };
+    for filter in [below(3, -1), Filter::Column(0, Predicate::IsNull)] {
+        let built = passing(&engine, filter, std::slice::from_ref(&table)).unwrap();
+        check(&built[0], &[2, 3], |_| false);
+    }
+}
+
+#[test]
+fn what_has_no_table_says_so() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let inputs = inputs();
+    let batch = Batch::of(&table(&engine, &inputs, 4096)).unwrap();
+    let build = |outputs: Vec<Expr>, table: Build| {
+        let mut execution = start(&engine, &inputs, Filter::Constant(true), Output::Rows(outputs));
+        execution.build(&batch, &[table]).unwrap_err()
+    };
+    let far = Expr::Arithmetic(Arithmetic::Multiply, Expr::Column(3).into(), int(1 << 30));
+    for (outputs, key, by, reason) in [
+        (vec![far], 0, BuildBy::Nothing, "far apart"),
+        (vec![Expr::Column(5)], 0, BuildBy::Nothing, "no integers"),
+        (vec![Expr::Column(4)], 0, BuildBy::Nothing, "no integers"),
+        (
+            vec![Expr::Column(0), Expr::Column(3)],
+            0,
+            BuildBy::Values(vec![1]),
+            "many codes",
+        ),
+        (
+            vec![Expr::Column(0), Expr::Column(7)],
+            0,
+            BuildBy::ValuesOrRows(vec![1]),
+            "strings",
+        ),
+        (vec![Expr::Column(0)], 5, BuildBy::Nothing, "no such column"),
+    ] {
+        let table = Build {
+            key,
+            by,
+            is_unique: false,
+        };
+        let error = build(outputs, table);
+        assert!(matches!(error, Error::Unsupported(_)), "{error}");
+        let message = error.to_string();
+        assert!(
+            message.contains(reason) || key == 5,
+            "{message}, not {reason}"
+        );
+    }
+}
+
+/// Built tables in a kernel, beside those of the same keys that are made here.
+#[test]
+fn kernels_look_up_what_was_built() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let columns = [3, 4, 5, 2];
+    let table_of = |by| Build {
+        key: 0,
+        by,
+        is_unique: true,
+    };
+    let tables = [
+        table_of(BuildBy::ValuesOrRows(columns.to_vec())),
+        table_of(BuildBy::Values(vec![2])),
+    ];
+    let mut built = passing(&engine, below(1, 450), &tables).unwrap();
+    let by_value = built.pop().unwrap();
+    let by_row = built.pop().unwrap();
+    let BuiltCodes::Rows(attributes) = by_row.of_codes else {
+        panic!("{by_row:?}");
+    };
+    let (by_row, by_value) = (Arc::new(by_row.codes), Arc::new(by_value.codes));
+    // facts: keys that are there, and others
+    let keys = rows().map(|row| row * 31 % (4 * ROWS) - 1000);
+    let facts = vec![input(Int64Array::from_iter_values(keys), None)];
+    let batch = Batch::of(&table(&engine, &facts, 8192)).unwrap();
+    let outputs = attributes.iter();
+    let outputs = outputs.map(|attribute| Expr::Looked(0, Arc::clone(attribute)));
+    let pipeline = Pipeline {
+        columns: vec![facts[0].array.data_type().clone()],
+        lookups: vec![
+            Lookup {
+                column: 0,
+                codes: Arc::clone(&by_row),
+            },
+            Lookup {
+                column: 0,
+                codes: Arc::clone(&by_value),
+            },
+        ],
+        filter: Filter::Found(0),
+        output: Output::Rows(outputs.chain([Expr::Column(0), Expr::Code(1)]).collect()),
+    };
+    let found = engine
+        .start(Arc::new(pipeline))
+        .rows_of_batch(&batch)
+        .unwrap();
+    let found: Vec<&vectile_gpu::Rows> = found.iter().filter(|rows| rows.count > 0).collect();
+    assert!(found.iter().map(|rows| rows.count).sum::<usize>() > 1000);
+    for rows in found {
+        let [of_attributes @ .., keys, codes] = &rows.columns[..] else {
+            panic!("{rows:?}");
+        };
+        let by_row: UInt32Array = by_row.of(keys).unwrap().into_iter().collect();
+        for (own, attribute) in of_attributes.iter().zip(&attributes) {
+            let expected = take(&attribute.values().unwrap(), &by_row, None).unwrap();
+            assert_eq!(own, &expected);
+        }
+        let by_value: UInt32Array = by_value.of(keys).unwrap().into_iter().collect();
+        assert_eq!(codes.as_ref(), &by_value as &dyn Array);
+    }
+}
+
+#[test]
+fn groups_become_tables() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let inputs = inputs();
+    let batch = Batch::of(&table(&engine, &inputs, 4096)).unwrap();
+    let keys = vec![GroupKey::Value(Expr::Column(1))];
+    let aggregates = vec![Aggregate::CountRows, Aggregate::Sum(Expr::Column(3))];
+    let output = Output::Groups(keys, aggregates);
+    let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
+    let above = Expr::Compare(
+        vectile_gpu::plan::Comparison::Greater,
+        Expr::Column(1).into(),
+        int(22),
+    );
+    let wanted = OfGroups {
+        columns: vec![
+            GroupColumn::Key(0, Type::I32),
+            GroupColumn::Count(0),
+            GroupColumn::Value(1, Type::I64),
+        ],
+        conditions: vec![above],
+        ..OfGroups::default()
+    };
+    let rows: Vec<Expr> = (0..3).map(Expr::Column).collect();
+    let table = Build {
+        key: 0,
+        by: BuildBy::ValuesOrRows(vec![1, 2]),
+        is_unique: true,
+    };
+    let built = execution.build_of_groups(&batch, &wanted, &rows, &[table]);
+    let [built] = &built.unwrap().unwrap()[..] else {
+        panic!("one table");
+    };
+    let BuiltCodes::Rows(attributes) = &built.of_codes else {
+        panic!("{built:?}");
+    };
+    let values = attributes
+        .iter()
+        .map(|attribute| attribute.values().unwrap());
+    let values: Vec<ArrayRef> = values.collect();
+    let groups: ArrayRef = Arc::new(Int32Array::from_iter_values(0..900));
+    let codes = built.codes.of(&groups).unwrap();
+    for (group, code) in groups.as_primitive::<Int32Type>().values().iter().zip(codes) {
+        let own = || rows_of_group((*group).into());
+        let count = own().count() as i64;
+        assert_eq!(code.is_some(), count > 22);
+        if let Some(code) = code {
+            let value = |number: usize| {
+                values[number]
+                    .as_primitive::<Int64Type>()
+                    .value(code as usize)
+            };
+            assert_eq!(value(0), count);
+            assert_eq!(value(1), own().map(|row| row * row).sum::<i64>());
+        }
+    }
+}
+
+fn rows_of_group(group: i64) -> impl Iterator<Item = i64> {
+    rows().filter(move |row| row % 900 == group)
+}
