@@ -19,8 +19,8 @@ mod unwritten;
 
 pub use chunk::{ChunkInfo, DeviceChunk, SAMPLE_ROWS};
 pub use code::{
-    BANDWIDTH, BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, INFLATE, INFLATE_WARP_BYTES,
-    LENGTHS, LOOKUPS, RunLength, TOKENIZER, scan,
+    BANDWIDTH, BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, INFLATE,
+    INFLATE_WARP_BYTES, LENGTHS, LOOKUPS, RunLength, TOKENIZER, scan,
 };
 pub use error::{Error, Result};
 pub use registry::{SCALES, SequenceKind, Transform};

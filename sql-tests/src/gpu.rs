@@ -39,6 +39,8 @@ struct Tally {
     queries: usize,
     fused: usize,
     fell_back: usize,
+    /// Lookups that the device has made.
+    built: usize,
     /// How often each reason was given for leaving something to the CPU.
     reasons: BTreeMap<String, usize>,
 }
@@ -84,6 +86,8 @@ impl GpuRun {
         let extensions = &mut state.config_mut().options_mut().extensions;
         if let Some(options) = extensions.get_mut::<VectileOptions>() {
             options.gpu = GpuMode::On;
+            // tables of tests are small
+            options.gpu_build_from_rows = 0;
         }
         Ok(())
     }
@@ -100,6 +104,10 @@ impl GpuRun {
         };
         tally.queries += 1;
         tally.fused += usize::from(found.fused);
+        tally.built += found.built;
+        for reason in found.built_on_cpu {
+            *tally.reasons.entry(reason).or_default() += 1;
+        }
         tally.fell_back += usize::from(!found.reasons.is_empty());
         for reason in found.reasons {
             *tally.reasons.entry(reason).or_default() += 1;
@@ -130,11 +138,12 @@ impl fmt::Display for GpuRun {
             queries,
             fused,
             fell_back,
+            built,
             reasons,
         } = &*tally;
         write!(
             f,
-            "GPU: {fused} of {queries} queries were fused, {fell_back} fell back"
+            "GPU: {fused} of {queries} queries were fused, {fell_back} fell back; {built} lookups were made there"
         )?;
         reasons
             .iter()
@@ -155,6 +164,8 @@ fn failure(reason: &str) -> String {
 struct Found {
     fused: bool,
     reasons: Vec<String>,
+    built: usize,
+    built_on_cpu: Vec<String>,
 }
 
 impl Found {
@@ -167,6 +178,8 @@ impl Found {
                     self.reasons
                         .extend(labels.map(|label| label.value().to_owned()));
                 }
+                "lookups_built_on_gpu" => self.built += metric.value().as_usize(),
+                name if name.starts_with("builds_on_cpu") => self.built_on_cpu.push(name.into()),
                 _ => {}
             }
         }

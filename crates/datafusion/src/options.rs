@@ -73,6 +73,9 @@ impl FromStr for Bytes {
 /// many is made by one thread.
 const GPU_MAX_BUILD_ROWS: usize = 64_000_000;
 
+/// Rows from which on a table is large: below, the CPU has made a lookup of it before a kernel is launched.
+const GPU_BUILD_FROM_ROWS: usize = 1 << 20;
+
 /// Settings of a session, in the namespace `vectile`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -97,6 +100,9 @@ pub struct VectileOptions {
     pub gpu_background: bool,
     /// The most rows of a table that a scan on the GPU is joined with.
     pub gpu_max_build_rows: usize,
+    /// Rows of a table that a scan on the GPU is joined with, before its filters, from which on the GPU makes the lookup
+    /// itself, where it can.
+    pub gpu_build_from_rows: usize,
 }
 
 impl Default for VectileOptions {
@@ -111,6 +117,7 @@ impl Default for VectileOptions {
             gpu_host_memory_limit: None,
             gpu_background: true,
             gpu_max_build_rows: GPU_MAX_BUILD_ROWS,
+            gpu_build_from_rows: GPU_BUILD_FROM_ROWS,
         }
     }
 }
@@ -150,6 +157,7 @@ impl ExtensionOptions for VectileOptions {
             }
             "gpu.background" => self.gpu_background = parse(key, value)?,
             "gpu.max_build_rows" => self.gpu_max_build_rows = parse(key, value)?,
+            "gpu.build_from_rows" => self.gpu_build_from_rows = parse(key, value)?,
             _ => {
                 let known = self.entries().into_iter().map(|entry| entry.key);
                 let known = known.collect::<Vec<_>>().join(", ");
@@ -213,6 +221,11 @@ impl ExtensionOptions for VectileOptions {
                 "gpu.max_build_rows",
                 self.gpu_max_build_rows.to_string(),
                 "The most rows of a table that a scan on the GPU is joined with",
+            ),
+            entry(
+                "gpu.build_from_rows",
+                self.gpu_build_from_rows.to_string(),
+                "Rows of a joined table from which on the GPU makes the lookup itself",
             ),
         ]
     }
@@ -401,6 +414,7 @@ mod tests {
         config.set("vectile.gpu.host_memory_limit", "2g").unwrap();
         config.set("vectile.gpu.background", "false").unwrap();
         config.set("vectile.gpu.max_build_rows", "20").unwrap();
+        config.set("vectile.gpu.build_from_rows", "0").unwrap();
         let options = VectileOptions::of(&config);
         assert_eq!(options.gpu, GpuMode::Require);
         assert_eq!(options.check().is_ok(), cfg!(feature = "gpu"));
@@ -408,6 +422,7 @@ mod tests {
         assert_eq!(options.gpu_host_memory_limit, Some(2 << 30));
         assert!(!options.gpu_background);
         assert_eq!(options.gpu_max_build_rows, 20);
+        assert_eq!(options.gpu_build_from_rows, 0);
     }
 
     #[test]

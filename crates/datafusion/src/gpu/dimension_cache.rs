@@ -8,6 +8,7 @@ use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use vectile_gpu::Engine;
 
+use crate::gpu::lowering::lookups::Purpose;
 use crate::gpu::pattern::identity::Identity;
 use crate::gpu::table::Table;
 
@@ -28,8 +29,8 @@ pub(crate) struct TableKey {
     pub(crate) is_packed: bool,
     /// Whether keys may be there more than once.
     pub(crate) only_keys: bool,
-    /// Whether each has a code of its own.
-    pub(crate) is_by_row: bool,
+    /// What for: that says what codes tell apart.
+    pub(crate) purpose: Purpose,
 }
 
 /// A table, or why there is none.
@@ -108,7 +109,7 @@ mod tests {
             key_types: vec![key_type],
             is_packed: false,
             only_keys: true,
-            is_by_row: false,
+            purpose: Purpose::Groups,
         }
     }
 

@@ -9,7 +9,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, plan_err};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::conjunction;
+use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -18,20 +18,23 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_gpu::coded_columns;
-use vectile_gpu::plan::{Filter, Output, Pipeline};
+use vectile_gpu::plan::{Filter, OfGroups, Output, Pipeline};
 
 use super::background::{Session, SessionEnd};
 use super::costs::{Missing, Work};
 use super::device::Gpu;
-use super::lowering::again::{GroupedAgain, OverGroups};
+use super::lowering::again::{BuiltOfGroups, GroupedAgain, OverGroups};
+use super::lowering::build::BuildColumns;
 use super::lowering::expression::{Lowering, Needs};
 use super::lowering::function::{self, Named};
 use super::lowering::grouping::Keys;
 use super::lowering::rows::RowColumns;
 use super::lowering::wanted::Narrowing;
-use super::nodes::aggregate::{CpuPlan, Fused, GpuAggregateExec, Replaced};
+use super::nodes::aggregate::{Fused, GpuAggregateExec, Replaced};
 use super::nodes::auto::Auto;
-use super::nodes::dimension;
+use super::nodes::build::Building;
+use super::nodes::cpu::CpuPlan;
+use super::nodes::dimension::{self, Dimension};
 use super::nodes::load::Input;
 use super::nodes::prepare::{GpuPrepareExec, Waiting};
 use super::nodes::scan::GpuScan;
@@ -162,8 +165,20 @@ impl PhysicalOptimizerRule for FuseGpuScans {
 /// What is wanted of a relation.
 enum WantedOf<'a> {
     Aggregate(&'a AggregateExec),
+    /// Its groups, of which tables are made.
+    Groups(&'a AggregateExec),
     /// Its rows, of which the plan says how many there may be.
     Rows(&'a Arc<dyn ExecutionPlan>),
+    /// The tables of a dimension.
+    Tables(&'a Dimension),
+}
+
+/// The columns that a kernel puts out.
+enum Columns {
+    /// Results of aggregates.
+    Results,
+    Rows(RowColumns),
+    Tables(BuildColumns),
 }
 
 /// What is known of the operators above.
@@ -397,7 +412,9 @@ impl<'a> Fusing<'a> {
             return Ok(None);
         }
         let (fused, columns) = self.fused(&WantedOf::Rows(plan), relation, later)?;
-        let columns = columns.ok_or_else(|| Reason::Failed("rows without columns".into()))?;
+        let Columns::Rows(columns) = columns else {
+            return Err(Reason::Failed("rows without columns".into()));
+        };
         let below = self.lenient(Joins::None);
         let cpu = Arc::clone(plan)
             .map_children(|input| below.aggregates(input, Above::default(), later))?;
@@ -445,13 +462,13 @@ impl<'a> Fusing<'a> {
         }
     }
 
-    /// What is to be computed on the device of `relation`, and if rows are wanted, their columns.
+    /// What is to be computed on the device of `relation`, and the columns that its kernel puts out.
     fn fused(
         &self,
         wanted: &WantedOf<'_>,
         relation: Relation,
         later: &Arc<[Rule]>,
-    ) -> Result<(Fused, Option<RowColumns>), Reason> {
+    ) -> Result<(Fused, Columns), Reason> {
         let table = relation.source.table_schema().clone();
         let filters = relation.filters();
         let mut lowering = Lowering::over(&relation);
@@ -471,10 +488,18 @@ impl<'a> Fusing<'a> {
         let joined: Vec<LookupKey> = joined.collect::<Result<_, Reason>>()?;
         let joined_filters = lowering.joined_filters(&filters.joined)?;
         let mut keys = Keys::default();
-        let (mut functions, mut aggregates, mut rows) = (Vec::new(), Vec::new(), None);
+        let (mut functions, mut aggregates) = (Vec::new(), Vec::new());
+        let mut put_out = Columns::Results;
         match wanted {
-            WantedOf::Rows(_) => rows = Some(RowColumns::lower(&relation, &mut lowering)?),
-            WantedOf::Aggregate(aggregate) => {
+            WantedOf::Rows(_) => {
+                put_out = Columns::Rows(RowColumns::lower(&relation, &mut lowering)?);
+            }
+            WantedOf::Tables(dimension) => {
+                let over = |expr: &Arc<dyn PhysicalExpr>| relation.over_table(expr);
+                let columns = dimension.build_columns(over, &mut lowering)?;
+                put_out = Columns::Tables(columns);
+            }
+            WantedOf::Aggregate(aggregate) | WantedOf::Groups(aggregate) => {
                 keys = Keys::lower(aggregate.group_expr(), &relation, &mut lowering)?;
                 let exprs = aggregate.aggr_expr().iter();
                 for (expr, only_where) in exprs.zip(aggregate.filter_expr()) {
@@ -505,6 +530,7 @@ impl<'a> Fusing<'a> {
                 false => (0.0, 0),
             },
             WantedOf::Rows(plan) => (0.0, returned(plan, &relation.config)?),
+            WantedOf::Tables(_) | WantedOf::Groups(_) => (0.0, 0),
         };
         let work = Work {
             joins: relation.joins.len(),
@@ -513,11 +539,19 @@ impl<'a> Fusing<'a> {
             returned,
             ..work(&relation.config, columns.len())
         };
-        let auto = self.weighed(work)?;
+        let auto = match wanted {
+            // that depends on what looks them up
+            WantedOf::Tables(_) | WantedOf::Groups(_) => None,
+            _ => self.weighed(work)?,
+        };
         let schema = table.table_schema();
         let most_rows = self.options.gpu_max_build_rows;
         let mut dimensions = dimension::dimensions(&relation.joins, &lookups, &found, most_rows)?;
         for dimension in &mut dimensions {
+            if let Some(building) = self.building(dimension, later) {
+                dimension.built_by(building);
+            }
+            dimension.check_rows()?;
             // What cannot be on the GPU is no failure: the scan that the query is about is the table's.
             let plan = Arc::clone(&dimension.plan);
             let lenient = self.lenient(Joins::Large);
@@ -527,10 +561,11 @@ impl<'a> Fusing<'a> {
             columns: types_of(schema, &columns),
             lookups: vec![],
             filter,
-            output: match (&rows, keys.of_kernel()) {
-                (Some(rows), _) => Output::Rows(rows.of_kernel().to_vec()),
-                (None, []) => Output::Aggregates(aggregates),
-                (None, keys) => Output::Groups(keys.to_vec(), aggregates),
+            output: match (&put_out, keys.of_kernel()) {
+                (Columns::Rows(rows), _) => Output::Rows(rows.of_kernel().to_vec()),
+                (Columns::Tables(tables), _) => Output::Rows(tables.of_kernel().to_vec()),
+                (Columns::Results, []) => Output::Aggregates(aggregates),
+                (Columns::Results, keys) => Output::Groups(keys.to_vec(), aggregates),
             },
         };
         let coded = coded_columns(&template).into_iter();
@@ -566,7 +601,66 @@ impl<'a> Fusing<'a> {
             keys,
             filter: (!all.is_empty()).then(|| conjunction(all)),
         };
-        Ok((fused, rows))
+        Ok((fused, put_out))
+    }
+
+    /// How the device makes the tables of a dimension, or why it cannot; `None` if that is not worth it.
+    fn building(
+        &self,
+        dimension: &Dimension,
+        later: &Arc<[Rule]>,
+    ) -> Option<Result<Building, Reason>> {
+        let rows = dimension.scanned_rows()?;
+        let is_large = rows >= self.options.gpu_build_from_rows;
+        is_large.then(|| {
+            if !dimension.is_fixed() {
+                // of subqueries, a kept plan knows those in its own nodes only
+                let reason = "what it reads may be another thing the next time";
+                return Err(Reason::Join(reason.into()));
+            }
+            match Relation::of(&dimension.plan)? {
+                Some(relation) => self.built_of_rows(dimension, relation, later),
+                None => self.built_of_groups(dimension, later),
+            }
+        })
+    }
+
+    fn built_of_rows(
+        &self,
+        dimension: &Dimension,
+        relation: Relation,
+        later: &Arc<[Rule]>,
+    ) -> Result<Building, Reason> {
+        let (fused, columns) = self.fused(&WantedOf::Tables(dimension), relation, later)?;
+        match columns {
+            Columns::Tables(columns) => Ok(building(fused, columns, None, later)),
+            _ => Err(Reason::Failed("tables without columns".into())),
+        }
+    }
+
+    fn built_of_groups(
+        &self,
+        dimension: &Dimension,
+        later: &Arc<[Rule]>,
+    ) -> Result<Building, Reason> {
+        let no_groups = || Reason::Join("it is no table, nor groups of one".into());
+        let groups = OverGroups::below(&dimension.plan)?.ok_or_else(no_groups)?;
+        let (inner, relation) = relation_of(&groups.inner)?.ok_or_else(no_groups)?;
+        if !inner.group_expr().is_single() || inner.limit_options().is_some() {
+            return Err(Reason::GroupingSets);
+        }
+        let (fused, _) = self.fused(&WantedOf::Groups(&inner), relation, later)?;
+        if !fused.has_whole_groups || fused.keys.of_kernel().is_empty() {
+            return Err(no_groups());
+        }
+        // by their names before
+        let functions = fused.functions.iter().copied();
+        let named = groups.inner.partial.aggr_expr().iter().cloned();
+        let functions: Vec<Named> = functions.zip(named).collect();
+        let built = BuiltOfGroups::lower(&groups, &fused.keys, &functions, |over, lowering| {
+            dimension.build_columns(over, lowering)
+        })?;
+        Ok(building(fused, built.columns, Some(built.of_groups), later))
     }
 
     /// The same, for plans whose scans need not be on the GPU.
@@ -683,6 +777,22 @@ impl<'a> Fusing<'a> {
             auto,
             store: config.object_store_url.clone(),
         })))
+    }
+}
+
+/// Has the device make tables of what is fused.
+fn building(
+    fused: Fused,
+    columns: BuildColumns,
+    of_groups: Option<OfGroups>,
+    later: &Arc<[Rule]>,
+) -> Building {
+    Building {
+        input: fused.input,
+        star: fused.star,
+        columns,
+        of_groups,
+        rules: Arc::clone(later),
     }
 }
 

@@ -1,12 +1,16 @@
 //! What kernels look up, made of the rows of a dimension.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef};
+use arrow::compute::concat;
+use datafusion::common::{Result, internal_datafusion_err};
 use vectile_gpu::Codes;
 use vectile_gpu::plan::Attribute;
 
 use super::packing::Packing;
+use super::scalar::reinterpret;
+use crate::error;
 
 /// What a lookup needs of a dimension.
 #[derive(Debug)]
@@ -14,38 +18,89 @@ pub(crate) struct Table {
     pub(crate) codes: Arc<Codes>,
     /// How keys are packed into one integer, if they are.
     pub(crate) packing: Option<Packing>,
-    /// For each attribute its value for each code, and behind them that where a key is missing.
-    pub(crate) values: Vec<ArrayRef>,
-    /// The same without that of missing keys, as kernels have them.
-    attributes: Vec<Arc<Attribute>>,
+    attributes: Vec<TableAttribute>,
+}
+
+#[derive(Debug)]
+struct TableAttribute {
+    /// As kernels have it.
+    of_codes: Arc<Attribute>,
+    /// The value where a key is missing.
+    missing: ArrayRef,
+    /// The value for each code, and behind them the missing one, once somebody has asked.
+    values: OnceLock<ArrayRef>,
 }
 
 impl Table {
-    /// That of `codes`, with `values` for each attribute.
+    /// That of `codes`, with a value for each, and behind them the missing one, for each attribute.
     pub(crate) fn new(codes: Codes, packing: Option<Packing>, values: Vec<ArrayRef>) -> Self {
-        let of_codes = values.iter();
-        let of_codes =
-            of_codes.map(|all| Attribute::new(all.slice(0, all.len().saturating_sub(1))));
+        let attributes = values.into_iter().map(|all| {
+            let count = all.len().saturating_sub(1);
+            TableAttribute {
+                of_codes: Attribute::new(all.slice(0, count)),
+                missing: all.slice(count, all.len() - count),
+                values: all.into(),
+            }
+        });
         Self {
             codes: Arc::new(codes),
             packing,
-            attributes: of_codes.collect(),
-            values,
+            attributes: attributes.collect(),
+        }
+    }
+
+    /// That of `codes` whose attributes are on the device, each with the value where a key is missing.
+    pub(crate) fn on_device(codes: Codes, attributes: Vec<(Arc<Attribute>, ArrayRef)>) -> Self {
+        let attributes = attributes.into_iter();
+        let attributes = attributes.map(|(of_codes, missing)| TableAttribute {
+            of_codes,
+            missing,
+            values: OnceLock::new(),
+        });
+        Self {
+            codes: Arc::new(codes),
+            packing: None,
+            attributes: attributes.collect(),
         }
     }
 
     /// Bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
-        let values = self
-            .values
-            .iter()
-            .map(|values| values.get_array_memory_size());
+        let values = self.attributes.iter().map(|attribute| {
+            let width = attribute.of_codes.data_type().primitive_width();
+            let on_device = attribute.of_codes.len() * width.unwrap_or(1);
+            match attribute.values.get() {
+                Some(values) => values.get_array_memory_size(),
+                None => on_device,
+            }
+        });
         self.codes.bytes() + values.sum::<usize>()
     }
 
     /// The values of an attribute for each code.
     pub(crate) fn attribute(&self, number: usize) -> Option<Arc<Attribute>> {
-        self.attributes.get(number).cloned()
+        let attribute = self.attributes.get(number)?;
+        Some(Arc::clone(&attribute.of_codes))
+    }
+
+    /// The values of an attribute for each code, and behind them that where a key is missing. Those that the device has
+    /// made are copied back at first.
+    pub(crate) fn values(&self, number: usize) -> Result<ArrayRef> {
+        let attribute = self.attributes.get(number);
+        let attribute = attribute.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
+        if let Some(values) = attribute.values.get() {
+            return Ok(Arc::clone(values));
+        }
+        let values = attribute.of_codes.values().map_err(error::gpu)?;
+        let values = reinterpret(&values, attribute.missing.data_type())?;
+        let all = concat(&[&values, &attribute.missing])?;
+        Ok(Arc::clone(attribute.values.get_or_init(|| all)))
+    }
+
+    /// How many attributes there are.
+    #[cfg(test)]
+    pub(crate) fn width(&self) -> usize {
+        self.attributes.len()
     }
 }
 

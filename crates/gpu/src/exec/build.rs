@@ -159,7 +159,10 @@ impl Builder<'_> {
             true => values + of.validity_at as u64,
             false => 0,
         };
-        let is_signed = matches!(of.of, Type::I8 | Type::I16 | Type::I32 | Type::I64 | Type::I128);
+        let is_signed = matches!(
+            of.of,
+            Type::I8 | Type::I16 | Type::I32 | Type::I64 | Type::I128
+        );
         let (width, is_signed) = (width as u64, u64::from(is_signed));
         [values, valid, width, is_signed, first as u64, stride, null]
     }
@@ -305,7 +308,11 @@ impl Builder<'_> {
             &Work {
                 step: 1,
                 columns: columns.collect::<Result<_>>()?,
-                target: [memory.address(), codes, (place.codes_bytes() as u64) / place.range],
+                target: [
+                    memory.address(),
+                    codes,
+                    (place.codes_bytes() as u64) / place.range,
+                ],
                 found: 2,
             },
         )?;
@@ -317,13 +324,17 @@ impl Builder<'_> {
         }
         let fetch = {
             let (engine, memory) = (Arc::clone(self.engine), Arc::clone(&memory));
-            move |at: usize, bytes: usize| Ok(copied(&engine, &memory, at, bytes)?.as_slice()[..bytes].to_vec())
+            move |at: usize, bytes: usize| {
+                Ok(copied(&engine, &memory, at, bytes)?.as_slice()[..bytes].to_vec())
+            }
         };
         let copy = Mutex::new(Some(memory as _));
         let codes = Codes::made(place, found as usize, fetch, copy);
         let of_codes = match (&table.by, digits) {
             (BuildBy::ValuesOrRows(columns), None) => {
-                let attributes = columns.iter().map(|column| self.attribute(*column, measured));
+                let attributes = columns
+                    .iter()
+                    .map(|column| self.attribute(*column, measured));
                 BuiltCodes::Rows(attributes.collect::<Result<_>>()?)
             }
             (_, digits) => {

@@ -275,7 +275,9 @@ impl Execution {
             _ => {
                 let result = self.engine.take(bytes)?;
                 let at = |place: usize| result.address() + place as u64;
-                let columns = places.iter().map(|(values, nulls)| [at(*values), at(*nulls)]);
+                let columns = places
+                    .iter()
+                    .map(|(values, nulls)| [at(*values), at(*nulls)]);
                 let columns: Vec<[u64; 2]> = columns.collect();
                 let back = (result.address(), bytes);
                 let back = self.gather(gather, batch, part, lane, wanted, &columns, back)?;
@@ -365,7 +367,15 @@ impl Execution {
             });
             let addresses: Vec<[u64; 2]> = addresses.collect();
             let nothing = (columns.first().map_or(0, |of| of.memory.address()), 0);
-            self.gather(&gather, &batch, part.clone(), &mut lane, &wanted, &addresses, nothing)?;
+            self.gather(
+                &gather,
+                &batch,
+                part.clone(),
+                &mut lane,
+                &wanted,
+                &addresses,
+                nothing,
+            )?;
         }
         self.engine.give_back(lane);
         Ok(RowsOnDevice { rows, columns })

@@ -76,7 +76,9 @@ fn kept_on_device(
     copy: impl FnOnce() -> Result<Piece>,
 ) -> Result<Arc<Piece>> {
     let mut kept = lock(kept);
-    let known = kept.clone().and_then(|known| known.downcast::<Piece>().ok());
+    let known = kept
+        .clone()
+        .and_then(|known| known.downcast::<Piece>().ok());
     if let Some(piece) = known.filter(|piece| piece.is_of(engine.pool())) {
         return Ok(piece);
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-
 use super::bounds::{Bounds, add, product, sub};
 use super::columns::has_lookups;
 use super::plan::{Node, Typed, Valid};

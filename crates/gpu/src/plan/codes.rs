@@ -85,8 +85,7 @@ pub(crate) struct MadePlace {
 type FetchBytes = Box<dyn Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync>;
 
 /// Copies something back from a device.
-pub(crate) type Fetch<T> =
-    Box<dyn Fn() -> Result<T> + Send + Sync>;
+pub(crate) type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
 
 /// A copy of a table on a device, whatever that is to who made it.
 pub(crate) type DeviceCopy = Mutex<Option<Arc<dyn Any + Send + Sync>>>;

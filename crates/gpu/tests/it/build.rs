@@ -216,7 +216,12 @@ fn what_has_no_table_says_so() {
     let inputs = inputs();
     let batch = Batch::of(&table(&engine, &inputs, 4096)).unwrap();
     let build = |outputs: Vec<Expr>, table: Build| {
-        let mut execution = start(&engine, &inputs, Filter::Constant(true), Output::Rows(outputs));
+        let mut execution = start(
+            &engine,
+            &inputs,
+            Filter::Constant(true),
+            Output::Rows(outputs),
+        );
         execution.build(&batch, &[table]).unwrap_err()
     };
     let far = Expr::Arithmetic(Arithmetic::Multiply, Expr::Column(3).into(), int(1 << 30));
@@ -361,7 +366,12 @@ fn groups_become_tables() {
     let values: Vec<ArrayRef> = values.collect();
     let groups: ArrayRef = Arc::new(Int32Array::from_iter_values(0..900));
     let codes = built.codes.of(&groups).unwrap();
-    for (group, code) in groups.as_primitive::<Int32Type>().values().iter().zip(codes) {
+    for (group, code) in groups
+        .as_primitive::<Int32Type>()
+        .values()
+        .iter()
+        .zip(codes)
+    {
         let own = || rows_of_group((*group).into());
         let count = own().count() as i64;
         assert_eq!(code.is_some(), count > 22);

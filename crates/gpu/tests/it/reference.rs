@@ -163,9 +163,7 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
         Expr::Cast(_, to) => *to,
         Expr::Case(whens, _) => type_of(&whens[0].1, columns),
         Expr::DatePart(..) => Type::I32,
-        Expr::Looked(_, values) | Expr::Entry(_, values) => {
-            Type::of(values.data_type()).unwrap()
-        }
+        Expr::Looked(_, values) | Expr::Entry(_, values) => Type::of(values.data_type()).unwrap(),
         Expr::Code(_) | Expr::Probe(..) => Type::U32,
         _ => Type::Bool,
     }

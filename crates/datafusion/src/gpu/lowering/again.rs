@@ -18,6 +18,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use vectile_gpu::plan::{Again, Aggregate, Expr, GroupColumn, GroupKey, OfGroups, Type};
 
+use super::build::BuildColumns;
 use super::expression::{Grouping, Lowering};
 use super::function::{self, Function, Named};
 use super::grouping::Keys;
@@ -30,13 +31,13 @@ use crate::gpu::types::is_text;
 
 type Exprs = Vec<Arc<dyn PhysicalExpr>>;
 
-/// An aggregate over groups, as it is planned.
+/// What is over groups, as it is planned: an aggregate, or what looks them up.
 pub(crate) struct OverGroups {
     /// The aggregate that has the groups.
     pub(crate) inner: Aggregates,
     /// Groups count that pass all of these, over the columns of `inner`.
     filters: Exprs,
-    /// The columns of the outer one's input, as expressions over those of `inner`.
+    /// The columns of what is over them, as expressions over those of `inner`.
     columns: Vec<ProjectionExpr>,
 }
 
@@ -54,7 +55,8 @@ impl OverGroups {
         }))
     }
 
-    fn below(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, Reason> {
+    /// `None` if `plan` is no aggregate, with filters and projections.
+    pub(crate) fn below(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, Reason> {
         if plan.fetch().is_some() {
             return Ok(None);
         }
@@ -84,6 +86,95 @@ impl OverGroups {
             return Ok(None);
         }
         Ok(Some(input))
+    }
+}
+
+/// Groups as a table, as expressions over them see it.
+struct GroupTable<'a> {
+    /// The columns of the aggregate.
+    results: &'a Schema,
+    keys: &'a Keys,
+    functions: &'a [Named],
+}
+
+impl GroupTable<'_> {
+    /// Whether a column is there as a code, which is no value: only what asks for none, as of text, may ask for it.
+    fn is_code(&self, column: usize) -> bool {
+        self.keys.is_code(column) || is_text(self.results.field(column).data_type())
+    }
+
+    fn schema(&self) -> TableSchema {
+        let fields = self.results.fields().iter().enumerate();
+        let fields = fields.map(|(column, field)| {
+            let field = field.as_ref().clone();
+            match self.is_code(column) {
+                true => field.with_data_type(DataType::Utf8),
+                false => field,
+            }
+        });
+        TableSchema::from(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
+    }
+
+    /// These columns, as the device has them.
+    fn columns(&self, columns: &[usize]) -> Result<Vec<GroupColumn>, Reason> {
+        let columns = columns
+            .iter()
+            .map(|&column| match self.keys.of_column(column) {
+                Some(key) => {
+                    let of = Type::of(self.results.field(column).data_type());
+                    let of = of.filter(|_| !self.is_code(column));
+                    Ok(GroupColumn::Key(key, of.unwrap_or(Type::I64)))
+                }
+                None => {
+                    let function = function_column(self.functions, column - self.keys.len());
+                    let name = || self.results.field(column).name().clone();
+                    function.ok_or_else(|| Reason::Aggregate(name()))
+                }
+            });
+        columns.collect()
+    }
+}
+
+/// Tables of lookups that are made of groups.
+pub(crate) struct BuiltOfGroups {
+    pub(crate) columns: BuildColumns,
+    pub(crate) of_groups: OfGroups,
+}
+
+impl BuiltOfGroups {
+    /// Lowers what `build` builds of groups by `keys` that have these results.
+    pub(crate) fn lower(
+        groups: &OverGroups,
+        keys: &Keys,
+        functions: &[Named],
+        build: impl FnOnce(
+            &dyn Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Reason>,
+            &mut Lowering<'_>,
+        ) -> Result<BuildColumns, Reason>,
+    ) -> Result<Self, Reason> {
+        let results = groups.inner.last.schema();
+        let of = GroupTable {
+            results: &results,
+            keys,
+            functions,
+        };
+        let table = of.schema();
+        let mut lowering = Lowering::new(&table);
+        let conditions = groups.filters.iter().map(|filter| lowering.value(filter));
+        let conditions = conditions.collect::<Result<_, Reason>>()?;
+        let columns = build(&|expr| over(expr, &groups.columns), &mut lowering)?;
+        let needs = lowering.finish();
+        if let Some(parameter) = needs.parameters.first() {
+            return Err(Reason::Expr(parameter.to_string()));
+        }
+        Ok(Self {
+            columns,
+            of_groups: OfGroups {
+                columns: of.columns(&needs.columns)?,
+                conditions,
+                ..OfGroups::default()
+            },
+        })
     }
 }
 
@@ -119,17 +210,12 @@ impl GroupedAgain {
             columns,
         } = of;
         let results = inner.last.schema();
-        // a code is no value: only what asks for none, as of text, may ask for it
-        let is_code =
-            |column: usize| keys.is_code(column) || is_text(results.field(column).data_type());
-        let fields = results.fields().iter().enumerate().map(|(column, field)| {
-            let field = field.as_ref().clone();
-            match is_code(column) {
-                true => field.with_data_type(DataType::Utf8),
-                false => field,
-            }
-        });
-        let table = TableSchema::from(Arc::new(Schema::new(fields.collect::<Vec<_>>())));
+        let groups = GroupTable {
+            results: &results,
+            keys,
+            functions,
+        };
+        let table = groups.schema();
         let mut lowering = Lowering::new(&table);
         let conditions = filters.iter().map(|filter| lowering.value(filter));
         let conditions = conditions.collect::<Result<_, Reason>>()?;
@@ -173,21 +259,7 @@ impl GroupedAgain {
             aggregates.extend(lowered);
         }
         let needs = lowering.finish();
-        let used = needs
-            .columns
-            .iter()
-            .map(|&column| match keys.of_column(column) {
-                Some(key) => {
-                    let of = Type::of(results.field(column).data_type());
-                    let of = of.filter(|_| !is_code(column));
-                    Ok(GroupColumn::Key(key, of.unwrap_or(Type::I64)))
-                }
-                None => {
-                    let function = function_column(functions, column - keys.len());
-                    let name = || results.field(column).name().clone();
-                    function.ok_or_else(|| Reason::Aggregate(name()))
-                }
-            });
+        let used = groups.columns(&needs.columns)?;
         let again = Again {
             keys: exprs,
             aggregates,
@@ -195,7 +267,7 @@ impl GroupedAgain {
         Ok(Outer {
             again: Self {
                 of_groups: OfGroups {
-                    columns: used.collect::<Result<_, Reason>>()?,
+                    columns: used,
                     conditions,
                     first: None,
                     again: Some(again),

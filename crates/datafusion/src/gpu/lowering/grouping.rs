@@ -185,18 +185,16 @@ impl KeyColumn {
         match self.attribute {
             None => of_type(key, data_type),
             Some((lookup, attribute)) => {
-                let values = tables
-                    .get(lookup)
-                    .and_then(|table| table.values.get(attribute));
-                let values = values.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
-                of_type(&of_codes(key, values)?, data_type)
+                let table = tables.get(lookup);
+                let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
+                of_type(&of_codes(key, &table.values(attribute)?)?, data_type)
             }
         }
     }
 }
 
 /// The values of codes. That of a missing key, whose code is null, is the last one.
-pub(super) fn of_codes(codes: &ArrayRef, values: &ArrayRef) -> Result<ArrayRef> {
+pub(crate) fn of_codes(codes: &ArrayRef, values: &ArrayRef) -> Result<ArrayRef> {
     let codes = codes.as_primitive_opt::<UInt32Type>();
     let codes = codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))?;
     if codes.null_count() == 0 {

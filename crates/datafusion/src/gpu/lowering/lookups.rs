@@ -36,7 +36,7 @@ pub(crate) enum Purpose {
 pub(crate) struct Wanted {
     /// The number of the join that it is for.
     pub(crate) join: usize,
-    purpose: Purpose,
+    pub(crate) purpose: Purpose,
     /// What codes tell apart, over the schema of the dimension.
     pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
 }
@@ -58,11 +58,6 @@ impl Wanted {
         }
         Ok(is_whole)
     }
-
-    /// Whether each key has a code of its own.
-    pub(crate) fn is_by_row(&self) -> bool {
-        self.purpose == Purpose::Rows
-    }
 }
 
 /// The lookups for some joins.
@@ -81,7 +76,10 @@ fn placeholder(attribute: usize) -> Arc<Attribute> {
 pub(crate) fn placeheld(attribute: &Attribute) -> Option<usize> {
     let values = attribute.values().ok()?;
     let numbers = values.as_any().downcast_ref::<UInt32Array>()?;
-    numbers.values().first().map(|&attribute| attribute as usize)
+    numbers
+        .values()
+        .first()
+        .map(|&attribute| attribute as usize)
 }
 
 impl<'a> Lookups<'a> {

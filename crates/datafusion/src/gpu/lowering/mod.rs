@@ -1,6 +1,7 @@
 //! Turns expressions, functions and keys into parts of a pipeline, and what kernels give into Arrow arrays.
 
 pub(crate) mod again;
+pub(crate) mod build;
 pub(crate) mod expression;
 pub(crate) mod function;
 pub(crate) mod grouping;

@@ -74,10 +74,10 @@ impl RowColumns {
             let Some((lookup, attribute)) = column.attribute else {
                 return as_type(values, field.data_type());
             };
-            let all = tables.get(lookup);
-            let all = all.and_then(|table| table.values.get(attribute));
-            let all = all.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
-            Ok(cast(&of_codes(values, all)?, field.data_type())?)
+            let table = tables.get(lookup);
+            let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
+            let all = table.values(attribute)?;
+            Ok(cast(&of_codes(values, &all)?, field.data_type())?)
         });
         let columns: Vec<ArrayRef> = columns.collect::<Result<_>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.count));

@@ -19,7 +19,6 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics, internal_err};
-use datafusion::config::ConfigOptions;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
@@ -46,8 +45,9 @@ use futures::stream::{StreamExt, TryStreamExt};
 use vectile_gpu::plan::{Expr, GroupKey, Groups, Total};
 use vectile_gpu::{Batch, Engine, Error, Execution, Rows};
 
-use super::arrivals::{Arrivals, Pace};
+use super::arrivals::{Arrivals, Environment, Pace};
 use super::auto::Auto;
+use super::cpu::CpuPlan;
 use super::load::{Found, Input, Part, decline, look_up};
 use super::metrics::GpuMetrics;
 use super::star::Star;
@@ -66,7 +66,6 @@ use crate::gpu::pattern::files::{num_rows, num_values};
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Tables;
 use crate::options::{GpuMode, VectileOptions};
-use crate::pushdown::Rule;
 
 /// An aggregate over a scan, and what that is joined with, on the GPU; or the rows of such a join.
 #[derive(Clone, Debug)]
@@ -124,28 +123,6 @@ pub(crate) struct Fused {
     pub(crate) has_whole_groups: bool,
     pub(crate) again: Option<GroupedAgain>,
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
-}
-
-/// Does the same on the CPU. It is seldom needed, so that it is left as it was when the node took its place.
-#[derive(Clone, Debug)]
-pub(crate) struct CpuPlan {
-    pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// Those that are still to be applied to it.
-    pub(crate) rules: Arc<[Rule]>,
-}
-
-impl CpuPlan {
-    /// The plan as it is to run, in one partition.
-    fn optimized(&self, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        // Dimensions that were read share operators with it.
-        let plan = fresh(&self.plan)?;
-        let mut rules = self.rules.iter();
-        let plan = rules.try_fold(plan, |plan, rule| rule.optimize(plan, config))?;
-        Ok(match plan.properties().partitioning.partition_count() {
-            0 | 1 => plan,
-            _ => Arc::new(CoalescePartitionsExec::new(plan)),
-        })
-    }
 }
 
 /// Groups up to which one core turns their states into results.
@@ -328,13 +305,6 @@ struct Answer {
     kernels_compiled: usize,
 }
 
-/// Where the kernel runs, and what is told of that.
-struct Environment<'a> {
-    device: &'a Device,
-    metrics: &'a GpuMetrics,
-    context: &'a Arc<TaskContext>,
-}
-
 impl GpuAggregateExec {
     /// Puts `fused` in the place of what `cpu` does on the CPU.
     pub(crate) fn new(
@@ -468,8 +438,9 @@ impl GpuAggregateExec {
             device,
             metrics,
             context,
+            pace,
         };
-        let answer = self.computed(&environment, &parts, &pace).await;
+        let answer = self.computed(&environment, &parts).await;
         match if_not_compiled {
             Some(reason) if answer.as_ref().is_err_and(error::is_not_compiled) => Ok(Err(reason)),
             _ => answer.map(Ok),
@@ -477,25 +448,14 @@ impl GpuAggregateExec {
     }
 
     /// The rows of `parts`.
-    async fn computed(
-        &self,
-        environment: &Environment<'_>,
-        parts: &[Part],
-        pace: &Pace,
-    ) -> Result<Answer> {
-        let Environment {
-            device,
-            metrics,
-            context,
-        } = environment;
+    async fn computed(&self, environment: &Environment<'_>, parts: &[Part]) -> Result<Answer> {
         let arrivals = || {
-            let (parts, engine) = (parts.to_vec(), &device.engine);
             let costs = self.auto.as_ref().map(|auto| Arc::clone(&auto.costs));
-            Arrivals::new(parts, engine, metrics, context, *pace, costs)
+            Arrivals::new(parts.to_vec(), environment, costs)
         };
         // row groups come while dimensions are read
         let mut first = arrivals();
-        let tables = self.star.tables(&device.dimensions, metrics, context);
+        let tables = self.star.tables(environment);
         let (tables, ()) = try_join(tables, first.begin()).await?;
         if self.star.is_empty(&tables) {
             return self.nothing();
@@ -503,7 +463,7 @@ impl GpuAggregateExec {
         let (mut node, mut first) = (self.clone(), Some(first));
         loop {
             let arrivals = first.take().unwrap_or_else(arrivals);
-            let answer = node.attempt(self, environment, arrivals, &tables, pace);
+            let answer = node.attempt(self, environment, arrivals, &tables);
             let answer = answer.await;
             let has_kernel = !answer.as_ref().is_err_and(error::is_unsupported);
             if !function::again(&mut node.functions, has_kernel)? {
@@ -609,10 +569,11 @@ impl GpuAggregateExec {
             device: &device,
             metrics: &metrics,
             context: &context,
+            pace,
         };
-        node.computed(&environment, &parts, &pace).await?;
+        node.computed(&environment, &parts).await?;
         // with all row groups in one batch, as the next run will have them, it may be another kernel
-        node.computed(&environment, &parts, &pace).await.map(drop)
+        node.computed(&environment, &parts).await.map(drop)
     }
 
     /// The rows of all row groups. Functions may want to be computed once more.
@@ -622,13 +583,13 @@ impl GpuAggregateExec {
         environment: &Environment<'_>,
         mut arrivals: Arrivals,
         tables: &Tables,
-        pace: &Pace,
     ) -> Result<Answer> {
         let Environment {
             device: Device { engine, .. },
             metrics,
             context,
-        } = environment;
+            pace,
+        } = *environment;
         let mut pipeline = self.star.pipeline(tables)?;
         if self.again.is_none() {
             function::replace(&planned.functions, &self.functions, &mut pipeline.output);
@@ -860,7 +821,10 @@ impl GpuAggregateExec {
     /// The joins, for `EXPLAIN`.
     fn joins(&self) -> String {
         let joins = self.star.dimensions.iter();
-        let joins = joins.map(|dimension| format!("{} ({})", dimension.on(), dimension.kind));
+        let joins = joins.map(|dimension| {
+            let (on, kind, builder) = (dimension.on(), dimension.kind, dimension.builder());
+            format!("{on} ({kind}{builder})")
+        });
         joins.collect::<Vec<_>>().join(", ")
     }
 

@@ -16,6 +16,16 @@ use super::load::{Found, Loads, LookedUp, Part, look_up, windows};
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::gpu::costs::Costs;
+use crate::gpu::device::Device;
+
+/// Where kernels of a query run, how they go about it, and what is told of that.
+#[derive(Clone, Copy)]
+pub(crate) struct Environment<'a> {
+    pub(crate) device: &'a Device,
+    pub(crate) metrics: &'a GpuMetrics,
+    pub(crate) context: &'a Arc<TaskContext>,
+    pub(crate) pace: Pace,
+}
 
 /// Row groups that a kernel is to look at, in batches.
 pub(crate) struct Arrivals {
@@ -55,6 +65,21 @@ pub(crate) struct Pace {
 impl Arrivals {
     pub(crate) fn new(
         parts: Vec<Part>,
+        environment: &Environment<'_>,
+        costs: Option<Arc<Costs>>,
+    ) -> Self {
+        let Environment {
+            device,
+            metrics,
+            context,
+            pace,
+        } = *environment;
+        let engine = &device.engine;
+        Self::of(parts, engine, metrics, context, pace, costs)
+    }
+
+    fn of(
+        parts: Vec<Part>,
         engine: &Arc<Engine>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
@@ -92,7 +117,25 @@ impl Arrivals {
     pub(crate) fn again(&self) -> Self {
         let (parts, engine) = (self.parts.clone(), &self.engine);
         let (metrics, context) = (&self.metrics, &self.context);
-        Self::new(parts, engine, metrics, context, self.pace, None)
+        Self::of(parts, engine, metrics, context, self.pace, None)
+    }
+
+    /// All row groups in one batch, which are together on the device; `None` if that cannot be.
+    pub(crate) async fn all(mut self) -> Result<Option<Batch>> {
+        if !self.are_one_window() {
+            return Ok(None);
+        }
+        let rows = self.rows;
+        let is_all = |batch: &Batch| batch.num_rows() as u64 == rows;
+        let mut next = self.next().await?;
+        if next.as_ref().is_some_and(is_all) {
+            return Ok(next);
+        }
+        // they come there
+        while next.take().is_some() {
+            next = self.next().await?;
+        }
+        Ok(self.again().next().await?.filter(is_all))
     }
 
     /// Waits for the first batch, before it is asked for.

@@ -33,10 +33,14 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 use vectile_gpu::{Codes, Error};
 
+use super::arrivals::Environment;
+use super::build::Building;
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::gpu::dimension_cache::{DimensionCache, TableKey};
-use crate::gpu::lowering::lookups::{Wanted, missing_value};
+use crate::gpu::lowering::build::{BuildColumns, WantedTable};
+use crate::gpu::lowering::expression::Lowering;
+use crate::gpu::lowering::lookups::{Purpose, Wanted, missing_value};
 use crate::gpu::packing::Packing;
 use crate::gpu::pattern::files::num_rows;
 use crate::gpu::pattern::identity::{Identity, is_fixed, without_own_settings};
@@ -60,6 +64,8 @@ pub(crate) struct Dimension {
     /// Rows of the largest Vectile table that it reads.
     scanned_rows: Option<usize>,
     most_rows: usize,
+    /// How the device makes the tables, or why it cannot; `None` if that is not worth it.
+    building: Option<Result<Arc<Building>, Arc<str>>>,
 }
 
 /// What a lookup of a dimension has.
@@ -67,8 +73,8 @@ pub(crate) struct Dimension {
 pub(crate) struct DimensionLookup {
     /// Over the plan's schema.
     pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
-    /// Whether each key has a code of its own, and not each that differs in attributes.
-    pub(crate) is_by_row: bool,
+    /// What for: that says what codes tell apart.
+    pub(crate) purpose: Purpose,
 }
 
 /// What rows are found by, or a part of that.
@@ -90,13 +96,6 @@ impl Dimension {
         lookups: Vec<DimensionLookup>,
         most_rows: usize,
     ) -> Result<Self, Reason> {
-        let statistics =
-            StatisticsContext::new().compute(join.plan.as_ref(), &StatisticsArgs::new())?;
-        if let Precision::Exact(rows) = statistics.num_rows
-            && rows > most_rows
-        {
-            return Err(Reason::Join(too_many(most_rows)));
-        }
         // they are compared with those of other queries
         let lookups = lookups.into_iter().map(|lookup| {
             let attributes = lookup.attributes.iter().map(without_own_settings);
@@ -129,7 +128,74 @@ impl Dimension {
             lookups: lookups.collect::<Result<_>>()?,
             scanned_rows: scanned_rows(&join.plan)?,
             most_rows,
+            building: None,
         })
+    }
+
+    /// Has the device make the tables, or says why it cannot.
+    pub(crate) fn built_by(&mut self, building: Result<Building, Reason>) {
+        let building = building.map(Arc::new);
+        self.building = Some(building.map_err(|reason| reason.to_string().into()));
+    }
+
+    /// Who makes the tables, for `EXPLAIN`: of small ones nobody asks.
+    pub(crate) fn builder(&self) -> String {
+        match &self.building {
+            None => String::new(),
+            Some(Ok(_)) => ", built on the GPU".into(),
+            Some(Err(reason)) => format!(", built on the CPU: {reason}"),
+        }
+    }
+
+    /// Why there are none, if that is known before: it has too many rows for the CPU to make them.
+    pub(crate) fn check_rows(&self) -> Result<(), Reason> {
+        let statistics =
+            StatisticsContext::new().compute(self.plan.as_ref(), &StatisticsArgs::new())?;
+        match statistics.num_rows {
+            Precision::Exact(rows) if rows > self.most_rows && !self.is_built_on_gpu() => {
+                Err(Reason::Join(too_many(self.most_rows)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether its plan has the same rows the next time.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.identity.is_some()
+    }
+
+    fn is_built_on_gpu(&self) -> bool {
+        matches!(self.building, Some(Ok(_)))
+    }
+
+    /// Its key over the plan's schema, and the type that kernels look up; `None` if it is packed.
+    fn key(&self) -> Option<(&Arc<dyn PhysicalExpr>, &DataType)> {
+        let [key] = &self.keys[..] else {
+            return None;
+        };
+        (!self.is_packed).then_some((&key.expr, &key.data_type))
+    }
+
+    /// Its tables as outputs of a kernel; `over` says what an expression over the plan's schema is over the kernel's table.
+    pub(crate) fn build_columns(
+        &self,
+        over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Reason>,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<BuildColumns, Reason> {
+        let key = self.key();
+        let key = key.ok_or_else(|| Reason::Join("its key is packed".into()))?;
+        let tables = self.lookups.iter().map(|lookup| WantedTable {
+            attributes: &lookup.attributes,
+            is_by_value: lookup.purpose == Purpose::Groups,
+            is_unique: self.kind.adds_columns(),
+        });
+        let tables: Vec<WantedTable<'_>> = tables.collect();
+        BuildColumns::lower(key, &tables, &self.plan.schema(), over, lowering)
+    }
+
+    /// Rows of the largest Vectile table that it reads.
+    pub(crate) fn scanned_rows(&self) -> Option<usize> {
+        self.scanned_rows
     }
 
     /// What is compared with what, for `EXPLAIN`.
@@ -178,20 +244,68 @@ impl Dimension {
     /// # Errors
     ///
     /// [`Error::Unsupported`] if rows do not make such tables, those of the plan.
-    pub(crate) async fn tables(
-        &self,
-        cache: &Arc<DimensionCache>,
-        metrics: &GpuMetrics,
-        context: &Arc<TaskContext>,
-    ) -> Result<Vec<Arc<Table>>> {
+    pub(crate) async fn tables(&self, environment: &Environment<'_>) -> Result<Vec<Arc<Table>>> {
+        let cache = &environment.device.dimensions;
         let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
         let cached = keys.iter().map(|key| cache.get(key.as_ref()?));
         if let Some(tables) = cached.collect::<Option<Vec<_>>>() {
-            metrics.lookups_cached.add(tables.len());
+            environment.metrics.lookups_cached.add(tables.len());
             let tables = tables.into_iter().map(|table| table.map_err(unsupported));
             return tables.collect();
         }
+        if let Some(Ok(building)) = &self.building {
+            // dimensions have dimensions
+            match Box::pin(building.tables(environment)).await {
+                Ok(tables) => {
+                    let built = match tables {
+                        Some(tables) => Ok(tables.into_iter().map(Arc::new).collect()),
+                        None => Err(TWICE.to_owned()),
+                    };
+                    return self.kept(built, keys, environment);
+                }
+                Err(error) if error::is_not_compiled(&error) => return Err(error),
+                Err(error) => environment.metrics.add_build_on_cpu(Reason::from(error)),
+            }
+        }
+        let (metrics, context) = (environment.metrics, environment.context);
+        self.tables_of_rows(keys, cache, metrics, context).await
+    }
+
+    /// What the device has made, or why it cannot.
+    fn kept(
+        &self,
+        built: Result<Vec<Arc<Table>>, String>,
+        keys: Vec<Option<TableKey>>,
+        environment: &Environment<'_>,
+    ) -> Result<Vec<Arc<Table>>> {
+        let cache = &environment.device.dimensions;
+        for (number, key) in keys.into_iter().enumerate() {
+            let Some(key) = key else {
+                continue;
+            };
+            match &built {
+                Ok(tables) => {
+                    if let Some(table) = tables.get(number) {
+                        cache.put(key, Ok(Arc::clone(table)));
+                    }
+                }
+                Err(reason) => cache.put(key, Err(reason.clone())),
+            }
+        }
+        let tables = built.map_err(unsupported)?;
+        environment.metrics.lookups_built.add(tables.len());
+        Ok(tables)
+    }
+
+    /// The same, made here of the rows of the plan.
+    async fn tables_of_rows(
+        &self,
+        keys: Vec<Option<TableKey>>,
+        cache: &Arc<DimensionCache>,
+        metrics: &GpuMetrics,
+        context: &Arc<TaskContext>,
+    ) -> Result<Vec<Arc<Table>>> {
         let consumer = MemoryConsumer::new("VectileGpuLookup");
         let reservation = consumer.register(context.memory_pool());
         let rows = self.rows(&reservation, context).await?;
@@ -235,7 +349,10 @@ impl Dimension {
             key_types: keys.map(|key| key.data_type.clone()).collect(),
             is_packed: self.is_packed,
             only_keys: !self.kind.adds_columns(),
-            is_by_row: lookup.is_by_row,
+            purpose: match lookup.attributes.is_empty() {
+                true => Purpose::Groups,
+                false => lookup.purpose,
+            },
         }))
     }
 
@@ -355,7 +472,10 @@ impl Dimension {
         let types: Vec<DataType> = types.collect::<Result<_>>()?;
         let numbered = match attributes.is_empty() {
             true => Numbered::all_alike(keys.len()),
-            false => Numbered::new(rows, first, &types, lookup.is_by_row)?,
+            false => {
+                let is_by_row = lookup.purpose == Purpose::Rows;
+                Numbered::new(rows, first, &types, is_by_row)?
+            }
         };
         let codes = Codes::new(&keys, &numbered.codes, numbered.count).map_err(error::gpu)?;
         let values = numbered.values.iter().zip(attributes).zip(types);
@@ -459,6 +579,9 @@ fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
     Ok(most)
 }
 
+/// Why there is no table, as that of rows says it, too.
+const TWICE: &str = "a key that is there more than once";
+
 fn too_many(most: usize) -> String {
     format!("more rows than vectile.gpu.max_build_rows = {most}")
 }
@@ -500,7 +623,7 @@ pub(crate) fn dimensions(
         let lookups = wanted.iter().filter(|wanted| wanted.join == number);
         let lookups = lookups.map(|wanted| DimensionLookup {
             attributes: wanted.attributes.clone(),
-            is_by_row: wanted.is_by_row(),
+            purpose: wanted.purpose,
         });
         Dimension::new(join, found, lookups.collect(), most_rows)
     });
@@ -545,7 +668,7 @@ mod tests {
         };
         let lookups = lookups.iter().map(|attributes| DimensionLookup {
             attributes: attributes.iter().map(column).collect(),
-            is_by_row: false,
+            purpose: Purpose::Groups,
         });
         let found = Found::ByColumn(0, key_type);
         Dimension::new(&join, &found, lookups.collect(), 100).unwrap()
@@ -555,7 +678,9 @@ mod tests {
         let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
         let cache = Arc::new(DimensionCache::new(1 << 20));
         let context = SessionContext::new().task_ctx();
-        let tables = dimension.tables(&cache, &metrics, &context).await;
+        let keys = vec![None; dimension.lookups.len()];
+        let tables = dimension.tables_of_rows(keys, &cache, &metrics, &context);
+        let tables = tables.await;
         assert_eq!(context.memory_pool().reserved(), 0);
         tables
     }
@@ -580,9 +705,7 @@ mod tests {
         let counts: Vec<u32> = tables.iter().map(|table| table.codes.count()).collect();
         assert_eq!(counts, [5, 2, 1]);
         assert!(tables.iter().all(|table| table.codes.len() == 5));
-        let [texts, longs] = &tables[0].values[..] else {
-            panic!("{tables:?}");
-        };
+        let [texts, longs] = [0, 1].map(|number| tables[0].values(number).unwrap());
         let texts: Vec<_> = texts.as_string::<i32>().iter().collect();
         assert_eq!(texts, [Some("a"), Some("b"), None, Some("a"), None, None]);
         assert!(longs.is_null(5));
@@ -602,7 +725,7 @@ mod tests {
         for kind in [JoinKind::Semi, JoinKind::Anti] {
             let dimension = dimension(kind, columns(), DataType::Int32, &[&[]]);
             let tables = tables(&dimension).await.unwrap();
-            assert_eq!((tables[0].codes.len(), tables[0].values.len()), (2, 0));
+            assert_eq!((tables[0].codes.len(), tables[0].width()), (2, 0));
         }
     }
 
@@ -612,7 +735,7 @@ mod tests {
         let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[1], &[]]);
         let tables = tables(&dimension).await.unwrap();
         assert!(tables.iter().all(|table| table.codes.is_empty()));
-        assert_eq!(tables[0].values[0].len(), 1);
+        assert_eq!(tables[0].values(0).unwrap().len(), 1);
     }
 
     #[tokio::test]
@@ -651,10 +774,11 @@ mod tests {
         let found = Found::ByColumn(0, DataType::Int32);
         let keys = || DimensionLookup {
             attributes: vec![],
-            is_by_row: false,
+            purpose: Purpose::Groups,
         };
         // When it is planned, if that is known then,
-        let reason = Dimension::new(&join, &found, vec![keys()], 100).unwrap_err();
+        let dimension = Dimension::new(&join, &found, vec![keys()], 100).unwrap();
+        let reason = dimension.check_rows().unwrap_err();
         assert!(
             reason.to_string().contains("max_build_rows = 100"),
             "{reason}"

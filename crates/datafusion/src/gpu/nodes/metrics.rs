@@ -19,6 +19,8 @@ pub(crate) struct GpuMetrics {
     pub(crate) lookups_cached: Count,
     /// Rows of dimensions that tables were made of.
     pub(crate) build_rows: Count,
+    /// Tables of dimensions that the device has made.
+    pub(crate) lookups_built: Count,
     /// Reading dimensions, and making tables of them.
     pub(crate) build_time: Time,
     /// Launches of kernels.
@@ -48,6 +50,7 @@ impl GpuMetrics {
             build_rows: summary()
                 .with_category(MetricCategory::Rows)
                 .counter("build_rows", partition),
+            lookups_built: summary().counter("lookups_built_on_gpu", partition),
             build_time: summary().subset_time("build_time", partition),
             launches: summary().counter("launches", partition),
             compile_time: summary().subset_time("compile_time", partition),
@@ -73,6 +76,13 @@ impl GpuMetrics {
         let time = summary().subset_time("decode_time", self.partition);
         time.add_duration(assembled.kernel);
         self.bytes_sent.add(assembled.sent);
+    }
+
+    /// Says why the CPU makes tables of a dimension that the device was to make.
+    pub(crate) fn add_build_on_cpu(&self, reason: impl ToString) {
+        let summary = MetricBuilder::new(&self.set).with_type(MetricType::Summary);
+        let name = format!("builds_on_cpu ({})", reason.to_string());
+        summary.counter(name, self.partition).add(1);
     }
 
     /// Counts work that was left to the CPU after all. The reason is in the metric's name too:

@@ -3,6 +3,8 @@
 pub(crate) mod aggregate;
 mod arrivals;
 pub(crate) mod auto;
+pub(crate) mod build;
+pub(crate) mod cpu;
 pub(crate) mod dimension;
 pub(crate) mod load;
 pub(crate) mod metrics;

@@ -4,15 +4,14 @@
 use std::sync::Arc;
 
 use datafusion::common::{Result, internal_datafusion_err};
-use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use futures::future::try_join_all;
 use vectile_gpu::plan::{
     Aggregate, Attribute, Expr, Filter, GroupKey, Literal, Lookup, Output, Pipeline,
 };
 
+use super::arrivals::Environment;
 use super::dimension::Dimension;
-use super::metrics::GpuMetrics;
 use crate::gpu::dimension_cache::DimensionCache;
 use crate::gpu::lowering::lookups::{Wanted, filter_of, placeheld};
 use crate::gpu::pattern::join::JoinKind;
@@ -69,16 +68,11 @@ impl StarLookup {
 
 impl Star {
     /// Reads the dimensions, all at once.
-    pub(crate) async fn tables(
-        &self,
-        cache: &Arc<DimensionCache>,
-        metrics: &GpuMetrics,
-        context: &Arc<TaskContext>,
-    ) -> Result<Tables> {
-        let build_time = metrics.build_time.clone();
+    pub(crate) async fn tables(&self, environment: &Environment<'_>) -> Result<Tables> {
+        let build_time = environment.metrics.build_time.clone();
         let timer = build_time.timer();
         let dimensions = self.dimensions.iter();
-        let tables = dimensions.map(|dimension| dimension.tables(cache, metrics, context));
+        let tables = dimensions.map(|dimension| dimension.tables(environment));
         let tables: Vec<Vec<Arc<Table>>> = try_join_all(tables).await?;
         timer.done();
         let lookups = self.lookups.iter().map(|lookup| {

@@ -1,0 +1,105 @@
+//! The tables of a dimension, made on the device of what another kernel leaves there: the build side of a join.
+//!
+//! The dimension's plan does the same on the CPU. It takes over where the device cannot.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::config::ConfigOptions;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::future::try_join;
+use vectile_gpu::plan::OfGroups;
+use vectile_gpu::{Built, Error};
+
+use super::arrivals::{Arrivals, Environment};
+use super::cpu::CpuPlan;
+use super::load::{Input, decline};
+use super::star::Star;
+use crate::error;
+use crate::gpu::lowering::build::BuildColumns;
+use crate::gpu::table::Table;
+use crate::pushdown::Rule;
+
+/// How the device makes the tables of a dimension.
+#[derive(Clone, Debug)]
+pub(crate) struct Building {
+    pub(crate) input: Input,
+    /// The kernel that puts out what tables are made of.
+    pub(crate) star: Star,
+    pub(crate) columns: BuildColumns,
+    /// If it puts out groups: which of them, as what.
+    pub(crate) of_groups: Option<OfGroups>,
+    /// Those that are still to be applied to the plans of its own dimensions, which are in no plan.
+    pub(crate) rules: Arc<[Rule]>,
+}
+
+impl Building {
+    /// The tables; `None` if a key is there more than once that must not be.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] and others, upon which the CPU may try.
+    pub(crate) async fn tables(&self, environment: &Environment<'_>) -> Result<Option<Vec<Table>>> {
+        let (engine, context) = (&environment.device.engine, environment.context);
+        let metrics = ExecutionPlanMetricsSet::new();
+        let parts = self.input.open(engine, context, &metrics).await?;
+        if parts.is_empty() {
+            return Err(unsupported("it has no rows"));
+        }
+        if let Some(reason) = decline(&parts, engine.memory_limit()) {
+            return Err(unsupported(reason));
+        }
+        let mut arrivals = Arrivals::new(parts, environment, None);
+        let star = self.star(context.session_config().options())?;
+        let tables = star.tables(environment);
+        let (tables, ()) = try_join(tables, arrivals.begin()).await?;
+        let pipeline = star.pipeline(&tables)?;
+        let Some(batch) = arrivals.all().await? else {
+            return Err(unsupported("its rows do not fit the device together"));
+        };
+        let mut execution = engine.start(Arc::new(pipeline));
+        if !environment.pace.may_compile {
+            execution.without_compiler();
+        }
+        execution.expect_rows(batch.num_rows() as u64);
+        // a task that has begun does not end with this future by itself
+        let _cancel = execution.cancel_on_drop();
+        let builds = self.columns.builds();
+        let of_groups = self.of_groups.clone();
+        let rows = self.columns.of_kernel().to_vec();
+        let task = SpawnedTask::spawn_blocking(move || {
+            let built = match of_groups {
+                Some(wanted) => execution.build_of_groups(&batch, &wanted, &rows, &builds),
+                None => execution.build(&batch, &builds),
+            };
+            let built = built.map_err(error::gpu)?;
+            Ok::<_, datafusion::error::DataFusionError>((built, execution.statistics()))
+        });
+        let (built, statistics) = task.join().await.map_err(error::interrupted).flatten()?;
+        environment.metrics.add(&statistics);
+        let Some(built) = built else {
+            return Ok(None);
+        };
+        let rows = built.iter().map(|Built { codes, .. }| codes.len()).max();
+        environment.metrics.build_rows.add(rows.unwrap_or_default());
+        self.columns.tables(built, &tables).map(Some)
+    }
+
+    /// With the plans of dimensions as they are to run.
+    fn star(&self, config: &ConfigOptions) -> Result<Star> {
+        let mut star = self.star.clone();
+        for dimension in &mut star.dimensions {
+            let cpu = CpuPlan {
+                plan: Arc::clone(&dimension.plan),
+                rules: Arc::clone(&self.rules),
+            };
+            dimension.plan = cpu.optimized(config)?;
+        }
+        Ok(star)
+    }
+}
+
+fn unsupported(reason: impl ToString) -> datafusion::error::DataFusionError {
+    error::gpu(Error::Unsupported(reason.to_string()))
+}
