@@ -74,6 +74,10 @@ impl<'a> Generator<'a> {
                 let part = self.expr(part);
                 Value::of(typed, format!("!{}", part.code), part.valid)
             }
+            Node::Tested { column, test } => {
+                let valid = typed.valid.map(|_| format!("(n{column} >> k & 1)"));
+                Value::of(typed, format!("(d{test} >> k & 1)"), valid)
+            }
             Node::IsMissing(column) => Value::of(typed, format!("!(n{column} >> k & 1)"), None),
             Node::IsNull(part) => {
                 let valid = self.expr(part).valid;

@@ -48,8 +48,7 @@ impl<'a> Generator<'a> {
     /// Computes the masks of an expression, and of all others of the conjunct over the same columns: they share a loop.
     fn expr_masks(&mut self, rows: &'a RowLoop) {
         let waiting = std::mem::take(&mut self.row_tests).into_iter();
-        let (alike, others): (Vec<_>, Vec<_>) =
-            waiting.partition(|of| of.columns == rows.columns && of.tables == rows.tables);
+        let (alike, others): (Vec<_>, Vec<_>) = waiting.partition(|of| are_alike(of, rows));
         self.row_tests = others;
         let masks: Vec<String> = alike.iter().map(|_| self.temporary()).collect();
         for mask in &masks {
@@ -65,7 +64,7 @@ impl<'a> Generator<'a> {
     }
 
     /// The same of a test of one column, without a name.
-    fn mask(&mut self, test: &Test) -> String {
+    pub fn mask(&mut self, test: &Test) -> String {
         match test {
             Test::IsNull(column) => match self.valid_rows(*column) {
                 Some(valid) => format!("~{valid}"),
@@ -169,6 +168,11 @@ impl<'a> Generator<'a> {
         self.is_staged = true;
         (place, staged)
     }
+}
+
+/// Whether two loops may be one.
+fn are_alike(a: &RowLoop, b: &RowLoop) -> bool {
+    a.columns == b.columns && a.tables == b.tables && a.tests == b.tests
 }
 
 /// The expressions in a test.

@@ -11,14 +11,14 @@ const SPARSE_OWN_ROWS: u32 = 4;
 
 impl<'a> Generator<'a> {
     /// Looks up `count` rows a lane, by their index in the selection, then does for each what `body` says.
-    fn picked_rows(
-        &mut self,
-        count: u32,
-        columns: &[usize],
-        tables: &[usize],
-        nullable: &[usize],
-        body: &str,
-    ) {
+    fn picked_rows(&mut self, count: u32, rows: &RowLoop, body: &str) {
+        let RowLoop {
+            tests,
+            columns,
+            tables,
+            nullable,
+            ..
+        } = rows;
         let each = |f: &dyn Fn(u32) -> String| (0..count).map(f).collect::<Vec<_>>().join(", ");
         for k in 0..count {
             let index = format!("index + {}", 32 * k);
@@ -27,7 +27,7 @@ impl<'a> Generator<'a> {
                 format!("const Picked w{k} = picked(m, before, {index});"),
             );
         }
-        let mut read = columns.to_vec();
+        let mut read = columns.clone();
         for table in tables {
             let column = self.plan.tables[*table].column;
             if !read.contains(&column) {
@@ -38,12 +38,18 @@ impl<'a> Generator<'a> {
             let run_at = |k| format!("run_at<C{column}>(c{column}, w{k}.row, w{k}.lane)");
             self.line(5, format!("const u32 r{column}[] = {{{}}};", each(&run_at)));
         }
+        // each at its own place, as if eight rows were decoded
+        let picked = |mask: String| {
+            let bit = |k| format!("(__shfl_sync(ALL, {mask}, w{k}.lane) >> w{k}.row & 1) << {k}");
+            (0..count).map(bit).collect::<Vec<_>>().join(" | ")
+        };
         for column in nullable {
-            // each at its own place, as if eight rows were decoded
-            let bit =
-                |k| format!("(__shfl_sync(ALL, v{column}, w{k}.lane) >> w{k}.row & 1) << {k}");
-            let bits = (0..count).map(bit).collect::<Vec<_>>().join(" | ");
+            let bits = picked(format!("v{column}"));
             self.line(5, format!("const u32 n{column} = {bits};"));
+        }
+        for (test, _) in tests {
+            let bits = picked(format!("f{test}"));
+            self.line(5, format!("const u32 d{test} = {bits};"));
         }
         for column in columns {
             let (_, value, _) = self.types(*column);
@@ -98,12 +104,17 @@ impl<'a> Generator<'a> {
     /// Where few rows of any lane are selected, each lane looks up its own, in their order.
     fn own_rows(
         &mut self,
-        columns: &[usize],
+        rows: &RowLoop,
         tables: &[(usize, String)],
-        nullable: &[usize],
         partials: &[(String, String)],
         body: &str,
     ) {
+        let RowLoop {
+            tests,
+            columns,
+            nullable,
+            ..
+        } = rows;
         let most = "__reduce_max_sync(ALL, (u32)__popc(m))";
         self.line(2, format!("if ({most} <= {SPARSE_OWN_ROWS}) {{"));
         for (table, code) in tables {
@@ -143,6 +154,9 @@ impl<'a> Generator<'a> {
         for column in nullable {
             self.line(4, format!("const u32 n{column} = v{column} >> r;"));
         }
+        for (test, _) in tests {
+            self.line(4, format!("const u32 d{test} = f{test} >> r;"));
+        }
         self.out.push_str(body);
         self.line(3, "}");
         for (partial, sum) in partials {
@@ -180,11 +194,17 @@ impl<'a> Generator<'a> {
     pub fn row_loop(&mut self, loops: &[&'a RowLoop], each: impl FnOnce(&mut Self, &[Value])) {
         let Some(rows) = loops.first() else { return };
         let RowLoop {
+            tests,
             columns,
             tables,
             nullable,
             ..
         } = rows;
+        // before columns are prepared: both may take the same tile
+        for (number, test) in tests {
+            let mask = self.mask(test);
+            self.line(2, format!("const u32 f{number} = {mask};"));
+        }
         let keys = tables.iter().map(|table| self.plan.tables[*table].column);
         for column in columns.iter().copied().chain(keys) {
             match rows.summed.is_some() || self.is_prepared_late(rows, column) {
@@ -214,7 +234,7 @@ impl<'a> Generator<'a> {
                     return;
                 }
             }
-            Picks::Own => self.own_rows(columns, &made, nullable, &partials, &body),
+            Picks::Own => self.own_rows(rows, &made, &partials, &body),
             Picks::Never => {}
         }
         if rows.summed.is_none() {
@@ -230,12 +250,6 @@ impl<'a> Generator<'a> {
         partials: &[(String, String)],
         body: &str,
     ) {
-        let RowLoop {
-            columns,
-            tables,
-            nullable,
-            ..
-        } = rows;
         if !std::mem::replace(&mut self.is_counted, true) {
             self.line(2, "const u32 before = sum_before((u32)__popc(m));");
             let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";
@@ -257,9 +271,9 @@ impl<'a> Generator<'a> {
             .iter()
             .for_each(|(partial, _)| self.line(4, format!("i32 {partial} = 0;")));
         self.line(4, "if (total - done > 32) {");
-        self.picked_rows(2, columns, tables, nullable, body);
+        self.picked_rows(2, rows, body);
         self.line(4, "} else {");
-        self.picked_rows(1, columns, tables, nullable, body);
+        self.picked_rows(1, rows, body);
         self.line(4, "}");
         partials
             .iter()
@@ -280,6 +294,7 @@ impl<'a> Generator<'a> {
         body: &str,
     ) {
         let RowLoop {
+            tests,
             columns,
             tables,
             nullable,
@@ -301,6 +316,9 @@ impl<'a> Generator<'a> {
         }
         for column in nullable {
             self.line(3, format!("const u32 n{column} = v{column} >> eighth * 8;"));
+        }
+        for (test, _) in tests {
+            self.line(3, format!("const u32 d{test} = f{test} >> eighth * 8;"));
         }
         for column in columns {
             let tile = self.tile(*column);

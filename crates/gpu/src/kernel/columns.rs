@@ -31,20 +31,35 @@ pub(crate) fn columns_of_filter(filter: &Filter, columns: &mut Vec<usize>) {
 
 pub(crate) fn columns_of_expr(expr: &Expr, columns: &mut Vec<usize>) {
     match expr {
-        Expr::Column(column) | Expr::Values(column, _) => push(*column, columns),
+        Expr::Column(column) => push(*column, columns),
+        // its values are tested as they are stored
+        Expr::Values(..) => {}
         Expr::IsNull(part) if matches!(**part, Expr::Column(_)) => {}
         _ => expr.for_parts(|part| columns_of_expr(part, columns)),
     }
 }
 
-/// The columns of which an expression asks whether they are null, without reading their values.
+/// The columns of which an expression asks whether they are null, without reading their values row by row.
 pub(super) fn columns_of_nulls(expr: &Expr, columns: &mut Vec<usize>) {
+    if let Expr::Values(column, _) = expr {
+        push(*column, columns);
+    }
     if let Expr::IsNull(part) = expr
         && let Expr::Column(column) = **part
     {
         push(column, columns);
     }
     expr.for_parts(|part| columns_of_nulls(part, columns));
+}
+
+/// The columns whose values an expression tests where only dictionaries may be tested, if they are text.
+fn columns_of_tests(expr: &Expr, columns: &mut Vec<usize>) {
+    if let Expr::Values(column, test) = expr
+        && test.automaton.is_none()
+    {
+        push(*column, columns);
+    }
+    expr.for_parts(|part| columns_of_tests(part, columns));
 }
 
 /// The lookups whose codes an expression needs.
@@ -98,6 +113,10 @@ pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
             Filter::And(parts) | Filter::Or(parts) => {
                 parts.iter().for_each(|part| of_filter(part, columns));
             }
+            Filter::Expr(expr) => {
+                columns_of_expr(expr, columns);
+                columns_of_tests(expr, columns);
+            }
             other => columns_of_filter(other, columns),
         }
     }
@@ -112,12 +131,16 @@ pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
     for key in keys {
         if let GroupKey::Value(expr) = key {
             columns_of_expr(expr, &mut columns);
+            columns_of_tests(expr, &mut columns);
         }
     }
     let exprs = exprs.iter();
     let exprs = exprs.filter(|expr| pipeline.strings(expr).is_none());
     let exprs = exprs.chain(aggregates.iter().filter_map(argument_of));
-    exprs.for_each(|expr| columns_of_expr(expr, &mut columns));
+    exprs.for_each(|expr| {
+        columns_of_expr(expr, &mut columns);
+        columns_of_tests(expr, &mut columns);
+    });
     columns
 }
 

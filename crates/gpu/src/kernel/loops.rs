@@ -48,6 +48,7 @@ impl Planner<'_> {
         self.computed.clear();
         let exprs = exprs.iter().map(|expr| self.typed(expr));
         let exprs = exprs.collect::<Result<Vec<_>>>()?;
+        let tests = std::mem::take(&mut self.tests);
         let mut traits = read.iter().map(|column| &self.columns[*column].traits);
         let is_packed = traits.clone().all(|traits| traits.is_packed());
         let picks = match (traits.all(|traits| traits.is_direct()), walk) {
@@ -62,6 +63,7 @@ impl Planner<'_> {
         }
         Ok(RowLoop {
             exprs,
+            tests,
             columns,
             tables,
             nullable,

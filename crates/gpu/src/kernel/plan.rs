@@ -164,6 +164,11 @@ pub(crate) enum Node {
     IsNull(Box<Typed>),
     /// Whether a column is null.
     IsMissing(usize),
+    /// Whether a test of the loop, by its number, passes.
+    Tested {
+        column: usize,
+        test: u32,
+    },
     Arithmetic {
         operation: Arithmetic,
         a: Box<Typed>,
@@ -211,6 +216,8 @@ pub(crate) enum Node {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RowLoop {
     pub exprs: Vec<Typed>,
+    /// Tests of columns that expressions ask about, by numbers that no other loop has.
+    pub tests: Vec<(u32, Test)>,
     pub columns: Vec<usize>,
     pub tables: Vec<usize>,
     /// Columns, those of tables among them, that may be null.

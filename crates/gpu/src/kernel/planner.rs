@@ -2,7 +2,7 @@
 
 use super::bindings::Bindings;
 use super::bounds::Bounds;
-use super::plan::{ColumnPlan, TablePlan, Typed};
+use super::plan::{ColumnPlan, TablePlan, Test, Typed};
 use super::tables::{Facts, TableSource, tables_of};
 use super::task::{Per, Task};
 use crate::error::{Error, Result};
@@ -24,6 +24,9 @@ pub(super) struct Planner<'a> {
     pub bindings: Bindings,
     /// What was computed for a row so far.
     pub computed: Vec<(Expr, Typed)>,
+    /// Tests of the loop at hand, and how many there are of all loops.
+    pub tests: Vec<(u32, Test)>,
+    pub tests_before: u32,
     /// Names of what tells nulls apart.
     pub names: u32,
     /// Lookups that filter when a row is added.
@@ -80,6 +83,8 @@ impl<'a> Planner<'a> {
             tables: vec![],
             bindings: Bindings::default(),
             computed: vec![],
+            tests: vec![],
+            tests_before: 0,
             names: 0,
             deferred: vec![],
             may_be_large: true,

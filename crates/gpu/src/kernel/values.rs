@@ -6,8 +6,9 @@ use super::bounds::{Bounds, add, product, sub};
 use super::columns::has_lookups;
 use super::plan::{Node, Typed, Valid};
 use super::planner::Planner;
+use super::task::EntryTest;
 use crate::error::{Error, Result};
-use crate::plan::{Arithmetic, Attribute, Codes, Expr, Literal, Type, code_bytes};
+use crate::plan::{Arithmetic, Attribute, Codes, Expr, Literal, Type, ValueTest, code_bytes};
 
 /// The dates that arrow-rs knows, which are those of chrono: -262143-01-01 to 262142-12-31.
 pub(crate) const KNOWN_DAYS: Bounds = Bounds(-96_465_292, 95_026_236);
@@ -149,10 +150,7 @@ impl Planner<'_> {
             }
             Expr::Probe(key, codes) => self.once(expr, |this| this.probe(key, codes))?,
             Expr::Entry(code, attribute) => self.once(expr, |this| this.entry(code, attribute))?,
-            Expr::Values(..) => {
-                let reason = "a test of values within an expression";
-                return Err(Error::Unsupported(reason.into()));
-            }
+            Expr::Values(column, test) => self.once(expr, |this| this.value_test(*column, test))?,
         })
     }
 
@@ -259,6 +257,21 @@ impl Planner<'_> {
         };
         let valid = self.named(true);
         Ok(Typed::new(node, of, bounds, valid))
+    }
+
+    /// Whether values of a column pass a test.
+    fn value_test(&mut self, column: usize, test: &ValueTest) -> Result<Typed> {
+        let valid = self.columns[column].traits.nullable();
+        let valid = valid.then_some(Valid::Column(column));
+        let test = self.codes(column, EntryTest::Values(test.clone()), None, false)?;
+        let number = self.tests_before;
+        self.tests_before += 1;
+        self.tests.push((number, test));
+        let node = Node::Tested {
+            column,
+            test: number,
+        };
+        Ok(Typed::boolean(node, valid))
     }
 
     /// What `make` says of an expression, or what it said of the same one before.

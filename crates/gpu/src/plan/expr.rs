@@ -93,7 +93,7 @@ pub enum Expr {
     Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
     /// A part of a date in days.
     DatePart(DatePart, Box<Expr>),
-    /// A test of one column, answered on the CPU for each distinct value; see [`Filter::Values`](super::Filter::Values).
+    /// Whether a value of a column passes a test; null where it is null. As [`Filter::Values`](super::Filter::Values) has it.
     Values(usize, ValueTest),
     /// What the key that a row has in one of [`Pipeline::lookups`](super::Pipeline::lookups) stands for: the value of the
     /// key's code. Null where the key is not there.

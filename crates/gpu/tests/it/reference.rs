@@ -271,7 +271,16 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
                 other => other,
             })
         }
-        Expr::Values(..) | Expr::Parameter(..) => panic!("has no kernel"),
+        Expr::Values(column, test) => {
+            let array = &data.columns[*column];
+            let passed = test.evaluate(array).unwrap();
+            let value = |row: usize| match array.is_valid(row) {
+                true => Value::Int((passed.is_valid(row) && passed.value(row)).into()),
+                false => Value::Null,
+            };
+            (0..rows).map(value).collect()
+        }
+        Expr::Parameter(..) => panic!("has no kernel"),
     }
 }
 

@@ -159,7 +159,7 @@ impl BuiltOfGroups {
             functions,
         };
         let table = of.schema();
-        let mut lowering = Lowering::new(&table);
+        let mut lowering = Lowering::over_groups(&table);
         let conditions = groups.filters.iter().map(|filter| lowering.value(filter));
         let conditions = conditions.collect::<Result<_, Reason>>()?;
         let columns = build(&|expr| over(expr, &groups.columns), &mut lowering)?;
@@ -216,7 +216,7 @@ impl GroupedAgain {
             functions,
         };
         let table = groups.schema();
-        let mut lowering = Lowering::new(&table);
+        let mut lowering = Lowering::over_groups(&table);
         let conditions = filters.iter().map(|filter| lowering.value(filter));
         let conditions = conditions.collect::<Result<_, Reason>>()?;
         let (mut own_keys, mut exprs) = (Vec::new(), Vec::new());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::new_null_array;
 use arrow::datatypes::{DataType, Schema, TimeUnit};
 use arrow::error::ArrowError;
-use datafusion::common::DataFusionError;
+use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::datasource::physical_plan::FileSource;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::logical_expr::Operator;
@@ -28,7 +28,7 @@ use vectile_gpu::plan::{
 };
 use vectile_scan::{Node, Test};
 
-use super::lookups::{Lookups, Purpose, Wanted};
+use super::lookups::{Lookups, Purpose, Wanted, missing_value};
 use super::text;
 use crate::error;
 use crate::expression::expression_of;
@@ -58,6 +58,10 @@ pub(crate) struct Lowering<'a> {
     lookups: Lookups<'a>,
     /// Constants that are known when the query runs.
     parameters: Vec<Arc<dyn PhysicalExpr>>,
+    /// Whether text may be tested within expressions.
+    tests_text: bool,
+    /// Such tests.
+    tests: Vec<(Arc<dyn PhysicalExpr>, ValueTest)>,
 }
 
 /// What expressions turned out to need.
@@ -78,6 +82,16 @@ impl<'a> Lowering<'a> {
             columns: Vec::new(),
             lookups: Lookups::new(&[]),
             parameters: Vec::new(),
+            tests_text: true,
+            tests: Vec::new(),
+        }
+    }
+
+    /// For expressions over groups, whose text is there as codes.
+    pub(super) fn over_groups(table: &'a TableSchema) -> Self {
+        Self {
+            tests_text: false,
+            ..Self::new(table)
         }
     }
 
@@ -322,6 +336,9 @@ impl<'a> Lowering<'a> {
             });
             return Ok(Expr::Parameter(number, of));
         }
+        if let Some(tested) = self.tested_text(expr)? {
+            return Ok(tested);
+        }
         if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
             return self.binary(expr, binary);
         }
@@ -353,6 +370,45 @@ impl<'a> Lowering<'a> {
             return self.date_part(expr, part);
         }
         Err(unsupported(expr))
+    }
+
+    /// A test of one column of text, which an automaton tells: of no string that is not null, it is null.
+    fn tested_text(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Expr>> {
+        let columns = collect_columns(expr);
+        let mut columns = columns.iter().map(Column::index);
+        let (Some(column), None) = (columns.next(), columns.next()) else {
+            return Ok(None);
+        };
+        let is_of_text = column < self.table.table_schema().fields().len()
+            && is_text(self.data_type(column)?)
+            && self.type_of(expr)? == DataType::Boolean;
+        if !self.tests_text || !is_of_text || is_volatile(expr) {
+            return Ok(None);
+        }
+        let known = self.tests.iter().find(|(known, _)| known == expr);
+        let test = match known.map(|(_, test)| test.clone()) {
+            Some(test) => test,
+            None => {
+                let Some(automaton) = text::automaton(expr, self.schema) else {
+                    return Ok(None);
+                };
+                let test = text::value_test(expr, self.schema.field(column))?;
+                let test = test.with_automaton(Some(Arc::new(automaton)));
+                self.tests.push((Arc::clone(expr), test.clone()));
+                test
+            }
+        };
+        let number = self.number(column)?;
+        let tested = Expr::Values(number, test);
+        let of_null = missing_value(expr, self.schema)?;
+        let of_null = ScalarValue::try_from_array(&of_null, 0)?;
+        if of_null.is_null() {
+            return Ok(Some(tested));
+        }
+        let of_null = literal(&of_null).ok_or_else(|| unsupported(expr))?;
+        let is_null = Expr::IsNull(Box::new(Expr::Column(number)));
+        let branches = vec![(is_null, Expr::Literal(of_null))];
+        Ok(Some(Expr::Case(branches, Some(Box::new(tested)))))
     }
 
     fn column(&mut self, index: usize) -> Result<Expr> {

@@ -1,4 +1,4 @@
-//! Tests of one column of text as automata.
+//! Tests of one column of text: as automata, and as functions of values.
 //!
 //! An automaton is asked about strings that are not null, and constants are not null either. So no part of a test is
 //! null, and `NOT` is the complement.
@@ -6,8 +6,12 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema};
-use datafusion::common::ScalarValue;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::error::ArrowError;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Result, ScalarValue, internal_datafusion_err};
 use datafusion::functions::string::contains::ContainsFunc;
 use datafusion::functions::string::ends_with::EndsWithFunc;
 use datafusion::functions::string::octet_length::OctetLengthFunc;
@@ -22,13 +26,41 @@ use datafusion::physical_expr::expressions::{
     Literal, NotExpr,
 };
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use vectile_gpu::plan::Automaton;
+use vectile_gpu::plan::{Automaton, ValueTest};
 
 use crate::gpu::types::{is_lossless, is_text};
 
 /// Which strings of its one column pass `expr`, whose columns are those of `schema`. `None` if no automaton tells.
 pub(super) fn automaton(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Automaton> {
     Text { schema }.test(expr)
+}
+
+/// `expr`, a test of one column, as a test of values of that column.
+pub(super) fn value_test(expr: &Arc<dyn PhysicalExpr>, of: &Field) -> Result<ValueTest> {
+    let field = Field::new(of.name(), of.data_type().clone(), true);
+    let schema = Arc::new(Schema::new(vec![field]));
+    let alone = Arc::clone(expr).transform(|part| {
+        Ok(match part.downcast_ref::<Column>() {
+            Some(column) => {
+                let column = Column::new(column.name(), 0);
+                Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>)
+            }
+            None => Transformed::no(part),
+        })
+    });
+    let expr = alone.data()?;
+    let test = move |values: &ArrayRef| -> Result<BooleanArray> {
+        let values = cast(values, schema.field(0).data_type())?;
+        let rows = values.len();
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![values])?;
+        let passed = expr.evaluate(&batch)?.into_array(rows)?;
+        let passed = passed.as_boolean_opt();
+        let passed = passed.ok_or_else(|| internal_datafusion_err!("a test that is none"))?;
+        Ok(passed.clone())
+    };
+    Ok(ValueTest::new(Arc::new(move |values| {
+        test(values).map_err(|error| ArrowError::ExternalError(Box::new(error)).into())
+    })))
 }
 
 struct Text<'a> {

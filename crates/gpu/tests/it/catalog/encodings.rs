@@ -501,6 +501,7 @@ pub fn dictionaries() -> Case {
             filter: Filter::Values(0, text(test)),
             output: Output::Selection,
         });
+        queries.extend(within_expressions(text(test), index));
     }
     Case {
         lookups: vec![],
@@ -508,6 +509,49 @@ pub fn dictionaries() -> Case {
         groups,
         queries,
     }
+}
+
+/// Queries whose expressions ask whether strings of the first column pass a test; the second is of numbers.
+pub fn within_expressions(test: ValueTest, number: usize) -> Vec<Query> {
+    let passes = || Expr::Values(0, test.clone());
+    let int = |value: i64| Expr::Literal(Literal::Int(value.into(), Type::I32));
+    let either = Expr::Case(vec![(passes(), column(1))], Some(int(7).into()));
+    let compared = Expr::Compare(Comparison::Less, column(1).into(), int(3).into());
+    let some = Expr::Or(vec![Expr::Not(passes().into()), compared]);
+    let kind = Expr::Case(
+        vec![(Expr::IsNull(passes().into()), int(0)), (passes(), int(1))],
+        Some(int(2).into()),
+    );
+    let sums = || {
+        vec![
+            Aggregate::CountRows,
+            Aggregate::Sum(either.clone()),
+            Aggregate::Count(Expr::Case(vec![(passes(), int(1))], None)),
+        ]
+    };
+    let (names, output) = match number % 4 {
+        0 => (
+            ["within totals", "within totals of some"],
+            Output::Aggregates(sums()),
+        ),
+        1 => (
+            ["within groups", "within groups of some"],
+            Output::Groups(vec![GroupKey::Value(kind)], sums()),
+        ),
+        2 => (
+            ["within rows", "within some rows"],
+            Output::Rows(vec![kind, either.clone(), passes()]),
+        ),
+        _ => (["within all", "within a filter"], Output::Selection),
+    };
+    let filters = [Filter::Constant(true), Filter::Expr(some)];
+    let queries = names.into_iter().zip(filters);
+    let queries = queries.map(|(name, filter)| Query {
+        name,
+        filter,
+        output: output.clone(),
+    });
+    queries.collect()
 }
 
 /// Lists of constants on columns that are no dictionaries.

@@ -18,8 +18,8 @@ use arrow::compute::{concat, sort};
 use arrow::datatypes::{DataType, TimeUnit};
 use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::plan::{
-    Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, Literal, Lookup, Output, Pipeline,
-    Type, ValueTest,
+    Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup, Output,
+    Pipeline, Type, ValueTest,
 };
 
 use crate::samples::{Nulls, Random, Style, VECTOR, array_of, sample, strings, with_nulls};

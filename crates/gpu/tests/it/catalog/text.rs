@@ -8,7 +8,7 @@ use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::Codes;
 use vectile_gpu::plan::{Aggregate, Automaton, Filter, GroupKey, Lookup, Output, ValueTest};
 
-use super::{Case, Query, column};
+use super::{Case, Query, column, within_expressions};
 use crate::samples::{Nulls, Random, Style, VECTOR, sample, strings, with_nulls};
 use crate::support::Input;
 
@@ -73,6 +73,10 @@ fn long(len: usize, seed: u64) -> ArrayRef {
 
 /// The test that an automaton is of the first column, whose strings are of UTF-8.
 pub fn told(automaton: Automaton) -> Filter {
+    Filter::Values(0, test_of(automaton))
+}
+
+fn test_of(automaton: Automaton) -> ValueTest {
     let automaton = Arc::new(automaton);
     let own = Arc::clone(&automaton);
     let function = move |array: &ArrayRef| {
@@ -80,8 +84,7 @@ pub fn told(automaton: Automaton) -> Filter {
         let passes = passes.map(|text| text.map(|text| own.matches(text.as_bytes())));
         Ok(passes.collect::<BooleanArray>())
     };
-    let test = ValueTest::new(Arc::new(function)).with_automaton(Some(automaton));
-    Filter::Values(0, test)
+    ValueTest::new(Arc::new(function)).with_automaton(Some(automaton))
 }
 
 /// Row groups of strings, some in dictionaries, and numbers beside them.
@@ -229,7 +232,13 @@ pub fn texts() -> Case {
             output: Output::Rows(exprs.clone()),
         })
     });
-    let rows: Vec<Query> = rows.collect();
+    let mut rows: Vec<Query> = rows.collect();
+    for (number, pattern) in ["%special%", "final%", "%e%s%", "%even", "no such"]
+        .into_iter()
+        .enumerate()
+    {
+        rows.extend(within_expressions(test_of(like(pattern)), number));
+    }
     Case {
         lookups: vec![],
         name: "texts".into(),
