@@ -18,6 +18,8 @@ pub(crate) struct Table {
     pub(crate) codes: Arc<Codes>,
     /// How keys are packed into one integer, if they are.
     pub(crate) packing: Option<Packing>,
+    /// Whether a key was null, of which there is no code.
+    pub(crate) has_null: bool,
     attributes: Vec<TableAttribute>,
 }
 
@@ -45,6 +47,7 @@ impl Table {
         Self {
             codes: Arc::new(codes),
             packing,
+            has_null: false,
             attributes: attributes.collect(),
         }
     }
@@ -60,8 +63,15 @@ impl Table {
         Self {
             codes: Arc::new(codes),
             packing: None,
+            has_null: false,
             attributes: attributes.collect(),
         }
+    }
+
+    /// The same, of which a key may be null.
+    pub(crate) fn with_null(mut self, has_null: bool) -> Self {
+        self.has_null = has_null;
+        self
     }
 
     /// Bytes in memory.

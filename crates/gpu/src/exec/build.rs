@@ -51,6 +51,8 @@ pub enum BuildBy {
 pub struct Built {
     /// The keys.
     pub codes: Codes,
+    /// Whether a key was null.
+    pub has_null: bool,
     /// Of codes.
     pub of_codes: BuiltCodes,
 }
@@ -343,7 +345,11 @@ impl Builder<'_> {
                 BuiltCodes::Values(values.collect::<Result<_>>()?)
             }
         };
-        Ok(Some(Built { codes, of_codes }))
+        Ok(Some(Built {
+            codes,
+            has_null: keys.count < self.rows.rows as u64,
+            of_codes,
+        }))
     }
 
     /// Columns as digits of a code; nothing, if some are no integers, or there would be many codes.

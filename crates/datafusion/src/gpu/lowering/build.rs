@@ -133,7 +133,8 @@ impl BuildColumns {
 impl BuildTable {
     fn of(&self, built: Built, tables: &Tables) -> Result<Table> {
         let attributes = self.attributes.iter();
-        Ok(match built.of_codes {
+        let has_null = built.has_null;
+        let table = match built.of_codes {
             BuiltCodes::Rows(values) => {
                 let missing = attributes.map(|attribute| Arc::clone(&attribute.missing));
                 Table::on_device(built.codes, values.into_iter().zip(missing).collect())
@@ -143,7 +144,8 @@ impl BuildTable {
                 let values = values.map(|(values, attribute)| attribute.of(values, tables));
                 Table::new(built.codes, None, values.collect::<Result<_>>()?)
             }
-        })
+        };
+        Ok(table.with_null(has_null))
     }
 }
 

@@ -996,12 +996,25 @@ mod tests {
     }
 
     #[test]
+    fn text_is_tested_within_expressions() {
+        assert_eq!(
+            lowered("CASE WHEN s LIKE 'x%' THEN l ELSE 1 END"),
+            "Case([(Values(0, ValueTest), Column(1))], Some(Literal(Int(1, I64))))"
+        );
+        // of nulls it is known
+        assert_eq!(
+            lowered("s IS NOT NULL AND s = 'x'"),
+            "Case([(IsNull(Column(0)), Literal(Int(0, Bool)))], Some(Values(0, ValueTest)))"
+        );
+    }
+
+    #[test]
     fn what_is_not_lowered_has_a_reason() {
         assert_eq!(lowered("s"), "no kernel for s, which is Utf8");
         assert_eq!(lowered("part + 1"), "part is not in the files");
         assert!(filter("CAST(l AS DOUBLE) > random()").starts_with("no kernel for"));
         assert_eq!(
-            filter("CASE WHEN s = 'x' THEN l ELSE 1 END > 2"),
+            filter("CASE WHEN s = concat(s, 'x') THEN l ELSE 1 END > 2"),
             "no kernel for s, which is Utf8"
         );
         assert!(filter("array_length(list) > 2").starts_with("no kernel for"));

@@ -14,7 +14,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as PhysicalLiteral;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use vectile_gpu::plan::{Attribute, Expr, Filter, Type};
+use vectile_gpu::plan::{Attribute, Expr, Type};
 
 use crate::gpu::pattern::join::{Join, JoinKind};
 use crate::gpu::reason::Reason;
@@ -183,15 +183,6 @@ impl<'a> Lookups<'a> {
             });
             self.wanted.len() - 1
         })
-    }
-}
-
-/// The rows that a join leaves, by its lookup.
-pub(crate) fn filter_of(kind: JoinKind, lookup: usize) -> Option<Filter> {
-    match kind {
-        JoinKind::Inner | JoinKind::Semi => Some(Filter::Found(lookup)),
-        JoinKind::Anti => Some(Filter::Missing(lookup)),
-        JoinKind::Outer => None,
     }
 }
 

@@ -7,7 +7,7 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{CastOptions, and, cast, cast_with_options, concat, filter, is_not_null};
@@ -216,7 +216,7 @@ impl Dimension {
         let all = self.scanned_rows.unwrap_or(keys).max(keys).max(1);
         let found = keys as f64 / all as f64;
         match self.kind {
-            JoinKind::Anti => 1.0 - found,
+            JoinKind::Anti | JoinKind::NotIn => 1.0 - found,
             _ => found,
         }
     }
@@ -308,7 +308,7 @@ impl Dimension {
     ) -> Result<Vec<Arc<Table>>> {
         let consumer = MemoryConsumer::new("VectileGpuLookup");
         let reservation = consumer.register(context.memory_pool());
-        let rows = self.rows(&reservation, context).await?;
+        let (rows, has_null) = self.rows(&reservation, context).await?;
         metrics
             .build_rows
             .add(rows.iter().map(RecordBatch::num_rows).sum());
@@ -319,7 +319,7 @@ impl Dimension {
                 let table = this.table(&rows, first, lookup);
                 first += lookup.attributes.len();
                 let table = match table {
-                    Ok(table) => Ok(Arc::new(table)),
+                    Ok(table) => Ok(Arc::new(table.with_null(has_null))),
                     Err(error) => Err(why_unsupported(error)?),
                 };
                 if let Some(key) = key {
@@ -356,23 +356,27 @@ impl Dimension {
         }))
     }
 
-    /// Keys and, behind them, attributes of all rows that have a key.
+    /// Keys and, behind them, attributes of all rows that have a key; and whether some have none.
     async fn rows(
         &self,
         reservation: &MemoryReservation,
         context: &Arc<TaskContext>,
-    ) -> Result<Vec<RecordBatch>> {
+    ) -> Result<(Vec<RecordBatch>, bool)> {
         let rows = Arc::new(AtomicUsize::new(0));
+        let has_null = Arc::new(AtomicBool::new(false));
         let partitions = 0..self.plan.output_partitioning().partition_count();
         let tasks = partitions.map(|partition| {
             let (this, rows) = (self.clone(), Arc::clone(&rows));
+            let has_null = Arc::clone(&has_null);
             let (reservation, context) = (reservation.new_empty(), Arc::clone(context));
             let task = SpawnedTask::spawn(async move {
                 let schema = this.schema()?;
                 let mut stream = this.plan.execute(partition, context)?;
                 let mut batches = Vec::new();
                 while let Some(batch) = stream.next().await {
-                    let batch = this.evaluate(&schema, &batch?)?;
+                    let all = batch?;
+                    let batch = this.evaluate(&schema, &all)?;
+                    has_null.fetch_or(batch.num_rows() < all.num_rows(), Ordering::Relaxed);
                     let before = rows.fetch_add(batch.num_rows(), Ordering::Relaxed);
                     if before + batch.num_rows() > this.most_rows {
                         return Err(unsupported(too_many(this.most_rows)));
@@ -389,7 +393,7 @@ impl Dimension {
             reservation.grow(of_partition.free());
             all.extend(batches);
         }
-        Ok(all)
+        Ok((all, has_null.load(Ordering::Relaxed)))
     }
 
     /// Of what [`Self::evaluate`] returns.

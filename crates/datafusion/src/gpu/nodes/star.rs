@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use futures::future::try_join_all;
+use vectile_encodings::Predicate;
 use vectile_gpu::plan::{
     Aggregate, Attribute, Expr, Filter, GroupKey, Literal, Lookup, Output, Pipeline,
 };
@@ -13,7 +14,7 @@ use vectile_gpu::plan::{
 use super::arrivals::Environment;
 use super::dimension::Dimension;
 use crate::gpu::dimension_cache::DimensionCache;
-use crate::gpu::lowering::lookups::{Wanted, filter_of, placeheld};
+use crate::gpu::lowering::lookups::{Wanted, placeheld};
 use crate::gpu::pattern::join::JoinKind;
 use crate::gpu::scalar::value_of;
 use crate::gpu::table::{Table, Tables};
@@ -91,13 +92,16 @@ impl Star {
         rows.sum()
     }
 
-    /// Whether no row has a partner in some dimension that it must have one in.
+    /// Whether no row passes some join, whatever is in it.
     pub(crate) fn is_empty(&self, tables: &Tables) -> bool {
         let mut lookups = self.lookups.iter().zip(tables);
         lookups.any(|(lookup, table)| {
             let kind = self.dimensions.get(lookup.dimension).map(|of| of.kind);
-            let must = matches!(kind, Some(JoinKind::Inner | JoinKind::Semi));
-            must && table.codes.is_empty()
+            match kind {
+                Some(JoinKind::Inner | JoinKind::Semi) => table.codes.is_empty(),
+                Some(JoinKind::NotIn) => table.has_null,
+                Some(JoinKind::Outer | JoinKind::Anti) | None => false,
+            }
         })
     }
 
@@ -152,7 +156,11 @@ impl Star {
             }
         }
         filters.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        Ok(filters.into_iter().map(|(_, filter)| filter).collect())
+        let filters = filters.into_iter().flat_map(|(_, filter)| match filter {
+            Filter::And(parts) => parts,
+            filter => vec![filter],
+        });
+        Ok(filters.collect())
     }
 }
 
@@ -207,13 +215,36 @@ impl Filling<'_> {
     /// The rows that a join leaves.
     fn join_filter(&self, kind: JoinKind, lookup: usize) -> Result<Option<Filter>> {
         let code = match self.asked(lookup)? {
-            Asked::Lookup(number) => return Ok(filter_of(kind, number)),
+            Asked::Lookup(number) => return self.filter_of(kind, lookup, number),
             Asked::Code(code) => code,
         };
         let is_missing = Expr::IsNull(Box::new(code));
         Ok(match kind {
             JoinKind::Inner | JoinKind::Semi => Some(Filter::Expr(Expr::Not(Box::new(is_missing)))),
             JoinKind::Anti => Some(Filter::Expr(is_missing)),
+            JoinKind::NotIn => return internal_err!("NOT IN of a computed key"),
+            JoinKind::Outer => None,
+        })
+    }
+
+    /// The rows that a join leaves, by the pipeline's lookup of that number.
+    fn filter_of(&self, kind: JoinKind, lookup: usize, number: usize) -> Result<Option<Filter>> {
+        Ok(match kind {
+            JoinKind::Inner | JoinKind::Semi => Some(Filter::Found(number)),
+            JoinKind::Anti => Some(Filter::Missing(number)),
+            JoinKind::NotIn => {
+                let of = self.lookups.get(lookup).ok_or_else(missing)?;
+                let table = self.tables.get(lookup).ok_or_else(missing)?;
+                match of.key {
+                    // in no values there is not even null
+                    LookupKey::Column(_) if table.codes.is_empty() => None,
+                    LookupKey::Column(column) => Some(Filter::And(vec![
+                        Filter::Column(column, Predicate::IsNotNull),
+                        Filter::Missing(number),
+                    ])),
+                    LookupKey::Computed(_) => return internal_err!("NOT IN of a computed key"),
+                }
+            }
             JoinKind::Outer => None,
         })
     }

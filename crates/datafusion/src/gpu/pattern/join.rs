@@ -36,6 +36,9 @@ pub(crate) enum JoinKind {
     Semi,
     /// Those without a partner stay.
     Anti,
+    /// Those stay that are known to have no partner, as `NOT IN` asks: none if a key of the dimension is null, and of those
+    /// whose own key is null none unless the dimension is empty.
+    NotIn,
 }
 
 impl JoinKind {
@@ -52,6 +55,7 @@ impl fmt::Display for JoinKind {
             Self::Outer => "outer",
             Self::Semi => "semi",
             Self::Anti => "anti",
+            Self::NotIn => "not in",
         })
     }
 }
@@ -89,7 +93,7 @@ impl Join {
         let join_type = match sides.kind {
             JoinKind::Inner => JoinType::Inner,
             JoinKind::Semi => JoinType::LeftSemi,
-            JoinKind::Anti => JoinType::LeftAnti,
+            JoinKind::Anti | JoinKind::NotIn => JoinType::LeftAnti,
             JoinKind::Outer => JoinType::Left,
         };
         let joined = HashJoinExec::try_new(
@@ -101,7 +105,7 @@ impl Join {
             None,
             *join.partition_mode(),
             NullEquality::NullEqualsNothing,
-            false,
+            sides.kind == JoinKind::NotIn,
         )?;
         Ok(Arc::new(joined))
     }
@@ -163,6 +167,7 @@ impl<'a> Sides<'a> {
             Inner => (JoinSide::Right, JoinKind::Inner),
             Left => (JoinSide::Left, JoinKind::Outer),
             LeftSemi => (JoinSide::Left, JoinKind::Semi),
+            LeftAnti if join.null_aware => (JoinSide::Left, JoinKind::NotIn),
             LeftAnti => (JoinSide::Left, JoinKind::Anti),
             Right => (JoinSide::Right, JoinKind::Outer),
             RightSemi => (JoinSide::Right, JoinKind::Semi),
@@ -173,10 +178,8 @@ impl<'a> Sides<'a> {
         };
         let why_not = if join.null_equality() != NullEquality::NullEqualsNothing {
             Some("nulls are equal")
-        } else if join.null_aware {
+        } else if join.null_aware && (kind != JoinKind::NotIn || join.filter().is_some()) {
             Some("it is aware of nulls")
-        } else if join.filter().is_some() && kind == JoinKind::Outer {
-            Some("it has a condition beside its key")
         } else {
             None
         };

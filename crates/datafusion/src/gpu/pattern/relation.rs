@@ -7,7 +7,7 @@ use datafusion::common::JoinSide;
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, Column};
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Column};
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
@@ -21,7 +21,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use super::columns::{columns_from, over, projected, some};
 use super::conditional::Conditional;
 use super::exchange::without_exchange;
-use super::join::{Join, JoinKey, JoinKind, Sides};
+use super::join::{Found, Join, JoinKey, JoinKind, Sides};
 use crate::gpu::reason::Reason;
 use crate::source::VectileSource;
 
@@ -148,6 +148,13 @@ impl Relation {
         let is_conditional = join.filter().is_some() && sides.kind != JoinKind::Inner;
         let added = match self.dimension_of(&keys).filter(|_| !is_conditional) {
             Some(dimension) => self.join_dimension(dimension, join, sides, keys)?,
+            None if sides.kind == JoinKind::Outer => {
+                let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
+                match self.condition(join, sides, &added)? {
+                    Some(condition) => only_where(&condition, added)?,
+                    None => added,
+                }
+            }
             None => match Conditional::of(join, sides)? {
                 Some(conditional) => {
                     self.join_conditional(conditional, sides, keys)?;
@@ -156,8 +163,9 @@ impl Relation {
                 None => self.join_table(sides.dimension_plan, sides.kind, keys)?,
             },
         };
-        if !is_conditional {
-            self.condition(join, sides, &added)?;
+        if sides.kind == JoinKind::Inner {
+            let condition = self.condition(join, sides, &added)?;
+            self.filters.extend(condition);
         }
         if sides.kind.adds_columns() {
             let own = std::mem::take(&mut self.columns);
@@ -217,7 +225,12 @@ impl Relation {
             kind,
             first,
         };
-        join.found(&self.schema, self.source.table_schema().table_schema())?;
+        let found = join.found(&self.schema, self.source.table_schema().table_schema())?;
+        if kind == JoinKind::NotIn && matches!(found, Found::ByComputed(_)) {
+            return Err(Reason::Join(
+                "it is aware of nulls, of a computed key".into(),
+            ));
+        }
         if kind.adds_columns() {
             self.schema = Arc::new(extended(&self.schema, &join.plan.schema(), kind));
         }
@@ -316,15 +329,15 @@ impl Relation {
         Ok(added)
     }
 
-    /// Takes over what a join asks for beside its key; `added` are the columns of the other side.
+    /// What a join asks for beside its key; `added` are the columns of the other side.
     fn condition(
-        &mut self,
+        &self,
         join: &HashJoinExec,
         sides: &Sides<'_>,
         added: &[ProjectionExpr],
-    ) -> Result<(), Reason> {
+    ) -> Result<Option<Arc<dyn PhysicalExpr>>, Reason> {
         let Some(filter) = join.filter() else {
-            return Ok(());
+            return Ok(None);
         };
         let columns = filter.column_indices().iter().map(|place| {
             let of = match place.side == sides.fact {
@@ -335,8 +348,7 @@ impl Relation {
             column.ok_or_else(|| Reason::Failed(format!("there is no column {}", place.index)))
         });
         let columns: Vec<ProjectionExpr> = columns.collect::<Result<_, Reason>>()?;
-        self.filters.push(over(filter.expression(), &columns)?);
-        Ok(())
+        over(filter.expression(), &columns).map(Some)
     }
 
     fn project(mut self, projection: &ProjectionExprs) -> Result<Self, Reason> {
@@ -351,6 +363,21 @@ impl Relation {
         }
         Ok(self)
     }
+}
+
+/// Columns that an outer join adds, which are null where its condition is not true.
+fn only_where(
+    condition: &Arc<dyn PhysicalExpr>,
+    added: Vec<ProjectionExpr>,
+) -> Result<Vec<ProjectionExpr>, Reason> {
+    let added = added.into_iter().map(|column| {
+        let branches = vec![(Arc::clone(condition), column.expr)];
+        Ok(ProjectionExpr {
+            expr: Arc::new(CaseExpr::try_new(None, branches, None)?),
+            alias: column.alias,
+        })
+    });
+    added.collect()
 }
 
 /// The columns of `schema`, and behind them those of what it is joined with.
