@@ -1,11 +1,12 @@
 // The table of a lookup, made of columns that lie plain on the device: the keys of its rows, and what tells their codes
 // apart. `exec/build.rs` launches the kernel once for each step.
 
-enum { MEASURE, FILL };
+enum { MEASURE, CLEAR, FILL };
+enum { NONE = ~0u, MOST_PROBES = 32 };
 
-struct Args { u64 word[8]; };
+struct Args { u64 word[10]; };
 
-// A column, and how its values are digits of a code.
+// A column, and how its values are digits of a key or a code.
 struct Column {
     u64 values, valid;  // `valid` is a byte for each row, or nothing where none is null
     u64 width, is_signed;
@@ -58,9 +59,19 @@ DEVICE void measure(const Column& c, u64 rows, u64 start, u64 step, u64* to) {
 }
 
 struct Target {
-    u32* bits;
+    u64* keys;  // bits, or slots of a hash table
     u8* codes;
-    u64 width;  // bytes of a code; 0 if there is but one
+    u32 width;  // bytes of a code; 0 if there is but one
+    bool is_hashed;
+    u64 empty;  // what a slot without a key has
+    u32 mask;   // buckets, less one
+};
+
+// What a thread has added.
+struct Found {
+    u32 added, twice;  // keys, and rows whose key was there already
+    u32 probes;        // buckets looked into for some key
+    bool is_full;
 };
 
 DEVICE void write_code(const Target& t, u64 place, u64 code) {
@@ -71,49 +82,87 @@ DEVICE void write_code(const Target& t, u64 place, u64 code) {
     }
 }
 
-// Adds the keys of rows, and counts those that are new, and then those that were there already. Without columns beside
-// that of keys, the code of a row is its number.
-DEVICE void fill(const Column* columns, u64 count, u64 rows, u64 start, u64 step, const Target& t, u64* found) {
-    u32 added = 0, twice = 0;
-    // whole warps: neighbours often have keys of one word
-    for (u64 row = start, first = start - lane_id(); first < rows; row += step, first += step) {
-        const bool in = row < rows && is_valid(columns[0], row);
-        const u64 place = in ? (u64)value_of(columns[0], row) - columns[0].first : ~0ull;
-        const u32 peers = __match_any_sync(ALL, in ? place / 32 : ~0ull);
-        if (!in) continue;
-        const u32 all = __reduce_or_sync(peers, 1u << place % 32);
-        if (lane_id() == __ffs(peers) - 1) {
-            const u32 before = atomicOr(t.bits + place / 32, all), own = __popc(all & ~before);
-            added += own;
-            twice += __popc(peers) - own;
+// Adds the keys `place` of the lanes that are `in`. Neighbours often have keys of one word.
+DEVICE void add_bits(const Target& t, bool in, u64 place, Found& f) {
+    u32* const bits = (u32*)t.keys;
+    const u32 peers = __match_any_sync(ALL, in ? place / 32 : ~0ull);
+    if (!in) return;
+    const u32 all = __reduce_or_sync(peers, 1u << place % 32);
+    if (lane_id() != __ffs(peers) - 1) return;
+    const u32 before = atomicOr(bits + place / 32, all), own = __popc(all & ~before);
+    f.added += own;
+    f.twice += __popc(peers) - own;
+}
+
+// The slot of a key, which is taken if the key is not there. Slots of a bucket are taken in their order.
+DEVICE u32 slot_of(const Target& t, u64 key, Found& f) {
+    u32 bucket = (u32)hash_of(key) & t.mask;
+    for (u32 probe = 1; probe <= MOST_PROBES; probe++, bucket = bucket + 1 & t.mask) {
+        for (u32 slot = bucket * 4; slot < bucket * 4 + 4; slot++) {
+            u64 there = *(volatile u64*)(t.keys + slot);
+            if (there == t.empty) there = atomicCAS(t.keys + slot, t.empty, key);
+            const bool is_new = there == t.empty;
+            if (!is_new && there != key) continue;
+            f.added += is_new;
+            f.twice += !is_new;
+            f.probes = max(f.probes, probe);
+            return slot;
         }
-        if (!t.width) continue;
-        u64 code = row;
-        if (count > 1) {
-            code = 0;
-            for (u64 c = 1; c < count; c++) {
-                const u64 digit = (u64)value_of(columns[c], row) - columns[c].first;
-                code += (is_valid(columns[c], row) ? digit : columns[c].null) * columns[c].stride;
-            }
+    }
+    f.is_full = true;
+    return NONE;
+}
+
+// Adds the keys of rows, which the first columns are digits of, and their codes, which the others are. Without others, the
+// code of a row is its number.
+DEVICE void fill(const Column* columns, u32 keys, u32 all, u64 rows, u64 start, u64 step, const Target& t, u64* to) {
+    Found f{0, 0, 0, false};
+    // whole warps
+    for (u64 row = start, first = start - lane_id(); first < rows; row += step, first += step) {
+        bool in = row < rows;
+        u64 key = 0;
+        for (u32 c = 0; c < keys && in; c++) {
+            in = is_valid(columns[c], row);
+            key += ((u64)value_of(columns[c], row) - columns[c].first) * columns[c].stride;
+        }
+        u64 place = key;
+        if (!t.is_hashed) add_bits(t, in, place, f);
+        if (!in) continue;
+        if (t.is_hashed) place = slot_of(t, key, f);
+        if (!t.width || t.is_hashed && place == NONE) continue;
+        u64 code = keys < all ? 0 : row;
+        for (u32 c = keys; c < all; c++) {
+            const u64 digit = (u64)value_of(columns[c], row) - columns[c].first;
+            code += (is_valid(columns[c], row) ? digit : columns[c].null) * columns[c].stride;
         }
         write_code(t, place, code);
     }
-    added = __reduce_add_sync(ALL, added);
-    twice = __reduce_add_sync(ALL, twice);
+    f.added = __reduce_add_sync(ALL, f.added);
+    f.twice = __reduce_add_sync(ALL, f.twice);
+    f.probes = __reduce_max_sync(ALL, f.probes);
+    const bool is_full = __any_sync(ALL, f.is_full);
     if (lane_id()) return;
-    if (added) atomicAdd(found, (u64)added);
-    if (twice) atomicAdd(found + 1, (u64)twice);
+    if (f.added) atomicAdd(to, (u64)f.added);
+    if (f.twice) atomicAdd(to + 1, (u64)f.twice);
+    if (f.probes) atomicMax(to + 2, (u64)f.probes);
+    if (is_full) atomicMax(to + 3, 1ull);
 }
 
-// The step `word[0]` over `word[1]` rows of `word[3]` columns, which lie at `word[2]`; results go to `word[4]`. To fill,
-// then come the fields of `Target`.
+// The step `word[0]` over `word[1]` rows of columns that lie at `word[2]`: `word[3]` in all, of which the high half says how
+// many are keys. Results go to `word[4]`. Then come the fields of `Target`, but to measure. To clear, rows are slots.
 extern "C" __global__ void BOUNDS(256) build(const Args a) {
     const Column* const columns = (const Column*)a.word[2];
     const u64 start = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x;
+    const u32 all = (u32)a.word[3], keys = (u32)(a.word[3] >> 32);
     u64* const to = (u64*)a.word[4];
     if (a.word[0] == MEASURE) {
-        for (u64 c = 0; c < a.word[3]; c++) measure(columns[c], a.word[1], start, step, to + 4 * c);
+        for (u32 c = 0; c < all; c++) measure(columns[c], a.word[1], start, step, to + 4 * c);
         return;
     }
-    fill(columns, a.word[3], a.word[1], start, step, Target{(u32*)a.word[5], (u8*)a.word[6], a.word[7]}, to);
+    const Target t{(u64*)a.word[5], (u8*)a.word[6], (u32)a.word[7], (bool)(a.word[7] >> 32), a.word[8], (u32)a.word[9]};
+    if (a.word[0] == CLEAR) {
+        for (u64 slot = start; slot < a.word[1]; slot += step) t.keys[slot] = t.empty;
+        return;
+    }
+    fill(columns, keys, all, a.word[1], start, step, t, to);
 }

@@ -76,14 +76,6 @@ template <u32 BITS> DEVICE i64 take_signed(u64& word) {
 
 // ---- groups found by hashing ----
 
-DEVICE u64 hash_of(u64 x) {
-    x ^= x >> 32;
-    x *= 0xd6e8feb86659fd93ull;
-    x ^= x >> 32;
-    x *= 0xd6e8feb86659fd93ull;
-    return x ^ x >> 32;
-}
-
 // Where a group's accumulators are: in the entry, of `mask` + 1, that holds its number and one. If it is
 // not found near where it belongs, there are too many groups: `full` says so, and the result is of no use.
 DEVICE u64 entry_of(u64* entries, u64 mask, u64 group, u64* full) {

@@ -45,8 +45,9 @@ pub const DISTINCT: [&str; 4] = [
 ];
 
 /// The kernel that makes tables of lookups.
-pub const BUILD: [&str; 2] = [
+pub const BUILD: [&str; 3] = [
     include_str!("../common/base.cuh"),
+    include_str!("../common/hash.cuh"),
     include_str!("../common/build.cuh"),
 ];
 
@@ -133,8 +134,9 @@ impl RunLength {
 }
 
 /// What only kernels with lookups or groups need.
-pub const LOOKUPS: [&str; 2] = [
+pub const LOOKUPS: [&str; 3] = [
     include_str!("../common/lookup.cuh"),
+    include_str!("../common/hash.cuh"),
     include_str!("../common/groups.cuh"),
 ];
 

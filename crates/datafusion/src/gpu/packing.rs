@@ -67,6 +67,14 @@ impl Packing {
         Ok((packing, std::sync::Arc::new(Int64Array::from(packed))))
     }
 
+    /// That of keys from the first to the last of each, which a device has packed in this way.
+    pub(crate) fn of_bounds(bounds: &[(i64, i64)]) -> Self {
+        let digits = bounds.iter().map(|&(first, last)| Digit { first, last });
+        Self {
+            digits: digits.collect(),
+        }
+    }
+
     /// The packed key of a row of the fact table, of which these are the integers; null where one is null, or beyond
     /// those of the dimension.
     pub(crate) fn expr(&self, keys: Vec<Expr>) -> Result<Expr> {

@@ -53,7 +53,11 @@ impl Table {
     }
 
     /// That of `codes` whose attributes are on the device, each with the value where a key is missing.
-    pub(crate) fn on_device(codes: Codes, attributes: Vec<(Arc<Attribute>, ArrayRef)>) -> Self {
+    pub(crate) fn on_device(
+        codes: Codes,
+        packing: Option<Packing>,
+        attributes: Vec<(Arc<Attribute>, ArrayRef)>,
+    ) -> Self {
         let attributes = attributes.into_iter();
         let attributes = attributes.map(|(of_codes, missing)| TableAttribute {
             of_codes,
@@ -62,7 +66,7 @@ impl Table {
         });
         Self {
             codes: Arc::new(codes),
-            packing: None,
+            packing,
             has_null: false,
             attributes: attributes.collect(),
         }

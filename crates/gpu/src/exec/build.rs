@@ -14,7 +14,7 @@ use super::groups::values_of;
 use super::rows::{ColumnOnDevice, RowsOnDevice, array_of, arrow_type, width_of};
 use super::tables::{on_device, write_words};
 use crate::error::{Error, Result};
-use crate::plan::{Attribute, Codes, MadePlace, Type};
+use crate::plan::{Attribute, Codes, HashedKeys, MadeForm, MadeKeys, Type, code_bytes};
 use crate::runtime::{Batch, Engine, FixedKernel, Kernel, Launch, Piece};
 
 /// Codes that tell attributes apart, at most: a kernel that groups by them has as many groups.
@@ -23,12 +23,18 @@ const MOST_CODES: u64 = 1 << 16;
 const COLUMN_WORDS: usize = 7;
 const MEASURED_WORDS: usize = 4;
 const THREADS: u32 = 256;
+/// The steps of the kernel.
+const MEASURE: u64 = 0;
+const CLEAR: u64 = 1;
+const FILL: u64 = 2;
 
 /// A table that is to be made of rows: columns are outputs of [`Output::Rows`](crate::plan::Output::Rows), by number.
 #[derive(Clone, Debug)]
 pub struct Build {
-    /// Integers, by which rows are found. Nulls are left out.
-    pub key: usize,
+    /// Integers, by which rows are found. Rows with a null among them are left out.
+    pub keys: Vec<usize>,
+    /// Whether they are digits of one integer, the last one the lowest; else there is one.
+    pub is_packed: bool,
     /// What codes tell apart.
     pub by: BuildBy,
     /// Whether no key may be there more than once.
@@ -51,6 +57,8 @@ pub enum BuildBy {
 pub struct Built {
     /// The keys.
     pub codes: Codes,
+    /// Of packed keys, the first and the last value of each.
+    pub digits: Vec<(i64, i64)>,
     /// Whether a key was null.
     pub has_null: bool,
     /// Of codes.
@@ -74,6 +82,23 @@ struct Measured {
     count: u64,
     /// Whether all are of 64 bits.
     is_narrow: bool,
+}
+
+/// The keys of a table.
+struct Keys {
+    digits: Vec<KeyDigit>,
+    /// Bounds of what is looked up: the key, or what they are packed into.
+    least: i64,
+    greatest: i64,
+    /// Rows that have them, at most.
+    count: u64,
+}
+
+/// A column as a digit of a key.
+struct KeyDigit {
+    first: i64,
+    last: i64,
+    stride: u64,
 }
 
 /// A column as a digit of a code.
@@ -138,12 +163,15 @@ struct Builder<'a> {
 }
 
 /// What a launch is over, and where it writes.
+#[derive(Default)]
 struct Work {
     step: u64,
-    /// As the kernel reads them.
+    rows: usize,
+    /// As the kernel reads them: keys, then others.
     columns: Vec<[u64; COLUMN_WORDS]>,
-    /// Bits, codes, bytes of a code.
-    target: [u64; 3],
+    keys: usize,
+    /// Keys, codes, bytes of a code and whether keys are hashed; then the empty slot, and buckets less one.
+    target: [u64; 5],
     /// Words of what it finds out.
     found: usize,
 }
@@ -172,12 +200,13 @@ impl Builder<'_> {
     fn run(&self, execution: &mut Execution, work: &Work) -> Result<Vec<u64>> {
         execution.check_wanted()?;
         let words: Vec<u64> = work.columns.iter().flatten().copied().collect();
-        let columns = on_device(self.engine, words.len() * 8, |to| write_words(&words, to))?;
-        let bytes = work.found * 8;
+        let columns_bytes = (words.len() * 8).max(1);
+        let columns = on_device(self.engine, columns_bytes, |to| write_words(&words, to))?;
+        let bytes = work.found.max(1) * 8;
         let found = self.engine.take(bytes)?;
         let mut back = self.engine.host_pool().take(bytes)?;
         let to = back.as_mut_slice().as_mut_ptr();
-        let rows = self.rows.rows;
+        let rows = work.rows;
         let resident = self.kernel.resident_blocks(THREADS, 0).max(1);
         let resident = resident.saturating_mul(self.engine.device().multiprocessors.max(1));
         let needed = rows.div_ceil(THREADS as usize).max(1);
@@ -185,7 +214,7 @@ impl Builder<'_> {
             work.step,
             rows as u64,
             columns.address(),
-            work.columns.len() as u64,
+            work.columns.len() as u64 | (work.keys as u64) << 32,
             found.address(),
         ];
         args.extend(work.target);
@@ -223,10 +252,11 @@ impl Builder<'_> {
             false => self.run(
                 execution,
                 &Work {
-                    step: 0,
+                    step: MEASURE,
+                    rows: self.rows.rows,
                     found: columns.len() * MEASURED_WORDS,
                     columns,
-                    target: [0; 3],
+                    ..Work::default()
                 },
             )?,
         };
@@ -260,12 +290,7 @@ impl Builder<'_> {
         table: &Build,
         measured: &[Option<Measured>],
     ) -> Result<Option<Built>> {
-        let bounds = |column: usize| {
-            let narrow = measured.get(column).copied().flatten();
-            let narrow = narrow.filter(|measured| measured.is_narrow);
-            narrow.ok_or_else(|| Error::Unsupported("keys that are no integers of 64 bits".into()))
-        };
-        let keys = bounds(table.key)?;
+        let keys = self.keys(table, measured)?;
         let (count, digits) = match &table.by {
             BuildBy::Nothing => (1, Some(vec![])),
             BuildBy::Values(columns) => {
@@ -279,48 +304,52 @@ impl Builder<'_> {
             },
         };
         let too_many = || Error::Unsupported(format!("{count} codes"));
-        let place = MadePlace {
-            first: keys.least,
-            range: keys.greatest.abs_diff(keys.least).saturating_add(1),
-            count: u32::try_from(count).map_err(|_| too_many())?,
-        };
-        if !place.is_dense(keys.count) {
-            return Err(Error::Unsupported("keys that lie far apart".into()));
-        }
-        let codes_at = place.bits_bytes().next_multiple_of(256);
-        let memory = Arc::new(self.engine.take(codes_at + place.codes_bytes())?);
-        let codes = memory.address() + codes_at as u64;
-        let mut lane = self.engine.lane()?;
-        lane.finish(|stream| {
-            // SAFETY: both parts are as long, and live until `finish` is done.
-            unsafe {
-                stream.fill(memory.address(), 0, place.bits_bytes())?;
-                stream.fill(codes, u8::MAX, place.codes_bytes())
+        let count = u32::try_from(count).map_err(|_| too_many())?;
+        let mut form = MadeForm::of(keys.least, keys.greatest, keys.count, count)?;
+        let memory = Arc::new(self.engine.take(form.codes_at() + form.codes_bytes())?);
+        let codes = memory.address() + form.codes_at() as u64;
+        let (first, target) = match form.keys {
+            MadeKeys::Dense { first, .. } => (first, [0; 2]),
+            MadeKeys::Hashed { slots, empty, .. } => {
+                let size = HashedKeys::size_word_of(slots, 0);
+                (0, [empty as u64, size])
             }
-        })?;
-        self.engine.give_back(lane);
+        };
+        let is_hashed = matches!(form.keys, MadeKeys::Hashed { .. });
+        let width = code_bytes(count) as u64 | u64::from(is_hashed) << 32;
+        let target = [memory.address(), codes, width, target[0], target[1]];
+        self.clear(execution, &memory, form, target)?;
+        let of_keys = table.keys.iter().zip(&keys.digits).map(|(column, digit)| {
+            let first = match table.is_packed {
+                true => digit.first,
+                false => first,
+            };
+            Ok(Self::words(self.column(*column)?, first, digit.stride, 0))
+        });
         let of_digits = digits.iter().flatten().map(|digit| {
             let of = self.column(digit.column)?;
             Ok(Self::words(of, digit.first, digit.stride, digit.count - 1))
         });
-        let key = Self::words(self.column(table.key)?, place.first, 0, 0);
-        let columns = [Ok(key)].into_iter().chain(of_digits);
         let found = self.run(
             execution,
             &Work {
-                step: 1,
-                columns: columns.collect::<Result<_>>()?,
-                target: [
-                    memory.address(),
-                    codes,
-                    (place.codes_bytes() as u64) / place.range,
-                ],
-                found: 2,
+                step: FILL,
+                rows: self.rows.rows,
+                columns: of_keys.chain(of_digits).collect::<Result<_>>()?,
+                keys: table.keys.len(),
+                target,
+                found: 4,
             },
         )?;
-        let [found, twice] = found[..] else {
+        let [found, twice, most_probes, is_full] = found[..] else {
             return Err(Error::Unsupported("nothing was counted".into()));
         };
+        if is_full > 0 {
+            return Err(Error::Unsupported("keys whose hashes collide".into()));
+        }
+        if let MadeKeys::Hashed { probes, .. } = &mut form.keys {
+            *probes = (most_probes as u32).max(1);
+        }
         if table.is_unique && twice > 0 {
             return Ok(None);
         }
@@ -331,7 +360,7 @@ impl Builder<'_> {
             }
         };
         let copy = Mutex::new(Some(memory as _));
-        let codes = Codes::made(place, found as usize, fetch, copy);
+        let codes = Codes::made(form, found as usize, fetch, copy);
         let of_codes = match (&table.by, digits) {
             (BuildBy::ValuesOrRows(columns), None) => {
                 let attributes = columns
@@ -341,15 +370,91 @@ impl Builder<'_> {
             }
             (_, digits) => {
                 let digits = digits.unwrap_or_default();
-                let values = digits.iter().map(|digit| digit.values(count));
+                let values = digits.iter().map(|digit| digit.values(count.into()));
                 BuiltCodes::Values(values.collect::<Result<_>>()?)
             }
         };
         Ok(Some(Built {
             codes,
-            has_null: keys.count < self.rows.rows as u64,
+            digits: match table.is_packed {
+                true => keys.digits.iter().map(|of| (of.first, of.last)).collect(),
+                false => vec![],
+            },
+            has_null: found + twice < self.rows.rows as u64,
             of_codes,
         }))
+    }
+
+    /// Bounds of the keys of a table, and of what they are packed of.
+    fn keys(&self, table: &Build, measured: &[Option<Measured>]) -> Result<Keys> {
+        let bounds = table.keys.iter().map(|column| {
+            let narrow = measured.get(*column).copied().flatten();
+            let narrow = narrow.filter(|measured| measured.is_narrow);
+            narrow.ok_or_else(|| Error::Unsupported("keys that are no integers of 64 bits".into()))
+        });
+        let bounds: Vec<Measured> = bounds.collect::<Result<_>>()?;
+        let count = bounds.iter().map(|of| of.count).min().unwrap_or(0);
+        let (mut digits, mut all) = (vec![], 1i128);
+        for of in bounds.iter().rev() {
+            let too_wide = || Error::Unsupported("keys of more than 63 bits together".into());
+            let stride = i64::try_from(all).map_err(|_| too_wide())?;
+            digits.push(KeyDigit {
+                first: of.least,
+                last: of.greatest,
+                stride: stride as u64,
+            });
+            let own = i128::from(of.greatest) - i128::from(of.least) + 1;
+            all = all.checked_mul(own).ok_or_else(too_wide)?;
+            if table.is_packed && all > i64::MAX.into() {
+                return Err(too_wide());
+            }
+        }
+        digits.reverse();
+        let (least, greatest) = match (&bounds[..], table.is_packed) {
+            (_, true) => (0, (all - 1) as i64),
+            ([one], false) => (one.least, one.greatest),
+            _ => return Err(Error::Unsupported("several keys, not packed".into())),
+        };
+        Ok(Keys {
+            digits,
+            least,
+            greatest,
+            count,
+        })
+    }
+
+    /// Makes a table empty.
+    fn clear(
+        &self,
+        execution: &mut Execution,
+        memory: &Piece,
+        form: MadeForm,
+        target: [u64; 5],
+    ) -> Result<()> {
+        if let MadeKeys::Hashed { slots, .. } = form.keys {
+            let work = Work {
+                step: CLEAR,
+                rows: slots,
+                target,
+                ..Work::default()
+            };
+            self.run(execution, &work)?;
+        }
+        let bits = match form.keys {
+            MadeKeys::Dense { .. } => form.keys_bytes(),
+            MadeKeys::Hashed { .. } => 0,
+        };
+        let codes = memory.address() + form.codes_at() as u64;
+        let mut lane = self.engine.lane()?;
+        lane.finish(|stream| {
+            // SAFETY: both parts are as long, and live until `finish` is done.
+            unsafe {
+                stream.fill(memory.address(), 0, bits)?;
+                stream.fill(codes, u8::MAX, form.codes_bytes())
+            }
+        })?;
+        self.engine.give_back(lane);
+        Ok(())
     }
 
     /// Columns as digits of a code; nothing, if some are no integers, or there would be many codes.

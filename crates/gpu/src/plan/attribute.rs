@@ -7,7 +7,9 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{max, min};
 use arrow::datatypes::{DataType, Decimal128Type};
 
-use super::codes::{DeviceCopy, Fetch, integers};
+use super::codes::DeviceCopy;
+use super::dense::integers;
+use super::made::Fetch;
 use crate::error::{Error, Result};
 
 /// A value for each code of a lookup. Make one and keep it: values stay on the device.

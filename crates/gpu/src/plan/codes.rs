@@ -8,19 +8,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 
+use super::code_table::CodeTable;
+use super::dense::{Dense, integers, is_dense, other_keys};
 use super::hashed::HashedKeys;
-use super::types::Type;
+use super::made::{Made, MadeForm, MadeKeys};
 use crate::error::{Error, Result};
-
-/// Bits of a dense table for each key, at most: as many as a hash table has, of four slots for a key.
-const BITS_PER_KEY: u64 = 256;
-/// Numbers, from the smallest key to the largest, of which a table is dense, however few are keys: their bits
-/// take 2 MiB, which caches hold.
-const SMALL_RANGE: u64 = 1 << 24;
-/// Numbers, from the smallest key to the largest, that kernels can tell apart in a dense table.
-const MOST_RANGE: u64 = 1 << 31;
-/// Bytes that a table of codes takes at most.
-const MOST_BYTES: u64 = 2 << 30;
 
 /// The keys of a table, each with a code: which of the rows that matter it has. Many keys may have the
 /// same code, as many customers have one nation.
@@ -51,62 +43,8 @@ enum Keys {
     Bytes(HashMap<Box<[u8]>, u32>),
 }
 
-/// Integers that are looked up by their distance from the first.
-struct Dense {
-    first: i64,
-    /// From the first to the last.
-    range: u64,
-    /// A bit for each.
-    bits: Vec<u32>,
-    /// A code for each, if there is more than one; of those that are missing, all ones.
-    codes: CodeTable,
-}
-
-/// The same on a device, which is copied back when somebody asks for it here.
-struct Made {
-    place: MadePlace,
-    /// Some bytes of the table, from a place on.
-    fetch: FetchBytes,
-    /// Without codes, and with them.
-    bits: OnceLock<Dense>,
-    dense: OnceLock<Dense>,
-}
-
-/// Which keys and codes a table may have that is made on a device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MadePlace {
-    pub first: i64,
-    /// From the first to the last.
-    pub range: u64,
-    /// Codes are below it.
-    pub count: u32,
-}
-
-type FetchBytes = Box<dyn Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync>;
-
-/// Copies something back from a device.
-pub(crate) type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
-
 /// A copy of a table on a device, whatever that is to who made it.
 pub(crate) type DeviceCopy = Mutex<Option<Arc<dyn Any + Send + Sync>>>;
-
-/// Bytes of a code below `count`, with one more for what is missing; 0 if there is but one.
-pub(crate) fn code_bytes(count: u32) -> usize {
-    match count {
-        0 | 1 => 0,
-        2..=0xff => 1,
-        0x100..=0xffff => 2,
-        _ => 4,
-    }
-}
-
-/// Codes in as few bytes as they need.
-pub(crate) enum CodeTable {
-    One,
-    U8(Vec<u8>),
-    U16(Vec<u16>),
-    U32(Vec<u32>),
-}
 
 impl Codes {
     /// The share of rows that are found, as `sample` says when it is asked for the first time.
@@ -236,22 +174,16 @@ impl Codes {
         self.found == 0
     }
 
-    /// The table at a place on a device, of `found` keys: `fetch` copies so many of its bytes back, from a byte on.
+    /// A table of that form on a device, of `found` keys: `fetch` copies so many of its bytes back, from a byte on.
     pub(crate) fn made(
-        place: MadePlace,
+        form: MadeForm,
         found: usize,
         fetch: impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
         device: DeviceCopy,
     ) -> Self {
-        let made = Made {
-            place,
-            fetch: Box::new(fetch),
-            bits: OnceLock::new(),
-            dense: OnceLock::new(),
-        };
         Self {
-            keys: Keys::Made(made),
-            count: place.count,
+            keys: Keys::Made(Made::new(form, fetch)),
+            count: form.count,
             found,
             share: OnceLock::new(),
             device,
@@ -261,7 +193,7 @@ impl Codes {
     /// Has a table that was made on a device be here, too.
     pub(crate) fn fetch(&self) -> Result<()> {
         match &self.keys {
-            Keys::Made(made) => made.dense().map(drop),
+            Keys::Made(made) => made.here().map(drop),
             _ => Ok(()),
         }
     }
@@ -270,7 +202,7 @@ impl Codes {
     pub fn bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4 + dense.codes.bytes(),
-            Keys::Made(made) => made.place.bits_bytes() + made.place.codes_bytes(),
+            Keys::Made(made) => made.form.keys_bytes() + made.form.codes_bytes(),
             Keys::Hashed { table, codes } => table.slots().len() * 8 + codes.bytes(),
             Keys::Bytes(known) => known.keys().map(|key| key.len() + 32).sum(),
         }
@@ -280,21 +212,26 @@ impl Codes {
     pub(crate) fn bits_bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4,
-            Keys::Made(made) => made.place.bits_bytes(),
+            Keys::Made(made) if !self.is_hashed() => made.form.keys_bytes(),
+            Keys::Made(_) => usize::MAX,
             Keys::Hashed { .. } | Keys::Bytes(_) => usize::MAX,
         }
     }
 
     /// Whether keys are looked up in a hash table, but for those of dictionaries.
     pub(crate) fn is_hashed(&self) -> bool {
-        matches!(self.keys, Keys::Hashed { .. })
+        match &self.keys {
+            Keys::Hashed { .. } => true,
+            Keys::Made(made) => matches!(made.form.keys, MadeKeys::Hashed { .. }),
+            Keys::Integers(_) | Keys::Bytes(_) => false,
+        }
     }
 
     /// Where codes begin in the table of keys that are integers, as devices have it, and its bytes.
     pub(crate) fn table_bytes(&self) -> Result<(usize, usize)> {
         let (keys_bytes, codes_bytes) = match &self.keys {
             Keys::Integers(dense) => (dense.bits.len() * 4, dense.codes.bytes()),
-            Keys::Made(made) => (made.place.bits_bytes(), made.place.codes_bytes()),
+            Keys::Made(made) => (made.form.keys_bytes(), made.form.codes_bytes()),
             Keys::Hashed { table, codes } => (table.slots().len() * 8, codes.bytes()),
             Keys::Bytes(_) => {
                 let reason = "text that is in no dictionary, looked up";
@@ -309,12 +246,9 @@ impl Codes {
     pub(crate) fn write_table(&self, codes_at: usize, to: &mut [u8]) {
         let codes = match &self.keys {
             Keys::Integers(dense) => Some(dense.write(to)),
-            Keys::Made(made) => made.dense.get().map(|dense| dense.write(to)),
+            Keys::Made(made) => made.here().ok().map(|here| here.write(to)),
             Keys::Hashed { table, codes } => {
-                let words = to.as_chunks_mut::<8>().0.iter_mut();
-                words
-                    .zip(table.slots())
-                    .for_each(|(to, slot)| *to = slot.to_le_bytes());
+                table.write(to);
                 Some(codes)
             }
             Keys::Bytes(_) => None,
@@ -328,7 +262,7 @@ impl Codes {
     pub(crate) fn table_words(&self) -> [u64; 2] {
         match &self.keys {
             Keys::Integers(Dense { first, range, .. }) => [*first as u64, *range],
-            Keys::Made(Made { place, .. }) => [place.first as u64, place.range],
+            Keys::Made(made) => made.form.words(),
             Keys::Hashed { table, .. } => [table.empty_slot() as u64, table.size_word()],
             Keys::Bytes(_) => [0, 0],
         }
@@ -339,13 +273,13 @@ impl Codes {
         &self.device
     }
 
-    /// How many of the values are there.
-    pub(crate) fn found_among(&self, values: &ArrayRef) -> Result<usize> {
+    /// How many of the values are there; `None` if to tell that takes long.
+    pub(crate) fn found_among(&self, values: &ArrayRef) -> Result<Option<usize>> {
         let codes = match &self.keys {
-            Keys::Made(made) => made.bits()?.of(values)?,
-            _ => self.of(values)?,
+            Keys::Made(made) => made.found(values)?,
+            _ => Some(self.of(values)?),
         };
-        Ok(codes.iter().flatten().count())
+        Ok(codes.map(|codes| codes.iter().flatten().count()))
     }
 
     /// The code of each value; none of what is not there, and of nulls.
@@ -356,16 +290,8 @@ impl Codes {
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match &self.keys {
             Keys::Integers(dense) => dense.of(values),
-            Keys::Made(made) => made.dense()?.of(values),
-            Keys::Hashed { table, codes } => {
-                let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
-                let code = |row: usize| {
-                    let key = Some(integers[row]).filter(|_| values.is_valid(row));
-                    let place = key.and_then(|key| table.place(key));
-                    place.map(|place| codes.get(place))
-                };
-                Ok((0..values.len()).map(code).collect())
-            }
+            Keys::Made(made) => made.here()?.of(values),
+            Keys::Hashed { table, codes } => table.codes_of(values, codes),
             Keys::Bytes(known) => {
                 let mut codes = vec![None; values.len()];
                 for_bytes(values, |row, bytes| {
@@ -390,246 +316,6 @@ impl fmt::Debug for Codes {
         let (keys, codes) = (self.found, self.count);
         write!(f, "Codes({keys} keys, {codes} codes)")
     }
-}
-
-impl Dense {
-    /// The code of each value.
-    fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
-        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
-        let code = |row: usize| {
-            let place = integers[row]
-                .checked_sub(self.first)
-                .filter(|_| values.is_valid(row));
-            let place = place.and_then(|place| u64::try_from(place).ok());
-            let place = place
-                .filter(|place| *place < self.range)
-                .unwrap_or(self.range) as usize;
-            match self.bits[place / 32] >> (place % 32) & 1 {
-                0 => None,
-                _ => Some(self.codes.get(place)),
-            }
-        };
-        Ok((0..values.len()).map(code).collect())
-    }
-
-    /// Writes the bits in the device's order, and gives the codes.
-    fn write(&self, to: &mut [u8]) -> &CodeTable {
-        let words = to.as_chunks_mut::<4>().0.iter_mut();
-        words
-            .zip(&self.bits)
-            .for_each(|(to, word)| *to = word.to_le_bytes());
-        &self.codes
-    }
-}
-
-impl MadePlace {
-    /// Bytes of a bit for each place, and of one behind the last.
-    pub fn bits_bytes(self) -> usize {
-        ((self.range as usize).div_ceil(32) + 1) * 4
-    }
-
-    /// Bytes of a code for each place, if there is more than one.
-    pub fn codes_bytes(self) -> usize {
-        self.range as usize * code_bytes(self.count)
-    }
-
-    /// Whether there is such a table, for so many keys.
-    pub fn is_dense(self, keys: u64) -> bool {
-        is_dense(self.range, keys, self.count)
-    }
-}
-
-impl Made {
-    /// The keys, as if all had one code.
-    fn bits(&self) -> Result<&Dense> {
-        known_or(&self.bits, || self.copied(CodeTable::One))
-    }
-
-    fn dense(&self) -> Result<&Dense> {
-        known_or(&self.dense, || {
-            let at = self.place.bits_bytes().next_multiple_of(256);
-            let codes = match self.place.codes_bytes() {
-                0 => CodeTable::One,
-                bytes => CodeTable::read(self.place.count, (self.fetch)(at, bytes)?),
-            };
-            self.copied(codes)
-        })
-    }
-
-    fn copied(&self, codes: CodeTable) -> Result<Dense> {
-        let bits = (self.fetch)(0, self.place.bits_bytes())?;
-        let bits = bits.as_chunks::<4>().0.iter();
-        Ok(Dense {
-            first: self.place.first,
-            range: self.place.range,
-            bits: bits.map(|word| u32::from_le_bytes(*word)).collect(),
-            codes,
-        })
-    }
-}
-
-fn known_or<T>(known: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
-    match known.get() {
-        Some(known) => Ok(known),
-        None => {
-            let made = make()?;
-            Ok(known.get_or_init(|| made))
-        }
-    }
-}
-
-/// Whether integers are looked up by their distance from the smallest key, rather than in a hash table:
-/// a bit for each of `range` numbers takes no more memory than slots for `keys` do, or is little in any
-/// case. Its rows ask for one bit, where those of a hash table ask for 32 bytes, and more than once.
-fn is_dense(range: u64, keys: u64, count: u32) -> bool {
-    let width = code_bytes(count) as u64;
-    range
-        <= keys
-            .saturating_mul(BITS_PER_KEY)
-            .clamp(SMALL_RANGE, MOST_RANGE)
-        && range.saturating_mul(width) <= MOST_BYTES
-}
-
-impl CodeTable {
-    fn new(count: u32, range: u64) -> Result<Self> {
-        let width = code_bytes(count) as u64;
-        if range * width > MOST_BYTES {
-            let reason = format!("a table of {range} codes of {width} bytes");
-            return Err(Error::Unsupported(reason));
-        }
-        let range = range as usize;
-        Ok(match width {
-            0 => Self::One,
-            1 => Self::U8(vec![u8::MAX; range]),
-            2 => Self::U16(vec![u16::MAX; range]),
-            _ => Self::U32(vec![u32::MAX; range]),
-        })
-    }
-
-    /// Bytes of a code; 0 if there is one.
-    fn width(&self) -> usize {
-        match self {
-            Self::One => 0,
-            Self::U8(_) => 1,
-            Self::U16(_) => 2,
-            Self::U32(_) => 4,
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::One => 0,
-            Self::U8(codes) => codes.len(),
-            Self::U16(codes) => codes.len(),
-            Self::U32(codes) => codes.len(),
-        }
-    }
-
-    /// The codes of places.
-    pub fn of_places(places: &[Option<u32>], count: u32) -> Result<Self> {
-        let mut table = Self::new(count, places.len() as u64)?;
-        for (place, code) in places.iter().enumerate() {
-            if let Some(code) = code {
-                table.set(place, *code);
-            }
-        }
-        Ok(table)
-    }
-
-    /// That of these bytes, in the device's order.
-    fn read(count: u32, bytes: Vec<u8>) -> Self {
-        match code_bytes(count) {
-            0 => Self::One,
-            1 => Self::U8(bytes),
-            2 => {
-                let codes = bytes.as_chunks::<2>().0.iter();
-                Self::U16(codes.map(|code| u16::from_le_bytes(*code)).collect())
-            }
-            _ => {
-                let codes = bytes.as_chunks::<4>().0.iter();
-                Self::U32(codes.map(|code| u32::from_le_bytes(*code)).collect())
-            }
-        }
-    }
-
-    /// Its bytes, in the device's order.
-    pub fn write(&self, to: &mut [u8]) {
-        match self {
-            Self::One => {}
-            Self::U8(codes) => to[..codes.len()].copy_from_slice(codes),
-            Self::U16(codes) => {
-                let to = to.as_chunks_mut::<2>().0.iter_mut();
-                to.zip(codes)
-                    .for_each(|(to, code)| *to = code.to_le_bytes());
-            }
-            Self::U32(codes) => {
-                let to = to.as_chunks_mut::<4>().0.iter_mut();
-                to.zip(codes)
-                    .for_each(|(to, code)| *to = code.to_le_bytes());
-            }
-        }
-    }
-
-    /// How many bytes that are.
-    pub fn bytes(&self) -> usize {
-        self.len() * self.width()
-    }
-
-    fn set(&mut self, place: usize, code: u32) {
-        match self {
-            Self::One => {}
-            Self::U8(codes) => codes[place] = code as u8,
-            Self::U16(codes) => codes[place] = code as u16,
-            Self::U32(codes) => codes[place] = code,
-        }
-    }
-
-    fn get(&self, place: usize) -> u32 {
-        match self {
-            Self::One => 0,
-            Self::U8(codes) => codes[place].into(),
-            Self::U16(codes) => codes[place].into(),
-            Self::U32(codes) => codes[place],
-        }
-    }
-}
-
-fn other_keys(keys: &ArrayRef) -> Error {
-    Error::Unsupported(format!("keys of type {}", keys.data_type()))
-}
-
-/// The values of integers and what is stored as such; `None` of text.
-pub(crate) fn integers(keys: &ArrayRef) -> Result<Option<Vec<i64>>> {
-    use DataType::*;
-    if matches!(
-        keys.data_type(),
-        Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView
-    ) {
-        return Ok(None);
-    }
-    let of = Type::of(keys.data_type()).filter(|of| !of.is_float() && *of != Type::Bool);
-    let of = of.filter(|of| !matches!(of, Type::I128 | Type::U64));
-    let of = of.ok_or_else(|| other_keys(keys))?;
-    let data = keys.to_data();
-    let (offset, len) = (data.offset(), data.len());
-    let buffer = data.buffers().first().ok_or_else(|| other_keys(keys))?;
-    macro_rules! widened {
-        ($native:ty) => {
-            buffer.typed_data::<$native>()[offset..offset + len]
-                .iter()
-                .map(|value| i64::from(*value))
-                .collect()
-        };
-    }
-    Ok(Some(match of {
-        Type::I8 => widened!(i8),
-        Type::I16 => widened!(i16),
-        Type::I32 => widened!(i32),
-        Type::U8 => widened!(u8),
-        Type::U16 => widened!(u16),
-        Type::U32 => widened!(u32),
-        _ => widened!(i64),
-    }))
 }
 
 /// Calls `f` with the row and the bytes of each text that is not null.
@@ -664,6 +350,8 @@ mod tests {
         Date32Array, Decimal64Array, Int32Array, Int64Array, StringArray, UInt32Array, UInt64Array,
     };
 
+    use super::super::code_table::code_bytes;
+    use super::super::dense::MOST_RANGE;
     use super::*;
 
     fn array<A: Array + 'static>(array: A) -> ArrayRef {

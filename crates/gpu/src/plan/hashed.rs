@@ -12,6 +12,10 @@
 //! questions are settled there. No key is farther than [`MOST_PROBES`] buckets from its own, nor than
 //! `probes`, which is counted: there kernels stop.
 
+use arrow::array::{Array, ArrayRef};
+
+use super::code_table::CodeTable;
+use super::dense::{integers, other_keys};
 use crate::error::{Error, Result};
 
 /// Slots of a bucket. `hashed.cuh` has the same.
@@ -19,7 +23,7 @@ pub(crate) const BUCKET: usize = 4;
 /// Slots for each key, at least.
 const SLOTS_PER_KEY: usize = 2;
 /// Buckets that are looked into for a key, at most. Of half full ones it takes a few, whatever keys: more
-/// means that keys were made to collide.
+/// means that keys were made to collide. `build.cuh` has the same.
 const MOST_PROBES: u32 = 32;
 /// Slots for each key up to which a table may grow for the sake of few probes.
 const MOST_SLOTS_PER_KEY: usize = 32;
@@ -37,15 +41,40 @@ pub(crate) struct HashedKeys {
 }
 
 impl HashedKeys {
+    /// Buckets that may be looked into for a key.
+    pub const MOST_PROBES: u32 = MOST_PROBES;
+
     /// A table of these keys, some of which may be the same; with room for `expected` from the start.
     pub fn new(keys: impl Iterator<Item = i64> + Clone, expected: usize) -> Result<Self> {
-        let slots = expected.checked_mul(SLOTS_PER_KEY).ok_or_else(too_many)?;
-        let slots = slots.checked_next_power_of_two().ok_or_else(too_many)?;
-        let mut table = Self::empty(slots, no_key(keys.clone()))?;
+        let mut table = Self::empty(Self::slots_for(expected)?, no_key(keys.clone()))?;
         for key in keys {
             table.insert(key)?;
         }
         Ok(table)
+    }
+
+    /// Slots for so many keys.
+    pub fn slots_for(keys: usize) -> Result<usize> {
+        let slots = keys.checked_mul(SLOTS_PER_KEY).ok_or_else(too_many)?;
+        let slots = slots.checked_next_power_of_two().ok_or_else(too_many)?;
+        match slots.max(BUCKET) {
+            slots if slots > MOST_SLOTS => Err(too_many()),
+            slots => Ok(slots),
+        }
+    }
+
+    /// The table of these slots, which a device has filled.
+    pub fn of_slots(slots: Vec<i64>, empty: i64, probes: u32) -> Result<Self> {
+        let len = slots.iter().filter(|slot| **slot != empty).count();
+        match slots.len() >= BUCKET && slots.len().is_power_of_two() {
+            true => Ok(Self {
+                slots,
+                empty,
+                probes,
+                len,
+            }),
+            false => Err(Error::Unsupported(format!("{} slots", slots.len()))),
+        }
     }
 
     fn empty(slots: usize, empty: i64) -> Result<Self> {
@@ -78,7 +107,30 @@ impl HashedKeys {
 
     /// Buckets, less one, in the low half; how many to look into in the high one.
     pub fn size_word(&self) -> u64 {
-        self.mask() as u64 | u64::from(self.probes) << 32
+        Self::size_word_of(self.slots.len(), self.probes)
+    }
+
+    /// The same of a table of so many slots.
+    pub fn size_word_of(slots: usize, probes: u32) -> u64 {
+        (slots / BUCKET - 1) as u64 | u64::from(probes) << 32
+    }
+
+    /// Writes slots in the device's order.
+    pub fn write(&self, to: &mut [u8]) {
+        let words = to.as_chunks_mut::<8>().0.iter_mut();
+        let slots = words.zip(&self.slots);
+        slots.for_each(|(to, slot)| *to = slot.to_le_bytes());
+    }
+
+    /// The code of each value, of which `codes` has one for each slot.
+    pub fn codes_of(&self, values: &ArrayRef, codes: &CodeTable) -> Result<Vec<Option<u32>>> {
+        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+        let code = |row: usize| {
+            let key = Some(integers[row]).filter(|_| values.is_valid(row));
+            let place = key.and_then(|key| self.place(key));
+            place.map(|place| codes.get(place))
+        };
+        Ok((0..values.len()).map(code).collect())
     }
 
     /// The place of a key.
@@ -182,7 +234,7 @@ fn no_key(keys: impl Iterator<Item = i64> + Clone) -> i64 {
     }
 }
 
-/// The same as in `groups.cuh`.
+/// The same as in `hash.cuh`.
 fn hash_of(key: i64) -> u64 {
     const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
     let mut x = key as u64;

@@ -8,10 +8,13 @@
 
 mod attribute;
 mod automaton;
+mod code_table;
 mod codes;
+mod dense;
 mod expr;
 mod hashed;
 mod like;
+mod made;
 mod of_groups;
 mod pipeline;
 mod regex;
@@ -20,9 +23,12 @@ mod types;
 
 pub use attribute::Attribute;
 pub use automaton::Automaton;
+pub(crate) use code_table::{CodeTable, code_bytes};
 pub use codes::Codes;
-pub(crate) use codes::{CodeTable, DeviceCopy, MadePlace, code_bytes, for_bytes};
+pub(crate) use codes::{DeviceCopy, for_bytes};
 pub use expr::{Arithmetic, Comparison, DatePart, Expr, ValueFunction, ValueTest};
+pub(crate) use hashed::HashedKeys;
+pub(crate) use made::{MadeForm, MadeKeys};
 pub use of_groups::{Again, FirstGroups, GroupColumn, OfGroups};
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
 pub use results::{GroupTotals, Groups, Number, Numbers, Total};

@@ -13,6 +13,7 @@ use vectile_gpu::{Build, BuildBy, Built, BuiltCodes};
 use super::expression::{Grouping, Lowering};
 use super::grouping::of_codes;
 use super::lookups::missing_value;
+use crate::gpu::packing::Packing;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
 use crate::gpu::table::{Table, Tables};
@@ -38,6 +39,13 @@ struct BuildAttribute {
     missing: ArrayRef,
 }
 
+/// What rows of a dimension are found by: expressions over its schema, each with the type that it is compared as.
+pub(crate) struct WantedKeys<'a> {
+    pub(crate) keys: Vec<(&'a Arc<dyn PhysicalExpr>, &'a DataType)>,
+    /// Whether they are packed into one integer.
+    pub(crate) is_packed: bool,
+}
+
 /// A table that is wanted of a dimension: expressions are over its schema.
 pub(crate) struct WantedTable<'a> {
     pub(crate) attributes: &'a [Arc<dyn PhysicalExpr>],
@@ -47,26 +55,28 @@ pub(crate) struct WantedTable<'a> {
 }
 
 impl BuildColumns {
-    /// Lowers tables that are found by `key`, of type `key_type`; `over` says what an expression over `schema`, that of the
-    /// dimension, is over the table that the kernel reads.
+    /// Lowers tables that are found by `keys`; `over` says what an expression over `schema`, that of the dimension, is over
+    /// the table that the kernel reads.
     pub(crate) fn lower(
-        key: (&Arc<dyn PhysicalExpr>, &DataType),
+        keys: &WantedKeys<'_>,
         tables: &[WantedTable<'_>],
         schema: &Schema,
         over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Reason>,
         lowering: &mut Lowering<'_>,
     ) -> Result<Self, Reason> {
-        let (key, key_type) = key;
-        // what is cast may be no value of the other type
-        if &key.data_type(schema)? != key_type {
-            return Err(Reason::Join(format!("its key is {key}")));
-        }
         let mut built = Self {
             kernel: Vec::new(),
             tables: Vec::new(),
         };
-        let key = lowering.value(&over(key)?)?;
-        let key = built.output(key);
+        let mut outputs = Vec::new();
+        for (key, key_type) in &keys.keys {
+            // what is cast may be no value of the other type
+            if &key.data_type(schema)? != *key_type {
+                return Err(Reason::Join(format!("its key is {key}")));
+            }
+            let value = lowering.value(&over(key)?)?;
+            outputs.push(built.output(value));
+        }
         for table in tables {
             let (mut columns, mut attributes) = (Vec::new(), Vec::new());
             for attribute in table.attributes {
@@ -93,7 +103,8 @@ impl BuildColumns {
                 (false, false) => BuildBy::ValuesOrRows(columns),
             };
             let build = Build {
-                key,
+                keys: outputs.clone(),
+                is_packed: keys.is_packed,
                 by,
                 is_unique: table.is_unique,
             };
@@ -134,15 +145,18 @@ impl BuildTable {
     fn of(&self, built: Built, tables: &Tables) -> Result<Table> {
         let attributes = self.attributes.iter();
         let has_null = built.has_null;
+        let packing = self.build.is_packed;
+        let packing = packing.then(|| Packing::of_bounds(&built.digits));
         let table = match built.of_codes {
             BuiltCodes::Rows(values) => {
                 let missing = attributes.map(|attribute| Arc::clone(&attribute.missing));
-                Table::on_device(built.codes, values.into_iter().zip(missing).collect())
+                let attributes = values.into_iter().zip(missing);
+                Table::on_device(built.codes, packing, attributes.collect())
             }
             BuiltCodes::Values(values) => {
                 let values = values.iter().zip(attributes);
                 let values = values.map(|(values, attribute)| attribute.of(values, tables));
-                Table::new(built.codes, None, values.collect::<Result<_>>()?)
+                Table::new(built.codes, packing, values.collect::<Result<_>>()?)
             }
         };
         Ok(table.with_null(has_null))

@@ -38,7 +38,7 @@ use super::build::Building;
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::gpu::dimension_cache::{DimensionCache, TableKey};
-use crate::gpu::lowering::build::{BuildColumns, WantedTable};
+use crate::gpu::lowering::build::{BuildColumns, WantedKeys, WantedTable};
 use crate::gpu::lowering::expression::Lowering;
 use crate::gpu::lowering::lookups::{Purpose, Wanted, missing_value};
 use crate::gpu::packing::Packing;
@@ -168,29 +168,24 @@ impl Dimension {
         matches!(self.building, Some(Ok(_)))
     }
 
-    /// Its key over the plan's schema, and the type that kernels look up; `None` if it is packed.
-    fn key(&self) -> Option<(&Arc<dyn PhysicalExpr>, &DataType)> {
-        let [key] = &self.keys[..] else {
-            return None;
-        };
-        (!self.is_packed).then_some((&key.expr, &key.data_type))
-    }
-
     /// Its tables as outputs of a kernel; `over` says what an expression over the plan's schema is over the kernel's table.
     pub(crate) fn build_columns(
         &self,
         over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Reason>,
         lowering: &mut Lowering<'_>,
     ) -> Result<BuildColumns, Reason> {
-        let key = self.key();
-        let key = key.ok_or_else(|| Reason::Join("its key is packed".into()))?;
+        let keys = self.keys.iter().map(|key| (&key.expr, &key.data_type));
+        let keys = WantedKeys {
+            keys: keys.collect(),
+            is_packed: self.is_packed,
+        };
         let tables = self.lookups.iter().map(|lookup| WantedTable {
             attributes: &lookup.attributes,
             is_by_value: lookup.purpose == Purpose::Groups,
             is_unique: self.kind.adds_columns(),
         });
         let tables: Vec<WantedTable<'_>> = tables.collect();
-        BuildColumns::lower(key, &tables, &self.plan.schema(), over, lowering)
+        BuildColumns::lower(&keys, &tables, &self.plan.schema(), over, lowering)
     }
 
     /// Rows of the largest Vectile table that it reads.

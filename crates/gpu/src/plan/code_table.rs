@@ -1,0 +1,128 @@
+//! Codes, one for each place of a table.
+
+use crate::error::{Error, Result};
+
+/// Bytes that a table of codes takes at most.
+pub(super) const MOST_BYTES: u64 = 2 << 30;
+
+/// Bytes of a code below `count`, with one more for what is missing; 0 if there is but one.
+pub(crate) fn code_bytes(count: u32) -> usize {
+    match count {
+        0 | 1 => 0,
+        2..=0xff => 1,
+        0x100..=0xffff => 2,
+        _ => 4,
+    }
+}
+
+/// Codes in as few bytes as they need.
+pub(crate) enum CodeTable {
+    One,
+    U8(Vec<u8>),
+    U16(Vec<u16>),
+    U32(Vec<u32>),
+}
+
+impl CodeTable {
+    pub fn new(count: u32, range: u64) -> Result<Self> {
+        let width = code_bytes(count) as u64;
+        if range * width > MOST_BYTES {
+            let reason = format!("a table of {range} codes of {width} bytes");
+            return Err(Error::Unsupported(reason));
+        }
+        let range = range as usize;
+        Ok(match width {
+            0 => Self::One,
+            1 => Self::U8(vec![u8::MAX; range]),
+            2 => Self::U16(vec![u16::MAX; range]),
+            _ => Self::U32(vec![u32::MAX; range]),
+        })
+    }
+
+    /// Bytes of a code; 0 if there is one.
+    fn width(&self) -> usize {
+        match self {
+            Self::One => 0,
+            Self::U8(_) => 1,
+            Self::U16(_) => 2,
+            Self::U32(_) => 4,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::One => 0,
+            Self::U8(codes) => codes.len(),
+            Self::U16(codes) => codes.len(),
+            Self::U32(codes) => codes.len(),
+        }
+    }
+
+    /// The codes of places.
+    pub fn of_places(places: &[Option<u32>], count: u32) -> Result<Self> {
+        let mut table = Self::new(count, places.len() as u64)?;
+        for (place, code) in places.iter().enumerate() {
+            if let Some(code) = code {
+                table.set(place, *code);
+            }
+        }
+        Ok(table)
+    }
+
+    /// That of these bytes, in the device's order.
+    pub fn read(count: u32, bytes: Vec<u8>) -> Self {
+        match code_bytes(count) {
+            0 => Self::One,
+            1 => Self::U8(bytes),
+            2 => {
+                let codes = bytes.as_chunks::<2>().0.iter();
+                Self::U16(codes.map(|code| u16::from_le_bytes(*code)).collect())
+            }
+            _ => {
+                let codes = bytes.as_chunks::<4>().0.iter();
+                Self::U32(codes.map(|code| u32::from_le_bytes(*code)).collect())
+            }
+        }
+    }
+
+    /// Its bytes, in the device's order.
+    pub fn write(&self, to: &mut [u8]) {
+        match self {
+            Self::One => {}
+            Self::U8(codes) => to[..codes.len()].copy_from_slice(codes),
+            Self::U16(codes) => {
+                let to = to.as_chunks_mut::<2>().0.iter_mut();
+                to.zip(codes)
+                    .for_each(|(to, code)| *to = code.to_le_bytes());
+            }
+            Self::U32(codes) => {
+                let to = to.as_chunks_mut::<4>().0.iter_mut();
+                to.zip(codes)
+                    .for_each(|(to, code)| *to = code.to_le_bytes());
+            }
+        }
+    }
+
+    /// How many bytes that are.
+    pub fn bytes(&self) -> usize {
+        self.len() * self.width()
+    }
+
+    pub fn set(&mut self, place: usize, code: u32) {
+        match self {
+            Self::One => {}
+            Self::U8(codes) => codes[place] = code as u8,
+            Self::U16(codes) => codes[place] = code as u16,
+            Self::U32(codes) => codes[place] = code,
+        }
+    }
+
+    pub fn get(&self, place: usize) -> u32 {
+        match self {
+            Self::One => 0,
+            Self::U8(codes) => codes[place].into(),
+            Self::U16(codes) => codes[place].into(),
+            Self::U32(codes) => codes[place],
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Tables of keys that a device has made. They are copied back when somebody asks for them here.
+
+use std::sync::OnceLock;
+
+use arrow::array::ArrayRef;
+
+use super::code_table::{CodeTable, code_bytes};
+use super::dense::{Dense, is_dense};
+use super::hashed::HashedKeys;
+use crate::error::{Error, Result};
+
+/// Bytes of a hash table up to which it is worth copying back to look a sample up.
+const SMALL_TABLE: usize = 16 << 20;
+
+/// Copies some bytes of a table back, from a byte on.
+type FetchBytes = Box<dyn Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync>;
+
+/// Copies something back from a device.
+pub(crate) type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
+
+/// A table on a device.
+pub(super) struct Made {
+    pub form: MadeForm,
+    fetch: FetchBytes,
+    /// Without codes, and with them.
+    keys: OnceLock<Here>,
+    all: OnceLock<Here>,
+}
+
+/// A table that was copied back.
+pub(super) enum Here {
+    Dense(Dense),
+    Hashed(HashedKeys, CodeTable),
+}
+
+/// How a table lies on the device: keys, and behind them, from a multiple of 256 bytes on, codes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MadeForm {
+    pub keys: MadeKeys,
+    /// Codes are below it.
+    pub count: u32,
+}
+
+/// How keys lie there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MadeKeys {
+    /// A bit for each number from the first on, and one behind the last.
+    Dense { first: i64, range: u64 },
+    /// As [`HashedKeys`] have them.
+    Hashed {
+        slots: usize,
+        empty: i64,
+        /// Buckets that were looked into for some key.
+        probes: u32,
+    },
+}
+
+impl MadeForm {
+    /// Bytes of keys.
+    pub fn keys_bytes(self) -> usize {
+        match self.keys {
+            MadeKeys::Dense { range, .. } => ((range as usize).div_ceil(32) + 1) * 4,
+            MadeKeys::Hashed { slots, .. } => slots * 8,
+        }
+    }
+
+    /// Bytes of a code for each place, if there is more than one.
+    pub fn codes_bytes(self) -> usize {
+        let places = match self.keys {
+            MadeKeys::Dense { range, .. } => range as usize,
+            MadeKeys::Hashed { slots, .. } => slots,
+        };
+        places * code_bytes(self.count)
+    }
+
+    /// Where codes begin.
+    pub fn codes_at(self) -> usize {
+        self.keys_bytes().next_multiple_of(256)
+    }
+
+    /// What kernels get to know beside the table.
+    pub fn words(self) -> [u64; 2] {
+        match self.keys {
+            MadeKeys::Dense { first, range } => [first as u64, range],
+            MadeKeys::Hashed {
+                slots,
+                empty,
+                probes,
+            } => [empty as u64, HashedKeys::size_word_of(slots, probes)],
+        }
+    }
+
+    /// That of `keys` keys from `least` to `greatest`: dense, or where they lie too far apart, hashed.
+    pub fn of(least: i64, greatest: i64, keys: u64, count: u32) -> Result<Self> {
+        let range = greatest.abs_diff(least).saturating_add(1);
+        if is_dense(range, keys, count) {
+            let first = least;
+            return Ok(Self {
+                keys: MadeKeys::Dense { first, range },
+                count,
+            });
+        }
+        let too_many = || Error::Unsupported("more keys than a table has room for".into());
+        let expected = usize::try_from(keys).map_err(|_| too_many())?;
+        let empty = match (least.checked_sub(1), greatest.checked_add(1)) {
+            (Some(below), _) => below,
+            (None, Some(above)) => above,
+            (None, None) => return Err(Error::Unsupported("keys of all 64 bits".into())),
+        };
+        Ok(Self {
+            keys: MadeKeys::Hashed {
+                slots: HashedKeys::slots_for(expected)?,
+                empty,
+                probes: HashedKeys::MOST_PROBES,
+            },
+            count,
+        })
+    }
+}
+
+impl Made {
+    pub fn new(
+        form: MadeForm,
+        fetch: impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            form,
+            fetch: Box::new(fetch),
+            keys: OnceLock::new(),
+            all: OnceLock::new(),
+        }
+    }
+
+    /// The table, here.
+    pub fn here(&self) -> Result<&Here> {
+        known_or(&self.all, || {
+            let codes = match self.form.codes_bytes() {
+                0 => CodeTable::One,
+                bytes => {
+                    let codes = (self.fetch)(self.form.codes_at(), bytes)?;
+                    CodeTable::read(self.form.count, codes)
+                }
+            };
+            self.copied(codes)
+        })
+    }
+
+    /// Whether each value is there; `None` if to tell that takes long.
+    pub fn found(&self, values: &ArrayRef) -> Result<Option<Vec<Option<u32>>>> {
+        let is_large = self.form.keys_bytes() > SMALL_TABLE;
+        match self.form.keys {
+            MadeKeys::Hashed { .. } if is_large => Ok(None),
+            _ => {
+                let keys = known_or(&self.keys, || self.copied(CodeTable::One))?;
+                keys.of(values).map(Some)
+            }
+        }
+    }
+
+    fn copied(&self, codes: CodeTable) -> Result<Here> {
+        let keys = (self.fetch)(0, self.form.keys_bytes())?;
+        Ok(match self.form.keys {
+            MadeKeys::Dense { first, range } => {
+                let bits = keys.as_chunks::<4>().0.iter();
+                Here::Dense(Dense {
+                    first,
+                    range,
+                    bits: bits.map(|word| u32::from_le_bytes(*word)).collect(),
+                    codes,
+                })
+            }
+            MadeKeys::Hashed { empty, probes, .. } => {
+                let slots = keys.as_chunks::<8>().0.iter();
+                let slots = slots.map(|slot| i64::from_le_bytes(*slot)).collect();
+                Here::Hashed(HashedKeys::of_slots(slots, empty, probes)?, codes)
+            }
+        })
+    }
+}
+
+impl Here {
+    /// The code of each value.
+    pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
+        match self {
+            Self::Dense(dense) => dense.of(values),
+            Self::Hashed(keys, codes) => keys.codes_of(values, codes),
+        }
+    }
+
+    /// Writes keys in the device's order, and gives the codes.
+    pub fn write(&self, to: &mut [u8]) -> &CodeTable {
+        match self {
+            Self::Dense(dense) => dense.write(to),
+            Self::Hashed(keys, codes) => {
+                keys.write(to);
+                codes
+            }
+        }
+    }
+}
+
+fn known_or<T>(known: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    match known.get() {
+        Some(known) => Ok(known),
+        None => {
+            let made = make()?;
+            Ok(known.get_or_init(|| made))
+        }
+    }
+}
