@@ -3,7 +3,7 @@
 floor, and why what was not fused was not.
 
     benches/gpu/tpch.py [--vectile target/release/vectile] [--scale 10] [--data DIR] [--queries 1,6]
-                        [--mode auto|on|require] [--runs 4] [--json FILE]
+                        [--mode auto|on|require] [--runs 4] [--set SETTING=VALUE] [--json FILE]
 
 Tables are generated in DIR if they are not there yet. Every query runs so many times in one process in each of
 the modes `off` and `auto` (or another), of which the median of all but the first counts; in the latter then once with
@@ -31,7 +31,7 @@ import sql
 TABLES = {"l": "lineitem", "o": "orders", "c": "customer", "p": "part", "ps": "partsupp", "s": "supplier"}
 TABLES |= {"n": "nation", "r": "region"}
 METRICS = ["kernel_time", "bytes_cached", "bytes_sent", "gpu_rows", "launches", "copy_time", "compile_time"]
-METRICS += ["build_time", "build_rows", "lookups_cached", "fallbacks"]
+METRICS += ["build_time", "build_rows", "lookups_cached", "lookups_built_on_gpu", "fallbacks"]
 FUSED = ("GpuAggregateExec", "GpuJoinExec")
 PLANS = ["Plan with Metrics", "Plan with Full Metrics"]
 # what reasons say of text, or which columns of text they name
@@ -43,12 +43,14 @@ def run(options, files, number, mode):
     with metrics added up over partitions, and with those of each, which have reasons."""
     query = sql.text("tpch", number)
     statements = [query] * options.runs + [f"explain analyze verbose {query}"] * (mode != "off")
-    script = "; ".join([f"set vectile.gpu = '{mode}'", *statements])
+    settings = [f"set {name} = '{value}'" for name, _, value in (given.partition("=") for given in options.set)]
+    script = "; ".join([f"set vectile.gpu = '{mode}'", *settings, *statements])
     out, log = sql.vectile(options.vectile, *sql.command(files, script))
     answers, _, plans = out.partition("plan_type,plan\n")
     rows = dict(csv.reader(io.StringIO(plans)))
     plans = [rows[kind] for kind in PLANS] if plans else []
-    times = [whole for whole, _ in sql.times(log)[1 : 1 + options.runs]]
+    first = 1 + len(settings)
+    times = [whole for whole, _ in sql.times(log)[first : first + options.runs]]
     return {"answers": answers, "times": times, "plans": plans}
 
 
@@ -158,6 +160,7 @@ def main():
     parser.add_argument("--queries", default=",".join(sql.QUERIES["tpch"]))
     parser.add_argument("--mode", default="auto", choices=["auto", "on", "require"])
     parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--json")
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())
@@ -171,7 +174,7 @@ def main():
     facts |= {"runs": options.runs, "mode": options.mode, "queries": []}
     head = f"TPC-H, scale {options.scale:g}, {facts['cores']} cores, {facts['device'] or 'no GPU'}"
     head += f" ({reads / 1e12:.2f} TB/s)" if reads else ""
-    print(f"{head}, {facts['version']}, {options.runs} runs, {options.mode}\n")
+    print(f"{head}, {facts['version']}, {options.runs} runs, {options.mode} {' '.join(options.set)}\n")
 
     print("milliseconds; medians but for first runs\n")
     titles = "query  cpu 1st      cpu  gpu 1st      gpu   ratio   kernel      MB   floor  /floor"

@@ -103,6 +103,8 @@ pub struct VectileOptions {
     /// Rows of a table that a scan on the GPU is joined with, before its filters, from which on the GPU makes the lookup
     /// itself, where it can.
     pub gpu_build_from_rows: usize,
+    /// Whether lookups stay on the GPU for queries that have the same.
+    pub gpu_keep_lookups: bool,
 }
 
 impl Default for VectileOptions {
@@ -118,6 +120,7 @@ impl Default for VectileOptions {
             gpu_background: true,
             gpu_max_build_rows: GPU_MAX_BUILD_ROWS,
             gpu_build_from_rows: GPU_BUILD_FROM_ROWS,
+            gpu_keep_lookups: true,
         }
     }
 }
@@ -158,6 +161,7 @@ impl ExtensionOptions for VectileOptions {
             "gpu.background" => self.gpu_background = parse(key, value)?,
             "gpu.max_build_rows" => self.gpu_max_build_rows = parse(key, value)?,
             "gpu.build_from_rows" => self.gpu_build_from_rows = parse(key, value)?,
+            "gpu.keep_lookups" => self.gpu_keep_lookups = parse(key, value)?,
             _ => {
                 let known = self.entries().into_iter().map(|entry| entry.key);
                 let known = known.collect::<Vec<_>>().join(", ");
@@ -226,6 +230,11 @@ impl ExtensionOptions for VectileOptions {
                 "gpu.build_from_rows",
                 self.gpu_build_from_rows.to_string(),
                 "Rows of a joined table from which on the GPU makes the lookup itself",
+            ),
+            entry(
+                "gpu.keep_lookups",
+                self.gpu_keep_lookups.to_string(),
+                "Whether lookups stay on the GPU for queries that have the same",
             ),
         ]
     }
@@ -415,6 +424,7 @@ mod tests {
         config.set("vectile.gpu.background", "false").unwrap();
         config.set("vectile.gpu.max_build_rows", "20").unwrap();
         config.set("vectile.gpu.build_from_rows", "0").unwrap();
+        config.set("vectile.gpu.keep_lookups", "false").unwrap();
         let options = VectileOptions::of(&config);
         assert_eq!(options.gpu, GpuMode::Require);
         assert_eq!(options.check().is_ok(), cfg!(feature = "gpu"));
@@ -423,6 +433,7 @@ mod tests {
         assert!(!options.gpu_background);
         assert_eq!(options.gpu_max_build_rows, 20);
         assert_eq!(options.gpu_build_from_rows, 0);
+        assert!(!options.gpu_keep_lookups);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::{Array, ArrayRef};
-use arrow::compute::concat;
+use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use arrow::compute::{cast, concat, take};
+use arrow::datatypes::UInt32Type;
 use datafusion::common::{Result, internal_datafusion_err};
 use vectile_gpu::Codes;
 use vectile_gpu::plan::Attribute;
@@ -29,8 +30,19 @@ struct TableAttribute {
     of_codes: Arc<Attribute>,
     /// The value where a key is missing.
     missing: ArrayRef,
+    /// If what kernels have is a code of another table: that, and the attribute there.
+    of_code: Option<(Arc<Table>, usize)>,
     /// The value for each code, and behind them the missing one, once somebody has asked.
     values: OnceLock<ArrayRef>,
+}
+
+/// An attribute that the device has made.
+pub(crate) struct AttributeOnDevice {
+    pub(crate) of_codes: Arc<Attribute>,
+    /// The value where a key is missing, of the type that is wanted.
+    pub(crate) missing: ArrayRef,
+    /// If it is a code of another table: that, and the attribute there.
+    pub(crate) of_code: Option<(Arc<Table>, usize)>,
 }
 
 impl Table {
@@ -41,6 +53,7 @@ impl Table {
             TableAttribute {
                 of_codes: Attribute::new(all.slice(0, count)),
                 missing: all.slice(count, all.len() - count),
+                of_code: None,
                 values: all.into(),
             }
         });
@@ -52,16 +65,17 @@ impl Table {
         }
     }
 
-    /// That of `codes` whose attributes are on the device, each with the value where a key is missing.
+    /// That of `codes` whose attributes are on the device.
     pub(crate) fn on_device(
         codes: Codes,
         packing: Option<Packing>,
-        attributes: Vec<(Arc<Attribute>, ArrayRef)>,
+        attributes: Vec<AttributeOnDevice>,
     ) -> Self {
         let attributes = attributes.into_iter();
-        let attributes = attributes.map(|(of_codes, missing)| TableAttribute {
-            of_codes,
-            missing,
+        let attributes = attributes.map(|attribute| TableAttribute {
+            of_codes: attribute.of_codes,
+            missing: attribute.missing,
+            of_code: attribute.of_code,
             values: OnceLock::new(),
         });
         Self {
@@ -106,7 +120,13 @@ impl Table {
             return Ok(Arc::clone(values));
         }
         let values = attribute.of_codes.values().map_err(error::gpu)?;
-        let values = reinterpret(&values, attribute.missing.data_type())?;
+        let values = match &attribute.of_code {
+            None => reinterpret(&values, attribute.missing.data_type())?,
+            Some((table, number)) => {
+                let values = of_codes(&values, &table.values(*number)?)?;
+                cast(&values, attribute.missing.data_type())?
+            }
+        };
         let all = concat(&[&values, &attribute.missing])?;
         Ok(Arc::clone(attribute.values.get_or_init(|| all)))
     }
@@ -116,6 +136,18 @@ impl Table {
     pub(crate) fn width(&self) -> usize {
         self.attributes.len()
     }
+}
+
+/// The values of codes. That of a missing key, whose code is null, is the last one.
+pub(crate) fn of_codes(codes: &ArrayRef, values: &ArrayRef) -> Result<ArrayRef> {
+    let codes = codes.as_primitive_opt::<UInt32Type>();
+    let codes = codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))?;
+    if codes.null_count() == 0 {
+        return Ok(take(values, codes, None)?);
+    }
+    let missing = u32::try_from(values.len().saturating_sub(1)).ok();
+    let codes: UInt32Array = codes.iter().map(|code| code.or(missing)).collect();
+    Ok(take(values, &codes, None)?)
 }
 
 /// The tables of all lookups.

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::plan::{Attribute, Codes, HashedKeys, MadeForm, MadeKeys, Type, code_bytes};
 use crate::runtime::{Batch, Engine, FixedKernel, Kernel, Launch, Piece};
 
-/// Codes that tell attributes apart, at most: a kernel that groups by them has as many groups.
+/// Codes that tell attributes apart, at most, unless there are as many rows: a kernel that groups by them has as many groups.
 const MOST_CODES: u64 = 1 << 16;
 /// Words of a column, as the kernel reads it, and of what it finds out about one.
 const COLUMN_WORDS: usize = 7;
@@ -486,7 +486,8 @@ impl Builder<'_> {
             codes = codes.saturating_mul(digit.count);
             digits.push(digit);
         }
-        Ok((codes <= MOST_CODES).then_some(digits))
+        let most = MOST_CODES.max(self.rows.rows as u64);
+        Ok((codes <= most).then_some(digits))
     }
 
     /// A column as the attribute of rows.

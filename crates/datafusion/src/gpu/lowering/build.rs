@@ -5,18 +5,17 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, Schema};
-use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
-use vectile_gpu::plan::{Expr, GroupKey};
+use vectile_gpu::plan::{Attribute, Expr, GroupKey};
 use vectile_gpu::{Build, BuildBy, Built, BuiltCodes};
 
 use super::expression::{Grouping, Lowering};
-use super::grouping::of_codes;
 use super::lookups::missing_value;
 use crate::gpu::packing::Packing;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
-use crate::gpu::table::{Table, Tables};
+use crate::gpu::table::{AttributeOnDevice, Table, Tables, of_codes};
 
 /// What the tables of a dimension are made of.
 #[derive(Clone, Debug)]
@@ -97,7 +96,11 @@ impl BuildColumns {
                     missing: missing_value(attribute, schema)?,
                 });
             }
-            let by = match (columns.is_empty(), table.is_by_value) {
+            // with a key among them, each row has values of its own
+            let has_key = |attribute| keys.keys.iter().any(|(key, _)| *key == attribute);
+            let is_each_row =
+                table.is_unique && keys.keys.len() == 1 && table.attributes.iter().any(has_key);
+            let by = match (columns.is_empty(), table.is_by_value && !is_each_row) {
                 (true, _) => BuildBy::Nothing,
                 (false, true) => BuildBy::Values(columns),
                 (false, false) => BuildBy::ValuesOrRows(columns),
@@ -149,9 +152,9 @@ impl BuildTable {
         let packing = packing.then(|| Packing::of_bounds(&built.digits));
         let table = match built.of_codes {
             BuiltCodes::Rows(values) => {
-                let missing = attributes.map(|attribute| Arc::clone(&attribute.missing));
-                let attributes = values.into_iter().zip(missing);
-                Table::on_device(built.codes, packing, attributes.collect())
+                let attributes = values.into_iter().zip(attributes);
+                let attributes = attributes.map(|(values, attribute)| attribute.on(values, tables));
+                Table::on_device(built.codes, packing, attributes.collect::<Result<_>>()?)
             }
             BuiltCodes::Values(values) => {
                 let values = values.iter().zip(attributes);
@@ -164,6 +167,20 @@ impl BuildTable {
 }
 
 impl BuildAttribute {
+    /// The attribute whose values, or codes, are these.
+    fn on(&self, of_codes: Arc<Attribute>, tables: &Tables) -> Result<AttributeOnDevice> {
+        let of_code = self.of_code.map(|(lookup, attribute)| {
+            let table = tables.get(lookup).cloned();
+            let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
+            Ok::<_, DataFusionError>((table, attribute))
+        });
+        Ok(AttributeOnDevice {
+            of_codes,
+            missing: Arc::clone(&self.missing),
+            of_code: of_code.transpose()?,
+        })
+    }
+
     /// The value of each code, and behind them that of a missing one.
     fn of(&self, values: &ArrayRef, tables: &Tables) -> Result<ArrayRef> {
         let values = match self.of_code {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
-use arrow::compute::{cast, take};
-use arrow::datatypes::{DataType, SchemaRef, UInt32Type};
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::aggregates::PhysicalGroupBy;
@@ -14,7 +14,7 @@ use super::expression::{Grouping, Lowering};
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
-use crate::gpu::table::Tables;
+use crate::gpu::table::{Tables, of_codes};
 use crate::gpu::types::is_text;
 
 /// Where the columns that an aggregate groups by come from, and strings of which it wants the least or the greatest: the
@@ -193,18 +193,6 @@ impl KeyColumn {
     }
 }
 
-/// The values of codes. That of a missing key, whose code is null, is the last one.
-pub(crate) fn of_codes(codes: &ArrayRef, values: &ArrayRef) -> Result<ArrayRef> {
-    let codes = codes.as_primitive_opt::<UInt32Type>();
-    let codes = codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))?;
-    if codes.null_count() == 0 {
-        return Ok(take(values, codes, None)?);
-    }
-    let missing = u32::try_from(values.len().saturating_sub(1)).ok();
-    let codes: UInt32Array = codes.iter().map(|code| code.or(missing)).collect();
-    Ok(take(values, &codes, None)?)
-}
-
 /// A key as a column of this type.
 fn of_type(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     if key.data_type() == data_type {
@@ -218,7 +206,7 @@ fn of_type(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Int32Array, StringArray};
+    use arrow::array::{AsArray, Int32Array, StringArray, UInt32Array};
     use arrow::datatypes::{Field, Schema};
     use vectile_gpu::Codes;
 

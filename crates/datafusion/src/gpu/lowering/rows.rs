@@ -10,10 +10,9 @@ use vectile_gpu::Rows;
 use vectile_gpu::plan::Expr;
 
 use super::expression::Lowering;
-use super::grouping::of_codes;
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
-use crate::gpu::table::Tables;
+use crate::gpu::table::{Tables, of_codes};
 
 /// Where the columns of rows come from.
 #[derive(Clone, Debug)]

@@ -47,6 +47,7 @@ use crate::gpu::pattern::identity::{Identity, is_fixed, without_own_settings};
 use crate::gpu::pattern::join::{Found, Join, JoinKind};
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Table;
+use crate::options::VectileOptions;
 use crate::source::VectileSource;
 
 /// The small side of a join.
@@ -241,7 +242,14 @@ impl Dimension {
     /// [`Error::Unsupported`] if rows do not make such tables, those of the plan.
     pub(crate) async fn tables(&self, environment: &Environment<'_>) -> Result<Vec<Arc<Table>>> {
         let cache = &environment.device.dimensions;
-        let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
+        let options = VectileOptions::of(environment.context.session_config().options());
+        let keys = self
+            .lookups
+            .iter()
+            .map(|lookup| match options.gpu_keep_lookups {
+                true => self.table_key(lookup),
+                false => Ok(None),
+            });
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
         let cached = keys.iter().map(|key| cache.get(key.as_ref()?));
         if let Some(tables) = cached.collect::<Option<Vec<_>>>() {
