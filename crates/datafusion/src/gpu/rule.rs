@@ -375,7 +375,8 @@ impl<'a> Fusing<'a> {
         let (mut fused, _) = self.fused(&wanted_of, relation, later)?;
         // by their names before
         let inner = &groups.inner.partial;
-        if !fused.has_whole_groups {
+        // without keys there is a group even of no rows
+        if !fused.has_whole_groups || fused.keys.of_kernel().is_empty() {
             return Ok(None);
         }
         let functions = fused.functions.iter().copied();

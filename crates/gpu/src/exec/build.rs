@@ -368,11 +368,15 @@ impl Builder<'_> {
                     .map(|column| self.attribute(*column, measured));
                 BuiltCodes::Rows(attributes.collect::<Result<_>>()?)
             }
-            (_, digits) => {
-                let digits = digits.unwrap_or_default();
-                let values = digits.iter().map(|digit| digit.values(count.into()));
+            (BuildBy::Values(columns) | BuildBy::ValuesOrRows(columns), Some(digits)) => {
+                let values = columns.iter().map(|column| {
+                    let digit = digits.iter().find(|digit| digit.column == *column);
+                    let digit = digit.ok_or_else(|| Error::Unsupported("no such digit".into()))?;
+                    digit.values(count.into())
+                });
                 BuiltCodes::Values(values.collect::<Result<_>>()?)
             }
+            _ => BuiltCodes::Values(vec![]),
         };
         Ok(Some(Built {
             codes,
@@ -463,8 +467,11 @@ impl Builder<'_> {
         columns: &[usize],
         measured: &[Option<Measured>],
     ) -> Result<Option<Vec<Digit>>> {
-        let (mut digits, mut codes) = (vec![], 1u64);
+        let (mut digits, mut codes): (Vec<Digit>, u64) = (vec![], 1);
         for &column in columns {
+            if digits.iter().any(|digit| digit.column == column) {
+                continue;
+            }
             let of = self.column(column)?;
             let known = measured.get(column).copied().flatten();
             let Some(bounds) = known.filter(|known| known.is_narrow) else {

@@ -146,11 +146,11 @@ fn rows_become_tables() {
     let tables = [
         unique(BuildBy::Nothing),
         unique(BuildBy::Values(vec![2])),
-        unique(BuildBy::Values(vec![1, 6])),
+        unique(BuildBy::Values(vec![1, 6, 1])),
         unique(BuildBy::ValuesOrRows(vec![2, 1])),
         unique(BuildBy::ValuesOrRows(vec![3, 4, 5, 6, 2])),
     ];
-    let columns: [&[usize]; 5] = [&[], &[2], &[1, 6], &[2, 1], &[3, 4, 5, 6, 2]];
+    let columns: [&[usize]; 5] = [&[], &[2], &[1, 6, 1], &[2, 1], &[3, 4, 5, 6, 2]];
     type Passes = fn(i64) -> bool;
     let filters: [(Filter, Passes); 3] = [
         (Filter::Constant(true), |_| true),

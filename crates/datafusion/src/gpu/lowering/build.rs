@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::concat;
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_gpu::plan::{Attribute, Expr, GroupKey};
-use vectile_gpu::{Build, BuildBy, Built, BuiltCodes};
+use vectile_gpu::{Build, BuildBy, Built, BuiltCodes, Error};
 
 use super::expression::{Grouping, Lowering};
 use super::lookups::missing_value;
+use crate::error;
 use crate::gpu::packing::Packing;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
@@ -32,10 +37,22 @@ struct BuildTable {
 
 #[derive(Clone, Debug)]
 struct BuildAttribute {
-    /// If the output is the code of a lookup: its number, and the number of the attribute there.
-    of_code: Option<(usize, usize)>,
+    /// The table's columns that it comes from, by their place among these.
+    columns: Vec<usize>,
+    source: Source,
     /// The value where a key is missing, of the type that is wanted.
     missing: ArrayRef,
+}
+
+/// How an attribute comes from columns.
+#[derive(Clone, Debug)]
+enum Source {
+    /// It is one.
+    Column,
+    /// One is the code of a lookup, of which it is the attribute of that number.
+    Code(usize, usize),
+    /// The CPU computes it of them, since there is no kernel for it.
+    Computed(Arc<dyn PhysicalExpr>, SchemaRef),
 }
 
 /// What rows of a dimension are found by: expressions over its schema, each with the type that it is compared as.
@@ -80,19 +97,30 @@ impl BuildColumns {
             let (mut columns, mut attributes) = (Vec::new(), Vec::new());
             for attribute in table.attributes {
                 let expr = over(attribute)?;
-                let (output, of_code) = match table.is_by_value {
+                let (outputs, source) = match table.is_by_value {
                     true => match lowering.group_key(&expr)? {
-                        Grouping::Key(GroupKey::Value(value)) => (value, None),
+                        Grouping::Key(GroupKey::Value(value)) => (vec![value], Source::Column),
                         Grouping::Key(_) => return Err(Reason::GroupKey(expr.to_string())),
                         Grouping::Attribute { lookup, attribute } => {
-                            (Expr::Code(lookup), Some((lookup, attribute)))
+                            (vec![Expr::Code(lookup)], Source::Code(lookup, attribute))
                         }
                     },
-                    false => (lowering.value(&expr)?, None),
+                    false => {
+                        let mut trial = lowering.clone();
+                        match trial.value(&expr) {
+                            Ok(value) => {
+                                *lowering = trial;
+                                (vec![value], Source::Column)
+                            }
+                            Err(reason) => computed(&expr, lowering).map_err(|_| reason)?,
+                        }
+                    }
                 };
-                columns.push(built.output(output));
+                let first = columns.len();
+                columns.extend(outputs.into_iter().map(|output| built.output(output)));
                 attributes.push(BuildAttribute {
-                    of_code,
+                    columns: (first..columns.len()).collect(),
+                    source,
                     missing: missing_value(attribute, schema)?,
                 });
             }
@@ -152,13 +180,11 @@ impl BuildTable {
         let packing = packing.then(|| Packing::of_bounds(&built.digits));
         let table = match built.of_codes {
             BuiltCodes::Rows(values) => {
-                let attributes = values.into_iter().zip(attributes);
-                let attributes = attributes.map(|(values, attribute)| attribute.on(values, tables));
+                let attributes = attributes.map(|attribute| attribute.on(&values, tables));
                 Table::on_device(built.codes, packing, attributes.collect::<Result<_>>()?)
             }
             BuiltCodes::Values(values) => {
-                let values = values.iter().zip(attributes);
-                let values = values.map(|(values, attribute)| attribute.of(values, tables));
+                let values = attributes.map(|attribute| attribute.of(&values, tables));
                 Table::new(built.codes, packing, values.collect::<Result<_>>()?)
             }
         };
@@ -167,31 +193,106 @@ impl BuildTable {
 }
 
 impl BuildAttribute {
-    /// The attribute whose values, or codes, are these.
-    fn on(&self, of_codes: Arc<Attribute>, tables: &Tables) -> Result<AttributeOnDevice> {
-        let of_code = self.of_code.map(|(lookup, attribute)| {
-            let table = tables.get(lookup).cloned();
-            let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-            Ok::<_, DataFusionError>((table, attribute))
-        });
+    /// The attribute, of columns whose values, or codes, are these.
+    fn on(&self, columns: &[Arc<Attribute>], tables: &Tables) -> Result<AttributeOnDevice> {
+        let mut own = self
+            .columns
+            .iter()
+            .filter_map(|&column| columns.get(column));
+        let (of_codes, of_code) = match &self.source {
+            Source::Computed(expr, schema) => {
+                let values = own.map(|column| column.values().map_err(error::gpu));
+                let values = values.collect::<Result<Vec<_>>>()?;
+                (
+                    Some(Attribute::new(evaluated(expr, schema, &values)?)),
+                    None,
+                )
+            }
+            Source::Column => (own.next().cloned(), None),
+            Source::Code(lookup, attribute) => {
+                let table = tables.get(*lookup).cloned();
+                let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
+                (own.next().cloned(), Some((table, *attribute)))
+            }
+        };
         Ok(AttributeOnDevice {
-            of_codes,
+            of_codes: of_codes.ok_or_else(no_column)?,
             missing: Arc::clone(&self.missing),
-            of_code: of_code.transpose()?,
+            of_code,
         })
     }
 
     /// The value of each code, and behind them that of a missing one.
-    fn of(&self, values: &ArrayRef, tables: &Tables) -> Result<ArrayRef> {
-        let values = match self.of_code {
-            None => reinterpret(values, self.missing.data_type())?,
-            Some((lookup, attribute)) => {
-                let table = tables.get(lookup);
+    fn of(&self, columns: &[ArrayRef], tables: &Tables) -> Result<ArrayRef> {
+        let own = self
+            .columns
+            .iter()
+            .filter_map(|&column| columns.get(column));
+        let own: Vec<ArrayRef> = own.cloned().collect();
+        let first = own.first().ok_or_else(no_column)?;
+        let values = match &self.source {
+            Source::Computed(expr, schema) => evaluated(expr, schema, &own)?,
+            Source::Column => reinterpret(first, self.missing.data_type())?,
+            Source::Code(lookup, attribute) => {
+                let table = tables.get(*lookup);
                 let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                let values = of_codes(values, &table.values(attribute)?)?;
+                let values = of_codes(first, &table.values(*attribute)?)?;
                 arrow::compute::cast(&values, self.missing.data_type())?
             }
         };
         Ok(concat(&[&values, &self.missing])?)
     }
+}
+
+/// An expression for which there is no kernel, as one over columns for which there are some.
+fn computed(
+    expr: &Arc<dyn PhysicalExpr>,
+    lowering: &mut Lowering<'_>,
+) -> Result<(Vec<Expr>, Source), Reason> {
+    let mut used: Vec<Column> = collect_columns(expr).into_iter().collect();
+    used.sort_by_key(Column::index);
+    if used.is_empty() || is_volatile(expr) {
+        return Err(Reason::Expr(expr.to_string()));
+    }
+    let outputs = used.iter().map(|column| {
+        let column: Arc<dyn PhysicalExpr> = Arc::new(column.clone());
+        lowering.value(&column)
+    });
+    let outputs = outputs.collect::<Result<_, Reason>>()?;
+    let fields = used.iter().map(|column| {
+        let field = lowering.field(column.index())?;
+        Ok::<_, Reason>(field.clone().with_nullable(true))
+    });
+    let schema = Schema::new(fields.collect::<Result<Vec<_>, Reason>>()?);
+    let own = Arc::clone(expr).transform(|part| {
+        let place = part.downcast_ref::<Column>();
+        let place = place.and_then(|column| used.iter().position(|used| used == column));
+        Ok(match place {
+            Some(place) => {
+                let column = Column::new(schema.field(place).name(), place);
+                Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>)
+            }
+            None => Transformed::no(part),
+        })
+    });
+    Ok((outputs, Source::Computed(own.data()?, Arc::new(schema))))
+}
+
+/// The values of an expression over columns of machine types.
+fn evaluated(
+    expr: &Arc<dyn PhysicalExpr>,
+    schema: &SchemaRef,
+    columns: &[ArrayRef],
+) -> Result<ArrayRef> {
+    let typed = columns.iter().zip(schema.fields());
+    let typed = typed.map(|(values, field)| reinterpret(values, field.data_type()));
+    let batch = RecordBatch::try_new(Arc::clone(schema), typed.collect::<Result<_>>()?)?;
+    let values = expr.evaluate(&batch);
+    let values = values.and_then(|values| values.into_array(batch.num_rows()));
+    // a row that fails may be one that the join would not have let through
+    values.map_err(|error| error::gpu(Error::Unsupported(error.strip_backtrace())))
+}
+
+fn no_column() -> DataFusionError {
+    internal_datafusion_err!("no such column")
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::new_null_array;
-use arrow::datatypes::{DataType, Schema, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::datasource::physical_plan::FileSource;
@@ -432,9 +432,14 @@ impl<'a> Lowering<'a> {
     }
 
     fn data_type(&self, index: usize) -> Result<&'a DataType> {
+        self.field(index).map(|field| field.data_type())
+    }
+
+    /// A column of the schema.
+    pub(super) fn field(&self, index: usize) -> Result<&'a Field> {
         let field = self.schema.fields().get(index);
         let field = field.ok_or_else(|| Reason::Failed(format!("there is no column {index}")))?;
-        Ok(field.data_type())
+        Ok(field)
     }
 
     fn unsupported_column(&self, index: usize) -> Reason {

@@ -452,6 +452,12 @@ impl Dimension {
         Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
     }
 
+    /// Whether these differ in all rows, whose keys do: they are among them.
+    fn are_all_different(&self, attributes: &[Arc<dyn PhysicalExpr>]) -> bool {
+        let is_among = |key: &DimensionKey| attributes.contains(&key.expr);
+        self.kind.adds_columns() && self.keys.iter().all(is_among)
+    }
+
     /// The table of a lookup whose attributes are the columns of `rows` from `first` on.
     fn table(&self, rows: &[RecordBatch], first: usize, lookup: &DimensionLookup) -> Result<Table> {
         let attributes = &lookup.attributes;
@@ -480,7 +486,8 @@ impl Dimension {
         let numbered = match attributes.is_empty() {
             true => Numbered::all_alike(keys.len()),
             false => {
-                let is_by_row = lookup.purpose == Purpose::Rows;
+                let is_by_row =
+                    lookup.purpose == Purpose::Rows || self.are_all_different(attributes);
                 Numbered::new(rows, first, &types, is_by_row)?
             }
         };
