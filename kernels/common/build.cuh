@@ -1,7 +1,7 @@
 // The table of a lookup, made of columns that lie plain on the device: the keys of its rows, and what tells their codes
 // apart. `exec/build.rs` launches the kernel once for each step.
 
-enum { MEASURE, CLEAR, FILL };
+enum { MEASURE, CLEAR, FILL, FIND };
 enum { NONE = ~0u, MOST_PROBES = 32 };
 
 struct Args { u64 word[10]; };
@@ -148,8 +148,33 @@ DEVICE void fill(const Column* columns, u32 keys, u32 all, u64 rows, u64 start, 
     if (is_full) atomicMax(to + 3, 1ull);
 }
 
+// Counts those of some values that are keys.
+DEVICE void find(const i64* values, u64 rows, u64 start, u64 step, const Args& a, bool is_hashed, u64* to) {
+    const u64* const keys = (const u64*)a.word[5];
+    for (u64 row = start; row < rows; row += step) {
+        const u64 key = (u64)__ldg(values + row);
+        bool is_there = false;
+        if (is_hashed) {
+            u32 bucket = (u32)hash_of(key) & (u32)a.word[9];
+            bool may_be_next = key != a.word[8];
+            for (u32 probe = 0; probe < MOST_PROBES && may_be_next; probe++, bucket = bucket + 1 & (u32)a.word[9]) {
+                for (u32 slot = bucket * 4; slot < bucket * 4 + 4; slot++) {
+                    const u64 there = __ldg(keys + slot);
+                    is_there |= there == key;
+                    may_be_next &= there != key && there != a.word[8];
+                }
+            }
+        } else {
+            const u64 place = key - a.word[8];
+            is_there = place < a.word[9] && __ldg((const u32*)keys + place / 32) >> place % 32 & 1;
+        }
+        if (is_there) atomicAdd(to, 1ull);
+    }
+}
+
 // The step `word[0]` over `word[1]` rows of columns that lie at `word[2]`: `word[3]` in all, of which the high half says how
-// many are keys. Results go to `word[4]`. Then come the fields of `Target`, but to measure. To clear, rows are slots.
+// many are keys. Results go to `word[4]`. Then come the fields of `Target`, but to measure. To clear, rows are slots. To find,
+// values of 64 bits lie at `word[2]`, and where keys are not hashed, the last two words are the first and how many may be.
 extern "C" __global__ void BOUNDS(256) build(const Args a) {
     const Column* const columns = (const Column*)a.word[2];
     const u64 start = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x;
@@ -162,6 +187,10 @@ extern "C" __global__ void BOUNDS(256) build(const Args a) {
     const Target t{(u64*)a.word[5], (u8*)a.word[6], (u32)a.word[7], (bool)(a.word[7] >> 32), a.word[8], (u32)a.word[9]};
     if (a.word[0] == CLEAR) {
         for (u64 slot = start; slot < a.word[1]; slot += step) t.keys[slot] = t.empty;
+        return;
+    }
+    if (a.word[0] == FIND) {
+        find((const i64*)a.word[2], a.word[1], start, step, a, t.is_hashed, to);
         return;
     }
     fill(columns, keys, all, a.word[1], start, step, t, to);

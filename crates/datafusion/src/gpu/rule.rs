@@ -550,7 +550,7 @@ impl<'a> Fusing<'a> {
         let mut dimensions = dimension::dimensions(&relation.joins, &lookups, &found, most_rows)?;
         for dimension in &mut dimensions {
             if let Some(building) = self.building(dimension, later) {
-                dimension.built_by(building);
+                dimension.built_by(building.map(|building| Arc::new(building) as _));
             }
             dimension.check_rows()?;
             // What cannot be on the GPU is no failure: the scan that the query is about is the table's.
@@ -788,12 +788,16 @@ fn building(
     of_groups: Option<OfGroups>,
     later: &Arc<[Rule]>,
 ) -> Building {
+    let mut star = fused.star;
+    for dimension in &mut star.dimensions {
+        // they are in no plan, so that nobody else applies these to them
+        dimension.rules = Arc::clone(later);
+    }
     Building {
         input: fused.input,
-        star: fused.star,
+        star,
         columns,
         of_groups,
-        rules: Arc::clone(later),
     }
 }
 

@@ -6,6 +6,7 @@
 //! ```
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arrow::array::ArrayRef;
 
@@ -27,6 +28,7 @@ const THREADS: u32 = 256;
 const MEASURE: u64 = 0;
 const CLEAR: u64 = 1;
 const FILL: u64 = 2;
+const FIND: u64 = 3;
 
 /// A table that is to be made of rows: columns are outputs of [`Output::Rows`](crate::plan::Output::Rows), by number.
 #[derive(Clone, Debug)]
@@ -141,7 +143,7 @@ impl Execution {
             .fixed_kernel(FixedKernel::Build, self.may_compile)?;
         let builder = Builder {
             engine: &Arc::clone(&self.engine),
-            kernel: &*kernel,
+            kernel: &kernel,
             rows,
         };
         let measured = builder.measure(self)?;
@@ -158,7 +160,7 @@ impl Execution {
 
 struct Builder<'a> {
     engine: &'a Arc<Engine>,
-    kernel: &'a dyn Kernel,
+    kernel: &'a Arc<dyn Kernel>,
     rows: &'a RowsOnDevice,
 }
 
@@ -200,46 +202,13 @@ impl Builder<'_> {
     fn run(&self, execution: &mut Execution, work: &Work) -> Result<Vec<u64>> {
         execution.check_wanted()?;
         let words: Vec<u64> = work.columns.iter().flatten().copied().collect();
-        let columns_bytes = (words.len() * 8).max(1);
-        let columns = on_device(self.engine, columns_bytes, |to| write_words(&words, to))?;
-        let bytes = work.found.max(1) * 8;
-        let found = self.engine.take(bytes)?;
-        let mut back = self.engine.host_pool().take(bytes)?;
-        let to = back.as_mut_slice().as_mut_ptr();
-        let rows = work.rows;
-        let resident = self.kernel.resident_blocks(THREADS, 0).max(1);
-        let resident = resident.saturating_mul(self.engine.device().multiprocessors.max(1));
-        let needed = rows.div_ceil(THREADS as usize).max(1);
-        let mut args = vec![
-            work.step,
-            rows as u64,
-            columns.address(),
-            work.columns.len() as u64 | (work.keys as u64) << 32,
-            found.address(),
-        ];
-        args.extend(work.target);
-        let launch = Launch {
-            grid: resident.min(needed.try_into().unwrap_or(u32::MAX)),
-            block: THREADS,
-            shared: 0,
-            args: &args,
-        };
-        let mut lane = self.engine.lane()?;
-        let marks = lane.finish(|stream| {
-            // SAFETY: columns have as many values as there are rows, and what is found as many words as the step writes;
-            // the target has room for all places, which the bounds of keys say. All of it lives until `finish` is done.
-            unsafe {
-                stream.fill(found.address(), 0, bytes)?;
-                let marks = stream.launch_timed(self.kernel, launch)?;
-                stream.copy_out(to, found.address(), bytes)?;
-                Ok(marks)
-            }
-        })?;
-        execution.statistics.kernel += lane.between(&marks)?;
+        let counts = work.columns.len() as u64 | (work.keys as u64) << 32;
+        // SAFETY: columns have as many values as there are rows, and what is found as many words as the step writes; the
+        // target has room for all places, which the bounds of keys say. All of it lives as long as the builder.
+        let (found, took) = unsafe { launched(self.engine, self.kernel, work, &words, counts) }?;
+        execution.statistics.kernel += took;
         execution.statistics.launches += 1;
-        self.engine.give_back(lane);
-        let words = back.as_slice()[..bytes].as_chunks::<8>().0.iter();
-        Ok(words.map(|word| u64::from_le_bytes(*word)).collect())
+        Ok(found)
     }
 
     /// Bounds of all columns of integers.
@@ -359,8 +328,13 @@ impl Builder<'_> {
                 Ok(copied(&engine, &memory, at, bytes)?.as_slice()[..bytes].to_vec())
             }
         };
+        let find = {
+            let (engine, kernel) = (Arc::clone(self.engine), Arc::clone(self.kernel));
+            let memory = Arc::clone(&memory);
+            move |values: &[i64]| found_among(&engine, &kernel, &memory, form, values)
+        };
         let copy = Mutex::new(Some(memory as _));
-        let codes = Codes::made(form, found as usize, fetch, copy);
+        let codes = Codes::made(form, found as usize, (fetch, find), copy);
         let of_codes = match (&table.by, digits) {
             (BuildBy::ValuesOrRows(columns), None) => {
                 let attributes = columns
@@ -539,6 +513,87 @@ impl ColumnOnDevice {
         let place = (0, self.validity_at);
         array_of(self.of, self.is_nullable, 0..rows, place, Some(&back))
     }
+}
+
+/// Launches the kernel: over columns, or values, that are these words. Gives what it finds out, and the time that it took.
+///
+/// # Safety
+///
+/// The words are what the step wants, name memory that is large enough and lives until this returns, and so does the
+/// target.
+unsafe fn launched(
+    engine: &Engine,
+    kernel: &Arc<dyn Kernel>,
+    work: &Work,
+    words: &[u64],
+    counts: u64,
+) -> Result<(Vec<u64>, Duration)> {
+    let given = on_device(engine, (words.len() * 8).max(1), |to| {
+        write_words(words, to)
+    })?;
+    let bytes = work.found.max(1) * 8;
+    let found = engine.take(bytes)?;
+    let mut back = engine.host_pool().take(bytes)?;
+    let to = back.as_mut_slice().as_mut_ptr();
+    let resident = kernel.resident_blocks(THREADS, 0).max(1);
+    let resident = resident.saturating_mul(engine.device().multiprocessors.max(1));
+    let needed = work.rows.div_ceil(THREADS as usize).max(1);
+    let rows = work.rows as u64;
+    let mut args = vec![work.step, rows, given.address(), counts, found.address()];
+    args.extend(work.target);
+    let launch = Launch {
+        grid: resident.min(needed.try_into().unwrap_or(u32::MAX)),
+        block: THREADS,
+        shared: 0,
+        args: &args,
+    };
+    let mut lane = engine.lane()?;
+    let marks = lane.finish(|stream| {
+        // SAFETY: as the caller says; what is filled and copied is as long, and lives until `finish` is done.
+        unsafe {
+            stream.fill(found.address(), 0, bytes)?;
+            let marks = stream.launch_timed(kernel.as_ref(), launch)?;
+            stream.copy_out(to, found.address(), bytes)?;
+            Ok(marks)
+        }
+    })?;
+    let took = lane.between(&marks)?;
+    engine.give_back(lane);
+    let words = back.as_slice()[..bytes].as_chunks::<8>().0.iter();
+    Ok((words.map(|word| u64::from_le_bytes(*word)).collect(), took))
+}
+
+/// How many of some values are keys of a table.
+fn found_among(
+    engine: &Engine,
+    kernel: &Arc<dyn Kernel>,
+    memory: &Piece,
+    form: MadeForm,
+    values: &[i64],
+) -> Result<usize> {
+    let (is_hashed, last) = match form.keys {
+        MadeKeys::Dense { first, range } => (false, [first as u64, range]),
+        MadeKeys::Hashed { slots, empty, .. } => {
+            (true, [empty as u64, HashedKeys::size_word_of(slots, 0)])
+        }
+    };
+    let work = Work {
+        step: FIND,
+        rows: values.len(),
+        target: [
+            memory.address(),
+            0,
+            u64::from(is_hashed) << 32,
+            last[0],
+            last[1],
+        ],
+        found: 1,
+        ..Work::default()
+    };
+    let words: Vec<u64> = values.iter().map(|value| *value as u64).collect();
+    // SAFETY: there are as many words as rows; the table is of this form, and lives as long as `memory`.
+    let (found, _) = unsafe { launched(engine, kernel, &work, &words, 0) }?;
+    Ok(found.first().map_or(0, |found| *found as usize))
 }
 
 /// Some bytes of the device's memory, copied back.

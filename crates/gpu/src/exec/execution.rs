@@ -316,7 +316,7 @@ fn share_of(lookup: &Lookup, batch: &Batch) -> Result<f64> {
         return Ok(1.0);
     };
     let found = lookup.codes.found_among(sample)?;
-    Ok(found.map_or(1.0, |found| found as f64 / sample.len().max(1) as f64))
+    Ok(found as f64 / sample.len().max(1) as f64)
 }
 
 impl Prepared {

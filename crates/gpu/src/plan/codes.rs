@@ -174,15 +174,19 @@ impl Codes {
         self.found == 0
     }
 
-    /// A table of that form on a device, of `found` keys: `fetch` copies so many of its bytes back, from a byte on.
+    /// A table of that form on a device, of `found` keys. The functions copy so many of its bytes back, from a byte on, and
+    /// count those of some values that are keys.
     pub(crate) fn made(
         form: MadeForm,
         found: usize,
-        fetch: impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
+        (fetch, find): (
+            impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
+            impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
+        ),
         device: DeviceCopy,
     ) -> Self {
         Self {
-            keys: Keys::Made(Made::new(form, fetch)),
+            keys: Keys::Made(Made::new(form, fetch, find)),
             count: form.count,
             found,
             share: OnceLock::new(),
@@ -273,13 +277,16 @@ impl Codes {
         &self.device
     }
 
-    /// How many of the values are there; `None` if to tell that takes long.
-    pub(crate) fn found_among(&self, values: &ArrayRef) -> Result<Option<usize>> {
-        let codes = match &self.keys {
-            Keys::Made(made) => made.found(values)?,
-            _ => Some(self.of(values)?),
-        };
-        Ok(codes.map(|codes| codes.iter().flatten().count()))
+    /// How many of the values are there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Codes::of`]; those of the driver.
+    pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
+        match &self.keys {
+            Keys::Made(made) => made.found_among(values),
+            _ => Ok(self.of(values)?.iter().flatten().count()),
+        }
     }
 
     /// The code of each value; none of what is not there, and of nulls.

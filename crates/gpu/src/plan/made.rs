@@ -2,18 +2,18 @@
 
 use std::sync::OnceLock;
 
-use arrow::array::ArrayRef;
+use arrow::array::{Array, ArrayRef};
 
 use super::code_table::{CodeTable, code_bytes};
-use super::dense::{Dense, is_dense};
+use super::dense::{Dense, integers, is_dense, other_keys};
 use super::hashed::HashedKeys;
 use crate::error::{Error, Result};
 
-/// Bytes of a hash table up to which it is worth copying back to look a sample up.
-const SMALL_TABLE: usize = 16 << 20;
-
 /// Copies some bytes of a table back, from a byte on.
 type FetchBytes = Box<dyn Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync>;
+
+/// Counts those of some values that are keys of a table.
+type Find = Box<dyn Fn(&[i64]) -> Result<usize> + Send + Sync>;
 
 /// Copies something back from a device.
 pub(crate) type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
@@ -22,9 +22,8 @@ pub(crate) type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
 pub(super) struct Made {
     pub form: MadeForm,
     fetch: FetchBytes,
-    /// Without codes, and with them.
-    keys: OnceLock<Here>,
-    all: OnceLock<Here>,
+    find: Find,
+    here: OnceLock<Here>,
 }
 
 /// A table that was copied back.
@@ -122,38 +121,40 @@ impl Made {
     pub fn new(
         form: MadeForm,
         fetch: impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
+        find: impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
     ) -> Self {
         Self {
             form,
             fetch: Box::new(fetch),
-            keys: OnceLock::new(),
-            all: OnceLock::new(),
+            find: Box::new(find),
+            here: OnceLock::new(),
         }
     }
 
     /// The table, here.
     pub fn here(&self) -> Result<&Here> {
-        known_or(&self.all, || {
-            let codes = match self.form.codes_bytes() {
-                0 => CodeTable::One,
-                bytes => {
-                    let codes = (self.fetch)(self.form.codes_at(), bytes)?;
-                    CodeTable::read(self.form.count, codes)
-                }
-            };
-            self.copied(codes)
-        })
+        if let Some(here) = self.here.get() {
+            return Ok(here);
+        }
+        let codes = match self.form.codes_bytes() {
+            0 => CodeTable::One,
+            bytes => {
+                let codes = (self.fetch)(self.form.codes_at(), bytes)?;
+                CodeTable::read(self.form.count, codes)
+            }
+        };
+        let here = self.copied(codes)?;
+        Ok(self.here.get_or_init(|| here))
     }
 
-    /// Whether each value is there; `None` if to tell that takes long.
-    pub fn found(&self, values: &ArrayRef) -> Result<Option<Vec<Option<u32>>>> {
-        let is_large = self.form.keys_bytes() > SMALL_TABLE;
-        match self.form.keys {
-            MadeKeys::Hashed { .. } if is_large => Ok(None),
-            _ => {
-                let keys = known_or(&self.keys, || self.copied(CodeTable::One))?;
-                keys.of(values).map(Some)
-            }
+    /// How many of the values are keys.
+    pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
+        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+        let valid = (0..values.len()).filter(|row| values.is_valid(*row));
+        let valid: Vec<i64> = valid.map(|row| integers[row]).collect();
+        match valid.is_empty() {
+            true => Ok(0),
+            false => (self.find)(&valid),
         }
     }
 
@@ -195,16 +196,6 @@ impl Here {
                 keys.write(to);
                 codes
             }
-        }
-    }
-}
-
-fn known_or<T>(known: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
-    match known.get() {
-        Some(known) => Ok(known),
-        None => {
-            let made = make()?;
-            Ok(known.get_or_init(|| made))
         }
     }
 }

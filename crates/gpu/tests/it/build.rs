@@ -95,14 +95,15 @@ fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
     let keys = &inputs[0].array;
     let codes = built.codes.of(keys).unwrap();
     let numbers = keys.as_primitive::<Int64Type>();
-    for row in 0..keys.len() {
+    for (row, code) in codes.iter().enumerate() {
         let is_there = numbers.is_valid(row) && passes(row as i64);
-        assert_eq!(codes[row].is_some(), is_there, "row {row}");
+        assert_eq!(code.is_some(), is_there, "row {row}");
     }
     let found: Vec<u32> = (0..ROWS as u32)
         .filter(|row| codes[*row as usize].is_some())
         .collect();
     assert_eq!(built.codes.len(), found.len());
+    assert_eq!(built.codes.found_among(keys).unwrap(), found.len());
     let of_rows = UInt32Array::from(found);
     let of_codes = UInt32Array::from_iter_values(codes.iter().flatten().copied());
     let others = Int64Array::from(vec![i64::MIN, -501, 3 * ROWS, i64::MAX]);
@@ -371,7 +372,9 @@ fn keys_that_lie_far_apart_are_hashed() {
         assert!(found == expected);
         let count = expected.iter().filter(|is_there| **is_there).count();
         assert_eq!(built.codes.len(), count);
+        assert_eq!(built.codes.found_among(keys).unwrap(), count);
         let others: ArrayRef = Arc::new(Int64Array::from(vec![-1, 7, i64::MIN, i64::MAX]));
+        assert_eq!(built.codes.found_among(&others).unwrap(), 0);
         assert!(built.codes.of(&others).unwrap().iter().all(Option::is_none));
         let values = match &built.of_codes {
             BuiltCodes::Rows(attributes) => attributes[0].values().unwrap(),

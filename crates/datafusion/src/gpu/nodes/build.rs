@@ -4,22 +4,21 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::config::ConfigOptions;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::future::try_join;
 use vectile_gpu::plan::OfGroups;
 use vectile_gpu::{Built, Error};
 
 use super::arrivals::{Arrivals, Environment};
-use super::cpu::CpuPlan;
+use super::dimension::BuildTables;
 use super::load::{Input, decline};
 use super::star::Star;
 use crate::error;
 use crate::gpu::lowering::build::BuildColumns;
 use crate::gpu::table::Table;
-use crate::pushdown::Rule;
 
 /// How the device makes the tables of a dimension.
 #[derive(Clone, Debug)]
@@ -30,17 +29,11 @@ pub(crate) struct Building {
     pub(crate) columns: BuildColumns,
     /// If it puts out groups: which of them, as what.
     pub(crate) of_groups: Option<OfGroups>,
-    /// Those that are still to be applied to the plans of its own dimensions, which are in no plan.
-    pub(crate) rules: Arc<[Rule]>,
 }
 
-impl Building {
-    /// The tables; `None` if a key is there more than once that must not be.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] and others, upon which the CPU may try.
-    pub(crate) async fn tables(&self, environment: &Environment<'_>) -> Result<Option<Vec<Table>>> {
+#[async_trait]
+impl BuildTables for Building {
+    async fn tables(&self, environment: &Environment<'_>) -> Result<Option<Vec<Table>>> {
         let (engine, context) = (&environment.device.engine, environment.context);
         let metrics = ExecutionPlanMetricsSet::new();
         let parts = self.input.open(engine, context, &metrics).await?;
@@ -51,10 +44,9 @@ impl Building {
             return Err(unsupported(reason));
         }
         let mut arrivals = Arrivals::new(parts, environment, None);
-        let star = self.star(context.session_config().options())?;
-        let tables = star.tables(environment);
+        let tables = self.star.tables(environment);
         let (tables, ()) = try_join(tables, arrivals.begin()).await?;
-        let pipeline = star.pipeline(&tables)?;
+        let pipeline = self.star.pipeline(&tables)?;
         let Some(batch) = arrivals.all().await? else {
             return Err(unsupported("its rows do not fit the device together"));
         };
@@ -84,19 +76,6 @@ impl Building {
         let rows = built.iter().map(|Built { codes, .. }| codes.len()).max();
         environment.metrics.build_rows.add(rows.unwrap_or_default());
         self.columns.tables(built, &tables).map(Some)
-    }
-
-    /// With the plans of dimensions as they are to run.
-    fn star(&self, config: &ConfigOptions) -> Result<Star> {
-        let mut star = self.star.clone();
-        for dimension in &mut star.dimensions {
-            let cpu = CpuPlan {
-                plan: Arc::clone(&dimension.plan),
-                rules: Arc::clone(&self.rules),
-            };
-            dimension.plan = cpu.optimized(config)?;
-        }
-        Ok(star)
     }
 }
 

@@ -6,12 +6,14 @@
 //!    └── cached by what it reads and computes ◀─────────────────────────┘
 //! ```
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{CastOptions, and, cast, cast_with_options, concat, filter, is_not_null};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use async_trait::async_trait;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -34,7 +36,7 @@ use futures::future::try_join_all;
 use vectile_gpu::{Codes, Error};
 
 use super::arrivals::Environment;
-use super::build::Building;
+use super::cpu::CpuPlan;
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::gpu::dimension_cache::{DimensionCache, TableKey};
@@ -48,6 +50,7 @@ use crate::gpu::pattern::join::{Found, Join, JoinKind};
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Table;
 use crate::options::VectileOptions;
+use crate::pushdown::Rule;
 use crate::source::VectileSource;
 
 /// The small side of a join.
@@ -66,7 +69,20 @@ pub(crate) struct Dimension {
     scanned_rows: Option<usize>,
     most_rows: usize,
     /// How the device makes the tables, or why it cannot; `None` if that is not worth it.
-    building: Option<Result<Arc<Building>, Arc<str>>>,
+    building: Option<Result<Arc<dyn BuildTables>, Arc<str>>>,
+    /// Those that are still to be applied to the plan before it runs.
+    pub(crate) rules: Arc<[Rule]>,
+}
+
+/// Makes the tables of a dimension on the device.
+#[async_trait]
+pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
+    /// The tables; `None` if a key is there more than once that must not be.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] and others, upon which the CPU may try.
+    async fn tables(&self, environment: &Environment<'_>) -> Result<Option<Vec<Table>>>;
 }
 
 /// What a lookup of a dimension has.
@@ -130,12 +146,12 @@ impl Dimension {
             scanned_rows: scanned_rows(&join.plan)?,
             most_rows,
             building: None,
+            rules: Arc::default(),
         })
     }
 
     /// Has the device make the tables, or says why it cannot.
-    pub(crate) fn built_by(&mut self, building: Result<Building, Reason>) {
-        let building = building.map(Arc::new);
+    pub(crate) fn built_by(&mut self, building: Result<Arc<dyn BuildTables>, Reason>) {
         self.building = Some(building.map_err(|reason| reason.to_string().into()));
     }
 
@@ -258,8 +274,7 @@ impl Dimension {
             return tables.collect();
         }
         if let Some(Ok(building)) = &self.building {
-            // dimensions have dimensions
-            match Box::pin(building.tables(environment)).await {
+            match building.tables(environment).await {
                 Ok(tables) => {
                     let built = match tables {
                         Some(tables) => Ok(tables.into_iter().map(Arc::new).collect()),
@@ -367,9 +382,17 @@ impl Dimension {
     ) -> Result<(Vec<RecordBatch>, bool)> {
         let rows = Arc::new(AtomicUsize::new(0));
         let has_null = Arc::new(AtomicBool::new(false));
-        let partitions = 0..self.plan.output_partitioning().partition_count();
+        let mut this = self.clone();
+        if !self.rules.is_empty() {
+            let cpu = CpuPlan {
+                plan: Arc::clone(&self.plan),
+                rules: Arc::clone(&self.rules),
+            };
+            this.plan = cpu.optimized(context.session_config().options())?;
+        }
+        let partitions = 0..this.plan.output_partitioning().partition_count();
         let tasks = partitions.map(|partition| {
-            let (this, rows) = (self.clone(), Arc::clone(&rows));
+            let (this, rows) = (this.clone(), Arc::clone(&rows));
             let has_null = Arc::clone(&has_null);
             let (reservation, context) = (reservation.new_empty(), Arc::clone(context));
             let task = SpawnedTask::spawn(async move {
