@@ -1312,3 +1312,116 @@ async fn keys_in_blocks_are_read_again_after_tests() {
         assert_eq!(on_gpu, fixture.answer(sql).await, "{sql}");
     }
 }
+
+/// Lookups that the device makes: as they are planned, counted, kept and not kept, and left to the CPU.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_dimensions_become_lookups_on_the_device() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
+    for (name, rows) in [
+        (
+            "sales",
+            "value % 900 AS k, value % 70 AS j, value AS v FROM generate_series(1, 5000)",
+        ),
+        (
+            "days",
+            "value AS k, value % 40 AS x, concat('day ', value) AS name FROM generate_series(0, 799)",
+        ),
+        (
+            "shops",
+            "value AS j, value * 1000003 AS far, value % 3 AS y FROM generate_series(0, 59)",
+        ),
+        (
+            "twice",
+            "value % 400 AS k, value AS x FROM generate_series(0, 799)",
+        ),
+    ] {
+        let path = fixture.path(&format!("{name}.vectile"));
+        let copy = format!(
+            "COPY (SELECT {rows}) TO '{}' STORED AS VECTILE",
+            path.display()
+        );
+        fixture.run(&copy).await.unwrap();
+        fixture.register(name, &path).await;
+    }
+    let by = "sales JOIN days ON sales.k = days.k";
+    let of_groups = "(SELECT k, count(*) AS n FROM twice GROUP BY k) g";
+    let queries = [
+        // with how many lookups, of which the device makes so many
+        (
+            format!("SELECT x, sum(v) FROM {by} GROUP BY x ORDER BY x"),
+            1,
+            1,
+        ),
+        (format!("SELECT sum(v * x), count(*) FROM {by}"), 1, 1),
+        (
+            format!(
+                "SELECT y, sum(v + x) FROM {by} JOIN shops ON sales.j = shops.j GROUP BY y ORDER BY y"
+            ),
+            2,
+            2,
+        ),
+        (
+            format!("SELECT count(*), sum(n) FROM sales JOIN {of_groups} ON sales.k = g.k"),
+            1,
+            1,
+        ),
+        (
+            "SELECT count(*) FROM sales WHERE k IN (SELECT k FROM twice WHERE x > 300)".into(),
+            1,
+            1,
+        ),
+        (
+            "SELECT sum(y) FROM sales JOIN shops ON sales.j * 1000003 = shops.far".into(),
+            1,
+            1,
+        ),
+        (
+            format!("SELECT name, sum(v) FROM {by} WHERE x = 3 GROUP BY name ORDER BY name"),
+            1,
+            0,
+        ),
+    ];
+    let built = |plan: &_| metric(plan, "lookups_built_on_gpu");
+    for (query, lookups, on_device) in &queries {
+        fixture.set("vectile.gpu", "off").await;
+        let expected = fixture.answer(query).await;
+        fixture.set("vectile.gpu", "require").await;
+        // small tables are for the CPU
+        let plan = fixture.answer(&format!("EXPLAIN {query}")).await;
+        assert!(!plan.contains("built on"), "{plan}");
+        fixture.set("vectile.gpu.build_from_rows", "0").await;
+        let plan = fixture.answer(&format!("EXPLAIN {query}")).await;
+        let is_on_device = *on_device > 0;
+        assert_eq!(plan.contains("built on the GPU"), is_on_device, "{plan}");
+        assert_eq!(plan.contains("built on the CPU: "), !is_on_device, "{plan}");
+        fixture.set("vectile.gpu.keep_lookups", "false").await;
+        for _ in 0..2 {
+            let (plan, _) = fixture.executed(query).await;
+            assert_eq!(
+                (built(&plan), metric(&plan, "lookups_cached")),
+                (*on_device, 0)
+            );
+            assert_eq!(&fixture.answer(query).await, &expected, "{query}");
+        }
+        fixture.set("vectile.gpu.keep_lookups", "true").await;
+        fixture.executed(query).await;
+        let (plan, _) = fixture.executed(query).await;
+        assert_eq!(
+            (built(&plan), metric(&plan, "lookups_cached")),
+            (0, *lookups)
+        );
+        assert_eq!(&fixture.answer(query).await, &expected, "{query}");
+        fixture.set("vectile.gpu.build_from_rows", "1000000").await;
+    }
+    // a key that is there more than once is found out once, and remembered
+    fixture.set("vectile.gpu.build_from_rows", "0").await;
+    let query = "SELECT sum(v) FROM sales JOIN twice ON sales.k = twice.k";
+    for _ in 0..2 {
+        let error = fixture.error(query).await;
+        assert!(error.contains("more than once"), "{error}");
+    }
+    fixture.set("vectile.gpu", "on").await;
+    let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {query}")).await;
+    assert!(analyzed.contains("more than once)=1"), "{analyzed}");
+}

@@ -119,7 +119,7 @@ impl Execution {
     ///
     /// # Errors
     ///
-    /// As [`Execution::aggregate`]; [`Error::Unsupported`] if keys lie too far apart, or values have too many codes.
+    /// As [`Execution::aggregate`]; [`Error::Unsupported`] if keys are no integers of 64 bits, or values have too many codes.
     pub fn build(&mut self, batch: &Batch, tables: &[Build]) -> Result<Option<Vec<Built>>> {
         self.watch(|this| this.built(batch, tables))
     }
@@ -199,6 +199,7 @@ impl Builder<'_> {
         [values, valid, width, is_signed, first as u64, stride, null]
     }
 
+    /// Launches the kernel, and gives what it finds out.
     fn run(&self, execution: &mut Execution, work: &Work) -> Result<Vec<u64>> {
         execution.check_wanted()?;
         let words: Vec<u64> = work.columns.iter().flatten().copied().collect();

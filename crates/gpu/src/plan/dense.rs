@@ -14,6 +14,7 @@ const BITS_PER_KEY: u64 = 256;
 const SMALL_RANGE: u64 = 1 << 24;
 /// Numbers, from the smallest key to the largest, that kernels can tell apart in a dense table.
 pub(super) const MOST_RANGE: u64 = 1 << 31;
+
 /// Integers that are looked up by their distance from the first.
 pub(super) struct Dense {
     pub first: i64,
