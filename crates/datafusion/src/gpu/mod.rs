@@ -10,6 +10,8 @@
 //!    aggregate  a plan node: loads, runs the kernel, builds the states of the aggregates
 //!    star       the kernel's pipeline, once the tables it looks up are there
 //!      dimension  those tables, made of the small sides of joins
+//!      build      the same, made on the device of large ones
+//!      cpu        what the CPU does where the device cannot
 //!    prepare    a plan node: the CPU's answer, while the GPU is made ready
 //!    scan       the filters of a scan, for the stream that otherwise evaluates them itself
 //!    arrivals   row groups as a kernel takes them
@@ -27,6 +29,7 @@
 //!    rows       the columns of rows
 //!    wanted     groups that the operators above want
 //!    again      aggregates over groups
+//!    build      tables that the device makes, as outputs of a kernel
 //!    lookups    what kernels look up for joins
 //!  pattern    what is recognized in a plan
 //!    aggregates an aggregate in two steps
