@@ -19,6 +19,8 @@ pub(crate) struct Table {
     pub(crate) codes: Arc<Codes>,
     /// How keys are packed into one integer, if they are.
     pub(crate) packing: Option<Packing>,
+    /// Whether there was a row, be its key null or no value of the key's type.
+    pub(crate) has_rows: bool,
     /// Whether a key was null, of which there is no code.
     pub(crate) has_null: bool,
     attributes: Vec<TableAttribute>,
@@ -58,6 +60,7 @@ impl Table {
             }
         });
         Self {
+            has_rows: !codes.is_empty(),
             codes: Arc::new(codes),
             packing,
             has_null: false,
@@ -79,6 +82,7 @@ impl Table {
             values: OnceLock::new(),
         });
         Self {
+            has_rows: !codes.is_empty(),
             codes: Arc::new(codes),
             packing,
             has_null: false,
@@ -86,8 +90,9 @@ impl Table {
         }
     }
 
-    /// The same, of which a key may be null.
-    pub(crate) fn with_null(mut self, has_null: bool) -> Self {
+    /// The same, of rows of which some may have no code.
+    pub(crate) fn of_rows(mut self, has_rows: bool, has_null: bool) -> Self {
+        self.has_rows = has_rows;
         self.has_null = has_null;
         self
     }

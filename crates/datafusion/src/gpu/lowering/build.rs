@@ -188,7 +188,8 @@ impl BuildTable {
                 Table::new(built.codes, packing, values.collect::<Result<_>>()?)
             }
         };
-        Ok(table.with_null(has_null))
+        let has_rows = table.has_rows || has_null;
+        Ok(table.of_rows(has_rows, has_null))
     }
 }
 

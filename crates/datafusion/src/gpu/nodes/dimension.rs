@@ -326,7 +326,7 @@ impl Dimension {
     ) -> Result<Vec<Arc<Table>>> {
         let consumer = MemoryConsumer::new("VectileGpuLookup");
         let reservation = consumer.register(context.memory_pool());
-        let (rows, has_null) = self.rows(&reservation, context).await?;
+        let (rows, has_rows, has_null) = self.rows(&reservation, context).await?;
         metrics
             .build_rows
             .add(rows.iter().map(RecordBatch::num_rows).sum());
@@ -337,7 +337,7 @@ impl Dimension {
                 let table = this.table(&rows, first, lookup);
                 first += lookup.attributes.len();
                 let table = match table {
-                    Ok(table) => Ok(Arc::new(table.with_null(has_null))),
+                    Ok(table) => Ok(Arc::new(table.of_rows(has_rows, has_null))),
                     Err(error) => Err(why_unsupported(error)?),
                 };
                 if let Some(key) = key {
@@ -374,13 +374,14 @@ impl Dimension {
         }))
     }
 
-    /// Keys and, behind them, attributes of all rows that have a key; and whether some have none.
+    /// What [`Self::evaluate`] returns for all rows; between, whether there is a row at all.
     async fn rows(
         &self,
         reservation: &MemoryReservation,
         context: &Arc<TaskContext>,
-    ) -> Result<(Vec<RecordBatch>, bool)> {
+    ) -> Result<(Vec<RecordBatch>, bool, bool)> {
         let rows = Arc::new(AtomicUsize::new(0));
+        let has_rows = Arc::new(AtomicBool::new(false));
         let has_null = Arc::new(AtomicBool::new(false));
         let mut this = self.clone();
         if !self.rules.is_empty() {
@@ -393,16 +394,17 @@ impl Dimension {
         let partitions = 0..this.plan.output_partitioning().partition_count();
         let tasks = partitions.map(|partition| {
             let (this, rows) = (this.clone(), Arc::clone(&rows));
-            let has_null = Arc::clone(&has_null);
+            let (has_rows, has_null) = (Arc::clone(&has_rows), Arc::clone(&has_null));
             let (reservation, context) = (reservation.new_empty(), Arc::clone(context));
             let task = SpawnedTask::spawn(async move {
                 let schema = this.schema()?;
                 let mut stream = this.plan.execute(partition, context)?;
                 let mut batches = Vec::new();
                 while let Some(batch) = stream.next().await {
-                    let all = batch?;
-                    let batch = this.evaluate(&schema, &all)?;
-                    has_null.fetch_or(batch.num_rows() < all.num_rows(), Ordering::Relaxed);
+                    let batch = batch?;
+                    has_rows.fetch_or(batch.num_rows() > 0, Ordering::Relaxed);
+                    let (batch, any_null) = this.evaluate(&schema, &batch)?;
+                    has_null.fetch_or(any_null, Ordering::Relaxed);
                     let before = rows.fetch_add(batch.num_rows(), Ordering::Relaxed);
                     if before + batch.num_rows() > this.most_rows {
                         return Err(unsupported(too_many(this.most_rows)));
@@ -419,7 +421,8 @@ impl Dimension {
             reservation.grow(of_partition.free());
             all.extend(batches);
         }
-        Ok((all, has_null.load(Ordering::Relaxed)))
+        let [has_rows, has_null] = [has_rows, has_null].map(|any| any.load(Ordering::Relaxed));
+        Ok((all, has_rows, has_null))
     }
 
     /// Of what [`Self::evaluate`] returns.
@@ -438,7 +441,9 @@ impl Dimension {
         self.lookups.iter().flat_map(|lookup| &lookup.attributes)
     }
 
-    fn evaluate(&self, schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
+    /// Returns keys and, behind them, attributes of the rows that may have a partner. Says beside
+    /// them whether a key is null in some row.
+    fn evaluate(&self, schema: &SchemaRef, batch: &RecordBatch) -> Result<(RecordBatch, bool)> {
         let rows = batch.num_rows();
         // An operation that fails on a row may be one that the join would not have let through.
         let evaluate = |expr: &Arc<dyn PhysicalExpr>| {
@@ -447,14 +452,16 @@ impl Dimension {
                 .and_then(|values| values.into_array(rows));
             values.map_err(|error| unsupported(error.strip_backtrace()))
         };
-        // What is no value of the type has no partner.
+        // What is no value of the type has no partner. It is not null: NOT IN tells them apart.
         let options = CastOptions {
             safe: true,
             ..CastOptions::default()
         };
-        let (mut columns, mut present) = (Vec::new(), None);
+        let (mut columns, mut present, mut has_null) = (Vec::new(), None, false);
         for key in &self.keys {
-            let values = cast_with_options(&evaluate(&key.expr)?, &key.data_type, &options)?;
+            let values = evaluate(&key.expr)?;
+            has_null |= values.logical_null_count() > 0;
+            let values = cast_with_options(&values, &key.data_type, &options)?;
             if values.null_count() > 0 {
                 let own = is_not_null(&values)?;
                 present = Some(match present {
@@ -472,7 +479,8 @@ impl Dimension {
                 *column = filter(column, &present)?;
             }
         }
-        Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+        let batch = RecordBatch::try_new(Arc::clone(schema), columns)?;
+        Ok((batch, has_null))
     }
 
     /// Whether these differ in all rows, whose keys do: they are among them.

@@ -237,7 +237,7 @@ impl Filling<'_> {
                 let table = self.tables.get(lookup).ok_or_else(missing)?;
                 match of.key {
                     // in no values there is not even null
-                    LookupKey::Column(_) if table.codes.is_empty() => None,
+                    LookupKey::Column(_) if !table.has_rows => None,
                     LookupKey::Column(column) => Some(Filter::And(vec![
                         Filter::Column(column, Predicate::IsNotNull),
                         Filter::Missing(number),
