@@ -29,7 +29,7 @@ pub(crate) struct TableKey {
     pub(crate) is_packed: bool,
     /// Whether keys may be there more than once.
     pub(crate) only_keys: bool,
-    /// What for: that says what codes tell apart.
+    /// Its purpose, which says what codes tell apart.
     pub(crate) purpose: Purpose,
 }
 

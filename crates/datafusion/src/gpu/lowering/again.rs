@@ -31,7 +31,7 @@ use crate::gpu::types::is_text;
 
 type Exprs = Vec<Arc<dyn PhysicalExpr>>;
 
-/// What is over groups, as it is planned: an aggregate, or what looks them up.
+/// A node over groups while it is planned: an aggregate, or a star join that looks groups up.
 pub(crate) struct OverGroups {
     /// The aggregate that has the groups.
     pub(crate) inner: Aggregates,
@@ -98,7 +98,7 @@ struct GroupTable<'a> {
 }
 
 impl GroupTable<'_> {
-    /// Whether a column is there as a code, which is no value: only what asks for none, as of text, may ask for it.
+    /// Tells whether the kernel has a column's code instead of its value, as of text. No expression may compute with it.
     fn is_code(&self, column: usize) -> bool {
         self.keys.is_code(column) || is_text(self.results.field(column).data_type())
     }

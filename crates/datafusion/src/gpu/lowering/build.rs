@@ -22,7 +22,7 @@ use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
 use crate::gpu::table::{AttributeOnDevice, Table, Tables, of_codes};
 
-/// What the tables of a dimension are made of.
+/// A dimension's tables as outputs of the kernel that makes them.
 #[derive(Clone, Debug)]
 pub(crate) struct BuildColumns {
     kernel: Vec<Expr>,
@@ -55,17 +55,17 @@ enum Source {
     Computed(Arc<dyn PhysicalExpr>, SchemaRef),
 }
 
-/// What rows of a dimension are found by: expressions over its schema, each with the type that it is compared as.
+/// The keys of a dimension's rows: expressions over its schema, each with the type that it is compared as.
 pub(crate) struct WantedKeys<'a> {
     pub(crate) keys: Vec<(&'a Arc<dyn PhysicalExpr>, &'a DataType)>,
-    /// Whether they are packed into one integer.
+    /// True if the keys are packed into one integer.
     pub(crate) is_packed: bool,
 }
 
 /// A table that is wanted of a dimension: expressions are over its schema.
 pub(crate) struct WantedTable<'a> {
     pub(crate) attributes: &'a [Arc<dyn PhysicalExpr>],
-    /// Whether codes are to tell apart values of attributes, and no more.
+    /// True if rows with equal attributes may share a code.
     pub(crate) is_by_value: bool,
     pub(crate) is_unique: bool,
 }

@@ -58,7 +58,7 @@ pub(crate) struct Lowering<'a> {
     lookups: Lookups<'a>,
     /// Constants that are known when the query runs.
     parameters: Vec<Arc<dyn PhysicalExpr>>,
-    /// Whether text may be tested within expressions.
+    /// True if expressions may test text.
     tests_text: bool,
     /// Such tests.
     tests: Vec<(Arc<dyn PhysicalExpr>, ValueTest)>,

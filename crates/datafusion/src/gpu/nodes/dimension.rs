@@ -90,7 +90,7 @@ pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
 pub(crate) struct DimensionLookup {
     /// Over the plan's schema.
     pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
-    /// What for: that says what codes tell apart.
+    /// Its purpose, which says what codes tell apart.
     pub(crate) purpose: Purpose,
 }
 
