@@ -16,9 +16,8 @@ mod runtime;
 
 pub use error::{Error, Result};
 pub use exec::{
-    Assembled, Build, BuildBy, Built, BuiltCodes, ByteStream, CancelGuard, Compressed,
-    DeflateChunk, DeflateChunks, Execution, Rows, RunPart, RunStream, Statistics, StreamColumn,
-    StreamValues,
+    Assembled, Build, BuildBy, Built, ByteStream, CancelGuard, Compressed, DeflateChunk,
+    DeflateChunks, Execution, Rows, RunPart, RunStream, Statistics, StreamColumn, StreamValues,
 };
 pub use kernel::coded_columns;
 pub use plan::Codes;

@@ -12,14 +12,15 @@ use crate::error::Result;
 /// Selects rows of one container.
 #[async_trait]
 pub trait Selector: Send + Sync {
-    /// Whether this gives the batches of the scan, and not only its rows.
-    fn projects(&self) -> bool;
+    /// Whether it is asked even where no filter is left to evaluate: it gives the batches of the scan, and not only its
+    /// rows, or knows of rows what filters do not say.
+    fn is_always_asked(&self) -> bool;
 
     /// How many row groups to ask for with this one, itself included.
     fn window(&self, row_group: usize) -> usize;
 
-    /// The selected rows of the first of `row_groups`, projected if [`Self::projects`]; `None` if the
-    /// scan has to find them. It will ask for the others next, in that order.
+    /// The selected rows of the first of `row_groups`, projected or not; `None` if the scan has to
+    /// find them. It will ask for the others next, in that order.
     ///
     /// # Errors
     ///

@@ -186,7 +186,7 @@ impl Run {
                 continue;
             }
             let is_open = self.filters.is_open(next);
-            if is_open || selector.projects() {
+            if is_open || selector.is_always_asked() {
                 window.push(self.filters.for_row_group(next)?);
             }
             if !is_open {
@@ -209,7 +209,7 @@ impl Run {
             let wanted = self.filters.for_row_group(row_group)?;
             let is_open = self.filters.is_open(row_group);
             let selector = self.selector.as_ref();
-            let selector = selector.filter(|selector| is_open || selector.projects());
+            let selector = selector.filter(|selector| is_open || selector.is_always_asked());
             let selector = match selector {
                 Some(selector) => {
                     let window = self.window(selector.as_ref(), row_group, sure)?;

@@ -351,7 +351,7 @@ struct Tenth {
 
 #[async_trait]
 impl Selector for Tenth {
-    fn projects(&self) -> bool {
+    fn is_always_asked(&self) -> bool {
         false
     }
 
@@ -400,7 +400,7 @@ struct Ahead(Mutex<Vec<Vec<usize>>>);
 
 #[async_trait]
 impl Selector for Ahead {
-    fn projects(&self) -> bool {
+    fn is_always_asked(&self) -> bool {
         false
     }
 

@@ -39,7 +39,7 @@
 //!    eager      aggregates of what outer joins add, before the join
 //!    identity   what a plan reads and computes
 //!    files      what is known of the files of a scan
-//!  packing, reason, scalar, table, types
+//!  file_rows, packing, reason, scalar, table, types
 //! ```
 
 mod background;
@@ -47,6 +47,7 @@ mod compressor;
 mod costs;
 mod device;
 mod dimension_cache;
+mod file_rows;
 mod functions;
 mod lowering;
 mod nodes;

@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
-use arrow::compute::{cast, concat, take};
-use arrow::datatypes::UInt32Type;
+use arrow::array::{Array, ArrayRef, AsArray, Scalar, UInt32Array};
+use arrow::compute::kernels::zip::zip;
+use arrow::compute::{cast, is_not_null, take};
+use arrow::datatypes::{Int64Type, UInt32Type};
 use datafusion::common::{Result, internal_datafusion_err};
 use vectile_gpu::Codes;
 use vectile_gpu::plan::Attribute;
 
+use super::file_rows::FileRows;
 use super::packing::Packing;
 use super::scalar::reinterpret;
 use crate::error;
@@ -32,10 +34,20 @@ struct TableAttribute {
     of_codes: Arc<Attribute>,
     /// The value where a key is missing.
     missing: ArrayRef,
-    /// If what kernels have is a code of another table: that, and the attribute there.
-    of_code: Option<(Arc<Table>, usize)>,
-    /// The value for each code, and behind them the missing one, once somebody has asked.
+    stands_for: StandsFor,
+    /// The value for each code, and behind them the missing one, of tables that were made here.
     values: OnceLock<ArrayRef>,
+}
+
+/// What values that kernels have stand for.
+#[derive(Clone, Debug)]
+pub(crate) enum StandsFor {
+    /// Themselves.
+    Values,
+    /// Codes of another table, for the attribute of that number there.
+    Codes(Arc<Table>, usize),
+    /// Rows of files, for the column of that number.
+    Rows(Arc<FileRows>, usize),
 }
 
 /// An attribute that the device has made.
@@ -43,8 +55,7 @@ pub(crate) struct AttributeOnDevice {
     pub(crate) of_codes: Arc<Attribute>,
     /// The value where a key is missing, of the type that is wanted.
     pub(crate) missing: ArrayRef,
-    /// If it is a code of another table: that, and the attribute there.
-    pub(crate) of_code: Option<(Arc<Table>, usize)>,
+    pub(crate) stands_for: StandsFor,
 }
 
 impl Table {
@@ -55,7 +66,7 @@ impl Table {
             TableAttribute {
                 of_codes: Attribute::new(all.slice(0, count)),
                 missing: all.slice(count, all.len() - count),
-                of_code: None,
+                stands_for: StandsFor::Values,
                 values: all.into(),
             }
         });
@@ -69,7 +80,7 @@ impl Table {
     }
 
     /// That of `codes` whose attributes are on the device.
-    pub(crate) fn on_device(
+    pub(crate) fn of_device(
         codes: Codes,
         packing: Option<Packing>,
         attributes: Vec<AttributeOnDevice>,
@@ -78,7 +89,7 @@ impl Table {
         let attributes = attributes.map(|attribute| TableAttribute {
             of_codes: attribute.of_codes,
             missing: attribute.missing,
-            of_code: attribute.of_code,
+            stands_for: attribute.stands_for,
             values: OnceLock::new(),
         });
         Self {
@@ -116,24 +127,53 @@ impl Table {
         Some(Arc::clone(&attribute.of_codes))
     }
 
-    /// The values of an attribute for each code, and behind them that where a key is missing. Those that the device has
-    /// made are copied back at first.
-    pub(crate) fn values(&self, number: usize) -> Result<ArrayRef> {
+    /// The values of an attribute for some codes. Of a null, which stands for a key that is missing, it is the missing one.
+    /// Blocks, for what the device has made is copied back, and what it has not read is read.
+    pub(crate) fn values(&self, number: usize, codes: &ArrayRef) -> Result<ArrayRef> {
         let attribute = self.attributes.get(number);
         let attribute = attribute.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
+        let codes = codes.as_primitive_opt::<UInt32Type>();
+        let codes = codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))?;
         if let Some(values) = attribute.values.get() {
-            return Ok(Arc::clone(values));
+            let missing = u32::try_from(values.len().saturating_sub(1)).ok();
+            let codes = match codes.null_count() {
+                0 => codes.clone(),
+                _ => codes
+                    .iter()
+                    .map(|code| code.or(missing))
+                    .collect::<UInt32Array>(),
+            };
+            return Ok(take(values, &codes, None)?);
         }
-        let values = attribute.of_codes.values().map_err(error::gpu)?;
-        let values = match &attribute.of_code {
-            None => reinterpret(&values, attribute.missing.data_type())?,
-            Some((table, number)) => {
-                let values = of_codes(&values, &table.values(*number)?)?;
-                cast(&values, attribute.missing.data_type())?
+        let data_type = attribute.missing.data_type();
+        let values = attribute.of_codes.at(codes).map_err(error::gpu)?;
+        let values = match &attribute.stands_for {
+            StandsFor::Values if values.data_type().is_primitive() => {
+                reinterpret(&values, data_type)?
+            }
+            StandsFor::Values => cast(&values, data_type)?,
+            StandsFor::Codes(table, number) => cast(&table.values(*number, &values)?, data_type)?,
+            StandsFor::Rows(rows, column) => {
+                let numbers = values.as_primitive_opt::<Int64Type>();
+                let numbers = numbers.ok_or_else(|| internal_datafusion_err!("no rows"))?;
+                cast(&rows.values(*column, numbers)?, data_type)?
             }
         };
-        let all = concat(&[&values, &attribute.missing])?;
-        Ok(Arc::clone(attribute.values.get_or_init(|| all)))
+        match codes.null_count() {
+            0 => Ok(values),
+            _ => {
+                let missing = Scalar::new(Arc::clone(&attribute.missing));
+                Ok(zip(&is_not_null(codes)?, &values, &missing)?)
+            }
+        }
+    }
+
+    /// All values of an attribute, and behind them that where a key is missing.
+    #[cfg(test)]
+    pub(crate) fn all_values(&self, number: usize) -> ArrayRef {
+        let codes = (0..self.codes.count()).map(Some).chain([None]);
+        let codes: ArrayRef = Arc::new(codes.collect::<UInt32Array>());
+        self.values(number, &codes).unwrap()
     }
 
     /// How many attributes there are.
@@ -141,18 +181,6 @@ impl Table {
     pub(crate) fn width(&self) -> usize {
         self.attributes.len()
     }
-}
-
-/// The values of codes. That of a missing key, whose code is null, is the last one.
-pub(crate) fn of_codes(codes: &ArrayRef, values: &ArrayRef) -> Result<ArrayRef> {
-    let codes = codes.as_primitive_opt::<UInt32Type>();
-    let codes = codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))?;
-    if codes.null_count() == 0 {
-        return Ok(take(values, codes, None)?);
-    }
-    let missing = u32::try_from(values.len().saturating_sub(1)).ok();
-    let codes: UInt32Array = codes.iter().map(|code| code.or(missing)).collect();
-    Ok(take(values, &codes, None)?)
 }
 
 /// The tables of all lookups.

@@ -111,6 +111,17 @@ impl<'a> Generator<'a> {
                 let part = self.expr(part);
                 self.cast(typed, part)
             }
+            Node::Average(sum, count) => {
+                let (sum, count) = (self.expr(sum), self.expr(count));
+                let count = self.named(count);
+                let wide = sum.bounds.union(count.bounds).name();
+                let is_some = Some(format!("({} > 0)", count.code));
+                let valid = both(&both(&sum.valid, &count.valid), &is_some);
+                // rows that do not count may hold anything
+                let divisor = format!("({0} > 0 ? ({wide}){0} : 1)", count.code);
+                let code = format!("({})(({wide}){} / {divisor})", typed.name(), sum.code);
+                self.named(Value::of(typed, code, valid))
+            }
             Node::Case(whens, otherwise) => self.case(typed, whens, otherwise),
             Node::DatePart {
                 part,

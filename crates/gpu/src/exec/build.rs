@@ -8,7 +8,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, AsArray};
+use arrow::datatypes::UInt32Type;
 
 use super::execution::Execution;
 use super::groups::values_of;
@@ -16,10 +17,12 @@ use super::rows::{ColumnOnDevice, RowsOnDevice, array_of, arrow_type, width_of};
 use super::tables::{on_device, write_words};
 use crate::error::{Error, Result};
 use crate::plan::{Attribute, Codes, HashedKeys, MadeForm, MadeKeys, Type, code_bytes};
-use crate::runtime::{Batch, Engine, FixedKernel, Kernel, Launch, Piece};
+use crate::runtime::{Batch, Engine, Entries, FixedKernel, Kernel, Launch, Piece};
 
-/// Codes that tell attributes apart, at most, unless there are as many rows: a kernel that groups by them has as many groups.
+/// Codes that tell attributes apart, at most, unless there are so many for each row: a kernel that groups by them has as many
+/// groups, if only some of them have rows.
 const MOST_CODES: u64 = 1 << 16;
+const CODES_PER_ROW: u64 = 4;
 /// Words of a column, as the kernel reads it, and of what it finds out about one.
 const COLUMN_WORDS: usize = 7;
 const MEASURED_WORDS: usize = 4;
@@ -63,17 +66,10 @@ pub struct Built {
     pub digits: Vec<(i64, i64)>,
     /// Whether a key was null.
     pub has_null: bool,
-    /// Of codes.
-    pub of_codes: BuiltCodes,
-}
-
-/// What codes stand for: for each column its values, of machine types.
-#[derive(Debug)]
-pub enum BuiltCodes {
-    /// Those of each code.
-    Values(Vec<ArrayRef>),
-    /// Those of each row, which are on the device.
-    Rows(Vec<Arc<Attribute>>),
+    /// What codes stand for: the values of each column, of machine types, or of text.
+    pub attributes: Vec<Arc<Attribute>>,
+    /// Whether each row has a code of its own; then values are on the device.
+    pub is_by_row: bool,
 }
 
 /// Bounds of a column's values.
@@ -336,23 +332,20 @@ impl Builder<'_> {
         };
         let copy = Mutex::new(Some(memory as _));
         let codes = Codes::made(form, found as usize, (fetch, find), copy);
-        let of_codes = match (&table.by, digits) {
-            (BuildBy::ValuesOrRows(columns), None) => {
-                let attributes = columns
-                    .iter()
-                    .map(|column| self.attribute(*column, measured));
-                BuiltCodes::Rows(attributes.collect::<Result<_>>()?)
-            }
-            (BuildBy::Values(columns) | BuildBy::ValuesOrRows(columns), Some(digits)) => {
-                let values = columns.iter().map(|column| {
-                    let digit = digits.iter().find(|digit| digit.column == *column);
-                    let digit = digit.ok_or_else(|| Error::Unsupported("no such digit".into()))?;
-                    digit.values(count.into())
-                });
-                BuiltCodes::Values(values.collect::<Result<_>>()?)
-            }
-            _ => BuiltCodes::Values(vec![]),
+        let columns = match &table.by {
+            BuildBy::Nothing => [].as_slice(),
+            BuildBy::Values(columns) | BuildBy::ValuesOrRows(columns) => columns,
         };
+        let attributes = columns.iter().map(|&column| match &digits {
+            None => self.attribute(column, measured),
+            Some(digits) => {
+                let mut digits = digits.iter();
+                let digit = digits.find(|digit| digit.column == column);
+                let digit = digit.ok_or_else(|| Error::Unsupported("no such digit".into()))?;
+                let entries = self.column(column)?.entries.clone();
+                Ok(digit.attribute(entries, count))
+            }
+        });
         Ok(Some(Built {
             codes,
             digits: match table.is_packed {
@@ -360,7 +353,8 @@ impl Builder<'_> {
                 false => vec![],
             },
             has_null: found + twice < self.rows.rows as u64,
-            of_codes,
+            attributes: attributes.collect::<Result<_>>()?,
+            is_by_row: digits.is_none(),
         }))
     }
 
@@ -468,7 +462,7 @@ impl Builder<'_> {
             codes = codes.saturating_mul(digit.count);
             digits.push(digit);
         }
-        let most = MOST_CODES.max(self.rows.rows as u64);
+        let most = MOST_CODES.max(CODES_PER_ROW.saturating_mul(self.rows.rows as u64));
         Ok((codes <= most).then_some(digits))
     }
 
@@ -477,10 +471,22 @@ impl Builder<'_> {
         let (rows, of) = (self.rows.rows, self.column(column)?.clone());
         let narrow = measured.get(column).copied().flatten();
         let narrow = narrow.filter(|measured| measured.is_narrow && measured.count > 0);
+        let engine = Arc::clone(self.engine);
+        if let Some(entries) = &of.entries {
+            // numbers of values are no values
+            let like = (entries.data_type()?, rows, of.is_nullable);
+            let entries = Arc::clone(entries);
+            let fetch = move || entries.take(&numbers_of(&of.fetched(&engine, rows)?)?);
+            return Ok(Attribute::made(
+                like,
+                None,
+                Box::new(fetch),
+                Mutex::new(None),
+            ));
+        }
         let bounds = narrow.map(|of| (of.least.into(), of.greatest.into()));
         let like = (arrow_type(of.of), rows, of.is_nullable);
         let copy = Mutex::new(Some(Arc::clone(&of.memory) as _));
-        let engine = Arc::clone(self.engine);
         let fetch = move || of.fetched(&engine, rows);
         Ok(Attribute::made(like, bounds, Box::new(fetch), copy))
     }
@@ -492,15 +498,51 @@ impl Digit {
         digits.iter().map(|digit| digit.count).product()
     }
 
-    /// The value that each code has.
-    fn values(&self, codes: u64) -> Result<ArrayRef> {
-        let digits = (0..codes).map(|code| {
-            let own = code / self.stride % self.count;
-            Some(own).filter(|own| !self.has_null || own + 1 < self.count)
-        });
-        let digits: Vec<Option<u64>> = digits.collect();
-        values_of(self.of, self.first.into(), self.has_null, &digits)
+    /// The value of each of so many codes, or what it is the number of.
+    fn attribute(&self, entries: Option<Arc<Entries>>, codes: u32) -> Arc<Attribute> {
+        let Self {
+            of,
+            first,
+            stride,
+            count,
+            has_null,
+            ..
+        } = *self;
+        let digit = move |code: Option<u32>| {
+            let own = u64::from(code?) / stride % count;
+            Some(own).filter(|own| !has_null || own + 1 < count)
+        };
+        let data_type = entries
+            .as_ref()
+            .and_then(|entries| entries.data_type().ok());
+        let bounds = match entries {
+            None => Some((first.into(), i128::from(first) + i128::from(count))),
+            Some(_) => None,
+        };
+        let each = move |codes: &[Option<u32>]| match &entries {
+            Some(entries) => {
+                let numbers = codes.iter().map(|code| {
+                    let number = digit(*code)?.checked_add_signed(first);
+                    number.and_then(|number| u32::try_from(number).ok())
+                });
+                entries.take(&numbers.collect::<Vec<_>>())
+            }
+            None => {
+                let digits: Vec<Option<u64>> = codes.iter().map(|code| digit(*code)).collect();
+                let is_nullable = digits.iter().any(Option::is_none);
+                values_of(of, first.into(), is_nullable, &digits)
+            }
+        };
+        let data_type = data_type.unwrap_or_else(|| arrow_type(of));
+        Attribute::computed(data_type, codes as usize, (has_null, bounds), each)
     }
+}
+
+/// Numbers as they were copied back.
+fn numbers_of(values: &ArrayRef) -> Result<Vec<Option<u32>>> {
+    let numbers = values.as_primitive_opt::<UInt32Type>();
+    let numbers = numbers.ok_or_else(|| Error::Unsupported("numbers of another type".into()))?;
+    Ok(numbers.iter().collect())
 }
 
 impl ColumnOnDevice {

@@ -28,7 +28,7 @@ mod tokens;
 mod totals;
 
 pub use assemble::Assembled;
-pub use build::{Build, BuildBy, Built, BuiltCodes};
+pub use build::{Build, BuildBy, Built};
 pub use compress::Compressed;
 pub use execution::{CancelGuard, Execution, Statistics};
 pub use rows::Rows;

@@ -11,15 +11,16 @@ use arrow::array::{ArrayData, ArrayRef, BooleanArray, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 use vectile_encodings::{Selection, VECTOR_LEN};
+use vectile_kernels::DeviceChunk;
 
 use super::execution::{Execution, Prepared, VECTORS_PER_WARP, parts, vectors_of};
 use super::launch::{Got, Outputs, Wanted};
 use super::strings::{Strings, WantedRows};
-use super::tables::validity_at;
+use super::tables::{on_device, validity_at};
 use crate::error::{Error, Result};
 use crate::kernel::Task;
-use crate::plan::{Filter, Output, Type};
-use crate::runtime::{Batch, Group, Lane, Piece};
+use crate::plan::{Expr, Filter, Lookup, Output, Pipeline, Type};
+use crate::runtime::{Batch, Entries, Group, Lane, Piece, Resident, Stack};
 
 /// Bytes of a vector's selection.
 const MASK_BYTES: usize = VECTOR_LEN / 8;
@@ -47,6 +48,8 @@ pub(super) struct ColumnOnDevice {
     pub is_nullable: bool,
     pub memory: Arc<Piece>,
     pub validity_at: usize,
+    /// What values stand for, if they are numbers of it.
+    pub entries: Option<Arc<Entries>>,
 }
 
 /// Which rows pass, on the device.
@@ -324,6 +327,7 @@ impl Execution {
     /// The selected rows of a batch as columns that stay on the device, of which none is of strings.
     pub(super) fn rows_on_device(&mut self, batch: &Batch) -> Result<RowsOnDevice> {
         let batch = self.with_codes(batch.clone())?;
+        let (batch, entries) = self.with_numbers(batch)?;
         let kernels = self.kernels(&batch)?;
         let Some(gather) = kernels.gather.filter(|_| kernels.strings.is_empty()) else {
             return Err(Error::Unsupported("strings on the device".into()));
@@ -349,7 +353,7 @@ impl Execution {
         };
         let rows = counts.iter().sum();
         let outputs = gather.loaded.layout.outputs.iter();
-        let columns = outputs.map(|(of, is_nullable)| {
+        let columns = outputs.zip(entries).map(|((of, is_nullable), entries)| {
             let validity = validity_at(rows, width_of(*of));
             let bytes = validity + if *is_nullable { rows } else { 0 };
             Ok(ColumnOnDevice {
@@ -357,6 +361,7 @@ impl Execution {
                 is_nullable: *is_nullable,
                 memory: Arc::new(self.engine.take(bytes.max(1))?),
                 validity_at: validity,
+                entries,
             })
         });
         let columns: Vec<ColumnOnDevice> = columns.collect::<Result<_>>()?;
@@ -379,6 +384,78 @@ impl Execution {
         }
         self.engine.give_back(lane);
         Ok(RowsOnDevice { rows, columns })
+    }
+
+    /// The batch with a column more if the number of a row is to be put out, and for each output what it numbers. The
+    /// pipeline looks numbers of values up, and reads those of rows.
+    fn with_numbers(&mut self, mut batch: Batch) -> Result<(Batch, Vec<Option<Arc<Entries>>>)> {
+        let Output::Rows(outputs) = &self.pipeline.output else {
+            return Ok((batch, vec![]));
+        };
+        let mut numbered = vec![None; outputs.len()];
+        let has_numbers = |output: &Expr| matches!(output, Expr::Numbered(_) | Expr::RowNumber);
+        if !outputs.iter().any(has_numbers) {
+            return Ok((batch, numbered));
+        }
+        let mut pipeline = Pipeline::clone(&self.pipeline);
+        let mut outputs = outputs.clone();
+        for (output, entries) in outputs.iter_mut().zip(&mut numbered) {
+            match output {
+                Expr::Numbered(column) => {
+                    let column = *column;
+                    let of = batch.columns()[column].entries()?;
+                    let codes = of.codes()?;
+                    let lookups = &mut pipeline.lookups;
+                    let known = lookups.iter().position(|known| known.codes == codes);
+                    *output = Expr::Code(known.unwrap_or(lookups.len()));
+                    if known.is_none() {
+                        lookups.push(Lookup { column, codes });
+                    }
+                    *entries = Some(of);
+                }
+                Expr::RowNumber => {
+                    let rows = batch.rows().to_vec();
+                    let mut columns = batch.columns().to_vec();
+                    *output = Expr::Column(columns.len());
+                    columns.push(self.row_numbers(&rows)?);
+                    pipeline.columns.push(DataType::Int64);
+                    batch = Batch::new(rows.into(), columns)?;
+                }
+                _ => {}
+            }
+        }
+        pipeline.output = Output::Rows(outputs);
+        self.pipeline = Arc::new(pipeline);
+        Ok((batch, numbered))
+    }
+
+    /// The numbers of rows of row groups, as a column.
+    fn row_numbers(&self, rows: &[usize]) -> Result<Arc<Stack>> {
+        let mut first = 0;
+        let chunks = rows.iter().map(|rows| {
+            let numbers = DeviceChunk::of_row_numbers(&DataType::Int64, *rows, first)?;
+            first += *rows as i128;
+            Ok(numbers)
+        });
+        let chunks: Vec<DeviceChunk> = chunks.collect::<Result<_>>()?;
+        let mut all = vec![];
+        for chunk in &chunks {
+            let front = chunk.front_bytes();
+            let mut own = vec![0; chunk.info().bytes];
+            let (to, body) = own.split_at_mut(front);
+            chunk.write_front(to, front)?;
+            chunk.write_body(&mut body[..chunk.body_bytes()]);
+            all.extend(own);
+        }
+        let memory = on_device(&self.engine, all.len(), |to| to.copy_from_slice(&all))?;
+        let memory = Arc::new(memory);
+        let mut at = 0;
+        let residents = chunks.iter().map(|chunk| {
+            let (here, info) = (at, Arc::new(chunk.info().clone()));
+            at += info.bytes as u64;
+            Resident::made(Arc::clone(&memory), here, info)
+        });
+        Ok(Arc::new(Stack::of(residents.collect())?))
     }
 
     /// Which rows of some groups pass, and where each vector's first one belongs.

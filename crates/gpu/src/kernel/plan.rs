@@ -181,6 +181,8 @@ pub(crate) enum Node {
         wraps: bool,
     },
     Cast(Box<Typed>),
+    /// A sum over a number of values.
+    Average(Box<Typed>, Box<Typed>),
     Case(Vec<(Typed, Typed)>, Box<Typed>),
     DatePart {
         part: DatePart,

@@ -150,6 +150,14 @@ impl Planner<'_> {
             }
             Expr::Probe(key, codes) => self.once(expr, |this| this.probe(key, codes))?,
             Expr::Entry(code, attribute) => self.once(expr, |this| this.entry(code, attribute))?,
+            Expr::Average(sum, count) => {
+                let (sum, count) = (self.typed(sum)?, self.typed(count)?);
+                average(sum, count, self.named(true))?
+            }
+            Expr::Numbered(_) | Expr::RowNumber => {
+                let reason = "numbers of values or rows within an expression";
+                return Err(Error::Unsupported(reason.into()));
+            }
             Expr::Values(column, test) => self.once(expr, |this| this.value_test(*column, test))?,
         })
     }
@@ -397,6 +405,17 @@ fn arithmetic(
         _ if of == Type::I128 => Err(Error::Unsupported("decimals that may overflow".into())),
         _ => Ok((range, true)),
     }
+}
+
+fn average(sum: Typed, count: Typed, valid: Option<Valid>) -> Result<Typed> {
+    if sum.of.is_float() || count.of != Type::I64 || count.bounds.0 < 0 {
+        let reason = format!("averages of {:?} by {:?}", sum.of, count.of);
+        return Err(Error::Unsupported(reason));
+    }
+    let (of, Bounds(low, high)) = (sum.of, sum.bounds);
+    let bounds = Bounds(low.min(0), high.max(0));
+    let node = Node::Average(sum.into(), count.into());
+    Ok(Typed::new(node, of, bounds, valid))
 }
 
 fn cast(part: Typed, to: Type) -> Result<Typed> {

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::{max, min};
+use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use arrow::compute::{max, min, take};
 use arrow::datatypes::{DataType, Decimal128Type};
 
 use super::codes::DeviceCopy;
@@ -17,14 +17,25 @@ pub struct Attribute {
     data_type: DataType,
     len: usize,
     is_nullable: bool,
-    /// Those that were made on the device are not here before somebody asks.
+    /// Those that are made when they are wanted are not here before somebody asks for all.
     values: OnceLock<ArrayRef>,
-    fetch: Option<Fetch<ArrayRef>>,
+    made: Option<Make>,
     /// The smallest and the largest integer, once somebody has asked.
     bounds: OnceLock<Option<(i128, i128)>>,
     /// Their copy on the device.
     device: DeviceCopy,
 }
+
+/// How values come about.
+enum Make {
+    /// All are copied back from the device.
+    Fetch(Fetch<ArrayRef>),
+    /// Each is computed of its code.
+    Each(EachValue),
+}
+
+/// Computes the values of some codes.
+type EachValue = Box<dyn Fn(&[Option<u32>]) -> Result<ArrayRef> + Send + Sync>;
 
 impl Attribute {
     /// Those of an array, by the position of each.
@@ -34,7 +45,7 @@ impl Attribute {
             len: values.len(),
             is_nullable: values.null_count() > 0,
             values: values.into(),
-            fetch: None,
+            made: None,
             bounds: OnceLock::new(),
             device: Mutex::new(None),
         })
@@ -53,9 +64,27 @@ impl Attribute {
             len,
             is_nullable,
             values: OnceLock::new(),
-            fetch: Some(fetch),
+            made: Some(Make::Fetch(fetch)),
             bounds: bounds.into(),
             device,
+        })
+    }
+
+    /// Those of so many codes that `each` computes; null codes have null.
+    pub(crate) fn computed(
+        data_type: DataType,
+        len: usize,
+        (is_nullable, bounds): (bool, Option<(i128, i128)>),
+        each: impl Fn(&[Option<u32>]) -> Result<ArrayRef> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            data_type,
+            len,
+            is_nullable,
+            values: OnceLock::new(),
+            made: Some(Make::Each(Box::new(each))),
+            bounds: bounds.into(),
+            device: Mutex::new(None),
         })
     }
 
@@ -85,14 +114,36 @@ impl Attribute {
     ///
     /// Those of the driver.
     pub fn values(&self) -> Result<ArrayRef> {
-        match (self.values.get(), &self.fetch) {
-            (Some(values), _) => Ok(Arc::clone(values)),
-            (None, Some(fetch)) => {
-                let values = fetch()?;
-                Ok(Arc::clone(self.values.get_or_init(|| values)))
-            }
-            (None, None) => Err(Error::Unsupported("an attribute without values".into())),
+        if let Some(values) = self.values.get() {
+            return Ok(Arc::clone(values));
         }
+        let values = match &self.made {
+            Some(Make::Fetch(fetch)) => fetch()?,
+            Some(Make::Each(each)) => {
+                let codes: Vec<Option<u32>> = (0..self.len as u32).map(Some).collect();
+                each(&codes)?
+            }
+            None => return Err(Error::Unsupported("an attribute without values".into())),
+        };
+        Ok(Arc::clone(self.values.get_or_init(|| values)))
+    }
+
+    /// The values of some codes, without all others if that is possible; null codes have null.
+    ///
+    /// # Errors
+    ///
+    /// As [`values`](Self::values); if there is no such code.
+    pub fn at(&self, codes: &UInt32Array) -> Result<ArrayRef> {
+        if let (None, Some(Make::Each(each))) = (self.values.get(), &self.made) {
+            let is_there = |code: Option<u32>| code.is_none_or(|code| (code as usize) < self.len);
+            let codes: Vec<Option<u32>> = codes.iter().collect();
+            return match codes.iter().copied().all(is_there) {
+                true => each(&codes),
+                false => Err(Error::Unsupported("a code that is not there".into())),
+            };
+        }
+        let values = take(&self.values()?, codes, None);
+        Ok(values.map_err(vectile_encodings::Error::from)?)
     }
 
     /// The smallest and the largest of integers; `None` if that is not known, or there are none.

@@ -105,6 +105,14 @@ pub enum Expr {
     Probe(Box<Expr>, Arc<Codes>),
     /// The value of a code, which an expression gives. Null where the code is.
     Entry(Box<Expr>, Arc<Attribute>),
+    /// The sum of some values over their number, rounded towards zero; null where that is 0. The number is an `I64` that is
+    /// not negative, the sum of any type.
+    Average(Box<Expr>, Box<Expr>),
+    /// A column of text or binary, as the number that its value has among all of the batch: only as an output of which
+    /// [`Build`](crate::Build) makes tables.
+    Numbered(usize),
+    /// The row's number in the batch, an `I64`: only as such an output, too.
+    RowNumber,
 }
 
 impl Expr {
@@ -128,7 +136,10 @@ impl Expr {
             | Self::Literal(_)
             | Self::Looked(..)
             | Self::Code(_)
+            | Self::Numbered(_)
+            | Self::RowNumber
             | Self::Parameter(..) => self.clone(),
+            Self::Average(sum, count) => Self::Average(boxed(one(sum)?), boxed(one(count)?)),
             Self::Compare(op, a, b) => Self::Compare(*op, boxed(one(a)?), boxed(one(b)?)),
             Self::Arithmetic(op, a, b) => Self::Arithmetic(*op, boxed(one(a)?), boxed(one(b)?)),
             Self::And(parts) => Self::And(parts.iter().map(one).collect::<Result<_, E>>()?),
@@ -159,8 +170,10 @@ impl Expr {
             | Self::Literal(_)
             | Self::Looked(..)
             | Self::Code(_)
+            | Self::Numbered(_)
+            | Self::RowNumber
             | Self::Parameter(..) => {}
-            Self::Compare(_, a, b) | Self::Arithmetic(_, a, b) => {
+            Self::Compare(_, a, b) | Self::Arithmetic(_, a, b) | Self::Average(a, b) => {
                 [a, b].into_iter().for_each(|part| f(part))
             }
             Self::And(parts) | Self::Or(parts) => parts.iter().for_each(f),

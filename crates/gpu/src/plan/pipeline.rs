@@ -115,27 +115,41 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// The columns whose values are keys: of groups, if they are entries of dictionaries, and of lookups.
+    /// The columns whose values are keys: of groups, if they are entries of dictionaries, of lookups, and of tables that
+    /// are made of what is put out.
     pub fn key_columns(&self) -> impl Iterator<Item = usize> {
-        let keys = match &self.output {
-            Output::Groups(keys, _) => keys.as_slice(),
-            _ => &[],
+        let (keys, outputs) = match &self.output {
+            Output::Groups(keys, _) => (keys.as_slice(), [].as_slice()),
+            Output::Rows(outputs) => ([].as_slice(), outputs.as_slice()),
+            _ => Default::default(),
         };
         let keys = keys.iter().filter_map(|key| match key {
             GroupKey::Entry(column) => Some(*column),
             GroupKey::Value(_) | GroupKey::Code(_) => None,
         });
-        keys.chain(self.lookups.iter().map(|lookup| lookup.column))
+        let numbered = outputs.iter().filter_map(|output| match output {
+            Expr::Numbered(column) => Some(*column),
+            _ => None,
+        });
+        let lookups = self.lookups.iter().map(|lookup| lookup.column);
+        keys.chain(numbered).chain(lookups)
     }
 
     /// With another column for the keys of one. Filter and expressions read it as before.
     pub(crate) fn with_other_keys(mut self, of: usize, other: usize) -> Self {
-        if let Output::Groups(keys, _) = &mut self.output {
-            for key in keys {
-                if matches!(key, GroupKey::Entry(column) if *column == of) {
-                    *key = GroupKey::Entry(other);
-                }
+        match &mut self.output {
+            Output::Groups(keys, _) => {
+                let keys = keys.iter_mut();
+                keys.filter(|key| **key == GroupKey::Entry(of))
+                    .for_each(|key| *key = GroupKey::Entry(other));
             }
+            Output::Rows(outputs) => {
+                let outputs = outputs.iter_mut();
+                outputs
+                    .filter(|output| **output == Expr::Numbered(of))
+                    .for_each(|output| *output = Expr::Numbered(other));
+            }
+            _ => {}
         }
         let lookups = self.lookups.iter_mut().filter(|lookup| lookup.column == of);
         lookups.for_each(|lookup| lookup.column = other);

@@ -1,13 +1,14 @@
 //! The entries of dictionaries, numbered: what groups are told apart by.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, new_empty_array};
 use arrow::compute::interleave;
+use arrow::datatypes::DataType;
 
 use crate::error::{Error, Result};
-use crate::plan::for_bytes;
+use crate::plan::{Codes, for_bytes};
 
 /// The entries of all dictionaries of a column, each once.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub(crate) struct Entries {
     pub numbers: Vec<Vec<Option<u32>>>,
     /// The dictionary of each row group.
     pub of_group: Arc<[usize]>,
+    /// Their numbers as codes of a lookup, once somebody has asked.
+    codes: OnceLock<Arc<Codes>>,
 }
 
 impl Entries {
@@ -63,6 +66,24 @@ impl Entries {
     /// How many there are.
     pub fn count(&self) -> u32 {
         self.places.len() as u32
+    }
+
+    /// Their type.
+    pub fn data_type(&self) -> Result<DataType> {
+        let first = self.dictionaries.first();
+        let of = first.map(|entries| entries.data_type().clone());
+        of.ok_or_else(|| Error::Unsupported("keys of no dictionary".into()))
+    }
+
+    /// Their numbers, as the codes of a lookup by the column.
+    pub fn codes(&self) -> Result<Arc<Codes>> {
+        if let Some(codes) = self.codes.get() {
+            return Ok(Arc::clone(codes));
+        }
+        let numbers: Vec<u32> = (0..self.count()).collect();
+        let all: Vec<Option<u32>> = numbers.iter().copied().map(Some).collect();
+        let codes = Codes::new(&self.take(&all)?, &numbers, self.count().max(1))?;
+        Ok(Arc::clone(self.codes.get_or_init(|| Arc::new(codes))))
     }
 
     /// Whether an entry's number is its code, whichever the dictionary.

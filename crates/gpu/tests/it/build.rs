@@ -13,7 +13,7 @@ use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, Filter, GroupColumn, GroupKey, Literal, Lookup, OfGroups, Output,
     Pipeline, Type,
 };
-use vectile_gpu::{Batch, Build, BuildBy, Built, BuiltCodes, Engine, Error};
+use vectile_gpu::{Batch, Build, BuildBy, Built, Engine, Error};
 
 use crate::support::{Input, driver, input, start, table};
 
@@ -71,7 +71,12 @@ fn int(value: i64) -> Box<Expr> {
 fn passing(engine: &Arc<Engine>, filter: Filter, tables: &[Build]) -> Option<Vec<Built>> {
     let inputs = inputs();
     let batch = Batch::of(&table(engine, &inputs, 4096)).unwrap();
-    let output = Output::Rows((0..7).map(Expr::Column).collect());
+    let numbers = (0..7).map(Expr::Column);
+    let output = Output::Rows(
+        numbers
+            .chain([Expr::Numbered(7), Expr::RowNumber])
+            .collect(),
+    );
     let mut execution = start(engine, &inputs, filter, output);
     let built = execution.build(&batch, tables).unwrap();
     assert!(execution.statistics().launches > 1);
@@ -109,13 +114,17 @@ fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
     let others = Int64Array::from(vec![i64::MIN, -501, 3 * ROWS, i64::MAX]);
     let others: ArrayRef = Arc::new(others);
     assert!(built.codes.of(&others).unwrap().iter().all(Option::is_none));
-    let values: Vec<ArrayRef> = match &built.of_codes {
-        BuiltCodes::Values(values) => values.clone(),
-        BuiltCodes::Rows(attributes) => attributes
-            .iter()
-            .map(|attribute| attribute.values().unwrap())
-            .collect(),
-    };
+    // those of the codes that are asked for, before all are
+    let few = UInt32Array::from(vec![of_codes.values().first().copied(), None]);
+    let some = built.attributes.iter();
+    let some: Vec<ArrayRef> = some.map(|attribute| attribute.at(&few).unwrap()).collect();
+    let values = built.attributes.iter();
+    let values: Vec<ArrayRef> = values
+        .map(|attribute| attribute.values().unwrap())
+        .collect();
+    for (some, values) in some.iter().zip(&values) {
+        assert_eq!(some, &take(values, &few, None).unwrap());
+    }
     assert_eq!(values.len(), columns.len());
     for (values, column) in values.iter().zip(columns) {
         assert!(values.len() == built.codes.count() as usize);
@@ -150,8 +159,19 @@ fn rows_become_tables() {
         unique(BuildBy::Values(vec![1, 6, 1])),
         unique(BuildBy::ValuesOrRows(vec![2, 1])),
         unique(BuildBy::ValuesOrRows(vec![3, 4, 5, 6, 2])),
+        // text, by its numbers
+        unique(BuildBy::Values(vec![7, 2])),
+        unique(BuildBy::ValuesOrRows(vec![7, 3])),
     ];
-    let columns: [&[usize]; 5] = [&[], &[2], &[1, 6, 1], &[2, 1], &[3, 4, 5, 6, 2]];
+    let columns: [&[usize]; 7] = [
+        &[],
+        &[2],
+        &[1, 6, 1],
+        &[2, 1],
+        &[3, 4, 5, 6, 2],
+        &[7, 2],
+        &[7, 3],
+    ];
     type Passes = fn(i64) -> bool;
     let filters: [(Filter, Passes); 3] = [
         (Filter::Constant(true), |_| true),
@@ -169,10 +189,30 @@ fn rows_become_tables() {
         for (built, columns) in built.iter().zip(columns) {
             check(built, columns, passes);
         }
-        let kinds = built
-            .iter()
-            .map(|built| matches!(built.of_codes, BuiltCodes::Values(_)));
-        assert_eq!(kinds.collect::<Vec<_>>(), [true, true, true, true, false]);
+        let kinds = built.iter().map(|built| built.is_by_row);
+        let expected = [false, false, false, false, true, false, true];
+        assert_eq!(kinds.collect::<Vec<_>>(), expected);
+    }
+}
+
+/// The number of each row in all row groups, of those that pass.
+#[test]
+fn rows_are_numbered() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let table = Build {
+        keys: vec![0],
+        is_packed: false,
+        by: BuildBy::ValuesOrRows(vec![8, 3]),
+        is_unique: true,
+    };
+    for (filter, limit) in [(Filter::Constant(true), 900), (below(1, 450), 450)] {
+        let built = passing(&engine, filter, std::slice::from_ref(&table)).unwrap();
+        let numbers = built[0].attributes[0].values().unwrap();
+        let numbers = numbers.as_primitive::<Int64Type>();
+        let expected = rows().filter(|row| row % 900 < limit);
+        assert!(expected.eq(numbers.values().iter().copied()));
     }
 }
 
@@ -278,9 +318,8 @@ fn kernels_look_up_what_was_built() {
     let mut built = passing(&engine, below(1, 450), &tables).unwrap();
     let by_value = built.pop().unwrap();
     let by_row = built.pop().unwrap();
-    let BuiltCodes::Rows(attributes) = by_row.of_codes else {
-        panic!("{by_row:?}");
-    };
+    assert!(by_row.is_by_row);
+    let attributes = by_row.attributes;
     let (by_row, by_value) = (Arc::new(by_row.codes), Arc::new(by_value.codes));
     // facts: keys that are there, and others
     let keys = rows().map(|row| row * 31 % (4 * ROWS) - 1000);
@@ -376,23 +415,22 @@ fn keys_that_lie_far_apart_are_hashed() {
         let others: ArrayRef = Arc::new(Int64Array::from(vec![-1, 7, i64::MIN, i64::MAX]));
         assert_eq!(built.codes.found_among(&others).unwrap(), 0);
         assert!(built.codes.of(&others).unwrap().iter().all(Option::is_none));
-        let values = match &built.of_codes {
-            BuiltCodes::Rows(attributes) => attributes[0].values().unwrap(),
-            BuiltCodes::Values(values) if !values.is_empty() => Arc::clone(&values[0]),
-            BuiltCodes::Values(_) => continue,
+        let Some(values) = built.attributes.first() else {
+            continue;
         };
+        let values = values.values().unwrap();
         let rows = rows()
             .zip(codes)
             .filter_map(|(row, code)| Some((row, code?)));
         for (row, code) in rows {
-            match &built.of_codes {
-                BuiltCodes::Rows(_) => {
+            match built.is_by_row {
+                true => {
                     assert_eq!(
                         values.as_primitive::<Int64Type>().value(code as usize),
                         row * row
                     );
                 }
-                BuiltCodes::Values(_) => {
+                false => {
                     let own = values.as_primitive::<arrow::datatypes::Int16Type>();
                     let is_null = row % 13 == 5;
                     assert_eq!(own.is_null(code as usize), is_null);
@@ -455,10 +493,9 @@ fn groups_become_tables() {
     let [built] = &built.unwrap().unwrap()[..] else {
         panic!("one table");
     };
-    let BuiltCodes::Rows(attributes) = &built.of_codes else {
-        panic!("{built:?}");
-    };
-    let values = attributes
+    assert!(built.is_by_row);
+    let values = built
+        .attributes
         .iter()
         .map(|attribute| attribute.values().unwrap());
     let values: Vec<ArrayRef> = values.collect();

@@ -159,7 +159,7 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
     match expr {
         Expr::Column(column) => Type::of(&columns[*column]).unwrap(),
         Expr::Literal(literal) => literal.data_type(),
-        Expr::Arithmetic(_, a, _) | Expr::Negate(a) => type_of(a, columns),
+        Expr::Arithmetic(_, a, _) | Expr::Average(a, _) | Expr::Negate(a) => type_of(a, columns),
         Expr::Cast(_, to) => *to,
         Expr::Case(whens, _) => type_of(&whens[0].1, columns),
         Expr::DatePart(..) => Type::I32,
@@ -280,7 +280,12 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             };
             (0..rows).map(value).collect()
         }
-        Expr::Parameter(..) => panic!("has no kernel"),
+        Expr::Average(sum, count) => pairs(sum, count, &|sum, count| match (sum, count) {
+            (Value::Int(_), Value::Int(0)) => Value::Null,
+            (Value::Int(sum), Value::Int(count)) => Value::Int(sum / count),
+            _ => Value::Null,
+        }),
+        Expr::Parameter(..) | Expr::Numbered(_) | Expr::RowNumber => panic!("has no kernel"),
     }
 }
 

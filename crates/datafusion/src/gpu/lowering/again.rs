@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Result;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::physical_expr::expressions::Column;
@@ -19,7 +19,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use vectile_gpu::plan::{Again, Aggregate, Expr, GroupColumn, GroupKey, OfGroups, Type};
 
 use super::build::BuildColumns;
-use super::expression::{Grouping, Lowering};
+use super::expression::{Average, Grouping, Lowering};
 use super::function::{self, Function, Named};
 use super::grouping::Keys;
 use super::of_groups::{function_column, with_parameters};
@@ -95,9 +95,49 @@ struct GroupTable<'a> {
     results: &'a Schema,
     keys: &'a Keys,
     functions: &'a [Named],
+    averages: Vec<Average>,
+    /// Sums and counts of averages, which are columns behind the others.
+    parts: Vec<(Field, GroupColumn)>,
 }
 
-impl GroupTable<'_> {
+impl<'a> GroupTable<'a> {
+    fn new(results: &'a Schema, keys: &'a Keys, functions: &'a [Named]) -> Self {
+        let (mut averages, mut parts) = (Vec::new(), Vec::new());
+        let mut first = 0;
+        for (number, (function, aggregate)) in functions.iter().enumerate() {
+            let column = keys.len() + number;
+            let result = results.field(column).data_type();
+            let of_sum = aggregate.state_fields().ok();
+            let of_sum = of_sum.and_then(|fields| Some(fields.get(1)?.data_type().clone()));
+            let factor = of_sum
+                .as_ref()
+                .and_then(|of_sum| more_digits(of_sum, result));
+            if let (Function::Average, Some(of_sum), Some(factor)) = (function, of_sum, factor)
+                && let Some(of) = Type::of(&of_sum)
+            {
+                let sum = results.fields().len() + parts.len();
+                averages.push(Average {
+                    column,
+                    sum,
+                    count: sum + 1,
+                    factor,
+                });
+                let name = aggregate.name();
+                let (sum, count) = (GroupColumn::Value(first, of), GroupColumn::Count(first));
+                parts.push((Field::new(name, of_sum, true), sum));
+                parts.push((Field::new(name, DataType::Int64, false), count));
+            }
+            first += function.width();
+        }
+        Self {
+            results,
+            keys,
+            functions,
+            averages,
+            parts,
+        }
+    }
+
     /// Tells whether the kernel has a column's code instead of its value, as of text. No expression may compute with it.
     fn is_code(&self, column: usize) -> bool {
         self.keys.is_code(column) || is_text(self.results.field(column).data_type())
@@ -112,14 +152,21 @@ impl GroupTable<'_> {
                 false => field,
             }
         });
-        TableSchema::from(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
+        let parts = self.parts.iter().map(|(field, _)| field.clone());
+        TableSchema::from(Arc::new(Schema::new(
+            fields.chain(parts).collect::<Vec<_>>(),
+        )))
     }
 
     /// These columns, as the device has them.
     fn columns(&self, columns: &[usize]) -> Result<Vec<GroupColumn>, Reason> {
-        let columns = columns
-            .iter()
-            .map(|&column| match self.keys.of_column(column) {
+        let first_part = self.results.fields().len();
+        let columns = columns.iter().map(|&column| {
+            let part = column.checked_sub(first_part);
+            if let Some((_, part)) = part.and_then(|part| self.parts.get(part)) {
+                return Ok(*part);
+            }
+            match self.keys.of_column(column) {
                 Some(key) => {
                     let of = Type::of(self.results.field(column).data_type());
                     let of = of.filter(|_| !self.is_code(column));
@@ -130,8 +177,21 @@ impl GroupTable<'_> {
                     let name = || self.results.field(column).name().clone();
                     function.ok_or_else(|| Reason::Aggregate(name()))
                 }
-            });
+            }
+        });
         columns.collect()
+    }
+}
+
+/// By how much an average has to be more than its sum before it is divided; `None` if kernels have no such average.
+fn more_digits(of_sum: &DataType, result: &DataType) -> Option<Option<i128>> {
+    match (of_sum, result) {
+        (DataType::Float64, DataType::Float64) => Some(None),
+        (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) => {
+            let digits = u32::try_from(i16::from(*to) - i16::from(*from)).ok()?;
+            Some(Some(10_i128.checked_pow(digits)?))
+        }
+        _ => None,
     }
 }
 
@@ -153,13 +213,9 @@ impl BuiltOfGroups {
         ) -> Result<BuildColumns, Reason>,
     ) -> Result<Self, Reason> {
         let results = groups.inner.last.schema();
-        let of = GroupTable {
-            results: &results,
-            keys,
-            functions,
-        };
+        let of = GroupTable::new(&results, keys, functions);
         let table = of.schema();
-        let mut lowering = Lowering::over_groups(&table);
+        let mut lowering = Lowering::over_groups(&table, &of.averages);
         let conditions = groups.filters.iter().map(|filter| lowering.value(filter));
         let conditions = conditions.collect::<Result<_, Reason>>()?;
         let columns = build(&|expr| over(expr, &groups.columns), &mut lowering)?;
@@ -210,13 +266,9 @@ impl GroupedAgain {
             columns,
         } = of;
         let results = inner.last.schema();
-        let groups = GroupTable {
-            results: &results,
-            keys,
-            functions,
-        };
+        let groups = GroupTable::new(&results, keys, functions);
         let table = groups.schema();
-        let mut lowering = Lowering::over_groups(&table);
+        let mut lowering = Lowering::over_groups(&table, &groups.averages);
         let conditions = filters.iter().map(|filter| lowering.value(filter));
         let conditions = conditions.collect::<Result<_, Reason>>()?;
         let (mut own_keys, mut exprs) = (Vec::new(), Vec::new());

@@ -3,30 +3,32 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::compute::concat;
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
+use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_gpu::plan::{Attribute, Expr, GroupKey};
-use vectile_gpu::{Build, BuildBy, Built, BuiltCodes, Error};
+use vectile_gpu::{Build, BuildBy, Built, Error};
 
 use super::expression::{Grouping, Lowering};
 use super::lookups::missing_value;
 use crate::error;
+use crate::gpu::file_rows::FileRows;
 use crate::gpu::packing::Packing;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
-use crate::gpu::table::{AttributeOnDevice, Table, Tables, of_codes};
+use crate::gpu::table::{AttributeOnDevice, StandsFor, Table, Tables};
 
 /// A dimension's tables as outputs of the kernel that makes them.
 #[derive(Clone, Debug)]
 pub(crate) struct BuildColumns {
     kernel: Vec<Expr>,
     tables: Vec<BuildTable>,
+    /// Columns of the table that are read once values are wanted.
+    of_files: Vec<Field>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +53,8 @@ enum Source {
     Column,
     /// One is the code of a lookup, of which it is the attribute of that number.
     Code(usize, usize),
+    /// One is the number of a row, and this that of a column of files.
+    Row(usize),
     /// The CPU computes it of them, since there is no kernel for it.
     Computed(Arc<dyn PhysicalExpr>, SchemaRef),
 }
@@ -83,6 +87,7 @@ impl BuildColumns {
         let mut built = Self {
             kernel: Vec::new(),
             tables: Vec::new(),
+            of_files: Vec::new(),
         };
         let mut outputs = Vec::new();
         for (key, key_type) in &keys.keys {
@@ -94,27 +99,17 @@ impl BuildColumns {
             outputs.push(built.output(value));
         }
         for table in tables {
+            // with a key among them, each row has values of its own
+            let has_key = |attribute| keys.keys.iter().any(|(key, _)| *key == attribute);
+            let is_each_row =
+                table.is_unique && keys.keys.len() == 1 && table.attributes.iter().any(has_key);
+            let is_by_value = table.is_by_value && !is_each_row;
             let (mut columns, mut attributes) = (Vec::new(), Vec::new());
             for attribute in table.attributes {
                 let expr = over(attribute)?;
-                let (outputs, source) = match table.is_by_value {
-                    true => match lowering.group_key(&expr)? {
-                        Grouping::Key(GroupKey::Value(value)) => (vec![value], Source::Column),
-                        Grouping::Key(_) => return Err(Reason::GroupKey(expr.to_string())),
-                        Grouping::Attribute { lookup, attribute } => {
-                            (vec![Expr::Code(lookup)], Source::Code(lookup, attribute))
-                        }
-                    },
-                    false => {
-                        let mut trial = lowering.clone();
-                        match trial.value(&expr) {
-                            Ok(value) => {
-                                *lowering = trial;
-                                (vec![value], Source::Column)
-                            }
-                            Err(reason) => computed(&expr, lowering).map_err(|_| reason)?,
-                        }
-                    }
+                let (outputs, source) = match is_by_value {
+                    true => by_value(&expr, lowering)?,
+                    false => built.by_row(&expr, lowering)?,
                 };
                 let first = columns.len();
                 columns.extend(outputs.into_iter().map(|output| built.output(output)));
@@ -124,11 +119,7 @@ impl BuildColumns {
                     missing: missing_value(attribute, schema)?,
                 });
             }
-            // with a key among them, each row has values of its own
-            let has_key = |attribute| keys.keys.iter().any(|(key, _)| *key == attribute);
-            let is_each_row =
-                table.is_unique && keys.keys.len() == 1 && table.attributes.iter().any(has_key);
-            let by = match (columns.is_empty(), table.is_by_value && !is_each_row) {
+            let by = match (columns.is_empty(), is_by_value) {
                 (true, _) => BuildBy::Nothing,
                 (false, true) => BuildBy::Values(columns),
                 (false, false) => BuildBy::ValuesOrRows(columns),
@@ -142,6 +133,37 @@ impl BuildColumns {
             built.tables.push(BuildTable { build, attributes });
         }
         Ok(built)
+    }
+
+    /// An attribute of which each row may have a value of its own: outputs, and how it comes from them.
+    fn by_row(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<(Vec<Expr>, Source), Reason> {
+        let mut trial = lowering.clone();
+        let reason = match trial.value(expr) {
+            Ok(value) => {
+                *lowering = trial;
+                return Ok((vec![value], Source::Column));
+            }
+            Err(reason) => reason,
+        };
+        if let Some(column) = lowering.text_of_table(expr) {
+            let of_files = &mut self.of_files;
+            let known = of_files.iter().position(|known| known == column);
+            if known.is_none() {
+                of_files.push(column.clone());
+            }
+            let number = known.unwrap_or(of_files.len() - 1);
+            return Ok((vec![Expr::RowNumber], Source::Row(number)));
+        }
+        let mut trial = lowering.clone();
+        if let Ok((code, Some((lookup, attribute)))) = trial.row_column(expr) {
+            *lowering = trial;
+            return Ok((vec![code], Source::Code(lookup, attribute)));
+        }
+        computed(expr, lowering).map_err(|_| reason)
     }
 
     /// The number of an output, which is added if it is another one.
@@ -158,91 +180,96 @@ impl BuildColumns {
         &self.kernel
     }
 
+    /// The columns of the table that are read once values are wanted.
+    pub(crate) fn of_files(&self) -> SchemaRef {
+        Arc::new(Schema::new(self.of_files.clone()))
+    }
+
     /// What the device is to make of that.
     pub(crate) fn builds(&self) -> Vec<Build> {
         let tables = self.tables.iter();
         tables.map(|table| table.build.clone()).collect()
     }
 
-    /// The tables that it has made; `tables` are those that the kernel has looked up.
-    pub(crate) fn tables(&self, built: Vec<Built>, tables: &Tables) -> Result<Vec<Table>> {
+    /// The tables that it has made; `tables` are those that the kernel has looked up, and `rows` has columns of files. Blocks.
+    pub(crate) fn tables(
+        &self,
+        built: Vec<Built>,
+        tables: &Tables,
+        rows: Option<&Arc<FileRows>>,
+    ) -> Result<Vec<Table>> {
         let made = self.tables.iter().zip(built);
-        let made = made.map(|(table, built)| table.of(built, tables));
+        let made = made.map(|(table, built)| table.of(built, tables, rows));
         made.collect()
     }
 }
 
 impl BuildTable {
-    fn of(&self, built: Built, tables: &Tables) -> Result<Table> {
-        let attributes = self.attributes.iter();
-        let has_null = built.has_null;
+    fn of(&self, built: Built, tables: &Tables, rows: Option<&Arc<FileRows>>) -> Result<Table> {
         let packing = self.build.is_packed;
         let packing = packing.then(|| Packing::of_bounds(&built.digits));
-        let table = match built.of_codes {
-            BuiltCodes::Rows(values) => {
-                let attributes = attributes.map(|attribute| attribute.on(&values, tables));
-                Table::on_device(built.codes, packing, attributes.collect::<Result<_>>()?)
-            }
-            BuiltCodes::Values(values) => {
-                let values = attributes.map(|attribute| attribute.of(&values, tables));
-                Table::new(built.codes, packing, values.collect::<Result<_>>()?)
-            }
-        };
-        let has_rows = table.has_rows || has_null;
-        Ok(table.of_rows(has_rows, has_null))
+        let attributes = self.attributes.iter();
+        let attributes = attributes.map(|attribute| attribute.of(&built.attributes, tables, rows));
+        let table = Table::of_device(built.codes, packing, attributes.collect::<Result<_>>()?);
+        let has_rows = table.has_rows || built.has_null;
+        Ok(table.of_rows(has_rows, built.has_null))
     }
 }
 
 impl BuildAttribute {
-    /// The attribute, of columns whose values, or codes, are these.
-    fn on(&self, columns: &[Arc<Attribute>], tables: &Tables) -> Result<AttributeOnDevice> {
+    /// The attribute, of columns whose values, codes, or rows are these.
+    fn of(
+        &self,
+        columns: &[Arc<Attribute>],
+        tables: &Tables,
+        rows: Option<&Arc<FileRows>>,
+    ) -> Result<AttributeOnDevice> {
         let mut own = self
             .columns
             .iter()
             .filter_map(|&column| columns.get(column));
-        let (of_codes, of_code) = match &self.source {
+        let (of_codes, stands_for) = match &self.source {
             Source::Computed(expr, schema) => {
                 let values = own.map(|column| column.values().map_err(error::gpu));
                 let values = values.collect::<Result<Vec<_>>>()?;
-                (
-                    Some(Attribute::new(evaluated(expr, schema, &values)?)),
-                    None,
-                )
+                let computed = Attribute::new(evaluated(expr, schema, &values)?);
+                (Some(computed), StandsFor::Values)
             }
-            Source::Column => (own.next().cloned(), None),
+            Source::Column => (own.next().cloned(), StandsFor::Values),
             Source::Code(lookup, attribute) => {
                 let table = tables.get(*lookup).cloned();
                 let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                (own.next().cloned(), Some((table, *attribute)))
+                (own.next().cloned(), StandsFor::Codes(table, *attribute))
+            }
+            Source::Row(column) => {
+                let rows = rows.cloned();
+                let rows = rows.ok_or_else(|| internal_datafusion_err!("no rows of files"))?;
+                (own.next().cloned(), StandsFor::Rows(rows, *column))
             }
         };
         Ok(AttributeOnDevice {
-            of_codes: of_codes.ok_or_else(no_column)?,
+            of_codes: of_codes.ok_or_else(|| internal_datafusion_err!("no such column"))?,
             missing: Arc::clone(&self.missing),
-            of_code,
+            stands_for,
         })
     }
+}
 
-    /// The value of each code, and behind them that of a missing one.
-    fn of(&self, columns: &[ArrayRef], tables: &Tables) -> Result<ArrayRef> {
-        let own = self
-            .columns
-            .iter()
-            .filter_map(|&column| columns.get(column));
-        let own: Vec<ArrayRef> = own.cloned().collect();
-        let first = own.first().ok_or_else(no_column)?;
-        let values = match &self.source {
-            Source::Computed(expr, schema) => evaluated(expr, schema, &own)?,
-            Source::Column => reinterpret(first, self.missing.data_type())?,
-            Source::Code(lookup, attribute) => {
-                let table = tables.get(*lookup);
-                let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                let values = of_codes(first, &table.values(*attribute)?)?;
-                arrow::compute::cast(&values, self.missing.data_type())?
-            }
-        };
-        Ok(concat(&[&values, &self.missing])?)
-    }
+/// An attribute by whose values rows are told apart: outputs, and how it comes from them.
+fn by_value(
+    expr: &Arc<dyn PhysicalExpr>,
+    lowering: &mut Lowering<'_>,
+) -> Result<(Vec<Expr>, Source), Reason> {
+    Ok(match lowering.group_key(expr)? {
+        Grouping::Key(GroupKey::Value(value)) => (vec![value], Source::Column),
+        Grouping::Key(GroupKey::Entry(column)) if lowering.text_of_table(expr).is_some() => {
+            (vec![Expr::Numbered(column)], Source::Column)
+        }
+        Grouping::Key(_) => return Err(Reason::GroupKey(expr.to_string())),
+        Grouping::Attribute { lookup, attribute } => {
+            (vec![Expr::Code(lookup)], Source::Code(lookup, attribute))
+        }
+    })
 }
 
 /// An expression for which there is no kernel, as one over columns for which there are some.
@@ -292,8 +319,4 @@ fn evaluated(
     let values = values.and_then(|values| values.into_array(batch.num_rows()));
     // a row that fails may be one that the join would not have let through
     values.map_err(|error| error::gpu(Error::Unsupported(error.strip_backtrace())))
-}
-
-fn no_column() -> DataFusionError {
-    internal_datafusion_err!("no such column")
 }

@@ -60,8 +60,19 @@ pub(crate) struct Lowering<'a> {
     parameters: Vec<Arc<dyn PhysicalExpr>>,
     /// True if expressions may test text.
     tests_text: bool,
+    /// Columns of groups that are averages: kernels have the sums and the counts.
+    averages: &'a [Average],
     /// Such tests.
     tests: Vec<(Arc<dyn PhysicalExpr>, ValueTest)>,
+}
+
+/// A column of groups that is an average, by its number, with those of what it is made of.
+pub(crate) struct Average {
+    pub(super) column: usize,
+    pub(super) sum: usize,
+    pub(super) count: usize,
+    /// By how much a decimal has more than its sum; `None` of floats.
+    pub(super) factor: Option<i128>,
 }
 
 /// What expressions turned out to need.
@@ -83,14 +94,16 @@ impl<'a> Lowering<'a> {
             lookups: Lookups::new(&[]),
             parameters: Vec::new(),
             tests_text: true,
+            averages: &[],
             tests: Vec::new(),
         }
     }
 
     /// For expressions over groups, whose text is there as codes.
-    pub(super) fn over_groups(table: &'a TableSchema) -> Self {
+    pub(super) fn over_groups(table: &'a TableSchema, averages: &'a [Average]) -> Self {
         Self {
             tests_text: false,
+            averages,
             ..Self::new(table)
         }
     }
@@ -222,6 +235,16 @@ impl<'a> Lowering<'a> {
             Some(of) if !of.is_float() => Ok(Grouping::Key(GroupKey::Value(self.value(key)?))),
             _ => Err(Reason::GroupKey(key.to_string())),
         }
+    }
+
+    /// The column of text of the table that `expr` is, if it is one. Groups have none.
+    pub(super) fn text_of_table(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<&Field> {
+        let column = expr.downcast_ref::<Column>()?;
+        let of_table = self.tests_text && self.lookups.join_of(expr).is_none();
+        let field = of_table
+            .then(|| self.field(column.index()).ok())
+            .flatten()?;
+        is_text(field.data_type()).then_some(field)
     }
 
     /// The place in the pipeline of the column that a join looks up.
@@ -413,9 +436,29 @@ impl<'a> Lowering<'a> {
 
     fn column(&mut self, index: usize) -> Result<Expr> {
         match Type::of(self.data_type(index)?) {
-            Some(_) => Ok(Expr::Column(self.number(index)?)),
+            Some(_) => match self.averages.iter().find(|of| of.column == index) {
+                Some(average) => self.average(average),
+                None => Ok(Expr::Column(self.number(index)?)),
+            },
             None => Err(self.unsupported_column(index)),
         }
+    }
+
+    /// Decimals as DataFusion has them: with more digits than the sum before it is divided, and none of what is left.
+    fn average(&mut self, average: &Average) -> Result<Expr> {
+        let sum = Expr::Column(self.number(average.sum)?);
+        let count = Box::new(Expr::Column(self.number(average.count)?));
+        Ok(match average.factor {
+            None => {
+                let count = Expr::Cast(count, Type::F64);
+                Expr::Arithmetic(Arithmetic::Divide, Box::new(sum), Box::new(count))
+            }
+            Some(factor) => {
+                let factor = Expr::Literal(Literal::Int(factor, Type::I128));
+                let sum = Expr::Arithmetic(Arithmetic::Multiply, Box::new(sum), Box::new(factor));
+                Expr::Average(Box::new(sum), count)
+            }
+        })
     }
 
     /// The place of a column in the pipeline.

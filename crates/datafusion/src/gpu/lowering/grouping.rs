@@ -14,7 +14,7 @@ use super::expression::{Grouping, Lowering};
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
-use crate::gpu::table::{Tables, of_codes};
+use crate::gpu::table::Tables;
 use crate::gpu::types::is_text;
 
 /// Where the columns that an aggregate groups by come from, and strings of which it wants the least or the greatest: the
@@ -187,7 +187,7 @@ impl KeyColumn {
             Some((lookup, attribute)) => {
                 let table = tables.get(lookup);
                 let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                of_type(&of_codes(key, &table.values(attribute)?)?, data_type)
+                of_type(&table.values(attribute, key)?, data_type)
             }
         }
     }

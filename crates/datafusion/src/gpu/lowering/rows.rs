@@ -12,7 +12,7 @@ use vectile_gpu::plan::Expr;
 use super::expression::Lowering;
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
-use crate::gpu::table::{Tables, of_codes};
+use crate::gpu::table::Tables;
 
 /// Where the columns of rows come from.
 #[derive(Clone, Debug)]
@@ -75,8 +75,7 @@ impl RowColumns {
             };
             let table = tables.get(lookup);
             let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-            let all = table.values(attribute)?;
-            Ok(cast(&of_codes(values, &all)?, field.data_type())?)
+            Ok(cast(&table.values(attribute, values)?, field.data_type())?)
         });
         let columns: Vec<ArrayRef> = columns.collect::<Result<_>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.count));

@@ -177,7 +177,7 @@ impl WantedGroups {
         let fields = functions.iter().map(|(_, aggregate)| aggregate.field());
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let table = TableSchema::from(schema);
-        let mut lowering = Lowering::over_groups(&table);
+        let mut lowering = Lowering::over_groups(&table, &[]);
         let mut conditions = Vec::new();
         for filter in &self.passing {
             let mut with_this = lowering.clone();
@@ -442,7 +442,7 @@ mod tests {
                 true => BinaryExpr::new(left, operator, right),
                 false => BinaryExpr::new(right, operator, left),
             });
-            let mut lowering = Lowering::over_groups(&table);
+            let mut lowering = Lowering::over_groups(&table, &[]);
             let Some(Expr::Or(tests)) = before_cast(&filter, &mut lowering) else {
                 panic!("{filter}");
             };

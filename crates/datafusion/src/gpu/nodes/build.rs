@@ -5,18 +5,19 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::future::try_join;
+use vectile_gpu::Error;
 use vectile_gpu::plan::OfGroups;
-use vectile_gpu::{Built, Error};
 
 use super::arrivals::{Arrivals, Environment};
 use super::dimension::BuildTables;
 use super::load::{Input, decline};
 use super::star::Star;
 use crate::error;
+use crate::gpu::file_rows::FileRows;
 use crate::gpu::lowering::build::BuildColumns;
 use crate::gpu::table::Table;
 
@@ -43,6 +44,11 @@ impl BuildTables for Building {
         if let Some(reason) = decline(&parts, engine.memory_limit()) {
             return Err(unsupported(reason));
         }
+        let of_files = self.columns.of_files();
+        let file_rows = match of_files.fields().is_empty() {
+            true => None,
+            false => Some(Arc::new(FileRows::new(&parts, &of_files)?)),
+        };
         let mut arrivals = Arrivals::new(parts, environment, None);
         let tables = self.star.tables(environment);
         let (tables, ()) = try_join(tables, arrivals.begin()).await?;
@@ -57,28 +63,27 @@ impl BuildTables for Building {
         execution.expect_rows(batch.num_rows() as u64);
         // a task that has begun does not end with this future by itself
         let _cancel = execution.cancel_on_drop();
-        let builds = self.columns.builds();
-        let of_groups = self.of_groups.clone();
-        let rows = self.columns.of_kernel().to_vec();
+        let (columns, of_groups) = (self.columns.clone(), self.of_groups.clone());
         let task = SpawnedTask::spawn_blocking(move || {
+            let builds = columns.builds();
             let built = match of_groups {
-                Some(wanted) => execution.build_of_groups(&batch, &wanted, &rows, &builds),
+                Some(wanted) => {
+                    execution.build_of_groups(&batch, &wanted, columns.of_kernel(), &builds)
+                }
                 None => execution.build(&batch, &builds),
             };
             let built = built.map_err(error::gpu)?;
-            Ok::<_, datafusion::error::DataFusionError>((built, execution.statistics()))
+            let made = built.map(|built| columns.tables(built, &tables, file_rows.as_ref()));
+            Ok::<_, DataFusionError>((made.transpose()?, execution.statistics()))
         });
-        let (built, statistics) = task.join().await.map_err(error::interrupted).flatten()?;
+        let (made, statistics) = task.join().await.map_err(error::interrupted).flatten()?;
         environment.metrics.add(&statistics);
-        let Some(built) = built else {
-            return Ok(None);
-        };
-        let rows = built.iter().map(|Built { codes, .. }| codes.len()).max();
+        let rows = made.iter().flatten().map(|table| table.codes.len()).max();
         environment.metrics.build_rows.add(rows.unwrap_or_default());
-        self.columns.tables(built, &tables).map(Some)
+        Ok(made)
     }
 }
 
-fn unsupported(reason: impl ToString) -> datafusion::error::DataFusionError {
+fn unsupported(reason: impl ToString) -> DataFusionError {
     error::gpu(Error::Unsupported(reason.to_string()))
 }

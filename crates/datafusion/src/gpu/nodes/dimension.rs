@@ -750,7 +750,7 @@ mod tests {
         let counts: Vec<u32> = tables.iter().map(|table| table.codes.count()).collect();
         assert_eq!(counts, [5, 2, 1]);
         assert!(tables.iter().all(|table| table.codes.len() == 5));
-        let [texts, longs] = [0, 1].map(|number| tables[0].values(number).unwrap());
+        let [texts, longs] = [0, 1].map(|number| tables[0].all_values(number));
         let texts: Vec<_> = texts.as_string::<i32>().iter().collect();
         assert_eq!(texts, [Some("a"), Some("b"), None, Some("a"), None, None]);
         assert!(longs.is_null(5));
@@ -780,7 +780,7 @@ mod tests {
         let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[1], &[]]);
         let tables = tables(&dimension).await.unwrap();
         assert!(tables.iter().all(|table| table.codes.is_empty()));
-        assert_eq!(tables[0].values(0).unwrap().len(), 1);
+        assert_eq!(tables[0].all_values(0).len(), 1);
     }
 
     #[tokio::test]

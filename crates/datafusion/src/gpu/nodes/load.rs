@@ -38,6 +38,7 @@ use vectile_encodings::Column;
 use vectile_gpu::{
     Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident, StreamColumn,
 };
+use vectile_scan::Container;
 use vectile_scan::object::{ReadBuffer, ReadBuffers};
 
 use super::metrics::GpuMetrics;
@@ -202,6 +203,14 @@ impl Reads<'_> {
     }
 }
 
+/// Its place.
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, row_group) = (self.file.scan.file.location(), self.row_group);
+        write!(f, "row group {row_group} of {file}")
+    }
+}
+
 /// What names its chunks.
 impl fmt::Display for GpuFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -261,6 +270,21 @@ impl Part {
     /// Its rows.
     pub(crate) fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Its number in its file.
+    pub(crate) fn row_group(&self) -> usize {
+        self.row_group
+    }
+
+    /// What it is a row group of.
+    pub(crate) fn container(&self) -> Arc<dyn Container> {
+        self.file.scan.file.container()
+    }
+
+    /// An error of a scan of it.
+    pub(crate) fn error(&self, error: vectile_scan::Error) -> DataFusionError {
+        self.file.scan.error(error)
     }
 
     /// Bytes of its columns in the file.

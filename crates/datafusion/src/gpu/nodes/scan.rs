@@ -169,7 +169,7 @@ struct GpuSelector {
 
 #[async_trait]
 impl Selector for GpuSelector {
-    fn projects(&self) -> bool {
+    fn is_always_asked(&self) -> bool {
         matches!(self.scan.pipeline.output, Output::Rows(_))
     }
 
@@ -354,7 +354,7 @@ impl GpuSelector {
         }
         // the task does not end with this future by itself
         let _cancel = execution.cancel_on_drop();
-        let (projects, schema) = (self.projects(), Arc::clone(&self.schema));
+        let (projects, schema) = (self.is_always_asked(), Arc::clone(&self.schema));
         let run = SpawnedTask::spawn_blocking(move || {
             let selected: Vec<SelectedRows> = match projects {
                 true => {

@@ -1,0 +1,179 @@
+//! Columns of rows that the device has found, read from files by their numbers once somebody wants their values: text of a
+//! dimension, of which a query may have looked up millions, and want ten.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{
+    ArrayRef, BooleanArray, BooleanBufferBuilder, Int64Array, RecordBatch, UInt64Array,
+};
+use arrow::compute::{concat_batches, take};
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::common::{Result, internal_datafusion_err};
+use futures::future::try_join_all;
+use futures::stream::TryStreamExt;
+use tokio::runtime::Handle;
+use vectile_encodings::Selection;
+use vectile_gpu::Error;
+use vectile_scan::{Scan, Selected, SelectedRows, Selector};
+
+use super::nodes::load::Part;
+use crate::error;
+
+/// Row groups whose rows are numbered, and columns of them.
+pub(crate) struct FileRows {
+    parts: Vec<Part>,
+    /// The number of each row group's first row, and behind them that of all rows.
+    firsts: Vec<usize>,
+    names: Vec<String>,
+    runtime: Handle,
+    /// The rows that were wanted last: those of other columns are often the same.
+    last: Mutex<Option<(BTreeSet<usize>, RecordBatch)>>,
+}
+
+impl FileRows {
+    /// Columns of `parts` that have these names and this schema. Called in a runtime, which they are read in later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if a file does not have them as they are.
+    pub(crate) fn new(parts: &[Part], schema: &SchemaRef) -> Result<Self> {
+        for part in parts {
+            let own = part.container();
+            for field in schema.fields() {
+                let of_file = own.schema().field_with_name(field.name());
+                if !of_file.is_ok_and(|of_file| of_file.data_type() == field.data_type()) {
+                    let (name, data_type) = (field.name(), field.data_type());
+                    let reason = format!("{part} has no {name} of type {data_type}");
+                    return Err(error::gpu(Error::Unsupported(reason)));
+                }
+            }
+        }
+        let mut firsts = vec![0];
+        for part in parts {
+            firsts.push(firsts.last().copied().unwrap_or_default() + part.rows());
+        }
+        Ok(Self {
+            parts: parts.to_vec(),
+            firsts,
+            names: schema.fields().iter().map(|of| of.name().clone()).collect(),
+            runtime: Handle::current(),
+            last: Mutex::default(),
+        })
+    }
+
+    /// The values that a column has in these rows; null rows have null. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading files.
+    pub(crate) fn values(&self, column: usize, rows: &Int64Array) -> Result<ArrayRef> {
+        let wanted: BTreeSet<usize> = rows.iter().flatten().map(|row| row as usize).collect();
+        let batch = self.batch(&wanted)?;
+        let places = wanted.iter().zip(0..).collect::<Vec<(&usize, u64)>>();
+        let place_of = |row: i64| {
+            let place = places.binary_search_by_key(&(row as usize), |(row, _)| **row);
+            place.ok().map(|place| place as u64)
+        };
+        let places: UInt64Array = rows.iter().map(|row| row.and_then(place_of)).collect();
+        let values = batch.columns().get(column);
+        let values = values.ok_or_else(|| internal_datafusion_err!("no such column"))?;
+        Ok(take(values, &places, None)?)
+    }
+
+    /// All columns of these rows, in their order.
+    fn batch(&self, wanted: &BTreeSet<usize>) -> Result<RecordBatch> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((rows, batch)) = &*last
+            && rows == wanted
+        {
+            return Ok(batch.clone());
+        }
+        let parts = self.parts.iter().zip(self.firsts.windows(2));
+        let reads = parts.filter_map(|(part, bounds)| {
+            let own = wanted.range(bounds[0]..bounds[1]);
+            let own: Vec<usize> = own.map(|row| row - bounds[0]).collect();
+            (!own.is_empty()).then(|| self.read(part.clone(), own))
+        });
+        let reads: Vec<_> = reads.map(|read| self.runtime.spawn(read)).collect();
+        let read = self.runtime.block_on(try_join_all(reads));
+        let batches = read.map_err(error::interrupted)?.into_iter();
+        let batches: Vec<Vec<RecordBatch>> = batches.collect::<Result<_>>()?;
+        let batches: Vec<RecordBatch> = batches.into_iter().flatten().collect();
+        let schema = match batches.first() {
+            Some(first) => first.schema(),
+            None => {
+                let part = self.parts.first();
+                let part = part.ok_or_else(|| internal_datafusion_err!("no row groups"))?;
+                Arc::clone(self.scan(part)?.schema())
+            }
+        };
+        let batch = concat_batches(&schema, &batches)?;
+        *last = Some((wanted.clone(), batch.clone()));
+        Ok(batch)
+    }
+
+    fn scan(&self, part: &Part) -> Result<Scan> {
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let scan = Scan::new(part.container()).with_columns(&names);
+        scan.map_err(|error| part.error(error))
+    }
+
+    /// Reads some rows of a row group.
+    fn read(
+        &self,
+        part: Part,
+        rows: Vec<usize>,
+    ) -> impl Future<Output = Result<Vec<RecordBatch>>> + Send + use<> {
+        let scan = self.scan(&part);
+        async move {
+            let mut scan = scan?;
+            scan.row_groups = vec![part.row_group()];
+            scan.selector = Some(Arc::new(SomeRows {
+                of: part.rows(),
+                rows,
+            }));
+            let batches = scan.stream().try_collect().await;
+            batches.map_err(|error| part.error(error))
+        }
+    }
+}
+
+impl fmt::Debug for FileRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileRows")
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Selects these rows of a row group.
+struct SomeRows {
+    of: usize,
+    rows: Vec<usize>,
+}
+
+#[async_trait]
+impl Selector for SomeRows {
+    fn is_always_asked(&self) -> bool {
+        true
+    }
+
+    fn window(&self, _: usize) -> usize {
+        1
+    }
+
+    async fn select(&self, _: Vec<usize>) -> vectile_scan::Result<Option<Selected>> {
+        let mut bits = BooleanBufferBuilder::new(self.of);
+        bits.append_n(self.of, false);
+        self.rows.iter().for_each(|&row| bits.set_bit(row, true));
+        let mut selection = Selection::all(0, self.of);
+        selection.and_boolean(&BooleanArray::new(bits.finish(), None));
+        Ok(Some(Selected {
+            rows: SelectedRows::Which(selection),
+            memory: Arc::new(()),
+        }))
+    }
+}
