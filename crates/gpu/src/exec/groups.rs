@@ -17,12 +17,13 @@ use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulators, OutputPlan, Strategy, Task};
 use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, OfGroups, Output, Type};
-use crate::runtime::{Batch, Lane, Piece};
+use crate::runtime::{Batch, Lane, Piece, lock};
 
 /// Entries of a table at first, where groups are found by hashing; then it grows.
 const HASHED_ENTRIES: u64 = 1 << 18;
-/// How much larger the next one is.
-const GROWTH: u64 = 16;
+/// How much larger the next one is, and those after it: what is larger than it has to be is slower, too.
+const FIRST_GROWTH: u64 = 16;
+const GROWTH: u64 = 4;
 /// Bytes up to which a table comes back at once.
 const SMALL_TABLE: usize = 4 << 20;
 /// The same in entries, if not all groups are wanted.
@@ -104,9 +105,7 @@ impl Execution {
             return Err(Error::Unsupported("no groups".into()));
         };
         let (strategy, accumulators) = (plan.strategy, plan.accumulators.clone());
-        if strategy == Strategy::Hashed {
-            prepared.groups = HASHED_ENTRIES;
-        }
+        prepared.groups_of_table(batch.num_rows());
         let mut vectors = ROWS_AT_ONCE as usize / VECTOR_LEN;
         if strategy == Strategy::Threads {
             vectors = vectors.min(prepared.warps() * prepared.vectors_per_warp());
@@ -146,13 +145,10 @@ impl Execution {
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
             return Err(Error::Unsupported("no groups".into()));
         };
-        match plan.strategy {
-            Strategy::Hashed => prepared.groups = HASHED_ENTRIES,
-            Strategy::Threads => {
-                return Err(Error::Unsupported("groups without a table".into()));
-            }
-            Strategy::Shared | Strategy::Numbered => {}
+        if plan.strategy == Strategy::Threads {
+            return Err(Error::Unsupported("groups without a table".into()));
         }
+        prepared.groups_of_table(batch.num_rows());
         let [part] = &parts(batch.rows(), ROWS_AT_ONCE as usize / VECTOR_LEN)[..] else {
             return Err(Error::Unsupported("groups of several launches".into()));
         };
@@ -282,6 +278,9 @@ impl Execution {
             )?;
             let is_full = back.as_slice()[..8] != [0; 8];
             if !is_full {
+                if hashed {
+                    *lock(&prepared.loaded.entries) = Some((batch.num_rows(), entries));
+                }
                 return Ok(Table {
                     places,
                     memory: Arc::new(memory),
@@ -291,7 +290,11 @@ impl Execution {
             if !hashed {
                 return Err(Error::Unsupported("a key out of its chunk's bounds".into()));
             }
-            prepared.groups = entries.saturating_mul(GROWTH);
+            let growth = match entries {
+                HASHED_ENTRIES => FIRST_GROWTH,
+                _ => GROWTH,
+            };
+            prepared.groups = entries.saturating_mul(growth);
         }
     }
 
@@ -398,6 +401,14 @@ fn is_hashed(prepared: &Prepared) -> bool {
 }
 
 impl Prepared {
+    /// Where groups are found by hashing, begins with a table that was large enough for as many rows, or with a small one.
+    fn groups_of_table(&mut self, rows: usize) {
+        if is_hashed(self) {
+            let known = lock(&self.loaded.entries).filter(|(of, _)| *of == rows);
+            self.groups = known.map_or(HASHED_ENTRIES, |(_, entries)| entries);
+        }
+    }
+
     /// Entries of the table of groups: whole vectors.
     pub(super) fn table_entries(&self) -> u64 {
         self.groups.next_multiple_of(VECTOR_LEN as u64)

@@ -68,6 +68,8 @@ impl FixedKernel {
 pub(crate) struct Loaded {
     pub kernel: Arc<dyn Kernel>,
     pub layout: Layout,
+    /// Where groups are found by hashing: entries that their table had to have the last time, of so many rows.
+    pub entries: Mutex<Option<(usize, u64)>>,
 }
 
 /// A kernel, compiled by the first who needs it.
@@ -175,6 +177,7 @@ impl Kernels {
         let loaded = Arc::new(Loaded {
             kernel: compiled.kernel,
             layout: emitted.layout,
+            entries: Mutex::default(),
         });
         *slot = Some(Arc::clone(&loaded));
         Ok((loaded, !compiled.from_disk))

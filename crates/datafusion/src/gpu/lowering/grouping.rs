@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
-use arrow::compute::cast;
+use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
@@ -11,6 +11,7 @@ use datafusion::physical_plan::aggregates::PhysicalGroupBy;
 use vectile_gpu::plan::{Expr, GroupKey, Groups};
 
 use super::expression::{Grouping, Lowering};
+use super::listed::Listed;
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
@@ -32,6 +33,8 @@ struct KeyColumn {
     key: usize,
     /// If that is the code of a lookup: its number, and the number of the attribute there.
     attribute: Option<(usize, usize)>,
+    /// If that is the number of a value: all values.
+    listed: Option<ArrayRef>,
 }
 
 impl Keys {
@@ -42,9 +45,20 @@ impl Keys {
         lowering: &mut Lowering<'_>,
     ) -> Result<Self, Reason> {
         let mut keys = Self::default();
+        let filters = relation.filters().of_table;
         for (expr, _) in group_by.expr() {
             let expr = relation.over_table(expr)?;
-            let column = keys.column(&expr, lowering)?;
+            let column = match keys.column(&expr, lowering) {
+                Ok(column) => column,
+                Err(reason) => match Listed::of(&expr, &filters, lowering)? {
+                    Some(Listed { values, number }) => KeyColumn {
+                        key: keys.add(GroupKey::Value(number)),
+                        attribute: None,
+                        listed: Some(values),
+                    },
+                    None => return Err(reason),
+                },
+            };
             keys.columns.push(column);
         }
         Ok(keys)
@@ -73,12 +87,20 @@ impl Keys {
                 (GroupKey::Code(lookup), Some((lookup, attribute)))
             }
         };
+        Ok(KeyColumn {
+            key: self.add(key),
+            attribute,
+            listed: None,
+        })
+    }
+
+    /// The number of a key of the kernel, which is added if it is another one.
+    fn add(&mut self, key: GroupKey) -> usize {
         let known = self.kernel.iter().position(|known| *known == key);
-        let key = known.unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
             self.kernel.push(key);
             self.kernel.len() - 1
-        });
-        Ok(KeyColumn { key, attribute })
+        })
     }
 
     /// What the kernel groups by.
@@ -103,6 +125,7 @@ impl Keys {
             again.columns.push(KeyColumn {
                 key,
                 attribute: inner.and_then(|inner| inner.attribute),
+                listed: inner.and_then(|inner| inner.listed.clone()),
             });
         }
         (again, kept)
@@ -129,11 +152,11 @@ impl Keys {
         self.columns.get(column).map(|column| column.key)
     }
 
-    /// Whether a column comes from a code.
+    /// Whether a column comes from a code, or the number of a value.
     pub(super) fn is_code(&self, column: usize) -> bool {
         self.columns
             .get(column)
-            .is_some_and(|column| column.attribute.is_some())
+            .is_some_and(|column| column.attribute.is_some() || column.listed.is_some())
     }
 
     /// How many columns there are.
@@ -182,6 +205,9 @@ impl KeyColumn {
     fn of(&self, groups: &Groups, tables: &Tables, data_type: &DataType) -> Result<ArrayRef> {
         let key = groups.keys.get(self.key);
         let key = key.ok_or_else(|| internal_datafusion_err!("no key {}", self.key))?;
+        if let Some(values) = &self.listed {
+            return of_type(&take(values, key, None)?, data_type);
+        }
         match self.attribute {
             None => of_type(key, data_type),
             Some((lookup, attribute)) => {
@@ -226,14 +252,17 @@ mod tests {
                 KeyColumn {
                     key: 1,
                     attribute: Some((0, 1)),
+                    listed: None,
                 },
                 KeyColumn {
                     key: 0,
                     attribute: None,
+                    listed: None,
                 },
                 KeyColumn {
                     key: 1,
                     attribute: Some((0, 0)),
+                    listed: None,
                 },
             ],
             ..Keys::default()

@@ -5,6 +5,7 @@ pub(crate) mod build;
 pub(crate) mod expression;
 pub(crate) mod function;
 pub(crate) mod grouping;
+mod listed;
 pub(crate) mod lookups;
 mod of_groups;
 pub(crate) mod rows;
