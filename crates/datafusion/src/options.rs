@@ -74,7 +74,7 @@ impl FromStr for Bytes {
 const GPU_MAX_BUILD_ROWS: usize = 64_000_000;
 
 /// Rows from which on a table is large: below, the CPU has made a lookup of it before a kernel is launched.
-const GPU_BUILD_FROM_ROWS: usize = 1 << 20;
+const GPU_BUILD_FROM_ROWS: usize = 1 << 16;
 
 /// Settings of a session, in the namespace `vectile`.
 #[derive(Clone, Debug)]

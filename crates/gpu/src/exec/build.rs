@@ -19,8 +19,8 @@ use crate::error::{Error, Result};
 use crate::plan::{Attribute, Codes, HashedKeys, MadeForm, MadeKeys, Type, code_bytes};
 use crate::runtime::{Batch, Engine, Entries, FixedKernel, Kernel, Launch, Piece};
 
-/// Codes that tell attributes apart, at most, unless there are so many for each row: a kernel that groups by them has as many
-/// groups, if only some of them have rows.
+/// Codes that tell values apart, at most. Where these have to be told apart, there may also be so many for each row: a kernel
+/// that groups by them has as many groups, if only some of them have rows.
 const MOST_CODES: u64 = 1 << 16;
 const CODES_PER_ROW: u64 = 4;
 /// Words of a column, as the kernel reads it, and of what it finds out about one.
@@ -260,11 +260,12 @@ impl Builder<'_> {
         let (count, digits) = match &table.by {
             BuildBy::Nothing => (1, Some(vec![])),
             BuildBy::Values(columns) => {
-                let digits = self.digits(columns, measured)?;
+                let most = CODES_PER_ROW.saturating_mul(self.rows.rows as u64);
+                let digits = self.digits(columns, measured, MOST_CODES.max(most))?;
                 let digits = digits.ok_or_else(|| Error::Unsupported("many codes".into()))?;
                 (Digit::codes(&digits), Some(digits))
             }
-            BuildBy::ValuesOrRows(columns) => match self.digits(columns, measured)? {
+            BuildBy::ValuesOrRows(columns) => match self.digits(columns, measured, MOST_CODES)? {
                 Some(digits) => (Digit::codes(&digits), Some(digits)),
                 None => (self.rows.rows as u64, None),
             },
@@ -430,11 +431,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Columns as digits of a code; nothing, if some are no integers, or there would be many codes.
+    /// Columns as digits of a code; nothing, if some are no integers, or there would be more codes.
     fn digits(
         &self,
         columns: &[usize],
         measured: &[Option<Measured>],
+        most: u64,
     ) -> Result<Option<Vec<Digit>>> {
         let (mut digits, mut codes): (Vec<Digit>, u64) = (vec![], 1);
         for &column in columns {
@@ -462,7 +464,6 @@ impl Builder<'_> {
             codes = codes.saturating_mul(digit.count);
             digits.push(digit);
         }
-        let most = MOST_CODES.max(CODES_PER_ROW.saturating_mul(self.rows.rows as u64));
         Ok((codes <= most).then_some(digits))
     }
 

@@ -556,7 +556,8 @@ pub(super) fn array_of(
         Some(back) => back.buffer(from + rows.start * width..from + rows.end * width),
         None => Buffer::default(),
     };
-    let bits = |bytes: Buffer| -> BooleanBuffer { bytes.iter().map(|byte| *byte != 0).collect() };
+    let bits =
+        |bytes: Buffer| BooleanBuffer::collect_bool(bytes.len(), |row| bytes.as_slice()[row] != 0);
     let values = slice(place.0, width_of(of));
     let values = match of {
         Type::Bool => bits(values).into_inner(),

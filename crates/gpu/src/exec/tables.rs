@@ -115,8 +115,13 @@ impl DeviceAttribute {
             on_device(engine, validity_at + values.len(), |to| {
                 let (to, valid) = to.split_at_mut(validity_at);
                 write_values(&values, to);
-                let valid = valid.iter_mut().zip(0..values.len());
-                valid.for_each(|(to, row)| *to = values.is_valid(row).into());
+                match values.nulls() {
+                    None => valid[..values.len()].fill(1),
+                    Some(nulls) => {
+                        let valid = valid.iter_mut().zip(nulls);
+                        valid.for_each(|(to, is_valid)| *to = is_valid.into());
+                    }
+                }
             })
         })?;
         Ok(Self {

@@ -1,8 +1,10 @@
 //! The tables that a kernel looks up, as outputs of another kernel, of which the device makes them.
 
 use std::sync::Arc;
+use std::thread::{self, available_parallelism};
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result, internal_datafusion_err};
@@ -21,6 +23,9 @@ use crate::gpu::packing::Packing;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
 use crate::gpu::table::{AttributeOnDevice, StandsFor, Table, Tables};
+
+/// Rows that are worth a thread.
+const ROWS_OF_A_THREAD: usize = 1 << 16;
 
 /// A dimension's tables as outputs of the kernel that makes them.
 #[derive(Clone, Debug)]
@@ -306,7 +311,7 @@ fn computed(
     Ok((outputs, Source::Computed(own.data()?, Arc::new(schema))))
 }
 
-/// The values of an expression over columns of machine types.
+/// The values of an expression over columns of machine types. Several threads compute those of many rows.
 fn evaluated(
     expr: &Arc<dyn PhysicalExpr>,
     schema: &SchemaRef,
@@ -315,8 +320,30 @@ fn evaluated(
     let typed = columns.iter().zip(schema.fields());
     let typed = typed.map(|(values, field)| reinterpret(values, field.data_type()));
     let batch = RecordBatch::try_new(Arc::clone(schema), typed.collect::<Result<_>>()?)?;
-    let values = expr.evaluate(&batch);
-    let values = values.and_then(|values| values.into_array(batch.num_rows()));
+    let of = |batch: RecordBatch| {
+        let values = expr.evaluate(&batch)?;
+        values.into_array(batch.num_rows())
+    };
+    let rows = batch.num_rows();
+    let threads = available_parallelism().map_or(1, usize::from);
+    let each = rows.div_ceil(threads).max(ROWS_OF_A_THREAD);
+    let values = match rows <= each {
+        true => of(batch),
+        false => thread::scope(|scope| {
+            let parts = (0..rows).step_by(each).map(|first| {
+                let part = batch.slice(first, each.min(rows - first));
+                scope.spawn(|| of(part))
+            });
+            let parts: Vec<_> = parts.collect();
+            let parts = parts.into_iter().map(|part| {
+                let ended = |_| internal_datafusion_err!("a thread that panicked");
+                part.join().map_err(ended).flatten()
+            });
+            let parts: Vec<ArrayRef> = parts.collect::<Result<_>>()?;
+            let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+            Ok(concat(&parts)?)
+        }),
+    };
     // a row that fails may be one that the join would not have let through
     values.map_err(|error| error::gpu(Error::Unsupported(error.strip_backtrace())))
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, make_array};
-use arrow::compute::cast;
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
+use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
 use vectile_gpu::Rows;
@@ -56,33 +56,50 @@ impl RowColumns {
         &self.kernel
     }
 
-    /// The rows as a batch of `schema`.
-    pub(crate) fn batch(
+    /// The rows of row groups, each as a batch of `schema`; of those without rows there is none. Values of codes are asked for
+    /// all together: they may have to be read.
+    pub(crate) fn batches(
         &self,
-        rows: &Rows,
+        rows: &[Rows],
         tables: &Tables,
         schema: &SchemaRef,
-    ) -> Result<RecordBatch> {
-        if rows.count == 0 {
-            return Ok(RecordBatch::new_empty(Arc::clone(schema)));
+    ) -> Result<Vec<RecordBatch>> {
+        let rows: Vec<&Rows> = rows.iter().filter(|rows| rows.count > 0).collect();
+        if rows.is_empty() {
+            return Ok(Vec::new());
         }
-        let columns = self.columns.iter().zip(schema.fields());
-        let columns = columns.map(|(column, field)| {
-            let values = rows.columns.get(column.output);
-            let values = values.ok_or_else(|| internal_datafusion_err!("no such output"))?;
+        let mut columns: Vec<Vec<ArrayRef>> = vec![Vec::new(); rows.len()];
+        for (column, field) in self.columns.iter().zip(schema.fields()) {
+            let values = rows.iter().map(|rows| {
+                let values = rows.columns.get(column.output);
+                values.ok_or_else(|| internal_datafusion_err!("no such output"))
+            });
+            let values: Vec<&ArrayRef> = values.collect::<Result<_>>()?;
             let Some((lookup, attribute)) = column.attribute else {
-                return as_type(values, field.data_type());
+                for (columns, values) in columns.iter_mut().zip(values) {
+                    columns.push(as_type(values, field.data_type())?);
+                }
+                continue;
             };
             let table = tables.get(lookup);
             let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-            Ok(cast(&table.values(attribute, values)?, field.data_type())?)
+            let codes: Vec<&dyn Array> = values.iter().map(|codes| codes.as_ref()).collect();
+            let all = table.values(attribute, &concat(&codes)?)?;
+            let all = cast(&all, field.data_type())?;
+            let mut first = 0;
+            for (columns, rows) in columns.iter_mut().zip(&rows) {
+                columns.push(all.slice(first, rows.count));
+                first += rows.count;
+            }
+        }
+        let batches = columns.into_iter().zip(rows).map(|(columns, rows)| {
+            let options = RecordBatchOptions::new().with_row_count(Some(rows.count));
+            let schema = Arc::clone(schema);
+            Ok(RecordBatch::try_new_with_options(
+                schema, columns, &options,
+            )?)
         });
-        let columns: Vec<ArrayRef> = columns.collect::<Result<_>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.count));
-        let schema = Arc::clone(schema);
-        Ok(RecordBatch::try_new_with_options(
-            schema, columns, &options,
-        )?)
+        batches.collect()
     }
 }
 

@@ -191,9 +191,7 @@ impl Run {
         if let Replaced::Join(_, columns) = &output.node.replaced {
             let columns = columns.clone();
             let found = self.execution.rows_of_batch(batch).map_err(error::gpu)?;
-            return found
-                .iter()
-                .try_for_each(|rows| output.add_rows(rows, &columns));
+            return output.add_rows(&found, &columns);
         }
         // tables and groups, until they are rows
         let room = output.memory.new_empty();
@@ -234,15 +232,13 @@ impl Run {
 }
 
 impl Collected {
-    fn add_rows(&mut self, rows: &Rows, columns: &RowColumns) -> Result<()> {
-        if rows.count == 0 {
-            return Ok(());
+    fn add_rows(&mut self, rows: &[Rows], columns: &RowColumns) -> Result<()> {
+        for batch in columns.batches(rows, &self.tables, &self.node.schema())? {
+            // several share the memory that came back
+            let bytes: usize = batch.columns().iter().map(bytes_of).sum();
+            self.memory.try_grow(bytes)?;
+            self.batches.push(batch);
         }
-        let batch = columns.batch(rows, &self.tables, &self.node.schema())?;
-        // several share the memory that came back
-        let bytes: usize = batch.columns().iter().map(bytes_of).sum();
-        self.memory.try_grow(bytes)?;
-        self.batches.push(batch);
         Ok(())
     }
 
