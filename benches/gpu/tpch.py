@@ -89,7 +89,17 @@ def table_of(node):
 
 def joins_of(node):
     found = re.search(r", joins=\[(.*?)\], (?:filter|columns)=", node)
-    return re.split(r"(?<=\)), (?=\w+ = )", found[1]) if found else []
+    if not found:
+        return []
+    # those of the stages that make lookups are within brackets
+    joins, depth = [""], 0
+    for letter in found[1]:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            joins.append("")
+        else:
+            joins[-1] += letter
+    return [join.strip() for join in joins]
 
 
 def on_gpu(plan):

@@ -28,3 +28,11 @@ DEVICE float narrowed(double x) {
     const u32 nan = (u32)(bits >> 32) & 0x80000000u | 0x7f800000u | (u32)(bits >> 29) & 0x007fffffu;
     return quiet(__int_as_float((i32)nan));
 }
+
+// The nearest integer; of two, the one farther from zero. What is beyond the type is not asked for.
+template <class T>
+DEVICE T rounded(double x) {
+    const T whole = (T)x;
+    const double rest = x - (double)whole;
+    return whole + (rest >= 0.5) - (rest <= -0.5);
+}

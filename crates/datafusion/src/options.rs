@@ -219,7 +219,7 @@ impl ExtensionOptions for VectileOptions {
             entry(
                 "gpu.background",
                 self.gpu_background.to_string(),
-                "Whether vectile.gpu = auto makes the GPU ready while the CPU answers",
+                "Whether vectile.gpu = auto makes the GPU ready once the CPU has answered",
             ),
             entry(
                 "gpu.max_build_rows",

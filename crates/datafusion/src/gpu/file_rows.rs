@@ -1,7 +1,6 @@
 //! Columns of rows that the device has found, read from files by their numbers once somebody wants their values: text of a
 //! dimension, of which a query may have looked up millions, and want ten.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,6 +21,9 @@ use vectile_scan::{Scan, Selected, SelectedRows, Selector};
 use super::nodes::load::Part;
 use crate::error;
 
+/// Rows that are kept, at most: they take host memory that belongs to no query.
+const MOST_KEPT: usize = 1 << 14;
+
 /// Row groups whose rows are numbered, and columns of them.
 pub(crate) struct FileRows {
     parts: Vec<Part>,
@@ -29,8 +31,8 @@ pub(crate) struct FileRows {
     firsts: Vec<usize>,
     names: Vec<String>,
     runtime: Handle,
-    /// The rows that were wanted last: those of other columns are often the same.
-    last: Mutex<Option<(BTreeSet<usize>, RecordBatch)>>,
+    /// The rows that were wanted last, if they are few: those of other columns are often the same.
+    last: Mutex<Option<(Vec<usize>, RecordBatch)>>,
 }
 
 impl FileRows {
@@ -70,32 +72,50 @@ impl FileRows {
     ///
     /// Those of reading files.
     pub(crate) fn values(&self, column: usize, rows: &Int64Array) -> Result<ArrayRef> {
-        let wanted: BTreeSet<usize> = rows.iter().flatten().map(|row| row as usize).collect();
-        let batch = self.batch(&wanted)?;
-        let places = wanted.iter().zip(0..).collect::<Vec<(&usize, u64)>>();
-        let place_of = |row: i64| {
-            let place = places.binary_search_by_key(&(row as usize), |(row, _)| **row);
-            place.ok().map(|place| place as u64)
+        let mut wanted: Vec<usize> = rows.iter().flatten().map(|row| row as usize).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let places = rows.iter().map(|row| {
+            let place = wanted.binary_search(&(row? as usize)).ok();
+            place.map(|place| place as u64)
+        });
+        let places: UInt64Array = places.collect();
+        let name = self.names.get(column);
+        let name = name.ok_or_else(|| internal_datafusion_err!("no such column"))?;
+        let values = match wanted.len() > MOST_KEPT {
+            true => self
+                .read_all(&wanted, std::slice::from_ref(name))?
+                .column(0)
+                .clone(),
+            false => self.batch(wanted)?.column(column).clone(),
         };
-        let places: UInt64Array = rows.iter().map(|row| row.and_then(place_of)).collect();
-        let values = batch.columns().get(column);
-        let values = values.ok_or_else(|| internal_datafusion_err!("no such column"))?;
-        Ok(take(values, &places, None)?)
+        Ok(take(&values, &places, None)?)
     }
 
-    /// All columns of these rows, in their order.
-    fn batch(&self, wanted: &BTreeSet<usize>) -> Result<RecordBatch> {
+    /// All columns of these rows, which are in order.
+    fn batch(&self, wanted: Vec<usize>) -> Result<RecordBatch> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((rows, batch)) = &*last
-            && rows == wanted
+            && rows == &wanted
         {
             return Ok(batch.clone());
         }
+        let batch = self.read_all(&wanted, &self.names)?;
+        *last = Some((wanted, batch.clone()));
+        Ok(batch)
+    }
+
+    /// Columns of these rows, of all row groups that have some at the same time.
+    fn read_all(&self, wanted: &[usize], names: &[String]) -> Result<RecordBatch> {
         let parts = self.parts.iter().zip(self.firsts.windows(2));
         let reads = parts.filter_map(|(part, bounds)| {
-            let own = wanted.range(bounds[0]..bounds[1]);
-            let own: Vec<usize> = own.map(|row| row - bounds[0]).collect();
-            (!own.is_empty()).then(|| self.read(part.clone(), own))
+            let [first, end] =
+                [bounds[0], bounds[1]].map(|bound| wanted.partition_point(|row| *row < bound));
+            let own: Vec<usize> = wanted[first..end]
+                .iter()
+                .map(|row| row - bounds[0])
+                .collect();
+            (!own.is_empty()).then(|| read(part.clone(), own, names))
         });
         let reads: Vec<_> = reads.map(|read| self.runtime.spawn(read)).collect();
         let read = self.runtime.block_on(try_join_all(reads));
@@ -107,37 +127,37 @@ impl FileRows {
             None => {
                 let part = self.parts.first();
                 let part = part.ok_or_else(|| internal_datafusion_err!("no row groups"))?;
-                Arc::clone(self.scan(part)?.schema())
+                Arc::clone(scan(part, names)?.schema())
             }
         };
-        let batch = concat_batches(&schema, &batches)?;
-        *last = Some((wanted.clone(), batch.clone()));
-        Ok(batch)
+        Ok(concat_batches(&schema, &batches)?)
     }
+}
 
-    fn scan(&self, part: &Part) -> Result<Scan> {
-        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        let scan = Scan::new(part.container()).with_columns(&names);
-        scan.map_err(|error| part.error(error))
-    }
+/// A scan of columns of a row group.
+fn scan(part: &Part, names: &[String]) -> Result<Scan> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let scan = Scan::new(part.container()).with_columns(&names);
+    let mut scan = scan.map_err(|error| part.error(error))?;
+    scan.row_groups = vec![part.row_group()];
+    Ok(scan)
+}
 
-    /// Reads some rows of a row group.
-    fn read(
-        &self,
-        part: Part,
-        rows: Vec<usize>,
-    ) -> impl Future<Output = Result<Vec<RecordBatch>>> + Send + use<> {
-        let scan = self.scan(&part);
-        async move {
-            let mut scan = scan?;
-            scan.row_groups = vec![part.row_group()];
-            scan.selector = Some(Arc::new(SomeRows {
-                of: part.rows(),
-                rows,
-            }));
-            let batches = scan.stream().try_collect().await;
-            batches.map_err(|error| part.error(error))
-        }
+/// Reads some rows of a row group.
+fn read(
+    part: Part,
+    rows: Vec<usize>,
+    names: &[String],
+) -> impl Future<Output = Result<Vec<RecordBatch>>> + Send + use<> {
+    let scan = scan(&part, names);
+    async move {
+        let mut scan = scan?;
+        scan.selector = Some(Arc::new(SomeRows {
+            of: part.rows(),
+            rows,
+        }));
+        let batches = scan.stream().try_collect().await;
+        batches.map_err(|error| part.error(error))
     }
 }
 

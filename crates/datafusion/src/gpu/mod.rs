@@ -21,7 +21,7 @@
 //!  device     the device that queries use
 //!    dimension_cache  tables of dimensions, kept beside it
 //!    pins       columns that stay there
-//!    background what makes it ready while the CPU answers
+//!    background what makes it ready once the CPU has answered
 //!    costs      what queries may take on either
 //!  lowering   expressions as parts of a pipeline
 //!    function   aggregate functions, and their states

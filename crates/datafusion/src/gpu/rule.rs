@@ -18,7 +18,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_gpu::coded_columns;
-use vectile_gpu::plan::{Filter, OfGroups, Output, Pipeline};
+use vectile_gpu::plan::{Filter, Output, Pipeline};
 
 use super::background::{Session, SessionEnd};
 use super::costs::{Missing, Work};
@@ -32,7 +32,7 @@ use super::lowering::rows::RowColumns;
 use super::lowering::wanted::Narrowing;
 use super::nodes::aggregate::{Fused, GpuAggregateExec, Replaced};
 use super::nodes::auto::Auto;
-use super::nodes::build::Building;
+use super::nodes::build::{BuildOutput, Building};
 use super::nodes::cpu::CpuPlan;
 use super::nodes::dimension::{self, Dimension};
 use super::nodes::load::Input;
@@ -447,8 +447,9 @@ impl<'a> Fusing<'a> {
         };
         let node = Arc::new(node);
         let reason = node.is_for_cpu(self.cores);
-        if self.gpu.opened().is_none() {
-            self.open_in_background(reason.is_some());
+        // where the CPU is to answer, it is opened to be made ready
+        if reason.is_none() {
+            self.gpu.open_in_background();
         }
         match reason {
             Some(reason) => {
@@ -634,7 +635,14 @@ impl<'a> Fusing<'a> {
     ) -> Result<Building, Reason> {
         let (fused, columns) = self.fused(&WantedOf::Tables(dimension), relation, later)?;
         match columns {
-            Columns::Tables(columns) => Ok(building(fused, columns, None, later)),
+            Columns::Tables(columns) => {
+                let of_groups = None;
+                Ok(building(
+                    fused,
+                    vec![BuildOutput { columns, of_groups }],
+                    later,
+                ))
+            }
             _ => Err(Reason::Failed("tables without columns".into())),
         }
     }
@@ -658,10 +666,24 @@ impl<'a> Fusing<'a> {
         let functions = fused.functions.iter().copied();
         let named = groups.inner.partial.aggr_expr().iter().cloned();
         let functions: Vec<Named> = functions.zip(named).collect();
-        let built = BuiltOfGroups::lower(&groups, &fused.keys, &functions, |over, lowering| {
-            dimension.build_columns(over, lowering)
-        })?;
-        Ok(building(fused, built.columns, Some(built.of_groups), later))
+        let lower = |may_round| {
+            let (keys, functions) = (&fused.keys, &functions);
+            BuiltOfGroups::lower(&groups, keys, functions, may_round, |over, lowering| {
+                dimension.build_columns(over, lowering)
+            })
+        };
+        let rounding = lower(true)?;
+        // the CPU computes what kernels may not be able to round
+        let others = lower(false).ok();
+        let others =
+            others.filter(|others| others.columns.of_kernel() != rounding.columns.of_kernel());
+        let built = [Some(rounding), others].into_iter().flatten();
+        let outputs = built.map(|built| BuildOutput {
+            columns: built.columns,
+            of_groups: Some(built.of_groups),
+        });
+        let outputs = outputs.collect();
+        Ok(building(fused, outputs, later))
     }
 
     /// The same, for plans whose scans need not be on the GPU.
@@ -782,12 +804,7 @@ impl<'a> Fusing<'a> {
 }
 
 /// Has the device make tables of what is fused.
-fn building(
-    fused: Fused,
-    columns: BuildColumns,
-    of_groups: Option<OfGroups>,
-    later: &Arc<[Rule]>,
-) -> Building {
+fn building(fused: Fused, outputs: Vec<BuildOutput>, later: &Arc<[Rule]>) -> Building {
     let mut star = fused.star;
     for dimension in &mut star.dimensions {
         // they are in no plan, so that nobody else applies these to them
@@ -796,8 +813,7 @@ fn building(
     Building {
         input: fused.input,
         star,
-        columns,
-        of_groups,
+        outputs,
     }
 }
 

@@ -1379,6 +1379,11 @@ async fn large_dimensions_become_lookups_on_the_device() {
         (
             format!("SELECT name, sum(v) FROM {by} WHERE x = 3 GROUP BY name ORDER BY name"),
             1,
+            1,
+        ),
+        (
+            format!("SELECT upper(name) AS n, sum(v) FROM {by} GROUP BY n ORDER BY n"),
+            1,
             0,
         ),
     ];

@@ -122,6 +122,12 @@ impl<'a> Generator<'a> {
                 let code = format!("({})(({wide}){} / {divisor})", typed.name(), sum.code);
                 self.named(Value::of(typed, code, valid))
             }
+            Node::Rounded(part) => {
+                self.computes_floats = true;
+                let part = self.expr(part);
+                let code = format!("rounded<{}>({})", typed.name(), part.code);
+                self.named(Value::of(typed, code, part.valid))
+            }
             Node::Case(whens, otherwise) => self.case(typed, whens, otherwise),
             Node::DatePart {
                 part,

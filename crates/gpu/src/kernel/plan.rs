@@ -183,6 +183,8 @@ pub(crate) enum Node {
     Cast(Box<Typed>),
     /// A sum over a number of values.
     Average(Box<Typed>, Box<Typed>),
+    /// The nearest integer.
+    Rounded(Box<Typed>),
     Case(Vec<(Typed, Typed)>, Box<Typed>),
     DatePart {
         part: DatePart,

@@ -154,11 +154,58 @@ impl Planner<'_> {
                 let (sum, count) = (self.typed(sum)?, self.typed(count)?);
                 average(sum, count, self.named(true))?
             }
+            Expr::Rounded(part, most) => {
+                let largest = self.largest(part)?.ceil();
+                let may_be_more = || Error::Unsupported("a double that may not fit".into());
+                if largest.is_nan() || largest > *most as f64 || largest >= i128::MAX as f64 {
+                    return Err(may_be_more());
+                }
+                let part = self.typed(part)?;
+                let valid = part.valid;
+                let bounds = Bounds::rounded(-(largest as i128), largest as i128);
+                Typed::new(Node::Rounded(part.into()), Type::I128, bounds, valid)
+            }
             Expr::Numbered(_) | Expr::RowNumber => {
                 let reason = "numbers of values or rows within an expression";
                 return Err(Error::Unsupported(reason.into()));
             }
             Expr::Values(column, test) => self.once(expr, |this| this.value_test(*column, test))?,
+        })
+    }
+
+    /// The largest magnitude of a double, nearly; infinity if it is not known.
+    fn largest(&mut self, expr: &Expr) -> Result<f64> {
+        // each operation rounds
+        let slack = 1.0 + 1e-12;
+        Ok(match expr {
+            Expr::Literal(Literal::F64(value)) => value.abs(),
+            Expr::Negate(part) => self.largest(part)?,
+            Expr::Cast(part, Type::F64) => {
+                let part = self.typed(part)?;
+                match part.of.is_float() {
+                    true => f64::INFINITY,
+                    false => part
+                        .bounds
+                        .0
+                        .unsigned_abs()
+                        .max(part.bounds.1.unsigned_abs()) as f64,
+                }
+            }
+            Expr::Arithmetic(operation, a, b) => {
+                let divisor = match (operation, b.as_ref()) {
+                    (Arithmetic::Divide, Expr::Literal(Literal::F64(value))) => value.abs(),
+                    _ => 0.0,
+                };
+                let (a, b) = (self.largest(a)?, self.largest(b)?);
+                slack
+                    * match operation {
+                        Arithmetic::Add | Arithmetic::Subtract => a + b,
+                        Arithmetic::Multiply => a * b,
+                        Arithmetic::Divide if divisor > 0.0 => a / divisor,
+                        Arithmetic::Divide | Arithmetic::Remainder => f64::INFINITY,
+                    }
+            }
+            _ => f64::INFINITY,
         })
     }
 

@@ -108,6 +108,9 @@ pub enum Expr {
     /// The sum of some values over their number, rounded towards zero; null where that is 0. The number is an `I64` that is
     /// not negative, the sum of any type.
     Average(Box<Expr>, Box<Expr>),
+    /// A double as the nearest integer, an `I128`; of two that are as near, the one farther from zero. What it is computed of
+    /// must rule out that it is more than this, or less than its negative: integers, and constants.
+    Rounded(Box<Expr>, i128),
     /// A column of text or binary, as the number that its value has among all of the batch: only as an output of which
     /// [`Build`](crate::Build) makes tables.
     Numbered(usize),
@@ -140,6 +143,7 @@ impl Expr {
             | Self::RowNumber
             | Self::Parameter(..) => self.clone(),
             Self::Average(sum, count) => Self::Average(boxed(one(sum)?), boxed(one(count)?)),
+            Self::Rounded(part, most) => Self::Rounded(boxed(one(part)?), *most),
             Self::Compare(op, a, b) => Self::Compare(*op, boxed(one(a)?), boxed(one(b)?)),
             Self::Arithmetic(op, a, b) => Self::Arithmetic(*op, boxed(one(a)?), boxed(one(b)?)),
             Self::And(parts) => Self::And(parts.iter().map(one).collect::<Result<_, E>>()?),
@@ -181,6 +185,7 @@ impl Expr {
             | Self::IsNull(part)
             | Self::Negate(part)
             | Self::Cast(part, _)
+            | Self::Rounded(part, _)
             | Self::DatePart(_, part)
             | Self::Probe(part, _)
             | Self::Entry(part, _) => f(part),

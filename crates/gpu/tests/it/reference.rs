@@ -162,6 +162,7 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
         Expr::Arithmetic(_, a, _) | Expr::Average(a, _) | Expr::Negate(a) => type_of(a, columns),
         Expr::Cast(_, to) => *to,
         Expr::Case(whens, _) => type_of(&whens[0].1, columns),
+        Expr::Rounded(..) => Type::I128,
         Expr::DatePart(..) => Type::I32,
         Expr::Looked(_, values) | Expr::Entry(_, values) => Type::of(values.data_type()).unwrap(),
         Expr::Code(_) | Expr::Probe(..) => Type::U32,
@@ -284,6 +285,10 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             (Value::Int(_), Value::Int(0)) => Value::Null,
             (Value::Int(sum), Value::Int(count)) => Value::Int(sum / count),
             _ => Value::Null,
+        }),
+        Expr::Rounded(part, _) => map(part, &|value| match value {
+            Value::F64(value) => Value::Int(value.round() as i128),
+            other => other,
         }),
         Expr::Parameter(..) | Expr::Numbered(_) | Expr::RowNumber => panic!("has no kernel"),
     }

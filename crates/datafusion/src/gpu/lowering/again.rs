@@ -207,6 +207,7 @@ impl BuiltOfGroups {
         groups: &OverGroups,
         keys: &Keys,
         functions: &[Named],
+        may_round: bool,
         build: impl FnOnce(
             &dyn Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Reason>,
             &mut Lowering<'_>,
@@ -215,7 +216,11 @@ impl BuiltOfGroups {
         let results = groups.inner.last.schema();
         let of = GroupTable::new(&results, keys, functions);
         let table = of.schema();
-        let mut lowering = Lowering::over_groups(&table, &of.averages);
+        let lowering = Lowering::over_groups(&table, &of.averages);
+        let mut lowering = match may_round {
+            true => lowering.rounding(),
+            false => lowering,
+        };
         let conditions = groups.filters.iter().map(|filter| lowering.value(filter));
         let conditions = conditions.collect::<Result<_, Reason>>()?;
         let columns = build(&|expr| over(expr, &groups.columns), &mut lowering)?;

@@ -62,6 +62,8 @@ pub(crate) struct Lowering<'a> {
     tests_text: bool,
     /// Columns of groups that are averages: kernels have the sums and the counts.
     averages: &'a [Average],
+    /// True if doubles may be rounded, which kernels can do only if they are small enough.
+    may_round: bool,
     /// Such tests.
     tests: Vec<(Arc<dyn PhysicalExpr>, ValueTest)>,
 }
@@ -95,6 +97,7 @@ impl<'a> Lowering<'a> {
             parameters: Vec::new(),
             tests_text: true,
             averages: &[],
+            may_round: false,
             tests: Vec::new(),
         }
     }
@@ -105,6 +108,14 @@ impl<'a> Lowering<'a> {
             tests_text: false,
             averages,
             ..Self::new(table)
+        }
+    }
+
+    /// The same, where another kernel is at hand if doubles may be too large to round.
+    pub(super) fn rounding(self) -> Self {
+        Self {
+            may_round: true,
+            ..self
         }
     }
 
@@ -756,6 +767,7 @@ impl<'a> Lowering<'a> {
         if let Some(to) = Decimal::of(to) {
             let digits = match Decimal::of(&from) {
                 Some(from) => from,
+                None if self.rounds(of.expr(), &from)? => return self.rounded(expr, of, &to),
                 None => Decimal::of_integer(&from).ok_or_else(unsupported)?,
             };
             let up = to.scale - digits.scale;
@@ -776,7 +788,7 @@ impl<'a> Lowering<'a> {
             (DataType::Float32, DataType::Float64) => cast(value, source, machine),
             (from, DataType::Float64) => {
                 let Decimal { precision, scale } = Decimal::of(from).ok_or_else(unsupported)?;
-                if precision > MAX_FLOAT_DIGITS {
+                if precision > MAX_FLOAT_DIGITS && !self.may_round {
                     return Err(unsupported());
                 }
                 let unit = Expr::Literal(Literal::F64(10_f64.powi(scale.into())));
@@ -797,6 +809,35 @@ impl<'a> Lowering<'a> {
             }
             _ => return Err(unsupported()),
         })
+    }
+}
+
+impl Lowering<'_> {
+    /// Whether a double may be rounded to a decimal: a kernel cannot say that it does not fit, so that what it is computed of
+    /// has to.
+    fn rounds(&self, expr: &Arc<dyn PhysicalExpr>, of: &DataType) -> Result<bool> {
+        let mut rounds = self.may_round && of == &DataType::Float64;
+        for column in collect_columns(expr) {
+            rounds &= Decimal::of(self.data_type(column.index())?).is_some();
+        }
+        Ok(rounds)
+    }
+
+    fn rounded(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        of: &CastExpr,
+        to: &Decimal,
+    ) -> Result<Expr> {
+        let most = u32::try_from(to.precision).ok();
+        let most = most.and_then(|digits| 10_i128.checked_pow(digits));
+        let most = most.ok_or_else(|| unsupported(expr))?;
+        let unit = Expr::Literal(Literal::F64(10_f64.powi(to.scale.into())));
+        let value = Box::new(self.value(of.expr())?);
+        let value = Expr::Arithmetic(Arithmetic::Multiply, value, Box::new(unit));
+        let machine = Type::of(of.cast_type()).ok_or_else(|| unsupported(expr))?;
+        let rounded = Expr::Rounded(Box::new(value), most - 1);
+        Ok(cast(rounded, Type::I128, machine))
     }
 }
 

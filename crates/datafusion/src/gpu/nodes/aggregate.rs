@@ -532,7 +532,7 @@ impl GpuAggregateExec {
         format!("{node} {:x}", hasher.finish())
     }
 
-    /// Makes the device ready for this query while the CPU answers it, if that is wanted.
+    /// Makes the device ready for the next run of this query, if that is wanted.
     pub(crate) fn prepare_in_background(&self, context: Arc<TaskContext>) {
         if let Some(auto) = &self.auto
             && let Some(background) = &auto.background
@@ -800,10 +800,6 @@ impl GpuAggregateExec {
         let Some(auto) = self.auto.clone() else {
             return Ok(rows);
         };
-        // At once: it takes few cores, and the next run may follow this one without a pause.
-        if reason.can_be_prepared() {
-            self.prepare_in_background(context);
-        }
         let cores = config.execution.target_partitions;
         Ok(at_end(rows, move || {
             let took = begun.elapsed();
@@ -811,17 +807,11 @@ impl GpuAggregateExec {
                 auto.costs.add_work(work, cores, took);
             }
             auto.costs.add_cpu(&query, took);
+            // not before: even few cores would be missed
+            if reason.can_be_prepared() {
+                self.prepare_in_background(context);
+            }
         }))
-    }
-
-    /// The joins, for `EXPLAIN`.
-    fn joins(&self) -> String {
-        let joins = self.star.dimensions.iter();
-        let joins = joins.map(|dimension| {
-            let (on, kind, builder) = (dimension.on(), dimension.kind, dimension.builder());
-            format!("{on} ({kind}{builder})")
-        });
-        joins.collect::<Vec<_>>().join(", ")
     }
 
     /// The columns of rows, for `EXPLAIN`.
@@ -857,11 +847,16 @@ impl DisplayAs for GpuAggregateExec {
                     write!(f, "gby=[{}], ", self.group_by())?;
                 }
                 if self.is_join() {
-                    write!(f, "rows=[{}], joins=[{}]", self.row_names(), self.joins())?;
+                    write!(
+                        f,
+                        "rows=[{}], joins=[{}]",
+                        self.row_names(),
+                        self.star.joins()
+                    )?;
                 } else {
                     write!(f, "aggr=[{names}]")?;
                     if !self.star.dimensions.is_empty() {
-                        write!(f, ", joins=[{}]", self.joins())?;
+                        write!(f, ", joins=[{}]", self.star.joins())?;
                     }
                 }
                 if let Some(filter) = &self.filter {

@@ -27,6 +27,13 @@ pub(crate) struct Building {
     pub(crate) input: Input,
     /// The kernel that puts out what tables are made of.
     pub(crate) star: Star,
+    /// What it puts out; where there is no kernel for the first, the next.
+    pub(crate) outputs: Vec<BuildOutput>,
+}
+
+/// What the kernel of a stage puts out, and what becomes of that.
+#[derive(Clone, Debug)]
+pub(crate) struct BuildOutput {
     pub(crate) columns: BuildColumns,
     /// If it puts out groups: which of them, as what.
     pub(crate) of_groups: Option<OfGroups>,
@@ -44,11 +51,15 @@ impl BuildTables for Building {
         if let Some(reason) = decline(&parts, engine.memory_limit()) {
             return Err(unsupported(reason));
         }
-        let of_files = self.columns.of_files();
-        let file_rows = match of_files.fields().is_empty() {
-            true => None,
-            false => Some(Arc::new(FileRows::new(&parts, &of_files)?)),
+        let file_rows = |output: &BuildOutput| {
+            let of_files = output.columns.of_files();
+            let has_some = !of_files.fields().is_empty();
+            let rows = has_some.then(|| FileRows::new(&parts, &of_files));
+            Ok::<_, DataFusionError>(rows.transpose()?.map(Arc::new))
         };
+        let outputs = self.outputs.iter().cloned();
+        let outputs = outputs.map(|output| Ok((file_rows(&output)?, output)));
+        let outputs: Vec<_> = outputs.collect::<Result<_>>()?;
         let mut arrivals = Arrivals::new(parts, environment, None);
         let tables = self.star.tables(environment);
         let (tables, ()) = try_join(tables, arrivals.begin()).await?;
@@ -56,31 +67,57 @@ impl BuildTables for Building {
         let Some(batch) = arrivals.all().await? else {
             return Err(unsupported("its rows do not fit the device together"));
         };
-        let mut execution = engine.start(Arc::new(pipeline));
-        if !environment.pace.may_compile {
-            execution.without_compiler();
-        }
-        execution.expect_rows(batch.num_rows() as u64);
-        // a task that has begun does not end with this future by itself
-        let _cancel = execution.cancel_on_drop();
-        let (columns, of_groups) = (self.columns.clone(), self.of_groups.clone());
-        let task = SpawnedTask::spawn_blocking(move || {
-            let builds = columns.builds();
-            let built = match of_groups {
-                Some(wanted) => {
-                    execution.build_of_groups(&batch, &wanted, columns.of_kernel(), &builds)
+        let pipeline = Arc::new(pipeline);
+        let last = outputs.len().saturating_sub(1);
+        let mut made = None;
+        for (number, (file_rows, output)) in outputs.into_iter().enumerate() {
+            let mut execution = engine.start(Arc::clone(&pipeline));
+            if !environment.pace.may_compile {
+                execution.without_compiler();
+            }
+            execution.expect_rows(batch.num_rows() as u64);
+            // a task that has begun does not end with this future by itself
+            let _cancel = execution.cancel_on_drop();
+            let (batch, tables) = (batch.clone(), tables.clone());
+            let task = SpawnedTask::spawn_blocking(move || {
+                let BuildOutput { columns, of_groups } = output;
+                let builds = columns.builds();
+                let built = match of_groups {
+                    Some(wanted) => {
+                        execution.build_of_groups(&batch, &wanted, columns.of_kernel(), &builds)
+                    }
+                    None => execution.build(&batch, &builds),
+                };
+                let built = built.map_err(error::gpu)?;
+                let made = built.map(|built| columns.tables(built, &tables, file_rows.as_ref()));
+                Ok::<_, DataFusionError>((made.transpose()?, execution.statistics()))
+            });
+            match task.join().await.map_err(error::interrupted).flatten() {
+                Ok((tables, statistics)) => {
+                    environment.metrics.add(&statistics);
+                    made = tables;
+                    break;
                 }
-                None => execution.build(&batch, &builds),
-            };
-            let built = built.map_err(error::gpu)?;
-            let made = built.map(|built| columns.tables(built, &tables, file_rows.as_ref()));
-            Ok::<_, DataFusionError>((made.transpose()?, execution.statistics()))
-        });
-        let (made, statistics) = task.join().await.map_err(error::interrupted).flatten()?;
-        environment.metrics.add(&statistics);
+                Err(error) if number < last && error::is_unsupported(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let rows = made.iter().flatten().map(|table| table.codes.len()).max();
         environment.metrics.build_rows.add(rows.unwrap_or_default());
         Ok(made)
+    }
+
+    fn stage(&self) -> String {
+        let of_groups = self.outputs.iter().find_map(|of| of.of_groups.as_ref());
+        let of = match of_groups {
+            Some(_) => "of groups of",
+            None => "of",
+        };
+        let (columns, joins) = (&self.input, self.star.joins());
+        match joins.is_empty() {
+            true => format!("{of} [{columns}]"),
+            false => format!("{of} [{columns}] with [{joins}]"),
+        }
     }
 }
 

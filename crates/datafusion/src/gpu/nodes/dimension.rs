@@ -83,6 +83,9 @@ pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
     ///
     /// [`Error::Unsupported`] and others, upon which the CPU may try.
     async fn tables(&self, environment: &Environment<'_>) -> Result<Option<Vec<Table>>>;
+
+    /// What the stage reads and looks up, for `EXPLAIN`.
+    fn stage(&self) -> String;
 }
 
 /// What a lookup of a dimension has.
@@ -159,7 +162,7 @@ impl Dimension {
     pub(crate) fn builder(&self) -> String {
         match &self.building {
             None => String::new(),
-            Some(Ok(_)) => ", built on the GPU".into(),
+            Some(Ok(building)) => format!(", built on the GPU {}", building.stage()),
             Some(Err(reason)) => format!(", built on the CPU: {reason}"),
         }
     }

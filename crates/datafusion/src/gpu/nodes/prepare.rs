@@ -112,16 +112,22 @@ impl ExecutionPlan for GpuPrepareExec {
         if self.has_begun.swap(true, Ordering::Relaxed) {
             return self.input.execute(partition, context);
         }
-        for node in self.prepared() {
-            node.prepare_in_background(Arc::clone(&context));
-        }
-        let begun = Instant::now();
-        let rows = self.input.execute(partition, context)?;
+        let prepared: Vec<_> = self.prepared().cloned().collect();
         // Of what all took, the part of one is known if it is the only one.
-        let [Waiting { node, .. }] = &self.waiting[..] else {
-            return Ok(rows);
+        let only = match &self.waiting[..] {
+            [Waiting { node, .. }] => Some(Arc::clone(node)),
+            _ => None,
         };
-        let node = Arc::clone(node);
-        Ok(at_end(rows, move || node.note_cpu(begun.elapsed())))
+        let begun = Instant::now();
+        let rows = self.input.execute(partition, Arc::clone(&context))?;
+        Ok(at_end(rows, move || {
+            if let Some(node) = only {
+                node.note_cpu(begun.elapsed());
+            }
+            // not before: even few cores would be missed
+            for node in prepared {
+                node.prepare_in_background(Arc::clone(&context));
+            }
+        }))
     }
 }

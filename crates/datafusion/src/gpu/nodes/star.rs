@@ -92,6 +92,15 @@ impl Star {
         rows.sum()
     }
 
+    /// The joins, for `EXPLAIN`.
+    pub(crate) fn joins(&self) -> String {
+        let joins = self.dimensions.iter().map(|dimension| {
+            let (on, kind, builder) = (dimension.on(), dimension.kind, dimension.builder());
+            format!("{on} ({kind}{builder})")
+        });
+        joins.collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether no row passes some join, whatever is in it.
     pub(crate) fn is_empty(&self, tables: &Tables) -> bool {
         let mut lookups = self.lookups.iter().zip(tables);
