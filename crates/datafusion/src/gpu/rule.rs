@@ -148,7 +148,10 @@ impl PhysicalOptimizerRule for FuseGpuScans {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match Fusing::new(&self.gpu, self.end.clone(), config) {
-            Some(fusing) => Ok(fusing.scans(plan)?.data),
+            Some(mut fusing) => {
+                fusing.is_opened = plan.exists(|node| Ok(node.is::<GpuPrepareExec>()))?;
+                Ok(fusing.scans(plan)?.data)
+            }
             None => Ok(plan),
         }
     }
@@ -212,6 +215,8 @@ struct Fusing<'a> {
     /// Cores that the CPU would use.
     cores: usize,
     joins: Joins,
+    /// Whether the device is opened in any case, once the CPU has answered.
+    is_opened: bool,
     /// What could be on the GPU.
     waiting: RefCell<Vec<Waiting>>,
 }
@@ -226,6 +231,7 @@ impl<'a> Fusing<'a> {
             options,
             cores: config.execution.target_partitions,
             joins: Joins::All,
+            is_opened: false,
             waiting: RefCell::default(),
         })
     }
@@ -730,7 +736,7 @@ impl<'a> Fusing<'a> {
 
     /// Begins to open the device, which the query waits for, or the CPU does without.
     fn open_in_background(&self, is_for_cpu: bool) {
-        if !is_for_cpu || self.options.gpu_background {
+        if !is_for_cpu || self.options.gpu_background && !self.is_opened {
             self.gpu.open_in_background();
         }
     }

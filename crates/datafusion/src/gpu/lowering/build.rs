@@ -1,5 +1,6 @@
 //! The tables that a kernel looks up, as outputs of another kernel, of which the device makes them.
 
+use std::io;
 use std::sync::Arc;
 use std::thread::{self, available_parallelism};
 
@@ -332,9 +333,9 @@ fn evaluated(
         false => thread::scope(|scope| {
             let parts = (0..rows).step_by(each).map(|first| {
                 let part = batch.slice(first, each.min(rows - first));
-                scope.spawn(|| of(part))
+                thread::Builder::new().spawn_scoped(scope, || of(part))
             });
-            let parts: Vec<_> = parts.collect();
+            let parts: Vec<_> = parts.collect::<io::Result<_>>()?;
             let parts = parts.into_iter().map(|part| {
                 let ended = |_| internal_datafusion_err!("a thread that panicked");
                 part.join().map_err(ended).flatten()
