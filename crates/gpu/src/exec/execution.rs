@@ -24,6 +24,8 @@ pub(super) const VECTORS_PER_WARP: usize = 1 << 15;
 pub(super) const ROWS_AT_ONCE: u64 = 1 << 31;
 /// A table of groups takes at most this share of the memory for chunks.
 pub(super) const TABLE_SHARE: u64 = 8;
+/// The same of one that stays on the device, of which a lookup is made: there may be a group for each key of a large table.
+const STAYING_TABLE_SHARE: u64 = 3;
 
 /// Where the time of an execution went, and what it moved.
 #[derive(Clone, Copy, Debug, Default)]
@@ -175,6 +177,15 @@ impl Execution {
         self.most_groups = most;
     }
 
+    /// Bytes that a table of groups may take.
+    pub(super) fn most_table_bytes(&self) -> u64 {
+        let share = match self.groups_stay {
+            true => STAYING_TABLE_SHARE,
+            false => TABLE_SHARE,
+        };
+        self.engine.memory_limit() / share
+    }
+
     /// Has a kernel that is neither loaded nor on disk be [`Error::NotCompiled`].
     pub fn without_compiler(&mut self) {
         self.may_compile = false;
@@ -301,7 +312,7 @@ impl Execution {
             entries: entries.iter().map(|of| of.count()).collect(),
             coded: entries.iter().map(|of| of.are_codes()).collect(),
             rows: ROWS_AT_ONCE.min(rows.next_power_of_two()).max(1 << 20),
-            table_bytes: self.engine.memory_limit() / TABLE_SHARE,
+            table_bytes: self.most_table_bytes(),
             shared_bytes: self.engine.device().shared_memory as usize,
             groups_stay: self.groups_stay,
         };

@@ -10,7 +10,7 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use vectile_encodings::VECTOR_LEN;
 
 use super::accumulator::{Folded, numbers, totals_of};
-use super::execution::{Execution, Prepared, ROWS_AT_ONCE, TABLE_SHARE, parts};
+use super::execution::{Execution, Prepared, ROWS_AT_ONCE, parts};
 use super::group_table::{FLAG_BYTES, Table, TablePlaces, TableWords};
 use super::launch::{Outputs, Wanted};
 use super::rows::{arrow_type, width_of};
@@ -249,7 +249,7 @@ impl Execution {
             let too_large = || Error::Unsupported(format!("a table of {entries} groups"));
             let places = TablePlaces::of(entries, hashed, accumulators).ok_or_else(too_large)?;
             let bytes = places.bytes();
-            if hashed && bytes as u64 > self.engine.memory_limit() / TABLE_SHARE {
+            if hashed && bytes as u64 > self.most_table_bytes() {
                 let reason = format!("more groups than {bytes} bytes of device memory hold");
                 return Err(Error::Unsupported(reason));
             }
