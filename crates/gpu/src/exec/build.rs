@@ -19,9 +19,11 @@ use crate::error::{Error, Result};
 use crate::plan::{Attribute, Codes, HashedKeys, MadeForm, MadeKeys, Type, code_bytes};
 use crate::runtime::{Batch, Engine, Entries, FixedKernel, Kernel, Launch, Piece};
 
-/// Codes that tell values apart, at most. Where these have to be told apart, there may also be so many for each row: a kernel
-/// that groups by them has as many groups, if only some of them have rows.
-const MOST_CODES: u64 = 1 << 16;
+/// Codes that stand for values where they could stand for rows, at most.
+const FEW_CODES: u64 = 1 << 16;
+/// Codes of values that have to be told apart, at most, unless there are so many for each row: a kernel that groups by them has
+/// as many groups, if only some of them have rows.
+const MOST_CODES: u64 = 1 << 22;
 const CODES_PER_ROW: u64 = 4;
 /// Words of a column, as the kernel reads it, and of what it finds out about one.
 const COLUMN_WORDS: usize = 7;
@@ -265,7 +267,7 @@ impl Builder<'_> {
                 let digits = digits.ok_or_else(|| Error::Unsupported("many codes".into()))?;
                 (Digit::codes(&digits), Some(digits))
             }
-            BuildBy::ValuesOrRows(columns) => match self.digits(columns, measured, MOST_CODES)? {
+            BuildBy::ValuesOrRows(columns) => match self.digits(columns, measured, FEW_CODES)? {
                 Some(digits) => (Digit::codes(&digits), Some(digits)),
                 None => (self.rows.rows as u64, None),
             },

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use arrow::array::{Array, ArrayRef};
 
 use super::code_table::{CodeTable, code_bytes};
-use super::dense::{Dense, integers, is_dense, other_keys};
+use super::dense::{Dense, MOST_RANGE, integers, is_dense, other_keys};
 use super::hashed::HashedKeys;
 use crate::error::{Error, Result};
 
@@ -92,7 +92,9 @@ impl MadeForm {
     /// That of `keys` keys from `least` to `greatest`: dense, or where they lie too far apart, hashed.
     pub fn of(least: i64, greatest: i64, keys: u64, count: u32) -> Result<Self> {
         let range = greatest.abs_diff(least).saturating_add(1);
-        if is_dense(range, keys, count) {
+        // a large range is better than nothing
+        let has_slots = usize::try_from(keys).is_ok_and(|keys| HashedKeys::slots_for(keys).is_ok());
+        if is_dense(range, keys, count) || !has_slots && range <= MOST_RANGE {
             let first = least;
             return Ok(Self {
                 keys: MadeKeys::Dense { first, range },
