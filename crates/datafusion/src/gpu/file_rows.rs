@@ -11,22 +11,44 @@ use arrow::compute::{concat_batches, take};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::error::DataFusionError;
 use futures::future::try_join_all;
 use futures::stream::TryStreamExt;
 use tokio::runtime::Handle;
 use vectile_encodings::Selection;
 use vectile_gpu::Error;
-use vectile_scan::{Scan, Selected, SelectedRows, Selector};
+use vectile_scan::{Container, Scan, Selected, SelectedRows, Selector};
 
-use super::nodes::load::Part;
 use crate::error;
+use crate::file::ScanFile;
 
 /// Rows that are kept, at most: they take host memory that belongs to no query.
 const MOST_KEPT: usize = 1 << 14;
 
+/// A row group of a file.
+#[derive(Clone)]
+pub(crate) struct FilePart {
+    pub(crate) scan: Arc<ScanFile>,
+    pub(crate) row_group: usize,
+}
+
+impl FilePart {
+    fn container(&self) -> Arc<dyn Container> {
+        self.scan.file.container()
+    }
+
+    fn rows(&self) -> usize {
+        self.container().rows(self.row_group)
+    }
+
+    fn error(&self, error: vectile_scan::Error) -> DataFusionError {
+        self.scan.error(error)
+    }
+}
+
 /// Row groups whose rows are numbered, and columns of them.
 pub(crate) struct FileRows {
-    parts: Vec<Part>,
+    parts: Vec<FilePart>,
     /// The number of each row group's first row, and behind them that of all rows.
     firsts: Vec<usize>,
     names: Vec<String>,
@@ -41,24 +63,25 @@ impl FileRows {
     /// # Errors
     ///
     /// [`Error::Unsupported`] if a file does not have them as they are.
-    pub(crate) fn new(parts: &[Part], schema: &SchemaRef) -> Result<Self> {
-        for part in parts {
+    pub(crate) fn new(parts: Vec<FilePart>, schema: &SchemaRef) -> Result<Self> {
+        for part in &parts {
             let own = part.container();
             for field in schema.fields() {
                 let of_file = own.schema().field_with_name(field.name());
                 if !of_file.is_ok_and(|of_file| of_file.data_type() == field.data_type()) {
                     let (name, data_type) = (field.name(), field.data_type());
-                    let reason = format!("{part} has no {name} of type {data_type}");
+                    let file = part.scan.file.location();
+                    let reason = format!("{file} has no {name} of type {data_type}");
                     return Err(error::gpu(Error::Unsupported(reason)));
                 }
             }
         }
         let mut firsts = vec![0];
-        for part in parts {
+        for part in &parts {
             firsts.push(firsts.last().copied().unwrap_or_default() + part.rows());
         }
         Ok(Self {
-            parts: parts.to_vec(),
+            parts,
             firsts,
             names: schema.fields().iter().map(|of| of.name().clone()).collect(),
             runtime: Handle::current(),
@@ -135,17 +158,17 @@ impl FileRows {
 }
 
 /// A scan of columns of a row group.
-fn scan(part: &Part, names: &[String]) -> Result<Scan> {
+fn scan(part: &FilePart, names: &[String]) -> Result<Scan> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let scan = Scan::new(part.container()).with_columns(&names);
     let mut scan = scan.map_err(|error| part.error(error))?;
-    scan.row_groups = vec![part.row_group()];
+    scan.row_groups = vec![part.row_group];
     Ok(scan)
 }
 
 /// Reads some rows of a row group.
 fn read(
-    part: Part,
+    part: FilePart,
     rows: Vec<usize>,
     names: &[String],
 ) -> impl Future<Output = Result<Vec<RecordBatch>>> + Send + use<> {

@@ -14,7 +14,7 @@ use vectile_gpu::plan::OfGroups;
 
 use super::arrivals::{Arrivals, Environment};
 use super::dimension::BuildTables;
-use super::load::{Input, decline};
+use super::load::{Input, Part, decline};
 use super::star::Star;
 use crate::error;
 use crate::gpu::file_rows::FileRows;
@@ -54,7 +54,8 @@ impl BuildTables for Building {
         let file_rows = |output: &BuildOutput| {
             let of_files = output.columns.of_files();
             let has_some = !of_files.fields().is_empty();
-            let rows = has_some.then(|| FileRows::new(&parts, &of_files));
+            let of_file = || parts.iter().map(Part::of_file).collect();
+            let rows = has_some.then(|| FileRows::new(of_file(), &of_files));
             Ok::<_, DataFusionError>(rows.transpose()?.map(Arc::new))
         };
         let outputs = self.outputs.iter().cloned();

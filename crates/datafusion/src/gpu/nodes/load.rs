@@ -38,12 +38,12 @@ use vectile_encodings::Column;
 use vectile_gpu::{
     Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident, StreamColumn,
 };
-use vectile_scan::Container;
 use vectile_scan::object::{ReadBuffer, ReadBuffers};
 
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::file::ScanFile;
+use crate::gpu::file_rows::FilePart;
 use crate::gpu::orc::stream_column;
 use crate::gpu::pattern::identity::file_key;
 use crate::gpu::reason::Reason;
@@ -203,14 +203,6 @@ impl Reads<'_> {
     }
 }
 
-/// Its place.
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (file, row_group) = (self.file.scan.file.location(), self.row_group);
-        write!(f, "row group {row_group} of {file}")
-    }
-}
-
 /// What names its chunks.
 impl fmt::Display for GpuFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -272,19 +264,12 @@ impl Part {
         self.rows
     }
 
-    /// Its number in its file.
-    pub(crate) fn row_group(&self) -> usize {
-        self.row_group
-    }
-
-    /// What it is a row group of.
-    pub(crate) fn container(&self) -> Arc<dyn Container> {
-        self.file.scan.file.container()
-    }
-
-    /// An error of a scan of it.
-    pub(crate) fn error(&self, error: vectile_scan::Error) -> DataFusionError {
-        self.file.scan.error(error)
+    /// The same, for those who read other columns of it.
+    pub(crate) fn of_file(&self) -> FilePart {
+        FilePart {
+            scan: Arc::clone(&self.file.scan),
+            row_group: self.row_group,
+        }
     }
 
     /// Bytes of its columns in the file.
