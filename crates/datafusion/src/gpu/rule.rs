@@ -215,7 +215,7 @@ struct Fusing<'a> {
     /// Cores that the CPU would use.
     cores: usize,
     joins: Joins,
-    /// Whether the device is opened in any case, once the CPU has answered.
+    /// True if an aggregate has the device opened, once the CPU has answered.
     is_opened: bool,
     /// What could be on the GPU.
     waiting: RefCell<Vec<Waiting>>,
@@ -734,13 +734,6 @@ impl<'a> Fusing<'a> {
         }))
     }
 
-    /// Begins to open the device, which the query waits for, or the CPU does without.
-    fn open_in_background(&self, is_for_cpu: bool) {
-        if !is_for_cpu || self.options.gpu_background && !self.is_opened {
-            self.gpu.open_in_background();
-        }
-    }
-
     /// The scan with its filters on the GPU, and with its projection where there is a kernel.
     fn fuse_scan(
         &self,
@@ -778,7 +771,9 @@ impl<'a> Fusing<'a> {
             && self.gpu.opened().is_none()
         {
             let reason = auto.cpu_is_faster_than_opening(None, 0, self.cores);
-            self.open_in_background(reason.is_some());
+            if reason.is_none() || self.options.gpu_background && !self.is_opened {
+                self.gpu.open_in_background();
+            }
             reason.map_or(Ok(()), Err)?;
         }
         if self.options.gpu != GpuMode::Require

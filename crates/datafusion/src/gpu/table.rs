@@ -1,6 +1,6 @@
 //! What kernels look up, made of the rows of a dimension.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Scalar, UInt32Array};
 use arrow::compute::kernels::zip::zip;
@@ -36,10 +36,10 @@ struct TableAttribute {
     missing: ArrayRef,
     stands_for: StandsFor,
     /// The value for each code, and behind them the missing one, of tables that were made here.
-    values: OnceLock<ArrayRef>,
+    values: Option<ArrayRef>,
 }
 
-/// What values that kernels have stand for.
+/// The meaning of values that kernels have.
 #[derive(Clone, Debug)]
 pub(crate) enum StandsFor {
     /// Themselves.
@@ -67,7 +67,7 @@ impl Table {
                 of_codes: Attribute::new(all.slice(0, count)),
                 missing: all.slice(count, all.len() - count),
                 stands_for: StandsFor::Values,
-                values: all.into(),
+                values: Some(all),
             }
         });
         Self {
@@ -90,7 +90,7 @@ impl Table {
             of_codes: attribute.of_codes,
             missing: attribute.missing,
             stands_for: attribute.stands_for,
-            values: OnceLock::new(),
+            values: None,
         });
         Self {
             has_rows: !codes.is_empty(),
@@ -113,7 +113,7 @@ impl Table {
         let values = self.attributes.iter().map(|attribute| {
             let width = attribute.of_codes.data_type().primitive_width();
             let on_device = attribute.of_codes.len() * width.unwrap_or(1);
-            match attribute.values.get() {
+            match &attribute.values {
                 Some(values) => values.get_array_memory_size(),
                 None => on_device,
             }
@@ -127,14 +127,14 @@ impl Table {
         Some(Arc::clone(&attribute.of_codes))
     }
 
-    /// The values of an attribute for some codes. Of a null, which stands for a key that is missing, it is the missing one.
+    /// The values of an attribute for some codes. A null code stands for a key that is missing, and has the missing value.
     /// Blocks, for what the device has made is copied back, and what it has not read is read.
     pub(crate) fn values(&self, number: usize, codes: &ArrayRef) -> Result<ArrayRef> {
         let attribute = self.attributes.get(number);
         let attribute = attribute.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
         let codes = codes.as_primitive_opt::<UInt32Type>();
         let codes = codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))?;
-        if let Some(values) = attribute.values.get() {
+        if let Some(values) = &attribute.values {
             let missing = u32::try_from(values.len().saturating_sub(1)).ok();
             let codes = match codes.null_count() {
                 0 => codes.clone(),

@@ -8,8 +8,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use arrow::array::{ArrayRef, AsArray};
-use arrow::datatypes::UInt32Type;
+use arrow::array::ArrayRef;
 
 use super::execution::Execution;
 use super::groups::values_of;
@@ -339,16 +338,20 @@ impl Builder<'_> {
             BuildBy::Nothing => [].as_slice(),
             BuildBy::Values(columns) | BuildBy::ValuesOrRows(columns) => columns,
         };
-        let attributes = columns.iter().map(|&column| match &digits {
-            None => self.attribute(column, measured),
-            Some(digits) => {
-                let mut digits = digits.iter();
-                let digit = digits.find(|digit| digit.column == column);
-                let digit = digit.ok_or_else(|| Error::Unsupported("no such digit".into()))?;
-                let entries = self.column(column)?.entries.clone();
-                Ok(digit.attribute(entries, count))
-            }
-        });
+        let mut attributes: Vec<Arc<Attribute>> = vec![];
+        for (place, column) in columns.iter().enumerate() {
+            // several may come from one column, which is copied back once
+            let known = columns[..place].iter().position(|known| known == column);
+            attributes.push(match (known, &digits) {
+                (Some(known), _) => Arc::clone(&attributes[known]),
+                (None, None) => self.attribute(*column, measured)?,
+                (None, Some(digits)) => {
+                    let digit = digits.iter().find(|digit| digit.column == *column);
+                    let digit = digit.ok_or_else(|| Error::Unsupported("no such digit".into()))?;
+                    digit.attribute(self.column(*column)?.entries.clone(), count)?
+                }
+            });
+        }
         Ok(Some(Built {
             codes,
             digits: match table.is_packed {
@@ -356,7 +359,7 @@ impl Builder<'_> {
                 false => vec![],
             },
             has_null: found + twice < self.rows.rows as u64,
-            attributes: attributes.collect::<Result<_>>()?,
+            attributes,
             is_by_row: digits.is_none(),
         }))
     }
@@ -474,22 +477,13 @@ impl Builder<'_> {
         let (rows, of) = (self.rows.rows, self.column(column)?.clone());
         let narrow = measured.get(column).copied().flatten();
         let narrow = narrow.filter(|measured| measured.is_narrow && measured.count > 0);
-        let engine = Arc::clone(self.engine);
-        if let Some(entries) = &of.entries {
-            // numbers of values are no values
-            let like = (entries.data_type()?, rows, of.is_nullable);
-            let entries = Arc::clone(entries);
-            let fetch = move || entries.take(&numbers_of(&of.fetched(&engine, rows)?)?);
-            return Ok(Attribute::made(
-                like,
-                None,
-                Box::new(fetch),
-                Mutex::new(None),
-            ));
+        if of.entries.is_some() {
+            return Err(Error::Unsupported("numbers of values, by row".into()));
         }
         let bounds = narrow.map(|of| (of.least.into(), of.greatest.into()));
         let like = (arrow_type(of.of), rows, of.is_nullable);
         let copy = Mutex::new(Some(Arc::clone(&of.memory) as _));
+        let engine = Arc::clone(self.engine);
         let fetch = move || of.fetched(&engine, rows);
         Ok(Attribute::made(like, bounds, Box::new(fetch), copy))
     }
@@ -502,7 +496,7 @@ impl Digit {
     }
 
     /// The value of each of so many codes, or what it is the number of.
-    fn attribute(&self, entries: Option<Arc<Entries>>, codes: u32) -> Arc<Attribute> {
+    fn attribute(&self, entries: Option<Arc<Entries>>, codes: u32) -> Result<Arc<Attribute>> {
         let Self {
             of,
             first,
@@ -515,12 +509,12 @@ impl Digit {
             let own = u64::from(code?) / stride % count;
             Some(own).filter(|own| !has_null || own + 1 < count)
         };
-        let data_type = entries
-            .as_ref()
-            .and_then(|entries| entries.data_type().ok());
-        let bounds = match entries {
-            None => Some((first.into(), i128::from(first) + i128::from(count))),
-            Some(_) => None,
+        let (data_type, bounds) = match &entries {
+            None => {
+                let last = i128::from(first) + i128::from(count);
+                (arrow_type(of), Some((first.into(), last)))
+            }
+            Some(entries) => (entries.data_type()?, None),
         };
         let each = move |codes: &[Option<u32>]| match &entries {
             Some(entries) => {
@@ -536,16 +530,14 @@ impl Digit {
                 values_of(of, first.into(), is_nullable, &digits)
             }
         };
-        let data_type = data_type.unwrap_or_else(|| arrow_type(of));
-        Attribute::computed(data_type, codes as usize, (has_null, bounds), each)
+        let len = codes as usize;
+        Ok(Attribute::computed(
+            data_type,
+            len,
+            (has_null, bounds),
+            each,
+        ))
     }
-}
-
-/// Numbers as they were copied back.
-fn numbers_of(values: &ArrayRef) -> Result<Vec<Option<u32>>> {
-    let numbers = values.as_primitive_opt::<UInt32Type>();
-    let numbers = numbers.ok_or_else(|| Error::Unsupported("numbers of another type".into()))?;
-    Ok(numbers.iter().collect())
 }
 
 impl ColumnOnDevice {

@@ -156,9 +156,9 @@ impl Planner<'_> {
             }
             Expr::Rounded(part, most) => {
                 let largest = self.largest(part)?.ceil();
-                let may_be_more = || Error::Unsupported("a double that may not fit".into());
-                if largest.is_nan() || largest > *most as f64 || largest >= i128::MAX as f64 {
-                    return Err(may_be_more());
+                // not more than what the limit itself is rounded to
+                if largest.is_nan() || largest >= *most as f64 {
+                    return Err(Error::Unsupported("a double that may not fit".into()));
                 }
                 let part = self.typed(part)?;
                 let valid = part.valid;
@@ -454,6 +454,7 @@ fn arithmetic(
     }
 }
 
+/// What is known of an average: it is no larger than the sum.
 fn average(sum: Typed, count: Typed, valid: Option<Valid>) -> Result<Typed> {
     if sum.of.is_float() || count.of != Type::I64 || count.bounds.0 < 0 {
         let reason = format!("averages of {:?} by {:?}", sum.of, count.of);

@@ -106,7 +106,7 @@ pub enum Expr {
     /// The value of a code, which an expression gives. Null where the code is.
     Entry(Box<Expr>, Arc<Attribute>),
     /// The sum of some values over their number, rounded towards zero; null where that is 0. The number is an `I64` that is
-    /// not negative, the sum of any type.
+    /// not negative, the sum an integer of any type.
     Average(Box<Expr>, Box<Expr>),
     /// A double as the nearest integer, an `I128`; of two that are as near, the one farther from zero. What it is computed of
     /// must rule out that it is more than this, or less than its negative: integers, and constants.

@@ -92,17 +92,17 @@ impl MadeForm {
     /// That of `keys` keys from `least` to `greatest`: dense, or where they lie too far apart, hashed.
     pub fn of(least: i64, greatest: i64, keys: u64, count: u32) -> Result<Self> {
         let range = greatest.abs_diff(least).saturating_add(1);
+        let too_many = || Error::Unsupported("more keys than a table has room for".into());
+        let expected = usize::try_from(keys).map_err(|_| too_many());
+        let slots = expected.and_then(HashedKeys::slots_for);
         // a large range is better than nothing
-        let has_slots = usize::try_from(keys).is_ok_and(|keys| HashedKeys::slots_for(keys).is_ok());
-        if is_dense(range, keys, count) || !has_slots && range <= MOST_RANGE {
+        if is_dense(range, keys, count) || slots.is_err() && range <= MOST_RANGE {
             let first = least;
             return Ok(Self {
                 keys: MadeKeys::Dense { first, range },
                 count,
             });
         }
-        let too_many = || Error::Unsupported("more keys than a table has room for".into());
-        let expected = usize::try_from(keys).map_err(|_| too_many())?;
         let empty = match (least.checked_sub(1), greatest.checked_add(1)) {
             (Some(below), _) => below,
             (None, Some(above)) => above,
@@ -110,7 +110,7 @@ impl MadeForm {
         };
         Ok(Self {
             keys: MadeKeys::Hashed {
-                slots: HashedKeys::slots_for(expected)?,
+                slots: slots?,
                 empty,
                 probes: HashedKeys::MOST_PROBES,
             },

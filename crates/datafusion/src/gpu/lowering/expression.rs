@@ -60,12 +60,12 @@ pub(crate) struct Lowering<'a> {
     parameters: Vec<Arc<dyn PhysicalExpr>>,
     /// True if expressions may test text.
     tests_text: bool,
+    /// Such tests.
+    tests: Vec<(Arc<dyn PhysicalExpr>, ValueTest)>,
     /// Columns of groups that are averages: kernels have the sums and the counts.
     averages: &'a [Average],
     /// True if doubles may be rounded, which kernels can do only if they are small enough.
     may_round: bool,
-    /// Such tests.
-    tests: Vec<(Arc<dyn PhysicalExpr>, ValueTest)>,
 }
 
 /// A column of groups that is an average, by its number, with those of what it is made of.
@@ -813,8 +813,8 @@ impl<'a> Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// Whether a double may be rounded to a decimal: a kernel cannot say that it does not fit, so that what it is computed of
-    /// has to.
+    /// Tells whether a double may be rounded to a decimal. A kernel cannot say that it does not fit: the decimals that it is
+    /// computed of must rule that out.
     fn rounds(&self, expr: &Arc<dyn PhysicalExpr>, of: &DataType) -> Result<bool> {
         let mut rounds = self.may_round && of == &DataType::Float64;
         for column in collect_columns(expr) {
@@ -823,6 +823,7 @@ impl Lowering<'_> {
         Ok(rounds)
     }
 
+    /// `of`, a cast of a double to a decimal, as the nearest integer of its last digit.
     fn rounded(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,

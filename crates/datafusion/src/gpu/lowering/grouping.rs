@@ -152,7 +152,7 @@ impl Keys {
         self.columns.get(column).map(|column| column.key)
     }
 
-    /// Whether a column comes from a code, or the number of a value.
+    /// Tells whether a column comes from a code, or the number of a value.
     pub(super) fn is_code(&self, column: usize) -> bool {
         self.columns
             .get(column)

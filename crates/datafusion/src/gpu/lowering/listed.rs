@@ -11,6 +11,7 @@ use vectile_gpu::plan::{Expr, Literal, Type};
 
 use super::expression::Lowering;
 use crate::gpu::reason::Reason;
+use crate::gpu::types::is_text;
 
 /// The most values: the column is read once for each.
 const MOST_VALUES: usize = 16;
@@ -24,12 +25,16 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// The values that `expr` has in rows that pass all of `filters`; `None` if these do not say, or no kernel can tell.
+    /// The values that `expr` has in rows that pass all of `filters`; `None` if these do not say, or no kernel can tell. Other
+    /// values than text may be equal without being the same, as zeros are.
     pub(super) fn of(
         expr: &Arc<dyn PhysicalExpr>,
         filters: &[Arc<dyn PhysicalExpr>],
         lowering: &mut Lowering<'_>,
     ) -> Result<Option<Self>, Reason> {
+        if !is_text(&lowering.type_of(expr)?) {
+            return Ok(None);
+        }
         let lists = filters.iter().filter_map(|filter| list_of(filter, expr));
         let Some(values) = lists.min_by_key(Vec::len) else {
             return Ok(None);
@@ -89,4 +94,43 @@ fn list_of(
         }
     }
     Some(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::datasource::table_schema::TableSchema;
+    use datafusion::physical_expr::expressions::{Column, in_list, lit};
+
+    use super::*;
+
+    fn listed(column: usize, values: &[ScalarValue], negated: bool) -> Option<Listed> {
+        let fields = [("text", DataType::Utf8), ("double", DataType::Float64)];
+        let fields = fields.map(|(name, of)| Field::new(name, of, true));
+        let schema = Arc::new(Schema::new(fields.to_vec()));
+        let table = TableSchema::from(Arc::clone(&schema));
+        let name = schema.field(column).name();
+        let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(name, column));
+        let list = values.iter().cloned().map(lit).collect();
+        let filter = in_list(Arc::clone(&expr), list, &negated, &schema).unwrap();
+        Listed::of(&expr, &[filter], &mut Lowering::new(&table)).unwrap()
+    }
+
+    #[test]
+    fn text_has_the_listed_values() {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).into()).collect::<Vec<_>>();
+        let found = listed(0, &texts(&["b", "a", "b"]), false).unwrap();
+        assert_eq!(found.values.len(), 2);
+        assert!(matches!(found.number, Expr::Case(whens, Some(_)) if whens.len() == 1));
+        let found = listed(0, &texts(&["a"]), false).unwrap();
+        assert!(matches!(found.number, Expr::Literal(_)));
+        assert!(listed(0, &texts(&["a", "b"]), true).is_none());
+        let many: Vec<ScalarValue> = (0..17).map(|i| i.to_string().as_str().into()).collect();
+        assert!(listed(0, &many, false).is_none());
+    }
+
+    #[test]
+    fn doubles_may_be_equal_without_being_the_same() {
+        assert!(listed(1, &[0.0.into(), 1.0.into()], false).is_none());
+    }
 }

@@ -27,11 +27,11 @@ pub(crate) struct Building {
     pub(crate) input: Input,
     /// The kernel that puts out what tables are made of.
     pub(crate) star: Star,
-    /// What it puts out; where there is no kernel for the first, the next.
+    /// Its outputs, of which the next are tried where there is no kernel for the first.
     pub(crate) outputs: Vec<BuildOutput>,
 }
 
-/// What the kernel of a stage puts out, and what becomes of that.
+/// Outputs of a stage's kernel, and the tables that are made of them.
 #[derive(Clone, Debug)]
 pub(crate) struct BuildOutput {
     pub(crate) columns: BuildColumns,

@@ -84,7 +84,7 @@ pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
     /// [`Error::Unsupported`] and others, upon which the CPU may try.
     async fn tables(&self, environment: &Environment<'_>) -> Result<Option<Vec<Table>>>;
 
-    /// What the stage reads and looks up, for `EXPLAIN`.
+    /// The columns that the stage reads and what it looks up, for `EXPLAIN`.
     fn stage(&self) -> String;
 }
 

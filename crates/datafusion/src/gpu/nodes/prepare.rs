@@ -42,18 +42,22 @@ impl GpuPrepareExec {
             has_begun: AtomicBool::new(false),
         }
     }
+}
 
-    /// What can be made ready.
-    fn prepared(&self) -> impl Iterator<Item = &GpuAggregateExec> {
-        let waiting = self.waiting.iter();
-        let waiting = waiting.filter(|waiting| waiting.reason.can_be_prepared());
-        waiting.map(|waiting| waiting.node.as_ref())
-    }
+/// What can be made ready.
+fn prepared(waiting: &[Waiting]) -> impl Iterator<Item = &GpuAggregateExec> {
+    let waiting = waiting.iter();
+    let waiting = waiting.filter(|waiting| waiting.reason.can_be_prepared());
+    waiting.map(|waiting| waiting.node.as_ref())
 }
 
 impl DisplayAs for GpuPrepareExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GpuPrepareExec: aggregates={}", self.prepared().count())
+        write!(
+            f,
+            "GpuPrepareExec: aggregates={}",
+            prepared(&self.waiting).count()
+        )
     }
 }
 
@@ -112,20 +116,16 @@ impl ExecutionPlan for GpuPrepareExec {
         if self.has_begun.swap(true, Ordering::Relaxed) {
             return self.input.execute(partition, context);
         }
-        let prepared: Vec<_> = self.prepared().cloned().collect();
-        // Of what all took, the part of one is known if it is the only one.
-        let only = match &self.waiting[..] {
-            [Waiting { node, .. }] => Some(Arc::clone(node)),
-            _ => None,
-        };
+        let waiting = self.waiting.clone();
         let begun = Instant::now();
         let rows = self.input.execute(partition, Arc::clone(&context))?;
         Ok(at_end(rows, move || {
-            if let Some(node) = only {
+            // Of what all took, the part of one is known if it is the only one.
+            if let [Waiting { node, .. }] = &waiting[..] {
                 node.note_cpu(begun.elapsed());
             }
             // not before: even few cores would be missed
-            for node in prepared {
+            for node in prepared(&waiting) {
                 node.prepare_in_background(Arc::clone(&context));
             }
         }))
