@@ -57,6 +57,7 @@ mod pattern;
 mod pins;
 mod preload;
 mod reason;
+mod repeated;
 mod rule;
 mod scalar;
 mod table;

@@ -556,6 +556,7 @@ impl<'a> Fusing<'a> {
         let most_rows = self.options.gpu_max_build_rows;
         let mut dimensions = dimension::dimensions(&relation.joins, &lookups, &found, most_rows)?;
         for dimension in &mut dimensions {
+            dimension.may_repeat_keys(matches!(wanted, WantedOf::Aggregate(_)));
             if let Some(building) = self.building(dimension, later) {
                 dimension.built_by(building.map(|building| Arc::new(building) as _));
             }
@@ -568,6 +569,7 @@ impl<'a> Fusing<'a> {
         let template = Pipeline {
             columns: types_of(schema, &columns),
             lookups: vec![],
+            partners: vec![],
             filter,
             output: match (&put_out, keys.of_kernel()) {
                 (Columns::Rows(rows), _) => Output::Rows(rows.of_kernel().to_vec()),
@@ -788,6 +790,7 @@ impl<'a> Fusing<'a> {
         let pipeline = Pipeline {
             columns: types_of(table.table_schema(), &columns),
             lookups: vec![],
+            partners: vec![],
             filter,
             output,
         };

@@ -12,6 +12,7 @@ use vectile_gpu::plan::Attribute;
 
 use super::file_rows::FileRows;
 use super::packing::Packing;
+use super::repeated::Repeated;
 use super::scalar::reinterpret;
 use crate::error;
 
@@ -25,6 +26,8 @@ pub(crate) struct Table {
     pub(crate) has_rows: bool,
     /// Whether a key was null, of which there is no code.
     pub(crate) has_null: bool,
+    /// The rows of each key, where some key has several: its code is of these, and not of attributes.
+    pub(crate) repeated: Option<Repeated>,
     attributes: Vec<TableAttribute>,
 }
 
@@ -75,6 +78,7 @@ impl Table {
             codes: Arc::new(codes),
             packing,
             has_null: false,
+            repeated: None,
             attributes: attributes.collect(),
         }
     }
@@ -97,8 +101,15 @@ impl Table {
             codes: Arc::new(codes),
             packing,
             has_null: false,
+            repeated: None,
             attributes: attributes.collect(),
         }
+    }
+
+    /// The same, whose codes are of keys that have these rows.
+    pub(crate) fn with_repeated(mut self, repeated: Option<Repeated>) -> Self {
+        self.repeated = repeated;
+        self
     }
 
     /// The same, of rows of which some may have no code.
@@ -118,7 +129,8 @@ impl Table {
                 None => on_device,
             }
         });
-        self.codes.bytes() + values.sum::<usize>()
+        let repeated = self.repeated.as_ref().map_or(0, Repeated::bytes);
+        self.codes.bytes() + values.sum::<usize>() + repeated
     }
 
     /// The values of an attribute for each code.

@@ -162,6 +162,10 @@ impl<'a> Generator<'a> {
                 let valid = format!("(q{lookup} != ALL)");
                 Value::of(typed, format!("q{lookup}"), Some(valid))
             }
+            Node::Partner(number) => {
+                let valid = typed.valid.map(|_| format!("h{number}"));
+                Value::of(typed, format!("e{number}"), valid)
+            }
             Node::Probe {
                 key,
                 table,

@@ -99,12 +99,18 @@ impl<'a> Generator<'a> {
             let (of, first) = (added.accumulator.name(), added.accumulator.first());
             let _ = writeln!(self.start, "    {of} s{index} = {first};");
         }
-        self.line(2, "s0 += __popc(m);");
+        let is_combined = loops.iter().any(|(rows, _)| rows.combined.is_some());
+        if !is_combined {
+            self.line(2, "s0 += __popc(m);");
+        }
         for (_, column) in counts {
             self.valid_rows(*column);
         }
         for (rows, of_loop) in loops {
             self.row_loop(&[rows], |this, values| {
+                if is_combined {
+                    this.line(4, "s0++;");
+                }
                 let mut named: Option<(usize, Value)> = None;
                 for index in of_loop.clone() {
                     let Added {
@@ -118,7 +124,7 @@ impl<'a> Generator<'a> {
                         Some((known, value)) if known == argument => value,
                         _ => this.named(values[argument].clone()),
                     };
-                    this.accumulate(index, accumulator, &value);
+                    this.accumulate(index, accumulator, &value, is_combined);
                     named = Some((argument, value));
                 }
             });
@@ -170,7 +176,13 @@ impl<'a> Generator<'a> {
     }
 
     /// Code that accumulates a row, if it is selected.
-    fn accumulate(&mut self, index: usize, accumulator: Accumulator, value: &Value) {
+    fn accumulate(
+        &mut self,
+        index: usize,
+        accumulator: Accumulator,
+        value: &Value,
+        is_combined: bool,
+    ) {
         let name = format!("s{index}");
         let taken = match &value.valid {
             Some(valid) => format!("in && {valid}"),
@@ -178,7 +190,7 @@ impl<'a> Generator<'a> {
         };
         let line = if accumulator == Accumulator::Count {
             format!("{name} += {taken};")
-        } else if accumulator.adds_by_eight(value.bounds) {
+        } else if accumulator.adds_by_eight(value.bounds) && !is_combined {
             let partial = format!("p{index}");
             let line = format!("if ({taken}) {partial} += (i32){};", value.code);
             self.partials.push((partial, name));

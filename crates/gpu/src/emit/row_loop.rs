@@ -2,7 +2,7 @@
 
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Picks, RowLoop};
+use crate::kernel::{Combined, Picks, RowLoop};
 
 /// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
 const SPARSE_ROWS: u32 = 128;
@@ -222,9 +222,15 @@ impl<'a> Generator<'a> {
         let before = std::mem::take(&mut self.out);
         self.computed.clear();
         tables.iter().for_each(|table| self.code(*table));
+        if let Some(combined) = &rows.combined {
+            self.combine(combined);
+        }
         let exprs = loops.iter().flat_map(|rows| &rows.exprs);
         let values: Vec<Value> = exprs.map(|expr| self.expr(expr)).collect();
         each(self, &values);
+        if rows.combined.is_some() {
+            self.line(4, "}");
+        }
         let body = std::mem::replace(&mut self.out, before);
         let partials = std::mem::take(&mut self.partials);
         match rows.picks {
@@ -239,6 +245,40 @@ impl<'a> Generator<'a> {
         }
         if rows.summed.is_none() {
             self.eighths(rows, &made, &partials, &body);
+        }
+    }
+
+    /// Opens a loop over the combinations of a row with its partners: of those of number n, `e{n}` is at hand, if `h{n}`.
+    fn combine(&mut self, combined: &'a Combined) {
+        for (number, partners) in combined.partners.iter().enumerate() {
+            let (first, count) = (self.expr(&partners.first), self.expr(&partners.count));
+            let has = format!("in && {}", count.valid.as_deref().unwrap_or("true"));
+            for (name, of) in [("first", &first), ("count", &count)] {
+                let value = format!("{has} ? (u32){} : 0", of.code);
+                self.line(4, format!("const u32 {name}{number} = {value};"));
+            }
+            let times = match partners.is_outer {
+                true => format!("count{number} ? count{number} : (u32)in"),
+                false => format!("count{number}"),
+            };
+            self.line(4, format!("const u32 times{number} = {times};"));
+        }
+        let numbers = 0..combined.partners.len();
+        let times = numbers.clone().map(|number| format!("(u64)times{number}"));
+        let times = times.collect::<Vec<_>>().join(" * ");
+        self.line(4, format!("const u64 times = {times};"));
+        self.line(4, "for (u64 time = 0; time < times; time++) {");
+        self.line(4, "const bool in = true;");
+        let mut rest = String::from("time");
+        for number in numbers {
+            let at = format!("first{number} + (u32)({rest} % times{number})");
+            self.line(4, format!("const u32 e{number} = {at};"));
+            self.line(4, format!("const bool h{number} = count{number} > 0;"));
+            rest = format!("{rest} / times{number}");
+        }
+        for condition in &combined.conditions {
+            let passes = self.expr(condition).truth();
+            self.line(4, format!("if (!({passes})) continue;"));
         }
     }
 

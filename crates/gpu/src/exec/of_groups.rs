@@ -120,12 +120,14 @@ impl Execution {
         };
         let words = (i64::MIN.into(), i64::MAX.into());
         let arguments = plan.rows.exprs.get(plan.key_values + plan.conditions..);
+        let times = self.pipeline.most_combinations();
         for (index, added) in places.accumulators.all.iter().enumerate() {
             let argument = added.argument.and_then(|argument| arguments?.get(argument));
-            let bounds =
-                argument.map_or((i128::MIN, i128::MAX), |argument| argument.bounds.of_sum());
+            let bounds = argument.map_or((i128::MIN, i128::MAX), |argument| {
+                argument.bounds.of_sum(times)
+            });
             let (low, high) = match added.accumulator {
-                Accumulator::Count => Bounds(1, 1).of_sum(),
+                Accumulator::Count => Bounds(1, 1).of_sum(times),
                 Accumulator::Sum { wide: true } => bounds,
                 Accumulator::Sum { wide: false } => (bounds.0.max(words.0), bounds.1.min(words.1)),
                 _ => words,
@@ -218,6 +220,7 @@ impl Execution {
         let pipeline = Pipeline {
             columns: columns.types.clone(),
             lookups: vec![],
+            partners: vec![],
             filter: Filter::And(passing.collect()),
             output,
         };

@@ -138,6 +138,7 @@ impl Strings {
         let pipeline = Pipeline {
             columns: vec![of.pipeline.columns[column].clone()],
             lookups: vec![],
+            partners: vec![],
             filter: Filter::Constant(true),
             output: Output::Rows(vec![Expr::Column(0)]),
         };

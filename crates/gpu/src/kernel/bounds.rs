@@ -92,11 +92,13 @@ impl Bounds {
         Self(self.0.clamp(to.0, to.1), self.1.clamp(to.0, to.1))
     }
 
-    /// Those of sums of such values over any number of rows that there may be, not always tight.
-    pub fn of_sum(self) -> (i128, i128) {
+    /// Those of sums of such values over any number of rows that there may be, each of them so many times; not always
+    /// tight.
+    pub fn of_sum(self, times: u64) -> (i128, i128) {
+        let most = MOST_ROWS.saturating_mul(times.into());
         (
-            self.0.min(0).saturating_mul(MOST_ROWS),
-            self.1.max(0).saturating_mul(MOST_ROWS),
+            self.0.min(0).saturating_mul(most),
+            self.1.max(0).saturating_mul(most),
         )
     }
 

@@ -77,6 +77,13 @@ pub(crate) fn has_probes(expr: &Expr) -> bool {
     has
 }
 
+/// Whether an expression asks for partners.
+pub(super) fn has_partners(expr: &Expr) -> bool {
+    let mut has = matches!(expr, Expr::Partner(_));
+    expr.for_parts(|part| has |= has_partners(part));
+    has
+}
+
 /// Whether an expression gives floats.
 pub(crate) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
     let of = |data_type: &DataType| Type::of(data_type).is_some_and(Type::is_float);
@@ -122,6 +129,8 @@ pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
     }
     let mut columns = vec![];
     of_filter(&pipeline.filter, &mut columns);
+    let codes = pipeline.partners.iter().map(|partners| &partners.code);
+    codes.for_each(|code| columns_of_expr(code, &mut columns));
     let (keys, aggregates, exprs) = match &pipeline.output {
         Output::Selection => (&[][..], &[][..], &[][..]),
         Output::Rows(exprs) => (&[][..], &[][..], &exprs[..]),
@@ -205,6 +214,8 @@ pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
         exprs_of(&pipeline.filter, &mut |expr| {
             columns_of_expr(expr, &mut columns);
         });
+        let codes = pipeline.partners.iter().map(|partners| &partners.code);
+        codes.for_each(|code| columns_of_expr(code, &mut columns));
     }
     match (&pipeline.output, task) {
         (Output::Rows(exprs), Task::Values | Task::AllValues) => {

@@ -25,6 +25,10 @@ pub(crate) fn plan(
     task: Task,
 ) -> Result<(KernelPlan, Bindings)> {
     let mut planner = Planner::new(pipeline, traits, facts, task)?;
+    if !pipeline.partners.is_empty() && !matches!(task, Task::Totals | Task::Groups) {
+        let reason = "rows with several partners that are not aggregated";
+        return Err(Error::Unsupported(reason.into()));
+    }
     let mut grouped = None;
     let mut output = match (&pipeline.output, task) {
         (_, Task::Masks) => OutputPlan::Masks,

@@ -68,7 +68,7 @@ impl Planner<'_> {
         exprs.extend(conditions.iter().cloned());
         exprs.extend(aggregates.iter().filter_map(argument_of).cloned());
         let walk = self.walk_of(aggregates.iter());
-        let rows = self.row_loop(&exprs, &tables, walk)?;
+        let rows = self.combined_loop(&exprs, &tables, walk)?;
         let (mut digits, mut planned) = (vec![], vec![]);
         for source in sources {
             let digit = match source {
@@ -121,7 +121,8 @@ impl Planner<'_> {
             groups,
             table,
         } = grouped;
-        if self.expected_share() > SPARSE_SHARE && !self.facts.groups_stay {
+        let is_combined = plan.rows.combined.is_some();
+        if self.expected_share() > SPARSE_SHARE && !self.facts.groups_stay && !is_combined {
             let arguments = &plan.rows.exprs[plan.key_values + plan.conditions..];
             plan.accumulators = Accumulators::of(arguments, of, SLOT_GROWTH)?;
             plan.threads = self.threads(groups, arguments, &plan.accumulators);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bindings::BitCopy;
-use super::columns::{columns_of_filter, has_probes, push};
+use super::columns::{columns_of_filter, exprs_of, has_partners, has_probes, push};
 use super::decide::{LARGE_WARPS, WARPS};
 use super::groups::SHARED_TABLE;
 use super::plan::Test;
@@ -59,6 +59,21 @@ impl<'a> Planner<'a> {
     fn is_late(&self, conjunct: &Filter) -> bool {
         self.task == Task::Groups
             && matches!(conjunct, Filter::Expr(condition) if has_probes(condition))
+            && !asks_for_partners(conjunct)
+    }
+
+    /// Conditions that combinations of rows and partners have to meet.
+    pub fn conditions_of_partners(&self) -> Result<Vec<Expr>> {
+        let conjuncts = self.conjuncts().iter();
+        let conditions = conjuncts.filter(|of| asks_for_partners(of));
+        let conditions = conditions.map(|conjunct| match conjunct {
+            Filter::Expr(condition) => Ok(condition.clone()),
+            _ => {
+                let reason = "tests of a column beside those of partners in one condition";
+                Err(Error::Unsupported(reason.into()))
+            }
+        });
+        conditions.collect()
     }
 
     /// Conditions that are asked when a row is added.
@@ -85,7 +100,7 @@ impl<'a> Planner<'a> {
         for conjunct in self.conjuncts() {
             match conjunct {
                 Filter::Found(lookup) if self.deferred.contains(lookup) => {}
-                conjunct if self.is_late(conjunct) => {}
+                conjunct if self.is_late(conjunct) || asks_for_partners(conjunct) => {}
                 Filter::Found(lookup) => {
                     let dropped = 1.0 - self.share(*lookup);
                     lookups.push((dropped / cost(*lookup), conjunct));
@@ -204,4 +219,11 @@ impl<'a> Planner<'a> {
     fn leaves_few(&self) -> bool {
         self.may_be_large && self.expected_share() <= SPARSE_SHARE
     }
+}
+
+/// Whether a conjunct is a condition of rows and their partners.
+fn asks_for_partners(conjunct: &Filter) -> bool {
+    let mut asks = false;
+    exprs_of(conjunct, &mut |expr| asks |= has_partners(expr));
+    asks
 }

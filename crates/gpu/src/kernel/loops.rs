@@ -1,7 +1,9 @@
 //! Loops over the rows of a vector that are left.
 
+use std::sync::Arc;
+
 use super::columns::{columns_of_expr, columns_of_nulls, is_float, lookups_of_expr, push};
-use super::plan::{Picks, RowLoop};
+use super::plan::{Combined, PartnersPlan, Picks, RowLoop};
 use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::Result;
 use crate::plan::{Aggregate, Expr};
@@ -69,7 +71,50 @@ impl Planner<'_> {
             nullable,
             picks,
             summed: None,
+            combined: None,
         })
+    }
+
+    /// The same of rows that are accumulated: once for each combination with their partners.
+    pub fn combined_loop(
+        &mut self,
+        exprs: &[Expr],
+        tables: &[usize],
+        walk: Walk,
+    ) -> Result<RowLoop> {
+        let partners = &self.pipeline.partners;
+        if partners.is_empty() {
+            return self.row_loop(exprs, tables, walk);
+        }
+        let of_code = |code: &Expr, values| Expr::Entry(code.clone().into(), Arc::clone(values));
+        let lists = partners
+            .iter()
+            .flat_map(|of| [&of.first, &of.count].map(|values| of_code(&of.code, values)));
+        let conditions = self.conditions_of_partners()?;
+        let own = 2 * partners.len() + conditions.len();
+        let all: Vec<Expr> = lists
+            .chain(conditions)
+            .chain(exprs.iter().cloned())
+            .collect();
+        let mut rows = self.row_loop(&all, tables, walk)?;
+        let exprs = rows.exprs.split_off(own);
+        let mut lists = std::mem::replace(&mut rows.exprs, exprs).into_iter();
+        let of_list = partners.iter().map_while(|of| {
+            Some(PartnersPlan {
+                first: lists.next()?,
+                count: lists.next()?,
+                is_outer: of.is_outer,
+            })
+        });
+        rows.combined = Some(Combined {
+            partners: of_list.collect(),
+            conditions: lists.collect(),
+        });
+        // lanes that take their own rows would wait for those that have more partners
+        if rows.picks == Picks::Own {
+            rows.picks = Picks::Never;
+        }
+        Ok(rows)
     }
 
     /// How rows are accumulated: of sums of floats the order matters.

@@ -137,28 +137,37 @@ impl Planner<'_> {
 
     pub fn totals(&mut self, aggregates: &[Aggregate]) -> Result<OutputPlan> {
         let (mut exprs, mut places) = (vec![], vec![]);
+        let is_combined = !self.pipeline.partners.is_empty();
         for (place, aggregate) in aggregates.iter().enumerate() {
             match (aggregate, argument_of(aggregate)) {
                 // rows, and a column's values, are counted without a loop
-                (Aggregate::Count(Expr::Column(_)), _) | (_, None) => {}
+                (_, None) => {}
+                (Aggregate::Count(Expr::Column(_)), _) if !is_combined => {}
                 (_, Some(expr)) => {
                     exprs.push(expr.clone());
                     places.push(place);
                 }
             }
         }
-        let mut collected = Collected::new(THREAD_ROWS_BITS);
+        let combinations = self.pipeline.most_combinations();
+        let combinations = combinations.checked_next_power_of_two().unwrap_or(1 << 63);
+        let mut collected = Collected::new(THREAD_ROWS_BITS + combinations.ilog2());
         let of_rows = Outcome {
             count: 0,
             value: None,
         };
         let mut results = vec![of_rows; aggregates.len()];
         let mut planned = vec![];
-        for (together, summed) in self.loops_of_totals(&exprs, &places, aggregates) {
+        let loops = match is_combined {
+            false => self.loops_of_totals(&exprs, &places, aggregates),
+            // rows are counted there, too
+            true => vec![((0..exprs.len()).collect(), None)],
+        };
+        for (together, summed) in loops {
             let values: Vec<Expr> = together.iter().map(|expr| exprs[*expr].clone()).collect();
             let places: Vec<usize> = together.iter().map(|expr| places[*expr]).collect();
             let walk = self.walk_of(places.iter().map(|place| &aggregates[*place]));
-            let mut rows = self.row_loop(&values, &[], walk)?;
+            let mut rows = self.combined_loop(&values, &[], walk)?;
             let first = collected.all.len();
             for (argument, (place, value)) in places.iter().zip(&rows.exprs).enumerate() {
                 results[*place] = collected.add(&aggregates[*place], value, argument);
@@ -177,6 +186,7 @@ impl Planner<'_> {
         let mut counts = vec![];
         for (aggregate, result) in aggregates.iter().zip(&mut results) {
             if let Aggregate::Count(Expr::Column(column)) = aggregate
+                && !is_combined
                 && self.columns[*column].traits.nullable()
             {
                 result.count = collected.push(Accumulator::Count, None);

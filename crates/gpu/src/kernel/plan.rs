@@ -200,6 +200,8 @@ pub(crate) enum Node {
     },
     /// The code of a lookup.
     Code(usize),
+    /// The place of the partner at hand, by the number of its [`PartnersPlan`].
+    Partner(usize),
     /// The code of a computed key, in a table by its number among those of [`Bindings`](super::Bindings).
     Probe {
         key: Box<Typed>,
@@ -229,6 +231,27 @@ pub(crate) struct RowLoop {
     pub picks: Picks,
     /// The only column, if all that is asked for is the sum of its values: whole vectors are added up.
     pub summed: Option<usize>,
+    /// What rows are combined with, if they are.
+    pub combined: Option<Combined>,
+}
+
+/// What is computed of a row for each combination with its partners.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Combined {
+    pub partners: Vec<PartnersPlan>,
+    /// Conditions that combinations have to meet.
+    pub conditions: Vec<Typed>,
+}
+
+/// The partners of a row in a table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PartnersPlan {
+    /// The place of the first one.
+    pub first: Typed,
+    /// How many there are, null if there is none.
+    pub count: Typed,
+    /// Whether a row without a partner counts once.
+    pub is_outer: bool,
 }
 
 /// Whether selected rows are read one by one.

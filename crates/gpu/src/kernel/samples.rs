@@ -31,6 +31,7 @@ pub(crate) fn filtered_sum(limit: i64) -> Pipeline {
     Pipeline {
         columns: vec![DataType::Int64; 2],
         lookups: vec![],
+        partners: vec![],
         filter: Filter::Column(
             0,
             Predicate::Range {
@@ -48,6 +49,7 @@ pub(crate) fn grouped() -> Pipeline {
     Pipeline {
         columns: vec![DataType::Int64; 2],
         lookups: vec![],
+        partners: vec![],
         filter: Filter::Constant(true),
         output: Output::Groups(
             vec![GroupKey::Value(Expr::Column(0))],
@@ -79,6 +81,7 @@ pub(crate) fn star(shares: [f64; 2]) -> (Pipeline, Facts) {
     let pipeline = Pipeline {
         columns: vec![DataType::Int64; 3],
         lookups,
+        partners: vec![],
         filter: Filter::And(vec![Filter::Found(0), Filter::Found(1)]),
         output: Output::Groups(
             vec![GroupKey::Code(0)],

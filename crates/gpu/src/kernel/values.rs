@@ -148,6 +148,15 @@ impl Planner<'_> {
                     valid,
                 )
             }
+            Expr::Partner(number) => {
+                let partners = self.pipeline.partners.get(*number);
+                let no_such = || Error::Unsupported(format!("there are no partners {number}"));
+                let is_outer = partners.ok_or_else(no_such)?.is_outer;
+                self.once(expr, |this| {
+                    let (node, valid) = (Node::Partner(*number), this.named(is_outer));
+                    Ok(Typed::new(node, Type::U32, Bounds::of(Type::U32), valid))
+                })?
+            }
             Expr::Probe(key, codes) => self.once(expr, |this| this.probe(key, codes))?,
             Expr::Entry(code, attribute) => self.once(expr, |this| this.entry(code, attribute))?,
             Expr::Average(sum, count) => {

@@ -105,6 +105,9 @@ pub enum Expr {
     Probe(Box<Expr>, Arc<Codes>),
     /// The value of a code, which an expression gives. Null where the code is.
     Entry(Box<Expr>, Arc<Attribute>),
+    /// Which partner is at hand, of those of that number in [`Pipeline::partners`](super::Pipeline::partners): its place among
+    /// all, a `U32`. Null if the row has none.
+    Partner(usize),
     /// The sum of some values over their number, rounded towards zero; null where that is 0. The number is an `I64` that is
     /// not negative, the sum an integer of any type.
     Average(Box<Expr>, Box<Expr>),
@@ -139,6 +142,7 @@ impl Expr {
             | Self::Literal(_)
             | Self::Looked(..)
             | Self::Code(_)
+            | Self::Partner(_)
             | Self::Numbered(_)
             | Self::RowNumber
             | Self::Parameter(..) => self.clone(),
@@ -174,6 +178,7 @@ impl Expr {
             | Self::Literal(_)
             | Self::Looked(..)
             | Self::Code(_)
+            | Self::Partner(_)
             | Self::Numbered(_)
             | Self::RowNumber
             | Self::Parameter(..) => {}

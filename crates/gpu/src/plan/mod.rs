@@ -30,6 +30,6 @@ pub use expr::{Arithmetic, Comparison, DatePart, Expr, ValueFunction, ValueTest}
 pub(crate) use hashed::HashedKeys;
 pub(crate) use made::{MadeForm, MadeKeys};
 pub use of_groups::{Again, FirstGroups, GroupColumn, OfGroups};
-pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
+pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Partners, Pipeline};
 pub use results::{GroupTotals, Groups, Number, Numbers, Total};
 pub use types::{Literal, Type};

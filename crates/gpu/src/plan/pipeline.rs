@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
+use super::attribute::Attribute;
 use super::codes::Codes;
 use super::expr::{Expr, ValueTest};
 use super::types::Type;
@@ -39,6 +40,22 @@ pub struct Lookup {
     pub column: usize,
     /// The keys that are there, and the code of each.
     pub codes: Arc<Codes>,
+}
+
+/// Those that a row has in a table where a key may be there more than once: the row counts once for each of them.
+#[derive(Clone, Debug)]
+pub struct Partners {
+    /// The code of the row's key, a `U32`; null if it has no partner.
+    pub code: Expr,
+    /// Of each code, where its partners begin: a `UInt32`. They lie one behind the other, as
+    /// [`Expr::Partner`] numbers them.
+    pub first: Arc<Attribute>,
+    /// Of each code, how many there are: a `UInt32`.
+    pub count: Arc<Attribute>,
+    /// Partners of the code that has most of them.
+    pub most: u32,
+    /// Whether a row without a partner counts once.
+    pub is_outer: bool,
 }
 
 /// What rows are grouped by.
@@ -108,13 +125,22 @@ pub struct Pipeline {
     pub columns: Vec<DataType>,
     /// The tables that filters, expressions and keys look up, by number.
     pub lookups: Vec<Lookup>,
-    /// Which rows pass.
+    /// Rows that pass count once for each combination of their partners in these; only where they are
+    /// aggregated.
+    pub partners: Vec<Partners>,
+    /// Which rows pass; those of its conjuncts that ask for [`Expr::Partner`] say which combinations.
     pub filter: Filter,
     /// What becomes of them.
     pub output: Output,
 }
 
 impl Pipeline {
+    /// How many times a row counts at most.
+    pub(crate) fn most_combinations(&self) -> u64 {
+        let most = self.partners.iter().map(|of| u64::from(of.most.max(1)));
+        most.fold(1, u64::saturating_mul)
+    }
+
     /// The columns whose values are keys: of groups, if they are entries of dictionaries, of lookups, and of tables that
     /// are made of what is put out.
     pub fn key_columns(&self) -> impl Iterator<Item = usize> {

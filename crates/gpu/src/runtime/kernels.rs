@@ -286,6 +286,7 @@ mod tests {
         let pipeline = Pipeline {
             columns: vec![],
             lookups: vec![],
+            partners: vec![],
             filter: Filter::And(vec![Filter::Constant(false); conjuncts]),
             output: Output::Selection,
         };

@@ -330,6 +330,7 @@ fn kernels_look_up_what_was_built() {
                 codes: Arc::clone(&by_value),
             },
         ],
+        partners: vec![],
         filter: Filter::Found(0),
         output: Output::Rows(outputs.chain([Expr::Column(0), Expr::Code(1)]).collect()),
     };

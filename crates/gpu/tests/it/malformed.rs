@@ -122,6 +122,7 @@ fn pipeline(data_type: &DataType, filter: Filter, output: Output) -> Arc<Pipelin
     Arc::new(Pipeline {
         columns: vec![data_type.clone()],
         lookups: vec![],
+        partners: vec![],
         filter,
         output,
     })
@@ -219,6 +220,7 @@ fn lookups(engine: &Arc<Engine>, chunks: &[(ArrayRef, Vec<u8>)], groups: &[Group
                     column: 0,
                     codes: Arc::clone(&codes),
                 }],
+                partners: vec![],
                 filter,
                 output: Output::Groups(vec![GroupKey::Code(0)], vec![Aggregate::CountRows]),
             });

@@ -58,6 +58,7 @@ fn pipeline(output: Output) -> Arc<Pipeline> {
     Arc::new(Pipeline {
         columns: vec![arrow::datatypes::DataType::Int64],
         lookups: vec![],
+        partners: vec![],
         filter: Filter::Column(
             0,
             Predicate::Range {

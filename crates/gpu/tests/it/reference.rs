@@ -183,6 +183,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
         pairs.map(|(a, b)| f(a, b)).collect()
     };
     match expr {
+        Expr::Partner(_) => unreachable!("rows have one partner at most"),
         Expr::Column(column) => values_of(&data.columns[*column]),
         Expr::Literal(literal) => vec![
             match *literal {

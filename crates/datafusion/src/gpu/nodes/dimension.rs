@@ -48,6 +48,7 @@ use crate::gpu::pattern::files::num_rows;
 use crate::gpu::pattern::identity::{Identity, is_fixed, without_own_settings};
 use crate::gpu::pattern::join::{Found, Join, JoinKind};
 use crate::gpu::reason::Reason;
+use crate::gpu::repeated::Repeated;
 use crate::gpu::table::Table;
 use crate::options::VectileOptions;
 use crate::pushdown::Rule;
@@ -70,6 +71,8 @@ pub(crate) struct Dimension {
     most_rows: usize,
     /// How the device makes the tables, or why it cannot; `None` if that is not worth it.
     building: Option<Result<Arc<dyn BuildTables>, Arc<str>>>,
+    /// Whether a key may be there more than once, though rows get columns of it.
+    may_repeat: bool,
     /// Those that are still to be applied to the plan before it runs.
     pub(crate) rules: Arc<[Rule]>,
 }
@@ -149,8 +152,14 @@ impl Dimension {
             scanned_rows: scanned_rows(&join.plan)?,
             most_rows,
             building: None,
+            may_repeat: false,
             rules: Arc::default(),
         })
+    }
+
+    /// Says whether the kernel takes keys that are there more than once.
+    pub(crate) fn may_repeat_keys(&mut self, may_repeat: bool) {
+        self.may_repeat = may_repeat;
     }
 
     /// Has the device make the tables, or says why it cannot.
@@ -278,6 +287,10 @@ impl Dimension {
         }
         if let Some(Ok(building)) = &self.building {
             match building.tables(environment).await {
+                Ok(None) if self.may_repeat => {
+                    let metrics = environment.metrics;
+                    metrics.add_build_on_cpu(Reason::from(unsupported(TWICE)));
+                }
                 Ok(tables) => {
                     let built = match tables {
                         Some(tables) => Ok(tables.into_iter().map(Arc::new).collect()),
@@ -343,7 +356,10 @@ impl Dimension {
                     Ok(table) => Ok(Arc::new(table.of_rows(has_rows, has_null))),
                     Err(error) => Err(why_unsupported(error)?),
                 };
-                if let Some(key) = key {
+                // the next time rows may come in another order, and another lookup has them in this one
+                let is_alone = this.lookups.len() == 1;
+                let may_keep = |table: &Arc<Table>| table.repeated.is_none() || is_alone;
+                if let Some(key) = key.filter(|_| table.as_ref().map_or(true, may_keep)) {
                     cache.put(key, table.clone());
                 }
                 table.map_err(unsupported)
@@ -517,22 +533,35 @@ impl Dimension {
             .iter()
             .map(|attribute| attribute.data_type(&schema));
         let types: Vec<DataType> = types.collect::<Result<_>>()?;
-        let numbered = match attributes.is_empty() {
-            true => Numbered::all_alike(keys.len()),
-            false => {
-                let is_by_row =
-                    lookup.purpose == Purpose::Rows || self.are_all_different(attributes);
-                Numbered::new(rows, first, &types, is_by_row)?
-            }
+        let numbered = |is_by_row| match attributes.is_empty() {
+            true => Ok(Numbered::all_alike(keys.len())),
+            false => Numbered::new(rows, first, &types, is_by_row),
         };
-        let codes = Codes::new(&keys, &numbered.codes, numbered.count).map_err(error::gpu)?;
-        let values = numbered.values.iter().zip(attributes).zip(types);
+        let is_of_rows = lookup.purpose == Purpose::Rows;
+        let mut numbers = numbered(is_of_rows || self.are_all_different(attributes))?;
+        let (codes, repeated) = match Codes::new(&keys, &numbers.codes, numbers.count) {
+            Err(_) if self.may_repeat => {
+                // rows of the same key may have the same attributes
+                numbers = numbered(is_of_rows)?;
+                let repeated = Repeated::of(&keys, &numbers.codes)?;
+                let (keys, repeated) = repeated.map_or((keys, None), |(keys, of)| (keys, Some(of)));
+                let (numbers, count) = match &repeated {
+                    Some(_) => ((0..code_of(keys.len())?).collect(), code_of(keys.len())?),
+                    None => (numbers.codes.clone(), numbers.count),
+                };
+                (Codes::new(&keys, &numbers, count), repeated)
+            }
+            codes => (codes, None),
+        };
+        let codes = codes.map_err(error::gpu)?;
+        let values = numbers.values.iter().zip(attributes).zip(types.iter());
         let values = values.map(|((values, attribute), of)| {
-            let values = cast(values, &of)?;
-            let missing = cast(&missing_value(attribute, &schema)?, &of)?;
+            let values = cast(values, of)?;
+            let missing = cast(&missing_value(attribute, &schema)?, of)?;
             Ok(concat(&[&values, &missing])?)
         });
-        Ok(Table::new(codes, packing, values.collect::<Result<_>>()?))
+        let table = Table::new(codes, packing, values.collect::<Result<_>>()?);
+        Ok(table.with_repeated(repeated))
     }
 }
 

@@ -8,7 +8,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use futures::future::try_join_all;
 use vectile_encodings::Predicate;
 use vectile_gpu::plan::{
-    Aggregate, Attribute, Expr, Filter, GroupKey, Literal, Lookup, Output, Pipeline,
+    Aggregate, Attribute, Expr, Filter, GroupKey, Literal, Lookup, Output, Partners, Pipeline,
 };
 
 use super::arrivals::Environment;
@@ -121,6 +121,7 @@ impl Star {
             tables,
             lookups: &self.lookups,
             parameters: parameters.collect::<Result<_>>()?,
+            repeated: self.repeated(tables),
         };
         // Kernels take one conjunct after the other, so that none is to be hidden in another.
         let mut filters = match filling.filter(&self.template.filter)? {
@@ -143,9 +144,14 @@ impl Star {
             }),
             LookupKey::Computed(_) => None,
         });
+        let partners = filling.repeated.iter().map(|dimension| {
+            let kind = self.dimensions.get(*dimension).map(|of| of.kind);
+            filling.partners(*dimension, kind == Some(JoinKind::Outer))
+        });
         Ok(Pipeline {
             columns: self.template.columns.clone(),
             lookups: lookups.collect(),
+            partners: partners.collect::<Result<_>>()?,
             filter,
             output: filling.output(&self.template.output)?,
         })
@@ -153,6 +159,16 @@ impl Star {
 }
 
 impl Star {
+    /// The dimensions some key of which has several rows.
+    fn repeated(&self, tables: &Tables) -> Vec<usize> {
+        let lookups = self.lookups.iter().zip(tables);
+        let repeated = lookups.filter(|(_, table)| table.repeated.is_some());
+        let mut repeated: Vec<usize> = repeated.map(|(lookup, _)| lookup.dimension).collect();
+        repeated.sort_unstable();
+        repeated.dedup();
+        repeated
+    }
+
     /// What joins leave, the most selective one first: kernels test one after the other.
     fn join_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
         let mut filters = Vec::new();
@@ -182,6 +198,8 @@ struct Filling<'a> {
     tables: &'a Tables,
     lookups: &'a [StarLookup],
     parameters: Vec<Literal>,
+    /// The dimensions some key of which has several rows, in the order of the pipeline's partners.
+    repeated: Vec<usize>,
 }
 
 /// How a pipeline asks for codes.
@@ -204,8 +222,34 @@ impl Filling<'_> {
         })
     }
 
-    /// How the codes of a lookup are asked for. Those by computed keys have no number among the pipeline's.
+    /// How the codes of a lookup are asked for.
     fn asked(&self, lookup: usize) -> Result<Asked> {
+        let of = self.lookups.get(lookup).ok_or_else(missing)?;
+        let table = self.tables.get(lookup).ok_or_else(missing)?;
+        let Some(repeated) = &table.repeated else {
+            return self.asked_of_key(lookup);
+        };
+        let mut dimensions = self.repeated.iter();
+        let number = dimensions.position(|dimension| *dimension == of.dimension);
+        Ok(Asked::Code(repeated.code(number.ok_or_else(missing)?)))
+    }
+
+    /// The partners of rows in a dimension some key of which has several rows.
+    fn partners(&self, dimension: usize, is_outer: bool) -> Result<Partners> {
+        let mut lookups = self.lookups.iter();
+        let lookup = lookups.position(|lookup| lookup.dimension == dimension);
+        let lookup = lookup.ok_or_else(missing)?;
+        let table = self.tables.get(lookup).ok_or_else(missing)?;
+        let repeated = table.repeated.as_ref().ok_or_else(missing)?;
+        let code = match self.asked_of_key(lookup)? {
+            Asked::Lookup(number) => Expr::Code(number),
+            Asked::Code(code) => code,
+        };
+        Ok(repeated.partners(code, is_outer))
+    }
+
+    /// How the codes of keys are asked for. Those of computed keys have no number among the pipeline's lookups.
+    fn asked_of_key(&self, lookup: usize) -> Result<Asked> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let LookupKey::Computed(keys) = &of.key else {
             let before = self.lookups.iter().take(lookup);
@@ -223,7 +267,7 @@ impl Filling<'_> {
 
     /// The rows that a join leaves.
     fn join_filter(&self, kind: JoinKind, lookup: usize) -> Result<Option<Filter>> {
-        let code = match self.asked(lookup)? {
+        let code = match self.asked_of_key(lookup)? {
             Asked::Lookup(number) => return self.filter_of(kind, lookup, number),
             Asked::Code(code) => code,
         };
