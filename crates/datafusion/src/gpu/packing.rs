@@ -1,50 +1,61 @@
 //! Several integers packed into one, which a lookup has as its key.
 //!
 //! Each is a digit: its distance from the smallest that the dimension has. What the dimension does not reach is no digit,
-//! so that two keys never come to the same number.
+//! so that two keys never come to the same number. Text is numbered first: a lookup of its own says which number it has.
+
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal32Type, Decimal64Type, Decimal128Type};
 use datafusion::common::{Result, internal_datafusion_err};
-use vectile_gpu::Error;
 use vectile_gpu::plan::{Arithmetic, Comparison, Expr, Literal, Type};
+use vectile_gpu::{Codes, Error};
 
+use super::repeated::numbered;
+use super::types::is_text;
 use crate::error;
 
-/// How the integers of a key are packed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How the parts of a key are packed.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Packing {
     digits: Vec<Digit>,
 }
 
-/// The values that one of the integers has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The values that one of the parts has.
+#[derive(Clone, Debug, PartialEq)]
 struct Digit {
     first: i64,
     last: i64,
+    /// The number of each text, if it is text.
+    texts: Option<Arc<Codes>>,
 }
 
 impl Digit {
     /// How many numbers there are from the first to the last.
-    fn count(self) -> i128 {
+    fn count(&self) -> i128 {
         i128::from(self.last) - i128::from(self.first) + 1
     }
 }
 
 impl Packing {
-    /// That of keys without nulls, an array for each of the integers, and the packed keys.
+    /// That of keys without nulls, an array for each of the parts, and the packed keys.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if they do not fit 63 bits together.
     pub(crate) fn of(keys: &[ArrayRef]) -> Result<(Self, ArrayRef)> {
-        let keys = keys.iter().map(integers).collect::<Result<Vec<_>>>()?;
-        let digits = keys.iter().map(|key| {
+        let keys = keys.iter().map(|key| match is_text(key.data_type()) {
+            true => numbers(key).map(|(numbers, texts)| (numbers, Some(texts))),
+            false => Ok((integers(key)?, None)),
+        });
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        let digits = keys.iter().map(|(key, texts)| {
             let values = key.values().iter().copied();
             let bounds = values.clone().min().zip(values.max());
             let (first, last) = bounds.unwrap_or((0, 0));
-            Digit { first, last }
+            let texts = texts.clone();
+            Digit { first, last, texts }
         });
         let packing = Self {
             digits: digits.collect(),
@@ -55,27 +66,37 @@ impl Packing {
             let reason = Error::Unsupported("keys of more than 63 bits together".into());
             return Err(error::gpu(reason));
         }
-        let rows = keys.first().map_or(0, Int64Array::len);
+        let rows = keys.first().map_or(0, |(key, _)| key.len());
         let mut packed = vec![0i64; rows];
-        for (digit, key) in packing.digits.iter().zip(&keys) {
+        for (digit, (key, _)) in packing.digits.iter().zip(&keys) {
             // both fit, as has been checked
             let count = digit.count() as i64;
             for (packed, value) in packed.iter_mut().zip(key.values()) {
                 *packed = *packed * count + (value - digit.first);
             }
         }
-        Ok((packing, std::sync::Arc::new(Int64Array::from(packed))))
+        Ok((packing, Arc::new(Int64Array::from(packed))))
     }
 
     /// That of keys from the first to the last of each, which a device has packed in this way.
     pub(crate) fn of_bounds(bounds: &[(i64, i64)]) -> Self {
-        let digits = bounds.iter().map(|&(first, last)| Digit { first, last });
+        let digits = bounds.iter().map(|&(first, last)| Digit {
+            first,
+            last,
+            texts: None,
+        });
         Self {
             digits: digits.collect(),
         }
     }
 
-    /// The packed key of a row of the fact table, of which these are the integers; null where one is null, or beyond
+    /// The parts that are text, and the number of each text.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, &Arc<Codes>)> {
+        let digits = self.digits.iter().enumerate();
+        digits.filter_map(|(part, digit)| Some((part, digit.texts.as_ref()?)))
+    }
+
+    /// The packed key of a row of the fact table, of which these are the integers, and numbers of text; null where one is null, or beyond
     /// those of the dimension.
     pub(crate) fn expr(&self, keys: Vec<Expr>) -> Result<Expr> {
         if keys.len() != self.digits.len() {
@@ -109,6 +130,17 @@ impl Packing {
     }
 }
 
+/// Text by numbers, and the number of each.
+fn numbers(key: &ArrayRef) -> Result<(Int64Array, Arc<Codes>)> {
+    let (texts, numbers) = numbered(key)?;
+    let count = u32::try_from(texts.len());
+    let count = count.map_err(|_| error::gpu(Error::Unsupported("too many texts".into())))?;
+    let own: Vec<u32> = (0..count).collect();
+    let codes = Codes::new(&texts, &own, count).map_err(error::gpu)?;
+    let numbers = numbers.into_iter().map(|number| number as i64);
+    Ok((Int64Array::from_iter_values(numbers), Arc::new(codes)))
+}
+
 /// Integers, dates, times or decimals as 64 bits.
 fn integers(key: &ArrayRef) -> Result<Int64Array> {
     Ok(match key.data_type() {
@@ -127,8 +159,6 @@ fn integers(key: &ArrayRef) -> Result<Int64Array> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{Date32Array, Decimal128Array, Int32Array};
     use arrow::datatypes::Int64Type;
 

@@ -31,11 +31,7 @@ impl Repeated {
     ///
     /// [`Error::Unsupported`] if there are too many rows.
     pub(crate) fn of(keys: &ArrayRef, codes: &[u32]) -> Result<Option<(ArrayRef, Self)>> {
-        let field = Field::new("key", keys.data_type().clone(), true);
-        let schema = Arc::new(Schema::new(vec![field]));
-        let mut distinct = new_group_values(schema, &GroupOrdering::None)?;
-        let mut numbers = Vec::with_capacity(keys.len());
-        distinct.intern(std::slice::from_ref(keys), &mut numbers)?;
+        let (distinct, numbers) = numbered(keys)?;
         if distinct.len() == keys.len() {
             return Ok(None);
         }
@@ -56,8 +52,6 @@ impl Repeated {
             listed[next[number] as usize] = code;
             next[number] += 1;
         }
-        let mut keys = distinct.emit(EmitTo::All)?;
-        let keys = keys.pop();
         let attribute = |values: Vec<u32>| Attribute::new(Arc::new(UInt32Array::from(values)));
         let repeated = Self {
             most: count.iter().copied().max().unwrap_or(0),
@@ -65,8 +59,7 @@ impl Repeated {
             count: attribute(count),
             codes: attribute(listed),
         };
-        let keys = keys.ok_or_else(|| internal_datafusion_err!("keys without a column"))?;
-        Ok(Some((keys, repeated)))
+        Ok(Some((distinct, repeated)))
     }
 
     /// As partners of a row whose key has the code `code`.
@@ -89,6 +82,23 @@ impl Repeated {
     pub(crate) fn bytes(&self) -> usize {
         4 * (self.first.len() + self.count.len() + self.codes.len())
     }
+}
+
+/// The values that there are, in the order in which they come first, and for each row the number of its own.
+pub(crate) fn numbered(values: &ArrayRef) -> Result<(ArrayRef, Vec<usize>)> {
+    let field = Field::new("value", values.data_type().clone(), true);
+    let schema = Arc::new(Schema::new(vec![field]));
+    let mut distinct = new_group_values(schema, &GroupOrdering::None)?;
+    let mut numbers = Vec::with_capacity(values.len());
+    distinct.intern(std::slice::from_ref(values), &mut numbers)?;
+    let distinct = match distinct.len() {
+        0 => values.slice(0, 0),
+        _ => {
+            let all = distinct.emit(EmitTo::All)?.pop();
+            all.ok_or_else(|| internal_datafusion_err!("values without a column"))?
+        }
+    };
+    Ok((distinct, numbers))
 }
 
 #[cfg(test)]

@@ -488,8 +488,12 @@ impl<'a> Fusing<'a> {
         let found: Vec<Found> = found.collect::<Result<_, Reason>>()?;
         let joined = joins.zip(&found).map(|(join, found)| match found {
             Found::ByColumn(column, _) => Ok(LookupKey::Column(lowering.key_column(*column)?)),
-            Found::ByComputed(_) => {
-                let keys = join.keys.iter().map(|key| lowering.value(&key.of_fact));
+            Found::ByComputed(parts) => {
+                let keys = join.keys.iter().zip(parts);
+                let keys = keys.map(|(key, part)| match part.text {
+                    Some(column) => Ok(lowering.key_text(column)?),
+                    None => lowering.value(&key.of_fact),
+                });
                 Ok(LookupKey::Computed(keys.collect::<Result<_, Reason>>()?))
             }
         });
@@ -580,10 +584,9 @@ impl<'a> Fusing<'a> {
         };
         let coded = coded_columns(&template).into_iter();
         let coded = coded.map(|column| columns[column]).collect();
-        let looked_up = joined.iter().filter_map(|key| match key {
-            LookupKey::Column(column) => Some(*column),
-            LookupKey::Computed(_) => None,
-        });
+        let parts = found.iter().zip(&joined);
+        let parts = parts.flat_map(|(found, key)| key.columns_of(found));
+        let looked_up: Vec<usize> = parts.collect();
         let text_keys = template.key_columns().chain(looked_up);
         let text_keys = text_keys.map(|column| columns[column]).collect();
         let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));

@@ -1424,14 +1424,19 @@ async fn large_dimensions_become_lookups_on_the_device() {
         assert_eq!(&fixture.answer(query).await, &expected, "{query}");
         fixture.set("vectile.gpu.build_from_rows", "1000000").await;
     }
-    // a key that is there more than once is found out once, and remembered
+    // where keys are there more than once, the CPU lists their rows
     fixture.set("vectile.gpu.build_from_rows", "0").await;
-    let query = "SELECT sum(v) FROM sales JOIN twice ON sales.k = twice.k";
-    for _ in 0..2 {
-        let error = fixture.error(query).await;
-        assert!(error.contains("more than once"), "{error}");
-    }
-    fixture.set("vectile.gpu", "on").await;
+    let query = "SELECT sum(v), sum(x * v), count(*) FROM sales JOIN twice ON sales.k = twice.k";
+    fixture.set("vectile.gpu", "off").await;
+    let expected = fixture.answer(query).await;
+    fixture.set("vectile.gpu", "require").await;
     let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {query}")).await;
     assert!(analyzed.contains("more than once)=1"), "{analyzed}");
+    assert_eq!(fixture.answer(query).await, expected);
+    // a table that only a join of rows needs is found out once, and remembered
+    let rows = "SELECT v, x FROM sales JOIN twice ON sales.k = twice.k";
+    for _ in 0..2 {
+        let error = fixture.error(rows).await;
+        assert!(error.contains("more than once"), "{error}");
+    }
 }

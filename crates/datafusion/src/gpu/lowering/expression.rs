@@ -263,6 +263,11 @@ impl<'a> Lowering<'a> {
         self.number(index)
     }
 
+    /// A column of text that is a part of what a join looks up.
+    pub(crate) fn key_text(&mut self, index: usize) -> Result<Expr> {
+        self.number(index).map(Expr::Column)
+    }
+
     /// Values that a projection puts out; `None` if there are none, or not all have a kernel.
     pub(crate) fn projection(&mut self, projection: Option<&ProjectionExprs>) -> Option<Vec<Expr>> {
         let exprs = projection?.iter();

@@ -128,8 +128,8 @@ impl Dimension {
             })
         });
         let (is_packed, types) = match found {
-            Found::ByColumn(_, data_type) => (false, std::slice::from_ref(data_type)),
-            Found::ByComputed(types) => (true, types.as_slice()),
+            Found::ByColumn(_, data_type) => (false, vec![data_type]),
+            Found::ByComputed(parts) => (true, parts.iter().map(|part| &part.data_type).collect()),
         };
         let keys = join.keys.iter().zip(types).map(|(key, data_type)| {
             let of_fact = match key.of_fact.downcast_ref::<Column>() {

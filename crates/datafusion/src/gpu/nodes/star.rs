@@ -7,6 +7,7 @@ use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use futures::future::try_join_all;
 use vectile_encodings::Predicate;
+use vectile_gpu::Codes;
 use vectile_gpu::plan::{
     Aggregate, Attribute, Expr, Filter, GroupKey, Literal, Lookup, Output, Partners, Pipeline,
 };
@@ -15,7 +16,8 @@ use super::arrivals::Environment;
 use super::dimension::Dimension;
 use crate::gpu::dimension_cache::DimensionCache;
 use crate::gpu::lowering::lookups::{Wanted, placeheld};
-use crate::gpu::pattern::join::JoinKind;
+use crate::gpu::packing::Packing;
+use crate::gpu::pattern::join::{Found, JoinKind};
 use crate::gpu::scalar::value_of;
 use crate::gpu::table::{Table, Tables};
 
@@ -48,8 +50,32 @@ pub(crate) struct StarLookup {
 pub(crate) enum LookupKey {
     /// The column of the pipeline that holds the keys.
     Column(usize),
-    /// Integers, which are packed into one.
+    /// Integers and columns of text, which are packed into one integer.
     Computed(Vec<Expr>),
+}
+
+impl LookupKey {
+    /// The columns of the pipeline that are looked up as they are, if rows are found in this way.
+    pub(crate) fn columns_of(&self, found: &Found) -> Vec<usize> {
+        match (self, found) {
+            (Self::Column(column), _) => vec![*column],
+            (Self::Computed(keys), Found::ByComputed(parts)) => {
+                let texts = keys
+                    .iter()
+                    .zip(parts)
+                    .filter(|(_, part)| part.text.is_some());
+                texts.filter_map(|(key, _)| column_of(key)).collect()
+            }
+            (Self::Computed(_), Found::ByColumn(..)) => Vec::new(),
+        }
+    }
+}
+
+fn column_of(key: &Expr) -> Option<usize> {
+    match key {
+        Expr::Column(column) => Some(*column),
+        _ => None,
+    }
 }
 
 impl StarLookup {
@@ -144,13 +170,17 @@ impl Star {
             }),
             LookupKey::Computed(_) => None,
         });
+        let texts = filling.texts().map(|(_, column, codes)| Lookup {
+            column,
+            codes: Arc::clone(codes),
+        });
         let partners = filling.repeated.iter().map(|dimension| {
             let kind = self.dimensions.get(*dimension).map(|of| of.kind);
             filling.partners(*dimension, kind == Some(JoinKind::Outer))
         });
         Ok(Pipeline {
             columns: self.template.columns.clone(),
-            lookups: lookups.collect(),
+            lookups: lookups.chain(texts).collect(),
             partners: partners.collect::<Result<_>>()?,
             filter,
             output: filling.output(&self.template.output)?,
@@ -248,6 +278,26 @@ impl Filling<'_> {
         Ok(repeated.partners(code, is_outer))
     }
 
+    /// How many lookups there are by columns: those of text in packed keys come behind.
+    fn columns(&self) -> usize {
+        let by_column = |lookup: &&StarLookup| matches!(lookup.key, LookupKey::Column(_));
+        self.lookups.iter().filter(by_column).count()
+    }
+
+    /// Text in packed keys: the lookup and its part, the column, the numbers of texts.
+    fn texts(&self) -> impl Iterator<Item = ((usize, usize), usize, &Arc<Codes>)> {
+        let lookups = self.lookups.iter().zip(self.tables).enumerate();
+        lookups.flat_map(|(number, (lookup, table))| {
+            let texts = table.packing.iter().flat_map(Packing::texts);
+            texts.filter_map(move |(part, codes)| {
+                let LookupKey::Computed(keys) = &lookup.key else {
+                    return None;
+                };
+                Some(((number, part), column_of(keys.get(part)?)?, codes))
+            })
+        })
+    }
+
     /// How the codes of keys are asked for. Those of computed keys have no number among the pipeline's lookups.
     fn asked_of_key(&self, lookup: usize) -> Result<Asked> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
@@ -258,7 +308,14 @@ impl Filling<'_> {
         };
         let table = self.tables.get(lookup).ok_or_else(missing)?;
         let packing = table.packing.as_ref().ok_or_else(missing)?;
-        let key = packing.expr(self.exprs(keys)?)?;
+        let mut keys = self.exprs(keys)?;
+        for (part, _) in packing.texts() {
+            let mut texts = self.texts();
+            let number = texts.position(|(of, ..)| of == (lookup, part));
+            let number = number.ok_or_else(missing)? + self.columns();
+            *keys.get_mut(part).ok_or_else(missing)? = Expr::Code(number);
+        }
+        let key = packing.expr(keys)?;
         Ok(Asked::Code(Expr::Probe(
             Box::new(key),
             Arc::clone(&table.codes),

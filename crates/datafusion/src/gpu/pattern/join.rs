@@ -22,7 +22,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use super::exchange::{is_exchange, without_exchange};
 use super::files::num_rows;
 use crate::gpu::reason::Reason;
-use crate::gpu::types::{is_key, is_lossless, is_packed_key};
+use crate::gpu::types::{is_key, is_lossless, is_packed_key, is_text};
 use crate::source::VectileSource;
 
 /// What becomes of the rows of the fact table.
@@ -237,8 +237,17 @@ fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
 pub(crate) enum Found {
     /// By a column of the fact table, which has this number there and this type.
     ByColumn(usize, DataType),
-    /// By integers of these types, which are computed and packed into one.
-    ByComputed(Vec<DataType>),
+    /// By integers that are computed, and columns of text, all packed into one integer.
+    ByComputed(Vec<Part>),
+}
+
+/// A part of a packed key.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Part {
+    /// The type that it is compared as.
+    pub(crate) data_type: DataType,
+    /// The column of the fact table, by number, if it is text.
+    pub(crate) text: Option<usize>,
 }
 
 impl Join {
@@ -249,14 +258,21 @@ impl Join {
         {
             return Ok(Found::ByColumn(column, data_type));
         }
-        let types = self.keys.iter().map(|key| {
+        let parts = self.keys.iter().map(|key| {
             let data_type = key.of_fact.data_type(schema)?;
-            match is_packed_key(&data_type) {
-                true => Ok(data_type),
-                false => Err(unsupported_key(&key.of_fact)),
+            if is_packed_key(&data_type) {
+                let text = None;
+                return Ok(Part { data_type, text });
+            }
+            match key_column(&key.of_fact, table)? {
+                Some((column, data_type)) if is_text(&data_type) => Ok(Part {
+                    data_type,
+                    text: Some(column),
+                }),
+                _ => Err(unsupported_key(&key.of_fact)),
             }
         });
-        Ok(Found::ByComputed(types.collect::<Result<_, Reason>>()?))
+        Ok(Found::ByComputed(parts.collect::<Result<_, Reason>>()?))
     }
 }
 
@@ -339,6 +355,7 @@ mod tests {
             Field::new("k", DataType::Int32, true),
             Field::new("j", DataType::Decimal128(15, 2), true),
             Field::new("f", DataType::Float64, true),
+            Field::new("t", DataType::Utf8, true),
         ]);
         let column =
             |name: &str, index| Arc::new(Column::new(name, index)) as Arc<dyn PhysicalExpr>;
@@ -351,19 +368,29 @@ mod tests {
                 plan: Arc::new(EmptyExec::new(Arc::new(table.clone()))),
                 keys: keys.collect(),
                 kind: JoinKind::Inner,
-                first: 3,
+                first: 4,
             };
             join.found(&schema, &table)
         };
         let (k, j, f) = (column("k", 0), column("j", 1), column("f", 2));
         let by_column = Found::ByColumn(0, DataType::Int32);
         assert_eq!(found(std::slice::from_ref(&k)), Ok(by_column));
-        let both = vec![DataType::Int32, DataType::Decimal128(15, 2)];
+        let part = |data_type, text| Part { data_type, text };
+        let both = vec![
+            part(DataType::Int32, None),
+            part(DataType::Decimal128(15, 2), None),
+        ];
         assert_eq!(
             found(&[k, Arc::clone(&j)]),
             Ok(Found::ByComputed(both.clone()))
         );
-        assert_eq!(found(&[j]), Ok(Found::ByComputed(both[1..].to_vec())));
+        assert_eq!(
+            found(std::slice::from_ref(&j)),
+            Ok(Found::ByComputed(both[1..].to_vec()))
+        );
+        let with_text = vec![both[1].clone(), part(DataType::Utf8, Some(3))];
+        let t = column("t", 3);
+        assert_eq!(found(&[j, t]), Ok(Found::ByComputed(with_text)));
         let reason = found(&[f]).unwrap_err();
         assert_eq!(reason.to_string(), "join: its key is f@2");
     }
