@@ -350,13 +350,16 @@ mod tests {
 
     #[test]
     fn other_keys_are_computed() {
-        let table = Schema::new(vec![Field::new("k", DataType::Int32, true)]);
-        let schema = Schema::new(vec![
+        let own = [
             Field::new("k", DataType::Int32, true),
+            Field::new("t", DataType::Utf8, true),
+        ];
+        let others = [
             Field::new("j", DataType::Decimal128(15, 2), true),
             Field::new("f", DataType::Float64, true),
-            Field::new("t", DataType::Utf8, true),
-        ]);
+        ];
+        let table = Schema::new(own.to_vec());
+        let schema = Schema::new([own, others].concat());
         let column =
             |name: &str, index| Arc::new(Column::new(name, index)) as Arc<dyn PhysicalExpr>;
         let found = |keys: &[Arc<dyn PhysicalExpr>]| {
@@ -372,7 +375,7 @@ mod tests {
             };
             join.found(&schema, &table)
         };
-        let (k, j, f) = (column("k", 0), column("j", 1), column("f", 2));
+        let (k, j, f) = (column("k", 0), column("j", 2), column("f", 3));
         let by_column = Found::ByColumn(0, DataType::Int32);
         assert_eq!(found(std::slice::from_ref(&k)), Ok(by_column));
         let part = |data_type, text| Part { data_type, text };
@@ -388,10 +391,10 @@ mod tests {
             found(std::slice::from_ref(&j)),
             Ok(Found::ByComputed(both[1..].to_vec()))
         );
-        let with_text = vec![both[1].clone(), part(DataType::Utf8, Some(3))];
-        let t = column("t", 3);
+        let with_text = vec![both[1].clone(), part(DataType::Utf8, Some(1))];
+        let t = column("t", 1);
         assert_eq!(found(&[j, t]), Ok(Found::ByComputed(with_text)));
         let reason = found(&[f]).unwrap_err();
-        assert_eq!(reason.to_string(), "join: its key is f@2");
+        assert_eq!(reason.to_string(), "join: its key is f@3");
     }
 }
