@@ -571,7 +571,8 @@ async fn scans_have_the_same_answers() {
             "a.int = b.byte WHERE a.byte > 3 AND b.int < 9",
             "a.name = b.name WHERE a.int > 490 AND b.int = 7",
         ] {
-            let sql = format!("SELECT {columns} FROM {{t}} a JOIN {{t}} b ON {tests} ORDER BY 1, 2");
+            let sql =
+                format!("SELECT {columns} FROM {{t}} a JOIN {{t}} b ON {tests} ORDER BY 1, 2");
             fixture.same(&sql).await;
             let (plan, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
             assert_eq!(metric(&plan, "fallbacks"), fallbacks, "{sql}");

@@ -9,6 +9,7 @@ mod gpu;
 mod gpu_auto;
 mod gpu_plans;
 mod gpu_preload;
+mod gpu_stages;
 mod gpu_text;
 mod gpu_variances;
 mod kept;

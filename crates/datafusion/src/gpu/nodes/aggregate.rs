@@ -452,7 +452,8 @@ impl GpuAggregateExec {
         // row groups come while dimensions are read
         let mut first = arrivals();
         let tables = self.star.tables(environment);
-        let (tables, ()) = try_join(tables, first.begin()).await?;
+        let ((tables, stages), ()) = try_join(tables, first.begin()).await?;
+        environment.metrics.add_stages(stages);
         if self.star.is_empty(&tables) {
             return self.nothing();
         }

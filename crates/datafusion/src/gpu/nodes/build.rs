@@ -13,13 +13,13 @@ use vectile_gpu::Error;
 use vectile_gpu::plan::OfGroups;
 
 use super::arrivals::{Arrivals, Environment};
-use super::dimension::BuildTables;
+use super::dimension::{BuildTables, Built};
 use super::load::{Input, Part, decline};
+use super::stage::Read;
 use super::star::Star;
 use crate::error;
 use crate::gpu::file_rows::FileRows;
 use crate::gpu::lowering::build::BuildColumns;
-use crate::gpu::table::Table;
 
 /// How the device makes the tables of a dimension.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct BuildOutput {
 
 #[async_trait]
 impl BuildTables for Building {
-    async fn tables(&self, environment: &Environment<'_>) -> Result<Option<Vec<Table>>> {
+    async fn tables(&self, environment: &Environment<'_>) -> Result<Built> {
         let (engine, context) = (&environment.device.engine, environment.context);
         let metrics = ExecutionPlanMetricsSet::new();
         let parts = self.input.open(engine, context, &metrics).await?;
@@ -61,9 +61,13 @@ impl BuildTables for Building {
         let outputs = self.outputs.iter().cloned();
         let outputs = outputs.map(|output| Ok((file_rows(&output)?, output)));
         let outputs: Vec<_> = outputs.collect::<Result<_>>()?;
+        let read = Read {
+            rows: parts.iter().map(Part::rows).sum(),
+            bytes: parts.iter().map(|part| part.bytes() as usize).sum(),
+        };
         let mut arrivals = Arrivals::new(parts, environment, None);
         let tables = self.star.tables(environment);
-        let (tables, ()) = try_join(tables, arrivals.begin()).await?;
+        let ((tables, stages), ()) = try_join(tables, arrivals.begin()).await?;
         let pipeline = self.star.pipeline(&tables)?;
         let Some(batch) = arrivals.all().await? else {
             return Err(unsupported("its rows do not fit the device together"));
@@ -105,7 +109,11 @@ impl BuildTables for Building {
         }
         let rows = made.iter().flatten().map(|table| table.codes.len()).max();
         environment.metrics.build_rows.add(rows.unwrap_or_default());
-        Ok(made)
+        Ok(Built {
+            tables: made,
+            read,
+            stages,
+        })
     }
 
     fn stage(&self) -> String {

@@ -9,6 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{CastOptions, and, cast, cast_with_options, concat, filter, is_not_null};
@@ -38,6 +39,7 @@ use vectile_gpu::{Codes, Error};
 use super::arrivals::Environment;
 use super::cpu::CpuPlan;
 use super::metrics::GpuMetrics;
+use super::stage::{Origin, Read, Stage};
 use crate::error;
 use crate::gpu::dimension_cache::{DimensionCache, TableKey};
 use crate::gpu::lowering::build::{BuildColumns, WantedKeys, WantedTable};
@@ -80,15 +82,24 @@ pub(crate) struct Dimension {
 /// Makes the tables of a dimension on the device.
 #[async_trait]
 pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
-    /// The tables; `None` if a key is there more than once that must not be.
+    /// The tables.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] and others, upon which the CPU may try.
-    async fn tables(&self, environment: &Environment<'_>) -> Result<Option<Vec<Table>>>;
+    async fn tables(&self, environment: &Environment<'_>) -> Result<Built>;
 
     /// The columns that the stage reads and what it looks up, for `EXPLAIN`.
     fn stage(&self) -> String;
+}
+
+/// What the device has made.
+pub(crate) struct Built {
+    /// `None` if a key is there more than once that must not be.
+    pub(crate) tables: Option<Vec<Table>>,
+    pub(crate) read: Read,
+    /// Those of the dimensions that it has looked up.
+    pub(crate) stages: Vec<Stage>,
 }
 
 /// What a lookup of a dimension has.
@@ -263,12 +274,23 @@ impl Dimension {
         })
     }
 
-    /// The tables of its lookups.
+    /// The tables of its lookups, and what they took.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if rows do not make such tables, those of the plan.
-    pub(crate) async fn tables(&self, environment: &Environment<'_>) -> Result<Vec<Arc<Table>>> {
+    pub(crate) async fn tables(
+        &self,
+        environment: &Environment<'_>,
+    ) -> Result<(Vec<Arc<Table>>, Stage)> {
+        let begun = Instant::now();
+        let (tables, origin) = self.found(environment).await?;
+        let stage = Stage::new(self.on(), origin, &tables, begun.elapsed());
+        Ok((tables, stage))
+    }
+
+    /// The tables, kept or made.
+    async fn found(&self, environment: &Environment<'_>) -> Result<(Vec<Arc<Table>>, Origin)> {
         let cache = &environment.device.dimensions;
         let options = VectileOptions::of(environment.context.session_config().options());
         let keys = self
@@ -280,30 +302,43 @@ impl Dimension {
             });
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
         let cached = keys.iter().map(|key| cache.get(key.as_ref()?));
-        if let Some(tables) = cached.collect::<Option<Vec<_>>>() {
+        if let Some(tables) = cached.collect::<Option<Vec<_>>>()
+            && !(self.may_repeat && tables.iter().any(|table| is_twice(table)))
+        {
             environment.metrics.lookups_cached.add(tables.len());
-            let tables = tables.into_iter().map(|table| table.map_err(unsupported));
-            return tables.collect();
+            let tables = tables.into_iter().map(|table| match table {
+                Ok(table) if table.repeated.is_some() && !self.may_repeat => {
+                    Err(unsupported(TWICE))
+                }
+                table => table.map_err(unsupported),
+            });
+            return Ok((tables.collect::<Result<_>>()?, Origin::Kept));
         }
         if let Some(Ok(building)) = &self.building {
             match building.tables(environment).await {
-                Ok(None) if self.may_repeat => {
+                Ok(Built { tables: None, .. }) if self.may_repeat => {
                     let metrics = environment.metrics;
                     metrics.add_build_on_cpu(Reason::from(unsupported(TWICE)));
                 }
-                Ok(tables) => {
+                Ok(Built {
+                    tables,
+                    read,
+                    stages,
+                }) => {
                     let built = match tables {
                         Some(tables) => Ok(tables.into_iter().map(Arc::new).collect()),
                         None => Err(TWICE.to_owned()),
                     };
-                    return self.kept(built, keys, environment);
+                    let tables = self.kept(built, keys, environment)?;
+                    return Ok((tables, Origin::Gpu(read, stages)));
                 }
                 Err(error) if error::is_not_compiled(&error) => return Err(error),
                 Err(error) => environment.metrics.add_build_on_cpu(Reason::from(error)),
             }
         }
         let (metrics, context) = (environment.metrics, environment.context);
-        self.tables_of_rows(keys, cache, metrics, context).await
+        let made = self.tables_of_rows(keys, cache, metrics, context).await;
+        made.map(|(tables, read)| (tables, Origin::Cpu(read)))
     }
 
     /// What the device has made, or why it cannot.
@@ -332,25 +367,30 @@ impl Dimension {
         Ok(tables)
     }
 
-    /// The same, made here of the rows of the plan.
+    /// The tables, made here of the rows of the plan, and what that read.
     async fn tables_of_rows(
         &self,
         keys: Vec<Option<TableKey>>,
         cache: &Arc<DimensionCache>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
-    ) -> Result<Vec<Arc<Table>>> {
+    ) -> Result<(Vec<Arc<Table>>, Read)> {
         let consumer = MemoryConsumer::new("VectileGpuLookup");
         let reservation = consumer.register(context.memory_pool());
-        let (rows, has_rows, has_null) = self.rows(&reservation, context).await?;
+        let Rows {
+            batches,
+            has_rows,
+            has_null,
+            read,
+        } = self.rows(&reservation, context).await?;
         metrics
             .build_rows
-            .add(rows.iter().map(RecordBatch::num_rows).sum());
+            .add(batches.iter().map(RecordBatch::num_rows).sum());
         let (this, cache) = (self.clone(), Arc::clone(cache));
         let build = SpawnedTask::spawn_blocking(move || {
             let mut first = this.keys.len();
             let tables = this.lookups.iter().zip(keys).map(|(lookup, key)| {
-                let table = this.table(&rows, first, lookup);
+                let table = this.table(&batches, first, lookup);
                 first += lookup.attributes.len();
                 let table = match table {
                     Ok(table) => Ok(Arc::new(table.of_rows(has_rows, has_null))),
@@ -368,7 +408,8 @@ impl Dimension {
             drop(reservation);
             tables
         });
-        build.join().await.map_err(error::interrupted)?
+        let tables = build.join().await.map_err(error::interrupted)??;
+        Ok((tables, read))
     }
 
     /// What a table for these attributes is known by; `None` if it may be another one the next time.
@@ -393,12 +434,12 @@ impl Dimension {
         }))
     }
 
-    /// What [`Self::evaluate`] returns for all rows; between, whether there is a row at all.
+    /// What the plan has.
     async fn rows(
         &self,
         reservation: &MemoryReservation,
         context: &Arc<TaskContext>,
-    ) -> Result<(Vec<RecordBatch>, bool, bool)> {
+    ) -> Result<Rows> {
         let rows = Arc::new(AtomicUsize::new(0));
         let has_rows = Arc::new(AtomicBool::new(false));
         let has_null = Arc::new(AtomicBool::new(false));
@@ -441,7 +482,12 @@ impl Dimension {
             all.extend(batches);
         }
         let [has_rows, has_null] = [has_rows, has_null].map(|any| any.load(Ordering::Relaxed));
-        Ok((all, has_rows, has_null))
+        Ok(Rows {
+            batches: all,
+            has_rows,
+            has_null,
+            read: Read::by(&this.plan)?,
+        })
     }
 
     /// Of what [`Self::evaluate`] returns.
@@ -565,6 +611,17 @@ impl Dimension {
     }
 }
 
+/// The rows of a dimension.
+struct Rows {
+    /// What [`Dimension::evaluate`] returns for each batch.
+    batches: Vec<RecordBatch>,
+    /// Whether there is one at all.
+    has_rows: bool,
+    /// Whether a key is null in some row.
+    has_null: bool,
+    read: Read,
+}
+
 /// Rows numbered by their attributes.
 struct Numbered {
     /// For each row.
@@ -658,6 +715,11 @@ fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
 
 /// Why there is no table, as that of rows says it, too.
 const TWICE: &str = "a key that is there more than once";
+
+/// Whether there is no table because of that.
+fn is_twice(table: &Result<Arc<Table>, String>) -> bool {
+    matches!(table, Err(reason) if reason == TWICE)
+}
 
 fn too_many(most: usize) -> String {
     format!("more rows than vectile.gpu.max_build_rows = {most}")
@@ -757,7 +819,7 @@ mod tests {
         let context = SessionContext::new().task_ctx();
         let keys = vec![None; dimension.lookups.len()];
         let tables = dimension.tables_of_rows(keys, &cache, &metrics, &context);
-        let tables = tables.await;
+        let tables = tables.await.map(|(tables, _)| tables);
         assert_eq!(context.memory_pool().reserved(), 0);
         tables
     }

@@ -1,9 +1,13 @@
 //! What a GPU node counts, for `EXPLAIN ANALYZE`.
 
+use std::sync::Arc;
+
 use datafusion::physical_plan::metrics::{
-    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, Time,
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, MetricValue, Time,
 };
 use vectile_gpu::{Assembled, Statistics};
+
+use super::stage::{Stage, Stages};
 
 /// The metrics of one partition of a GPU node.
 #[derive(Clone, Debug)]
@@ -76,6 +80,18 @@ impl GpuMetrics {
         let time = summary().subset_time("decode_time", self.partition);
         time.add_duration(assembled.kernel);
         self.bytes_sent.add(assembled.sent);
+    }
+
+    /// Tells what each of the node's dimensions took.
+    pub(crate) fn add_stages(&self, stages: Vec<Stage>) {
+        if !stages.is_empty() {
+            let summary = MetricBuilder::new(&self.set).with_type(MetricType::Summary);
+            let summary = summary.with_partition(self.partition);
+            summary.build(MetricValue::Custom {
+                name: "stages".into(),
+                value: Arc::new(Stages::new(stages)),
+            });
+        }
     }
 
     /// Says why the CPU makes tables of a dimension that the device was to make.

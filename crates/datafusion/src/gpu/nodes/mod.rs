@@ -10,4 +10,5 @@ pub(crate) mod load;
 pub(crate) mod metrics;
 pub(crate) mod prepare;
 pub(crate) mod scan;
+mod stage;
 pub(crate) mod star;

@@ -14,6 +14,7 @@ use vectile_gpu::plan::{
 
 use super::arrivals::Environment;
 use super::dimension::Dimension;
+use super::stage::Stage;
 use crate::gpu::dimension_cache::DimensionCache;
 use crate::gpu::lowering::lookups::{Wanted, placeheld};
 use crate::gpu::packing::Packing;
@@ -94,13 +95,17 @@ impl StarLookup {
 }
 
 impl Star {
-    /// Reads the dimensions, all at once.
-    pub(crate) async fn tables(&self, environment: &Environment<'_>) -> Result<Tables> {
+    /// Reads the dimensions, all at once. Says beside their tables what each took.
+    pub(crate) async fn tables(
+        &self,
+        environment: &Environment<'_>,
+    ) -> Result<(Tables, Vec<Stage>)> {
         let build_time = environment.metrics.build_time.clone();
         let timer = build_time.timer();
         let dimensions = self.dimensions.iter();
         let tables = dimensions.map(|dimension| dimension.tables(environment));
-        let tables: Vec<Vec<Arc<Table>>> = try_join_all(tables).await?;
+        let tables = try_join_all(tables).await?.into_iter();
+        let (tables, stages): (Vec<Vec<Arc<Table>>>, _) = tables.unzip();
         timer.done();
         let lookups = self.lookups.iter().map(|lookup| {
             let table = tables
@@ -108,7 +113,7 @@ impl Star {
                 .and_then(|of| of.get(lookup.table));
             table.cloned().ok_or_else(missing)
         });
-        lookups.collect()
+        Ok((lookups.collect::<Result<_>>()?, stages))
     }
 
     /// Rows to read for tables that are not in `cache`, if any is kept.

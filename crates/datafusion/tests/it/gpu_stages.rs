@@ -1,0 +1,141 @@
+//! What `EXPLAIN ANALYZE` tells of each stage.
+
+use vectile_datafusion::Gpu;
+
+use crate::support::{Fixture, emulator};
+
+/// The stages in a plan that has run, without times and sizes.
+fn stages(plan: &str) -> String {
+    let (_, rest) = plan.split_once("stages=[").expect(plan);
+    let mut depth = 1;
+    let end = rest.find(|c| {
+        depth += match c {
+            '[' => 1,
+            ']' => -1,
+            _ => 0,
+        };
+        depth == 0
+    });
+    let mut stages = rest[..end.expect(plan)].to_owned();
+    for name in ["bytes=", "memory=", "time="] {
+        let mut parts = stages.split(name);
+        let mut without = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let end = part.find([',', ';', ']']).unwrap_or(part.len());
+            let (value, rest) = part.split_at(end);
+            assert_ne!(value, "0.0 B", "{name} in {plan}");
+            assert!(!value.is_empty(), "{name} in {plan}");
+            without += &format!("{name}..{rest}");
+        }
+        stages = without;
+    }
+    stages
+}
+
+impl Fixture {
+    async fn stages(&self, sql: &str) -> String {
+        stages(&self.answer(&format!("EXPLAIN ANALYZE {sql}")).await)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_analyze_tells_what_each_stage_took() {
+    let Some(engine) = emulator() else { return };
+    let fixture = Fixture::on(Gpu::new(engine));
+    let set = async |key: &str, value: &str| {
+        let sql = format!("SET vectile.gpu{key} = '{value}'");
+        fixture.run(&sql).await.unwrap();
+    };
+    for (name, rows) in [
+        (
+            "sales",
+            "value % 900 AS s_day, value % 70 AS s_region, value AS v FROM generate_series(1, 5000)",
+        ),
+        (
+            "days",
+            "value AS d_day, value % 60 AS d_shop, value % 40 AS x FROM generate_series(0, 799)",
+        ),
+        (
+            "shops",
+            "value AS h_shop, value % 3 AS y FROM generate_series(0, 59)",
+        ),
+        (
+            "regions",
+            "value AS r_region, value % 5 AS z FROM generate_series(0, 29)",
+        ),
+    ] {
+        let path = fixture.path(&format!("{name}.vectile"));
+        let copy = format!(
+            "COPY (SELECT {rows}) TO '{}' STORED AS VECTILE",
+            path.display()
+        );
+        fixture.run(&copy).await.unwrap();
+        fixture.register(name, &path).await;
+    }
+    let query = |filter: &str| {
+        format!(
+            "SELECT y, sum(v), count(*) FROM sales \
+             JOIN (SELECT d_day, y FROM days JOIN shops ON d_shop = h_shop WHERE {filter}) d ON s_day = d_day \
+             JOIN regions ON s_region = r_region WHERE z < 4 GROUP BY y ORDER BY y"
+        )
+    };
+    let (all, some) = (query("true"), query("x < 20"));
+    set("", "off").await;
+    let expected = fixture.answer(&some).await;
+    set("", "require").await;
+    set(".build_from_rows", "100").await;
+
+    let made = |rows, keys| format!("rows={rows}, bytes=.., keys={keys}, memory=.., time=..");
+    let kept = |keys| format!("kept, keys={keys}, memory=..");
+    let (shops, days, regions) = (
+        "d_shop = h_shop: ",
+        "s_day = d_day: ",
+        "s_region = r_region: ",
+    );
+    // small tables are for the CPU, those that the device looks up, too
+    let first = fixture.stages(&all).await;
+    assert_eq!(
+        first,
+        format!(
+            "{days}GPU, {}, stages=[{shops}CPU, {}]; {regions}CPU, {}",
+            made(800, 800),
+            made(60, 60),
+            made(30, 24)
+        )
+    );
+    // what is kept has read nothing, and asked for no other stage
+    assert_eq!(
+        fixture.stages(&all).await,
+        format!("{days}{}; {regions}{}", kept(800), kept(24))
+    );
+    // other rows of what is looked up are another stage, over the same one
+    assert_eq!(
+        fixture.stages(&some).await,
+        format!(
+            "{days}GPU, {}, stages=[{shops}{}]; {regions}{}",
+            made(800, 400),
+            kept(60),
+            kept(24)
+        )
+    );
+    set(".keep_lookups", "false").await;
+    set(".build_from_rows", "0").await;
+    for _ in 0..2 {
+        assert_eq!(
+            fixture.stages(&some).await,
+            format!(
+                "{days}GPU, {}, stages=[{shops}GPU, {}]; {regions}GPU, {}",
+                made(800, 400),
+                made(60, 60),
+                made(30, 24)
+            )
+        );
+    }
+    assert_eq!(fixture.answer(&some).await, expected);
+    // a plan that has not run has none, nor has a query without joins
+    let plan = fixture.answer(&format!("EXPLAIN {some}")).await;
+    assert!(!plan.contains("stages="), "{plan}");
+    let plan = fixture.answer("EXPLAIN ANALYZE SELECT sum(v) FROM sales");
+    let plan = plan.await;
+    assert!(!plan.contains("stages="), "{plan}");
+}
