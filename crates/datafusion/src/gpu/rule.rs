@@ -560,7 +560,10 @@ impl<'a> Fusing<'a> {
         let most_rows = self.options.gpu_max_build_rows;
         let mut dimensions = dimension::dimensions(&relation.joins, &lookups, &found, most_rows)?;
         for dimension in &mut dimensions {
-            dimension.may_repeat_keys(matches!(wanted, WantedOf::Aggregate(_)));
+            dimension.may_repeat_keys(matches!(
+                wanted,
+                WantedOf::Aggregate(_) | WantedOf::Groups(_)
+            ));
             if let Some(building) = self.building(dimension, later) {
                 dimension.built_by(building.map(|building| Arc::new(building) as _));
             }
