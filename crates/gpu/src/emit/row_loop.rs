@@ -269,12 +269,20 @@ impl<'a> Generator<'a> {
         self.line(4, format!("const u64 times = {times};"));
         self.line(4, "for (u64 time = 0; time < times; time++) {");
         self.line(4, "const bool in = true;");
+        // all of the first list with one of the second, and so on
         let mut rest = String::from("time");
+        let last = combined.partners.len().saturating_sub(1);
         for number in numbers {
-            let at = format!("first{number} + (u32)({rest} % times{number})");
-            self.line(4, format!("const u32 e{number} = {at};"));
+            let own = match number == last {
+                true => rest.clone(),
+                false => format!("{rest} % times{number}"),
+            };
+            self.line(
+                4,
+                format!("const u32 e{number} = first{number} + (u32)({own});"),
+            );
             self.line(4, format!("const bool h{number} = count{number} > 0;"));
-            rest = format!("{rest} / times{number}");
+            rest = format!("({rest} / times{number})");
         }
         for condition in &combined.conditions {
             let passes = self.expr(condition).truth();
