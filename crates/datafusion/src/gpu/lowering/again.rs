@@ -18,8 +18,9 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use vectile_gpu::plan::{Again, Aggregate, Expr, GroupColumn, GroupKey, OfGroups, Type};
 
+use super::average::{Average, more_digits};
 use super::build::BuildColumns;
-use super::expression::{Average, Grouping, Lowering};
+use super::expression::{Grouping, Lowering};
 use super::function::{self, Function, Named};
 use super::grouping::Keys;
 use super::of_groups::{function_column, with_parameters};
@@ -180,18 +181,6 @@ impl<'a> GroupTable<'a> {
             }
         });
         columns.collect()
-    }
-}
-
-/// By how much an average has to be more than its sum before it is divided; `None` if kernels have no such average.
-fn more_digits(of_sum: &DataType, result: &DataType) -> Option<Option<i128>> {
-    match (of_sum, result) {
-        (DataType::Float64, DataType::Float64) => Some(None),
-        (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) => {
-            let digits = u32::try_from(i16::from(*to) - i16::from(*from)).ok()?;
-            Some(Some(10_i128.checked_pow(digits)?))
-        }
-        _ => None,
     }
 }
 
