@@ -1,6 +1,7 @@
 //! Averages of groups, of which kernels have the sums and the counts.
 
 use arrow::datatypes::DataType;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use vectile_gpu::plan::{Arithmetic, Expr, Literal, Type};
 
 /// A column of groups that is an average, by its number, with those of what it is made of.
@@ -31,14 +32,18 @@ impl Average {
     }
 }
 
-/// By how much an average has to be more than its sum before it is divided; `None` if kernels have no such average.
-pub(super) fn more_digits(of_sum: &DataType, result: &DataType) -> Option<Option<i128>> {
-    match (of_sum, result) {
-        (DataType::Float64, DataType::Float64) => Some(None),
+/// The type of the sum that an average is made of, and by how much that has to be more before it is divided. `None` if
+/// kernels have no such average.
+pub(super) fn sum_of(aggregate: &AggregateFunctionExpr) -> Option<(DataType, Option<i128>)> {
+    let state = aggregate.state_fields().ok()?;
+    let of_sum = state.get(1)?.data_type().clone();
+    let factor = match (&of_sum, aggregate.field().data_type()) {
+        (DataType::Float64, DataType::Float64) => None,
         (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) => {
             let digits = u32::try_from(i16::from(*to) - i16::from(*from)).ok()?;
-            Some(Some(10_i128.checked_pow(digits)?))
+            Some(10_i128.checked_pow(digits)?)
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some((of_sum, factor))
 }
