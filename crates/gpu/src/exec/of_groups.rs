@@ -344,8 +344,7 @@ impl Execution {
         by: &Expr,
         first: &FirstGroups,
     ) -> Result<Vec<Literal>> {
-        let each = (columns.places.entries as u64).div_ceil(buckets).max(1);
-        let bucket = by_constant(Arithmetic::Divide, Expr::Column(ROW), each);
+        let bucket = by_constant(Arithmetic::Remainder, Expr::Column(ROW), buckets);
         let best = match first.descending {
             true => Aggregate::Max(by.clone()),
             false => Aggregate::Min(by.clone()),
