@@ -645,6 +645,14 @@ async fn plans_say_what_is_fused_and_what_is_not() {
             "having=sum(packed.int)@0 > 40",
         ),
         (
+            "SELECT name, avg(byte) FROM packed GROUP BY name HAVING avg(byte) > 40 AND sum(int) > 2 * avg(byte)",
+            "having=avg(packed.byte)@0 > 40 AND CAST(sum(packed.int)@1 AS Float64) > 2 * avg(packed.byte)@0",
+        ),
+        (
+            "SELECT name, avg(price) FROM packed GROUP BY name ORDER BY avg(price) DESC LIMIT 3",
+            "first=3 by avg(packed.price)",
+        ),
+        (
             "SELECT count(*) FROM packed WHERE int > (SELECT avg(int) FROM packed)",
             "filter=CAST(int@",
         ),
@@ -692,6 +700,86 @@ async fn plans_say_what_is_fused_and_what_is_not() {
     fixture.set("vectile.gpu", "off").await;
     let plan = fixture.plan("SELECT sum(int) FROM packed").await;
     assert!(!plan.contains("gpu") && !plan.contains("Gpu"), "{plan}");
+}
+
+/// Of 40,000 groups, some of which have no values.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_are_wanted_by_their_averages() {
+    let Some(device) = device() else { return };
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
+    let path = fixture.path("means.vectile");
+    let path = path.display();
+    let rows = "SELECT value * 7919 % 40000 AS id, \
+                CASE WHEN value % 5 > 0 THEN value * 31 % 100003 - 50000 END AS whole, \
+                CASE WHEN value % 40000 > 99 THEN CAST(value * 37 % 99991 AS DECIMAL(14, 4)) END AS price, \
+                CAST(value * 37 % 99991 AS DECIMAL(12, 2)) AS cost, \
+                CAST(value * 31 % 100003 AS DOUBLE) / 7 AS float FROM generate_series(1, 110000)";
+    let copy = format!("COPY ({rows}) TO '{path}' STORED AS VECTILE");
+    fixture.run(&copy).await.unwrap();
+    let create = format!("CREATE EXTERNAL TABLE means STORED AS VECTILE LOCATION '{path}'");
+    fixture.run(&create).await.unwrap();
+    for (of, then, shown) in [
+        (
+            "avg(whole)",
+            "HAVING avg(whole) > 48000.5 ORDER BY id",
+            "having=",
+        ),
+        (
+            "avg(cost)",
+            "HAVING avg(cost) > 98765.4321 ORDER BY id",
+            "having=",
+        ),
+        (
+            "avg(cost)",
+            "HAVING sum(cost) > 2.5 * avg(cost) AND avg(cost) < 1000 ORDER BY id",
+            "having=",
+        ),
+        (
+            "avg(whole)",
+            "HAVING avg(whole) - avg(cost) > 40000 OR avg(whole) IS NULL ORDER BY id",
+            "having=",
+        ),
+        (
+            "avg(whole)",
+            "ORDER BY avg(whole) DESC NULLS LAST, id LIMIT 12",
+            "first=12 by avg(means.whole)",
+        ),
+        (
+            "avg(whole)",
+            "ORDER BY avg(whole) NULLS FIRST, id LIMIT 12",
+            "first=12 by avg(means.whole)",
+        ),
+        (
+            "avg(cost)",
+            "ORDER BY avg(cost) DESC, id LIMIT 12",
+            "first=12 by avg(means.cost)",
+        ),
+        (
+            "avg(cost)",
+            "ORDER BY avg(cost), id LIMIT 100",
+            "first=100 by avg(means.cost)",
+        ),
+        (
+            "avg(price)",
+            "ORDER BY avg(price) NULLS FIRST, id LIMIT 3",
+            "first=3 by avg(means.price)",
+        ),
+    ] {
+        let sql = format!("SELECT id, {of}, count(*) FROM means GROUP BY id {then}");
+        let plan = fixture.plan(&sql).await;
+        assert!(plan.contains(shown), "{sql}\n{plan}");
+        fixture.set("vectile.gpu", "off").await;
+        let expected = fixture.answer(&sql).await;
+        fixture.set("vectile.gpu", "require").await;
+        assert_eq!(fixture.answer(&sql).await, expected, "{sql}");
+    }
+    // the last digits of such averages depend on the order of rows
+    let sql = "SELECT id, avg(float) FROM means GROUP BY id HAVING avg(float) > 14000";
+    let plan = fixture.plan(sql).await;
+    assert!(
+        plan.contains("GpuAggregateExec") && !plan.contains("having="),
+        "{plan}"
+    );
 }
 
 /// Only `auto` leaves them to the CPU.

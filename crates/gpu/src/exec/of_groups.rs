@@ -24,8 +24,9 @@ use crate::plan::{
 };
 use crate::runtime::{Batch, Group, Resident};
 
-/// Buckets of entries, of each of which the first group is looked at to tell which may be among the first of all.
-const BUCKETS: u64 = 4096;
+/// Buckets of entries, of each of which the first group is looked at to tell which may be among the first of all, and how
+/// many these may be. There are no extremes of 128 bits but in the few groups of a thread.
+const BUCKETS: [(u64, usize); 2] = [(4096, 1024), (16, 12)];
 
 /// A table as columns.
 struct Columns<'a> {
@@ -58,9 +59,8 @@ impl Execution {
             passing.push(columns.over(condition, &wanted.columns)?);
         }
         if let Some(first) = &wanted.first {
-            let by = wanted.columns.get(first.by).copied();
-            let by = by.ok_or_else(|| Error::Unsupported("no such column".into()))?;
-            passing.extend(self.bound_of_first(&columns, &passing, by, first)?);
+            let by = columns.over(&first.by, &wanted.columns)?;
+            passing.extend(self.bound_of_first(&columns, &passing, &by, first)?);
         }
         match &wanted.again {
             Some(again) => self.grouped_again(&columns, &passing, again, &wanted.columns, reserve),
@@ -320,19 +320,34 @@ impl Execution {
         &mut self,
         columns: &Columns<'_>,
         passing: &[Expr],
-        by: GroupColumn,
+        by: &Expr,
         first: &FirstGroups,
     ) -> Result<Option<Expr>> {
-        let of = match by {
-            GroupColumn::Count(_) => Type::I64,
-            GroupColumn::Key(_, of) | GroupColumn::Value(_, of) => of,
-        };
-        let by = &columns.column(by)?;
-        let each = (columns.places.entries as u64).div_ceil(BUCKETS).max(1);
-        if first.count == 0 || first.count as u64 > BUCKETS / 4 {
-            return Ok(None);
+        for (buckets, most) in BUCKETS {
+            if !(1..=most).contains(&first.count) {
+                continue;
+            }
+            match self.best_of(buckets, columns, passing, by, first) {
+                Err(Error::Unsupported(_)) => continue,
+                bests => {
+                    let last = bests?.get(first.count - 1).copied();
+                    return Ok(last.map(|last| comes_first(by, last, first)));
+                }
+            }
         }
-        let bucket = by_constant(Arithmetic::Divide, Expr::Column(ROW), each);
+        Ok(None)
+    }
+
+    /// The value of the first group in each of some buckets, in their order.
+    fn best_of(
+        &mut self,
+        buckets: u64,
+        columns: &Columns<'_>,
+        passing: &[Expr],
+        by: &Expr,
+        first: &FirstGroups,
+    ) -> Result<Vec<Literal>> {
+        let bucket = by_constant(Arithmetic::Remainder, Expr::Column(ROW), buckets);
         let best = match first.descending {
             true => Aggregate::Max(by.clone()),
             false => Aggregate::Min(by.clone()),
@@ -340,11 +355,8 @@ impl Execution {
         let output = Output::Groups(vec![GroupKey::Value(bucket)], vec![best]);
         let groups = self.then(columns, passing, output, |next, batch| {
             next.group(batch, |_| Ok(()))
-        });
-        let groups = match groups {
-            Err(Error::Unsupported(_)) => return Ok(None),
-            groups => groups?,
-        };
+        })?;
+        let of = first.of;
         let mut bests: Vec<Literal> = vec![];
         for GroupTotals { counts, values } in groups.iter().flat_map(|groups| &groups.totals) {
             let rows = (0..counts.len()).filter(|row| counts[*row] > 0);
@@ -358,19 +370,21 @@ impl Execution {
             true => compare(*b, *a),
             false => compare(*a, *b),
         });
-        let Some(last) = bests.get(first.count - 1) else {
-            return Ok(None);
-        };
-        let comparison = match first.descending {
-            true => Comparison::GreaterOrEqual,
-            false => Comparison::LessOrEqual,
-        };
-        let last = Expr::Literal(*last);
-        let is_first = Expr::Compare(comparison, by.clone().into(), last.into());
-        Ok(Some(match first.nulls_first {
-            true => Expr::Or(vec![is_first, Expr::IsNull(by.clone().into())]),
-            false => is_first,
-        }))
+        Ok(bests)
+    }
+}
+
+/// Whether a value comes no later than `last`.
+fn comes_first(by: &Expr, last: Literal, first: &FirstGroups) -> Expr {
+    let comparison = match first.descending {
+        true => Comparison::GreaterOrEqual,
+        false => Comparison::LessOrEqual,
+    };
+    let last = Expr::Literal(last);
+    let is_first = Expr::Compare(comparison, by.clone().into(), last.into());
+    match first.nulls_first {
+        true => Expr::Or(vec![is_first, Expr::IsNull(by.clone().into())]),
+        false => is_first,
     }
 }
 

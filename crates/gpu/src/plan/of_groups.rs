@@ -33,8 +33,10 @@ pub enum GroupColumn {
 /// The first groups in the order of a value.
 #[derive(Clone, Debug)]
 pub struct FirstGroups {
-    /// The value: the number of one of [`OfGroups::columns`].
-    pub by: usize,
+    /// The value.
+    pub by: Expr,
+    /// Its type.
+    pub of: Type,
     /// Whether the largest come first.
     pub descending: bool,
     /// Whether nulls come before all others.

@@ -232,7 +232,8 @@ fn some_of_many_groups_are_wanted() {
             columns: columns.clone(),
             conditions: vec![],
             first: Some(FirstGroups {
-                by: 0,
+                by: Expr::Column(0),
+                of: Type::I64,
                 descending,
                 nulls_first,
                 count,
@@ -279,6 +280,82 @@ fn some_of_many_groups_are_wanted() {
         found.sort();
         expected.sort();
         assert_eq!(found, expected);
+    }
+}
+
+/// Averages of sums of 64 bits, and of 128, of which a kernel has the extremes of few buckets alone.
+#[test]
+fn groups_are_wanted_by_averages() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let kernel = [key(2)];
+    let groups = all(&engine, &kernel, None);
+    for (aggregate, of, factor) in [
+        (1, Type::I64, 1),
+        (1, Type::I128, 10_000),
+        (4, Type::I128, 10_000),
+    ] {
+        let columns = vec![
+            GroupColumn::Value(aggregate, of),
+            GroupColumn::Count(aggregate),
+        ];
+        let by = Expr::Literal(Literal::Int(factor, of)).into();
+        let by = Expr::Arithmetic(Arithmetic::Multiply, Expr::Column(0).into(), by);
+        let by = Expr::Average(by.into(), Expr::Column(1).into());
+        let average = |groups: &Groups, row: usize| {
+            let [sum, count] = [0, 1].map(|column| value(groups, columns[column], row));
+            sum.zip(count).map(|(sum, count)| sum * factor / count)
+        };
+        let averages = |groups: &Groups| -> Vec<Option<i128>> {
+            let mut all: Vec<_> = (0..groups.count).map(|row| average(groups, row)).collect();
+            all.sort();
+            all
+        };
+        let all_averages = averages(&groups);
+        for (descending, count) in [(true, 10), (false, 10), (true, 1)] {
+            let wanted = OfGroups {
+                columns: columns.clone(),
+                first: Some(FirstGroups {
+                    by: by.clone(),
+                    of,
+                    descending,
+                    nulls_first: false,
+                    count,
+                }),
+                ..OfGroups::default()
+            };
+            let first = averages(&all(&engine, &kernel, Some(&wanted)));
+            assert!(first.len() < all_averages.len() / 2, "{}", first.len());
+            let of_first = |averages: &[Option<i128>]| -> Vec<i128> {
+                let some = averages.iter().flatten().copied();
+                let mut some: Vec<i128> = some.collect();
+                if descending {
+                    some.reverse();
+                }
+                let last = some[count - 1];
+                some.retain(|average| match descending {
+                    true => *average >= last,
+                    false => *average <= last,
+                });
+                some
+            };
+            assert_eq!(of_first(&first), of_first(&all_averages));
+        }
+        let least = all_averages[all_averages.len() - 30].unwrap();
+        let wanted = OfGroups {
+            columns: columns.clone(),
+            conditions: vec![Expr::Compare(
+                Comparison::Greater,
+                by.clone().into(),
+                Expr::Literal(Literal::Int(least, of)).into(),
+            )],
+            ..OfGroups::default()
+        };
+        let some = averages(&all(&engine, &kernel, Some(&wanted)));
+        let mut expected = all_averages.clone();
+        expected.retain(|average| average.is_some_and(|average| average > least));
+        assert_eq!(some, expected);
     }
 }
 

@@ -6,9 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Result;
-use datafusion::datasource::table_schema::TableSchema;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_expr::utils::collect_columns;
@@ -16,18 +14,17 @@ use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
-use vectile_gpu::plan::{Again, Aggregate, Expr, GroupColumn, GroupKey, OfGroups, Type};
+use vectile_gpu::plan::{Again, Aggregate, Expr, GroupKey, OfGroups};
 
 use super::build::BuildColumns;
-use super::expression::{Average, Grouping, Lowering};
+use super::expression::{Grouping, Lowering};
 use super::function::{self, Function, Named};
 use super::grouping::Keys;
-use super::of_groups::{function_column, with_parameters};
+use super::of_groups::{GroupTable, with_parameters};
 use crate::gpu::pattern::aggregates::Aggregates;
 use crate::gpu::pattern::columns::{columns_from, over, projected, some};
 use crate::gpu::pattern::exchange::is_exchange;
 use crate::gpu::reason::Reason;
-use crate::gpu::types::is_text;
 
 type Exprs = Vec<Arc<dyn PhysicalExpr>>;
 
@@ -86,112 +83,6 @@ impl OverGroups {
             return Ok(None);
         }
         Ok(Some(input))
-    }
-}
-
-/// Groups as a table, as expressions over them see it.
-struct GroupTable<'a> {
-    /// The columns of the aggregate.
-    results: &'a Schema,
-    keys: &'a Keys,
-    functions: &'a [Named],
-    averages: Vec<Average>,
-    /// Sums and counts of averages, which are columns behind the others.
-    parts: Vec<(Field, GroupColumn)>,
-}
-
-impl<'a> GroupTable<'a> {
-    fn new(results: &'a Schema, keys: &'a Keys, functions: &'a [Named]) -> Self {
-        let (mut averages, mut parts) = (Vec::new(), Vec::new());
-        let mut first = 0;
-        for (number, (function, aggregate)) in functions.iter().enumerate() {
-            let column = keys.len() + number;
-            let result = results.field(column).data_type();
-            let of_sum = aggregate.state_fields().ok();
-            let of_sum = of_sum.and_then(|fields| Some(fields.get(1)?.data_type().clone()));
-            let factor = of_sum
-                .as_ref()
-                .and_then(|of_sum| more_digits(of_sum, result));
-            if let (Function::Average, Some(of_sum), Some(factor)) = (function, of_sum, factor)
-                && let Some(of) = Type::of(&of_sum)
-            {
-                let sum = results.fields().len() + parts.len();
-                averages.push(Average {
-                    column,
-                    sum,
-                    count: sum + 1,
-                    factor,
-                });
-                let name = aggregate.name();
-                let (sum, count) = (GroupColumn::Value(first, of), GroupColumn::Count(first));
-                parts.push((Field::new(name, of_sum, true), sum));
-                parts.push((Field::new(name, DataType::Int64, false), count));
-            }
-            first += function.width();
-        }
-        Self {
-            results,
-            keys,
-            functions,
-            averages,
-            parts,
-        }
-    }
-
-    /// Tells whether the kernel has a column's code instead of its value, as of text. No expression may compute with it.
-    fn is_code(&self, column: usize) -> bool {
-        self.keys.is_code(column) || is_text(self.results.field(column).data_type())
-    }
-
-    fn schema(&self) -> TableSchema {
-        let fields = self.results.fields().iter().enumerate();
-        let fields = fields.map(|(column, field)| {
-            let field = field.as_ref().clone();
-            match self.is_code(column) {
-                true => field.with_data_type(DataType::Utf8),
-                false => field,
-            }
-        });
-        let parts = self.parts.iter().map(|(field, _)| field.clone());
-        TableSchema::from(Arc::new(Schema::new(
-            fields.chain(parts).collect::<Vec<_>>(),
-        )))
-    }
-
-    /// These columns, as the device has them.
-    fn columns(&self, columns: &[usize]) -> Result<Vec<GroupColumn>, Reason> {
-        let first_part = self.results.fields().len();
-        let columns = columns.iter().map(|&column| {
-            let part = column.checked_sub(first_part);
-            if let Some((_, part)) = part.and_then(|part| self.parts.get(part)) {
-                return Ok(*part);
-            }
-            match self.keys.of_column(column) {
-                Some(key) => {
-                    let of = Type::of(self.results.field(column).data_type());
-                    let of = of.filter(|_| !self.is_code(column));
-                    Ok(GroupColumn::Key(key, of.unwrap_or(Type::I64)))
-                }
-                None => {
-                    let function = function_column(self.functions, column - self.keys.len());
-                    let name = || self.results.field(column).name().clone();
-                    function.ok_or_else(|| Reason::Aggregate(name()))
-                }
-            }
-        });
-        columns.collect()
-    }
-}
-
-/// By how much an average has to be more than its sum before it is divided; `None` if kernels have no such average.
-fn more_digits(of_sum: &DataType, result: &DataType) -> Option<Option<i128>> {
-    match (of_sum, result) {
-        (DataType::Float64, DataType::Float64) => Some(None),
-        (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) => {
-            let digits = u32::try_from(i16::from(*to) - i16::from(*from)).ok()?;
-            Some(Some(10_i128.checked_pow(digits)?))
-        }
-        _ => None,
     }
 }
 

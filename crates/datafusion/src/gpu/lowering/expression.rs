@@ -28,6 +28,8 @@ use vectile_gpu::plan::{
 };
 use vectile_scan::{Node, Test};
 
+use super::average::Average;
+use super::decimal::{Decimal, cast, rounded, scaled};
 use super::lookups::{Lookups, Purpose, Wanted, missing_value};
 use super::text;
 use crate::error;
@@ -66,15 +68,6 @@ pub(crate) struct Lowering<'a> {
     averages: &'a [Average],
     /// True if doubles may be rounded, which kernels can do only if they are small enough.
     may_round: bool,
-}
-
-/// A column of groups that is an average, by its number, with those of what it is made of.
-pub(crate) struct Average {
-    pub(super) column: usize,
-    pub(super) sum: usize,
-    pub(super) count: usize,
-    /// By how much a decimal has more than its sum; `None` of floats.
-    pub(super) factor: Option<i128>,
 }
 
 /// What expressions turned out to need.
@@ -453,28 +446,14 @@ impl<'a> Lowering<'a> {
     fn column(&mut self, index: usize) -> Result<Expr> {
         match Type::of(self.data_type(index)?) {
             Some(_) => match self.averages.iter().find(|of| of.column == index) {
-                Some(average) => self.average(average),
+                Some(average) => {
+                    let (sum, count) = (self.number(average.sum)?, self.number(average.count)?);
+                    Ok(average.value(sum, count))
+                }
                 None => Ok(Expr::Column(self.number(index)?)),
             },
             None => Err(self.unsupported_column(index)),
         }
-    }
-
-    /// Decimals as DataFusion has them: with more digits than the sum before it is divided, and none of what is left.
-    fn average(&mut self, average: &Average) -> Result<Expr> {
-        let sum = Expr::Column(self.number(average.sum)?);
-        let count = Box::new(Expr::Column(self.number(average.count)?));
-        Ok(match average.factor {
-            None => {
-                let count = Expr::Cast(count, Type::F64);
-                Expr::Arithmetic(Arithmetic::Divide, Box::new(sum), Box::new(count))
-            }
-            Some(factor) => {
-                let factor = Expr::Literal(Literal::Int(factor, Type::I128));
-                let sum = Expr::Arithmetic(Arithmetic::Multiply, Box::new(sum), Box::new(factor));
-                Expr::Average(Box::new(sum), count)
-            }
-        })
     }
 
     /// The place of a column in the pipeline.
@@ -772,7 +751,10 @@ impl<'a> Lowering<'a> {
         if let Some(to) = Decimal::of(to) {
             let digits = match Decimal::of(&from) {
                 Some(from) => from,
-                None if self.rounds(of.expr(), &from)? => return self.rounded(expr, of, &to),
+                None if self.rounds(of.expr(), &from)? => {
+                    let value = self.value(of.expr())?;
+                    return rounded(value, &to, machine).ok_or_else(unsupported);
+                }
                 None => Decimal::of_integer(&from).ok_or_else(unsupported)?,
             };
             let up = to.scale - digits.scale;
@@ -827,24 +809,6 @@ impl Lowering<'_> {
         }
         Ok(rounds)
     }
-
-    /// `of`, a cast of a double to a decimal, as the nearest integer of its last digit.
-    fn rounded(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: &CastExpr,
-        to: &Decimal,
-    ) -> Result<Expr> {
-        let most = u32::try_from(to.precision).ok();
-        let most = most.and_then(|digits| 10_i128.checked_pow(digits));
-        let most = most.ok_or_else(|| unsupported(expr))?;
-        let unit = Expr::Literal(Literal::F64(10_f64.powi(to.scale.into())));
-        let value = Box::new(self.value(of.expr())?);
-        let value = Expr::Arithmetic(Arithmetic::Multiply, value, Box::new(unit));
-        let machine = Type::of(of.cast_type()).ok_or_else(|| unsupported(expr))?;
-        let rounded = Expr::Rounded(Box::new(value), most - 1);
-        Ok(cast(rounded, Type::I128, machine))
-    }
 }
 
 /// What groups are by.
@@ -860,72 +824,8 @@ pub(crate) enum Grouping {
     },
 }
 
-/// The digits of a decimal, or of an integer as one.
-pub(super) struct Decimal {
-    precision: i16,
-    pub(super) scale: i16,
-}
-
-impl Decimal {
-    pub(super) fn of(data_type: &DataType) -> Option<Self> {
-        match *data_type {
-            DataType::Decimal32(precision, scale)
-            | DataType::Decimal64(precision, scale)
-            | DataType::Decimal128(precision, scale) => Some(Self {
-                precision: precision.into(),
-                scale: scale.into(),
-            }),
-            _ => None,
-        }
-    }
-
-    fn of_integer(data_type: &DataType) -> Option<Self> {
-        let precision = match data_type {
-            DataType::Int8 | DataType::UInt8 => 3,
-            DataType::Int16 | DataType::UInt16 => 5,
-            DataType::Int32 | DataType::UInt32 => 10,
-            DataType::Int64 => 19,
-            DataType::UInt64 => 20,
-            _ => return None,
-        };
-        let scale = 0;
-        Some(Self { precision, scale })
-    }
-}
-
 fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> Reason {
     Reason::Expr(expr.to_string())
-}
-
-/// `value`, which is of type `from`, as `to`; a constant that fits is converted here.
-pub(super) fn cast(value: Expr, from: Type, to: Type) -> Expr {
-    let fits = |number| match to.range() {
-        Some((least, greatest)) => (least..=greatest).contains(&number),
-        None => false,
-    };
-    match value {
-        value if from == to => value,
-        Expr::Literal(Literal::Int(number, _)) if fits(number) => {
-            Expr::Literal(Literal::Int(number, to))
-        }
-        Expr::Literal(Literal::Null(_)) => Expr::Literal(Literal::Null(to)),
-        value => Expr::Cast(Box::new(value), to),
-    }
-}
-
-/// `value * 10^digits`, of 128 bits; `None` if that does not fit.
-fn scaled(value: Expr, digits: i16) -> Option<Expr> {
-    let unit = 10_i128.checked_pow(u32::try_from(digits).ok()?)?;
-    Some(match value {
-        value if unit == 1 => value,
-        Expr::Literal(Literal::Int(number, of)) => {
-            Expr::Literal(Literal::Int(number.checked_mul(unit)?, of))
-        }
-        value => {
-            let unit = Expr::Literal(Literal::Int(unit, Type::I128));
-            Expr::Arithmetic(Arithmetic::Multiply, Box::new(value), Box::new(unit))
-        }
-    })
 }
 
 /// Whether division of integers by it fails for no value.

@@ -15,13 +15,14 @@ use datafusion::logical_expr::{AggregateUDFImpl, EmitTo};
 use datafusion::physical_expr::GroupsAccumulatorAdapter;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::IsNotNullExpr;
+use datafusion::physical_expr::expressions::{CastExpr, IsNotNullExpr};
 use datafusion::physical_expr::projection::ProjectionExpr;
 use vectile_gpu::Error;
 use vectile_gpu::plan::{
     Aggregate, Expr, GroupTotals, Groups, Literal, Number, Numbers, Output, Total, Type,
 };
 
+use super::average::sum_of;
 use super::expression::{Lowering, is_never_null};
 use super::grouping::Keys;
 use super::variance::Variance;
@@ -38,7 +39,10 @@ pub(crate) enum Function {
     /// Rows, or values.
     Count,
     /// The sum, which the average has with its count.
-    Average,
+    Average {
+        /// Whether it is one of floats, whose sums depend on the order of rows.
+        of_floats: bool,
+    },
     /// Sum, minimum, maximum.
     Value,
     /// Variance or standard deviation, of a sample or of all.
@@ -107,7 +111,14 @@ pub(crate) fn lower(
             DataType::Decimal128(digits, _) if digits > MAX_AVERAGE_DIGITS => {
                 return Err(unsupported());
             }
-            _ => (Function::Average, Aggregate::Sum(value)),
+            of => {
+                let is_of_integers = argument
+                    .downcast_ref::<CastExpr>()
+                    .and_then(|cast| lowering.type_of(cast.expr()).ok())
+                    .is_some_and(|of| of.is_integer());
+                let of_floats = of.is_floating() && !is_of_integers;
+                (Function::Average { of_floats }, Aggregate::Sum(value))
+            }
         }
     } else {
         return Err(unsupported());
@@ -140,7 +151,7 @@ impl Function {
     /// How many aggregates of the kernel it is made of.
     pub(crate) fn width(self) -> usize {
         match self {
-            Self::Count | Self::Average | Self::Value => 1,
+            Self::Count | Self::Average { .. } | Self::Value => 1,
             Self::Variance(variance) => variance.width(),
             Self::Strings(_) => 0,
         }
@@ -149,6 +160,14 @@ impl Function {
     /// Whether the state of a group is the result.
     pub(super) fn has_result(self) -> bool {
         matches!(self, Self::Count | Self::Value)
+    }
+
+    /// Whether its result tells which groups are wanted. If a kernel has one, that is the CPU's to the last bit.
+    pub(super) fn tells_groups(self, aggregate: &AggregateFunctionExpr) -> bool {
+        match self {
+            Self::Average { of_floats } => !of_floats && sum_of(aggregate).is_some(),
+            _ => self.has_result(),
+        }
     }
 
     /// The state that `totals` are, as the aggregate's accumulator has it.
@@ -185,7 +204,7 @@ impl Function {
         match (self, types.as_slice()) {
             (Self::Count, [of]) => Ok(vec![scalar::counts(counts, of)?]),
             (Self::Value, [of]) => Ok(vec![scalar::numbers(values, counts, of)?]),
-            (Self::Average, [of_count, of_sum]) => {
+            (Self::Average { .. }, [of_count, of_sum]) => {
                 // An accumulator of groups takes a count of zero for one of values whose sum is null.
                 let numbers = Numbers::Int(counts.iter().map(|&count| count.into()).collect());
                 Ok(vec![
@@ -239,37 +258,47 @@ pub(crate) fn results_of(
     for (function, aggregate) in functions {
         let own = columns.split_off(..aggregate.state_fields()?.len());
         let own = own.ok_or_else(|| internal_datafusion_err!("too few states"))?;
-        results.push(match own {
-            [result] if function.has_result() => Arc::clone(result),
-            _ => {
-                let mut accumulator = match aggregate.groups_accumulator_supported() {
-                    true => aggregate.create_groups_accumulator()?,
-                    false => {
-                        let aggregate = Arc::clone(aggregate);
-                        let create = move || aggregate.create_accumulator();
-                        Box::new(GroupsAccumulatorAdapter::new(create))
-                    }
-                };
-                let numbers: Vec<usize> = (0..rows).collect();
-                accumulator.merge_batch(own, &numbers, rows)?;
-                accumulator.evaluate(EmitTo::All)?
-            }
-        });
+        results.push(result_of(*function, aggregate, own, rows)?);
     }
     Ok(RecordBatch::try_new(Arc::clone(schema), results)?)
 }
 
-/// The results of functions whose state is their result, and nulls of others.
+/// The results of a function in groups that have these states, each of which comes once.
+fn result_of(
+    function: Function,
+    aggregate: &Arc<AggregateFunctionExpr>,
+    states: &[ArrayRef],
+    groups: usize,
+) -> Result<ArrayRef> {
+    if let [result] = states
+        && function.has_result()
+    {
+        return Ok(Arc::clone(result));
+    }
+    let mut accumulator = match aggregate.groups_accumulator_supported() {
+        true => aggregate.create_groups_accumulator()?,
+        false => {
+            let aggregate = Arc::clone(aggregate);
+            let create = move || aggregate.create_accumulator();
+            Box::new(GroupsAccumulatorAdapter::new(create))
+        }
+    };
+    let numbers: Vec<usize> = (0..groups).collect();
+    accumulator.merge_batch(states, &numbers, groups)?;
+    accumulator.evaluate(EmitTo::All)
+}
+
+/// The results of functions that tell which groups are wanted, and nulls of others.
 pub(super) fn finals(groups: &Groups, functions: &mut [Named]) -> Result<Vec<ArrayRef>> {
     let mut totals = groups.totals.as_slice();
     let finals = functions.iter_mut().map(|(function, aggregate)| {
         let own = totals.split_off(..function.width());
         let own = own.ok_or_else(|| internal_datafusion_err!("too few totals"))?;
-        let state = match function.has_result() {
-            true => function.states(own, aggregate)?.pop(),
-            false => None,
-        };
-        Ok(state.unwrap_or_else(|| new_null_array(&DataType::Null, groups.count)))
+        if !function.tells_groups(aggregate) {
+            return Ok(new_null_array(&DataType::Null, groups.count));
+        }
+        let states = function.states(own, aggregate)?;
+        result_of(*function, aggregate, &states, groups.count)
     });
     finals.collect()
 }

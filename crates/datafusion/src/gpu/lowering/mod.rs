@@ -1,7 +1,9 @@
 //! Turns expressions, functions and keys into parts of a pipeline, and what kernels give into Arrow arrays.
 
 pub(crate) mod again;
+mod average;
 pub(crate) mod build;
+mod decimal;
 pub(crate) mod expression;
 pub(crate) mod function;
 pub(crate) mod grouping;

@@ -18,7 +18,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::CastExpr;
 use vectile_gpu::plan::{Aggregate, Arithmetic, Expr, GroupTotals, Literal, Numbers, Type};
 
-use super::expression::{Decimal, Lowering, cast};
+use super::decimal::{Decimal, cast};
+use super::expression::Lowering;
 use crate::gpu::reason::Reason;
 
 /// The share of `m2` that may be lost to rounding.

@@ -11,7 +11,6 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, make_com
 use arrow::compute::{SortOptions, prep_null_mask_filter, sort_to_indices};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{Result, internal_datafusion_err};
-use datafusion::datasource::table_schema::TableSchema;
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column};
@@ -27,7 +26,8 @@ use vectile_gpu::plan::{Comparison, Expr, FirstGroups, Groups, Literal, OfGroups
 
 use super::expression::Lowering;
 use super::function::{Named, finals};
-use super::of_groups::{function_column, with_parameters};
+use super::grouping::Keys;
+use super::of_groups::{GroupTable, with_parameters};
 use crate::gpu::pattern::columns::over;
 use crate::gpu::pattern::exchange::is_exchange;
 use crate::gpu::reason::Reason;
@@ -126,7 +126,7 @@ impl WantedGroups {
         let is_known = |column: &Column| {
             let function = column.index().checked_sub(keys);
             let function = function.and_then(|number| functions.get(number));
-            function.is_some_and(|(function, _)| function.has_result())
+            function.is_some_and(|(function, aggregate)| function.tells_groups(aggregate))
         };
         match wanted {
             Narrowing::Passing(filter) => {
@@ -175,9 +175,11 @@ impl WantedGroups {
     /// The same for the device, as far as it can tell: there may come more.
     pub(crate) fn on_device(&self, functions: &[Named]) -> Result<OfGroups> {
         let fields = functions.iter().map(|(_, aggregate)| aggregate.field());
-        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let table = TableSchema::from(schema);
-        let mut lowering = Lowering::over_groups(&table, &[]);
+        let results = Schema::new(fields.collect::<Vec<_>>());
+        let no_keys = Keys::default();
+        let groups = GroupTable::new(&results, &no_keys, functions);
+        let table = groups.schema();
+        let mut lowering = Lowering::over_groups(&table, &groups.averages);
         let mut conditions = Vec::new();
         for filter in &self.passing {
             let mut with_this = lowering.clone();
@@ -192,25 +194,21 @@ impl WantedGroups {
         }
         // if some filter is not known there, what comes first of those that pass the others may not pass it
         let is_exact = conditions.len() == self.passing.len();
-        let first = self
-            .first
-            .as_ref()
-            .filter(|first| is_exact && function_column(functions, first.function).is_some());
+        let first = self.first.as_ref().filter(|_| is_exact);
         let first = first.and_then(|first| {
+            let by: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&first.name, first.function));
             Some(FirstGroups {
-                by: lowering.key_column(first.function).ok()?,
+                by: lowering.value(&by).ok()?,
+                of: Type::of(&lowering.type_of(&by).ok()?)?,
                 descending: first.options.descending,
                 nulls_first: first.options.nulls_first,
                 count: first.count,
             })
         });
         let needs = lowering.finish();
-        let columns = needs.columns.iter().map(|&number| {
-            let column = function_column(functions, number);
-            column.ok_or_else(|| internal_datafusion_err!("no result of function {number}"))
-        });
+        let columns = groups.columns(&needs.columns);
         let of_groups = OfGroups {
-            columns: columns.collect::<Result<_>>()?,
+            columns: columns.map_err(|reason| internal_datafusion_err!("{reason}"))?,
             conditions,
             first,
             again: None,
@@ -333,10 +331,13 @@ impl fmt::Display for WantedGroups {
 mod tests {
     use arrow::array::Int32Array;
     use datafusion::common::ScalarValue;
+    use datafusion::functions_aggregate::average::avg_udaf;
     use datafusion::functions_aggregate::sum::sum_udaf;
     use datafusion::physical_expr::aggregate::AggregateExprBuilder;
     use datafusion::physical_expr::expressions::Literal;
-    use vectile_gpu::plan::{GroupTotals, Literal as KernelLiteral, Numbers};
+    use vectile_gpu::plan::{GroupColumn, GroupTotals, Literal as KernelLiteral, Numbers};
+
+    use datafusion::datasource::table_schema::TableSchema;
 
     use super::super::function::Function;
     use super::*;
@@ -423,8 +424,56 @@ mod tests {
         };
         let mut groups = WantedGroups::default();
         assert!(!groups.add(&by_key, 1, &functions).unwrap());
-        let average = vec![(Function::Average, Arc::clone(&functions[0].1))];
-        assert!(!groups.add(&above(0), 1, &average).unwrap());
+    }
+
+    /// An average of values of this type, which are the only column.
+    fn average(of: DataType) -> Named {
+        let function = Function::Average {
+            of_floats: of.is_floating(),
+        };
+        let schema = Arc::new(Schema::new(vec![Field::new("value", of, true)]));
+        let average = AggregateExprBuilder::new(avg_udaf(), vec![column(0)]);
+        let average = average.schema(schema).alias("average").build().unwrap();
+        (function, Arc::new(average))
+    }
+
+    #[test]
+    fn averages_tell_which_groups_are_wanted() {
+        let (groups, _) = sums();
+        let mut functions = vec![average(DataType::Decimal128(10, 2))];
+        let above = |least| {
+            let least = ScalarValue::Decimal128(Some(least), 14, 6);
+            let least = Arc::new(Literal::new(least));
+            Narrowing::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
+        };
+        // 0.07, nothing, -0.03 of two, 0.07 and 0.09
+        for (all, expected) in [
+            (vec![above(-15_001)], vec![1, 3, 4, 5]),
+            (vec![above(-15_000)], vec![1, 4, 5]),
+            (vec![first(1, false, false)], vec![3]),
+            (vec![first(2, true, true)], vec![2, 5]),
+            (vec![above(-15_000), first(1, false, true)], vec![1, 4]),
+        ] {
+            let mut of = WantedGroups::default();
+            for wanted in &all {
+                assert!(of.add(wanted, 1, &functions).unwrap());
+            }
+            let some = of.of(&groups, &mut functions).unwrap();
+            let keys = groups.filtered(&some).unwrap().keys;
+            let keys: &Int32Array = keys[0].as_primitive();
+            assert_eq!(keys.values(), &expected[..]);
+            let on_device = of.on_device(&functions).unwrap();
+            let columns = [GroupColumn::Value(0, Type::I128), GroupColumn::Count(0)];
+            assert_eq!(on_device.columns, columns);
+            let is_average = |expr: &Expr| matches!(expr, Expr::Average(..));
+            for condition in &on_device.conditions {
+                assert!(matches!(condition, Expr::Compare(_, by, _) if is_average(by)));
+            }
+            assert!(on_device.first.is_none_or(|first| is_average(&first.by)));
+        }
+        let mut of = WantedGroups::default();
+        let of_floats = vec![average(DataType::Float64)];
+        assert!(!of.add(&first(1, true, true), 1, &of_floats).unwrap());
     }
 
     #[test]

@@ -1,0 +1,77 @@
+//! Decimals as the integers that they are, and what casts make of them.
+
+use arrow::datatypes::DataType;
+use vectile_gpu::plan::{Arithmetic, Expr, Literal, Type};
+
+/// The digits of a decimal, or of an integer as one.
+pub(super) struct Decimal {
+    pub(super) precision: i16,
+    pub(super) scale: i16,
+}
+
+impl Decimal {
+    pub(super) fn of(data_type: &DataType) -> Option<Self> {
+        match *data_type {
+            DataType::Decimal32(precision, scale)
+            | DataType::Decimal64(precision, scale)
+            | DataType::Decimal128(precision, scale) => Some(Self {
+                precision: precision.into(),
+                scale: scale.into(),
+            }),
+            _ => None,
+        }
+    }
+
+    pub(super) fn of_integer(data_type: &DataType) -> Option<Self> {
+        let precision = match data_type {
+            DataType::Int8 | DataType::UInt8 => 3,
+            DataType::Int16 | DataType::UInt16 => 5,
+            DataType::Int32 | DataType::UInt32 => 10,
+            DataType::Int64 => 19,
+            DataType::UInt64 => 20,
+            _ => return None,
+        };
+        let scale = 0;
+        Some(Self { precision, scale })
+    }
+}
+
+/// `value`, which is of type `from`, as `to`; a constant that fits is converted here.
+pub(super) fn cast(value: Expr, from: Type, to: Type) -> Expr {
+    let fits = |number| match to.range() {
+        Some((least, greatest)) => (least..=greatest).contains(&number),
+        None => false,
+    };
+    match value {
+        value if from == to => value,
+        Expr::Literal(Literal::Int(number, _)) if fits(number) => {
+            Expr::Literal(Literal::Int(number, to))
+        }
+        Expr::Literal(Literal::Null(_)) => Expr::Literal(Literal::Null(to)),
+        value => Expr::Cast(Box::new(value), to),
+    }
+}
+
+/// `value * 10^digits`, of 128 bits; `None` if that does not fit.
+pub(super) fn scaled(value: Expr, digits: i16) -> Option<Expr> {
+    let unit = 10_i128.checked_pow(u32::try_from(digits).ok()?)?;
+    Some(match value {
+        value if unit == 1 => value,
+        Expr::Literal(Literal::Int(number, of)) => {
+            Expr::Literal(Literal::Int(number.checked_mul(unit)?, of))
+        }
+        value => {
+            let unit = Expr::Literal(Literal::Int(unit, Type::I128));
+            Expr::Arithmetic(Arithmetic::Multiply, Box::new(value), Box::new(unit))
+        }
+    })
+}
+
+/// A double as a decimal, of this machine type: the nearest integer of its last digit.
+pub(super) fn rounded(value: Expr, to: &Decimal, machine: Type) -> Option<Expr> {
+    let most = 10_i128.checked_pow(u32::try_from(to.precision).ok()?)?;
+    let unit = Expr::Literal(Literal::F64(10_f64.powi(to.scale.into())));
+    let value = Expr::Arithmetic(Arithmetic::Multiply, Box::new(value), Box::new(unit));
+    let rounded = Expr::Rounded(Box::new(value), most - 1);
+    Some(cast(rounded, Type::I128, machine))
+}
