@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{Array, RecordBatch};
 use arrow::compute::{CastOptions, and, cast, cast_with_options, concat, filter, is_not_null};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
@@ -23,11 +23,8 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::logical_expr::EmitTo;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_plan::aggregates::group_values::new_group_values;
-use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext,
@@ -39,6 +36,7 @@ use vectile_gpu::{Codes, Error};
 use super::arrivals::Environment;
 use super::cpu::CpuPlan;
 use super::metrics::GpuMetrics;
+use super::numbered::{Numbered, code_of, concat_column};
 use super::stage::{Origin, Read, Stage};
 use crate::error;
 use crate::gpu::dimension_cache::{DimensionCache, TableKey};
@@ -303,7 +301,7 @@ impl Dimension {
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
         let cached = keys.iter().map(|key| cache.get(key.as_ref()?));
         if let Some(tables) = cached.collect::<Option<Vec<_>>>()
-            && !(self.may_repeat && tables.iter().any(|table| is_twice(table)))
+            && !(self.may_repeat && tables.iter().any(is_twice))
         {
             environment.metrics.lookups_cached.add(tables.len());
             let tables = tables.into_iter().map(|table| match table {
@@ -622,84 +620,6 @@ struct Rows {
     read: Read,
 }
 
-/// Rows numbered by their attributes.
-struct Numbered {
-    /// For each row.
-    codes: Vec<u32>,
-    /// Codes are below it.
-    count: u32,
-    /// For each attribute its value for each code.
-    values: Vec<ArrayRef>,
-}
-
-impl Numbered {
-    /// There is nothing to tell rows apart by.
-    fn all_alike(rows: usize) -> Self {
-        Self {
-            codes: vec![0; rows],
-            count: 1,
-            values: Vec::new(),
-        }
-    }
-
-    /// By the columns of `rows` from `first` on, or each for itself.
-    fn new(
-        rows: &[RecordBatch],
-        first: usize,
-        types: &[DataType],
-        is_by_row: bool,
-    ) -> Result<Self> {
-        let columns = first..first + types.len();
-        // Which floats are equal is not asked: each row keeps its own.
-        if is_by_row || types.iter().any(DataType::is_floating) {
-            let count = code_of(rows.iter().map(RecordBatch::num_rows).sum())?;
-            let values = columns.zip(types).map(|(i, of)| concat_column(rows, i, of));
-            return Ok(Self {
-                codes: (0..count).collect(),
-                count,
-                values: values.collect::<Result<_>>()?,
-            });
-        }
-        let fields = types
-            .iter()
-            .map(|of| Field::new("attribute", of.clone(), true));
-        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let mut distinct = new_group_values(schema, &GroupOrdering::None)?;
-        let (mut codes, mut numbers) = (Vec::new(), Vec::new());
-        for batch in rows {
-            let attributes = batch.columns().get(columns.clone()).unwrap_or_default();
-            numbers.clear();
-            distinct.intern(attributes, &mut numbers)?;
-            for &number in &numbers {
-                codes.push(code_of(number)?);
-            }
-        }
-        let count = code_of(distinct.len())?;
-        let values = match count {
-            0 => types.iter().map(arrow::array::new_empty_array).collect(),
-            _ => distinct.emit(EmitTo::All)?,
-        };
-        Ok(Self {
-            codes,
-            count,
-            values,
-        })
-    }
-}
-
-fn code_of(number: usize) -> Result<u32> {
-    u32::try_from(number).map_err(|_| unsupported(format!("{number} codes")))
-}
-
-fn concat_column(rows: &[RecordBatch], column: usize, of: &DataType) -> Result<ArrayRef> {
-    let columns = rows.iter().filter_map(|batch| batch.columns().get(column));
-    let columns: Vec<&dyn Array> = columns.map(AsRef::as_ref).collect();
-    Ok(match columns.is_empty() {
-        true => arrow::array::new_empty_array(of),
-        false => concat(&columns)?,
-    })
-}
-
 fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
     let mut most = None;
     plan.apply(|node| {
@@ -772,7 +692,7 @@ pub(crate) fn dimensions(
 #[cfg(test)]
 mod tests {
     use crate::gpu::pattern::join::JoinKey;
-    use arrow::array::{AsArray, Float64Array, Int32Array, Int64Array, StringArray};
+    use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, StringArray};
     use arrow::datatypes::Int64Type;
     use datafusion::datasource::memory::MemorySourceConfig;
     use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
