@@ -10,6 +10,7 @@ mod malformed;
 mod memory;
 mod mismatch;
 mod of_groups;
+mod partners;
 mod properties;
 mod reference;
 mod samples;

@@ -1,0 +1,376 @@
+//! Rows that count once for each of their partners, beside loops over all of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, UInt32Array};
+use arrow::datatypes::{Int32Type, Int64Type};
+use vectile_cpu_device::{CpuDevice, Recorder};
+use vectile_gpu::plan::{
+    Aggregate, Arithmetic, Attribute, Comparison, Expr, Filter, GroupKey, Lookup, Number, Numbers,
+    Output, Partners, Pipeline,
+};
+use vectile_gpu::{Batch, Codes, Driver, Engine, Error, Group, compile_cubin, nvrtc};
+
+use crate::support::{Input, driver, input, table};
+
+const ROWS: i64 = 9_000;
+/// Keys that have partners.
+const KEYS: u32 = 40;
+
+/// What is found for a key: of each code, where its partners begin, and how many there are, and the value of each partner.
+struct List {
+    first: Vec<u32>,
+    count: Vec<u32>,
+    values: Vec<Option<i64>>,
+}
+
+impl List {
+    /// Up to `most` partners of each key.
+    fn new(most: u32) -> Self {
+        let count: Vec<u32> = (0..KEYS).map(|key| 1 + key * 7 % most).collect();
+        let mut end = 0;
+        let first = count.iter().map(|count| {
+            end += count;
+            end - count
+        });
+        let first: Vec<u32> = first.collect();
+        let values = (0..end.into()).map(|at: i64| (at % 9 != 4).then_some(at * 31 % 50));
+        Self {
+            first,
+            count,
+            values: values.collect(),
+        }
+    }
+
+    /// Values of the partners of a key.
+    fn of(&self, key: Option<i64>) -> &[Option<i64>] {
+        let Some(key) = key.filter(|key| (0..KEYS.into()).contains(key)) else {
+            return &[];
+        };
+        let first = self.first[key as usize] as usize;
+        &self.values[first..first + self.count[key as usize] as usize]
+    }
+
+    fn partners(&self, code: Expr, is_outer: bool) -> Partners {
+        let attribute = |of: &[u32]| Attribute::new(Arc::new(UInt32Array::from(of.to_vec())));
+        Partners {
+            code,
+            first: attribute(&self.first),
+            count: attribute(&self.count),
+            most: self.count.iter().copied().max().unwrap(),
+            is_outer,
+        }
+    }
+
+    /// The value of the partner at hand.
+    fn value(&self, number: usize) -> Expr {
+        let values: ArrayRef = Arc::new(Int64Array::from(self.values.clone()));
+        Expr::Entry(Box::new(Expr::Partner(number)), Attribute::new(values))
+    }
+}
+
+/// Keys, some of them null and some of no partner; other such keys; and values, which are large.
+fn inputs() -> Vec<Input> {
+    let rows = || 0..ROWS;
+    vec![
+        input(
+            Int32Array::from_iter(rows().map(|row| (row % 13 != 5).then_some((row % 53) as i32))),
+            None,
+        ),
+        input(
+            Int64Array::from_iter_values(rows().map(|row| row * 7919 % 47)),
+            None,
+        ),
+        input(
+            Int64Array::from_iter(
+                rows().map(|row| (row % 7 != 3).then_some((row * 13 % 101 - 20) << 54)),
+            ),
+            None,
+        ),
+    ]
+}
+
+/// A row, with a partner from each list.
+struct Combination {
+    row: [Option<i64>; 3],
+    partners: [Option<i64>; 2],
+}
+
+struct Case {
+    lists: [List; 2],
+    is_outer: bool,
+    /// Whether the second list is there.
+    has_both: bool,
+}
+
+impl Case {
+    fn combinations(&self, inputs: &[Input]) -> Vec<Combination> {
+        let column = |number: usize, row: usize| {
+            let array = &inputs[number].array;
+            array.is_valid(row).then(|| match number {
+                0 => array.as_primitive::<Int32Type>().value(row).into(),
+                _ => array.as_primitive::<Int64Type>().value(row),
+            })
+        };
+        let mut all = vec![];
+        for row in 0..ROWS as usize {
+            let row = [0, 1, 2].map(|number| column(number, row));
+            let of = |list: &List, key| match list.of(key) {
+                [] if self.is_outer => vec![None],
+                some => some.to_vec(),
+            };
+            let second = match self.has_both {
+                true => of(&self.lists[1], row[1]),
+                false => vec![None],
+            };
+            for first in of(&self.lists[0], row[0]) {
+                all.extend(second.iter().map(|second| Combination {
+                    row,
+                    partners: [first, *second],
+                }));
+            }
+        }
+        all
+    }
+
+    fn pipeline(&self, inputs: &[Input], filter: Filter, output: Output) -> Arc<Pipeline> {
+        let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(0..KEYS.into()));
+        let own: Vec<u32> = (0..KEYS).collect();
+        let lookups = [0, 1].map(|column| Lookup {
+            column,
+            codes: Arc::new(Codes::new(&keys, &own, KEYS).unwrap()),
+        });
+        let lists = self.lists.iter().enumerate();
+        let lists = lists.take(1 + usize::from(self.has_both));
+        let partners = lists.map(|(number, list)| list.partners(Expr::Code(number), self.is_outer));
+        Arc::new(Pipeline {
+            columns: inputs.iter().map(|i| i.array.data_type().clone()).collect(),
+            lookups: lookups.to_vec(),
+            partners: partners.collect(),
+            filter,
+            output,
+        })
+    }
+
+    /// The number of combinations, the sum and the number of the rows' values, the sum and the largest of the partners',
+    /// and that of both where there are both.
+    fn aggregates(&self) -> Vec<Aggregate> {
+        let value = self.lists[0].value(0);
+        let both = Expr::Arithmetic(
+            Arithmetic::Add,
+            Box::new(Expr::Column(1)),
+            Box::new(value.clone()),
+        );
+        vec![
+            Aggregate::CountRows,
+            Aggregate::Sum(Expr::Column(2)),
+            Aggregate::Count(Expr::Column(2)),
+            Aggregate::Sum(value.clone()),
+            Aggregate::Max(value),
+            Aggregate::Sum(both),
+        ]
+    }
+
+    fn expected<'a>(
+        &self,
+        of: impl Iterator<Item = &'a Combination> + Clone,
+    ) -> Vec<(u64, Option<i128>)> {
+        let sum = |values: Vec<i64>| {
+            let sum = values.iter().map(|value| i128::from(*value)).sum::<i128>();
+            (values.len() as u64, (!values.is_empty()).then_some(sum))
+        };
+        let all = |f: &dyn Fn(&Combination) -> Option<i64>| of.clone().filter_map(f).collect();
+        let large: Vec<i64> = all(&|of| of.row[2]);
+        let own: Vec<i64> = all(&|of| of.partners[0]);
+        let both = all(&|of| Some(of.row[1]? + of.partners[0]?));
+        let most = own.iter().max().map(|most| i128::from(*most));
+        let rows = of.clone().count() as u64;
+        vec![
+            (rows, Some(rows.into())),
+            sum(large.clone()),
+            (large.len() as u64, Some(large.len() as i128)),
+            sum(own.clone()),
+            (own.len() as u64, most),
+            sum(both),
+        ]
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let case = |is_outer, has_both| Case {
+        lists: [List::new(6), List::new(3)],
+        is_outer,
+        has_both,
+    };
+    vec![
+        case(false, false),
+        case(true, false),
+        case(false, true),
+        case(true, true),
+    ]
+}
+
+/// The partner's value is less than the row's key; beside it, a test of the row alone.
+fn filter(list: &List) -> Filter {
+    let less = Expr::Compare(
+        Comparison::Less,
+        Box::new(list.value(0)),
+        Box::new(Expr::Column(1)),
+    );
+    let not_null = Expr::Not(Box::new(Expr::IsNull(Box::new(Expr::Column(2)))));
+    Filter::And(vec![Filter::Expr(less), Filter::Expr(not_null)])
+}
+
+fn passes(of: &Combination) -> bool {
+    let less = of.partners[0].zip(of.row[1]);
+    less.is_some_and(|(value, key)| value < key) && of.row[2].is_some()
+}
+
+fn groups(engine: &Engine, inputs: &[Input]) -> Vec<Group> {
+    table(engine, inputs, 4096)
+}
+
+#[test]
+fn totals_are_of_all_combinations() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let inputs = inputs();
+    let batch = Batch::of(&groups(&engine, &inputs)).unwrap();
+    for case in cases() {
+        let all = case.combinations(&inputs);
+        for is_filtered in [false, true] {
+            let filter = match is_filtered {
+                false => Filter::Constant(true),
+                true => filter(&case.lists[0]),
+            };
+            let output = Output::Aggregates(case.aggregates());
+            let mut execution = engine.start(case.pipeline(&inputs, filter, output));
+            execution.aggregate(&batch).unwrap();
+            let found = execution.totals().into_iter().map(|total| {
+                let value = total.value.map(|value| match value {
+                    Number::Int(value) => value,
+                    Number::Float(value) => panic!("{value}"),
+                });
+                (total.count, value)
+            });
+            let of = all.iter().filter(|of| !is_filtered || passes(of));
+            let expected = case.expected(of);
+            for ((count, value), expected) in found.zip(&expected) {
+                assert_eq!(count, expected.0);
+                // a count is no value
+                assert!(
+                    value.is_none_or(|value| Some(value) == expected.1),
+                    "{value:?} {expected:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_are_of_all_combinations() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let inputs = inputs();
+    let batch = Batch::of(&groups(&engine, &inputs)).unwrap();
+    for case in cases() {
+        let all = case.combinations(&inputs);
+        let keys = vec![GroupKey::Value(case.lists[0].value(0)), GroupKey::Code(1)];
+        let output = Output::Groups(keys, case.aggregates());
+        let pipeline = case.pipeline(&inputs, filter(&case.lists[0]), output);
+        let found = engine.start(pipeline).group(&batch, |_| Ok(())).unwrap();
+        let mut expected: BTreeMap<_, Vec<&Combination>> = BTreeMap::new();
+        for of in all.iter().filter(|of| passes(of)) {
+            let code = of.row[1].filter(|key| *key < KEYS.into());
+            expected.entry((of.partners[0], code)).or_default().push(of);
+        }
+        let mut count = 0;
+        for groups in &found {
+            for group in 0..groups.count {
+                let [value, code] = &groups.keys[..] else {
+                    panic!("{:?}", groups.keys);
+                };
+                let code = code.as_primitive::<arrow::datatypes::UInt32Type>();
+                let code = code.is_valid(group).then(|| code.value(group).into());
+                let value = value.as_primitive::<Int64Type>();
+                let value = value.is_valid(group).then(|| value.value(group));
+                let of = expected[&(value, code)].iter().copied();
+                for (total, (count, sum)) in groups.totals.iter().zip(case.expected(of)) {
+                    assert_eq!(total.counts[group], count);
+                    if let (Numbers::Int(values), Some(sum)) = (&total.values, sum)
+                        && let Some(value) = values.get(group)
+                    {
+                        assert_eq!(*value, sum);
+                    }
+                }
+                count += 1;
+            }
+        }
+        assert_eq!(count, expected.len());
+    }
+}
+
+/// Rows are written once, and nobody waits for too many combinations.
+#[test]
+fn what_is_not_aggregated_has_no_kernel() {
+    let Some(engine) = driver().map(Engine::new) else {
+        return;
+    };
+    let (inputs, case) = (inputs(), cases().swap_remove(0));
+    let groups = groups(&engine, &inputs);
+    let start = |output| engine.start(case.pipeline(&inputs, Filter::Constant(true), output));
+    let selected = start(Output::Selection).select(&groups).map(drop);
+    let rows = start(Output::Rows(vec![Expr::Column(0)])).rows(&groups);
+    for result in [selected, rows.map(drop)] {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("not aggregated"), "{error}");
+    }
+    let pipeline = case.pipeline(&inputs, Filter::Constant(true), Output::Aggregates(vec![]));
+    let mut pipeline = Arc::unwrap_or_clone(pipeline);
+    pipeline.partners[0].most = u32::MAX;
+    let result = engine
+        .start(Arc::new(pipeline))
+        .aggregate(&Batch::of(&groups).unwrap());
+    assert!(matches!(result, Err(Error::Unsupported(_))), "{result:?}");
+}
+
+#[test]
+fn their_kernels_compile() {
+    if let Err(error) = nvrtc() {
+        return eprintln!("skipped: {error}");
+    }
+    let recorder = match CpuDevice::new() {
+        Ok(device) => Arc::new(Recorder::new(device)),
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let engine = Engine::new(Arc::clone(&recorder) as Arc<dyn Driver>);
+    let inputs = inputs();
+    let batch = Batch::of(&groups(&engine, &inputs)).unwrap();
+    let case = cases().pop().unwrap();
+    let keys = vec![GroupKey::Value(case.lists[0].value(0))];
+    for output in [
+        Output::Aggregates(case.aggregates()),
+        Output::Groups(keys, case.aggregates()),
+    ] {
+        let pipeline = case.pipeline(&inputs, filter(&case.lists[0]), output.clone());
+        let mut execution = engine.start(pipeline);
+        let result = match output {
+            Output::Groups(..) => execution.group(&batch, |_| Ok(())).map(drop),
+            _ => execution.aggregate(&batch),
+        };
+        assert!(result.is_err());
+        let sources = recorder.take();
+        assert!(!sources.is_empty());
+        for source in sources {
+            for architecture in [(8, 0), (9, 0), (10, 0), (12, 0)] {
+                let cubin = compile_cubin(&source, architecture).unwrap();
+                let used = cubin.resources.first().unwrap();
+                let spilled = used.stack + used.spill_loads + used.spill_stores;
+                assert_eq!(spilled, 0, "{used:?}");
+            }
+        }
+    }
+}
