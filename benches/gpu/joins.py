@@ -20,7 +20,7 @@ QUERIES = {
     "each part's suppliers": "SELECT count(*) AS n, sum(l_quantity * ps_availqty) AS s FROM lineitem "
     "JOIN partsupp ON l_partkey = ps_partkey",
     "cheaper suppliers": "SELECT count(*) AS n, sum(l_extendedprice) AS s FROM lineitem "
-    "JOIN partsupp ON l_partkey = ps_partkey WHERE ps_supplycost * l_quantity < l_extendedprice * 0.1",
+    "JOIN partsupp ON l_partkey = ps_partkey WHERE ps_supplycost * l_quantity < l_extendedprice",
     "by nation of them": "SELECT n_name, count(*) AS n, sum(ps_supplycost) AS s FROM lineitem "
     "JOIN partsupp ON l_partkey = ps_partkey JOIN supplier ON ps_suppkey = s_suppkey "
     "JOIN nation ON s_nationkey = n_nationkey WHERE l_shipdate >= DATE '1998-01-01' GROUP BY n_name ORDER BY n_name",

@@ -8,29 +8,35 @@ use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
-use vectile_gpu::Error;
 use vectile_gpu::plan::{Attribute, Expr, Partners};
+use vectile_gpu::{Codes, Error};
 
 use crate::error;
 
-/// The rows of each key.
+/// Where the rows of each key are in a list of all rows, by the code of the key.
 #[derive(Debug)]
-pub(crate) struct Repeated {
+struct Places {
     first: Arc<Attribute>,
     count: Arc<Attribute>,
     most: u32,
-    /// What attributes each row in the list has.
-    codes: Arc<Attribute>,
 }
 
-impl Repeated {
-    /// Those of keys without nulls, whose rows have these codes, and what keys there are, each at its code; `None` if all
-    /// differ.
+/// Rows listed by their keys, of which some have several.
+pub(crate) struct Listed {
+    /// The code of each key.
+    pub(crate) codes: Arc<Codes>,
+    places: Arc<Places>,
+    /// For each row its place in the list.
+    place_of: Vec<u32>,
+}
+
+impl Listed {
+    /// Those with these keys, none of which is null; `None` if all differ.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if there are too many rows.
-    pub(crate) fn of(keys: &ArrayRef, codes: &[u32]) -> Result<Option<(ArrayRef, Self)>> {
+    /// [`Error::Unsupported`] if there are too many, or too many keys for a table.
+    pub(crate) fn of(keys: &ArrayRef) -> Result<Option<Self>> {
         let (distinct, numbers) = numbered(keys)?;
         if distinct.len() == keys.len() {
             return Ok(None);
@@ -47,28 +53,64 @@ impl Repeated {
             end - count
         });
         let first: Vec<u32> = first.collect();
-        let (mut next, mut listed) = (first.clone(), vec![0; keys.len()]);
-        for (&number, &code) in numbers.iter().zip(codes) {
-            listed[next[number] as usize] = code;
+        let mut next = first.clone();
+        let place_of = numbers.iter().map(|&number| {
             next[number] += 1;
-        }
-        let attribute = |values: Vec<u32>| Attribute::new(Arc::new(UInt32Array::from(values)));
-        let repeated = Self {
+            next[number] - 1
+        });
+        let place_of = place_of.collect();
+        let own: Vec<u32> = (0..distinct.len() as u32).collect();
+        let codes = Codes::new(&distinct, &own, own.len() as u32).map_err(error::gpu)?;
+        let places = Places {
             most: count.iter().copied().max().unwrap_or(0),
             first: attribute(first),
             count: attribute(count),
-            codes: attribute(listed),
         };
-        Ok(Some((distinct, repeated)))
+        Ok(Some(Self {
+            codes: Arc::new(codes),
+            places: Arc::new(places),
+            place_of,
+        }))
+    }
+
+    /// The same, of which each row has one of these codes.
+    pub(crate) fn with(&self, codes: &[u32]) -> Repeated {
+        let mut listed = vec![0; codes.len()];
+        for (&place, &code) in self.place_of.iter().zip(codes) {
+            listed[place as usize] = code;
+        }
+        Repeated {
+            places: Arc::clone(&self.places),
+            codes: attribute(listed),
+        }
+    }
+}
+
+fn attribute(values: Vec<u32>) -> Arc<Attribute> {
+    Attribute::new(Arc::new(UInt32Array::from(values)))
+}
+
+/// The rows of each key, and what attributes they have.
+#[derive(Debug)]
+pub(crate) struct Repeated {
+    places: Arc<Places>,
+    /// For each row in the list.
+    codes: Arc<Attribute>,
+}
+
+impl Repeated {
+    /// Whether both list the same rows in the same order.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.places, &other.places)
     }
 
     /// As partners of a row whose key has the code `code`.
     pub(crate) fn partners(&self, code: Expr, is_outer: bool) -> Partners {
         Partners {
             code,
-            first: Arc::clone(&self.first),
-            count: Arc::clone(&self.count),
-            most: self.most,
+            first: Arc::clone(&self.places.first),
+            count: Arc::clone(&self.places.count),
+            most: self.places.most,
             is_outer,
         }
     }
@@ -80,7 +122,7 @@ impl Repeated {
 
     /// Bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
-        4 * (self.first.len() + self.count.len() + self.codes.len())
+        4 * (self.places.first.len() + self.places.count.len() + self.codes.len())
     }
 }
 
@@ -104,13 +146,14 @@ pub(crate) fn numbered(values: &ArrayRef) -> Result<(ArrayRef, Vec<usize>)> {
 #[cfg(test)]
 mod tests {
     use arrow::array::{AsArray, Int64Array, StringArray};
-    use arrow::datatypes::{Int64Type, UInt32Type};
+    use arrow::datatypes::UInt32Type;
 
     use super::*;
 
     fn listed(repeated: &Repeated, number: usize) -> Vec<u32> {
         let values = |of: &Attribute| of.values().unwrap().as_primitive::<UInt32Type>().clone();
-        let (first, count) = (values(&repeated.first), values(&repeated.count));
+        let places = &repeated.places;
+        let (first, count) = (values(&places.first), values(&places.count));
         let first = first.value(number) as usize;
         let all = values(&repeated.codes);
         all.values()[first..first + count.value(number) as usize].to_vec()
@@ -119,21 +162,28 @@ mod tests {
     #[test]
     fn each_key_has_its_rows() {
         let keys: ArrayRef = Arc::new(Int64Array::from(vec![7, 5, 7, 9, 7, 5]));
-        let (distinct, repeated) = Repeated::of(&keys, &[0, 1, 2, 3, 4, 1]).unwrap().unwrap();
-        assert_eq!(distinct.as_primitive::<Int64Type>().values(), &[7, 5, 9]);
+        let all = Listed::of(&keys).unwrap().unwrap();
+        let codes = all.codes.of(&keys).unwrap();
+        assert_eq!(codes, [0, 1, 0, 2, 0, 1].map(Some));
+        let (repeated, other) = (all.with(&[0, 1, 2, 3, 4, 1]), all.with(&[9; 6]));
         assert_eq!(listed(&repeated, 0), [0, 2, 4]);
         assert_eq!(listed(&repeated, 1), [1, 1]);
         assert_eq!(listed(&repeated, 2), [3]);
-        assert_eq!((repeated.most, repeated.bytes()), (3, 4 * (3 + 3 + 6)));
+        assert_eq!(
+            (repeated.places.most, repeated.bytes()),
+            (3, 4 * (3 + 3 + 6))
+        );
+        let again = Listed::of(&keys).unwrap().unwrap().with(&[9; 6]);
+        assert!(repeated.is_like(&other) && !repeated.is_like(&again));
     }
 
     #[test]
     fn keys_that_differ_need_no_list() {
         let keys: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
-        assert!(Repeated::of(&keys, &[0, 0]).unwrap().is_none());
+        assert!(Listed::of(&keys).unwrap().is_none());
         let twice: ArrayRef = Arc::new(StringArray::from(vec!["a", "a"]));
-        let (distinct, repeated) = Repeated::of(&twice, &[1, 0]).unwrap().unwrap();
-        assert_eq!(distinct.as_string::<i32>().value(0), "a");
-        assert_eq!(listed(&repeated, 0), [1, 0]);
+        let all = Listed::of(&twice).unwrap().unwrap();
+        assert_eq!(all.codes.len(), 1);
+        assert_eq!(listed(&all.with(&[1, 0]), 0), [1, 0]);
     }
 }

@@ -63,7 +63,12 @@ pub(crate) struct AttributeOnDevice {
 
 impl Table {
     /// That of `codes`, with a value for each, and behind them the missing one, for each attribute.
-    pub(crate) fn new(codes: Codes, packing: Option<Packing>, values: Vec<ArrayRef>) -> Self {
+    pub(crate) fn new(
+        codes: impl Into<Arc<Codes>>,
+        packing: Option<Packing>,
+        values: Vec<ArrayRef>,
+    ) -> Self {
+        let codes = codes.into();
         let attributes = values.into_iter().map(|all| {
             let count = all.len().saturating_sub(1);
             TableAttribute {
@@ -75,7 +80,7 @@ impl Table {
         });
         Self {
             has_rows: !codes.is_empty(),
-            codes: Arc::new(codes),
+            codes,
             packing,
             has_null: false,
             repeated: None,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{CastOptions, and, cast, cast_with_options, concat, filter, is_not_null};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
@@ -36,7 +36,7 @@ use vectile_gpu::{Codes, Error};
 use super::arrivals::Environment;
 use super::cpu::CpuPlan;
 use super::metrics::GpuMetrics;
-use super::numbered::{Numbered, code_of, concat_column};
+use super::numbered::{Numbered, concat_column};
 use super::stage::{Origin, Read, Stage};
 use crate::error;
 use crate::gpu::dimension_cache::{DimensionCache, TableKey};
@@ -48,7 +48,7 @@ use crate::gpu::pattern::files::num_rows;
 use crate::gpu::pattern::identity::{Identity, is_fixed, without_own_settings};
 use crate::gpu::pattern::join::{Found, Join, JoinKind};
 use crate::gpu::reason::Reason;
-use crate::gpu::repeated::Repeated;
+use crate::gpu::repeated::Listed;
 use crate::gpu::table::Table;
 use crate::options::VectileOptions;
 use crate::pushdown::Rule;
@@ -301,7 +301,7 @@ impl Dimension {
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
         let cached = keys.iter().map(|key| cache.get(key.as_ref()?));
         if let Some(tables) = cached.collect::<Option<Vec<_>>>()
-            && !(self.may_repeat && tables.iter().any(is_twice))
+            && self.may_use(&tables)
         {
             environment.metrics.lookups_cached.add(tables.len());
             let tables = tables.into_iter().map(|table| match table {
@@ -337,6 +337,20 @@ impl Dimension {
         let (metrics, context) = (environment.metrics, environment.context);
         let made = self.tables_of_rows(keys, cache, metrics, context).await;
         made.map(|(tables, read)| (tables, Origin::Cpu(read)))
+    }
+
+    /// Whether kept tables go together, and there is no reason to make others.
+    fn may_use(&self, tables: &[Result<Arc<Table>, String>]) -> bool {
+        let is_twice = |table: &Result<_, String>| matches!(table, Err(reason) if reason == TWICE);
+        if self.may_repeat && tables.iter().any(is_twice) {
+            return false;
+        }
+        let mut tables = tables.iter().flatten().map(|table| &table.repeated);
+        let first = tables.next();
+        tables.all(|other| match (first, other) {
+            (Some(Some(first)), Some(other)) => first.is_like(other),
+            (first, other) => first.is_none_or(|first| first.is_none() == other.is_none()),
+        })
     }
 
     /// What the device has made, or why it cannot.
@@ -387,17 +401,21 @@ impl Dimension {
         let (this, cache) = (self.clone(), Arc::clone(cache));
         let build = SpawnedTask::spawn_blocking(move || {
             let mut first = this.keys.len();
+            let mut row_keys = match this.row_keys(&batches) {
+                Ok(keys) => Ok(keys),
+                Err(error) => Err(why_unsupported(error)?),
+            };
             let tables = this.lookups.iter().zip(keys).map(|(lookup, key)| {
-                let table = this.table(&batches, first, lookup);
+                let table = match &mut row_keys {
+                    Ok(keys) => this.table(&batches, first, lookup, keys),
+                    Err(reason) => Err(unsupported(reason.clone())),
+                };
                 first += lookup.attributes.len();
                 let table = match table {
                     Ok(table) => Ok(Arc::new(table.of_rows(has_rows, has_null))),
                     Err(error) => Err(why_unsupported(error)?),
                 };
-                // the next time rows may come in another order, and another lookup has them in this one
-                let is_alone = this.lookups.len() == 1;
-                let may_keep = |table: &Arc<Table>| table.repeated.is_none() || is_alone;
-                if let Some(key) = key.filter(|_| table.as_ref().map_or(true, may_keep)) {
+                if let Some(key) = key {
                     cache.put(key, table.clone());
                 }
                 table.map_err(unsupported)
@@ -552,9 +570,8 @@ impl Dimension {
         self.kind.adds_columns() && self.keys.iter().all(is_among)
     }
 
-    /// The table of a lookup whose attributes are the columns of `rows` from `first` on.
-    fn table(&self, rows: &[RecordBatch], first: usize, lookup: &DimensionLookup) -> Result<Table> {
-        let attributes = &lookup.attributes;
+    /// The keys of rows, or why there can be no tables for them.
+    fn row_keys(&self, rows: &[RecordBatch]) -> Result<RowKeys> {
         let keys = self.keys.iter().enumerate();
         let mut keys = keys
             .map(|(column, key)| concat_column(rows, column, &key.data_type))
@@ -568,6 +585,23 @@ impl Dimension {
             (None, Some(keys)) => (None, keys),
             (None, None) => return internal_err!("a dimension without a key"),
         };
+        Ok(RowKeys {
+            packing,
+            keys,
+            listed: None,
+        })
+    }
+
+    /// The table of a lookup whose attributes are the columns of `rows` from `first` on.
+    fn table(
+        &self,
+        rows: &[RecordBatch],
+        first: usize,
+        lookup: &DimensionLookup,
+        row_keys: &mut RowKeys,
+    ) -> Result<Table> {
+        let attributes = &lookup.attributes;
+        let (packing, keys) = (row_keys.packing.clone(), Arc::clone(&row_keys.keys));
         if !self.kind.adds_columns() {
             let codes = Codes::of_keys(&keys).map_err(error::gpu)?;
             return Ok(Table::new(codes, packing, Vec::new()));
@@ -584,20 +618,17 @@ impl Dimension {
         let is_of_rows = lookup.purpose == Purpose::Rows;
         let mut numbers = numbered(is_of_rows || self.are_all_different(attributes))?;
         let (codes, repeated) = match Codes::new(&keys, &numbers.codes, numbers.count) {
-            Err(_) if self.may_repeat => {
-                // rows of the same key may have the same attributes
-                numbers = numbered(is_of_rows)?;
-                let repeated = Repeated::of(&keys, &numbers.codes)?;
-                let (keys, repeated) = repeated.map_or((keys, None), |(keys, of)| (keys, Some(of)));
-                let (numbers, count) = match &repeated {
-                    Some(_) => ((0..code_of(keys.len())?).collect(), code_of(keys.len())?),
-                    None => (numbers.codes.clone(), numbers.count),
-                };
-                (Codes::new(&keys, &numbers, count), repeated)
-            }
-            codes => (codes, None),
+            Ok(codes) => (Arc::new(codes), None),
+            Err(error) => match row_keys.listed(self.may_repeat)? {
+                Some(listed) => {
+                    // rows of the same key may have the same attributes
+                    numbers = numbered(is_of_rows)?;
+                    let repeated = listed.with(&numbers.codes);
+                    (Arc::clone(&listed.codes), Some(repeated))
+                }
+                None => return Err(error::gpu(error)),
+            },
         };
-        let codes = codes.map_err(error::gpu)?;
         let values = numbers.values.iter().zip(attributes).zip(types.iter());
         let values = values.map(|((values, attribute), of)| {
             let values = cast(values, of)?;
@@ -606,6 +637,25 @@ impl Dimension {
         });
         let table = Table::new(codes, packing, values.collect::<Result<_>>()?);
         Ok(table.with_repeated(repeated))
+    }
+}
+
+/// The keys of rows, none of which is null.
+struct RowKeys {
+    packing: Option<Packing>,
+    /// Packed, if they are.
+    keys: ArrayRef,
+    /// What all lookups of the dimension have in common, once one of them has asked.
+    listed: Option<Listed>,
+}
+
+impl RowKeys {
+    /// Rows by their keys, if some have the same and that may be.
+    fn listed(&mut self, may_repeat: bool) -> Result<Option<&Listed>> {
+        if may_repeat && self.listed.is_none() {
+            self.listed = Listed::of(&self.keys)?;
+        }
+        Ok(self.listed.as_ref())
     }
 }
 
@@ -635,11 +685,6 @@ fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
 
 /// Why there is no table, as that of rows says it, too.
 const TWICE: &str = "a key that is there more than once";
-
-/// Whether there is no table because of that.
-fn is_twice(table: &Result<Arc<Table>, String>) -> bool {
-    matches!(table, Err(reason) if reason == TWICE)
-}
 
 fn too_many(most: usize) -> String {
     format!("more rows than vectile.gpu.max_build_rows = {most}")
@@ -692,7 +737,7 @@ pub(crate) fn dimensions(
 #[cfg(test)]
 mod tests {
     use crate::gpu::pattern::join::JoinKey;
-    use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, StringArray};
+    use arrow::array::{AsArray, Float64Array, Int32Array, Int64Array, StringArray};
     use arrow::datatypes::Int64Type;
     use datafusion::datasource::memory::MemorySourceConfig;
     use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;

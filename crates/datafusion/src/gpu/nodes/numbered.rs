@@ -79,7 +79,7 @@ impl Numbered {
 }
 
 /// A number as a code.
-pub(super) fn code_of(number: usize) -> Result<u32> {
+fn code_of(number: usize) -> Result<u32> {
     u32::try_from(number).map_err(|_| error::gpu(Error::Unsupported(format!("{number} codes"))))
 }
 
