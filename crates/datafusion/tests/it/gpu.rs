@@ -1525,6 +1525,16 @@ async fn large_dimensions_become_lookups_on_the_device() {
     let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {query}")).await;
     assert!(analyzed.contains("more than once)=1"), "{analyzed}");
     assert_eq!(fixture.answer(query).await, expected);
+    // two lists of the same rows are kept together
+    let grouped = "SELECT x % 7 AS g, sum(v), sum(x) FROM sales JOIN twice ON sales.k = twice.k GROUP BY 1 ORDER BY 1";
+    fixture.set("vectile.gpu", "off").await;
+    let expected = fixture.answer(grouped).await;
+    fixture.set("vectile.gpu", "require").await;
+    for cached in [0, 2] {
+        let (plan, _) = fixture.executed(grouped).await;
+        assert_eq!(metric(&plan, "lookups_cached"), cached);
+        assert_eq!(fixture.answer(grouped).await, expected);
+    }
     // a table that only a join of rows needs is found out once, and remembered
     let rows = "SELECT v, x FROM sales JOIN twice ON sales.k = twice.k";
     for _ in 0..2 {
