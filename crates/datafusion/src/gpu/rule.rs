@@ -559,11 +559,9 @@ impl<'a> Fusing<'a> {
         let schema = table.table_schema();
         let most_rows = self.options.gpu_max_build_rows;
         let mut dimensions = dimension::dimensions(&relation.joins, &lookups, &found, most_rows)?;
-        for dimension in &mut dimensions {
-            dimension.may_repeat_keys(matches!(
-                wanted,
-                WantedOf::Aggregate(_) | WantedOf::Groups(_)
-            ));
+        let is_aggregated = matches!(wanted, WantedOf::Aggregate(_) | WantedOf::Groups(_));
+        for (dimension, join) in dimensions.iter_mut().zip(&relation.joins) {
+            dimension.may_repeat_keys(is_aggregated && !join.is_conditional);
             if let Some(building) = self.building(dimension, later) {
                 dimension.built_by(building.map(|building| Arc::new(building) as _));
             }

@@ -22,8 +22,8 @@ pub(super) const VECTORS_PER_WARP: usize = 1 << 15;
 
 /// Rows of a launch that groups: their number fits the counts of a block.
 pub(super) const ROWS_AT_ONCE: u64 = 1 << 31;
-/// Combinations of rows with their partners in a launch, at most: nobody can stop it.
-const MOST_COMBINATIONS: u64 = 1 << 40;
+/// Combinations of rows with their partners in a launch, at most: nobody can stop it. They take some seconds.
+const MOST_COMBINATIONS: u64 = 1 << 37;
 /// A table of groups takes at most this share of the memory for chunks.
 pub(super) const TABLE_SHARE: u64 = 8;
 /// The same of one that stays on the device, of which a lookup is made: there may be a group for each key of a large table.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use super::columns::{columns_of_expr, columns_of_nulls, is_float, lookups_of_expr, push};
+use super::columns::{
+    columns_of_expr, columns_of_nulls, has_partners, is_float, lookups_of_expr, push,
+};
 use super::plan::{Combined, PartnersPlan, Picks, RowLoop};
 use super::planner::{Planner, SPARSE_SHARE};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr};
 
 /// How the lanes of a warp go through their rows.
@@ -85,6 +87,9 @@ impl Planner<'_> {
         let partners = &self.pipeline.partners;
         if partners.is_empty() {
             return self.row_loop(exprs, tables, walk);
+        }
+        if partners.iter().any(|of| has_partners(&of.code)) {
+            return Err(Error::Unsupported("partners of partners".into()));
         }
         let of_code = |code: &Expr, values| Expr::Entry(code.clone().into(), Arc::clone(values));
         let lists = partners

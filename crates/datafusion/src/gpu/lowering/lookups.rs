@@ -226,6 +226,7 @@ mod tests {
             keys: vec![],
             kind,
             first: 2,
+            is_conditional: false,
         }]
     }
 

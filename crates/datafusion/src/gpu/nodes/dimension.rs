@@ -769,6 +769,7 @@ mod tests {
             }],
             kind,
             first: 0,
+            is_conditional: false,
         };
         let lookups = lookups.iter().map(|attributes| DimensionLookup {
             attributes: attributes.iter().map(column).collect(),
@@ -874,6 +875,7 @@ mod tests {
             }],
             kind: JoinKind::Semi,
             first: 0,
+            is_conditional: false,
         };
         let found = Found::ByColumn(0, DataType::Int32);
         let keys = || DimensionLookup {

@@ -79,6 +79,8 @@ pub(crate) struct Join {
     pub(crate) kind: JoinKind,
     /// The number of the dimension's first column in the relation's schema.
     pub(crate) first: usize,
+    /// Whether a condition beside the keys decides which columns a row gets, so that it must have one partner at most.
+    pub(crate) is_conditional: bool,
 }
 
 impl Join {
@@ -372,6 +374,7 @@ mod tests {
                 keys: keys.collect(),
                 kind: JoinKind::Inner,
                 first: 4,
+                is_conditional: false,
             };
             join.found(&schema, &table)
         };

@@ -151,7 +151,13 @@ impl Relation {
             None if sides.kind == JoinKind::Outer => {
                 let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
                 match self.condition(join, sides, &added)? {
-                    Some(condition) => only_where(&condition, added)?,
+                    Some(condition) => {
+                        // of several partners, only those would count that meet it
+                        if let Some(join) = self.joins.last_mut() {
+                            join.is_conditional = true;
+                        }
+                        only_where(&condition, added)?
+                    }
                     None => added,
                 }
             }
@@ -224,6 +230,7 @@ impl Relation {
             keys: keys.collect(),
             kind,
             first,
+            is_conditional: false,
         };
         let found = join.found(&self.schema, self.source.table_schema().table_schema())?;
         if kind == JoinKind::NotIn && matches!(found, Found::ByComputed(_)) {
