@@ -46,11 +46,16 @@ impl Pins {
 
     /// The bytes of each chunk that is pinned, by its address.
     pub(crate) fn bytes(&self) -> HashMap<usize, u64> {
+        bytes_of(self.lock().iter())
+    }
+
+    /// The bytes of all chunks that are pinned once `new` are.
+    pub(crate) fn bytes_with(&self, new: &[Pin]) -> u64 {
         let pins = self.lock();
-        let chunks = pins.iter().flat_map(|pin| &pin.chunks);
-        chunks
-            .map(|chunk| (address(chunk), chunk.bytes() as u64))
-            .collect()
+        let stays = |pin: &&Pin| !new.iter().any(|new| new.is_of(pin));
+        bytes_of(pins.iter().filter(stays).chain(new))
+            .values()
+            .sum()
     }
 
     /// Releases chunks of pins, and gives these. What no other pin has is dropped from the device. Blocks.
@@ -85,6 +90,13 @@ impl Pins {
     fn lock(&self) -> MutexGuard<'_, Vec<Pin>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The bytes of each chunk, by its address.
+fn bytes_of<'a>(pins: impl Iterator<Item = &'a Pin>) -> HashMap<usize, u64> {
+    let chunks = pins.flat_map(|pin| &pin.chunks);
+    let bytes = chunks.map(|chunk| (address(chunk), chunk.bytes() as u64));
+    bytes.collect()
 }
 
 /// Tells a chunk from others as long as it is there.

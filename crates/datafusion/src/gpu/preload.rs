@@ -217,6 +217,10 @@ impl Load {
                 pin.chunks.push(chunk);
             }
         }
+        // loads that run beside each other may each have found room for the last chunk
+        if device.pins.bytes_with(&pins) > device.engine.memory_limit() {
+            return Err(self.no_room(device, needed));
+        }
         let engine = Arc::clone(&device.engine);
         let settled = blocking(move || engine.settle()).await?;
         settled.map_err(error::gpu)?;
