@@ -51,6 +51,7 @@ mod file_rows;
 mod functions;
 mod lowering;
 mod nodes;
+mod numbered;
 mod orc;
 mod packing;
 mod pattern;

@@ -12,7 +12,7 @@ use datafusion::common::{Result, internal_datafusion_err};
 use vectile_gpu::plan::{Arithmetic, Comparison, Expr, Literal, Type};
 use vectile_gpu::{Codes, Error};
 
-use super::repeated::numbered;
+use super::numbered::Numbered;
 use super::types::is_text;
 use crate::error;
 
@@ -96,8 +96,8 @@ impl Packing {
         digits.filter_map(|(part, digit)| Some((part, digit.texts.as_ref()?)))
     }
 
-    /// The packed key of a row of the fact table, of which these are the integers, and numbers of text; null where one is null, or beyond
-    /// those of the dimension.
+    /// The packed key of a row of the fact table, of which these are the integers, and numbers of text; null where one is
+    /// null, or beyond those of the dimension.
     pub(crate) fn expr(&self, keys: Vec<Expr>) -> Result<Expr> {
         if keys.len() != self.digits.len() {
             return Err(internal_datafusion_err!("a key of {} parts", keys.len()));
@@ -132,13 +132,10 @@ impl Packing {
 
 /// Text by numbers, and the number of each.
 fn numbers(key: &ArrayRef) -> Result<(Int64Array, Arc<Codes>)> {
-    let (texts, numbers) = numbered(key)?;
-    let count = u32::try_from(texts.len());
-    let count = count.map_err(|_| error::gpu(Error::Unsupported("too many texts".into())))?;
-    let own: Vec<u32> = (0..count).collect();
-    let codes = Codes::new(&texts, &own, count).map_err(error::gpu)?;
-    let numbers = numbers.into_iter().map(|number| number as i64);
-    Ok((Int64Array::from_iter_values(numbers), Arc::new(codes)))
+    let numbered = Numbered::of(key)?;
+    let numbers = numbered.codes.iter().map(|&number| number.into());
+    let numbers = Int64Array::from_iter_values(numbers);
+    Ok((numbers, Arc::new(numbered.table()?)))
 }
 
 /// Integers, dates, times or decimals as 64 bits.

@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
-use arrow::datatypes::{Field, Schema};
-use datafusion::common::{Result, internal_datafusion_err};
-use datafusion::logical_expr::EmitTo;
-use datafusion::physical_plan::aggregates::group_values::new_group_values;
-use datafusion::physical_plan::aggregates::order::GroupOrdering;
+use datafusion::common::Result;
 use vectile_gpu::plan::{Attribute, Expr, Partners};
 use vectile_gpu::{Codes, Error};
 
+use super::numbered::Numbered;
 use crate::error;
 
 /// Where the rows of each key are in a list of all rows, by the code of the key.
@@ -37,16 +34,17 @@ impl Listed {
     ///
     /// [`Error::Unsupported`] if there are too many, or too many keys for a table.
     pub(crate) fn of(keys: &ArrayRef) -> Result<Option<Self>> {
-        let (distinct, numbers) = numbered(keys)?;
-        if distinct.len() == keys.len() {
+        let numbered = Numbered::of(keys)?;
+        if numbered.count as usize == keys.len() {
             return Ok(None);
         }
         if u32::try_from(keys.len()).is_err() {
             let reason = format!("{} rows of keys that are there more than once", keys.len());
             return Err(error::gpu(Error::Unsupported(reason)));
         }
-        let mut count = vec![0u32; distinct.len()];
-        numbers.iter().for_each(|&number| count[number] += 1);
+        let mut count = vec![0u32; numbered.count as usize];
+        let numbers = numbered.codes.iter().map(|&number| number as usize);
+        numbers.clone().for_each(|number| count[number] += 1);
         let mut end = 0;
         let first = count.iter().map(|count| {
             end += count;
@@ -54,20 +52,18 @@ impl Listed {
         });
         let first: Vec<u32> = first.collect();
         let mut next = first.clone();
-        let place_of = numbers.iter().map(|&number| {
+        let place_of = numbers.map(|number| {
             next[number] += 1;
             next[number] - 1
         });
         let place_of = place_of.collect();
-        let own: Vec<u32> = (0..distinct.len() as u32).collect();
-        let codes = Codes::new(&distinct, &own, own.len() as u32).map_err(error::gpu)?;
         let places = Places {
             most: count.iter().copied().max().unwrap_or(0),
             first: attribute(first),
             count: attribute(count),
         };
         Ok(Some(Self {
-            codes: Arc::new(codes),
+            codes: Arc::new(numbered.table()?),
             places: Arc::new(places),
             place_of,
         }))
@@ -124,23 +120,6 @@ impl Repeated {
     pub(crate) fn bytes(&self) -> usize {
         4 * (self.places.first.len() + self.places.count.len() + self.codes.len())
     }
-}
-
-/// The values that there are, in the order in which they come first, and for each row the number of its own.
-pub(crate) fn numbered(values: &ArrayRef) -> Result<(ArrayRef, Vec<usize>)> {
-    let field = Field::new("value", values.data_type().clone(), true);
-    let schema = Arc::new(Schema::new(vec![field]));
-    let mut distinct = new_group_values(schema, &GroupOrdering::None)?;
-    let mut numbers = Vec::with_capacity(values.len());
-    distinct.intern(std::slice::from_ref(values), &mut numbers)?;
-    let distinct = match distinct.len() {
-        0 => values.slice(0, 0),
-        _ => {
-            let all = distinct.emit(EmitTo::All)?.pop();
-            all.ok_or_else(|| internal_datafusion_err!("values without a column"))?
-        }
-    };
-    Ok((distinct, numbers))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(super) const VECTORS_PER_WARP: usize = 1 << 15;
 
 /// Rows of a launch that groups: their number fits the counts of a block.
 pub(super) const ROWS_AT_ONCE: u64 = 1 << 31;
-/// Combinations of rows with their partners in a launch, at most: nobody can stop it. They take some seconds.
+/// Combinations of rows with their partners in a launch, at most: nobody can stop it.
 const MOST_COMBINATIONS: u64 = 1 << 37;
 /// A table of groups takes at most this share of the memory for chunks.
 pub(super) const TABLE_SHARE: u64 = 8;
@@ -310,7 +310,6 @@ impl Execution {
             let reason = format!("{rows} rows of up to {combinations} combinations of partners");
             return Err(Error::Unsupported(reason));
         }
-        let combinations = combinations.next_power_of_two();
         let facts = Facts {
             shares: shares.collect::<Result<_>>()?,
             bits: lookups
@@ -320,7 +319,7 @@ impl Execution {
             hashed: lookups.map(|lookup| lookup.codes.is_hashed()).collect(),
             entries: entries.iter().map(|of| of.count()).collect(),
             coded: entries.iter().map(|of| of.are_codes()).collect(),
-            rows: rows.max(1 << 20).saturating_mul(combinations),
+            rows: rows.max(1 << 20) << self.pipeline.combination_bits(),
             table_bytes: self.most_table_bytes(),
             shared_bytes: self.engine.device().shared_memory as usize,
             groups_stay: self.groups_stay,

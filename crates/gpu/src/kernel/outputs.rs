@@ -149,9 +149,7 @@ impl Planner<'_> {
                 }
             }
         }
-        let combinations = self.pipeline.most_combinations();
-        let combinations = combinations.checked_next_power_of_two().unwrap_or(1 << 63);
-        let mut collected = Collected::new(THREAD_ROWS_BITS + combinations.ilog2());
+        let mut collected = Collected::new(THREAD_ROWS_BITS + self.pipeline.combination_bits());
         let of_rows = Outcome {
             count: 0,
             value: None,

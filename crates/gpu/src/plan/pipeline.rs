@@ -141,6 +141,11 @@ impl Pipeline {
         most.fold(1, u64::saturating_mul)
     }
 
+    /// Bits of that, rounded up, so that few kernels differ by it.
+    pub(crate) fn combination_bits(&self) -> u32 {
+        u64::BITS - (self.most_combinations() - 1).leading_zeros()
+    }
+
     /// The columns whose values are keys: of groups, if they are entries of dictionaries, of lookups, and of tables that
     /// are made of what is put out.
     pub fn key_columns(&self) -> impl Iterator<Item = usize> {

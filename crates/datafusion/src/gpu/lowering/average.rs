@@ -14,7 +14,7 @@ pub(crate) struct Average {
 }
 
 impl Average {
-    /// What it is, of the places in the pipeline of the sum and the count. Decimals as DataFusion has them: with more digits
+    /// The average, of the places in the pipeline of the sum and the count. Decimals are as DataFusion has them: with more digits
     /// than the sum before it is divided, and none of what is left.
     pub(super) fn value(&self, sum: usize, count: usize) -> Expr {
         let (sum, count) = (Expr::Column(sum), Box::new(Expr::Column(count)));

@@ -40,7 +40,7 @@ pub(crate) enum Function {
     Count,
     /// The sum, which the average has with its count.
     Average {
-        /// Whether it is one of floats, whose sums depend on the order of rows.
+        /// True for floats, whose sums depend on the order of rows.
         of_floats: bool,
     },
     /// Sum, minimum, maximum.
@@ -162,7 +162,7 @@ impl Function {
         matches!(self, Self::Count | Self::Value)
     }
 
-    /// Whether its result tells which groups are wanted. If a kernel has one, that is the CPU's to the last bit.
+    /// Tells whether its result says which groups are wanted. If a kernel has one, that is the CPU's to the last bit.
     pub(super) fn tells_groups(self, aggregate: &AggregateFunctionExpr) -> bool {
         match self {
             Self::Average { of_floats } => !of_floats && sum_of(aggregate).is_some(),

@@ -331,13 +331,12 @@ impl fmt::Display for WantedGroups {
 mod tests {
     use arrow::array::Int32Array;
     use datafusion::common::ScalarValue;
+    use datafusion::datasource::table_schema::TableSchema;
     use datafusion::functions_aggregate::average::avg_udaf;
     use datafusion::functions_aggregate::sum::sum_udaf;
     use datafusion::physical_expr::aggregate::AggregateExprBuilder;
     use datafusion::physical_expr::expressions::Literal;
     use vectile_gpu::plan::{GroupColumn, GroupTotals, Literal as KernelLiteral, Numbers};
-
-    use datafusion::datasource::table_schema::TableSchema;
 
     use super::super::function::Function;
     use super::*;

@@ -36,13 +36,13 @@ use vectile_gpu::{Codes, Error};
 use super::arrivals::Environment;
 use super::cpu::CpuPlan;
 use super::metrics::GpuMetrics;
-use super::numbered::{Numbered, concat_column};
 use super::stage::{Origin, Read, Stage};
 use crate::error;
 use crate::gpu::dimension_cache::{DimensionCache, TableKey};
 use crate::gpu::lowering::build::{BuildColumns, WantedKeys, WantedTable};
 use crate::gpu::lowering::expression::Lowering;
 use crate::gpu::lowering::lookups::{Purpose, Wanted, missing_value};
+use crate::gpu::numbered::{Numbered, concat_column};
 use crate::gpu::packing::Packing;
 use crate::gpu::pattern::files::num_rows;
 use crate::gpu::pattern::identity::{Identity, is_fixed, without_own_settings};
@@ -71,7 +71,7 @@ pub(crate) struct Dimension {
     most_rows: usize,
     /// How the device makes the tables, or why it cannot; `None` if that is not worth it.
     building: Option<Result<Arc<dyn BuildTables>, Arc<str>>>,
-    /// Whether a key may be there more than once, though rows get columns of it.
+    /// True if a key may be there more than once, though rows get columns of it.
     may_repeat: bool,
     /// Those that are still to be applied to the plan before it runs.
     pub(crate) rules: Arc<[Rule]>,
@@ -339,17 +339,17 @@ impl Dimension {
         made.map(|(tables, read)| (tables, Origin::Cpu(read)))
     }
 
-    /// Whether kept tables go together, and there is no reason to make others.
+    /// Tells whether kept tables go together, and nothing asks for others.
     fn may_use(&self, tables: &[Result<Arc<Table>, String>]) -> bool {
         let is_twice = |table: &Result<_, String>| matches!(table, Err(reason) if reason == TWICE);
         if self.may_repeat && tables.iter().any(is_twice) {
             return false;
         }
-        let mut tables = tables.iter().flatten().map(|table| &table.repeated);
-        let first = tables.next();
-        tables.all(|other| match (first, other) {
-            (Some(Some(first)), Some(other)) => first.is_like(other),
-            (first, other) => first.is_none_or(|first| first.is_none() == other.is_none()),
+        let mut lists = tables.iter().flatten().map(|table| table.repeated.as_ref());
+        let first = lists.next().flatten();
+        lists.all(|other| match (first, other) {
+            (Some(first), Some(other)) => first.is_like(other),
+            (first, other) => first.is_none() && other.is_none(),
         })
     }
 
@@ -616,13 +616,16 @@ impl Dimension {
             false => Numbered::new(rows, first, &types, is_by_row),
         };
         let is_of_rows = lookup.purpose == Purpose::Rows;
-        let mut numbers = numbered(is_of_rows || self.are_all_different(attributes))?;
+        let is_by_row = is_of_rows || self.are_all_different(attributes);
+        let mut numbers = numbered(is_by_row)?;
         let (codes, repeated) = match Codes::new(&keys, &numbers.codes, numbers.count) {
             Ok(codes) => (Arc::new(codes), None),
             Err(error) => match row_keys.listed(self.may_repeat)? {
                 Some(listed) => {
-                    // rows of the same key may have the same attributes
-                    numbers = numbered(is_of_rows)?;
+                    if is_by_row != is_of_rows {
+                        // rows of the same key may have the same attributes
+                        numbers = numbered(is_of_rows)?;
+                    }
                     let repeated = listed.with(&numbers.codes);
                     (Arc::clone(&listed.codes), Some(repeated))
                 }
@@ -645,7 +648,7 @@ struct RowKeys {
     packing: Option<Packing>,
     /// Packed, if they are.
     keys: ArrayRef,
-    /// What all lookups of the dimension have in common, once one of them has asked.
+    /// The rows by their keys, which all lookups of the dimension share, once one of them has asked.
     listed: Option<Listed>,
 }
 

@@ -8,7 +8,6 @@ pub(crate) mod cpu;
 pub(crate) mod dimension;
 pub(crate) mod load;
 pub(crate) mod metrics;
-mod numbered;
 pub(crate) mod prepare;
 pub(crate) mod scan;
 mod stage;

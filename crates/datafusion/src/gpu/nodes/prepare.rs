@@ -120,7 +120,7 @@ impl ExecutionPlan for GpuPrepareExec {
         let begun = Instant::now();
         let rows = self.input.execute(partition, Arc::clone(&context))?;
         Ok(at_end(rows, move || {
-            // Of what all took, the part of one is known if it is the only one.
+            // The time of all is that of one only if there is no other.
             if let [Waiting { node, .. }] = &waiting[..] {
                 node.note_cpu(begun.elapsed());
             }

@@ -1,4 +1,4 @@
-//! What the stages of a GPU node took, for `EXPLAIN ANALYZE`.
+//! The rows, bytes and time that the stages of a GPU node took, for `EXPLAIN ANALYZE`.
 //!
 //! A stage leaves the tables of a dimension. The stages of a node are one metric, in the order of its joins. So they are
 //! shown when the other metrics are, and a copy of the node that has not run has none.

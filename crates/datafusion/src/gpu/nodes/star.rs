@@ -17,7 +17,6 @@ use super::dimension::Dimension;
 use super::stage::Stage;
 use crate::gpu::dimension_cache::DimensionCache;
 use crate::gpu::lowering::lookups::{Wanted, placeheld};
-use crate::gpu::packing::Packing;
 use crate::gpu::pattern::join::{Found, JoinKind};
 use crate::gpu::scalar::value_of;
 use crate::gpu::table::{Table, Tables};
@@ -70,6 +69,16 @@ impl LookupKey {
             (Self::Computed(_), Found::ByColumn(..)) => Vec::new(),
         }
     }
+}
+
+/// The lookup of a column of text among the parts of a key.
+fn text_of(key: &Expr, codes: &Arc<Codes>) -> Option<Lookup> {
+    let (column, codes) = (column_of(key)?, Arc::clone(codes));
+    Some(Lookup { column, codes })
+}
+
+fn is_same(a: &Lookup, b: &Lookup) -> bool {
+    a.column == b.column && Arc::ptr_eq(&a.codes, &b.codes)
 }
 
 fn column_of(key: &Expr) -> Option<usize> {
@@ -153,6 +162,7 @@ impl Star {
             lookups: &self.lookups,
             parameters: parameters.collect::<Result<_>>()?,
             repeated: self.repeated(tables),
+            texts: self.texts(tables),
         };
         // Kernels take one conjunct after the other, so that none is to be hidden in another.
         let mut filters = match filling.filter(&self.template.filter)? {
@@ -175,17 +185,13 @@ impl Star {
             }),
             LookupKey::Computed(_) => None,
         });
-        let texts = filling.texts().map(|(_, column, codes)| Lookup {
-            column,
-            codes: Arc::clone(codes),
-        });
         let partners = filling.repeated.iter().map(|dimension| {
             let kind = self.dimensions.get(*dimension).map(|of| of.kind);
             filling.partners(*dimension, kind == Some(JoinKind::Outer))
         });
         Ok(Pipeline {
             columns: self.template.columns.clone(),
-            lookups: lookups.chain(texts).collect(),
+            lookups: lookups.chain(filling.texts.iter().cloned()).collect(),
             partners: partners.collect::<Result<_>>()?,
             filter,
             output: filling.output(&self.template.output)?,
@@ -202,6 +208,23 @@ impl Star {
         repeated.sort_unstable();
         repeated.dedup();
         repeated
+    }
+
+    /// The lookups of text in packed keys, each once: those of a dimension have it in common.
+    fn texts(&self, tables: &Tables) -> Vec<Lookup> {
+        let mut all: Vec<Lookup> = Vec::new();
+        for (lookup, table) in self.lookups.iter().zip(tables) {
+            let (LookupKey::Computed(keys), Some(packing)) = (&lookup.key, &table.packing) else {
+                continue;
+            };
+            let texts = packing.texts();
+            for text in texts.filter_map(|(part, codes)| text_of(keys.get(part)?, codes)) {
+                if !all.iter().any(|other| is_same(other, &text)) {
+                    all.push(text);
+                }
+            }
+        }
+        all
     }
 
     /// What joins leave, the most selective one first: kernels test one after the other.
@@ -235,6 +258,8 @@ struct Filling<'a> {
     parameters: Vec<Literal>,
     /// The dimensions some key of which has several rows, in the order of the pipeline's partners.
     repeated: Vec<usize>,
+    /// Lookups of text in packed keys, behind those of columns.
+    texts: Vec<Lookup>,
 }
 
 /// How a pipeline asks for codes.
@@ -289,20 +314,6 @@ impl Filling<'_> {
         self.lookups.iter().filter(by_column).count()
     }
 
-    /// Text in packed keys: the lookup and its part, the column, the numbers of texts.
-    fn texts(&self) -> impl Iterator<Item = ((usize, usize), usize, &Arc<Codes>)> {
-        let lookups = self.lookups.iter().zip(self.tables).enumerate();
-        lookups.flat_map(|(number, (lookup, table))| {
-            let texts = table.packing.iter().flat_map(Packing::texts);
-            texts.filter_map(move |(part, codes)| {
-                let LookupKey::Computed(keys) = &lookup.key else {
-                    return None;
-                };
-                Some(((number, part), column_of(keys.get(part)?)?, codes))
-            })
-        })
-    }
-
     /// How the codes of keys are asked for. Those of computed keys have no number among the pipeline's lookups.
     fn asked_of_key(&self, lookup: usize) -> Result<Asked> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
@@ -314,11 +325,11 @@ impl Filling<'_> {
         let table = self.tables.get(lookup).ok_or_else(missing)?;
         let packing = table.packing.as_ref().ok_or_else(missing)?;
         let mut keys = self.exprs(keys)?;
-        for (part, _) in packing.texts() {
-            let mut texts = self.texts();
-            let number = texts.position(|(of, ..)| of == (lookup, part));
-            let number = number.ok_or_else(missing)? + self.columns();
-            *keys.get_mut(part).ok_or_else(missing)? = Expr::Code(number);
+        for (part, codes) in packing.texts() {
+            let key = keys.get_mut(part).ok_or_else(missing)?;
+            let text = text_of(key, codes).ok_or_else(missing)?;
+            let number = self.texts.iter().position(|other| is_same(other, &text));
+            *key = Expr::Code(self.columns() + number.ok_or_else(missing)?);
         }
         let key = packing.expr(keys)?;
         Ok(Asked::Code(Expr::Probe(

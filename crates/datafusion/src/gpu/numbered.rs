@@ -1,31 +1,32 @@
-//! Rows of a dimension, numbered by what they have.
+//! Rows numbered by what they have.
 
+use std::slice;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::Result;
+use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
-use vectile_gpu::Error;
+use vectile_gpu::{Codes, Error};
 
 use crate::error;
 
 /// Rows numbered by their attributes.
-pub(super) struct Numbered {
+pub(crate) struct Numbered {
     /// For each row.
-    pub(super) codes: Vec<u32>,
+    pub(crate) codes: Vec<u32>,
     /// Codes are below it.
-    pub(super) count: u32,
+    pub(crate) count: u32,
     /// For each attribute its value for each code.
-    pub(super) values: Vec<ArrayRef>,
+    pub(crate) values: Vec<ArrayRef>,
 }
 
 impl Numbered {
     /// There is nothing to tell rows apart by.
-    pub(super) fn all_alike(rows: usize) -> Self {
+    pub(crate) fn all_alike(rows: usize) -> Self {
         Self {
             codes: vec![0; rows],
             count: 1,
@@ -34,7 +35,7 @@ impl Numbered {
     }
 
     /// By the columns of `rows` from `first` on, or each for itself.
-    pub(super) fn new(
+    pub(crate) fn new(
         rows: &[RecordBatch],
         first: usize,
         types: &[DataType],
@@ -51,16 +52,27 @@ impl Numbered {
                 values: values.collect::<Result<_>>()?,
             });
         }
-        let fields = types
-            .iter()
-            .map(|of| Field::new("attribute", of.clone(), true));
+        let columns = |batch| RecordBatch::columns(batch).get(columns.clone());
+        Self::by_value(rows.iter().filter_map(columns), types)
+    }
+
+    /// The rows of one column, by its values.
+    pub(crate) fn of(column: &ArrayRef) -> Result<Self> {
+        Self::by_value([slice::from_ref(column)], &[column.data_type().clone()])
+    }
+
+    /// By the values of columns, which come in batches: in the order in which they come first.
+    fn by_value<'a>(
+        batches: impl IntoIterator<Item = &'a [ArrayRef]>,
+        types: &[DataType],
+    ) -> Result<Self> {
+        let fields = types.iter().map(|of| Field::new("value", of.clone(), true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let mut distinct = new_group_values(schema, &GroupOrdering::None)?;
         let (mut codes, mut numbers) = (Vec::new(), Vec::new());
-        for batch in rows {
-            let attributes = batch.columns().get(columns.clone()).unwrap_or_default();
+        for columns in batches {
             numbers.clear();
-            distinct.intern(attributes, &mut numbers)?;
+            distinct.intern(columns, &mut numbers)?;
             for &number in &numbers {
                 codes.push(code_of(number)?);
             }
@@ -76,6 +88,15 @@ impl Numbered {
             values,
         })
     }
+
+    /// A table of the values of the only column, each with its number.
+    pub(crate) fn table(&self) -> Result<Codes> {
+        let [values] = &self.values[..] else {
+            return internal_err!("a table of {} columns", self.values.len());
+        };
+        let own: Vec<u32> = (0..self.count).collect();
+        Codes::new(values, &own, self.count).map_err(error::gpu)
+    }
 }
 
 /// A number as a code.
@@ -84,7 +105,7 @@ fn code_of(number: usize) -> Result<u32> {
 }
 
 /// A column of all rows.
-pub(super) fn concat_column(
+pub(crate) fn concat_column(
     rows: &[RecordBatch],
     column: usize,
     of: &DataType,
