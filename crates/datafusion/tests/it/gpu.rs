@@ -370,13 +370,7 @@ async fn similar_dimensions_are_told_apart() {
             "value AS k, value % 3 AS x FROM generate_series(0, 99)",
         ),
     ] {
-        let path = fixture.path(&format!("{name}.vectile"));
-        let copy = format!(
-            "COPY (SELECT {rows}) TO '{}' STORED AS VECTILE",
-            path.display()
-        );
-        fixture.run(&copy).await.unwrap();
-        fixture.register(name, &path).await;
+        fixture.make(name, &format!("SELECT {rows}")).await;
     }
     let query = |x: &str| {
         format!(
@@ -1433,13 +1427,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
             "value % 400 AS k, value AS x FROM generate_series(0, 799)",
         ),
     ] {
-        let path = fixture.path(&format!("{name}.vectile"));
-        let copy = format!(
-            "COPY (SELECT {rows}) TO '{}' STORED AS VECTILE",
-            path.display()
-        );
-        fixture.run(&copy).await.unwrap();
-        fixture.register(name, &path).await;
+        fixture.make(name, &format!("SELECT {rows}")).await;
     }
     let by = "sales JOIN days ON sales.k = days.k";
     let of_groups = "(SELECT k, count(*) AS n FROM twice GROUP BY k) g";

@@ -133,13 +133,8 @@ async fn a_query_with_joins_is_prepared_once_the_gpu_is_open() {
     };
     for table in ["evens", "threes"] {
         let step = if table == "evens" { 2 } else { 3 };
-        let path = fixture.path(&format!("{table}.vectile"));
-        let copy = format!(
-            "COPY (SELECT CAST(value AS INT) AS k FROM generate_series(0, 2999, {step})) TO '{}' STORED AS VECTILE",
-            path.display()
-        );
-        fixture.run(&copy).await.unwrap();
-        fixture.register(table, &path).await;
+        let rows = format!("SELECT CAST(value AS INT) AS k FROM generate_series(0, 2999, {step})");
+        fixture.make(table, &rows).await;
     }
     let sql = "SELECT sum(a) AS s, count(*) AS n FROM packed \
                JOIN (SELECT evens.k FROM evens JOIN threes ON evens.k = threes.k) AS d ON a = d.k";

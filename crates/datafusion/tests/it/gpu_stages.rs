@@ -64,13 +64,7 @@ async fn explain_analyze_tells_what_each_stage_took() {
             "value AS r_region, value % 5 AS z FROM generate_series(0, 29)",
         ),
     ] {
-        let path = fixture.path(&format!("{name}.vectile"));
-        let copy = format!(
-            "COPY (SELECT {rows}) TO '{}' STORED AS VECTILE",
-            path.display()
-        );
-        fixture.run(&copy).await.unwrap();
-        fixture.register(name, &path).await;
+        fixture.make(name, &format!("SELECT {rows}")).await;
     }
     let query = |filter: &str| {
         format!(

@@ -124,6 +124,15 @@ impl Fixture {
             .unwrap();
     }
 
+    /// Makes a table of a query's rows, in a file of its own.
+    pub async fn make(&self, name: &str, query: &str) {
+        let path = self.path(&format!("{name}.vectile"));
+        let to = path.display();
+        let copy = format!("COPY ({query}) TO '{to}' STORED AS VECTILE");
+        self.run(&copy).await.unwrap();
+        self.register(name, &path).await;
+    }
+
     pub async fn run(&self, sql: &str) -> Result<Vec<RecordBatch>> {
         self.ctx.sql(sql).await?.collect().await
     }

@@ -231,13 +231,18 @@ fn groups(engine: &Engine, inputs: &[Input]) -> Vec<Group> {
     table(engine, inputs, 4096)
 }
 
+/// The rows on a device.
+fn loaded() -> Option<(Arc<Engine>, Vec<Input>, Batch)> {
+    let (engine, inputs) = (Engine::new(driver()?), inputs());
+    let batch = Batch::of(&groups(&engine, &inputs)).unwrap();
+    Some((engine, inputs, batch))
+}
+
 #[test]
 fn totals_are_of_all_combinations() {
-    let Some(engine) = driver().map(Engine::new) else {
+    let Some((engine, inputs, batch)) = loaded() else {
         return;
     };
-    let inputs = inputs();
-    let batch = Batch::of(&groups(&engine, &inputs)).unwrap();
     for case in cases() {
         let all = case.combinations(&inputs);
         for is_filtered in [false, true] {
@@ -266,11 +271,9 @@ fn totals_are_of_all_combinations() {
 
 #[test]
 fn groups_are_of_all_combinations() {
-    let Some(engine) = driver().map(Engine::new) else {
+    let Some((engine, inputs, batch)) = loaded() else {
         return;
     };
-    let inputs = inputs();
-    let batch = Batch::of(&groups(&engine, &inputs)).unwrap();
     for case in cases() {
         let all = case.combinations(&inputs);
         let keys = vec![GroupKey::Value(case.lists[0].value(0)), GroupKey::Code(1)];
