@@ -236,6 +236,7 @@ fn measure(
     let pipeline = Arc::new(Pipeline {
         columns: arrays.iter().map(|a| a.data_type().clone()).collect(),
         lookups: query.lookups.clone(),
+        partners: vec![],
         filter: query.filter.clone(),
         output: query.output.clone(),
     });
