@@ -1365,7 +1365,7 @@ class Worker:
         if self.args.twice: stmts += [(id + k, sql, 'show') for id, sql, _ in fine for k in 'yz']
         stmts += [x for x in good if oracle[x[0]][0] != 'ok']
         t0 = time.time()
-        subject = run_many(self.args.bin, s.views(s.vec), s.settings, stmts, mk(d, 's'), self.args.hang)
+        subject = run_many(self.args.subject, s.views(s.vec), s.settings, stmts, mk(d, 's'), self.args.hang)
         self.say('set', seed, s.fmt, [(t.name, t.rows) for t in s.tables], 'queries', len(queries), 'ok', sum(1 for i, _, _ in ids if oracle[i][0] == 'ok'), '%.1fs' % (time.time() - t0))
         while BIG:
             rss, script = BIG.pop()
@@ -1465,7 +1465,7 @@ class Worker:
     def rerun(self, s, q, dir, settings=None, base=None, sql=None):
         """Oracle and subject in processes of their own; the verdict."""
         o = run_many(self.args.bin, s.views(s.src), ORACLE, [('x', sql or q.sql(), 'copy')], mk(dir, 'o'), self.args.hang)['x']
-        u = run_many(self.args.bin, s.views(s.vec), settings or s.settings, [('x', sql or q.sql(), 'copy'), ('xw', sql or q.sql(), 'copy')] if self.args.mode == 'gpu' else [('x', sql or q.sql(), 'copy')], mk(dir, 's'), self.args.hang)
+        u = run_many(self.args.subject, s.views(s.vec), settings or s.settings, [('x', sql or q.sql(), 'copy'), ('xw', sql or q.sql(), 'copy')] if self.args.mode == 'gpu' else [('x', sql or q.sql(), 'copy')], mk(dir, 's'), self.args.hang)
         v = self.judge(s, q, 'x', o, u.get('x', ('missing', '')), '', dir, count=False)
         if not v and self.args.mode == 'gpu': v = self.judge(s, q, 'x', o, u.get('xw', ('missing', '')), 'w', dir, count=False)
         return v
@@ -1504,7 +1504,7 @@ class Worker:
         end = time.time() + 90; found = []
         for i, q in enumerate(queries):
             if time.time() > end or len(found) > 2: break
-            r = run_many(self.args.bin, s.views(s.vec), s.settings, [('x', 'EXPLAIN ANALYZE VERBOSE ' + q.sql(), 'show')], mk(d, 's'), self.args.hang)['x']
+            r = run_many(self.args.subject, s.views(s.vec), s.settings, [('x', 'EXPLAIN ANALYZE VERBOSE ' + q.sql(), 'show')], mk(d, 's'), self.args.hang)['x']
             if r[0] in ('crash', 'hang') or (r[0] == 'ok' and re.search(r'reason=[^}]*(does not compile|CUDA_ERROR| failed)', r[1])):
                 found.append(i); self.finding('gpu-failed-alone ' + bad, s, self.seed, q, shorten(r[1], 8000) if r[0] != 'ok' else '\n'.join(x[:1500] for x in r[1].splitlines() if 'reason=' in x), ['query %d of the set, in a process of its own' % i])
         return 'queries that fail alone: %s' % found
@@ -1512,14 +1512,14 @@ class Worker:
         try:
             make = ["SET vectile.gpu = 'off'"] + ["CREATE TABLE %s AS SELECT * FROM v_%s" % (t.name, t.name) for t in s.tables]
             o = run_many(self.args.bin, [('v_' + n, p) for n, p in s.views(s.src)], make, [('x', q.sql(), 'copy')], mk(dir, 'o'), self.args.hang)['x']
-            u = run_many(self.args.bin, s.views(s.vec), s.settings, [('x', q.sql(), 'copy')], mk(dir, 's'), self.args.hang)['x']
+            u = run_many(self.args.subject, s.views(s.vec), s.settings, [('x', q.sql(), 'copy')], mk(dir, 's'), self.args.hang)['x']
             return o[0] == 'ok' and u[0] == 'ok' and self.judge(s, q, 'x', o, u, '', dir, count=False) is None
         except Exception: return False
     def memory_oracle(self, s, q, dir):
         """The query over tables in memory made of the Vectile files: tells reading from planning."""
         try:
             make = ["SET vectile.gpu = 'off'"] + ["CREATE TABLE %s AS SELECT * FROM v_%s" % (t.name, t.name) for t in s.tables]
-            r = run_many(self.args.bin, [('v_' + n, p) for n, p in s.views(s.vec)], make, [('x', q.sql(), 'copy')], mk(dir, 's'), self.args.hang)['x']
+            r = run_many(self.args.subject, [('v_' + n, p) for n, p in s.views(s.vec)], make, [('x', q.sql(), 'copy')], mk(dir, 's'), self.args.hang)['x']
             o = run_many(self.args.bin, s.views(s.src), ORACLE, [('x', q.sql(), 'copy')], mk(dir, 'o'), self.args.hang)['x']
             v = self.judge(s, q, 'x', o, r, '', dir, count=False)
             w = ''
@@ -1716,7 +1716,7 @@ def total(out):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument('--bin', required=True); p.add_argument('--seed', type=int, default=1); p.add_argument('--tables', type=int, default=0)
+    p.add_argument('--bin', required=True); p.add_argument('--subject', help='another program that answers `sql` over .vectile files'); p.add_argument('--seed', type=int, default=1); p.add_argument('--tables', type=int, default=0)
     p.add_argument('--queries', type=int, default=60); p.add_argument('--minutes', type=float, default=5); p.add_argument('--mode', choices=['cpu', 'gpu'], default='cpu')
     p.add_argument('--out', required=True); p.add_argument('--workers', type=int, default=1); p.add_argument('--hang', type=float, default=60)
     p.add_argument('--only', type=int, help='just the table set with this seed, as reports name it'); p.add_argument('--keep', type=int, default=4, help='findings of a signature to minimise, per worker')
@@ -1724,7 +1724,7 @@ def main():
     p.add_argument('--quiet', action='store_true'); p.add_argument('--twice', action='store_true', help='have each query answered twice in a session: the second time, its plan may be a kept one')
     p.add_argument('--skip', type=int, default=1, help='leave out what the oracle fails to plan')
     a = p.parse_args()
-    a.bin, a.out = os.path.abspath(a.bin), os.path.abspath(a.out)
+    a.bin, a.subject, a.out = os.path.abspath(a.bin), os.path.abspath(a.subject or a.bin), os.path.abspath(a.out)
     os.makedirs(a.out, exist_ok=True)
     if a.scratch: a.scratch = os.path.abspath(a.scratch)
     if a.workers > 1:

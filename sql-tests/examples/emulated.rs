@@ -1,0 +1,100 @@
+//! `vectile sql` with a CPU in the place of the GPU, for the differential fuzzer: `sql_fuzz.py --subject emulated`.
+//!
+//! It takes the arguments that the fuzzer gives to `vectile sql`, and no others.
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use arrow::csv::Writer;
+use datafusion::common::{Result, exec_err};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_plan::execute_stream;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::parser::DFParser;
+use futures::TryStreamExt;
+use vectile_cpu_device::CpuDevice;
+use vectile_datafusion::{Gpu, register_with_gpu};
+use vectile_gpu::Engine;
+
+/// As for the threads of the command line: plans are deep.
+const STACK: usize = 32 << 20;
+
+fn main() -> ExitCode {
+    match parse().and_then(|(script, tables)| on_workers(run(script, tables))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The script to run, and the tables `NAME=FOLDER`.
+fn parse() -> Result<(String, Vec<String>)> {
+    let mut arguments = std::env::args().skip(1);
+    let (mut script, mut tables) = (None, vec![]);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "-f" => script = arguments.next(),
+            "-t" => tables.extend(arguments.next()),
+            _ => {}
+        }
+    }
+    match script {
+        Some(path) => Ok((std::fs::read_to_string(path)?, tables)),
+        None => exec_err!("usage: emulated sql --format csv -f SCRIPT [-t NAME=FOLDER].."),
+    }
+}
+
+fn on_workers(work: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
+    let workers = tokio::runtime::Builder::new_multi_thread()
+        .thread_stack_size(STACK)
+        .enable_all()
+        .build()?;
+    let done = workers.block_on(workers.spawn(work));
+    done.unwrap_or_else(|error| exec_err!("{error}"))
+}
+
+async fn run(script: String, tables: Vec<String>) -> Result<()> {
+    let context = session()?;
+    for table in &tables {
+        let Some((name, folder)) = table.split_once('=') else {
+            return exec_err!("-t {table}: not NAME=FOLDER");
+        };
+        let create = format!("CREATE EXTERNAL TABLE {name} STORED AS VECTILE LOCATION '{folder}'");
+        context.sql(&create).await?.collect().await?;
+    }
+    for statement in DFParser::parse_sql(&script)? {
+        let state = context.state();
+        let plan = state.statement_to_plan(statement).await?;
+        let frame = context.execute_logical_plan(plan).await?;
+        let mut batches = execute_stream(frame.create_physical_plan().await?, context.task_ctx())?;
+        let mut rows = Writer::new(vec![]);
+        while let Some(batch) = batches.try_next().await? {
+            rows.write(&batch)?;
+        }
+        stdout().write_all(&rows.into_inner())?;
+        stdout().flush()?;
+    }
+    Ok(())
+}
+
+fn session() -> Result<SessionContext> {
+    let config = SessionConfig::new().with_information_schema(true).set_bool(
+        "datafusion.execution.listing_table_ignore_subdirectory",
+        false,
+    );
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .build();
+    let context = SessionContext::new_with_state(state);
+    let device = CpuDevice::new().map_err(|error| error.to_string());
+    let gpu = match device {
+        Ok(device) => Gpu::new(Engine::new(Arc::new(device))),
+        Err(reason) => Gpu::none(reason),
+    };
+    register_with_gpu(&context, gpu)?;
+    Ok(context)
+}
