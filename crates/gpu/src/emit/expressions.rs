@@ -166,6 +166,14 @@ impl<'a> Generator<'a> {
                 let valid = typed.valid.map(|_| format!("h{number}"));
                 Value::of(typed, format!("e{number}"), valid)
             }
+            Node::SomePartner {
+                list,
+                number,
+                condition,
+            } => self.once(typed, |this| {
+                let code = this.some_partner(list, *number, condition);
+                Value::of(typed, code, None)
+            }),
             Node::Probe {
                 key,
                 table,

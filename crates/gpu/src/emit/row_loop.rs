@@ -2,7 +2,7 @@
 
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Combined, Picks, RowLoop};
+use crate::kernel::{Combined, ListPlan, Picks, RowLoop, Typed};
 
 /// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
 const SPARSE_ROWS: u32 = 128;
@@ -251,12 +251,7 @@ impl<'a> Generator<'a> {
     /// Opens a loop over the combinations of a row with its partners: of those of number n, `e{n}` is at hand, if `h{n}`.
     fn combine(&mut self, combined: &'a Combined) {
         for (number, partners) in combined.partners.iter().enumerate() {
-            let (first, count) = (self.expr(&partners.first), self.expr(&partners.count));
-            let has = format!("in && {}", count.valid.as_deref().unwrap_or("true"));
-            for (name, of) in [("first", &first), ("count", &count)] {
-                let value = format!("{has} ? (u32){} : 0", of.code);
-                self.line(4, format!("const u32 {name}{number} = {value};"));
-            }
+            self.list(&partners.list, number);
             let times = match partners.is_outer {
                 true => format!("count{number} ? count{number} : (u32)in"),
                 false => format!("count{number}"),
@@ -288,6 +283,43 @@ impl<'a> Generator<'a> {
             let passes = self.expr(condition).truth();
             self.line(4, format!("if (!({passes})) continue;"));
         }
+    }
+
+    /// Where the partners of that number begin, and how many they are: `first` and `count`.
+    fn list(&mut self, list: &'a ListPlan, number: usize) {
+        let (first, count) = (self.expr(&list.first), self.expr(&list.count));
+        let has = format!("in && {}", count.valid.as_deref().unwrap_or("true"));
+        for (name, of) in [("first", &first), ("count", &count)] {
+            let value = format!("{has} ? (u32){} : 0", of.code);
+            self.line(4, format!("const u32 {name}{number} = {value};"));
+        }
+    }
+
+    /// Code for whether a partner of the row meets a condition. The first one that does ends the loop.
+    pub fn some_partner(
+        &mut self,
+        list: &'a ListPlan,
+        number: usize,
+        condition: &'a Typed,
+    ) -> String {
+        self.list(list, number);
+        self.line(4, format!("bool some{number} = false;"));
+        let times = format!("time{number} < count{number} && !some{number}");
+        self.line(
+            4,
+            format!("for (u32 time{number} = 0; {times}; time{number}++) {{"),
+        );
+        self.line(
+            4,
+            format!("const u32 e{number} = first{number} + time{number};"),
+        );
+        // what is computed of a partner is not there behind the loop
+        let before = self.computed.len();
+        let is_met = self.expr(condition).truth();
+        self.line(4, format!("some{number} = {is_met};"));
+        self.computed.truncate(before);
+        self.line(4, "}");
+        format!("some{number}")
     }
 
     /// The lanes share selected rows, whose ever they are: all of them, or if they are few.

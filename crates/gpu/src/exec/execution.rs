@@ -305,9 +305,9 @@ impl Execution {
         }
         let rows = self.rows.max(batch.num_rows() as u64);
         let rows = ROWS_AT_ONCE.min(rows.next_power_of_two());
-        let combinations = self.pipeline.most_combinations();
-        if rows.saturating_mul(combinations) > MOST_COMBINATIONS {
-            let reason = format!("{rows} rows of up to {combinations} combinations of partners");
+        let partners = self.pipeline.most_partners();
+        if rows.saturating_mul(partners) > MOST_COMBINATIONS {
+            let reason = format!("{rows} rows of up to {partners} combinations of partners");
             return Err(Error::Unsupported(reason));
         }
         let facts = Facts {

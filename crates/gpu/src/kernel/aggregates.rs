@@ -3,7 +3,7 @@
 use std::mem::Discriminant;
 
 use super::accumulator::{Accumulator, Accumulators, Added, Outcome};
-use super::columns::{argument_of, has_lookups};
+use super::columns::has_lookups;
 use super::plan::{Typed, Valid};
 use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr};
@@ -41,7 +41,7 @@ impl<'a> Collected<'a> {
     /// Adds what an aggregate of an argument needs.
     pub fn add(&mut self, of: &'a Aggregate, value: &Typed, argument: usize) -> Outcome {
         // of what is looked up, not all values have a name
-        let name = argument_of(of).filter(|expr| !has_lookups(expr));
+        let name = of.argument().filter(|expr| !has_lookups(expr));
         let name = name.map(|expr| (std::mem::discriminant(of), expr));
         let same = self.known.iter().find(|(known, _)| Some(*known) == name);
         if let Some((_, outcome)) = same {
@@ -77,7 +77,7 @@ impl Accumulators {
                 count: 0,
                 value: None,
             };
-            if argument_of(aggregate).is_some() {
+            if aggregate.argument().is_some() {
                 let argument = arguments.next();
                 let (argument, value) =
                     argument.ok_or_else(|| Error::Unsupported("no argument".into()))?;

@@ -72,16 +72,29 @@ pub(crate) fn lookups_of_expr(expr: &Expr, lookups: &mut Vec<usize>) {
 
 /// Whether an expression looks computed keys up.
 pub(crate) fn has_probes(expr: &Expr) -> bool {
-    let mut has = matches!(expr, Expr::Probe(..));
-    expr.for_parts(|part| has |= has_probes(part));
-    has
+    expr.any(&|part| matches!(part, Expr::Probe(..)))
 }
 
-/// Whether an expression asks for partners.
+/// Whether an expression asks for partners that rows are combined with.
 pub(super) fn has_partners(expr: &Expr) -> bool {
-    let mut has = matches!(expr, Expr::Partner(_));
-    expr.for_parts(|part| has |= has_partners(part));
-    has
+    fn is_free(expr: &Expr, own: &mut Vec<usize>) -> bool {
+        match expr {
+            Expr::Partner(number) => !own.contains(number),
+            Expr::SomePartner(some) => {
+                let mut is_some = is_free(&some.partners.code, own);
+                own.push(some.number);
+                is_some |= is_free(&some.condition, own);
+                own.pop();
+                is_some
+            }
+            _ => {
+                let mut is_some = false;
+                expr.for_parts(|part| is_some |= is_free(part, own));
+                is_some
+            }
+        }
+    }
+    is_free(expr, &mut Vec::new())
 }
 
 /// Whether an expression gives floats.
@@ -95,17 +108,6 @@ pub(crate) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
         Expr::Cast(_, to) => to.is_float(),
         Expr::Case(whens, _) => whens.iter().any(|(_, then)| is_float(then, columns)),
         _ => false,
-    }
-}
-
-/// The argument of an aggregate.
-pub(crate) fn argument_of(aggregate: &Aggregate) -> Option<&Expr> {
-    match aggregate {
-        Aggregate::CountRows => None,
-        Aggregate::Count(expr)
-        | Aggregate::Sum(expr)
-        | Aggregate::Min(expr)
-        | Aggregate::Max(expr) => Some(expr),
     }
 }
 
@@ -145,7 +147,7 @@ pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
     }
     let exprs = exprs.iter();
     let exprs = exprs.filter(|expr| pipeline.strings(expr).is_none());
-    let exprs = exprs.chain(aggregates.iter().filter_map(argument_of));
+    let exprs = exprs.chain(aggregates.iter().filter_map(Aggregate::argument));
     exprs.for_each(|expr| {
         columns_of_expr(expr, &mut columns);
         columns_of_tests(expr, &mut columns);
@@ -198,22 +200,12 @@ pub(super) fn lookups_of_filter(filter: &Filter, lookups: &mut Vec<usize>) {
     }
 }
 
-/// Calls `f` with what a filter computes row by row.
-pub(super) fn exprs_of(filter: &Filter, f: &mut impl FnMut(&Expr)) {
-    match filter {
-        Filter::Expr(expr) => f(expr),
-        Filter::And(parts) | Filter::Or(parts) => parts.iter().for_each(|part| exprs_of(part, f)),
-        _ => {}
-    }
-}
-
 /// The columns that are read row by row.
 pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
     let mut columns = vec![];
     if !task.is_behind_filters() {
-        exprs_of(&pipeline.filter, &mut |expr| {
-            columns_of_expr(expr, &mut columns);
-        });
+        let filter = &pipeline.filter;
+        filter.for_exprs(&mut |expr| columns_of_expr(expr, &mut columns));
         let codes = pipeline.partners.iter().map(|partners| &partners.code);
         codes.for_each(|code| columns_of_expr(code, &mut columns));
     }
@@ -223,11 +215,11 @@ pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
             exprs.for_each(|expr| columns_of_expr(expr, &mut columns));
         }
         (Output::Aggregates(aggregates), Task::Totals) => {
-            let arguments = aggregates.iter().filter_map(argument_of);
+            let arguments = aggregates.iter().filter_map(Aggregate::argument);
             arguments.for_each(|expr| columns_of_expr(expr, &mut columns));
         }
         (Output::Groups(keys, aggregates), Task::Groups) => {
-            let arguments = aggregates.iter().filter_map(argument_of);
+            let arguments = aggregates.iter().filter_map(Aggregate::argument);
             arguments.for_each(|expr| columns_of_expr(expr, &mut columns));
             for key in keys {
                 match key {

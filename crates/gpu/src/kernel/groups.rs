@@ -8,7 +8,7 @@
 use super::accumulator::{Accumulator, Accumulators, Added};
 use super::bindings::{Digit, Grouping};
 use super::bounds::Bounds;
-use super::columns::{argument_of, push};
+use super::columns::push;
 use super::plan::{GroupsPlan, KeyPlan, KeySource, Strategy, Typed};
 use super::planner::{Planner, SPARSE_SHARE};
 use super::tables::TableSource;
@@ -66,7 +66,7 @@ impl Planner<'_> {
         let key_values = exprs.len();
         let conditions = self.late_conditions();
         exprs.extend(conditions.iter().cloned());
-        exprs.extend(aggregates.iter().filter_map(argument_of).cloned());
+        exprs.extend(aggregates.iter().filter_map(Aggregate::argument).cloned());
         let walk = self.walk_of(aggregates.iter());
         let rows = self.combined_loop(&exprs, &tables, walk)?;
         let (mut digits, mut planned) = (vec![], vec![]);

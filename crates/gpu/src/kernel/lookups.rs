@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bindings::BitCopy;
-use super::columns::{columns_of_filter, exprs_of, has_partners, has_probes, push};
+use super::columns::{columns_of_filter, has_partners, has_probes, push};
 use super::decide::{LARGE_WARPS, WARPS};
 use super::groups::SHARED_TABLE;
 use super::plan::Test;
@@ -87,7 +87,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Conjuncts in the order in which they are tested: lookups late, those first that drop most rows for what they
-    /// cost; without those put off. Text comes last.
+    /// cost; without those put off. Text comes last, and questions about partners before it.
     pub fn in_order(&self) -> Vec<&'a Filter> {
         let room = self.room_for_bits();
         let cost = |lookup: usize| match self.facts.bits.get(lookup) {
@@ -95,7 +95,7 @@ impl<'a> Planner<'a> {
             Some(bytes) if *bytes > room => GATHERED_COST,
             _ => 1.0,
         };
-        let (mut ordered, mut of_text) = (vec![], vec![]);
+        let (mut ordered, mut of_partners, mut of_text) = (vec![], vec![], vec![]);
         let mut lookups: Vec<(f64, &Filter)> = vec![];
         for conjunct in self.conjuncts() {
             match conjunct {
@@ -109,11 +109,13 @@ impl<'a> Planner<'a> {
                     lookups.push((self.share(*lookup) / cost(*lookup), conjunct));
                 }
                 other if self.reads_text(other) => of_text.push(other),
+                other if asks_some_partner(other) => of_partners.push(other),
                 other => ordered.push(other),
             }
         }
         lookups.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         ordered.extend(lookups.into_iter().map(|(_, conjunct)| conjunct));
+        ordered.extend(of_partners);
         ordered.extend(of_text);
         ordered
     }
@@ -224,6 +226,15 @@ impl<'a> Planner<'a> {
 /// Whether a conjunct is a condition of rows and their partners.
 fn asks_for_partners(conjunct: &Filter) -> bool {
     let mut asks = false;
-    exprs_of(conjunct, &mut |expr| asks |= has_partners(expr));
+    conjunct.for_exprs(&mut |expr| asks |= has_partners(expr));
+    asks
+}
+
+/// Whether a conjunct asks about partners of a row one after the other.
+fn asks_some_partner(conjunct: &Filter) -> bool {
+    let mut asks = false;
+    conjunct.for_exprs(&mut |expr| {
+        asks |= expr.any(&|part| matches!(part, Expr::SomePartner(_)));
+    });
     asks
 }

@@ -5,10 +5,16 @@ use std::sync::Arc;
 use super::columns::{
     columns_of_expr, columns_of_nulls, has_partners, is_float, lookups_of_expr, push,
 };
-use super::plan::{Combined, PartnersPlan, Picks, RowLoop};
+use super::plan::{Combined, ListPlan, PartnersPlan, Picks, RowLoop};
 use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::{Error, Result};
-use crate::plan::{Aggregate, Expr};
+use crate::plan::{Aggregate, Expr, Partners};
+
+/// Where the partners of a row begin, and how many they are.
+pub(super) fn list_of(partners: &Partners) -> [Expr; 2] {
+    let code = || Box::new(partners.code.clone());
+    [&partners.first, &partners.count].map(|values| Expr::Entry(code(), Arc::clone(values)))
+}
 
 /// How the lanes of a warp go through their rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,10 +97,7 @@ impl Planner<'_> {
         if partners.iter().any(|of| has_partners(&of.code)) {
             return Err(Error::Unsupported("partners of partners".into()));
         }
-        let of_code = |code: &Expr, values| Expr::Entry(code.clone().into(), Arc::clone(values));
-        let lists = partners
-            .iter()
-            .flat_map(|of| [&of.first, &of.count].map(|values| of_code(&of.code, values)));
+        let lists = partners.iter().flat_map(list_of);
         let conditions = self.conditions_of_partners()?;
         let own = 2 * partners.len() + conditions.len();
         let all: Vec<Expr> = lists
@@ -105,9 +108,9 @@ impl Planner<'_> {
         let exprs = rows.exprs.split_off(own);
         let mut lists = std::mem::replace(&mut rows.exprs, exprs).into_iter();
         let of_list = partners.iter().map_while(|of| {
+            let (first, count) = (lists.next()?, lists.next()?);
             Some(PartnersPlan {
-                first: lists.next()?,
-                count: lists.next()?,
+                list: ListPlan { first, count },
                 is_outer: of.is_outer,
             })
         });

@@ -32,8 +32,8 @@ pub(crate) use bounds::Bounds;
 pub use columns::coded_columns;
 pub(crate) use decide::plan;
 pub(crate) use plan::{
-    Combined, Field, GroupsPlan, Kept, KernelPlan, KeySource, Node, OutputPlan, Picks, RangeTest,
-    Registers, RowLoop, Strategy, TablePlan, Test, ThreadsPlan, Typed,
+    Combined, Field, GroupsPlan, Kept, KernelPlan, KeySource, ListPlan, Node, OutputPlan, Picks,
+    RangeTest, Registers, RowLoop, Strategy, TablePlan, Test, ThreadsPlan, Typed,
 };
 pub(crate) use tables::{Facts, TableSource};
 pub(crate) use task::{

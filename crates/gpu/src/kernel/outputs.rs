@@ -2,7 +2,7 @@
 
 use super::accumulator::{Accumulator, Accumulators, Outcome};
 use super::aggregates::Collected;
-use super::columns::{argument_of, columns_of_expr, columns_of_nulls, lookups_of_expr, loops};
+use super::columns::{columns_of_expr, columns_of_nulls, lookups_of_expr, loops};
 use super::loops::Walk;
 use super::plan::{OutputPlan, Picks};
 use super::planner::Planner;
@@ -139,7 +139,7 @@ impl Planner<'_> {
         let (mut exprs, mut places) = (vec![], vec![]);
         let is_combined = !self.pipeline.partners.is_empty();
         for (place, aggregate) in aggregates.iter().enumerate() {
-            match (aggregate, argument_of(aggregate)) {
+            match (aggregate, aggregate.argument()) {
                 // rows, and a column's values, are counted without a loop
                 (_, None) => {}
                 (Aggregate::Count(Expr::Column(_)), _) if !is_combined => {}

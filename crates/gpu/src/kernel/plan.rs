@@ -202,6 +202,12 @@ pub(crate) enum Node {
     Code(usize),
     /// The place of the partner at hand, by the number of its [`PartnersPlan`].
     Partner(usize),
+    /// Whether a partner meets a condition, of which it is asked one after the other.
+    SomePartner {
+        list: Box<ListPlan>,
+        number: usize,
+        condition: Box<Typed>,
+    },
     /// The code of a computed key, in a table by its number among those of [`Bindings`](super::Bindings).
     Probe {
         key: Box<Typed>,
@@ -245,11 +251,17 @@ pub(crate) struct Combined {
 
 /// The partners of a row in a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PartnersPlan {
+pub(crate) struct ListPlan {
     /// The place of the first one.
     pub first: Typed,
     /// How many there are, null if there is none.
     pub count: Typed,
+}
+
+/// Partners that a row is combined with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PartnersPlan {
+    pub list: ListPlan,
     /// Whether a row without a partner counts once.
     pub is_outer: bool,
 }

@@ -24,6 +24,8 @@ pub(super) struct Planner<'a> {
     pub bindings: Bindings,
     /// What was computed for a row so far.
     pub computed: Vec<(Expr, Typed)>,
+    /// Numbers of the questions about partners around the expression at hand.
+    pub asked: Vec<usize>,
     /// Tests of the loop at hand, and how many there are of all loops.
     pub tests: Vec<(u32, Test)>,
     pub tests_before: u32,
@@ -83,6 +85,7 @@ impl<'a> Planner<'a> {
             tables: vec![],
             bindings: Bindings::default(),
             computed: vec![],
+            asked: vec![],
             tests: vec![],
             tests_before: 0,
             names: 0,

@@ -1,8 +1,7 @@
 //! Tiles: shared memory of a warp in which vectors are decoded as a whole.
 
 use super::columns::{
-    columns_by_row, columns_of_expr, columns_of_filter, exprs_of, lookups_of_expr,
-    lookups_of_filter, push,
+    columns_by_row, columns_of_expr, columns_of_filter, lookups_of_expr, lookups_of_filter, push,
 };
 use super::planner::{Planner, SHARED_BYTES};
 use crate::error::{Error, Result};
@@ -37,7 +36,7 @@ impl Planner<'_> {
         let mut kept = self.kept_tiles.clone();
         // loops of filters are planned later
         let mut lookups = vec![];
-        exprs_of(&self.pipeline.filter, &mut |expr| {
+        self.pipeline.filter.for_exprs(&mut |expr| {
             columns_of_expr(expr, &mut kept);
             lookups_of_expr(expr, &mut lookups);
         });

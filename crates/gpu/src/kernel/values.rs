@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use super::bounds::{Bounds, add, product, sub};
 use super::columns::has_lookups;
-use super::plan::{Node, Typed, Valid};
+use super::loops::list_of;
+use super::plan::{ListPlan, Node, Typed, Valid};
 use super::planner::Planner;
 use super::task::EntryTest;
 use crate::error::{Error, Result};
-use crate::plan::{Arithmetic, Attribute, Codes, Expr, Literal, Type, ValueTest, code_bytes};
+use crate::plan::{
+    Arithmetic, Attribute, Codes, Expr, Literal, SomePartner, Type, ValueTest, code_bytes,
+};
 
 /// The dates that arrow-rs knows, which are those of chrono: -262143-01-01 to 262142-12-31.
 pub(crate) const KNOWN_DAYS: Bounds = Bounds(-96_465_292, 95_026_236);
@@ -151,12 +154,16 @@ impl Planner<'_> {
             Expr::Partner(number) => {
                 let partners = self.pipeline.partners.get(*number);
                 let no_such = || Error::Unsupported(format!("there are no partners {number}"));
-                let is_outer = partners.ok_or_else(no_such)?.is_outer;
+                let is_outer = match self.asked.contains(number) {
+                    true => false,
+                    false => partners.ok_or_else(no_such)?.is_outer,
+                };
                 self.once(expr, |this| {
                     let (node, valid) = (Node::Partner(*number), this.named(is_outer));
                     Ok(Typed::new(node, Type::U32, Bounds::of(Type::U32), valid))
                 })?
             }
+            Expr::SomePartner(some) => self.once(expr, |this| this.some_partner(some))?,
             Expr::Probe(key, codes) => self.once(expr, |this| this.probe(key, codes))?,
             Expr::Entry(code, attribute) => self.once(expr, |this| this.entry(code, attribute))?,
             Expr::Average(sum, count) => {
@@ -350,6 +357,30 @@ impl Planner<'_> {
         let value = make(self)?;
         self.computed.push((expr.clone(), value.clone()));
         Ok(value)
+    }
+
+    /// Whether a partner meets a condition.
+    fn some_partner(&mut self, some: &SomePartner) -> Result<Typed> {
+        if some.number < self.pipeline.partners.len() || self.asked.contains(&some.number) {
+            let reason = format!("partners {} that are others as well", some.number);
+            return Err(Error::Unsupported(reason));
+        }
+        let [first, count] = list_of(&some.partners);
+        let (first, count) = (self.typed(&first)?, self.typed(&count)?);
+        self.asked.push(some.number);
+        let condition = self.typed(&some.condition);
+        self.asked.pop();
+        let condition = condition?;
+        if condition.of != Type::Bool {
+            let reason = format!("a condition of type {:?}", condition.of);
+            return Err(Error::Unsupported(reason));
+        }
+        let node = Node::SomePartner {
+            list: Box::new(ListPlan { first, count }),
+            number: some.number,
+            condition: condition.into(),
+        };
+        Ok(Typed::boolean(node, None))
     }
 
     /// The code of a computed key.

@@ -8,6 +8,7 @@ use arrow::array::{ArrayRef, BooleanArray};
 use super::attribute::Attribute;
 use super::automaton::Automaton;
 use super::codes::Codes;
+use super::pipeline::Partners;
 use super::types::{Literal, Type};
 
 /// How two values of one type compare; floats in their total order, as arrow-rs does.
@@ -105,9 +106,11 @@ pub enum Expr {
     Probe(Box<Expr>, Arc<Codes>),
     /// The value of a code, which an expression gives. Null where the code is.
     Entry(Box<Expr>, Arc<Attribute>),
-    /// Which partner is at hand, of those of that number in [`Pipeline::partners`](super::Pipeline::partners): its place among
-    /// all, a `U32`. Null if the row has none.
+    /// Which partner is at hand, of those of that number in [`Pipeline::partners`](super::Pipeline::partners) or of the
+    /// [`SomePartner`] around it: its place among all, a `U32`. Null if the row has none.
     Partner(usize),
+    /// Whether some partner of the row meets a condition. Never null.
+    SomePartner(Box<SomePartner>),
     /// The sum of some values over their number, rounded towards zero; null where that is 0. The number is an `I64` that is
     /// not negative, the sum an integer of any type.
     Average(Box<Expr>, Box<Expr>),
@@ -119,6 +122,18 @@ pub enum Expr {
     Numbered(usize),
     /// The row's number in the batch, an `I64`: only as such an output, too.
     RowNumber,
+}
+
+/// A question about partners of a row, which count once however many there are: that of `EXISTS`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SomePartner {
+    /// Those that the row has. Whether a row without any counts does not matter.
+    pub partners: Partners,
+    /// The number by which the condition asks for [`Expr::Partner`]: beyond those of
+    /// [`Pipeline::partners`](super::Pipeline::partners), and another one for each such question.
+    pub number: usize,
+    /// What one of them has to meet, a boolean.
+    pub condition: Expr,
 }
 
 impl Expr {
@@ -159,6 +174,17 @@ impl Expr {
             Self::DatePart(of, part) => Self::DatePart(*of, boxed(one(part)?)),
             Self::Probe(part, codes) => Self::Probe(boxed(one(part)?), Arc::clone(codes)),
             Self::Entry(part, values) => Self::Entry(boxed(one(part)?), Arc::clone(values)),
+            Self::SomePartner(some) => {
+                let partners = Partners {
+                    code: one(&some.partners.code)?,
+                    ..some.partners.clone()
+                };
+                Self::SomePartner(Box::new(SomePartner {
+                    partners,
+                    number: some.number,
+                    condition: one(&some.condition)?,
+                }))
+            }
             Self::Case(whens, otherwise) => {
                 let mut cases = vec![];
                 for (when, then) in whens {
@@ -168,6 +194,13 @@ impl Expr {
                 Self::Case(cases, otherwise.map(boxed))
             }
         })
+    }
+
+    /// Whether it, or some part of it, is such an expression.
+    pub(crate) fn any(&self, is_such: &impl Fn(&Self) -> bool) -> bool {
+        let mut any = is_such(self);
+        self.for_parts(|part| any = any || part.any(is_such));
+        any
     }
 
     /// Calls `f` with each of the values that it is made of.
@@ -194,6 +227,10 @@ impl Expr {
             | Self::DatePart(_, part)
             | Self::Probe(part, _)
             | Self::Entry(part, _) => f(part),
+            Self::SomePartner(some) => {
+                f(&some.partners.code);
+                f(&some.condition);
+            }
             Self::Case(whens, otherwise) => {
                 for (when, then) in whens {
                     f(when);

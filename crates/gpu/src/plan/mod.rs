@@ -26,7 +26,7 @@ pub use automaton::Automaton;
 pub(crate) use code_table::{CodeTable, code_bytes};
 pub use codes::Codes;
 pub(crate) use codes::{DeviceCopy, for_bytes};
-pub use expr::{Arithmetic, Comparison, DatePart, Expr, ValueFunction, ValueTest};
+pub use expr::{Arithmetic, Comparison, DatePart, Expr, SomePartner, ValueFunction, ValueTest};
 pub(crate) use hashed::HashedKeys;
 pub(crate) use made::{MadeForm, MadeKeys};
 pub use of_groups::{Again, FirstGroups, GroupColumn, OfGroups};

@@ -42,8 +42,8 @@ pub struct Lookup {
     pub codes: Arc<Codes>,
 }
 
-/// Those that a row has in a table where a key may be there more than once: the row counts once for each of them.
-#[derive(Clone, Debug)]
+/// Those that a row has in a table where a key may be there more than once.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Partners {
     /// The code of the row's key, a `U32`; null if it has no partner.
     pub code: Expr,
@@ -54,7 +54,7 @@ pub struct Partners {
     pub count: Arc<Attribute>,
     /// Partners of the code that has most of them.
     pub most: u32,
-    /// Whether a row without a partner counts once.
+    /// Whether a row without a partner counts once, where rows count once for each of them.
     pub is_outer: bool,
 }
 
@@ -87,7 +87,41 @@ pub enum Aggregate {
     Max(Expr),
 }
 
+impl Filter {
+    /// Calls `f` with what is computed row by row.
+    pub(crate) fn for_exprs(&self, f: &mut impl FnMut(&Expr)) {
+        match self {
+            Self::Expr(expr) => f(expr),
+            Self::And(parts) | Self::Or(parts) => {
+                parts.iter().for_each(|part| part.for_exprs(f));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Partners that are asked about for a row at most.
+fn most_asked(expr: &Expr) -> u64 {
+    let mut asked = 0u64;
+    expr.for_parts(|part| asked = asked.saturating_add(most_asked(part)));
+    match expr {
+        Expr::SomePartner(some) => {
+            let most = u64::from(some.partners.most);
+            most.saturating_mul(asked.saturating_add(1))
+        }
+        _ => asked,
+    }
+}
+
 impl Aggregate {
+    /// What it aggregates; rows are counted by themselves.
+    pub(crate) fn argument(&self) -> Option<&Expr> {
+        match self {
+            Self::CountRows => None,
+            Self::Count(expr) | Self::Sum(expr) | Self::Min(expr) | Self::Max(expr) => Some(expr),
+        }
+    }
+
     /// The same over another argument, which `of` says.
     ///
     /// # Errors
@@ -144,6 +178,33 @@ impl Pipeline {
     /// Bits of that, rounded up, so that few kernels differ by it.
     pub(crate) fn combination_bits(&self) -> u32 {
         u64::BITS - (self.most_combinations() - 1).leading_zeros()
+    }
+
+    /// How many partners, or combinations of them, are looked at for a row at most.
+    pub(crate) fn most_partners(&self) -> u64 {
+        let mut asked = 1u64;
+        self.for_exprs(&mut |expr| asked = asked.saturating_add(most_asked(expr)));
+        self.most_combinations().saturating_mul(asked)
+    }
+
+    /// Calls `f` with each expression that is computed row by row.
+    fn for_exprs(&self, f: &mut impl FnMut(&Expr)) {
+        self.filter.for_exprs(f);
+        self.partners.iter().for_each(|of| f(&of.code));
+        let (keys, aggregates, rows) = match &self.output {
+            Output::Selection => Default::default(),
+            Output::Rows(rows) => (&[][..], &[][..], &rows[..]),
+            Output::Aggregates(aggregates) => (&[][..], &aggregates[..], &[][..]),
+            Output::Groups(keys, aggregates) => (&keys[..], &aggregates[..], &[][..]),
+        };
+        rows.iter().for_each(&mut *f);
+        let arguments = aggregates.iter().filter_map(Aggregate::argument);
+        arguments.for_each(&mut *f);
+        for key in keys {
+            if let GroupKey::Value(value) = key {
+                f(value);
+            }
+        }
     }
 
     /// The columns whose values are keys: of groups, if they are entries of dictionaries, of lookups, and of tables that

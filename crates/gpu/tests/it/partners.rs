@@ -7,8 +7,8 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, UInt32Array
 use arrow::datatypes::{Int32Type, Int64Type};
 use vectile_cpu_device::{CpuDevice, Recorder};
 use vectile_gpu::plan::{
-    Aggregate, Arithmetic, Attribute, Comparison, Expr, Filter, GroupKey, Lookup, Number, Numbers,
-    Output, Partners, Pipeline,
+    Aggregate, Arithmetic, Attribute, Comparison, Expr, Filter, GroupKey, Literal, Lookup, Number,
+    Numbers, Output, Partners, Pipeline, SomePartner, Type,
 };
 use vectile_gpu::{Batch, Codes, Driver, Engine, Error, Group, compile_cubin, nvrtc};
 
@@ -91,6 +91,17 @@ fn inputs() -> Vec<Input> {
     ]
 }
 
+/// The values of a row.
+fn row_of(inputs: &[Input], row: usize) -> [Option<i64>; 3] {
+    [0, 1, 2].map(|number| {
+        let array = &inputs[number].array;
+        array.is_valid(row).then(|| match number {
+            0 => array.as_primitive::<Int32Type>().value(row).into(),
+            _ => array.as_primitive::<Int64Type>().value(row),
+        })
+    })
+}
+
 /// A row, with a partner from each list.
 struct Combination {
     row: [Option<i64>; 3],
@@ -106,16 +117,9 @@ struct Case {
 
 impl Case {
     fn combinations(&self, inputs: &[Input]) -> Vec<Combination> {
-        let column = |number: usize, row: usize| {
-            let array = &inputs[number].array;
-            array.is_valid(row).then(|| match number {
-                0 => array.as_primitive::<Int32Type>().value(row).into(),
-                _ => array.as_primitive::<Int64Type>().value(row),
-            })
-        };
         let mut all = vec![];
         for row in 0..ROWS as usize {
-            let row = [0, 1, 2].map(|number| column(number, row));
+            let row = row_of(inputs, row);
             let of = |list: &List, key| match list.of(key) {
                 [] if self.is_outer => vec![None],
                 some => some.to_vec(),
@@ -315,6 +319,111 @@ fn groups_are_of_all_combinations() {
     }
 }
 
+/// Whether some value of the first list is less than the row's, or null.
+fn some_partner(list: &List, number: usize) -> Expr {
+    let value = || Box::new(list.value(number));
+    let less = Expr::Compare(Comparison::Less, value(), Box::new(Expr::Column(1)));
+    Expr::SomePartner(Box::new(SomePartner {
+        partners: list.partners(Expr::Code(0), false),
+        number,
+        condition: Expr::Or(vec![less, Expr::IsNull(value())]),
+    }))
+}
+
+fn has_some_partner(list: &List, row: &[Option<i64>; 3]) -> bool {
+    let mut values = list.of(row[0]).iter();
+    values.any(|value| value.is_none_or(|value| row[1].is_some_and(|key| value < key)))
+}
+
+#[test]
+fn some_partner_is_asked_for_once_a_row() {
+    let Some((engine, inputs, batch)) = loaded() else {
+        return;
+    };
+    let groups = groups(&engine, &inputs);
+    let case = &cases()[0];
+    let asked = List::new(17);
+    for is_there in [true, false] {
+        let condition = |number| match is_there {
+            true => some_partner(&asked, number),
+            false => Expr::Not(Box::new(some_partner(&asked, number))),
+        };
+        let all = case.combinations(&inputs);
+        let stays = |row: &[Option<i64>; 3]| has_some_partner(&asked, row) == is_there;
+        // rows, of which none is combined with a partner
+        let alone = |filter, output| {
+            let mut pipeline = Arc::unwrap_or_clone(case.pipeline(&inputs, filter, output));
+            pipeline.partners.clear();
+            Arc::new(pipeline)
+        };
+        let is_large = Expr::Compare(
+            Comparison::Greater,
+            Box::new(Expr::Column(1)),
+            Box::new(Expr::Literal(Literal::Int(30, Type::I64))),
+        );
+        let either = Filter::Or(vec![Filter::Expr(condition(7)), Filter::Expr(is_large)]);
+        let rows = (0..ROWS as usize).map(|row| row_of(&inputs, row));
+        for (filter, expected) in [
+            (
+                Filter::Expr(condition(0)),
+                rows.clone().filter(|row| stays(row)).count(),
+            ),
+            (
+                either,
+                rows.filter(|row| stays(row) || row[1].is_some_and(|key| key > 30))
+                    .count(),
+            ),
+        ] {
+            assert!(expected > 100 && expected < ROWS as usize - 100);
+            let pipeline = alone(filter.clone(), Output::Selection);
+            let selected = engine.start(pipeline).select(&groups).unwrap();
+            let selected: usize = selected.iter().map(|of| of.count()).sum();
+            assert_eq!(selected, expected);
+            let pipeline = alone(filter, Output::Rows(vec![Expr::Column(1)]));
+            let written = engine.start(pipeline).rows(&groups).unwrap();
+            assert_eq!(
+                written.iter().map(|rows| rows.count).sum::<usize>(),
+                expected
+            );
+        }
+        // rows that are combined with partners of another list
+        let output = Output::Aggregates(case.aggregates());
+        let mut execution =
+            engine.start(case.pipeline(&inputs, Filter::Expr(condition(1)), output));
+        execution.aggregate(&batch).unwrap();
+        let found = execution.totals().into_iter().map(|total| total.count);
+        let expected = case.expected(all.iter().filter(|of| stays(&of.row)));
+        let expected = expected.into_iter().map(|(count, _)| count);
+        assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    }
+}
+
+/// A number of partners that is that of others, or a condition that is none, has no kernel.
+#[test]
+fn questions_about_partners_have_their_own_numbers() {
+    let Some((engine, inputs, batch)) = loaded() else {
+        return;
+    };
+    let case = &cases()[0];
+    let list = &case.lists[0];
+    let no_condition = Expr::SomePartner(Box::new(SomePartner {
+        partners: list.partners(Expr::Code(0), false),
+        number: 1,
+        condition: list.value(1),
+    }));
+    let free = Expr::IsNull(Box::new(list.value(5)));
+    for (expr, reason) in [
+        (some_partner(list, 0), "others as well"),
+        (no_condition, "a condition of type"),
+        (free, "no partners 5"),
+    ] {
+        let output = Output::Aggregates(vec![Aggregate::CountRows]);
+        let pipeline = case.pipeline(&inputs, Filter::Expr(expr), output);
+        let error = engine.start(pipeline).aggregate(&batch).unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}
+
 /// Rows are written once, and nobody waits for too many combinations.
 #[test]
 fn what_is_not_aggregated_has_no_kernel() {
@@ -357,15 +466,18 @@ fn their_kernels_compile() {
         Output::Aggregates(case.aggregates()),
         Output::Groups(keys, case.aggregates()),
     ] {
-        let pipeline = case.pipeline(&inputs, filter(&case.lists[0]), output.clone());
+        let Filter::And(mut filters) = filter(&case.lists[0]) else {
+            panic!("one filter");
+        };
+        filters.push(Filter::Expr(some_partner(&case.lists[1], 2)));
+        let pipeline = case.pipeline(&inputs, Filter::And(filters), output.clone());
         let mut execution = engine.start(pipeline);
         let result = match output {
             Output::Groups(..) => execution.group(&batch, |_| Ok(())).map(drop),
             _ => execution.aggregate(&batch),
         };
-        assert!(result.is_err());
         let sources = recorder.take();
-        assert!(!sources.is_empty());
+        assert!(result.is_err() && !sources.is_empty(), "{result:?}");
         for source in sources {
             for architecture in [(8, 0), (9, 0), (10, 0), (12, 0)] {
                 let cubin = compile_cubin(&source, architecture).unwrap();

@@ -183,7 +183,9 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
         pairs.map(|(a, b)| f(a, b)).collect()
     };
     match expr {
-        Expr::Partner(_) => unreachable!("rows have one partner at most"),
+        Expr::Partner(_) | Expr::SomePartner(_) => {
+            unreachable!("tests of partners have loops of their own")
+        }
         Expr::Column(column) => values_of(&data.columns[*column]),
         Expr::Literal(literal) => vec![
             match *literal {
