@@ -499,6 +499,11 @@ impl<'a> Fusing<'a> {
         });
         let joined: Vec<LookupKey> = joined.collect::<Result<_, Reason>>()?;
         let joined_filters = lowering.joined_filters(&filters.joined)?;
+        let conditions = relation.joins.iter().map(|join| {
+            let condition = join.condition.as_ref();
+            condition.map(|of| lowering.value(of)).transpose()
+        });
+        let conditions = conditions.collect::<Result<_, Reason>>()?;
         let mut keys = Keys::default();
         let (mut functions, mut aggregates) = (Vec::new(), Vec::new());
         let mut put_out = Columns::Results;
@@ -561,7 +566,8 @@ impl<'a> Fusing<'a> {
         let mut dimensions = dimension::dimensions(&relation.joins, &lookups, &found, most_rows)?;
         let is_aggregated = matches!(wanted, WantedOf::Aggregate(_) | WantedOf::Groups(_));
         for (dimension, join) in dimensions.iter_mut().zip(&relation.joins) {
-            dimension.may_repeat_keys(is_aggregated && !join.is_conditional);
+            let is_asked = join.condition.is_some();
+            dimension.may_repeat_keys(is_asked || is_aggregated && !join.is_conditional);
             if let Some(building) = self.building(dimension, later) {
                 dimension.built_by(building.map(|building| Arc::new(building) as _));
             }
@@ -598,6 +604,7 @@ impl<'a> Fusing<'a> {
                 template: Arc::new(template),
                 joined_filters,
                 dimensions,
+                conditions,
                 lookups: StarLookup::all(&lookups, &joined),
                 parameters,
             },

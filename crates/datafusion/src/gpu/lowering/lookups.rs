@@ -227,6 +227,7 @@ mod tests {
             kind,
             first: 2,
             is_conditional: false,
+            condition: None,
         }]
     }
 

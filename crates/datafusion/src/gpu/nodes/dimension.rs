@@ -63,6 +63,8 @@ pub(crate) struct Dimension {
     /// Whether keys are packed into one integer, which kernels compute.
     is_packed: bool,
     pub(crate) kind: JoinKind,
+    /// Whether codes tell rows apart, and not just which keys are there.
+    has_columns: bool,
     /// What the plan reads and computes; `None` if that may be another thing the next time.
     identity: Option<Arc<Identity>>,
     lookups: Vec<DimensionLookup>,
@@ -157,6 +159,7 @@ impl Dimension {
             keys: keys.collect::<Result<_>>()?,
             is_packed,
             kind: join.kind,
+            has_columns: join.has_columns(),
             lookups: lookups.collect::<Result<_>>()?,
             scanned_rows: scanned_rows(&join.plan)?,
             most_rows,
@@ -220,7 +223,7 @@ impl Dimension {
         let tables = self.lookups.iter().map(|lookup| WantedTable {
             attributes: &lookup.attributes,
             is_by_value: lookup.purpose == Purpose::Groups,
-            is_unique: self.kind.adds_columns(),
+            is_unique: self.has_columns,
         });
         let tables: Vec<WantedTable<'_>> = tables.collect();
         BuildColumns::lower(&keys, &tables, &self.plan.schema(), over, lowering)
@@ -442,7 +445,7 @@ impl Dimension {
             expressions: expressions.cloned().collect(),
             key_types: keys.map(|key| key.data_type.clone()).collect(),
             is_packed: self.is_packed,
-            only_keys: !self.kind.adds_columns(),
+            only_keys: !self.has_columns,
             purpose: match lookup.attributes.is_empty() {
                 true => Purpose::Groups,
                 false => lookup.purpose,
@@ -567,7 +570,7 @@ impl Dimension {
     /// Whether these differ in all rows, whose keys do: they are among them.
     fn are_all_different(&self, attributes: &[Arc<dyn PhysicalExpr>]) -> bool {
         let is_among = |key: &DimensionKey| attributes.contains(&key.expr);
-        self.kind.adds_columns() && self.keys.iter().all(is_among)
+        self.has_columns && self.keys.iter().all(is_among)
     }
 
     /// The keys of rows, or why there can be no tables for them.
@@ -602,7 +605,7 @@ impl Dimension {
     ) -> Result<Table> {
         let attributes = &lookup.attributes;
         let (packing, keys) = (row_keys.packing.clone(), Arc::clone(&row_keys.keys));
-        if !self.kind.adds_columns() {
+        if !self.has_columns {
             let codes = Codes::of_keys(&keys).map_err(error::gpu)?;
             return Ok(Table::new(codes, packing, Vec::new()));
         }
@@ -773,6 +776,7 @@ mod tests {
             kind,
             first: 0,
             is_conditional: false,
+            condition: None,
         };
         let lookups = lookups.iter().map(|attributes| DimensionLookup {
             attributes: attributes.iter().map(column).collect(),
@@ -879,6 +883,7 @@ mod tests {
             kind: JoinKind::Semi,
             first: 0,
             is_conditional: false,
+            condition: None,
         };
         let found = Found::ByColumn(0, DataType::Int32);
         let keys = || DimensionLookup {

@@ -10,6 +10,7 @@ use vectile_encodings::Predicate;
 use vectile_gpu::Codes;
 use vectile_gpu::plan::{
     Aggregate, Attribute, Expr, Filter, GroupKey, Literal, Lookup, Output, Partners, Pipeline,
+    SomePartner, Type,
 };
 
 use super::arrivals::Environment;
@@ -29,6 +30,8 @@ pub(crate) struct Star {
     /// Rows that pass these too, which need lookups, pass.
     pub(crate) joined_filters: Vec<Filter>,
     pub(crate) dimensions: Vec<Dimension>,
+    /// What partners have to meet, for each dimension: of those of semi and anti joins with a condition.
+    pub(crate) conditions: Vec<Option<Expr>>,
     /// The pipeline's lookups.
     pub(crate) lookups: Vec<StarLookup>,
     /// Constants of the pipeline that are known when it runs.
@@ -134,9 +137,11 @@ impl Star {
 
     /// The joins, for `EXPLAIN`.
     pub(crate) fn joins(&self) -> String {
-        let joins = self.dimensions.iter().map(|dimension| {
+        let joins = self.dimensions.iter().zip(&self.conditions);
+        let joins = joins.map(|(dimension, condition)| {
             let (on, kind, builder) = (dimension.on(), dimension.kind, dimension.builder());
-            format!("{on} ({kind}{builder})")
+            let condition = condition.as_ref().map_or("", |_| " with a condition");
+            format!("{on} ({kind}{condition}{builder})")
         });
         joins.collect::<Vec<_>>().join(", ")
     }
@@ -185,7 +190,9 @@ impl Star {
             }),
             LookupKey::Computed(_) => None,
         });
-        let partners = filling.repeated.iter().map(|dimension| {
+        let combined = filling.repeated.iter();
+        let combined = combined.filter(|dimension| self.condition(**dimension).is_none());
+        let partners = combined.map(|dimension| {
             let kind = self.dimensions.get(*dimension).map(|of| of.kind);
             filling.partners(*dimension, kind == Some(JoinKind::Outer))
         });
@@ -200,12 +207,17 @@ impl Star {
 }
 
 impl Star {
-    /// The dimensions some key of which has several rows.
+    /// What partners in a dimension have to meet, if they have to.
+    fn condition(&self, dimension: usize) -> Option<&Expr> {
+        self.conditions.get(dimension).and_then(Option::as_ref)
+    }
+
+    /// The dimensions some key of which has several rows; behind those that rows are combined with, those that are asked.
     fn repeated(&self, tables: &Tables) -> Vec<usize> {
         let lookups = self.lookups.iter().zip(tables);
         let repeated = lookups.filter(|(_, table)| table.repeated.is_some());
         let mut repeated: Vec<usize> = repeated.map(|(lookup, _)| lookup.dimension).collect();
-        repeated.sort_unstable();
+        repeated.sort_unstable_by_key(|of| (self.condition(*of).is_some(), *of));
         repeated.dedup();
         repeated
     }
@@ -234,7 +246,13 @@ impl Star {
             let is_its = |lookup: &StarLookup| lookup.dimension == number;
             let lookup = self.lookups.iter().position(is_its).ok_or_else(missing)?;
             let table = filling.tables.get(lookup).ok_or_else(missing)?;
-            if let Some(filter) = filling.join_filter(dimension.kind, lookup)? {
+            let filter = match self.condition(number) {
+                Some(condition) => {
+                    Some(filling.asking_filter(dimension.kind, lookup, condition)?)
+                }
+                None => filling.join_filter(dimension.kind, lookup)?,
+            };
+            if let Some(filter) = filter {
                 filters.push((dimension.share_kept(table.codes.len()), filter));
             }
         }
@@ -256,7 +274,7 @@ struct Filling<'a> {
     tables: &'a Tables,
     lookups: &'a [StarLookup],
     parameters: Vec<Literal>,
-    /// The dimensions some key of which has several rows, in the order of the pipeline's partners.
+    /// The dimensions some key of which has several rows, by the numbers of partners.
     repeated: Vec<usize>,
     /// Lookups of text in packed keys, behind those of columns.
     texts: Vec<Lookup>,
@@ -289,9 +307,14 @@ impl Filling<'_> {
         let Some(repeated) = &table.repeated else {
             return self.asked_of_key(lookup);
         };
+        Ok(Asked::Code(repeated.code(self.number(of.dimension)?)))
+    }
+
+    /// The number of partners in a dimension some key of which has several rows.
+    fn number(&self, dimension: usize) -> Result<usize> {
         let mut dimensions = self.repeated.iter();
-        let number = dimensions.position(|dimension| *dimension == of.dimension);
-        Ok(Asked::Code(repeated.code(number.ok_or_else(missing)?)))
+        let number = dimensions.position(|other| *other == dimension);
+        number.ok_or_else(missing)
     }
 
     /// The partners of rows in a dimension some key of which has several rows.
@@ -301,11 +324,15 @@ impl Filling<'_> {
         let lookup = lookup.ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
         let repeated = table.repeated.as_ref().ok_or_else(missing)?;
-        let code = match self.asked_of_key(lookup)? {
+        Ok(repeated.partners(self.code_of_key(lookup)?, is_outer))
+    }
+
+    /// The code of a key; null if it is not there.
+    fn code_of_key(&self, lookup: usize) -> Result<Expr> {
+        Ok(match self.asked_of_key(lookup)? {
             Asked::Lookup(number) => Expr::Code(number),
             Asked::Code(code) => code,
-        };
-        Ok(repeated.partners(code, is_outer))
+        })
     }
 
     /// How many lookups there are by columns: those of text in packed keys come behind.
@@ -350,6 +377,32 @@ impl Filling<'_> {
             JoinKind::Anti => Some(Filter::Expr(is_missing)),
             JoinKind::NotIn => return internal_err!("NOT IN of a computed key"),
             JoinKind::Outer => None,
+        })
+    }
+
+    /// The rows that a semi or anti join leaves by a condition on both sides.
+    fn asking_filter(&self, kind: JoinKind, lookup: usize, condition: &Expr) -> Result<Filter> {
+        let of = self.lookups.get(lookup).ok_or_else(missing)?;
+        let table = self.tables.get(lookup).ok_or_else(missing)?;
+        let condition = self.expr(condition)?;
+        let some = match table.repeated {
+            Some(_) => Expr::SomePartner(Box::new(SomePartner {
+                partners: self.partners(of.dimension, false)?,
+                number: self.number(of.dimension)?,
+                condition,
+            })),
+            None => {
+                let code = self.code_of_key(lookup)?;
+                let is_there = Expr::Not(Box::new(Expr::IsNull(Box::new(code))));
+                let truth = |of: bool| Expr::Literal(Literal::Int(of.into(), Type::Bool));
+                let is_met = (Expr::And(vec![is_there, condition]), truth(true));
+                Expr::Case(vec![is_met], Some(Box::new(truth(false))))
+            }
+        };
+        Ok(match (kind, self.join_filter(kind, lookup)?) {
+            (JoinKind::Semi, Some(found)) => Filter::And(vec![found, Filter::Expr(some)]),
+            (JoinKind::Anti, _) => Filter::Expr(Expr::Not(Box::new(some))),
+            (kind, _) => return internal_err!("a condition of a join of kind {kind}"),
         })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A lookup finds one row for a key. If the dimension has each key at most once, the condition is a filter on what is
 //! found. Else it may be one on extremes: some `x` of a key is larger than `y` if the largest one is, and some `x` is
-//! another value than `y` if the smallest or the largest is. So the dimension becomes an aggregate by its keys.
+//! another value than `y` if the smallest or the largest is. So the dimension becomes an aggregate by its keys. Of other
+//! conditions, partners are asked one after the other.
 
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ enum Place {
 }
 
 impl Conditional {
-    /// That of a semi or anti join with a condition; `None` if it is another one.
+    /// That of a semi or anti join with a condition; `None` if it is another one, or one row of a key does not tell.
     pub(super) fn of(join: &HashJoinExec, sides: &Sides<'_>) -> Result<Option<Self>, Reason> {
         let Some(filter) = join.filter() else {
             return Ok(None);
@@ -73,7 +74,7 @@ impl Conditional {
         };
         match is_unique_by(&all.plan, &all.keys) {
             true => Ok(Some(all)),
-            false => all.of_extremes(filter).map(Some),
+            false => all.of_extremes(filter),
         }
     }
 
@@ -111,9 +112,8 @@ impl Conditional {
         )?))
     }
 
-    /// The same by the extremes of each key.
-    fn of_extremes(self, filter: &JoinFilter) -> Result<Self, Reason> {
-        let too_complex = || Reason::Join("it has a condition beside its key".into());
+    /// The same by the extremes of each key, if these tell.
+    fn of_extremes(self, filter: &JoinFilter) -> Result<Option<Self>, Reason> {
         let (mut of_dimension, mut of_fact, mut of_both) = (vec![], vec![], vec![]);
         for conjunct in split_conjunction(&self.condition) {
             let columns = collect_columns(conjunct);
@@ -134,11 +134,11 @@ impl Conditional {
             }
         }
         let [compared] = of_both[..] else {
-            return Err(too_complex());
+            return Ok(None);
         };
-        let compared = compared
-            .downcast_ref::<BinaryExpr>()
-            .ok_or_else(too_complex)?;
+        let Some(compared) = compared.downcast_ref::<BinaryExpr>() else {
+            return Ok(None);
+        };
         let is_of = |expr: &Expr, of_dimension: bool| {
             let columns = collect_columns(expr);
             let mut places = columns
@@ -151,10 +151,12 @@ impl Conditional {
         let (own, operator, other) = match (is_of(left, false), is_of(right, false)) {
             (true, false) if is_of(right, true) => (left, *compared.op(), right),
             (false, true) if is_of(left, true) => {
-                let swapped = compared.op().swap().ok_or_else(too_complex)?;
+                let Some(swapped) = compared.op().swap() else {
+                    return Ok(None);
+                };
                 (right, swapped, left)
             }
-            _ => return Err(too_complex()),
+            _ => return Ok(None),
         };
         let input = match of_dimension.is_empty() {
             true => Arc::clone(&self.plan),
@@ -165,7 +167,7 @@ impl Conditional {
         };
         let data_type = own.data_type(filter.schema())?;
         if Type::of(&data_type).is_none_or(Type::is_float) || data_type == DataType::Boolean {
-            return Err(too_complex());
+            return Ok(None);
         }
         let plan = extremes(input, &self.keys, &self.on_dimension(other)?)?;
         let (smallest, largest) = (self.keys.len(), self.keys.len() + 1);
@@ -186,18 +188,18 @@ impl Conditional {
             )),
             Operator::Gt | Operator::GtEq => compare(operator, extreme(0)),
             Operator::Lt | Operator::LtEq => compare(operator, extreme(1)),
-            _ => return Err(too_complex()),
+            _ => return Ok(None),
         };
         of_fact.push(met);
         let keys = plan.schema();
         let keys = keys.fields().iter().zip(0..self.keys.len());
         let keys = keys.map(|(field, place)| Arc::new(Column::new(field.name(), place)) as Expr);
-        Ok(Self {
+        Ok(Some(Self {
             keys: keys.collect(),
             plan,
             condition: conjunction(of_fact),
             columns,
-        })
+        }))
     }
 
     /// An expression over columns of the dimension alone, over its schema.

@@ -81,9 +81,17 @@ pub(crate) struct Join {
     pub(crate) first: usize,
     /// Whether a condition beside the keys decides which columns a row gets, so that it must have one partner at most.
     pub(crate) is_conditional: bool,
+    /// What a partner has to meet to be one, of a semi or anti join; over the relation's schema, which has the columns of
+    /// the dimension for it.
+    pub(crate) condition: Option<Arc<dyn PhysicalExpr>>,
 }
 
 impl Join {
+    /// Whether kernels need columns of the dimension, and not just whether a key is there.
+    pub(crate) fn has_columns(&self) -> bool {
+        self.kind.adds_columns() || self.condition.is_some()
+    }
+
     /// The dimension, joined with another table by keys over its own schema: its rows that have a partner, or none. Its
     /// columns come first.
     pub(crate) fn joined_with(
@@ -119,7 +127,7 @@ impl Join {
 
     /// Whether a column of the relation is one of the dimension's.
     pub(crate) fn has_column(&self, column: usize) -> bool {
-        self.kind.adds_columns() && self.columns().contains(&column)
+        self.has_columns() && self.columns().contains(&column)
     }
 
     /// `expr` with the dimension's columns numbered from `first` on: from 0, an expression over the dimension.
@@ -375,6 +383,7 @@ mod tests {
                 kind: JoinKind::Inner,
                 first: 4,
                 is_conditional: false,
+                condition: None,
             };
             join.found(&schema, &table)
         };

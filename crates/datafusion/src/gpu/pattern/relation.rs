@@ -166,7 +166,13 @@ impl Relation {
                     self.join_conditional(conditional, sides, keys)?;
                     Vec::new()
                 }
-                None => self.join_table(sides.dimension_plan, sides.kind, keys)?,
+                None => {
+                    let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
+                    if is_conditional {
+                        self.ask_partners(join, sides, &added)?;
+                    }
+                    added
+                }
             },
         };
         if sides.kind == JoinKind::Inner {
@@ -184,6 +190,21 @@ impl Relation {
             self.columns = some(kept, &self.columns);
         }
         Ok(self)
+    }
+
+    /// Has the last join, a semi or anti join, ask its partners one after the other whether they meet its condition.
+    fn ask_partners(
+        &mut self,
+        join: &HashJoinExec,
+        sides: &Sides<'_>,
+        added: &[ProjectionExpr],
+    ) -> Result<(), Reason> {
+        let condition = self.condition(join, sides, added)?;
+        if let Some(last) = self.joins.last_mut() {
+            self.schema = Arc::new(extended(&self.schema, &last.plan.schema(), last.kind));
+            last.condition = condition;
+        }
+        Ok(())
     }
 
     /// The dimension that all keys are columns of, if it is one whose rows all have them.
@@ -231,6 +252,7 @@ impl Relation {
             kind,
             first,
             is_conditional: false,
+            condition: None,
         };
         let found = join.found(&self.schema, self.source.table_schema().table_schema())?;
         if kind == JoinKind::NotIn && matches!(found, Found::ByComputed(_)) {
@@ -317,8 +339,13 @@ impl Relation {
         for column in &mut self.columns {
             column.expr = before.moved(&column.expr, first)?;
         }
-        for key in self.joins.iter_mut().flat_map(|join| &mut join.keys) {
-            key.of_fact = before.moved(&key.of_fact, first)?;
+        for join in &mut self.joins {
+            for key in &mut join.keys {
+                key.of_fact = before.moved(&key.of_fact, first)?;
+            }
+            if let Some(condition) = &mut join.condition {
+                *condition = before.moved(condition, first)?;
+            }
         }
         self.schema = Arc::new(extended(&self.schema, &plan.schema(), before.kind));
         let added = match sides.kind.adds_columns() {
