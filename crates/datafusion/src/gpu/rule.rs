@@ -25,6 +25,7 @@ use super::costs::{Missing, Work};
 use super::device::Gpu;
 use super::lowering::again::{BuiltOfGroups, GroupedAgain, OverGroups};
 use super::lowering::build::BuildColumns;
+use super::lowering::conditions;
 use super::lowering::expression::{Lowering, Needs};
 use super::lowering::function::{self, Named};
 use super::lowering::grouping::Keys;
@@ -499,11 +500,7 @@ impl<'a> Fusing<'a> {
         });
         let joined: Vec<LookupKey> = joined.collect::<Result<_, Reason>>()?;
         let joined_filters = lowering.joined_filters(&filters.joined)?;
-        let conditions = relation.joins.iter().map(|join| {
-            let condition = join.condition.as_ref();
-            condition.map(|of| lowering.value(of)).transpose()
-        });
-        let conditions = conditions.collect::<Result<_, Reason>>()?;
+        let conditions = conditions::of(&relation.joins, &mut lowering)?;
         let mut keys = Keys::default();
         let (mut functions, mut aggregates) = (Vec::new(), Vec::new());
         let mut put_out = Columns::Results;
@@ -565,9 +562,10 @@ impl<'a> Fusing<'a> {
         let most_rows = self.options.gpu_max_build_rows;
         let mut dimensions = dimension::dimensions(&relation.joins, &lookups, &found, most_rows)?;
         let is_aggregated = matches!(wanted, WantedOf::Aggregate(_) | WantedOf::Groups(_));
-        for (dimension, join) in dimensions.iter_mut().zip(&relation.joins) {
-            let is_asked = join.condition.is_some();
-            dimension.may_repeat_keys(is_asked || is_aggregated && !join.is_conditional);
+        let joins = relation.joins.iter().zip(&conditions);
+        for (dimension, (join, condition)) in dimensions.iter_mut().zip(joins) {
+            let has_kernel = join.condition.is_some() == condition.is_some();
+            dimension.may_repeat_keys(has_kernel && (is_aggregated || join.asks_partners()));
             if let Some(building) = self.building(dimension, later) {
                 dimension.built_by(building.map(|building| Arc::new(building) as _));
             }

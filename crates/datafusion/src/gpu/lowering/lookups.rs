@@ -226,7 +226,6 @@ mod tests {
             keys: vec![],
             kind,
             first: 2,
-            is_conditional: false,
             condition: None,
         }]
     }

@@ -3,6 +3,7 @@
 pub(crate) mod again;
 mod average;
 pub(crate) mod build;
+pub(crate) mod conditions;
 mod decimal;
 pub(crate) mod expression;
 pub(crate) mod function;

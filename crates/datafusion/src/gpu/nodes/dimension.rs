@@ -775,7 +775,6 @@ mod tests {
             }],
             kind,
             first: 0,
-            is_conditional: false,
             condition: None,
         };
         let lookups = lookups.iter().map(|attributes| DimensionLookup {
@@ -882,7 +881,6 @@ mod tests {
             }],
             kind: JoinKind::Semi,
             first: 0,
-            is_conditional: false,
             condition: None,
         };
         let found = Found::ByColumn(0, DataType::Int32);

@@ -30,7 +30,7 @@ pub(crate) struct Star {
     /// Rows that pass these too, which need lookups, pass.
     pub(crate) joined_filters: Vec<Filter>,
     pub(crate) dimensions: Vec<Dimension>,
-    /// What partners have to meet, for each dimension: of those of semi and anti joins with a condition.
+    /// What partners have to meet beside their keys, for each dimension: of semi, anti and outer joins with a condition.
     pub(crate) conditions: Vec<Option<Expr>>,
     /// The pipeline's lookups.
     pub(crate) lookups: Vec<StarLookup>,
@@ -167,6 +167,7 @@ impl Star {
             lookups: &self.lookups,
             parameters: parameters.collect::<Result<_>>()?,
             repeated: self.repeated(tables),
+            asking: None,
             texts: self.texts(tables),
         };
         // Kernels take one conjunct after the other, so that none is to be hidden in another.
@@ -175,6 +176,7 @@ impl Star {
             filter => vec![filter],
         };
         filters.extend(self.join_filters(&filling)?);
+        filters.extend(self.partner_filters(&filling)?);
         filters.extend(filling.filters(&self.joined_filters)?);
         filters.retain(|filter| !matches!(filter, Filter::Constant(true)));
         let filter = match filters.len() {
@@ -190,11 +192,14 @@ impl Star {
             }),
             LookupKey::Computed(_) => None,
         });
-        let combined = filling.repeated.iter();
-        let combined = combined.filter(|dimension| self.condition(**dimension).is_none());
+        let combined = filling.repeated.iter().copied();
+        let combined = combined.filter(|dimension| !self.is_asked(*dimension));
         let partners = combined.map(|dimension| {
-            let kind = self.dimensions.get(*dimension).map(|of| of.kind);
-            filling.partners(*dimension, kind == Some(JoinKind::Outer))
+            let is_outer = self.is_outer(dimension);
+            match self.condition(dimension).filter(|_| is_outer) {
+                Some(condition) => filling.partners_meeting(dimension, condition),
+                None => filling.partners(dimension, is_outer),
+            }
         });
         Ok(Pipeline {
             columns: self.template.columns.clone(),
@@ -212,12 +217,36 @@ impl Star {
         self.conditions.get(dimension).and_then(Option::as_ref)
     }
 
+    fn is_outer(&self, dimension: usize) -> bool {
+        let dimension = self.dimensions.get(dimension);
+        dimension.is_some_and(|of| of.kind == JoinKind::Outer)
+    }
+
+    /// Whether rows are not combined with their partners in a dimension, but those are asked for a condition.
+    fn is_asked(&self, dimension: usize) -> bool {
+        self.condition(dimension).is_some() && !self.is_outer(dimension)
+    }
+
+    /// Which partners count, of those that rows of outer joins are combined with.
+    fn partner_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
+        let outer = filling.repeated.iter().copied();
+        let outer = outer.filter(|dimension| self.is_outer(*dimension));
+        let conditions = outer.filter_map(|of| Some((of, self.condition(of)?)));
+        let filters = conditions.map(|(dimension, condition)| {
+            let partner = Expr::Partner(filling.number(dimension)?);
+            let is_none = Expr::IsNull(Box::new(partner));
+            let condition = filling.expr(condition)?;
+            Ok(Filter::Expr(Expr::Or(vec![is_none, condition])))
+        });
+        filters.collect()
+    }
+
     /// The dimensions some key of which has several rows; behind those that rows are combined with, those that are asked.
     fn repeated(&self, tables: &Tables) -> Vec<usize> {
         let lookups = self.lookups.iter().zip(tables);
         let repeated = lookups.filter(|(_, table)| table.repeated.is_some());
         let mut repeated: Vec<usize> = repeated.map(|(lookup, _)| lookup.dimension).collect();
-        repeated.sort_unstable_by_key(|of| (self.condition(*of).is_some(), *of));
+        repeated.sort_unstable_by_key(|of| (self.is_asked(*of), *of));
         repeated.dedup();
         repeated
     }
@@ -246,7 +275,8 @@ impl Star {
             let is_its = |lookup: &StarLookup| lookup.dimension == number;
             let lookup = self.lookups.iter().position(is_its).ok_or_else(missing)?;
             let table = filling.tables.get(lookup).ok_or_else(missing)?;
-            let filter = match self.condition(number) {
+            let asked = self.is_asked(number);
+            let filter = match self.condition(number).filter(|_| asked) {
                 Some(condition) => {
                     Some(filling.asking_filter(dimension.kind, lookup, condition)?)
                 }
@@ -276,6 +306,8 @@ struct Filling<'a> {
     parameters: Vec<Literal>,
     /// The dimensions some key of which has several rows, by the numbers of partners.
     repeated: Vec<usize>,
+    /// The one among them whose partners are asked for the condition of an outer join, before rows are combined with them.
+    asking: Option<usize>,
     /// Lookups of text in packed keys, behind those of columns.
     texts: Vec<Lookup>,
 }
@@ -314,7 +346,37 @@ impl Filling<'_> {
     fn number(&self, dimension: usize) -> Result<usize> {
         let mut dimensions = self.repeated.iter();
         let number = dimensions.position(|other| *other == dimension);
-        number.ok_or_else(missing)
+        let number = number.ok_or_else(missing)?;
+        Ok(match self.asking == Some(dimension) {
+            true => self.repeated.len() + number,
+            false => number,
+        })
+    }
+
+    /// Whether a partner of the row meets a condition.
+    fn some_partner(&self, dimension: usize, condition: &Expr) -> Result<Expr> {
+        Ok(Expr::SomePartner(Box::new(SomePartner {
+            partners: self.partners(dimension, false)?,
+            number: self.number(dimension)?,
+            condition: self.expr(condition)?,
+        })))
+    }
+
+    /// The partners of an outer join, for rows of which some meet its condition.
+    fn partners_meeting(&self, dimension: usize, condition: &Expr) -> Result<Partners> {
+        let asking = Self {
+            asking: Some(dimension),
+            repeated: self.repeated.clone(),
+            parameters: self.parameters.clone(),
+            texts: self.texts.clone(),
+            ..*self
+        };
+        let some = asking.some_partner(dimension, condition)?;
+        let partners = self.partners(dimension, true)?;
+        Ok(Partners {
+            code: Expr::Case(vec![(some, partners.code)], None),
+            ..partners
+        })
     }
 
     /// The partners of rows in a dimension some key of which has several rows.
@@ -384,14 +446,10 @@ impl Filling<'_> {
     fn asking_filter(&self, kind: JoinKind, lookup: usize, condition: &Expr) -> Result<Filter> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
-        let condition = self.expr(condition)?;
         let some = match table.repeated {
-            Some(_) => Expr::SomePartner(Box::new(SomePartner {
-                partners: self.partners(of.dimension, false)?,
-                number: self.number(of.dimension)?,
-                condition,
-            })),
+            Some(_) => self.some_partner(of.dimension, condition)?,
             None => {
+                let condition = self.expr(condition)?;
                 let code = self.code_of_key(lookup)?;
                 let is_there = Expr::Not(Box::new(Expr::IsNull(Box::new(code))));
                 let truth = |of: bool| Expr::Literal(Literal::Int(of.into(), Type::Bool));

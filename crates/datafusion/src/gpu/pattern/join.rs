@@ -79,10 +79,8 @@ pub(crate) struct Join {
     pub(crate) kind: JoinKind,
     /// The number of the dimension's first column in the relation's schema.
     pub(crate) first: usize,
-    /// Whether a condition beside the keys decides which columns a row gets, so that it must have one partner at most.
-    pub(crate) is_conditional: bool,
-    /// What a partner has to meet to be one, of a semi or anti join; over the relation's schema, which has the columns of
-    /// the dimension for it.
+    /// What a partner has to meet beside the keys, unless that is a filter of the relation; over the relation's schema, which
+    /// has the columns of the dimension for it.
     pub(crate) condition: Option<Arc<dyn PhysicalExpr>>,
 }
 
@@ -90,6 +88,11 @@ impl Join {
     /// Whether kernels need columns of the dimension, and not just whether a key is there.
     pub(crate) fn has_columns(&self) -> bool {
         self.kind.adds_columns() || self.condition.is_some()
+    }
+
+    /// Whether rows count once, however many partners meet its condition.
+    pub(crate) fn asks_partners(&self) -> bool {
+        self.condition.is_some() && !self.kind.adds_columns()
     }
 
     /// The dimension, joined with another table by keys over its own schema: its rows that have a partner, or none. Its
@@ -382,7 +385,6 @@ mod tests {
                 keys: keys.collect(),
                 kind: JoinKind::Inner,
                 first: 4,
-                is_conditional: false,
                 condition: None,
             };
             join.found(&schema, &table)

@@ -152,9 +152,8 @@ impl Relation {
                 let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
                 match self.condition(join, sides, &added)? {
                     Some(condition) => {
-                        // of several partners, only those would count that meet it
                         if let Some(join) = self.joins.last_mut() {
-                            join.is_conditional = true;
+                            join.condition = Some(Arc::clone(&condition));
                         }
                         only_where(&condition, added)?
                     }
@@ -251,7 +250,6 @@ impl Relation {
             keys: keys.collect(),
             kind,
             first,
-            is_conditional: false,
             condition: None,
         };
         let found = join.found(&self.schema, self.source.table_schema().table_schema())?;

@@ -1,0 +1,27 @@
+//! Conditions of joins beside their keys, which kernels ask of each partner.
+
+use vectile_gpu::plan::Expr;
+
+use super::expression::Lowering;
+use crate::gpu::pattern::join::Join;
+use crate::gpu::reason::Reason;
+
+/// That of each join that has one. `None` stands for that of an outer join which has no kernel: it matters only where a row
+/// has several partners, which the dimension must not have then.
+pub(crate) fn of(joins: &[Join], lowering: &mut Lowering<'_>) -> Result<Vec<Option<Expr>>, Reason> {
+    let conditions = joins.iter().map(|join| {
+        let Some(condition) = &join.condition else {
+            return Ok(None);
+        };
+        if join.asks_partners() {
+            return lowering.value(condition).map(Some);
+        }
+        let mut trial = lowering.clone();
+        let condition = trial.value(condition).ok();
+        if condition.is_some() {
+            *lowering = trial;
+        }
+        Ok(condition)
+    });
+    conditions.collect()
+}
