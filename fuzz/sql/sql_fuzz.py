@@ -1692,7 +1692,7 @@ def inspect(self, s):
                 r = subprocess.run([self.args.bin, 'inspect', os.path.join(s.vec, t.name, 'p%d.vectile' % i), '--format', 'json'], capture_output=True, text=True, timeout=60)
                 for c in json.loads(r.stdout)['columns']:
                     for h in c['chunks']: self.encodings[re.sub(r'\b(\w+)\b', r'\1', h['encoding'])[:40]] += 1
-    except Exception as e: self.say('inspect', e)
+    except Exception as e: self.say('inspect', e, shorten(r.stderr, 200))
 Worker.inspect = inspect
 
 def total(out):

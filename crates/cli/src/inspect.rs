@@ -5,6 +5,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use clap::{Args, ValueEnum};
 use object_store::ObjectStore;
@@ -334,11 +336,19 @@ fn first_value(values: &dyn Array) -> Result<Option<String>> {
     if values.is_empty() || values.logical_null_count() > 0 {
         return Ok(None);
     }
-    let options = FormatOptions::default();
-    let text = ArrayFormatter::try_new(values, &options)?
-        .value(0)
-        .try_to_string()?;
-    Ok(Some(text))
+    let format = |values: &dyn Array| {
+        let options = FormatOptions::default();
+        let formatter = ArrayFormatter::try_new(values, &options)?;
+        formatter.value(0).try_to_string()
+    };
+    Ok(Some(match format(values) {
+        Ok(text) => text,
+        // dates and times beyond the calendar are there as numbers
+        Err(error) => match cast(values, &DataType::Int64) {
+            Ok(number) => format(&number)?,
+            Err(_) => return Err(error.into()),
+        },
+    }))
 }
 
 fn most_frequent(chunks: &[ChunkReport]) -> String {
@@ -506,6 +516,16 @@ mod tests {
         assert_eq!(sample(0), Vec::<usize>::new());
         assert_eq!(sample(4), vec![0, 1, 2, 3]);
         assert_eq!(sample(23), vec![0, 7, 14, 22]);
+    }
+
+    #[test]
+    fn values_beyond_the_calendar_are_numbers() {
+        use arrow::array::{Date32Array, TimestampSecondArray};
+        let first = |values: &dyn Array| first_value(values).unwrap().unwrap();
+        assert_eq!(first(&Date32Array::from(vec![0])), "1970-01-01");
+        assert_eq!(first(&Date32Array::from(vec![-97_000_000])), "-97000000");
+        let seconds = TimestampSecondArray::from(vec![i64::MAX]);
+        assert_eq!(first(&seconds), i64::MAX.to_string());
     }
 
     #[test]
