@@ -3,9 +3,9 @@
 use std::slice;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::compute::concat;
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::compute::{cast, concat, max, min};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
@@ -13,6 +13,9 @@ use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use vectile_gpu::{Codes, Error};
 
 use crate::error;
+
+/// Entries of a table by distance for each row, up to which there is one.
+const MOST_PER_ROW: usize = 4;
 
 /// Rows numbered by their attributes.
 pub(crate) struct Numbered {
@@ -56,9 +59,53 @@ impl Numbered {
         Self::by_value(rows.iter().filter_map(columns), types)
     }
 
-    /// The rows of one column, by its values.
+    /// The rows of one column without nulls, by its values.
     pub(crate) fn of(column: &ArrayRef) -> Result<Self> {
+        if let Some(numbered) = Self::by_distance(column)? {
+            return Ok(numbered);
+        }
         Self::by_value([slice::from_ref(column)], &[column.data_type().clone()])
+    }
+
+    /// By integers that lie close together, so that a table of all between the least and the greatest has room for them: it
+    /// takes a fraction of the time that hashing does. `None` if they are not such integers.
+    fn by_distance(column: &ArrayRef) -> Result<Option<Self>> {
+        if !column.data_type().is_integer() || column.null_count() > 0 {
+            return Ok(None);
+        }
+        let Ok(values) = cast(column, &DataType::Int64) else {
+            return Ok(None);
+        };
+        let values = values.as_primitive::<Int64Type>();
+        let (Some(least), Some(greatest), 0) = (min(values), max(values), values.null_count())
+        else {
+            return Ok(None);
+        };
+        let range = i128::from(greatest) - i128::from(least) + 1;
+        let Some(range) = usize::try_from(range)
+            .ok()
+            .filter(|range| range / MOST_PER_ROW <= values.len())
+        else {
+            return Ok(None);
+        };
+        const NONE: u32 = u32::MAX;
+        let (mut numbers, mut distinct) = (vec![NONE; range], Vec::new());
+        let mut codes = Vec::with_capacity(values.len());
+        for &value in values.values() {
+            let number = &mut numbers[(value - least) as usize];
+            if *number == NONE {
+                *number = code_of(distinct.len())?;
+                distinct.push(value);
+            }
+            codes.push(*number);
+        }
+        let count = code_of(distinct.len())?;
+        let distinct = Int64Array::from(distinct);
+        Ok(Some(Self {
+            codes,
+            count,
+            values: vec![cast(&distinct, column.data_type())?],
+        }))
     }
 
     /// By the values of columns, which come in batches: in the order in which they come first.
@@ -116,4 +163,36 @@ pub(crate) fn concat_column(
         true => arrow::array::new_empty_array(of),
         false => concat(&columns)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Date32Array, UInt64Array};
+
+    use super::*;
+
+    #[test]
+    fn integers_are_numbered_alike_by_distance_and_by_value() {
+        let close = [5, -3, 5, 0, -3, 8, 8].map(i64::from).to_vec();
+        let dates = Date32Array::from(vec![19_000, 18_999, 19_000]);
+        for (column, is_close) in [
+            (Arc::new(Int64Array::from(close)) as ArrayRef, true),
+            (Arc::new(dates), false),
+            (Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX])), false),
+            (Arc::new(Int64Array::from(vec![1, 100, 1])), false),
+            (Arc::new(UInt64Array::from(vec![3, 4, 3])), true),
+            (Arc::new(UInt64Array::from(vec![u64::MAX])), false),
+            (Arc::new(Int64Array::from(Vec::<i64>::new())), false),
+            (Arc::new(Int64Array::from(vec![Some(1), None])), false),
+        ] {
+            let numbered = Numbered::by_distance(&column).unwrap();
+            assert_eq!(numbered.is_some(), is_close, "{column:?}");
+            let data_type = [column.data_type().clone()];
+            let other = Numbered::by_value([slice::from_ref(&column)], &data_type).unwrap();
+            let numbered = numbered.unwrap_or_else(|| Numbered::of(&column).unwrap());
+            assert_eq!(numbered.codes, other.codes);
+            assert_eq!(numbered.count, other.count);
+            assert_eq!(&numbered.values, &other.values);
+        }
+    }
 }

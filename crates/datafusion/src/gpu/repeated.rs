@@ -69,6 +69,23 @@ impl Listed {
         }))
     }
 
+    /// The rows as they are listed.
+    pub(crate) fn rows(&self) -> UInt32Array {
+        let mut rows = vec![0; self.place_of.len()];
+        for (row, &place) in (0..).zip(&self.place_of) {
+            rows[place as usize] = row;
+        }
+        rows.into()
+    }
+
+    /// The same, of which the places are codes: values of attributes are listed as the rows are.
+    pub(crate) fn by_place(&self) -> Repeated {
+        Repeated {
+            places: Arc::clone(&self.places),
+            codes: None,
+        }
+    }
+
     /// The same, of which each row has one of these codes.
     pub(crate) fn with(&self, codes: &[u32]) -> Repeated {
         let mut listed = vec![0; codes.len()];
@@ -77,7 +94,7 @@ impl Listed {
         }
         Repeated {
             places: Arc::clone(&self.places),
-            codes: attribute(listed),
+            codes: Some(attribute(listed)),
         }
     }
 }
@@ -90,8 +107,8 @@ fn attribute(values: Vec<u32>) -> Arc<Attribute> {
 #[derive(Debug)]
 pub(crate) struct Repeated {
     places: Arc<Places>,
-    /// For each row in the list.
-    codes: Arc<Attribute>,
+    /// For each row in the list; `None` if its place is the code.
+    codes: Option<Arc<Attribute>>,
 }
 
 impl Repeated {
@@ -113,12 +130,17 @@ impl Repeated {
 
     /// The code of the partner at hand, of those of that number.
     pub(crate) fn code(&self, number: usize) -> Expr {
-        Expr::Entry(Box::new(Expr::Partner(number)), Arc::clone(&self.codes))
+        let place = Expr::Partner(number);
+        match &self.codes {
+            Some(codes) => Expr::Entry(Box::new(place), Arc::clone(codes)),
+            None => place,
+        }
     }
 
     /// Bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
-        4 * (self.places.first.len() + self.places.count.len() + self.codes.len())
+        let codes = self.codes.as_ref().map_or(0, |codes| codes.len());
+        4 * (self.places.first.len() + self.places.count.len() + codes)
     }
 }
 
@@ -134,7 +156,7 @@ mod tests {
         let places = &repeated.places;
         let (first, count) = (values(&places.first), values(&places.count));
         let first = first.value(number) as usize;
-        let all = values(&repeated.codes);
+        let all = values(repeated.codes.as_ref().unwrap());
         all.values()[first..first + count.value(number) as usize].to_vec()
     }
 
@@ -152,6 +174,8 @@ mod tests {
             (repeated.places.most, repeated.bytes()),
             (3, 4 * (3 + 3 + 6))
         );
+        assert_eq!(all.rows().values(), &[0, 2, 4, 1, 5, 3]);
+        assert!(all.by_place().is_like(&repeated) && all.by_place().bytes() == 4 * (3 + 3));
         let again = Listed::of(&keys).unwrap().unwrap().with(&[9; 6]);
         assert!(repeated.is_like(&other) && !repeated.is_like(&again));
     }

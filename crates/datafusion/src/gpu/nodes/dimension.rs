@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::compute::{CastOptions, and, cast, cast_with_options, concat, filter, is_not_null};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{
+    CastOptions, and, cast, cast_with_options, concat, filter, is_not_null, take,
+};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::common::runtime::SpawnedTask;
@@ -315,9 +317,11 @@ impl Dimension {
             });
             return Ok((tables.collect::<Result<_>>()?, Origin::Kept));
         }
+        let mut are_repeated = false;
         if let Some(Ok(building)) = &self.building {
             match building.tables(environment).await {
                 Ok(Built { tables: None, .. }) if self.may_repeat => {
+                    are_repeated = true;
                     let metrics = environment.metrics;
                     metrics.add_build_on_cpu(Reason::from(unsupported(TWICE)));
                 }
@@ -338,7 +342,8 @@ impl Dimension {
             }
         }
         let (metrics, context) = (environment.metrics, environment.context);
-        let made = self.tables_of_rows(keys, cache, metrics, context).await;
+        let made = self.tables_of_rows(keys, are_repeated, cache, metrics, context);
+        let made = made.await;
         made.map(|(tables, read)| (tables, Origin::Cpu(read)))
     }
 
@@ -382,10 +387,11 @@ impl Dimension {
         Ok(tables)
     }
 
-    /// The tables, made here of the rows of the plan, and what that read.
+    /// The tables, made here of the rows of the plan, and what that read. The device may have found that keys are repeated.
     async fn tables_of_rows(
         &self,
         keys: Vec<Option<TableKey>>,
+        are_repeated: bool,
         cache: &Arc<DimensionCache>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
@@ -404,7 +410,11 @@ impl Dimension {
         let (this, cache) = (self.clone(), Arc::clone(cache));
         let build = SpawnedTask::spawn_blocking(move || {
             let mut first = this.keys.len();
-            let mut row_keys = match this.row_keys(&batches) {
+            let row_keys = this.row_keys(&batches).and_then(|mut keys| {
+                keys.list(are_repeated)?;
+                Ok(keys)
+            });
+            let mut row_keys = match row_keys {
                 Ok(keys) => Ok(keys),
                 Err(error) => Err(why_unsupported(error)?),
             };
@@ -618,31 +628,42 @@ impl Dimension {
             true => Ok(Numbered::all_alike(keys.len())),
             false => Numbered::new(rows, first, &types, is_by_row),
         };
-        let is_of_rows = lookup.purpose == Purpose::Rows;
-        let is_by_row = is_of_rows || self.are_all_different(attributes);
-        let mut numbers = numbered(is_by_row)?;
-        let (codes, repeated) = match Codes::new(&keys, &numbers.codes, numbers.count) {
-            Ok(codes) => (Arc::new(codes), None),
-            Err(error) => match row_keys.listed(self.may_repeat)? {
-                Some(listed) => {
-                    if is_by_row != is_of_rows {
-                        // rows of the same key may have the same attributes
-                        numbers = numbered(is_of_rows)?;
-                    }
-                    let repeated = listed.with(&numbers.codes);
-                    (Arc::clone(&listed.codes), Some(repeated))
+        let values_of = |numbers: &Numbered, order: Option<UInt32Array>| {
+            let values = numbers.values.iter().zip(attributes).zip(types.iter());
+            let values = values.map(|((values, attribute), of)| {
+                let mut values = cast(values, of)?;
+                if let Some(order) = &order {
+                    values = take(&values, order, None)?;
                 }
-                None => return Err(error::gpu(error)),
-            },
+                let missing = cast(&missing_value(attribute, &schema)?, of)?;
+                Ok(concat(&[&values, &missing])?)
+            });
+            values.collect::<Result<Vec<_>>>()
         };
-        let values = numbers.values.iter().zip(attributes).zip(types.iter());
-        let values = values.map(|((values, attribute), of)| {
-            let values = cast(values, of)?;
-            let missing = cast(&missing_value(attribute, &schema)?, of)?;
-            Ok(concat(&[&values, &missing])?)
-        });
-        let table = Table::new(codes, packing, values.collect::<Result<_>>()?);
-        Ok(table.with_repeated(repeated))
+        if row_keys.listed.is_none() {
+            let is_by_row = lookup.purpose == Purpose::Rows || self.are_all_different(attributes);
+            let numbers = numbered(is_by_row)?;
+            let error = match Codes::new(&keys, &numbers.codes, numbers.count) {
+                Ok(codes) => return Ok(Table::new(codes, packing, values_of(&numbers, None)?)),
+                Err(error) => error,
+            };
+            row_keys.list(self.may_repeat)?;
+            if row_keys.listed.is_none() {
+                return Err(error::gpu(error));
+            }
+        }
+        let listed = row_keys.listed.as_ref();
+        let listed = listed.ok_or_else(|| unsupported(TWICE))?;
+        // groups tell rows apart by value; all others find values where the row is in the list
+        let is_by_value = lookup.purpose == Purpose::Groups;
+        let numbers = numbered(!is_by_value)?;
+        let (repeated, order) = match is_by_value {
+            true => (listed.with(&numbers.codes), None),
+            false => (listed.by_place(), Some(listed.rows())),
+        };
+        let codes = Arc::clone(&listed.codes);
+        let table = Table::new(codes, packing, values_of(&numbers, order)?);
+        Ok(table.with_repeated(Some(repeated)))
     }
 }
 
@@ -656,12 +677,12 @@ struct RowKeys {
 }
 
 impl RowKeys {
-    /// Rows by their keys, if some have the same and that may be.
-    fn listed(&mut self, may_repeat: bool) -> Result<Option<&Listed>> {
-        if may_repeat && self.listed.is_none() {
+    /// Lists rows by their keys, if some have the same and that may be.
+    fn list(&mut self, may_repeat: bool) -> Result<()> {
+        if may_repeat {
             self.listed = Listed::of(&self.keys)?;
         }
-        Ok(self.listed.as_ref())
+        Ok(())
     }
 }
 
@@ -790,7 +811,7 @@ mod tests {
         let cache = Arc::new(DimensionCache::new(1 << 20));
         let context = SessionContext::new().task_ctx();
         let keys = vec![None; dimension.lookups.len()];
-        let tables = dimension.tables_of_rows(keys, &cache, &metrics, &context);
+        let tables = dimension.tables_of_rows(keys, false, &cache, &metrics, &context);
         let tables = tables.await.map(|(tables, _)| tables);
         assert_eq!(context.memory_pool().reserved(), 0);
         tables
