@@ -16,12 +16,7 @@ pub(crate) fn of(joins: &[Join], lowering: &mut Lowering<'_>) -> Result<Vec<Opti
         if join.asks_partners() {
             return lowering.value(condition).map(Some);
         }
-        let mut trial = lowering.clone();
-        let condition = trial.value(condition).ok();
-        if condition.is_some() {
-            *lowering = trial;
-        }
-        Ok(condition)
+        Ok(lowering.if_lowered(|trial| trial.value(condition)))
     });
     conditions.collect()
 }

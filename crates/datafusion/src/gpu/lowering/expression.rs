@@ -6,39 +6,32 @@
 
 use std::sync::Arc;
 
-use arrow::array::new_null_array;
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
-use arrow::error::ArrowError;
-use datafusion::common::{DataFusionError, ScalarValue};
+use datafusion::common::ScalarValue;
 use datafusion::datasource::physical_plan::FileSource;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, DynamicFilterTracking,
-    InListExpr, IsNotNullExpr, IsNullExpr, Literal as PhysicalLiteral, NegativeExpr, NotExpr,
+    BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr,
+    Literal as PhysicalLiteral, NegativeExpr, NotExpr,
 };
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, conjunction, split_conjunction};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use vectile_encodings::Predicate;
 use vectile_gpu::plan::{
-    Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Type, ValueTest,
+    Arithmetic, Comparison, DatePart, Expr, GroupKey, Literal, Type, ValueTest,
 };
-use vectile_scan::{Node, Test};
 
 use super::average::Average;
 use super::decimal::{Decimal, cast, rounded, scaled};
 use super::lookups::{Lookups, Purpose, Wanted, missing_value};
 use super::text;
-use crate::error;
-use crate::expression::expression_of;
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::literal;
 use crate::gpu::types::is_text;
-use crate::lower::lower;
 
 type Result<T> = std::result::Result<T, Reason>;
 
@@ -52,12 +45,12 @@ const MAX_FLOAT_DIGITS: i16 = 18;
 /// columns and lookups that they use.
 #[derive(Clone)]
 pub(crate) struct Lowering<'a> {
-    table: &'a TableSchema,
+    pub(super) table: &'a TableSchema,
     /// The columns of the table, and behind them those of what it is joined with.
-    schema: &'a Schema,
+    pub(super) schema: &'a Schema,
     /// Indices in the table's schema, in the order of the pipeline.
     columns: Vec<usize>,
-    lookups: Lookups<'a>,
+    pub(super) lookups: Lookups<'a>,
     /// Constants that are known when the query runs.
     parameters: Vec<Arc<dyn PhysicalExpr>>,
     /// True if expressions may test text.
@@ -130,94 +123,15 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The rows that pass all `filters`, but for dynamic ones, which may let rows through.
-    pub(crate) fn filters(&mut self, filters: &[Arc<dyn PhysicalExpr>]) -> Result<Filter> {
-        let mut nodes = Vec::new();
-        for conjunct in filters.iter().flat_map(split_conjunction) {
-            if conjunct
-                .downcast_ref::<DynamicFilterPhysicalExpr>()
-                .is_some()
-            {
-                continue;
-            }
-            if is_volatile(conjunct)
-                || DynamicFilterTracking::classify(conjunct).contains_dynamic_filter()
-            {
-                return Err(unsupported(conjunct));
-            }
-            nodes.push(lower(conjunct, self.table.table_schema())?);
-        }
-        self.node(Node::all(nodes).map_err(DataFusionError::from)?)
-    }
-
-    /// The rows that pass all `filters`, which need what the table is joined with.
-    pub(crate) fn joined_filters(
+    /// What `lower` makes; of what has no kernel, nothing is left behind.
+    pub(super) fn if_lowered<T>(
         &mut self,
-        filters: &[Arc<dyn PhysicalExpr>],
-    ) -> Result<Vec<Filter>> {
-        filters
-            .iter()
-            .map(|filter| self.joined_filter(filter))
-            .collect()
-    }
-
-    /// Takes `AND` and `OR` apart, so that parts over the table alone are tested as they are stored.
-    fn joined_filter(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<Filter> {
-        if self.is_of_table(filter) {
-            return self.filters(std::slice::from_ref(filter));
-        }
-        if self.lookups.join_of(filter).is_none()
-            && let Some(binary) = filter.downcast_ref::<BinaryExpr>()
-        {
-            match binary.op() {
-                Operator::And => return self.joined_conjunction(filter),
-                Operator::Or => {
-                    let sides = [binary.left(), binary.right()];
-                    let sides = sides.map(|side| self.joined_filter(side));
-                    return Ok(Filter::Or(sides.into_iter().collect::<Result<_>>()?));
-                }
-                _ => {}
-            }
-        }
-        if is_volatile(filter) || DynamicFilterTracking::classify(filter).contains_dynamic_filter()
-        {
-            return Err(unsupported(filter));
-        }
-        Ok(Filter::Expr(self.value(filter)?))
-    }
-
-    /// Puts parts over the table together, whose ranges may merge, and those over each join, which make one attribute.
-    fn joined_conjunction(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<Filter> {
-        let (of_table, others): (Vec<_>, Vec<_>) = split_conjunction(filter)
-            .into_iter()
-            .cloned()
-            .partition(|part| self.is_of_table(part));
-        let mut joined: Vec<(Option<usize>, Vec<_>)> = vec![];
-        for part in others {
-            let join = self.lookups.join_of(&part);
-            match joined
-                .iter_mut()
-                .find(|(of, _)| join.is_some() && *of == join)
-            {
-                Some((_, parts)) => parts.push(part),
-                None => joined.push((join, vec![part])),
-            }
-        }
-        let of_table = match of_table.as_slice() {
-            [] => None,
-            parts => Some(self.filters(parts)),
-        };
-        let joined = joined
-            .into_iter()
-            .map(|(_, parts)| self.joined_filter(&conjunction(parts)));
-        let parts = of_table.into_iter().chain(joined);
-        Ok(Filter::And(parts.collect::<Result<_>>()?))
-    }
-
-    fn is_of_table(&self, expr: &Arc<dyn PhysicalExpr>) -> bool {
-        let of_table = self.table.table_schema().fields().len();
-        let columns = collect_columns(expr);
-        columns.iter().all(|column| column.index() < of_table)
+        lower: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Option<T> {
+        let mut trial = self.clone();
+        let lowered = lower(&mut trial).ok()?;
+        *self = trial;
+        Some(lowered)
     }
 
     /// What to group by.
@@ -291,59 +205,6 @@ impl<'a> Lowering<'a> {
             }
             _ => self.value(expr),
         }
-    }
-
-    fn node(&mut self, node: Node) -> Result<Filter> {
-        Ok(match node {
-            Node::Constant(value) => Filter::Constant(value),
-            Node::Leaf(leaf) => {
-                let data_type = self.data_type(leaf.column)?;
-                if Type::of(data_type).is_none() && !is_text(data_type) {
-                    return Err(self.unsupported_column(leaf.column));
-                }
-                Filter::Column(self.number(leaf.column)?, leaf.predicate)
-            }
-            Node::PerValue(test) => match self.text_column(&test)? {
-                Some(column) => self.values(column, test)?,
-                None => Filter::Expr(self.value(expression_of(&test)?)?),
-            },
-            Node::Rows(test) => Filter::Expr(self.value(expression_of(&test)?)?),
-            Node::And(nodes) => Filter::And(self.nodes(nodes)?),
-            Node::Or(nodes) => Filter::Or(self.nodes(nodes)?),
-        })
-    }
-
-    fn nodes(&mut self, nodes: Vec<Node>) -> Result<Vec<Filter>> {
-        nodes.into_iter().map(|node| self.node(node)).collect()
-    }
-
-    /// The column of a test of one column that holds text or binary.
-    fn text_column(&self, test: &Test) -> Result<Option<usize>> {
-        let [column] = *test.columns() else {
-            return Ok(None);
-        };
-        let text = is_text(self.data_type(column)?);
-        Ok(text.then_some(column))
-    }
-
-    /// Asks `test` once for each value of a column of text.
-    fn values(&mut self, column: usize, test: Arc<Test>) -> Result<Filter> {
-        let null = new_null_array(self.data_type(column)?, 1);
-        let null_passes = test.evaluate(vec![null], 1).map_err(error::scan)?;
-        let null_passes = null_passes.true_count() == 1;
-        let automaton = text::automaton(expression_of(&test)?, self.schema);
-        let test = ValueTest::new(Arc::new(move |values| {
-            let passed = test.evaluate_values(values);
-            passed.map_err(|error| ArrowError::ExternalError(Box::new(error)).into())
-        }));
-        let test = test.with_automaton(automaton.map(Arc::new));
-        let column = self.number(column)?;
-        let values = Filter::Values(column, test);
-        Ok(match null_passes {
-            // Nulls are not asked about.
-            true => Filter::Or(vec![values, Filter::Column(column, Predicate::IsNull)]),
-            false => values,
-        })
     }
 
     /// What an expression is, nulls included.
@@ -457,7 +318,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The place of a column in the pipeline.
-    fn number(&mut self, index: usize) -> Result<usize> {
+    pub(super) fn number(&mut self, index: usize) -> Result<usize> {
         if index >= self.table.file_schema().fields().len() {
             let column = self.schema.field(index).name().clone();
             return Err(Reason::PartitionColumn(column));
@@ -469,7 +330,7 @@ impl<'a> Lowering<'a> {
         }))
     }
 
-    fn data_type(&self, index: usize) -> Result<&'a DataType> {
+    pub(super) fn data_type(&self, index: usize) -> Result<&'a DataType> {
         self.field(index).map(|field| field.data_type())
     }
 
@@ -480,7 +341,7 @@ impl<'a> Lowering<'a> {
         Ok(field)
     }
 
-    fn unsupported_column(&self, index: usize) -> Reason {
+    pub(super) fn unsupported_column(&self, index: usize) -> Reason {
         let field = self.schema.field(index);
         Reason::Type {
             column: field.name().clone(),
@@ -824,7 +685,7 @@ pub(crate) enum Grouping {
     },
 }
 
-fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> Reason {
+pub(super) fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> Reason {
     Reason::Expr(expr.to_string())
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod build;
 pub(crate) mod conditions;
 mod decimal;
 pub(crate) mod expression;
+pub(crate) mod filters;
 pub(crate) mod function;
 pub(crate) mod grouping;
 mod listed;

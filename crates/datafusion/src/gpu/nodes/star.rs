@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::common::{DataFusionError, Result, internal_datafusion_err, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use futures::future::try_join_all;
 use vectile_encodings::Predicate;
@@ -17,6 +17,7 @@ use super::arrivals::Environment;
 use super::dimension::Dimension;
 use super::stage::Stage;
 use crate::gpu::dimension_cache::DimensionCache;
+use crate::gpu::lowering::filters::JoinedFilter;
 use crate::gpu::lowering::lookups::{Wanted, placeheld};
 use crate::gpu::pattern::join::{Found, JoinKind};
 use crate::gpu::scalar::value_of;
@@ -28,7 +29,7 @@ pub(crate) struct Star {
     /// Without lookups. In the place of values of attributes it has placeholders.
     pub(crate) template: Arc<Pipeline>,
     /// Rows that pass these too, which need lookups, pass.
-    pub(crate) joined_filters: Vec<Filter>,
+    pub(crate) joined_filters: Vec<JoinedFilter>,
     pub(crate) dimensions: Vec<Dimension>,
     /// What partners have to meet beside their keys, for each dimension: of semi, anti and outer joins with a condition.
     pub(crate) conditions: Vec<Option<Expr>>,
@@ -177,7 +178,9 @@ impl Star {
         };
         filters.extend(self.join_filters(&filling)?);
         filters.extend(self.partner_filters(&filling)?);
-        filters.extend(filling.filters(&self.joined_filters)?);
+        for filter in &self.joined_filters {
+            filters.push(filling.joined(filter)?);
+        }
         filters.retain(|filter| !matches!(filter, Filter::Constant(true)));
         let filter = match filters.len() {
             0 => Filter::Constant(true),
@@ -295,7 +298,7 @@ impl Star {
     }
 }
 
-fn missing() -> datafusion::error::DataFusionError {
+fn missing() -> DataFusionError {
     internal_datafusion_err!("a lookup without a table")
 }
 
@@ -518,6 +521,26 @@ impl Filling<'_> {
             | Filter::Found(_)
             | Filter::Missing(_) => filter.clone(),
         })
+    }
+
+    /// A filter that needs what the table is joined with: as one expression, if it is asked of each of several partners.
+    fn joined(&self, filter: &JoinedFilter) -> Result<Filter> {
+        let in_parts = self.filter(&filter.in_parts)?;
+        match &filter.whole {
+            Some(whole) if !self.repeated.is_empty() => {
+                let whole = self.expr(whole)?;
+                let mut asks_partners = false;
+                whole.replaced(&mut |part| {
+                    asks_partners |= matches!(part, Expr::Partner(_));
+                    Ok::<_, DataFusionError>(None)
+                })?;
+                Ok(match asks_partners {
+                    true => Filter::Expr(whole),
+                    false => in_parts,
+                })
+            }
+            _ => Ok(in_parts),
+        }
     }
 
     fn filters(&self, filters: &[Filter]) -> Result<Vec<Filter>> {
