@@ -1187,8 +1187,10 @@ class Gen:
                     pairs = [(c, e) for c in fscope for e in inner if str(c.t) == str(e.t) and c.cls in ('int', 'date', 'ts', 'dec', 'text', 'bool', 'float')]
                     for _ in range(rng.choice([0, 0, 1, 1, 2])):      # beside the key, over both sides
                         if pairs and kind in ('exists', 'notexists'): c, e = rng.choice(pairs); p += ' AND %s %s %s' % (e.ref, rng.choice(['<>', '<>', '<', '<=', '>', '>=', '=']), c.ref)
+                    if kind in ('exists', 'notexists') and rng.random() < .25: p += ' AND ' + self.pred(inner + fscope, 1).sql()
                     if kind in ('exists', 'notexists'): w = '%sEXISTS (SELECT 1 FROM %s %s WHERE %s."k" = %s%s)' % ('NOT ' if kind == 'notexists' else '', d.name, a, a, key, p)
                     else: w = '%s %sIN (SELECT %s."k" FROM %s %s WHERE true%s)' % (key, 'NOT ' if kind == 'notin' else '', a, d.name, a, p)
+                    if rng.random() < .15: w = '(%s OR %s)' % (w, self.pred(fscope, 0).sql())
                     q.where.append(lit(w, 'bool')); continue
                 if self.fuse and kind in ('right', 'full', 'self'): kind = 'inner'
                 if d.dup and (exploded or f.rows > 100000): continue

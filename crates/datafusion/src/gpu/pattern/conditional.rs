@@ -4,6 +4,8 @@
 //! found. Else it may be one on extremes: some `x` of a key is larger than `y` if the largest one is, and some `x` is
 //! another value than `y` if the smallest or the largest is. So the dimension becomes an aggregate by its keys. Of other
 //! conditions, partners are asked one after the other.
+//!
+//! A mark join leaves all rows, and says in one more column whether they meet the same: `EXISTS (..) OR f.y > 3`.
 
 use std::sync::Arc;
 
@@ -76,6 +78,30 @@ impl Conditional {
             true => Ok(Some(all)),
             false => all.of_extremes(filter),
         }
+    }
+
+    /// That of a mark join, which asks whether a row has a partner: without a condition, one whose keys are there once.
+    pub(super) fn of_mark(join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, Reason> {
+        if join.filter().is_some() {
+            let reason = "it marks rows by a condition on both sides";
+            return Self::of(join, sides)?.ok_or_else(|| Reason::Join(reason.into()));
+        }
+        let plan = without_exchange(sides.dimension_plan);
+        let keys: Vec<Expr> = sides.keys.iter().map(|(_, key)| Arc::clone(key)).collect();
+        let (plan, keys) = match is_unique_by(plan, &keys) {
+            true => (Arc::clone(plan), keys),
+            false => {
+                let plan = grouped(Arc::clone(plan), &keys, vec![])?;
+                let keys = columns_in_front(&plan, keys.len());
+                (plan, keys)
+            }
+        };
+        Ok(Self {
+            plan,
+            keys,
+            condition: Arc::new(Literal::new(true.into())),
+            columns: vec![],
+        })
     }
 
     /// The condition over the columns of the fact table's side, which are `own`, and those of the dimension.
@@ -191,11 +217,8 @@ impl Conditional {
             _ => return Ok(None),
         };
         of_fact.push(met);
-        let keys = plan.schema();
-        let keys = keys.fields().iter().zip(0..self.keys.len());
-        let keys = keys.map(|(field, place)| Arc::new(Column::new(field.name(), place)) as Expr);
         Ok(Some(Self {
-            keys: keys.collect(),
+            keys: columns_in_front(&plan, self.keys.len()),
             plan,
             condition: conjunction(of_fact),
             columns,
@@ -217,6 +240,14 @@ impl Conditional {
         });
         over(expr, &columns.collect::<Result<Vec<_>, Reason>>()?)
     }
+}
+
+/// The first columns of a plan.
+fn columns_in_front(plan: &Arc<dyn ExecutionPlan>, count: usize) -> Vec<Expr> {
+    let schema = plan.schema();
+    let fields = schema.fields().iter().zip(0..count);
+    let columns = fields.map(|(field, place)| Arc::new(Column::new(field.name(), place)) as Expr);
+    columns.collect()
 }
 
 fn no_column() -> Reason {

@@ -160,6 +160,8 @@ pub(crate) struct Sides<'a> {
     /// Which one is the fact table's.
     pub(crate) fact: JoinSide,
     pub(crate) kind: JoinKind,
+    /// Whether rows stay, and one more column says which of them the join would leave.
+    pub(crate) is_mark: bool,
     pub(crate) fact_plan: &'a Arc<dyn ExecutionPlan>,
     pub(crate) dimension_plan: &'a Arc<dyn ExecutionPlan>,
     /// Pairs of keys: that on the fact table's side, and that of the dimension.
@@ -185,7 +187,9 @@ impl<'a> Sides<'a> {
             Right => (JoinSide::Right, JoinKind::Outer),
             RightSemi => (JoinSide::Right, JoinKind::Semi),
             RightAnti => (JoinSide::Right, JoinKind::Anti),
-            Full | LeftMark | RightMark => {
+            LeftMark => (JoinSide::Left, JoinKind::Semi),
+            RightMark => (JoinSide::Right, JoinKind::Semi),
+            Full => {
                 return Err(Reason::Join(format!("it is of type {}", join.join_type())));
             }
         };
@@ -216,6 +220,7 @@ impl<'a> Sides<'a> {
         Ok(Some(Self {
             fact,
             kind,
+            is_mark: matches!(join.join_type(), LeftMark | RightMark),
             fact_plan,
             dimension_plan,
             keys,
@@ -233,9 +238,9 @@ fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
         use JoinType::*;
         return match join.join_type() {
             Inner => fact_rows(join.left()).max(fact_rows(join.right())),
-            Left | LeftSemi | LeftAnti => fact_rows(join.left()),
-            Right | RightSemi | RightAnti => fact_rows(join.right()),
-            Full | LeftMark | RightMark => None,
+            Left | LeftSemi | LeftAnti | LeftMark => fact_rows(join.left()),
+            Right | RightSemi | RightAnti | RightMark => fact_rows(join.right()),
+            Full => None,
         };
     }
     let passes = plan.is::<ProjectionExec>() || plan.is::<FilterExec>() || is_exchange(plan);

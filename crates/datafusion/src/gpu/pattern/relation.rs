@@ -7,7 +7,7 @@ use datafusion::common::JoinSide;
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Column};
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Column, NotExpr};
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
@@ -146,7 +146,11 @@ impl Relation {
             keys.map(|(key, of_dimension)| Ok((self.over_table(key)?, Arc::clone(of_dimension))));
         let keys: JoinOn = keys.collect::<Result<_, Reason>>()?;
         let is_conditional = join.filter().is_some() && sides.kind != JoinKind::Inner;
-        let added = match self.dimension_of(&keys).filter(|_| !is_conditional) {
+        let added = match self
+            .dimension_of(&keys)
+            .filter(|_| !is_conditional && !sides.is_mark)
+        {
+            None if sides.is_mark => vec![self.mark(join, sides, keys)?],
             Some(dimension) => self.join_dimension(dimension, join, sides, keys)?,
             None if sides.kind == JoinKind::Outer => {
                 let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
@@ -178,9 +182,10 @@ impl Relation {
             let condition = self.condition(join, sides, &added)?;
             self.filters.extend(condition);
         }
-        if sides.kind.adds_columns() {
+        if sides.kind.adds_columns() || sides.is_mark {
             let own = std::mem::take(&mut self.columns);
             self.columns = match sides.fact {
+                _ if sides.is_mark => own.into_iter().chain(added).collect(),
                 JoinSide::Left => own.into_iter().chain(added).collect(),
                 _ => added.into_iter().chain(own).collect(),
             };
@@ -292,6 +297,25 @@ impl Relation {
             }
         });
         equal.unwrap_or(key)
+    }
+
+    /// The column of a mark join, which says whether a row has a partner.
+    fn mark(
+        &mut self,
+        join: &HashJoinExec,
+        sides: &Sides<'_>,
+        keys: JoinOn,
+    ) -> Result<ProjectionExpr, Reason> {
+        let conditional = Conditional::of_mark(join, sides)?;
+        let of_fact = keys.into_iter().map(|(of_fact, _)| of_fact);
+        let keys = of_fact.zip(conditional.keys.iter().cloned()).collect();
+        let added = self.join_table(&conditional.plan, JoinKind::Outer, keys)?;
+        let condition = conditional.condition(&self.columns, &added)?;
+        let is_unmet = conditional.is_unmet(&added, condition)?;
+        Ok(ProjectionExpr::new(
+            Arc::new(NotExpr::new(is_unmet)),
+            "mark",
+        ))
     }
 
     /// Joins the table with what has each key at most once, and drops or keeps rows by a condition on both.
