@@ -8,7 +8,6 @@ use arrow::array::{ArrayRef, BooleanArray};
 use super::attribute::Attribute;
 use super::automaton::Automaton;
 use super::codes::Codes;
-use super::pipeline::Partners;
 use super::types::{Literal, Type};
 
 /// How two values of one type compare; floats in their total order, as arrow-rs does.
@@ -122,6 +121,22 @@ pub enum Expr {
     Numbered(usize),
     /// The row's number in the batch, an `I64`: only as such an output, too.
     RowNumber,
+}
+
+/// Those that a row has in a table where a key may be there more than once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Partners {
+    /// The code of the row's key, a `U32`; null if it has no partner.
+    pub code: Expr,
+    /// Of each code, where its partners begin: a `UInt32`. They lie one behind the other, as
+    /// [`Expr::Partner`] numbers them.
+    pub first: Arc<Attribute>,
+    /// Of each code, how many there are: a `UInt32`.
+    pub count: Arc<Attribute>,
+    /// Partners of the code that has most of them.
+    pub most: u32,
+    /// Whether a row without a partner counts once, where rows count once for each of them.
+    pub is_outer: bool,
 }
 
 /// A question about partners of a row, which count once however many there are: that of `EXISTS`.

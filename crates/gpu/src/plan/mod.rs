@@ -26,10 +26,12 @@ pub use automaton::Automaton;
 pub(crate) use code_table::{CodeTable, code_bytes};
 pub use codes::Codes;
 pub(crate) use codes::{DeviceCopy, for_bytes};
-pub use expr::{Arithmetic, Comparison, DatePart, Expr, SomePartner, ValueFunction, ValueTest};
+pub use expr::{
+    Arithmetic, Comparison, DatePart, Expr, Partners, SomePartner, ValueFunction, ValueTest,
+};
 pub(crate) use hashed::HashedKeys;
 pub(crate) use made::{MadeForm, MadeKeys};
 pub use of_groups::{Again, FirstGroups, GroupColumn, OfGroups};
-pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Partners, Pipeline};
+pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
 pub use results::{GroupTotals, Groups, Number, Numbers, Total};
 pub use types::{Literal, Type};

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
-use super::attribute::Attribute;
 use super::codes::Codes;
-use super::expr::{Expr, ValueTest};
+use super::expr::{Expr, Partners, ValueTest};
 use super::types::Type;
 
 /// Which rows pass: those for which it is true. A null row passes no test but
@@ -40,22 +39,6 @@ pub struct Lookup {
     pub column: usize,
     /// The keys that are there, and the code of each.
     pub codes: Arc<Codes>,
-}
-
-/// Those that a row has in a table where a key may be there more than once.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Partners {
-    /// The code of the row's key, a `U32`; null if it has no partner.
-    pub code: Expr,
-    /// Of each code, where its partners begin: a `UInt32`. They lie one behind the other, as
-    /// [`Expr::Partner`] numbers them.
-    pub first: Arc<Attribute>,
-    /// Of each code, how many there are: a `UInt32`.
-    pub count: Arc<Attribute>,
-    /// Partners of the code that has most of them.
-    pub most: u32,
-    /// Whether a row without a partner counts once, where rows count once for each of them.
-    pub is_outer: bool,
 }
 
 /// What rows are grouped by.
