@@ -7,6 +7,7 @@ mod faults;
 mod filters;
 mod gpu;
 mod gpu_auto;
+mod gpu_joins;
 mod gpu_plans;
 mod gpu_preload;
 mod gpu_stages;
