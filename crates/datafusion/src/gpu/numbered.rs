@@ -67,8 +67,8 @@ impl Numbered {
         Self::by_value([slice::from_ref(column)], &[column.data_type().clone()])
     }
 
-    /// By integers that lie close together, so that a table of all between the least and the greatest has room for them: it
-    /// takes a fraction of the time that hashing does. `None` if they are not such integers.
+    /// By integers that lie close together, so that a table of all between the least and the greatest has room for them, and
+    /// nothing is hashed. `None` if they are not such integers.
     fn by_distance(column: &ArrayRef) -> Result<Option<Self>> {
         if !column.data_type().is_integer() || column.null_count() > 0 {
             return Ok(None);

@@ -36,6 +36,25 @@ pub(crate) struct JoinedFilter {
     pub(crate) whole: Option<Expr>,
 }
 
+impl JoinedFilter {
+    /// `AND` or `OR` of some: as a whole of the same attributes as in parts, so that dimensions have no more of them.
+    fn of(
+        parts: Vec<Self>,
+        in_parts: fn(Vec<Filter>) -> Filter,
+        whole: fn(Vec<Expr>) -> Expr,
+    ) -> Self {
+        let (parts, wholes): (Vec<_>, Vec<_>) = parts
+            .into_iter()
+            .map(|part| (part.in_parts, part.whole))
+            .unzip();
+        let wholes: Option<Vec<Expr>> = wholes.into_iter().collect();
+        Self {
+            in_parts: in_parts(parts),
+            whole: wholes.map(whole),
+        }
+    }
+}
+
 impl Lowering<'_> {
     /// The rows that pass all `filters`, but for dynamic ones, which may let rows through.
     pub(crate) fn filters(&mut self, filters: &[Arc<dyn PhysicalExpr>]) -> Result<Filter> {
@@ -62,21 +81,19 @@ impl Lowering<'_> {
         &mut self,
         filters: &[Arc<dyn PhysicalExpr>],
     ) -> Result<Vec<JoinedFilter>> {
-        let filters = filters.iter().map(|filter| {
-            let in_parts = self.joined_filter(filter)?;
-            let whole = match in_parts {
-                Filter::Expr(_) => None,
-                _ => self.if_lowered(|trial| trial.value(filter)),
-            };
-            Ok(JoinedFilter { in_parts, whole })
-        });
-        filters.collect()
+        filters
+            .iter()
+            .map(|filter| self.joined_filter(filter))
+            .collect()
     }
 
     /// Takes `AND` and `OR` apart, so that parts over the table alone are tested as they are stored.
-    fn joined_filter(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<Filter> {
+    fn joined_filter(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<JoinedFilter> {
         if self.is_of_table(filter) {
-            return self.filters(std::slice::from_ref(filter));
+            return Ok(JoinedFilter {
+                in_parts: self.filters(std::slice::from_ref(filter))?,
+                whole: self.if_lowered(|trial| trial.value(filter)),
+            });
         }
         if self.lookups.join_of(filter).is_none()
             && let Some(binary) = filter.downcast_ref::<BinaryExpr>()
@@ -86,7 +103,8 @@ impl Lowering<'_> {
                 Operator::Or => {
                     let sides = [binary.left(), binary.right()];
                     let sides = sides.map(|side| self.joined_filter(side));
-                    return Ok(Filter::Or(sides.into_iter().collect::<Result<_>>()?));
+                    let sides = sides.into_iter().collect::<Result<_>>()?;
+                    return Ok(JoinedFilter::of(sides, Filter::Or, Expr::Or));
                 }
                 _ => {}
             }
@@ -95,11 +113,15 @@ impl Lowering<'_> {
         {
             return Err(unsupported(filter));
         }
-        Ok(Filter::Expr(self.value(filter)?))
+        let value = self.value(filter)?;
+        Ok(JoinedFilter {
+            in_parts: Filter::Expr(value.clone()),
+            whole: Some(value),
+        })
     }
 
     /// Puts parts over the table together, whose ranges may merge, and those over each join, which make one attribute.
-    fn joined_conjunction(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<Filter> {
+    fn joined_conjunction(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<JoinedFilter> {
         let (of_table, others): (Vec<_>, Vec<_>) = split_conjunction(filter)
             .into_iter()
             .cloned()
@@ -115,15 +137,12 @@ impl Lowering<'_> {
                 None => joined.push((join, vec![part])),
             }
         }
-        let of_table = match of_table.as_slice() {
-            [] => None,
-            parts => Some(self.filters(parts)),
-        };
-        let joined = joined
-            .into_iter()
-            .map(|(_, parts)| self.joined_filter(&conjunction(parts)));
+        let of_table = (!of_table.is_empty()).then_some(of_table);
+        let joined = joined.into_iter().map(|(_, parts)| parts);
         let parts = of_table.into_iter().chain(joined);
-        Ok(Filter::And(parts.collect::<Result<_>>()?))
+        let parts = parts.map(|parts| self.joined_filter(&conjunction(parts)));
+        let parts = parts.collect::<Result<_>>()?;
+        Ok(JoinedFilter::of(parts, Filter::And, Expr::And))
     }
 
     fn is_of_table(&self, expr: &Arc<dyn PhysicalExpr>) -> bool {

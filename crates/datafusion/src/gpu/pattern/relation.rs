@@ -307,15 +307,24 @@ impl Relation {
         keys: JoinOn,
     ) -> Result<ProjectionExpr, Reason> {
         let conditional = Conditional::of_mark(join, sides)?;
+        let (added, condition) = self.look_up(&conditional, JoinKind::Outer, keys)?;
+        let is_unmet = conditional.is_unmet(&added, condition)?;
+        let is_met = Arc::new(NotExpr::new(is_unmet));
+        Ok(ProjectionExpr::new(is_met, "mark"))
+    }
+
+    /// Joins the table with what has each key at most once. Gives its columns, and the condition over both.
+    fn look_up(
+        &mut self,
+        conditional: &Conditional,
+        kind: JoinKind,
+        keys: JoinOn,
+    ) -> Result<(Vec<ProjectionExpr>, Arc<dyn PhysicalExpr>), Reason> {
         let of_fact = keys.into_iter().map(|(of_fact, _)| of_fact);
         let keys = of_fact.zip(conditional.keys.iter().cloned()).collect();
-        let added = self.join_table(&conditional.plan, JoinKind::Outer, keys)?;
+        let added = self.join_table(&conditional.plan, kind, keys)?;
         let condition = conditional.condition(&self.columns, &added)?;
-        let is_unmet = conditional.is_unmet(&added, condition)?;
-        Ok(ProjectionExpr::new(
-            Arc::new(NotExpr::new(is_unmet)),
-            "mark",
-        ))
+        Ok((added, condition))
     }
 
     /// Joins the table with what has each key at most once, and drops or keeps rows by a condition on both.
@@ -329,10 +338,7 @@ impl Relation {
             JoinKind::Anti => JoinKind::Outer,
             _ => JoinKind::Inner,
         };
-        let of_fact = keys.into_iter().map(|(of_fact, _)| of_fact);
-        let keys = of_fact.zip(conditional.keys.iter().cloned()).collect();
-        let added = self.join_table(&conditional.plan, kind, keys)?;
-        let condition = conditional.condition(&self.columns, &added)?;
+        let (added, condition) = self.look_up(&conditional, kind, keys)?;
         self.filters.push(match sides.kind {
             JoinKind::Anti => conditional.is_unmet(&added, condition)?,
             _ => condition,
