@@ -9,7 +9,6 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExpr;
-use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
@@ -187,21 +186,12 @@ impl GroupedAgain {
         let mut no_strings = Keys::default();
         let all = outer.partial.aggr_expr().iter();
         for (aggregate, filter) in all.zip(outer.partial.filter_expr()) {
-            let unsupported = || Reason::Aggregate(aggregate.name().to_owned());
-            for argument in aggregate.expressions() {
-                let used = collect_columns(&over(&argument, &columns)?);
-                let mut used = used.iter().map(Column::index);
-                // there is a code for no value, too
-                if used.any(|column| keys.is_code(column) && results.field(column).is_nullable()) {
-                    return Err(unsupported());
-                }
-            }
             let filter = filter.as_ref();
             let lowered =
                 function::lower(aggregate, filter, &columns, &mut no_strings, &mut lowering);
             let (function, lowered) = lowered?;
             if matches!(function, Function::Variance(_) | Function::Strings(_)) {
-                return Err(unsupported());
+                return Err(Reason::Aggregate(aggregate.name().to_owned()));
             }
             own_functions.push(function);
             aggregates.extend(lowered);

@@ -13,7 +13,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use vectile_gpu::plan::{Attribute, Expr, GroupKey};
+use vectile_gpu::plan::{Attribute, Expr, GroupKey, Type};
 use vectile_gpu::{Build, BuildBy, Built, Error};
 
 use super::expression::{Grouping, Lowering};
@@ -266,6 +266,16 @@ fn by_value(
     expr: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
 ) -> Result<(Vec<Expr>, Source), Reason> {
+    if let Some(join) = lowering.lookups.join_of(expr)
+        && lowering.lookups.is_outer(join)
+    {
+        // rows that have no code and rows that have one may be alike
+        let of = Type::of(&lowering.type_of(expr)?);
+        return match of.is_some_and(|of| !of.is_float()) {
+            true => Ok((vec![lowering.value(expr)?], Source::Column)),
+            false => Err(Reason::GroupKey(expr.to_string())),
+        };
+    }
     Ok(match lowering.group_key(expr)? {
         Grouping::Key(GroupKey::Value(value)) => (vec![value], Source::Column),
         Grouping::Key(GroupKey::Entry(column)) if lowering.text_of_table(expr).is_some() => {

@@ -152,6 +152,12 @@ impl Keys {
         self.columns.get(column).map(|column| column.key)
     }
 
+    /// Tells whether a column is what the code of a lookup stands for. A code may stand for null, and no code for a value.
+    pub(super) fn is_attribute(&self, column: usize) -> bool {
+        let column = self.columns.get(column);
+        column.is_some_and(|column| column.attribute.is_some())
+    }
+
     /// Tells whether a column comes from a code, or the number of a value.
     pub(super) fn is_code(&self, column: usize) -> bool {
         self.columns

@@ -125,6 +125,14 @@ impl<'a> Lookups<'a> {
         Ok(self.add(join, purpose, attribute))
     }
 
+    /// Whether rows without a partner in a join stay. They have no code of its lookups, though rows with a partner may have
+    /// the same attributes: such codes are no values.
+    pub(crate) fn is_outer(&self, join: usize) -> bool {
+        self.joins
+            .get(join)
+            .is_some_and(|of| of.kind == JoinKind::Outer)
+    }
+
     /// The value of an attribute of a join, for the kernel.
     pub(crate) fn value(
         &mut self,
@@ -137,7 +145,7 @@ impl<'a> Lookups<'a> {
         }
         let (lookup, attribute) = self.attribute(join, Purpose::Values, expr)?;
         let value = Expr::Looked(lookup, placeholder(attribute));
-        if self.joins[join].kind != JoinKind::Outer {
+        if !self.is_outer(join) {
             return Ok(value);
         }
         // Of a row without a partner, not everything is null: `coalesce(name, 'none') = 'none'`.

@@ -64,11 +64,16 @@ impl<'a> GroupTable<'a> {
         self.keys.is_code(column) || is_text(self.results.field(column).data_type())
     }
 
+    /// The columns as expressions may see them. A code has no type that kernels compute with. It is text, which may be tested
+    /// for null, if it is null where its value is; else not even that.
     pub(super) fn schema(&self) -> TableSchema {
         let fields = self.results.fields().iter().enumerate();
         let fields = fields.map(|(column, field)| {
             let field = field.as_ref().clone();
             match self.is_code(column) {
+                true if field.is_nullable() && self.keys.is_attribute(column) => {
+                    field.with_data_type(DataType::Null)
+                }
                 true => field.with_data_type(DataType::Utf8),
                 false => field,
             }

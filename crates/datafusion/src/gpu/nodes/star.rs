@@ -147,16 +147,12 @@ impl Star {
         joins.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether no row passes some join, whatever is in it.
+    /// Whether some join leaves no row of any table. The filter of the pipeline says so, too: this only saves running it.
     pub(crate) fn is_empty(&self, tables: &Tables) -> bool {
         let mut lookups = self.lookups.iter().zip(tables);
         lookups.any(|(lookup, table)| {
-            let kind = self.dimensions.get(lookup.dimension).map(|of| of.kind);
-            match kind {
-                Some(JoinKind::Inner | JoinKind::Semi) => table.codes.is_empty(),
-                Some(JoinKind::NotIn) => table.has_null,
-                Some(JoinKind::Outer | JoinKind::Anti) | None => false,
-            }
+            let dimension = self.dimensions.get(lookup.dimension);
+            dimension.is_some_and(|of| of.kind.leaves_none_with(table))
         })
     }
 
@@ -183,6 +179,7 @@ impl Star {
         }
         filters.retain(|filter| !matches!(filter, Filter::Constant(true)));
         let filter = match filters.len() {
+            _ if self.is_empty(tables) => Filter::Constant(false),
             0 => Filter::Constant(true),
             1 => filters.swap_remove(0),
             _ => Filter::And(filters),

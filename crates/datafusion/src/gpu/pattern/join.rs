@@ -22,6 +22,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use super::exchange::{is_exchange, without_exchange};
 use super::files::num_rows;
 use crate::gpu::reason::Reason;
+use crate::gpu::table::Table;
 use crate::gpu::types::{is_key, is_lossless, is_packed_key, is_text};
 use crate::source::VectileSource;
 
@@ -45,6 +46,16 @@ impl JoinKind {
     /// Whether the columns of the dimension are there for the operators above.
     pub(crate) fn adds_columns(self) -> bool {
         matches!(self, Self::Inner | Self::Outer)
+    }
+
+    /// Whether a join with this table leaves no row, whatever its key.
+    pub(crate) fn leaves_none_with(self, table: &Table) -> bool {
+        match self {
+            Self::Inner | Self::Semi => table.codes.is_empty(),
+            // a null may be any value: no value is known not to be among them
+            Self::NotIn => table.has_null,
+            Self::Outer | Self::Anti => false,
+        }
     }
 }
 
