@@ -632,10 +632,13 @@ impl<'a> Fusing<'a> {
         let rows = dimension.scanned_rows()?;
         let is_large = rows >= self.options.gpu_build_from_rows;
         is_large.then(|| {
+            // of subqueries, a kept plan knows those in its own nodes only
             if !dimension.is_fixed() {
-                // of subqueries, a kept plan knows those in its own nodes only
                 let reason = "what it reads may be another thing the next time";
                 return Err(Reason::Join(reason.into()));
+            }
+            if dimension.has_subqueries()? {
+                return Err(Reason::Join("it has the result of a subquery".into()));
             }
             match Relation::of(&dimension.plan)? {
                 Some(relation) => self.built_of_rows(dimension, relation, later),

@@ -273,6 +273,29 @@ async fn nodes_on_a_gpu_run_again() {
     }
 }
 
+/// The plan that was kept need not have run, so that its subqueries may have no results.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_on_a_gpu_know_their_own_subqueries() {
+    let Some(session) = Session::on_emulator().await else {
+        return;
+    };
+    for sql in [
+        "SET vectile.gpu = 'require'",
+        "SET vectile.gpu.build_from_rows = 0",
+        // opens the device, after which plans are others
+        "SELECT avg(v) FROM t WHERE k < 9",
+    ] {
+        session.run(sql).await.unwrap();
+    }
+    for sql in [
+        "SELECT a.id, b.v > (SELECT avg(v) FROM t) AS high FROM t b JOIN t a ON a.v = b.id WHERE a.k = 3",
+        "SELECT sum(d), max(d * 2) FROM (SELECT b.v - (SELECT avg(v) FROM t) AS d FROM t b JOIN t a ON a.v = b.id) s",
+    ] {
+        session.plan(sql).await;
+        assert!(!session.is_planned(sql).await, "not kept: {sql}");
+    }
+}
+
 #[tokio::test]
 async fn copies_prune_as_the_first_plan_did() {
     let session = Session::new().await;

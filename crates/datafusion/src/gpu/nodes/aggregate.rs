@@ -524,8 +524,11 @@ impl GpuAggregateExec {
         node.auto = None;
         node.gpu = Gpu::none("");
         node.filter = node.filter.map(without_subqueries);
-        let wanted = node.wanted.take();
         let without = |expr| Ok::<_, DataFusionError>(without_subqueries(expr));
+        if let Ok(star) = (node.star.clone()).with_exprs(&|expr| without(Arc::clone(expr))) {
+            node.star = star;
+        }
+        let wanted = node.wanted.take();
         node.wanted = wanted.and_then(|wanted| wanted.with_filters(without).ok());
         let again = node.again.take();
         node.again = again.and_then(|again| again.with_exprs(without).ok());
@@ -1007,9 +1010,7 @@ pub(crate) fn with_subqueries(
     };
     let mut copy = node.clone();
     copy.cpu.plan = cpu;
-    for parameter in &mut copy.star.parameters {
-        *parameter = expr(parameter)?;
-    }
+    copy.star = copy.star.with_exprs(&expr)?;
     let own = |own: Arc<dyn PhysicalExpr>| expr(&own);
     copy.filter = copy.filter.map(own).transpose()?;
     copy.wanted = copy

@@ -27,6 +27,7 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext,
@@ -80,6 +81,9 @@ pub(crate) struct Dimension {
     /// Those that are still to be applied to the plan before it runs.
     pub(crate) rules: Arc<[Rule]>,
 }
+
+/// Makes another expression of one: that of a copied plan, whose subqueries have results of their own.
+pub(crate) type OtherExpr<'a> = &'a dyn Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>;
 
 /// Makes the tables of a dimension on the device.
 #[async_trait]
@@ -181,6 +185,19 @@ impl Dimension {
         self.building = Some(building.map_err(|reason| reason.to_string().into()));
     }
 
+    /// The same, with what `other` makes of keys and attributes in their place.
+    pub(crate) fn with_exprs(mut self, other: OtherExpr<'_>) -> Result<Self> {
+        for key in &mut self.keys {
+            key.expr = other(&key.expr)?;
+        }
+        for lookup in &mut self.lookups {
+            for attribute in &mut lookup.attributes {
+                *attribute = other(attribute)?;
+            }
+        }
+        Ok(self)
+    }
+
     /// Who makes the tables, for `EXPLAIN`: of small ones nobody asks.
     pub(crate) fn builder(&self) -> String {
         match &self.building {
@@ -205,6 +222,17 @@ impl Dimension {
     /// Whether its plan has the same rows the next time.
     pub(crate) fn is_fixed(&self) -> bool {
         self.identity.is_some()
+    }
+
+    /// Whether a key or an attribute has the result of a subquery in it.
+    pub(crate) fn has_subqueries(&self) -> Result<bool> {
+        let keys = self.keys.iter().map(|key| &key.expr);
+        for expr in keys.chain(self.attributes()) {
+            if expr.exists(|part| Ok(part.is::<ScalarSubqueryExpr>()))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn is_built_on_gpu(&self) -> bool {

@@ -14,7 +14,7 @@ use vectile_gpu::plan::{
 };
 
 use super::arrivals::Environment;
-use super::dimension::Dimension;
+use super::dimension::{Dimension, OtherExpr};
 use super::stage::Stage;
 use crate::gpu::dimension_cache::DimensionCache;
 use crate::gpu::lowering::filters::JoinedFilter;
@@ -127,6 +127,17 @@ impl Star {
             table.cloned().ok_or_else(missing)
         });
         Ok((lookups.collect::<Result<_>>()?, stages))
+    }
+
+    /// The same, with what `other` makes of expressions in their place.
+    pub(crate) fn with_exprs(mut self, other: OtherExpr<'_>) -> Result<Self> {
+        for parameter in &mut self.parameters {
+            *parameter = other(parameter)?;
+        }
+        let dimensions = self.dimensions.into_iter();
+        let dimensions = dimensions.map(|dimension| dimension.with_exprs(other));
+        self.dimensions = dimensions.collect::<Result<_>>()?;
+        Ok(self)
     }
 
     /// Rows to read for tables that are not in `cache`, if any is kept.
