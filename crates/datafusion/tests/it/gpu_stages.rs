@@ -133,3 +133,63 @@ async fn explain_analyze_tells_what_each_stage_took() {
     let plan = plan.await;
     assert!(!plan.contains("stages="), "{plan}");
 }
+
+/// Lookups that tell what passes, or what groups are, whoever makes the tables that are made with them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stages_have_the_answers_of_their_own_lookups() {
+    let Some(fixture) = Fixture::on_emulator() else {
+        return;
+    };
+    let set = async |key: &str, value: &str| {
+        let sql = format!("SET vectile.gpu{key} = '{value}'");
+        fixture.run(&sql).await.unwrap();
+    };
+    for (name, rows) in [
+        (
+            "f",
+            "value % 7 AS k, value % 3 AS x, value AS v FROM generate_series(0, 2999)",
+        ),
+        (
+            "d",
+            "value AS k, value % 4 AS e, nullif(value % 3, 1) AS n FROM generate_series(0, 8)",
+        ),
+        (
+            "e",
+            "value AS id, nullif(value % 2, 0) AS y FROM generate_series(1, 6)",
+        ),
+    ] {
+        fixture.make(name, &format!("SELECT {rows}")).await;
+    }
+    set(".build_from_rows", "0").await;
+    let of_groups = "FROM (SELECT n, x, sum(v) AS s FROM f JOIN d ON f.k = d.k GROUP BY n, x) g";
+    for (sql, expected, is_there) in [
+        (
+            "SELECT count(*), sum(v) FROM f JOIN d ON f.k = d.k WHERE d.e NOT IN (SELECT y FROM e)".into(),
+            "with [e = y (not in, built on the GPU of [y])]",
+            true,
+        ),
+        (
+            "SELECT y, count(*) FROM f JOIN d ON f.k = d.k LEFT JOIN e ON d.e = e.id GROUP BY y ORDER BY y".into(),
+            "with [e = id (outer, built on the GPU of [id, y])]",
+            true,
+        ),
+        (format!("SELECT count(*), sum(s) {of_groups}"), "groups=[", true),
+        (
+            format!("SELECT sum(s) FILTER (WHERE n IS NULL) {of_groups}"),
+            "groups=[",
+            false,
+        ),
+        (
+            format!("SELECT count(*) {of_groups} WHERE x = 1 AND (n IS NOT NULL OR s < 0)"),
+            "groups=[",
+            false,
+        ),
+    ] {
+        set("", "off").await;
+        let answer = fixture.answer(&sql).await;
+        set("", "require").await;
+        assert_eq!(fixture.answer(&sql).await, answer, "{sql}");
+        let plan = fixture.plan(&sql).await;
+        assert_eq!(plan.contains(expected), is_there, "{plan}");
+    }
+}
