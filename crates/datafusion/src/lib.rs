@@ -28,6 +28,7 @@ mod fresh;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod kept;
+mod limits;
 mod listing;
 mod lower;
 mod memory;

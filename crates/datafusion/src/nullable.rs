@@ -1,8 +1,9 @@
-//! Outer joins whose constants are right.
+//! Outer joins and grouping sets whose constants are right.
 //!
 //! A column has one value below an outer join if a filter says so (`a = 2`) or it is a literal. Above the join it
 //! has two values: rows without a match have a null. DataFusion 55.2 takes it for a constant there too, and then
-//! gives a group twice, or leaves out a sort. So a [`NullableSideExec`] hides such constants from the join.
+//! gives a group twice, or leaves out a sort. So a [`NullableSideExec`] hides such constants from the join. It does the same
+//! for an aggregate with grouping sets, where a column is null in the groups of a set that leaves it out.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use datafusion::physical_expr::equivalence::{EquivalenceClass, EquivalenceGroup}
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
@@ -46,7 +48,7 @@ pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
     }
 }
 
-/// Puts a [`NullableSideExec`] below outer joins.
+/// Puts a [`NullableSideExec`] below outer joins and grouping sets.
 #[derive(Debug)]
 struct HideConstants;
 
@@ -68,8 +70,8 @@ fn hide_constants(node: Plan) -> Result<Transformed<Plan>> {
     let Some(nullable) = nullable_sides(node.as_ref()) else {
         return Ok(Transformed::no(node));
     };
-    let hide = |(side, nullable): (&Plan, bool)| -> Result<Plan> {
-        match nullable && knows_values(side) {
+    let hide = |(side, nullable): (&Plan, &bool)| -> Result<Plan> {
+        match *nullable && knows_values(side) {
             true => Ok(Arc::new(NullableSideExec::try_new(Arc::clone(side))?)),
             false => Ok(Arc::clone(side)),
         }
@@ -80,8 +82,12 @@ fn hide_constants(node: Plan) -> Result<Transformed<Plan>> {
     Ok(Transformed::new_transformed(replaced, is_new))
 }
 
-/// Which inputs of a join get rows of nulls.
-fn nullable_sides(node: &dyn ExecutionPlan) -> Option<[bool; 2]> {
+/// Which inputs of a node have columns that are null in some of its rows only.
+fn nullable_sides(node: &dyn ExecutionPlan) -> Option<&'static [bool]> {
+    if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+        let has_sets = !aggregate.group_expr().is_single();
+        return has_sets.then_some(&[true]);
+    }
     let join_type = if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         *join.join_type()
     } else if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
@@ -92,9 +98,9 @@ fn nullable_sides(node: &dyn ExecutionPlan) -> Option<[bool; 2]> {
         *node.downcast_ref::<SymmetricHashJoinExec>()?.join_type()
     };
     match join_type {
-        JoinType::Left => Some([false, true]),
-        JoinType::Right => Some([true, false]),
-        JoinType::Full => Some([true, true]),
+        JoinType::Left => Some(&[false, true]),
+        JoinType::Right => Some(&[true, false]),
+        JoinType::Full => Some(&[true, true]),
         _ => None,
     }
 }

@@ -1,9 +1,12 @@
-//! DataFusion's filter pushdown, limited to filters whose columns keep their meaning.
+//! DataFusion's filter pushdown, limited to filters that mean the same below.
 //!
 //! DataFusion 55.2 finds the columns of a filter in a plan node's input by their names. Where two
 //! columns have the same name it may take the other one, and a scan cannot see that. So these rules
 //! replace DataFusion's: they ask the same nodes, but a filter stops above a node in which one of its
 //! names is not unique. Scans of Vectile files take filters from these rules only.
+//!
+//! A filter stops above a node with a limit, too, whose first rows would be other ones. DataFusion 55.2 pushes
+//! filters through some of these, and into scans with a limit.
 //!
 //! Dynamic filters of aggregates are not pushed down at all: those of 55.2 drop rows.
 
@@ -124,9 +127,12 @@ impl ProvenFilterPushdown {
         filters: &[Filter],
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let is_limited = node.fetch().is_some();
         let may_pass = |filter: &Filter| {
             let mut columns = collect_columns(filter).into_iter();
-            !is_volatile(filter) && columns.all(|column| keeps_meaning(node.as_ref(), &column))
+            !is_limited
+                && !is_volatile(filter)
+                && columns.all(|column| keeps_meaning(node.as_ref(), &column))
         };
         let passes: Vec<bool> = filters.iter().map(may_pass).collect();
         let passing = filters.iter().zip(&passes).filter(|(_, passes)| **passes);

@@ -26,7 +26,7 @@ use crate::kept::{KeptPlans, Outlook};
 use crate::options::VectileOptions;
 use crate::orc::OrcFormatFactory;
 use crate::pushdown::Rule;
-use crate::{kept, nullable, pushdown};
+use crate::{kept, limits, nullable, pushdown};
 
 /// The key of the table factory of Vectile files, and the word after `STORED AS`.
 const FILE_TYPE: &str = "VECTILE";
@@ -39,10 +39,11 @@ const ORC_FILE_TYPE: &str = "ORC";
 /// session has no rule of that name. Call it before statements are prepared: DataFusion builds a new state to
 /// change its rules, and gives no access to the prepared statements of the old one.
 ///
-/// It replaces DataFusion's two `FilterPushdown` rules: those of 55.2 may take a column for another one of the
-/// same name, and push down dynamic filters of aggregates that drop rows. And it adds a rule about outer joins:
-/// 55.2 takes constants of the side that gets nulls for constants of the join. Each of these gives wrong answers,
-/// over tables of any format.
+/// It replaces DataFusion's two `FilterPushdown` rules, `PushdownSort` and `TopKAggregation`: those of 55.2 may take a
+/// column for another one of the same name, push filters and orders past a limit, push limits past a window function, and
+/// push down dynamic filters of aggregates that drop rows. And it adds a rule about outer joins and grouping sets: 55.2
+/// takes constants of the side that gets nulls for constants of the join, and constants that some grouping sets leave out
+/// for constants of all. Each of these gives wrong answers, over tables of any format.
 ///
 /// # Errors
 ///
@@ -96,6 +97,7 @@ fn change_rules(
     insert: impl FnOnce(&mut Vec<Rule>) -> Outlook,
 ) -> KeptPlans {
     pushdown::replace_rules(rules);
+    limits::replace_rules(rules);
     nullable::insert_rule(rules);
     kept::insert_rule(rules);
     KeptPlans::new(insert(rules))

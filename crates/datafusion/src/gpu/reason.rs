@@ -36,6 +36,8 @@ pub(crate) enum Reason {
     PartitionColumn(String),
     /// The rows of the aggregate are limited.
     Limit,
+    /// It reads the rows of a recursive query's last iteration, which can be read once.
+    WorkTable,
     /// The scan has no filter, so there is nothing to compute on the device.
     NoFilter,
     /// The CPU is expected to be faster, or was.
@@ -110,6 +112,7 @@ impl fmt::Display for Reason {
             }
             Self::PartitionColumn(column) => write!(f, "{column} is not in the files"),
             Self::Limit => f.write_str("a limit below an aggregate is not fused"),
+            Self::WorkTable => f.write_str("it is a part of a recursive query"),
             Self::NoFilter => f.write_str("there is no filter"),
             Self::CpuIsFaster(estimate) => write!(f, "the CPU is faster: {estimate}"),
             Self::Refused => f.write_str("the GPU could not do this when it was tried"),

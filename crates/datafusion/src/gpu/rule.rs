@@ -16,6 +16,8 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
+use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_gpu::coded_columns;
 use vectile_gpu::plan::{Filter, Output, Pipeline};
@@ -439,6 +441,9 @@ impl<'a> Fusing<'a> {
         wanted: Option<&Narrowing>,
         later: &Arc<[Rule]>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
+        if reads_work_table(&cpu) {
+            return Err(Reason::WorkTable);
+        }
         let cpu = CpuPlan {
             plan: cpu,
             rules: Arc::clone(later),
@@ -846,6 +851,16 @@ fn relation_of(aggregates: &Aggregates) -> Result<Option<(Arc<AggregateExec>, Re
         return Ok(Some((Arc::new(other), relation)));
     }
     own.map(|_| None)
+}
+
+/// Whether `plan` reads the work table of a recursive query that it is a part of. That has its rows for one reader,
+/// which the recursive query finds among the children of operators: a plan to fall back on is none of them.
+fn reads_work_table(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match plan.downcast_ref::<RecursiveQueryExec>() {
+        // the recursive term reads its own
+        Some(query) => reads_work_table(query.static_term()),
+        None => plan.is::<WorkTableExec>() || plan.children().into_iter().any(reads_work_table),
+    }
 }
 
 /// Whether it joins, or filters or computes something of what may be joined.

@@ -79,6 +79,152 @@ async fn columns_of_nullable_sides_have_no_one_value() {
     }
 }
 
+/// A column of one value is null in the groups of a set that leaves it out.
+#[tokio::test]
+async fn columns_of_grouping_sets_have_no_one_value() {
+    let fixture = Fixture::empty();
+    let rows = "SELECT value AS k, value % 3 AS a FROM generate_series(0, 11)";
+    add(&fixture, "d", rows).await;
+    for rows in ["d WHERE a = 2", "(SELECT k, 2 AS a FROM d WHERE a = 2)"] {
+        let groups = format!("SELECT a, k, count(*) AS c FROM {rows} GROUP BY CUBE (a, k)");
+        let windows = format!("SELECT count(*) OVER (PARTITION BY a) AS n FROM ({groups})");
+        let sql = format!("SELECT count(*) FROM ({windows}) WHERE n = 5");
+        assert_eq!(number(&fixture, &sql).await, "10", "{rows}");
+        let sorted = format!("{groups} ORDER BY a NULLS FIRST, k");
+        let answer = fixture.answer(&sorted).await;
+        let keys = answer.lines().skip(3).filter(|line| line.starts_with('|'));
+        let keys: Vec<String> = keys.map(|line| line.replace([' ', '|'], "")).collect();
+        let expected = [
+            "21", "51", "81", "111", "4", "221", "251", "281", "2111", "24",
+        ];
+        assert_eq!(keys, expected, "{rows}\n{answer}");
+    }
+}
+
+/// Rows of a file in the order of `ts`, in several row groups. `x` descends, and `k` repeats.
+async fn sorted_table(partitions: usize) -> Fixture {
+    let config = SessionConfig::new().with_target_partitions(partitions);
+    let fixture = Fixture::with_config(config);
+    let path = fixture.path("t.vectile");
+    let path = path.display();
+    let rows =
+        "SELECT value AS ts, 9999 - value AS x, value % 100 AS k FROM generate_series(0, 9999)";
+    for sql in [
+        format!("COPY ({rows}) TO '{path}' STORED AS VECTILE OPTIONS (row_group_rows 1024)"),
+        format!("CREATE EXTERNAL TABLE t STORED AS VECTILE WITH ORDER (ts ASC) LOCATION '{path}'"),
+    ] {
+        fixture.run(&sql).await.unwrap();
+    }
+    add(
+        &fixture,
+        "d",
+        "SELECT value AS k FROM generate_series(40, 44)",
+    )
+    .await;
+    fixture
+}
+
+#[tokio::test]
+async fn filters_and_orders_pass_no_limit() {
+    for partitions in [1, 2] {
+        let fixture = sorted_table(partitions).await;
+        for is_pushed in [true, false] {
+            let set = format!("SET vectile.pushdown_filters = {is_pushed}");
+            fixture.run(&set).await.unwrap();
+            for (sql, expected) in [
+                (
+                    "SELECT min(ts) FROM (SELECT * FROM (SELECT * FROM t ORDER BY ts LIMIT 10) ORDER BY x LIMIT 3)",
+                    "7",
+                ),
+                (
+                    "SELECT max(ts) FROM (SELECT * FROM (SELECT * FROM t WHERE k <> 3 ORDER BY ts LIMIT 10) ORDER BY x LIMIT 3)",
+                    "10",
+                ),
+                (
+                    "SELECT count(*) FROM d JOIN (SELECT * FROM t ORDER BY ts LIMIT 1000) s ON s.k = d.k",
+                    "50",
+                ),
+                (
+                    "SELECT count(*) FROM d JOIN (SELECT * FROM t WHERE x > 5 ORDER BY ts LIMIT 1000) s ON s.k = d.k",
+                    "50",
+                ),
+                (
+                    "SELECT count(*) FROM d JOIN (SELECT k + 0 AS k FROM t ORDER BY ts LIMIT 1000) s ON s.k = d.k",
+                    "50",
+                ),
+                (
+                    "SELECT count(*) FROM d JOIN (SELECT * FROM t ORDER BY ts LIMIT 900 OFFSET 100) s ON s.k = d.k",
+                    "45",
+                ),
+                (
+                    "SELECT count(*) FROM (SELECT * FROM t ORDER BY ts LIMIT 1000) s WHERE k BETWEEN 40 AND 44",
+                    "50",
+                ),
+                (
+                    "SELECT count(*) FROM d JOIN (SELECT * FROM (SELECT * FROM t ORDER BY ts LIMIT 500) UNION ALL \
+                  SELECT * FROM (SELECT * FROM t ORDER BY ts LIMIT 500)) s ON s.k = d.k",
+                    "50",
+                ),
+                (
+                    "SELECT min(ts) FROM (SELECT * FROM (SELECT * FROM t ORDER BY ts LIMIT 1500) ORDER BY k DESC, ts DESC LIMIT 2)",
+                    "1399",
+                ),
+            ] {
+                let answer = number(&fixture, sql).await;
+                assert_eq!(answer, expected, "{partitions} {is_pushed} {sql}");
+            }
+        }
+    }
+}
+
+/// A sort's limit is none of the aggregate below if what is between needs all groups, or makes another column.
+#[tokio::test]
+async fn limits_pass_no_window_and_no_computed_column() {
+    let fixture = Fixture::empty();
+    let rows = "SELECT value AS k, value % 3 + 1 AS a FROM generate_series(0, 11)";
+    add(&fixture, "d", rows).await;
+    let groups = "(SELECT DISTINCT a FROM d)";
+    let largest = "(SELECT a, max(k) AS m FROM d GROUP BY a)";
+    for (sql, expected) in [
+        (
+            format!(
+                "SELECT n FROM (SELECT a, count(*) OVER () AS n FROM {groups}) ORDER BY a LIMIT 1"
+            ),
+            "3",
+        ),
+        (
+            format!(
+                "SELECT n FROM (SELECT a, row_number() OVER (ORDER BY a DESC) AS n FROM {groups}) ORDER BY a LIMIT 1"
+            ),
+            "3",
+        ),
+        (
+            format!(
+                "SELECT n FROM (SELECT m, sum(m) OVER () AS n FROM {largest}) ORDER BY m DESC LIMIT 1"
+            ),
+            "30",
+        ),
+        (
+            format!("SELECT -a AS a FROM {groups} ORDER BY a LIMIT 1"),
+            "-3",
+        ),
+        (
+            format!("SELECT a FROM (SELECT m AS a, a AS m FROM {largest}) ORDER BY a DESC LIMIT 1"),
+            "11",
+        ),
+        (
+            format!("SELECT a FROM {groups} ORDER BY a DESC LIMIT 1"),
+            "3",
+        ),
+        (
+            format!("SELECT m FROM {largest} ORDER BY m DESC LIMIT 1"),
+            "11",
+        ),
+    ] {
+        assert_eq!(number(&fixture, &sql).await, expected, "{sql}");
+    }
+}
+
 #[tokio::test]
 async fn least_and_greatest_values_are_of_all_rows() {
     let config = SessionConfig::new().with_target_partitions(2);

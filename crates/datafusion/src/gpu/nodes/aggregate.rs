@@ -23,9 +23,9 @@ use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
@@ -309,11 +309,9 @@ impl GpuAggregateExec {
         cpu: CpuPlan,
         options: VectileOptions,
     ) -> Self {
-        let properties = replaced.plan().properties();
-        let mut equivalence = properties.equivalence_properties().clone();
-        equivalence.clear_orderings();
+        // What the plan in its place claims may be wrong: it is planned before constants of outer joins are hidden.
         let properties = PlanProperties::new(
-            equivalence,
+            EquivalenceProperties::new(replaced.plan().schema()),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Final,
             Boundedness::Bounded,
