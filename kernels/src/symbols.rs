@@ -35,8 +35,8 @@ impl Entries {
     }
 }
 
-/// What somebody keeps on a device.
-type DeviceCopy = Mutex<Option<Arc<dyn Any + Send + Sync>>>;
+/// What is kept on devices.
+type DeviceCopies = Mutex<Vec<Arc<dyn Any + Send + Sync>>>;
 
 /// The symbol tables of a chunk, or its entries.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct Symbols {
     /// Of each code, its symbol and the symbol's length.
     tables: Vec<Vec<([u8; SYMBOL_BYTES], u8)>>,
     entries: Option<Entries>,
-    device: DeviceCopy,
+    device: DeviceCopies,
 }
 
 impl Symbols {
@@ -76,8 +76,8 @@ impl Symbols {
         }
     }
 
-    /// Where who decodes strings on a device keeps what it makes of the tables there.
-    pub fn device_copy(&self) -> &Mutex<Option<Arc<dyn Any + Send + Sync>>> {
+    /// Where who decodes strings on devices keeps what it makes of the tables there, one for each.
+    pub fn device_copies(&self) -> &Mutex<Vec<Arc<dyn Any + Send + Sync>>> {
         &self.device
     }
 

@@ -32,7 +32,7 @@ impl Accumulator {
     /// Code for what it starts with.
     pub(super) fn first(self) -> String {
         match self {
-            Self::Count | Self::Sum { .. } | Self::FloatSum => "0".into(),
+            Self::Count { .. } | Self::Sum { .. } | Self::FloatSum => "0".into(),
             Self::Min(_) => format!("greatest<{}>()", self.name()),
             Self::Max(_) => format!("least<{}>()", self.name()),
         }
@@ -40,8 +40,9 @@ impl Accumulator {
 
     /// Code for what a row adds.
     pub(super) fn taken(self, value: Option<&Value>) -> String {
-        let (Some(Value { code, .. }), true) = (value, self != Self::Count) else {
-            return "1".into();
+        let code = match (self, value) {
+            (Self::Count { .. }, _) | (_, None) => return "1".into(),
+            (_, Some(value)) => &value.code,
         };
         match self {
             Self::Min(Type::F32 | Type::F64) | Self::Max(Type::F32 | Type::F64) => {
@@ -55,7 +56,7 @@ impl Accumulator {
     /// Code that adds `other`, of the same type, to `name`.
     pub(super) fn merge(self, name: &str, other: &str) -> String {
         match self {
-            Self::Count | Self::Sum { .. } | Self::FloatSum => format!("{name} += {other};"),
+            Self::Count { .. } | Self::Sum { .. } | Self::FloatSum => format!("{name} += {other};"),
             Self::Min(_) => format!("{name} = {other} < {name} ? {other} : {name};"),
             Self::Max(_) => format!("{name} = {other} > {name} ? {other} : {name};"),
         }
@@ -73,7 +74,7 @@ impl Accumulator {
     /// The function that leaves behind what the threads of a warp have.
     pub(super) fn store(self) -> &'static str {
         match self {
-            Self::Count | Self::Sum { .. } | Self::FloatSum => "store_sum",
+            Self::Count { .. } | Self::Sum { .. } | Self::FloatSum => "store_sum",
             Self::Min(_) => "store_min",
             Self::Max(_) => "store_max",
         }
@@ -108,9 +109,11 @@ impl Accumulator {
         let suffix = if is_shared { "_shared" } else { "" };
         let value = self.taken(value);
         match self {
-            Self::Count if is_shared => format!("count_shared({to});"),
-            Self::Count => format!("add({to}, (u64){value});"),
-            Self::Sum { wide: false } => format!("add{suffix}({to}, (u64){value});"),
+            Self::Count { wide: false } if is_shared => format!("count_shared({to});"),
+            Self::Count { wide: false } => format!("add({to}, (u64){value});"),
+            Self::Count { wide: true } | Self::Sum { wide: false } => {
+                format!("add{suffix}({to}, (u64){value});")
+            }
             Self::Sum { wide: true } => format!("add_wide{suffix}({to}, {value});"),
             Self::FloatSum => format!("add({to}, {value});"),
             Self::Min(_) => format!("raise({to}, ~ordered({value}));"),
@@ -121,7 +124,9 @@ impl Accumulator {
     /// Code that adds what is at `from` in a table to what is at `to` in one in global memory.
     pub(super) fn merge_tables(self, to: &str, from: &str) -> String {
         match self {
-            Self::Count | Self::Sum { wide: false } => format!("add({to}, *({from}));"),
+            Self::Count { .. } | Self::Sum { wide: false } => {
+                format!("add({to}, *({from}));")
+            }
             Self::Sum { wide: true } => format!("add_wide({to}, wide_at({from}));"),
             Self::FloatSum => format!("add({to}, __longlong_as_double((i64)*({from})));"),
             Self::Min(_) | Self::Max(_) => format!("raise({to}, *({from}));"),

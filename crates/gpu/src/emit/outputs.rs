@@ -146,7 +146,7 @@ impl<'a> Generator<'a> {
         for (index, added) in accumulators.all.iter().enumerate() {
             let store = added.accumulator.store();
             let cast = match added.accumulator {
-                Accumulator::Count => "(i64)",
+                Accumulator::Count { .. } => "(i64)",
                 _ => "",
             };
             let _ = writeln!(self.end, "    {store}(to + {}, {cast}s{index});", 2 * index);
@@ -167,7 +167,7 @@ impl<'a> Generator<'a> {
         self.line(2, "{");
         for index in of_loop {
             let sum = match accumulators.all[index].accumulator {
-                Accumulator::Count => format!("(u32)__popc({rows})"),
+                Accumulator::Count { .. } => format!("(u32)__popc({rows})"),
                 _ => format!("sum_of_values<C{column}>(c{column}, {rows}, {tile})"),
             };
             self.line(3, format!("s{index} += {sum};"));
@@ -188,7 +188,7 @@ impl<'a> Generator<'a> {
             Some(valid) => format!("in && {valid}"),
             None => "in".into(),
         };
-        let line = if accumulator == Accumulator::Count {
+        let line = if matches!(accumulator, Accumulator::Count { .. }) {
             format!("{name} += {taken};")
         } else if accumulator.adds_by_eight(value.bounds) && !is_combined {
             let partial = format!("p{index}");

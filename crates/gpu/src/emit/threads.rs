@@ -55,10 +55,11 @@ impl Generator<'_> {
             match *kept {
                 Kept::Field(field) => {
                     let Field { word, first, .. } = plan.fields[field];
-                    let code = match value.filter(|_| accumulator != Accumulator::Count) {
-                        Some(value) => widened(value),
-                        None => "1".into(),
-                    };
+                    let code =
+                        match value.filter(|_| !matches!(accumulator, Accumulator::Count { .. })) {
+                            Some(value) => widened(value),
+                            None => "1".into(),
+                        };
                     let code = match valid {
                         Some(valid) => format!("({valid} ? {code} : 0ull)"),
                         None => code,

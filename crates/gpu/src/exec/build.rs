@@ -5,7 +5,7 @@
 //!             └─▶ values by code, where a row's code is its number
 //! ```
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::ArrayRef;
@@ -332,8 +332,8 @@ impl Builder<'_> {
             let memory = Arc::clone(&memory);
             move |values: &[i64]| found_among(&engine, &kernel, &memory, form, values)
         };
-        let copy = Mutex::new(Some(memory as _));
-        let codes = Codes::made(form, found as usize, (fetch, find), copy);
+        let copies = self.engine.copies_with(memory);
+        let codes = Codes::made(form, found as usize, (fetch, find), copies);
         let columns = match &table.by {
             BuildBy::Nothing => [].as_slice(),
             BuildBy::Values(columns) | BuildBy::ValuesOrRows(columns) => columns,
@@ -482,10 +482,10 @@ impl Builder<'_> {
         }
         let bounds = narrow.map(|of| (of.least.into(), of.greatest.into()));
         let like = (arrow_type(of.of), rows, of.is_nullable);
-        let copy = Mutex::new(Some(Arc::clone(&of.memory) as _));
+        let copies = self.engine.copies_with(Arc::clone(&of.memory));
         let engine = Arc::clone(self.engine);
         let fetch = move || of.fetched(&engine, rows);
-        Ok(Attribute::made(like, bounds, Box::new(fetch), copy))
+        Ok(Attribute::made(like, bounds, Box::new(fetch), copies))
     }
 }
 

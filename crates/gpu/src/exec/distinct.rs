@@ -273,7 +273,7 @@ impl<'a> Numbering<'a> {
             end - chunk.info().bytes
         });
         let offsets: Vec<usize> = offsets.collect();
-        let memory = Arc::new(self.engine.take(end)?);
+        let memory = Arc::new(self.engine.take_to_keep(end)?);
         let (mut words, mut vector) = (vec![], 0);
         for (chunk, offset) in chunks.iter().zip(&offsets) {
             words.extend([vector as u64, memory.address() + *offset as u64]);

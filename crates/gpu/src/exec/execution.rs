@@ -12,7 +12,7 @@ use super::answers::Answers;
 use super::tables::Tables;
 use crate::error::{Error, Result};
 use crate::kernel::{Bindings, Facts, KernelPlan, Per, SLOT_VECTORS, Task, plan};
-use crate::plan::{GroupKey, Lookup, Output, Pipeline};
+use crate::plan::{GroupKey, Lookup, Number, Output, Pipeline};
 use crate::runtime::{Batch, Engine, Entries, Loaded};
 use vectile_kernels::ColumnTraits;
 
@@ -201,8 +201,9 @@ impl Execution {
     /// Makes a kernel for these groups.
     pub(super) fn prepare(&mut self, batch: &Batch, task: Task) -> Result<Prepared> {
         self.check_wanted()?;
-        let start = Instant::now();
         batch.check(&self.pipeline.columns, self.engine.pool())?;
+        self.check_combinations(batch)?;
+        let start = Instant::now();
         let (facts, entries) = self.facts(batch, task)?;
         let (mut plan, bindings) = self.plan(batch, &facts, task)?;
         let mut answers = vec![];
@@ -270,6 +271,34 @@ impl Execution {
         })
     }
 
+    /// Refuses a launch that would go through too many combinations. They are counted where the longest lists of partners
+    /// leave that open.
+    fn check_combinations(&mut self, batch: &Batch) -> Result<()> {
+        let rows = batch.num_rows() as u64;
+        let most = self.pipeline.most_partners();
+        if rows.saturating_mul(most) <= MOST_COMBINATIONS {
+            return Ok(());
+        }
+        let mut counting = self.next(Arc::new(self.pipeline.counting()));
+        let counted = counting.aggregate(batch);
+        self.statistics += counting.statistics();
+        let combinations = match counted {
+            Ok(()) => match counting.totals().first().and_then(|total| total.value) {
+                Some(Number::Int(count)) => u64::try_from(count).unwrap_or(u64::MAX),
+                _ => 0,
+            },
+            Err(Error::Unsupported(_)) => rows.saturating_mul(most),
+            Err(error) => return Err(error),
+        };
+        match combinations > MOST_COMBINATIONS {
+            true => {
+                let reason = format!("{rows} rows of {combinations} combinations of partners");
+                Err(Error::Unsupported(reason))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Plans a kernel for what occurs in this batch, and in those before it. If there is none for that, one for this
     /// batch alone.
     fn plan(&mut self, batch: &Batch, facts: &Facts, task: Task) -> Result<(KernelPlan, Bindings)> {
@@ -305,11 +334,6 @@ impl Execution {
         }
         let rows = self.rows.max(batch.num_rows() as u64);
         let rows = ROWS_AT_ONCE.min(rows.next_power_of_two());
-        let partners = self.pipeline.most_partners();
-        if rows.saturating_mul(partners) > MOST_COMBINATIONS {
-            let reason = format!("{rows} rows of up to {partners} combinations of partners");
-            return Err(Error::Unsupported(reason));
-        }
         let facts = Facts {
             shares: shares.collect::<Result<_>>()?,
             bits: lookups
@@ -319,7 +343,13 @@ impl Execution {
             hashed: lookups.map(|lookup| lookup.codes.is_hashed()).collect(),
             entries: entries.iter().map(|of| of.count()).collect(),
             coded: entries.iter().map(|of| of.are_codes()).collect(),
-            rows: rows.max(1 << 20) << self.pipeline.combination_bits(),
+            rows: match self.pipeline.combination_bits() {
+                0 => rows.max(1 << 20),
+                bits => rows
+                    .max(1 << 20)
+                    .saturating_mul(1 << bits.min(u64::BITS - 1))
+                    .min(MOST_COMBINATIONS),
+            },
             table_bytes: self.most_table_bytes(),
             shared_bytes: self.engine.device().shared_memory as usize,
             groups_stay: self.groups_stay,

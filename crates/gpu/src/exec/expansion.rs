@@ -4,37 +4,16 @@ use std::sync::Arc;
 
 use vectile_kernels::Symbols;
 
-use super::tables::on_device;
+use super::tables::kept_on_device;
 use super::tokens::Expanded;
 use crate::error::Result;
-use crate::runtime::{Engine, Piece, Stack, lock};
+use crate::runtime::{Engine, GRANULE, Piece, Stack};
 
 /// The bytes of a code lie at multiples of it.
 const WORD: usize = 8;
-/// Kernels copy an expansion in words of as many bytes.
-const COPIED: usize = 16;
-
-/// An expansion in device memory.
-#[derive(Debug)]
-pub(super) struct Expansion {
-    memory: Piece,
-    bytes: usize,
-}
-
-impl Expansion {
-    /// Where it is.
-    pub fn address(&self) -> u64 {
-        self.memory.address()
-    }
-
-    /// How long it is, a multiple of 16.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
 
 /// What the strings of a column's chunks are decoded with, for each of [`Stack::symbols`]; nothing where codes are bytes.
-pub(super) fn all(stack: &Stack, engine: &Engine) -> Result<Vec<Option<Arc<Expansion>>>> {
+pub(super) fn all(stack: &Stack, engine: &Engine) -> Result<Vec<Option<Arc<Piece>>>> {
     let all = stack.symbols.iter().map(|symbols| {
         let symbols = symbols.as_ref();
         let coded = symbols.filter(|of| of.tables() > 0 || of.entries().is_some());
@@ -43,22 +22,13 @@ pub(super) fn all(stack: &Stack, engine: &Engine) -> Result<Vec<Option<Arc<Expan
     all.collect()
 }
 
-/// The expansion of symbol tables or entries, in device memory: copied there at first.
-fn on_device_of(symbols: &Symbols, engine: &Engine) -> Result<Arc<Expansion>> {
-    let mut known = lock(symbols.device_copy());
-    let copy = known.clone();
-    let copy = copy.and_then(|copy| copy.downcast::<Expansion>().ok());
-    if let Some(copy) = copy.filter(|copy| copy.memory.is_of(engine.pool())) {
-        return Ok(copy);
-    }
-    let expansion = expand(symbols);
-    let bytes = expansion.len();
-    let memory = on_device(engine, bytes, |to| {
-        to[..bytes].copy_from_slice(&expansion);
-    })?;
-    let copy = Arc::new(Expansion { memory, bytes });
-    *known = Some(Arc::clone(&copy) as _);
-    Ok(copy)
+/// The expansion of symbol tables or entries, in a piece of device memory of its length: copied there at first.
+fn on_device_of(symbols: &Symbols, engine: &Engine) -> Result<Arc<Piece>> {
+    engine.copied(symbols.device_copies(), || {
+        let expansion = expand(symbols);
+        let bytes = expansion.len();
+        kept_on_device(engine, bytes, |to| to[..bytes].copy_from_slice(&expansion))
+    })
 }
 
 /// What codes stand for, as `decode.cuh` reads it: 256 codes of up to 64 bytes for each way to be within an escape, or
@@ -101,6 +71,7 @@ fn write(code_bits: usize, strings: Vec<(Vec<u8>, usize)>) -> Vec<u8> {
     out.extend(bytes);
     // kernels read a word behind the last one
     out.extend([0; WORD]);
-    out.resize(out.len().next_multiple_of(COPIED), 0);
+    // the piece is no longer, and kernels copy all of it
+    out.resize(out.len().next_multiple_of(GRANULE as usize), 0);
     out
 }

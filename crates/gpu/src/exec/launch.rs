@@ -1,6 +1,7 @@
 //! One launch of a kernel: what is sent, where the kernel writes, what comes back.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use vectile_encodings::VECTOR_LEN;
@@ -9,8 +10,9 @@ use vectile_encodings::layout::alp_integers;
 use super::execution::{Execution, Prepared};
 use super::parameters::Parameters;
 use super::tables::{DeviceAttribute, DeviceTable};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, Per, SLOT_VECTORS, TABLE_WORDS};
+use crate::plan::{Attribute, Codes};
 use crate::runtime::{Batch, Lane, Launch, Mark, Piece, Stream};
 use vectile_kernels::{ColumnTraits, SCALES};
 
@@ -128,6 +130,19 @@ impl Execution {
         ];
         debug_assert_eq!(args.len(), FIXED_ARGUMENTS);
         let mut sent_at = sent_at.into_iter();
+        // tables that arguments name stay until the kernel is done
+        let mut held: Vec<Arc<Piece>> = vec![];
+        let mut table_of = |codes: &Codes| {
+            let table = DeviceTable::of(codes, &self.engine)?;
+            held.push(table.memory);
+            Ok::<_, Error>(table.words)
+        };
+        let mut held_attributes: Vec<Arc<Piece>> = vec![];
+        let mut attribute_of = |attribute: &Attribute| {
+            let of = DeviceAttribute::of(attribute, &self.engine)?;
+            held_attributes.push(of.memory);
+            Ok::<_, Error>((of.values, of.validity))
+        };
         for argument in arguments {
             args.push(match *argument {
                 Argument::BlockBytes => bindings.block_bytes.into(),
@@ -139,22 +154,16 @@ impl Execution {
                 Argument::CopyWords(copy) => bindings.copies[copy].bytes as u64 / 4,
                 Argument::CopyOf(copy) => {
                     let codes = &self.pipeline.lookups[bindings.copies[copy].lookup].codes;
-                    DeviceTable::of(codes, &self.engine)?.words[0]
+                    table_of(codes)?[0]
                 }
-                Argument::TableWord(table, word) => {
-                    DeviceTable::of(&bindings.tables[table], &self.engine)?.words[word]
-                }
+                Argument::TableWord(table, word) => table_of(&bindings.tables[table])?[word],
                 Argument::KeyFirst(key) => bindings.digits()[key].first as u64,
                 Argument::KeyNull(key) => bindings.digits()[key].count - 1,
                 Argument::Stride(key) => bindings.stride(key),
                 Argument::Groups => prepared.groups,
                 Argument::Entries => prepared.table_entries(),
-                Argument::Values(attribute) => {
-                    DeviceAttribute::of(&bindings.attributes[attribute], &self.engine)?.values
-                }
-                Argument::Validity(attribute) => {
-                    DeviceAttribute::of(&bindings.attributes[attribute], &self.engine)?.validity
-                }
+                Argument::Values(attribute) => attribute_of(&bindings.attributes[attribute])?.0,
+                Argument::Validity(attribute) => attribute_of(&bindings.attributes[attribute])?.1,
                 Argument::Scales { .. } => scratch + sent_at.next().unwrap_or(0),
             });
         }
@@ -176,7 +185,7 @@ impl Execution {
         let enqueue = |stream: &mut dyn Stream| -> Result<(Mark, Mark)> {
             self.engine.wait_for(stream, batch)?;
             // SAFETY: scratch, staging and the piece are as long as asked for; they, what `outputs`
-            // names and the chunks of `batch` live until the stream is done, which is waited for
+            // names, what `held` and `prepared` hold and the chunks of `batch` live until the stream is done, which is waited for
             // below. The kernel was generated for these arguments: columns of these traits, tables
             // and outputs of these sizes. The columns are of the pipeline's types and on this
             // engine's device, which `Batch::check` has made sure of.
@@ -190,7 +199,9 @@ impl Execution {
                 Ok(marks)
             }
         };
-        let marks = lane.finish(enqueue)?;
+        let marks = lane.finish(enqueue);
+        drop((held, held_attributes));
+        let marks = marks?;
         self.engine.arrived(batch);
         self.statistics.kernel += lane.between(&marks)?;
         self.statistics.launches += 1;

@@ -127,7 +127,10 @@ impl Execution {
                 argument.bounds.of_sum(times)
             });
             let (low, high) = match added.accumulator {
-                Accumulator::Count => Bounds(1, 1).of_sum(times),
+                Accumulator::Count { .. } => {
+                    let (low, high) = Bounds(1, 1).of_sum(times);
+                    (low, high.min(words.1))
+                }
                 Accumulator::Sum { wide: true } => bounds,
                 Accumulator::Sum { wide: false } => (bounds.0.max(words.0), bounds.1.min(words.1)),
                 _ => words,

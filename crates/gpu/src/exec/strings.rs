@@ -13,7 +13,7 @@ use arrow::compute::{TakeOptions, take};
 use vectile_kernels::Transform;
 
 use super::execution::{Execution, Prepared, vectors_of};
-use super::expansion::{self, Expansion};
+use super::expansion;
 use super::launch::{Outputs, Wanted};
 use super::tables::write_words;
 use crate::error::{Error, Result};
@@ -46,7 +46,7 @@ pub(super) struct Strings {
 struct Decoder {
     kernel: Arc<dyn Kernel>,
     /// For each of [`Stack::symbols`].
-    expansions: Vec<Option<Arc<Expansion>>>,
+    expansions: Vec<Option<Arc<Piece>>>,
     /// Bytes of shared memory of a block, and of them those for an expansion.
     shared: u32,
     room: u32,

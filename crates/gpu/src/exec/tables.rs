@@ -9,8 +9,8 @@ use arrow::datatypes::DataType;
 use super::parameters::Parameters;
 use crate::error::Result;
 use crate::kernel::{TABLE_WORDS, TablePlan, TableSource};
-use crate::plan::{Attribute, CodeTable, Codes, DeviceCopy, Pipeline};
-use crate::runtime::{Batch, Engine, Entries, Piece, Stack, lock};
+use crate::plan::{Attribute, CodeTable, Codes, Pipeline};
+use crate::runtime::{Batch, Engine, Entries, Piece, Stack};
 
 /// A table as each row group has it.
 pub(super) struct Tables {
@@ -26,7 +26,7 @@ pub(super) struct DeviceTable {
     /// its size.
     pub words: [u64; TABLE_WORDS],
     /// What keeps it there.
-    _memory: Arc<Piece>,
+    pub memory: Arc<Piece>,
 }
 
 enum Table {
@@ -59,6 +59,22 @@ pub(super) fn on_device(
     write: impl FnOnce(&mut [u8]),
 ) -> Result<Piece> {
     let piece = engine.take(bytes)?;
+    fill(engine, &piece, bytes, write)?;
+    Ok(piece)
+}
+
+/// The same of memory that is kept between queries.
+pub(super) fn kept_on_device(
+    engine: &Engine,
+    bytes: usize,
+    write: impl FnOnce(&mut [u8]),
+) -> Result<Piece> {
+    let piece = engine.take_to_keep(bytes)?;
+    fill(engine, &piece, bytes, write)?;
+    Ok(piece)
+}
+
+fn fill(engine: &Engine, piece: &Piece, bytes: usize, write: impl FnOnce(&mut [u8])) -> Result<()> {
     let mut host = engine.host_pool().take(bytes)?;
     write(host.as_mut_slice());
     let mut lane = engine.lane()?;
@@ -66,25 +82,7 @@ pub(super) fn on_device(
     // SAFETY: both are as long, and live until the stream is done.
     lane.finish(|stream| unsafe { stream.copy_in(piece.address(), from, bytes) })?;
     engine.give_back(lane);
-    Ok(piece)
-}
-
-/// What `copy` copies to the device at first; it is kept there.
-fn kept_on_device(
-    kept: &DeviceCopy,
-    engine: &Engine,
-    copy: impl FnOnce() -> Result<Piece>,
-) -> Result<Arc<Piece>> {
-    let mut kept = lock(kept);
-    let known = kept
-        .clone()
-        .and_then(|known| known.downcast::<Piece>().ok());
-    if let Some(piece) = known.filter(|piece| piece.is_of(engine.pool())) {
-        return Ok(piece);
-    }
-    let piece = Arc::new(copy()?);
-    *kept = Some(Arc::clone(&piece) as _);
-    Ok(piece)
+    Ok(())
 }
 
 /// Where the validity of so many values begins, a byte each.
@@ -99,7 +97,7 @@ pub(super) struct DeviceAttribute {
     /// That of their validity, a byte each.
     pub validity: u64,
     /// What keeps both there.
-    _memory: Arc<Piece>,
+    pub memory: Arc<Piece>,
 }
 
 impl DeviceAttribute {
@@ -110,9 +108,9 @@ impl DeviceAttribute {
             other => other.primitive_width().unwrap_or(0),
         };
         let validity_at = validity_at(attribute.len(), width);
-        let piece = kept_on_device(attribute.device_copy(), engine, || {
+        let piece = engine.copied(attribute.device_copies(), || {
             let values = attribute.values()?;
-            on_device(engine, validity_at + values.len(), |to| {
+            kept_on_device(engine, validity_at + values.len(), |to| {
                 let (to, valid) = to.split_at_mut(validity_at);
                 write_values(&values, to);
                 match values.nulls() {
@@ -127,7 +125,7 @@ impl DeviceAttribute {
         Ok(Self {
             values: piece.address(),
             validity: piece.address() + validity_at as u64,
-            _memory: piece,
+            memory: piece,
         })
     }
 }
@@ -151,14 +149,14 @@ impl DeviceTable {
     /// The table of keys that are integers: copied to the device at first.
     pub fn of(codes: &Codes, engine: &Engine) -> Result<Self> {
         let (codes_at, bytes) = codes.table_bytes()?;
-        let piece = kept_on_device(codes.device_copy(), engine, || {
+        let piece = engine.copied(codes.device_copies(), || {
             codes.fetch()?;
-            on_device(engine, bytes, |to| codes.write_table(codes_at, to))
+            kept_on_device(engine, bytes, |to| codes.write_table(codes_at, to))
         })?;
         let (keys, [third, fourth]) = (piece.address(), codes.table_words());
         Ok(Self {
             words: [keys, keys + codes_at as u64, third, fourth],
-            _memory: piece,
+            memory: piece,
         })
     }
 }

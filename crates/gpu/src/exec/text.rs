@@ -5,7 +5,7 @@ use std::thread;
 
 use vectile_kernels::Symbols;
 
-use super::tables::on_device;
+use super::tables::kept_on_device;
 use super::tokens::{
     BYTES, EMPTY_STRING, LAST_BYTES, MOST_TOKENS, NOTHING, PRINTS_BYTES, Vocabulary, fingerprint,
     fingerprints, tokens,
@@ -58,7 +58,7 @@ pub(super) fn tests(
             end - table.bytes.len()
         });
         let starts: Vec<usize> = starts.collect();
-        let memory = on_device(engine, end, |to| {
+        let memory = kept_on_device(engine, end, |to| {
             let (tests, _) = to.as_chunks_mut::<{ TEST_WORDS * 8 }>();
             for (chunk, test) in tests.iter_mut().take(stack.len()).enumerate() {
                 let symbols = stack.dictionary_of[chunk];

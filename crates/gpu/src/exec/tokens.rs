@@ -198,7 +198,7 @@ pub(super) fn fingerprints(
 ) -> Result<Arc<Piece>> {
     stack.text_fingerprints(|| {
         let job = Job::new(stack, kernel, engine, HASHED_BYTES)?;
-        let prints = engine.take(job.vectors * PRINTS_BYTES)?;
+        let prints = engine.take_to_keep(job.vectors * PRINTS_BYTES)?;
         let mut lane = engine.lane()?;
         lane.finish(|stream| {
             engine.wait_for(stream, batch)?;
@@ -214,7 +214,7 @@ fn make(stack: &Stack, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> R
     let job = Job::new(stack, kernel, engine, VOCABULARY_BYTES)?;
     let vectors = job.vectors;
     let bytes = (vectors + 1) * 4;
-    let on_device = engine.take(bytes)?;
+    let on_device = engine.take_to_keep(bytes)?;
     let mut places = engine.host_pool().take(bytes)?;
     let mut lane = engine.lane()?;
     lane.finish(|stream| {
@@ -234,7 +234,7 @@ fn make(stack: &Stack, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> R
         count = count.saturating_add(own);
     }
     let end = all.get(vectors).map_or(0, |end| u32::from_le_bytes(*end)) as usize;
-    let words = engine.take((end + 1) * PLACE_BYTES)?;
+    let words = engine.take_to_keep((end + 1) * PLACE_BYTES)?;
     lane.finish(|stream| {
         // SAFETY: as above; the words are those that the places say.
         unsafe {

@@ -14,8 +14,8 @@ const BITS_BY_EIGHT: u32 = 28;
 /// How values are accumulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Accumulator {
-    /// The number of rows or values.
-    Count,
+    /// The number of rows or values, in 32 bits or in 64.
+    Count { wide: bool },
     /// A sum of integers, in 64 bits or in 128.
     Sum { wide: bool },
     /// A sum of doubles. The order of additions matters.
@@ -27,6 +27,13 @@ pub(crate) enum Accumulator {
 }
 
 impl Accumulator {
+    /// The count of 2^`growth` rows at most, or of fewer if that is 32.
+    pub fn count(growth: u32) -> Self {
+        Self::Count {
+            wide: growth > u32::BITS,
+        }
+    }
+
     /// That of an aggregate over values of a type within bounds, of 2^`growth` rows at most. `None` if it only
     /// counts.
     pub fn of(aggregate: &Aggregate, of: Type, bounds: Bounds, growth: u32) -> Option<Self> {
@@ -59,7 +66,8 @@ impl Accumulator {
     /// The C++ type that it is accumulated in.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Count => "u32",
+            Self::Count { wide: false } => "u32",
+            Self::Count { wide: true } => "u64",
             Self::Sum { wide: true } => "u128",
             Self::FloatSum => "double",
             Self::Min(Type::I32) | Self::Max(Type::I32) => "i32",
@@ -83,13 +91,13 @@ impl Accumulator {
 
     /// Whether it counts, or adds up integers in a word.
     pub fn is_of_words(self) -> bool {
-        matches!(self, Self::Count | Self::Sum { wide: false })
+        matches!(self, Self::Count { .. } | Self::Sum { wide: false })
     }
 
     /// Whether it comes to a float.
     pub fn is_float(self) -> bool {
         match self {
-            Self::Count | Self::Sum { .. } => false,
+            Self::Count { .. } | Self::Sum { .. } => false,
             Self::FloatSum => true,
             Self::Min(of) | Self::Max(of) => of.is_float(),
         }

@@ -13,7 +13,7 @@ pub(super) struct Collected<'a> {
     pub all: Vec<Added>,
     counts: Vec<(Valid, usize)>,
     known: Vec<((Discriminant<Aggregate>, &'a Expr), Outcome)>,
-    /// Bits of the number of rows that they are made for.
+    /// They are made for 2^`growth` rows, or combinations, at most; for fewer if it is 32.
     growth: u32,
 }
 
@@ -21,7 +21,7 @@ impl<'a> Collected<'a> {
     pub fn new(growth: u32) -> Self {
         Self {
             all: vec![Added {
-                accumulator: Accumulator::Count,
+                accumulator: Accumulator::count(growth),
                 argument: None,
             }],
             counts: vec![],
@@ -52,7 +52,7 @@ impl<'a> Collected<'a> {
             Some(valid) => match self.counts.iter().find(|(known, _)| *known == valid) {
                 Some((_, count)) => *count,
                 None => {
-                    let count = self.push(Accumulator::Count, Some(argument));
+                    let count = self.push(Accumulator::count(self.growth), Some(argument));
                     self.counts.push((valid, count));
                     count
                 }

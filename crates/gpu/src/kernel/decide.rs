@@ -247,7 +247,7 @@ mod tests {
         let accumulators = groups(&one).accumulators.all.iter();
         let accumulators: Vec<_> = accumulators.map(|added| added.accumulator).collect();
         let sum = Accumulator::Sum { wide: false };
-        assert_eq!(accumulators, [Accumulator::Count, sum]);
+        assert_eq!(accumulators, [Accumulator::Count { wide: false }, sum]);
         let counts = [told, told_other].map(|told| told.digits()[0].count);
         assert_eq!(counts, [10_001, 16_001]);
     }

@@ -187,7 +187,7 @@ impl Planner<'_> {
                 && !is_combined
                 && self.columns[*column].traits.nullable()
             {
-                result.count = collected.push(Accumulator::Count, None);
+                result.count = collected.push(Accumulator::count(THREAD_ROWS_BITS), None);
                 counts.push((result.count, *column));
             }
         }

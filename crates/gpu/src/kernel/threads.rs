@@ -90,7 +90,7 @@ impl Planner<'_> {
         let (mut kept, mut fields, mut own_words) = (vec![], vec![], 0);
         for added in &accumulators.all {
             let field = match (added.accumulator, added.argument) {
-                (Accumulator::Count, _) => Some(Field {
+                (Accumulator::Count { .. }, _) => Some(Field {
                     bits: 1,
                     signed: false,
                 }),

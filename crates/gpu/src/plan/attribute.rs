@@ -1,13 +1,13 @@
 //! Values of the codes of a lookup.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::{max, min, take};
 use arrow::datatypes::{DataType, Decimal128Type};
 
-use super::codes::DeviceCopy;
+use super::codes::DeviceCopies;
 use super::dense::integers;
 use super::made::Fetch;
 use crate::error::{Error, Result};
@@ -22,8 +22,8 @@ pub struct Attribute {
     made: Option<Make>,
     /// The smallest and the largest integer, once somebody has asked.
     bounds: OnceLock<Option<(i128, i128)>>,
-    /// Their copy on the device.
-    device: DeviceCopy,
+    /// Their copies on devices.
+    device: DeviceCopies,
 }
 
 /// How values come about.
@@ -47,7 +47,7 @@ impl Attribute {
             values: values.into(),
             made: None,
             bounds: OnceLock::new(),
-            device: Mutex::new(None),
+            device: DeviceCopies::default(),
         })
     }
 
@@ -56,7 +56,7 @@ impl Attribute {
         like: (DataType, usize, bool),
         bounds: Option<(i128, i128)>,
         fetch: Fetch<ArrayRef>,
-        device: DeviceCopy,
+        device: DeviceCopies,
     ) -> Arc<Self> {
         let (data_type, len, is_nullable) = like;
         Arc::new(Self {
@@ -84,7 +84,7 @@ impl Attribute {
             values: OnceLock::new(),
             made: Some(Make::Each(Box::new(each))),
             bounds: bounds.into(),
-            device: Mutex::new(None),
+            device: DeviceCopies::default(),
         })
     }
 
@@ -152,8 +152,8 @@ impl Attribute {
         *self.bounds.get_or_init(of_values)
     }
 
-    /// Where who executes keeps their copy on a device.
-    pub(crate) fn device_copy(&self) -> &DeviceCopy {
+    /// Where who executes keeps their copies on devices.
+    pub(crate) fn device_copies(&self) -> &DeviceCopies {
         &self.device
     }
 }

@@ -27,8 +27,8 @@ pub struct Codes {
     found: usize,
     /// The share of rows that are found, once somebody has looked.
     share: OnceLock<f64>,
-    /// Its copy on the device.
-    device: DeviceCopy,
+    /// Its copies on devices.
+    device: DeviceCopies,
 }
 
 enum Keys {
@@ -43,8 +43,8 @@ enum Keys {
     Bytes(HashMap<Box<[u8]>, u32>),
 }
 
-/// A copy of a table on a device, whatever that is to who made it.
-pub(crate) type DeviceCopy = Mutex<Option<Arc<dyn Any + Send + Sync>>>;
+/// The copies of a table on devices, one for each engine that uses it, whatever that is to who made them.
+pub(crate) type DeviceCopies = Mutex<Vec<Arc<dyn Any + Send + Sync>>>;
 
 impl Codes {
     /// The share of rows that are found, as `sample` says when it is asked for the first time.
@@ -155,7 +155,7 @@ impl Codes {
             count,
             found,
             share: OnceLock::new(),
-            device: Mutex::new(None),
+            device: Mutex::default(),
         })
     }
 
@@ -183,7 +183,7 @@ impl Codes {
             impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
             impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
         ),
-        device: DeviceCopy,
+        device: DeviceCopies,
     ) -> Self {
         Self {
             keys: Keys::Made(Made::new(form, fetch, find)),
@@ -272,8 +272,8 @@ impl Codes {
         }
     }
 
-    /// Where who executes keeps the table's copy on a device.
-    pub(crate) fn device_copy(&self) -> &DeviceCopy {
+    /// Where who executes keeps the table's copies on devices.
+    pub(crate) fn device_copies(&self) -> &DeviceCopies {
         &self.device
     }
 

@@ -25,7 +25,7 @@ pub use attribute::Attribute;
 pub use automaton::Automaton;
 pub(crate) use code_table::{CodeTable, code_bytes};
 pub use codes::Codes;
-pub(crate) use codes::{DeviceCopy, for_bytes};
+pub(crate) use codes::{DeviceCopies, for_bytes};
 pub use expr::{
     Arithmetic, Comparison, DatePart, Expr, Partners, SomePartner, ValueFunction, ValueTest,
 };

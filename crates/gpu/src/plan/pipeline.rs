@@ -6,8 +6,8 @@ use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
 use super::codes::Codes;
-use super::expr::{Expr, Partners, ValueTest};
-use super::types::Type;
+use super::expr::{Arithmetic, Comparison, Expr, Partners, ValueTest};
+use super::types::{Literal, Type};
 
 /// Which rows pass: those for which it is true. A null row passes no test but
 /// [`Predicate::IsNull`].
@@ -96,6 +96,61 @@ fn most_asked(expr: &Expr) -> u64 {
     }
 }
 
+fn asks_partners(expr: &Expr) -> bool {
+    expr.any(&|part| matches!(part, Expr::Partner(_) | Expr::SomePartner(_)))
+}
+
+fn int(value: impl Into<i128>) -> Expr {
+    Expr::Literal(Literal::Int(value.into(), Type::I128))
+}
+
+fn by(operation: Arithmetic, a: Expr, b: Expr) -> Expr {
+    Expr::Arithmetic(operation, Box::new(a), Box::new(b))
+}
+
+/// How many partners a row has at most, an `I128`: exactly, if its code asks for no others.
+fn count_of(of: &Partners) -> Expr {
+    let code = match &of.code {
+        // of rows some of whose partners meet a condition
+        Expr::Case(whens, None) => match &whens[..] {
+            [(_, then)] => then,
+            _ => &of.code,
+        },
+        code => code,
+    };
+    match asks_partners(code) {
+        true => int(of.most),
+        false => {
+            let count = Expr::Entry(Box::new(code.clone()), Arc::clone(&of.count));
+            Expr::Cast(Box::new(count), Type::I128)
+        }
+    }
+}
+
+/// How many times a row counts at most for its partners.
+fn times_of(of: &Partners) -> Expr {
+    let count = count_of(of);
+    let some = Expr::Compare(
+        Comparison::Greater,
+        Box::new(count.clone()),
+        Box::new(int(0)),
+    );
+    let none = int(of.is_outer);
+    Expr::Case(vec![(some, count)], Some(Box::new(none)))
+}
+
+/// Adds the partners that an expression asks about for a row at most.
+fn asks_of(expr: &Expr, asked: &mut Expr) {
+    let Expr::SomePartner(some) = expr else {
+        return expr.for_parts(|part| asks_of(part, asked));
+    };
+    let mut within = 1u64;
+    expr.for_parts(|part| within = within.saturating_add(most_asked(part)));
+    let own = by(Arithmetic::Multiply, times_of(&some.partners), int(within));
+    let before = std::mem::replace(asked, int(0));
+    *asked = by(Arithmetic::Add, before, own);
+}
+
 impl Aggregate {
     /// What it aggregates; rows are counted by themselves.
     pub(crate) fn argument(&self) -> Option<&Expr> {
@@ -158,9 +213,12 @@ impl Pipeline {
         most.fold(1, u64::saturating_mul)
     }
 
-    /// Bits of that, rounded up, so that few kernels differ by it.
+    /// Bits of that, so that few kernels differ by it; none if a row counts once.
     pub(crate) fn combination_bits(&self) -> u32 {
-        u64::BITS - (self.most_combinations() - 1).leading_zeros()
+        match self.most_combinations() {
+            1 => 0,
+            most => u64::BITS - most.leading_zeros(),
+        }
     }
 
     /// How many partners, or combinations of them, are looked at for a row at most.
@@ -168,6 +226,43 @@ impl Pipeline {
         let mut asked = 1u64;
         self.for_exprs(&mut |expr| asked = asked.saturating_add(most_asked(expr)));
         self.most_combinations().saturating_mul(asked)
+    }
+
+    /// Counts the partners, and combinations of them, that are looked at, as the sum that is its only aggregate: those of
+    /// all rows, and at least as many. Its own rows have no partners.
+    pub(crate) fn counting(&self) -> Self {
+        let mut asked = int(1);
+        self.for_exprs(&mut |expr| asks_of(expr, &mut asked));
+        let times = self.partners.iter().map(times_of);
+        let times = times.reduce(|a, b| by(Arithmetic::Multiply, a, b));
+        // a row asks before it is combined, too
+        let all = match times {
+            Some(times) => by(
+                Arithmetic::Multiply,
+                by(Arithmetic::Add, times, int(1)),
+                asked,
+            ),
+            None => asked,
+        };
+        let asks = |filter: &Filter| {
+            let mut asks = false;
+            filter.for_exprs(&mut |expr| asks |= asks_partners(expr));
+            asks
+        };
+        let filter = match &self.filter {
+            Filter::And(parts) => {
+                Filter::And(parts.iter().filter(|part| !asks(part)).cloned().collect())
+            }
+            filter if asks(filter) => Filter::Constant(true),
+            filter => filter.clone(),
+        };
+        Self {
+            columns: self.columns.clone(),
+            lookups: self.lookups.clone(),
+            partners: vec![],
+            filter,
+            output: Output::Aggregates(vec![Aggregate::Sum(all)]),
+        }
     }
 
     /// Calls `f` with each expression that is computed row by row.

@@ -1,8 +1,9 @@
 //! Row groups that a kernel takes together, column by column.
 
-use std::collections::{HashMap, VecDeque};
+use std::any::Any;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
@@ -188,6 +189,10 @@ fn get_or_make<T>(of: &Mutex<Option<Arc<T>>>, make: impl FnOnce() -> Result<T>) 
     }
 }
 
+fn into_inner<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn mismatch(reason: String) -> Error {
     Error::Mismatch(reason)
 }
@@ -345,6 +350,52 @@ impl Stack {
         tests.truncate(TEXT_TESTS - 1);
         tests.push_front((automaton.clone(), Arc::clone(&made)));
         Ok(made)
+    }
+
+    /// Whether it has some of these chunks.
+    pub fn has_some(&self, chunks: &HashSet<*const Resident>) -> bool {
+        let mut own = self.chunks.iter();
+        own.any(|chunk| chunks.contains(&Arc::as_ptr(chunk)))
+    }
+
+    /// The addresses of the memory of its chunks.
+    pub fn memory(&self) -> Vec<u64> {
+        let memory = self.chunks.iter().map(|chunk| chunk.memory.address());
+        let mut memory: Vec<u64> = memory.collect();
+        memory.sort_unstable();
+        memory.dedup();
+        memory
+    }
+
+    /// Lets go of its chunks. What else it alone has on the device is left in `rest`; gives the bytes of that.
+    pub fn take_apart(self, rest: &mut Vec<Arc<dyn Any + Send + Sync>>) -> u64 {
+        let mut bytes = 0;
+        let mut leave = |bytes_of: usize, of: Arc<dyn Any + Send + Sync>| {
+            bytes += bytes_of as u64;
+            rest.push(of);
+        };
+        for (_, tests) in into_inner(self.text_tests) {
+            leave(tests._memory.bytes(), tests);
+        }
+        if let Some(tokens) = into_inner(self.text_tokens) {
+            leave(tokens.words.bytes() + tokens.places.bytes(), tokens);
+        }
+        if let Some(fingerprints) = into_inner(self.text_fingerprints) {
+            leave(fingerprints.bytes(), fingerprints);
+        }
+        for chunk in self.chunks {
+            // of others, there is another owner
+            if Arc::strong_count(&chunk) == 1 {
+                leave(chunk.bytes(), chunk);
+            }
+        }
+        match into_inner(self.coded) {
+            Some(Ok(coded)) => match Arc::try_unwrap(coded) {
+                Ok(coded) => bytes + coded.take_apart(rest),
+                Err(_) => bytes,
+            },
+            _ => bytes,
+        }
     }
 
     /// Notes that a query uses it.

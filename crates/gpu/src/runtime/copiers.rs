@@ -162,6 +162,15 @@ impl Copiers {
         }
     }
 
+    /// Whether these copies are known to be done: nothing of them is held any more.
+    pub fn have_brought(&self, copies: &Copies) -> bool {
+        let mut each = copies.0.into_iter().zip(&self.each);
+        each.all(|(needed, copier)| {
+            let copier = copier.try_lock();
+            needed == 0 || copier.is_ok_and(|of| of.as_ref().is_none_or(|of| of.done >= needed))
+        })
+    }
+
     /// Waits until all copies are done that have begun.
     pub fn finish(&self) -> Result<()> {
         for slot in &self.each {

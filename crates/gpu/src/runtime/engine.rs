@@ -1,10 +1,12 @@
 //! A device with what is cached on it: column chunks and kernels.
 
+use std::any::Any;
+use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef, AsArray, MutableArrayData, make_array};
@@ -12,6 +14,7 @@ use arrow::datatypes::DataType;
 
 use super::batch::{Batch, Stack};
 use super::chunks::{ChunkKey, ChunkRun, Hosted, Resident};
+use super::copied::Copied;
 use super::copiers::Copiers;
 use super::driver::{DeviceInfo, Driver, Kernel, Mark, Stream};
 use super::health::Health;
@@ -33,10 +36,12 @@ pub struct Engine {
     copiers: Copiers,
     kernels: Kernels,
     lanes: Mutex<Vec<Lane>>,
+    /// Copies of what the host has, where they are and where they may come again.
+    copies: Mutex<Vec<Weak<Copied>>>,
     clock: AtomicU64,
     health: Health,
-    /// Whether chunks did not fit the budget since the caches were cleared.
-    was_full: AtomicBool,
+    /// Whether chunks did not fit the budget, and there was no room to spare since.
+    is_full: AtomicBool,
     /// Bytes of the device's memory that are free or the engine's, and when that was looked at.
     usable: Mutex<Option<(Instant, u64)>>,
 }
@@ -49,25 +54,45 @@ struct ChunkName {
     column: usize,
 }
 
-/// A chunk that no query uses: the address of its memory, when it was used last, its name.
+/// A chunk: the address of its memory, when it was used last, its name.
 type Idle = (u64, u64, ChunkName);
+
+/// Something on the device that may be dropped, by its number. Of those used at the same time, stacks go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kept {
+    Stack(usize),
+    Copy(usize),
+    Chunks(usize),
+}
 
 /// The chunks on the device, and how much they may take.
 #[derive(Debug)]
 struct Chunks {
-    /// The numbers of files. They stay: a name is a few hundred bytes.
-    files: HashMap<Arc<str>, usize>,
+    files: Files,
     resident: HashMap<ChunkName, Arc<Resident>>,
     /// Chunks that queries used together.
     stacks: HashMap<Vec<ChunkRun>, Arc<Stack>>,
     hosted: HashMap<ChunkName, Arc<Hosted>>,
     host_bytes: u64,
     host_limit: u64,
-    /// Dictionaries of chunks, each once: row groups often have the same.
-    dictionaries: HashMap<u64, Vec<ArrayRef>>,
+    /// Dictionaries of chunks, each once, by their hashes: row groups often have the same.
+    dictionaries: HashMap<u64, Vec<Weak<dyn Array>>>,
+    /// Hashes from which on it is worth to look for dictionaries of no chunk.
+    most_dictionaries: usize,
     bytes: u64,
     /// Unless it is to be a share of the memory that is free or the engine's.
     limit: Option<u64>,
+}
+
+/// The numbers of files.
+#[derive(Debug)]
+struct Files {
+    /// Of each file, its number, and how often files had been forgotten when it was asked for last.
+    numbers: HashMap<Arc<str>, (usize, u64)>,
+    next: usize,
+    sweep: u64,
+    /// Files from which on some are worth forgetting.
+    most: usize,
 }
 
 /// A stream and its buffers. Executions borrow them: making one takes longer than a query.
@@ -103,6 +128,12 @@ const STAGING_SLAB: u64 = 64 << 20;
 const STAGED_SLABS: usize = 4;
 /// The part of the device's memory that is kept, free, for scratch: the driver takes long to give and to take it.
 const KEPT_SHARE: u64 = 64;
+/// The part of the budget that is free when a device is no longer full.
+const SPARE_SHARE: u64 = 4;
+/// Files, or dictionaries, from which on those of no chunk are forgotten.
+const LEAST_SWEPT: usize = 256;
+/// Bytes of scratch that a stream keeps between queries.
+const KEPT_SCRATCH: usize = 1 << 20;
 /// Chunks that all stacks together may have, each counted in each: 40 bytes of host memory a chunk.
 const STACKED_CHUNKS: usize = 1 << 20;
 
@@ -122,22 +153,13 @@ impl Engine {
             staging: Pool::new(Arc::clone(&driver), Place::Host, STAGING),
             copiers: Copiers::new(Arc::clone(&driver)),
             driver,
-            chunks: Mutex::new(Chunks {
-                files: HashMap::new(),
-                resident: HashMap::new(),
-                stacks: HashMap::new(),
-                hosted: HashMap::new(),
-                host_bytes: 0,
-                host_limit: DEFAULT_HOST_BYTES,
-                dictionaries: HashMap::new(),
-                bytes: 0,
-                limit: None,
-            }),
+            chunks: Mutex::new(Chunks::new()),
             kernels: Kernels::default(),
             lanes: Mutex::default(),
+            copies: Mutex::default(),
             clock: AtomicU64::new(0),
             health: Health::new(),
-            was_full: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             usable: Mutex::default(),
         })
     }
@@ -173,13 +195,13 @@ impl Engine {
         &self.host_pool
     }
 
-    /// The most bytes of column chunks to keep on the device. Those beyond it go when the next one
-    /// comes.
+    /// The most bytes to keep on the device, of column chunks and of what was made of them and of tables. What was used
+    /// least recently goes when more comes.
     pub fn set_memory_limit(&self, bytes: u64) {
         lock(&self.chunks).limit = Some(bytes);
     }
 
-    /// The most bytes of column chunks that are kept on the device: no more than other programs leave.
+    /// The most bytes that are kept on the device: no more than other programs leave.
     pub fn memory_limit(&self) -> u64 {
         let usable = self.usable_bytes();
         match lock(&self.chunks).limit {
@@ -206,6 +228,11 @@ impl Engine {
     /// Bytes of column chunks on the device.
     pub fn cached_bytes(&self) -> u64 {
         lock(&self.chunks).bytes
+    }
+
+    /// Bytes of all that is kept on the device between queries: column chunks, and what was made of them and of tables.
+    pub fn kept_bytes(&self) -> u64 {
+        self.cached_bytes().saturating_add(self.pool.kept())
     }
 
     /// The most bytes of column chunks to keep in host memory, for when they are on the device no
@@ -327,7 +354,7 @@ impl Engine {
     }
 
     /// Copies chunks to the device and keeps them there, in the place of those used least recently. What was
-    /// read into [`Engine::staging`] is copied from there. Once the device has been full, chunks stay in
+    /// read into [`Engine::staging`] is copied from there. While the device is full, chunks stay in
     /// host memory too, as far as that may be used. Returns when the copies have begun: kernels that need them
     /// wait.
     ///
@@ -351,11 +378,11 @@ impl Engine {
             .iter()
             .map(|(_, chunk)| chunk.info().bytes as u64)
             .sum();
-        // As long as the device has had room for all, a copy in host memory would only take time.
-        if bytes > 0 && self.excess(bytes) > 0 {
-            self.was_full.store(true, Ordering::Relaxed);
+        // As long as the device has room for all, a copy in host memory would only take time.
+        if bytes > 0 {
+            self.note_room(bytes);
         }
-        let loaded = match self.was_full.load(Ordering::Relaxed) {
+        let loaded = match self.is_full.load(Ordering::Relaxed) {
             true => {
                 let each = missing.iter();
                 let each = each.map(|(name, chunk)| self.load_hosted(*name, chunk));
@@ -377,6 +404,17 @@ impl Engine {
             .into_iter()
             .collect::<Option<_>>()
             .ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
+    }
+
+    /// Notes whether the device is full, if so many bytes come. It is until there is room to spare: where chunks take turns,
+    /// some room is free now and then.
+    fn note_room(&self, bytes: u64) {
+        let spare = self.memory_limit() / SPARE_SHARE;
+        if self.excess(bytes) > 0 {
+            self.is_full.store(true, Ordering::Relaxed);
+        } else if self.excess(bytes.saturating_add(spare)) == 0 {
+            self.is_full.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Loads a chunk, by way of host memory where it stays.
@@ -523,11 +561,22 @@ impl Engine {
         }
     }
 
+    /// The same of what stays there between queries. It has room in the budget, unless queries need what is there.
+    pub(crate) fn take_to_keep(&self, bytes: usize) -> Result<Piece> {
+        match self.make_room(bytes as u64) {
+            Ok(()) | Err(Error::OutOfMemory { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let piece = self.take(bytes)?;
+        piece.count_as_kept();
+        Ok(piece)
+    }
+
     /// Makes room in the budget.
     fn make_room(&self, bytes: u64) -> Result<()> {
         let excess = self.excess(bytes);
         if excess > 0 && self.drop_idle(excess)? < excess {
-            let (used, limit) = (self.cached_bytes(), self.memory_limit());
+            let (used, limit) = (self.kept_bytes(), self.memory_limit());
             return Err(Error::OutOfMemory {
                 wanted: bytes,
                 reason: format!("{used} of {limit} bytes are in use"),
@@ -536,9 +585,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Bytes of chunks beyond the budget, if these come to them.
+    /// Bytes beyond the budget of what is kept on the device, if these come to it.
     fn excess(&self, bytes: u64) -> u64 {
-        let used = self.cached_bytes().saturating_add(bytes);
+        let used = self.kept_bytes().saturating_add(bytes);
         used.saturating_sub(self.memory_limit())
     }
 
@@ -552,48 +601,108 @@ impl Engine {
         Ok(freed + self.evict(bytes - freed))
     }
 
-    /// Drops chunks that no query uses, those used least recently first, until `bytes` are free. Chunks
-    /// that came together share memory, so that they go together, when none of them is in use.
+    /// Drops what no query uses, the least recently used first, until `bytes` are free: chunks, what is known of batches,
+    /// and copies of tables. Chunks that came together share memory, so that they go together, when none of them is in
+    /// use.
     fn evict(&self, bytes: u64) -> u64 {
-        let mut dropped = vec![];
+        let copies = self.idle_copies();
+        // memory is given back without the lock
+        let mut dropped: Vec<Arc<dyn Any + Send + Sync>> = vec![];
         let mut freed = 0;
-        let mut chunks = lock(&self.chunks);
-        // what no query uses, stacks must not hold
-        chunks
-            .stacks
-            .drain()
-            .for_each(|(_, stack)| stack.date_chunks());
-        let idle = chunks.resident.iter();
-        let idle = idle.filter(|(_, resident)| Arc::strong_count(resident) == 1);
-        let mut idle: Vec<Idle> = idle
+        let mut guard = lock(&self.chunks);
+        let chunks = &mut *guard;
+        let resident = chunks.resident.iter();
+        let mut all: Vec<Idle> = resident
             .map(|(key, of)| (of.memory.address(), of.used.load(Ordering::Relaxed), *key))
             .collect();
-        idle.sort_unstable_by_key(|(address, ..)| *address);
-        let together = idle.chunk_by(|(a, ..), (b, ..)| a == b);
-        let mut pieces: Vec<(u64, &[Idle])> = together
-            .filter(|piece| {
-                let first = piece.first().and_then(|(.., key)| chunks.resident.get(key));
-                first.is_some_and(|first| Arc::strong_count(&first.memory) == piece.len())
-            })
-            .map(|piece| (piece.iter().map(|(_, used, _)| *used).max(), piece))
-            .map(|(used, piece)| (used.unwrap_or(0), piece))
+        all.sort_unstable_by_key(|(address, ..)| *address);
+        let pieces: Vec<&[Idle]> = all.chunk_by(|(a, ..), (b, ..)| a == b).collect();
+        let stacks = chunks.stacks.iter();
+        let stacks = stacks.filter(|(_, stack)| {
+            Arc::strong_count(stack) == 1 && self.copiers.have_brought(&stack.copies)
+        });
+        let stacks: Vec<(u64, *const Stack)> = stacks
+            .map(|(_, stack)| (stack.used(), Arc::as_ptr(stack)))
             .collect();
-        pieces.sort_unstable_by_key(|(used, _)| *used);
-        for (_, piece) in pieces {
-            if freed >= bytes {
-                break;
+        // a chunk in a stack that no query uses was used when the stack was: the stack goes before it
+        let mut oldest = BinaryHeap::new();
+        for (index, (used, _)) in stacks.iter().enumerate() {
+            oldest.push(Reverse((*used, Kept::Stack(index))));
+        }
+        for (index, copy) in copies.iter().enumerate() {
+            oldest.push(Reverse((copy.used(), Kept::Copy(index))));
+        }
+        for (index, piece) in pieces.iter().enumerate() {
+            if let Some(used) = chunks.idle_since(piece) {
+                oldest.push(Reverse((used, Kept::Chunks(index))));
             }
-            for (.., key) in piece {
-                if let Some(resident) = chunks.resident.remove(key) {
-                    freed += resident.bytes() as u64;
-                    dropped.push(resident);
+        }
+        while freed < bytes
+            && let Some(Reverse((_, next))) = oldest.pop()
+        {
+            match next {
+                Kept::Stack(index) => {
+                    let own = |stack: &Arc<Stack>| Arc::as_ptr(stack) == stacks[index].1;
+                    let mut found = chunks.stacks.extract_if(|_, stack| own(stack));
+                    let Some((_, stack)) = found.next() else {
+                        continue;
+                    };
+                    drop(found);
+                    stack.date_chunks();
+                    let memory = stack.memory();
+                    if let Ok(stack) = Arc::try_unwrap(stack) {
+                        freed += stack.take_apart(&mut dropped);
+                    }
+                    for address in memory {
+                        let piece = pieces.binary_search_by_key(&address, |piece| piece[0].0);
+                        let Ok(index) = piece else { continue };
+                        if let Some(used) = chunks.idle_since(pieces[index]) {
+                            oldest.push(Reverse((used, Kept::Chunks(index))));
+                        }
+                    }
+                }
+                Kept::Copy(index) => {
+                    if let Some(piece) = copies[index].take_idle() {
+                        freed += piece.bytes() as u64;
+                        dropped.push(piece);
+                    }
+                }
+                Kept::Chunks(index) => {
+                    for (.., key) in pieces[index] {
+                        if let Some(resident) = chunks.resident.remove(key) {
+                            let own = resident.bytes() as u64;
+                            freed += own;
+                            chunks.bytes = chunks.bytes.saturating_sub(own);
+                            dropped.push(resident);
+                        }
+                    }
                 }
             }
         }
-        chunks.bytes = chunks.bytes.saturating_sub(freed);
-        drop(chunks);
+        drop(guard);
         drop(dropped);
         freed
+    }
+
+    /// Copies that may be dropped.
+    fn idle_copies(&self) -> Vec<Arc<Copied>> {
+        let mut copies = lock(&self.copies);
+        copies.retain(|copy| copy.strong_count() > 0);
+        copies.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Notes a copy, which may be dropped when memory is short.
+    pub(super) fn register(&self, copy: &Arc<Copied>) {
+        let mut copies = lock(&self.copies);
+        if copies.len() == copies.capacity() {
+            copies.retain(|copy| copy.strong_count() > 0);
+        }
+        copies.push(Arc::downgrade(copy));
+    }
+
+    /// The time by the engine's clock, which moves on.
+    pub(super) fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Drops all chunks that no query uses, from the device; and from host memory too, of which the rest that nobody
@@ -603,7 +712,7 @@ impl Engine {
         let mut chunks = lock(&self.chunks);
         let hosted = std::mem::take(&mut chunks.hosted);
         chunks.host_bytes = 0;
-        self.was_full.store(false, Ordering::Relaxed);
+        self.is_full.store(false, Ordering::Relaxed);
         drop(chunks);
         drop(hosted);
         self.staging.clear();
@@ -624,10 +733,11 @@ impl Engine {
         let addresses: HashSet<*const Resident> = dropped.iter().map(Arc::as_ptr).collect();
         let mut hosted = vec![];
         let mut chunks = lock(&self.chunks);
-        chunks
+        let stacks = chunks
             .stacks
-            .drain()
-            .for_each(|(_, stack)| stack.date_chunks());
+            .extract_if(|_, stack| stack.has_some(&addresses));
+        let stacks: Vec<_> = stacks.collect();
+        stacks.iter().for_each(|(_, stack)| stack.date_chunks());
         let resident = chunks
             .resident
             .extract_if(|_, chunk| addresses.contains(&Arc::as_ptr(chunk)));
@@ -649,21 +759,7 @@ impl Engine {
         let mut hash = crc32fast::Hasher::new();
         hash.update(&data.len().to_le_bytes());
         data.buffers().iter().for_each(|buffer| hash.update(buffer));
-        let mut chunks = lock(&self.chunks);
-        let known = chunks
-            .dictionaries
-            .entry(u64::from(hash.finalize()))
-            .or_default();
-        // those that only this table holds are of no chunk any more
-        known.retain(|array| Arc::strong_count(array) > 1);
-        match known.iter().find(|array| array.to_data() == data) {
-            Some(array) => Arc::clone(array),
-            None => {
-                let entries = own(entries);
-                known.push(Arc::clone(&entries));
-                entries
-            }
-        }
+        lock(&self.chunks).interned(u64::from(hash.finalize()), entries)
     }
 
     /// A stream with buffers.
@@ -679,7 +775,8 @@ impl Engine {
     }
 
     /// Takes a stream back, of which nothing is under way.
-    pub(crate) fn give_back(&self, lane: Lane) {
+    pub(crate) fn give_back(&self, mut lane: Lane) {
+        lane.scratch = lane.scratch.filter(|piece| piece.bytes() <= KEPT_SCRATCH);
         lock(&self.lanes).push(lane);
     }
 
@@ -751,23 +848,133 @@ pub(crate) fn own(array: &ArrayRef) -> ArrayRef {
     }
 }
 
+impl Drop for Engine {
+    /// Values that live on give back the memory of their copies.
+    fn drop(&mut self) {
+        let copies = self.idle_copies();
+        copies.iter().for_each(|copy| drop(copy.take_idle()));
+    }
+}
+
 impl Chunks {
-    /// The number of a file.
-    fn number(&mut self, file: &Arc<str>) -> usize {
-        let next = self.files.len();
-        *self.files.entry(Arc::clone(file)).or_insert(next)
+    fn new() -> Self {
+        Self {
+            files: Files::default(),
+            resident: HashMap::new(),
+            stacks: HashMap::new(),
+            hosted: HashMap::new(),
+            host_bytes: 0,
+            host_limit: DEFAULT_HOST_BYTES,
+            dictionaries: HashMap::new(),
+            most_dictionaries: LEAST_SWEPT,
+            bytes: 0,
+            limit: None,
+        }
+    }
+
+    /// The same array for an equal dictionary of that hash.
+    fn interned(&mut self, hash: u64, entries: &ArrayRef) -> ArrayRef {
+        self.sweep_dictionaries();
+        let data = entries.to_data();
+        let known = self.dictionaries.entry(hash).or_default();
+        let mut arrays = known.iter().filter_map(Weak::upgrade);
+        match arrays.find(|array| array.to_data() == data) {
+            Some(array) => array,
+            None => {
+                known.retain(|array| array.strong_count() > 0);
+                let entries = own(entries);
+                known.push(Arc::downgrade(&entries));
+                entries
+            }
+        }
+    }
+
+    /// When chunks that share memory were used last; `None` if a query or a stack uses one.
+    fn idle_since(&self, piece: &[Idle]) -> Option<u64> {
+        let mut since = 0;
+        for (.., key) in piece {
+            let resident = self.resident.get(key)?;
+            if Arc::strong_count(resident) > 1 || Arc::strong_count(&resident.memory) > piece.len()
+            {
+                return None;
+            }
+            since = since.max(resident.used.load(Ordering::Relaxed));
+        }
+        Some(since)
+    }
+
+    /// Forgets dictionaries of no chunk, when there are twice as many as there were.
+    fn sweep_dictionaries(&mut self) {
+        if self.dictionaries.len() < self.most_dictionaries {
+            return;
+        }
+        self.dictionaries.retain(|_, known| {
+            known.retain(|array| array.strong_count() > 0);
+            !known.is_empty()
+        });
+        self.most_dictionaries = LEAST_SWEPT.max(2 * self.dictionaries.len());
+    }
+
+    /// Forgets files without chunks, when so many came that it is worth a look at all chunks.
+    fn sweep_files(&mut self) {
+        if self.files.is_worth_sweeping() {
+            let names = self.resident.keys().chain(self.hosted.keys());
+            self.files.sweep(&names.map(|name| name.file).collect());
+        }
     }
 
     fn names(&mut self, keys: &[ChunkKey]) -> Vec<ChunkName> {
+        self.sweep_files();
         let mut last: Option<(&Arc<str>, usize)> = None;
         let names = keys.iter().map(|key| {
             // keys of a file follow each other: most need not look at its name
             let known = last.filter(|(file, _)| Arc::ptr_eq(file, &key.file));
-            let (_, file) = known.unwrap_or_else(|| (&key.file, self.number(&key.file)));
+            let (_, file) = known.unwrap_or_else(|| (&key.file, self.files.number(&key.file)));
             last = Some((&key.file, file));
             key.name(file)
         });
         names.collect()
+    }
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self {
+            numbers: HashMap::new(),
+            next: 0,
+            sweep: 0,
+            most: LEAST_SWEPT,
+        }
+    }
+}
+
+impl Files {
+    /// The number of a file; no other one ever had it.
+    fn number(&mut self, file: &Arc<str>) -> usize {
+        let next = self.next;
+        let (number, sweep) = match self.numbers.get_mut(file) {
+            Some(known) => known,
+            None => {
+                self.next += 1;
+                self.numbers.entry(Arc::clone(file)).or_insert((next, 0))
+            }
+        };
+        *sweep = self.sweep;
+        *number
+    }
+
+    fn is_worth_sweeping(&self) -> bool {
+        self.numbers.len() >= self.most
+    }
+
+    /// Forgets files but for those with these numbers, and those that were asked for since the last time: their chunks may
+    /// be on their way.
+    fn sweep(&mut self, used: &HashSet<usize>) {
+        let now = self.sweep;
+        self.numbers
+            .retain(|_, (number, sweep)| *sweep == now || used.contains(number));
+        self.sweep += 1;
+        self.most = self.numbers.len() + LEAST_SWEPT.max(used.len());
     }
 }
 
@@ -823,5 +1030,52 @@ impl Lane {
         let address = piece.address();
         self.scratch = Some(piece);
         Ok(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int64Array;
+
+    use super::*;
+
+    #[test]
+    fn dictionaries_of_no_chunk_are_forgotten() {
+        let mut chunks = Chunks::new();
+        let array = |value| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
+        let used = chunks.interned(0, &array(0));
+        for value in 1..10_000 {
+            chunks.interned(value, &array(value as i64));
+        }
+        assert!(chunks.dictionaries.len() <= LEAST_SWEPT);
+        assert!(Arc::ptr_eq(&used, &chunks.interned(0, &array(0))));
+        // of one hash, too
+        for value in 1..10_000 {
+            chunks.interned(0, &array(value));
+        }
+        assert!(chunks.dictionaries[&0].len() <= 2);
+        assert!(Arc::ptr_eq(&used, &chunks.interned(0, &array(0))));
+    }
+
+    #[test]
+    fn files_without_chunks_are_forgotten() {
+        let mut files = Files::default();
+        let name = |file: usize| Arc::from(format!("file {file}"));
+        let used = files.number(&name(0));
+        let mut numbers = HashSet::from([used]);
+        for file in 1..10_000 {
+            assert!(
+                numbers.insert(files.number(&name(file))),
+                "two with a number"
+            );
+            if files.is_worth_sweeping() {
+                files.sweep(&HashSet::from([used]));
+                // it may be on its way
+                let number = files.number(&name(file));
+                assert!(numbers.contains(&number));
+            }
+        }
+        assert!(files.numbers.len() <= 3 * LEAST_SWEPT);
+        assert_eq!(files.number(&name(0)), used);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::buffer::Buffer;
@@ -13,7 +14,7 @@ use super::driver::Driver;
 use crate::error::{Error, Result};
 
 /// Every piece starts at a multiple of this.
-const GRANULE: u64 = 256;
+pub(crate) const GRANULE: u64 = 256;
 
 /// How much a pool takes from the driver.
 #[derive(Clone, Debug)]
@@ -57,6 +58,8 @@ pub(crate) struct Pool {
     place: Place,
     sizes: Sizes,
     slabs: Mutex<Vec<Slab>>,
+    /// Bytes of pieces that are kept between queries.
+    kept: AtomicU64,
     /// Held by the thread that takes more from the driver. Others take what is free meanwhile.
     growing: Mutex<()>,
 }
@@ -105,6 +108,7 @@ pub(crate) struct Piece {
     pool: Arc<Pool>,
     address: u64,
     bytes: u64,
+    is_kept: AtomicBool,
 }
 
 // a pool is consistent at any time, see `lock`
@@ -118,6 +122,7 @@ impl Pool {
             place,
             sizes,
             slabs: Mutex::default(),
+            kept: AtomicU64::new(0),
             growing: Mutex::default(),
         })
     }
@@ -159,6 +164,7 @@ impl Pool {
             pool: Arc::clone(self),
             address,
             bytes,
+            is_kept: AtomicBool::new(false),
         })
     }
 
@@ -236,6 +242,11 @@ impl Pool {
         self.place == Place::Host && lock(&self.slabs).iter().any(is_within)
     }
 
+    /// Bytes of pieces that are kept between queries, as [`Piece::count_as_kept`] says.
+    pub fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
+    }
+
     /// Bytes taken from the driver.
     pub fn held(&self) -> u64 {
         lock(&self.slabs).iter().map(|slab| slab.bytes).sum()
@@ -293,6 +304,13 @@ impl Piece {
         self.bytes as usize
     }
 
+    /// Counts it among what the pool's owner keeps between queries, as long as it is there.
+    pub fn count_as_kept(&self) {
+        if !self.is_kept.swap(true, Ordering::Relaxed) {
+            self.pool.kept.fetch_add(self.bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Some bytes of a piece of the host's memory, as what arrays are made of; the piece is given back
     /// with the last of them. Nothing of a device's, or beyond the piece.
     pub fn buffer(self: &Arc<Self>, range: Range<usize>) -> Buffer {
@@ -333,6 +351,9 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
+        if *self.is_kept.get_mut() {
+            self.pool.kept.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
         self.pool.give(self.address, self.bytes);
     }
 }

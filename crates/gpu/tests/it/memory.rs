@@ -11,9 +11,9 @@ use arrow::datatypes::Int64Type;
 use bytes::Bytes;
 use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
-use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Number, Output, Pipeline};
+use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Lookup, Number, Output, Pipeline};
 use vectile_gpu::{
-    Batch, ChunkKey, ChunkRun, DeviceChunk, Driver, Engine, Error, Group, Resident, Result,
+    Batch, ChunkKey, ChunkRun, Codes, DeviceChunk, Driver, Engine, Error, Group, Resident, Result,
 };
 
 use crate::support::{device, image, input};
@@ -166,6 +166,137 @@ fn batches_are_kept_until_their_memory_is_wanted() {
     assert!(engine.batch(both, &columns(&[0, 1])).is_none());
     drop((execution, engine));
     assert_nothing_left(&device, "batches");
+}
+
+/// The chunks that one batch of these chunks has, for [`Engine::keep`].
+fn runs(numbers: &[usize]) -> Vec<Vec<ChunkRun>> {
+    let run = |&number: &usize| ChunkRun {
+        file: key(number).file,
+        column: 0,
+        row_groups: number..number + 1,
+    };
+    vec![numbers.iter().map(run).collect()]
+}
+
+#[test]
+fn batches_unused_for_longest_go_first() {
+    let Some(device) = device() else { return };
+    let (engine, _) = engine_for_three(&device);
+    for number in 0..3 {
+        let batch = Batch::of(&[group(load(&engine, number).unwrap())]).unwrap();
+        engine.keep(runs(&[number]), &batch);
+    }
+    let rows = vec![ROWS as usize];
+    let is_kept = |number: usize| engine.batch(rows.clone(), &runs(&[number])).is_some();
+    // it was used after the others
+    assert!(is_kept(0));
+    load(&engine, 3).unwrap();
+    assert_eq!([0, 1, 2].map(is_kept), [true, false, true]);
+    // what is known of others stays
+    engine.drop_chunks(vec![engine.lookup(&key(0)).unwrap()]);
+    assert_eq!([0, 2].map(is_kept), [false, true]);
+    drop(engine);
+    assert_nothing_left(&device, "kept batches");
+}
+
+/// Keys that take a table of about 2^17 bytes on a device, one for each row's value.
+fn lookup() -> Arc<Codes> {
+    let keys = (0..4000).chain([1 << 20]);
+    let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(keys));
+    Arc::new(Codes::new(&keys, &vec![0; keys.len()], 1).unwrap())
+}
+
+/// Counts the rows of a chunk whose values are there.
+fn count_found(engine: &Arc<Engine>, codes: &Arc<Codes>, number: usize) -> u64 {
+    let output = Output::Aggregates(vec![Aggregate::CountRows]);
+    let pipeline = Pipeline {
+        lookups: vec![Lookup {
+            column: 0,
+            codes: Arc::clone(codes),
+        }],
+        filter: Filter::Found(0),
+        ..Arc::unwrap_or_clone(pipeline(output))
+    };
+    let batch = Batch::of(&[group(load(engine, number).unwrap())]).unwrap();
+    let mut execution = engine.start(Arc::new(pipeline));
+    execution.aggregate(&batch).unwrap();
+    execution.totals()[0].count
+}
+
+#[test]
+fn tables_count_and_make_room() {
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    let bytes = chunk(0).info().bytes as u64;
+    let codes = lookup();
+    assert_eq!(count_found(&engine, &codes, 0), ROWS as u64);
+    let table = engine.kept_bytes() - engine.cached_bytes();
+    assert!(table > 100_000, "{table}");
+    // with the table, there is room for one more chunk
+    engine.set_memory_limit(table + 2 * bytes);
+    load(&engine, 1).unwrap();
+    assert_eq!(engine.kept_bytes(), table + 2 * bytes);
+    // the first chunk goes before the table, which was used later
+    load(&engine, 2).unwrap();
+    assert!(engine.lookup(&key(0)).is_none());
+    assert_eq!(engine.kept_bytes(), table + 2 * bytes);
+    // then the table does, and comes again
+    for number in [1, 2] {
+        assert!(engine.lookup(&key(number)).is_some());
+    }
+    load(&engine, 3).unwrap();
+    assert_eq!(engine.kept_bytes(), 3 * bytes);
+    assert_eq!(count_found(&engine, &codes, 3), ROWS as u64);
+    assert!(engine.kept_bytes() > table && engine.kept_bytes() <= engine.memory_limit());
+    engine.clear();
+    assert_eq!(engine.kept_bytes(), 0);
+    // codes may live longer than the engine
+    drop(engine);
+    assert_nothing_left(&device, "after a table");
+}
+
+#[test]
+fn engines_that_share_codes_have_their_own_copies() {
+    let (Some(one), Some(other)) = (device(), device()) else {
+        return;
+    };
+    let codes = lookup();
+    let engines = [&one, &other].map(engine_on);
+    let tables = || {
+        let tables = engines.each_ref();
+        tables.map(|engine| engine.kept_bytes() - engine.cached_bytes())
+    };
+    assert_eq!(count_found(&engines[0], &codes, 0), ROWS as u64);
+    let [table, nothing] = tables();
+    assert!(table > 0 && nothing == 0);
+    assert_eq!(count_found(&engines[1], &codes, 0), ROWS as u64);
+    assert_eq!(tables(), [table, table]);
+    assert_eq!(count_found(&engines[0], &codes, 0), ROWS as u64);
+    assert_eq!(tables(), [table, table]);
+    drop(engines);
+    assert_nothing_left(&one, "the first engine");
+    assert_nothing_left(&other, "the second engine");
+}
+
+#[test]
+fn a_device_that_was_full_recovers() {
+    let Some(device) = device() else { return };
+    let engine = engine_on(&device);
+    let bytes = chunk(0).info().bytes as u64;
+    engine.set_memory_limit(2 * bytes);
+    let is_in_host_memory = |number: usize| {
+        load(&engine, number).unwrap();
+        engine.settle().unwrap();
+        engine.clear_device();
+        engine.lookup(&key(number)).is_some()
+    };
+    load(&engine, 0).unwrap();
+    load(&engine, 1).unwrap();
+    assert!(is_in_host_memory(2));
+    engine.set_memory_limit(100 * bytes);
+    assert!(!is_in_host_memory(3), "there is room again");
+    drop(engine);
+    assert_nothing_left(&device, "after recovery");
 }
 
 #[test]

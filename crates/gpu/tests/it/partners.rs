@@ -22,6 +22,8 @@ const KEYS: u32 = 40;
 struct List {
     first: Vec<u32>,
     count: Vec<u32>,
+    /// The length of the longest list, or more.
+    most: u32,
     values: Vec<Option<i64>>,
 }
 
@@ -38,6 +40,7 @@ impl List {
         let values = (0..end.into()).map(|at: i64| (at % 9 != 4).then_some(at * 31 % 50));
         Self {
             first,
+            most: count.iter().copied().max().unwrap(),
             count,
             values: values.collect(),
         }
@@ -58,7 +61,7 @@ impl List {
             code,
             first: attribute(&self.first),
             count: attribute(&self.count),
-            most: self.count.iter().copied().max().unwrap(),
+            most: self.most,
             is_outer,
         }
     }
@@ -212,7 +215,15 @@ fn cases() -> Vec<Case> {
         case(true, false),
         case(false, true),
         case(true, true),
+        // with counts of 64 bits; combinations are counted first
+        with_most(case(false, true), 1 << 16),
     ]
+}
+
+/// The same, as if some list could be so long.
+fn with_most(mut case: Case, most: u32) -> Case {
+    case.lists.iter_mut().for_each(|list| list.most = most);
+    case
 }
 
 /// The partner's value is less than the row's key; beside it, a test of the row alone.
@@ -442,10 +453,76 @@ fn what_is_not_aggregated_has_no_kernel() {
     let pipeline = case.pipeline(&inputs, Filter::Constant(true), Output::Aggregates(vec![]));
     let mut pipeline = Arc::unwrap_or_clone(pipeline);
     pipeline.partners[0].most = u32::MAX;
+    pipeline.partners[0].count =
+        Attribute::new(Arc::new(UInt32Array::from(vec![u32::MAX; KEYS as usize])));
     let result = engine
         .start(Arc::new(pipeline))
         .aggregate(&Batch::of(&groups).unwrap());
-    assert!(matches!(result, Err(Error::Unsupported(_))), "{result:?}");
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Unsupported(_)), "{error:?}");
+    assert!(error.to_string().contains("combinations"), "{error}");
+}
+
+/// A row alone may have more combinations than 32 bits count.
+#[test]
+fn totals_count_beyond_32_bits() {
+    let Some(driver) = driver() else { return };
+    let engine = Engine::new(driver);
+    let inputs = [input(Int32Array::from(vec![0]), None)];
+    let batch = Batch::of(&table(&engine, &inputs, 1)).unwrap();
+    let keys: ArrayRef = Arc::new(Int64Array::from(vec![0]));
+    let most = 1 << 16;
+    let attribute = |value: u32| Attribute::new(Arc::new(UInt32Array::from(vec![value])));
+    let partners = || Partners {
+        code: Expr::Code(0),
+        first: attribute(0),
+        count: attribute(most),
+        most,
+        is_outer: false,
+    };
+    let pipeline = Pipeline {
+        columns: vec![inputs[0].array.data_type().clone()],
+        lookups: vec![Lookup {
+            column: 0,
+            codes: Arc::new(Codes::new(&keys, &[0], 1).unwrap()),
+        }],
+        partners: vec![partners(), partners()],
+        filter: Filter::Constant(true),
+        output: Output::Aggregates(vec![Aggregate::CountRows]),
+    };
+    let mut execution = engine.start(Arc::new(pipeline));
+    execution.aggregate(&batch).unwrap();
+    assert_eq!(execution.totals()[0].count, u64::from(most).pow(2));
+}
+
+/// Where a block may count more combinations than 32 bits do, it counts in 64.
+#[test]
+fn counts_have_room_for_all_combinations() {
+    let inputs = inputs();
+    // rows of a launch are taken for 2^20 at least
+    for (most, is_wide) in [(6, false), (31, false), (64, true)] {
+        let Ok(device) = CpuDevice::new() else { return };
+        let recorder = Arc::new(Recorder::new(device));
+        let engine = Engine::new(Arc::clone(&recorder) as Arc<dyn Driver>);
+        let batch = Batch::of(&groups(&engine, &inputs)).unwrap();
+        let case = with_most(cases().swap_remove(2), most);
+        let keys = vec![GroupKey::Value(Expr::Column(1))];
+        let grouped = Output::Groups(keys, case.aggregates());
+        let pipeline = |output| case.pipeline(&inputs, Filter::Constant(true), output);
+        let grouping = engine.start(pipeline(grouped)).group(&batch, |_| Ok(()));
+        let of_groups = recorder.take();
+        let totals = Output::Aggregates(case.aggregates());
+        let adding = engine.start(pipeline(totals)).aggregate(&batch);
+        let of_totals = recorder.take();
+        assert!(grouping.is_err() && adding.is_err());
+        let [of_groups, of_totals] = [&of_groups[0], &of_totals[0]];
+        assert_eq!(
+            of_groups.contains("count_shared(own_table"),
+            !is_wide,
+            "{most}"
+        );
+        assert_eq!(of_totals.contains("u64 s0 = 0"), is_wide, "{most}");
+    }
 }
 
 #[test]
@@ -460,11 +537,14 @@ fn their_kernels_compile() {
     let engine = Engine::new(Arc::clone(&recorder) as Arc<dyn Driver>);
     let inputs = inputs();
     let batch = Batch::of(&groups(&engine, &inputs)).unwrap();
-    let case = cases().pop().unwrap();
+    let case = cases().swap_remove(3);
+    let wide = with_most(cases().swap_remove(3), 1 << 10);
     let keys = vec![GroupKey::Value(case.lists[0].value(0))];
-    for output in [
-        Output::Aggregates(case.aggregates()),
-        Output::Groups(keys, case.aggregates()),
+    let groups = Output::Groups(keys, case.aggregates());
+    for (case, output) in [
+        (&case, Output::Aggregates(case.aggregates())),
+        (&case, groups.clone()),
+        (&wide, groups),
     ] {
         let Filter::And(mut filters) = filter(&case.lists[0]) else {
             panic!("one filter");
