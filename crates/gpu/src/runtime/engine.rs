@@ -323,7 +323,7 @@ impl Engine {
     /// As [`Engine::load_all`].
     pub fn load(&self, key: ChunkKey, chunk: &DeviceChunk) -> Result<Arc<Resident>> {
         let loaded = self.load_all(&[(key, chunk)])?.pop();
-        loaded.ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
+        loaded.ok_or_else(|| Error::Internal("a chunk without bytes".into()))
     }
 
     /// Copies chunks to the device and keeps them there, in the place of those used least recently. What was
@@ -376,7 +376,7 @@ impl Engine {
         found
             .into_iter()
             .collect::<Option<_>>()
-            .ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
+            .ok_or_else(|| Error::Internal("a chunk without bytes".into()))
     }
 
     /// Loads a chunk, by way of host memory where it stays.
@@ -809,7 +809,7 @@ impl Lane {
         }
         match &mut self.staging {
             Some(pinned) => Ok(pinned.as_mut_slice()),
-            None => Err(Error::Unsupported("no staging memory".into())),
+            None => Err(Error::Internal("no staging memory".into())),
         }
     }
 
