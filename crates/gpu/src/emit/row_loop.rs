@@ -38,10 +38,9 @@ impl<'a> Generator<'a> {
     /// Looks up `count` rows a lane, by their index in the selection, then does each of the steps.
     fn picked_rows(&mut self, count: u32, steps: &Steps<'_>) {
         let Steps {
-            rows:
-                RowLoop {
-                    columns, tables, ..
-                },
+            rows: RowLoop {
+                columns, tables, ..
+            },
             nullable,
             tests,
             body,

@@ -421,8 +421,7 @@ impl Columns<'_> {
             GroupColumn::Count(aggregate) => Ok(self.outcome(aggregate)?.0),
             GroupColumn::Value(aggregate, of) => {
                 let (count, value) = self.outcome(aggregate)?;
-                let value =
-                    value.ok_or_else(|| Error::Internal("the value of a count".into()))?;
+                let value = value.ok_or_else(|| Error::Internal("the value of a count".into()))?;
                 let some = Expr::Compare(Comparison::Greater, count.clone().into(), int(0));
                 let value = cast(value, of);
                 // rows of groups are counted first, and are never none
