@@ -197,6 +197,7 @@ mod tests {
                 memory: 150_000_000_000,
                 multiprocessors: 132,
                 shared_memory: 232_448,
+                is_emulated: false,
             },
             free: failure.is_none().then_some(149_000_000_000),
             bandwidth: failure.is_none().then_some(rate),

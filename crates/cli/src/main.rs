@@ -41,6 +41,7 @@ mod store;
 mod text;
 mod tpch;
 mod upload;
+mod warnings;
 mod writer;
 
 use std::process::ExitCode;
@@ -71,6 +72,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    warnings::show();
     let result = match cli.command {
         // The shell has its own idea of Ctrl-C.
         Command::Sql(args) if args.is_interactive() => shell::converse(&args),

@@ -52,6 +52,8 @@ pub struct CpuDevice {
     info: DeviceInfo,
     compiler: Compiler,
     shared: Arc<Shared>,
+    /// Whether no kernel compiles.
+    is_broken: bool,
 }
 
 impl CpuDevice {
@@ -75,8 +77,10 @@ impl CpuDevice {
                 memory: DEFAULT_MEMORY,
                 multiprocessors: MULTIPROCESSORS,
                 shared_memory: SHARED_MEMORY,
+                is_emulated: true,
             },
             compiler: Compiler::new()?,
+            is_broken: false,
             shared: Arc::new(Shared {
                 device: Memory::new(DEFAULT_MEMORY),
                 host: Memory::new(u64::MAX),
@@ -102,6 +106,20 @@ impl CpuDevice {
     #[must_use]
     pub fn with_multiprocessors(mut self, count: u32) -> Self {
         self.info.multiprocessors = count;
+        self
+    }
+
+    /// As a GPU would be: a defect of ours is a warning, and left to the CPU.
+    #[must_use]
+    pub fn as_a_gpu(mut self) -> Self {
+        self.info.is_emulated = false;
+        self
+    }
+
+    /// With a compiler that takes no kernel.
+    #[must_use]
+    pub fn with_broken_compiler(mut self) -> Self {
+        self.is_broken = true;
         self
     }
 
@@ -184,6 +202,10 @@ impl Driver for CpuDevice {
     }
 
     fn compile(&self, source: &str, name: &str) -> Result<Compiled> {
+        if self.is_broken {
+            let log = format!("{name} is not compiled");
+            return Err(Error::Compile { log });
+        }
         self.compiler.compile(source, name)
     }
 

@@ -52,6 +52,13 @@ pub(crate) fn is_unsupported(error: &DataFusionError) -> bool {
     })
 }
 
+/// Whether it is a defect of ours, and neither query, data nor device is to blame.
+#[cfg(feature = "gpu")]
+pub(crate) fn is_internal(error: &DataFusionError) -> bool {
+    let root = error.find_root();
+    matches!(root, DataFusionError::Internal(_)) || is(root, vectile_gpu::Error::is_internal)
+}
+
 /// Whether a kernel is not compiled yet.
 #[cfg(feature = "gpu")]
 pub(crate) fn is_not_compiled(error: &DataFusionError) -> bool {

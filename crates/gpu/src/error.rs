@@ -37,7 +37,7 @@ pub enum Error {
         /// What was in the way.
         reason: String,
     },
-    /// A generated kernel did not compile: a defect of ours, or of the compiler.
+    /// A generated kernel did not compile: a defect of ours, or of the compiler. It is not compiled again in this process.
     #[error("a kernel does not compile: {log}")]
     Compile {
         /// What the compiler said.
@@ -53,12 +53,22 @@ pub enum Error {
     /// What was asked for has no kernel; the text says why.
     #[error("not for the GPU: {0}")]
     Unsupported(String),
+    /// An invariant of ours does not hold; the text says which. No query, data or device is to blame.
+    #[error("an internal error of Vectile: {0}")]
+    Internal(String),
     /// Row groups are not what the pipeline, or the engine, can take; the text says why.
     #[error("row groups that do not belong: {0}")]
     Mismatch(String),
     /// An encoded column cannot be decoded.
     #[error(transparent)]
     Encoding(#[from] vectile_encodings::Error),
+}
+
+impl Error {
+    /// Whether it is a defect of ours: an invariant that does not hold, or a kernel that does not compile.
+    pub fn is_internal(&self) -> bool {
+        matches!(self, Self::Internal(_) | Self::Compile { .. })
+    }
 }
 
 impl From<vectile_kernels::Error> for Error {

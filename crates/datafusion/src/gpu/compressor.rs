@@ -115,7 +115,10 @@ impl Compressor for GpuCompressor {
                 None
             }
             // the CPU writes the same
-            Err(_) => None,
+            Err(error) => {
+                self.gpu.is_noted(&error::gpu(error));
+                None
+            }
         }
     }
 }

@@ -6,11 +6,12 @@ use std::thread;
 use std::{fmt, io};
 
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use vectile_gpu::{Cuda, Engine};
 
 use super::background::Background;
 use super::costs::Costs;
+use super::defects::Defects;
 use super::dimension_cache::DimensionCache;
 use super::pins::Pins;
 use crate::error;
@@ -38,6 +39,7 @@ pub(crate) struct Device {
     pub(crate) engine: Arc<Engine>,
     pub(crate) dimensions: Arc<DimensionCache>,
     pub(crate) pins: Arc<Pins>,
+    pub(crate) defects: Arc<Defects>,
 }
 
 impl Device {
@@ -45,6 +47,7 @@ impl Device {
         Self {
             dimensions: Arc::new(DimensionCache::beside(&engine)),
             pins: Arc::default(),
+            defects: Arc::new(Defects::new(engine.device().is_emulated)),
             engine,
         }
     }
@@ -155,6 +158,24 @@ impl Gpu {
     /// Opens it, if need be, on the calling thread.
     pub(super) fn open(&self) -> Opened {
         working(self.0.device.get_or_init(&self.0.open).clone())
+    }
+
+    /// `error`, if the CPU may answer instead: see [`Defects::left_to_cpu`].
+    ///
+    /// # Errors
+    ///
+    /// The defect, on an emulator.
+    pub(crate) fn left_to_cpu(&self, error: DataFusionError) -> Result<DataFusionError> {
+        match self.0.device.get() {
+            Some(Ok(device)) => device.defects.left_to_cpu(error),
+            _ => Ok(error),
+        }
+    }
+
+    /// Logs a warning, if the error is a defect of ours and stays none; and says whether.
+    pub(crate) fn is_noted(&self, error: &DataFusionError) -> bool {
+        let device = self.0.device.get().and_then(|device| device.as_ref().ok());
+        device.is_some_and(|device| device.defects.is_noted(error))
     }
 
     /// A number that changes when queries may be planned otherwise: a device has been opened or lost, or the CPU is

@@ -23,6 +23,7 @@
 //!    pins       columns that stay there
 //!    background what makes it ready once the CPU has answered
 //!    costs      what queries may take on either
+//!    defects    what becomes of errors that are ours
 //!  lowering   expressions as parts of a pipeline
 //!    function   aggregate functions, and their states
 //!    grouping   the keys of groups
@@ -45,6 +46,7 @@
 mod background;
 mod compressor;
 mod costs;
+mod defects;
 mod device;
 mod dimension_cache;
 mod file_rows;

@@ -7,6 +7,7 @@ use arrow::datatypes::DataType;
 use datafusion::error::DataFusionError;
 
 use super::costs::Estimate;
+use crate::error;
 
 /// Why a scan, or what is above it, is left to the CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub(crate) enum Reason {
     },
     /// DataFusion could not tell what we asked it.
     Failed(String),
+    /// An invariant of ours does not hold.
+    Defect(String),
 }
 
 impl Reason {
@@ -126,13 +129,16 @@ impl fmt::Display for Reason {
             Self::ManyGroups { values, most } => {
                 write!(f, "{values} values of a key are more groups than {most}")
             }
-            Self::Failed(error) => f.write_str(error),
+            Self::Failed(error) | Self::Defect(error) => f.write_str(error),
         }
     }
 }
 
 impl From<DataFusionError> for Reason {
     fn from(error: DataFusionError) -> Self {
-        Self::Failed(error.strip_backtrace())
+        match error::is_internal(&error) {
+            true => Self::Defect(error.strip_backtrace()),
+            false => Self::Failed(error.strip_backtrace()),
+        }
     }
 }

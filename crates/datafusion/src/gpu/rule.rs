@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, plan_err};
+use datafusion::common::{Result, internal_datafusion_err, plan_err};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
@@ -48,6 +48,7 @@ use super::pattern::files::{num_bytes, num_rows};
 use super::pattern::join::Found;
 use super::pattern::relation::Relation;
 use super::reason::Reason;
+use crate::error;
 use crate::nullable;
 use crate::options::{GpuMode, VectileOptions};
 use crate::pushdown::Rule;
@@ -253,6 +254,7 @@ impl<'a> Fusing<'a> {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => reason = None,
                 Err(why) => {
+                    self.check(&why)?;
                     is_for_cpu |= why.is_for_cpu();
                     reason = Some(why);
                 }
@@ -263,7 +265,10 @@ impl<'a> Fusing<'a> {
                 Ok(None) => {}
                 // that the join does not pay says nothing of the filters of its scans
                 Err(why) if why.is_for_cpu() => is_for_cpu = true,
-                Err(why) => reason = reason.or(Some(why)),
+                Err(why) => {
+                    self.check(&why)?;
+                    reason = reason.or(Some(why));
+                }
             }
         }
         if let Some(scan) = plan.downcast_ref::<DataSourceExec>()
@@ -306,6 +311,7 @@ impl<'a> Fusing<'a> {
             Ok(fused) => return Ok(Transformed::yes(scan_of(config, fused))),
             Err(own) => own,
         };
+        self.check(&own)?;
         if self.options.gpu == GpuMode::Require {
             let above = source.gpu_note().map(|above| Arc::clone(&above.reason));
             let reason = above.unwrap_or_else(|| own.to_string().into());
@@ -319,6 +325,22 @@ impl<'a> Fusing<'a> {
             Some(noted) => Transformed::yes(scan_of(config, noted)),
             None => Transformed::no(plan),
         })
+    }
+
+    /// Does not let a defect of ours pass in silence.
+    ///
+    /// # Errors
+    ///
+    /// The defect, with `require` and on an emulator.
+    fn check(&self, reason: &Reason) -> Result<()> {
+        let Reason::Defect(defect) = reason else {
+            return Ok(());
+        };
+        let error = internal_datafusion_err!("{defect}");
+        match self.options.gpu {
+            GpuMode::Require => Err(error::required(error)),
+            _ => self.gpu.left_to_cpu(error).map(drop),
+        }
     }
 
     /// The scan with the reason why it, or what reads it, is not fused; `None` where nobody asks.

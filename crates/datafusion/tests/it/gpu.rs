@@ -1530,3 +1530,38 @@ async fn large_dimensions_become_lookups_on_the_device() {
         assert!(error.contains("more than once"), "{error}");
     }
 }
+
+const ASKED: [&str; 3] = [
+    "SELECT sum(int) FROM {t} WHERE byte > 9",
+    "SELECT byte, count(*) FROM {t} GROUP BY byte ORDER BY byte",
+    "SELECT id FROM {t} WHERE int > 900 ORDER BY id",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kernel_that_does_not_compile_is_an_error_on_the_emulator() {
+    let Ok(device) = CpuDevice::new() else { return };
+    let device = Arc::new(device.with_broken_compiler());
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
+    for sql in ASKED {
+        let error = fixture.error(&sql.replace("{t}", "packed")).await;
+        assert!(error.contains("a kernel does not compile"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kernel_that_does_not_compile_is_left_to_the_cpu_but_with_require() {
+    let Ok(device) = CpuDevice::new() else { return };
+    let device = Arc::new(device.as_a_gpu().with_broken_compiler());
+    let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
+    for sql in ASKED {
+        fixture.set("vectile.gpu", "on").await;
+        fixture.same(sql).await;
+        let sql = sql.replace("{t}", "packed");
+        let (plan, _) = fixture.executed(&sql).await;
+        assert!(metric(&plan, "fallbacks") > 0, "{sql}");
+        fixture.set("vectile.gpu", "require").await;
+        let error = fixture.error(&sql).await;
+        assert!(error.contains("vectile.gpu = require"), "{error}");
+        assert!(error.contains("a kernel does not compile"), "{error}");
+    }
+}

@@ -163,8 +163,15 @@ impl<'a> Generator<'a> {
                 Value::of(typed, format!("q{lookup}"), Some(valid))
             }
             Node::Partner(number) => {
-                let valid = typed.valid.map(|_| format!("h{number}"));
-                Value::of(typed, format!("e{number}"), valid)
+                let mut partners = self.partners.iter().rev();
+                let partner = partners.find(|partner| partner.number == *number);
+                // without one, it does not compile
+                let place = partner.map_or_else(
+                    || format!("no_partner_{number}"),
+                    |partner| partner.place.clone(),
+                );
+                let is_there = partner.and_then(|partner| partner.is_there.clone());
+                Value::of(typed, place, is_there.filter(|_| typed.valid.is_some()))
             }
             Node::SomePartner {
                 list,

@@ -170,9 +170,20 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// Whether two loops may be one.
+/// Whether two loops may be one: in all that [`Generator::row_loop`] does not put together.
 fn are_alike(a: &RowLoop, b: &RowLoop) -> bool {
-    a.columns == b.columns && a.tables == b.tables && a.tests == b.tests
+    let RowLoop {
+        exprs: _,
+        nullable: _,
+        tests,
+        columns,
+        tables,
+        picks,
+        summed,
+        combined,
+    } = a;
+    let walks = (picks, summed, combined) == (&b.picks, &b.summed, &b.combined);
+    walks && (columns, tables, tests) == (&b.columns, &b.tables, &b.tests)
 }
 
 /// The expressions in a test.

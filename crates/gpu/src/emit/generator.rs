@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::row_loop::Partner;
 use super::value::Value;
 use crate::kernel::{
     Argument, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan, Per, Registers, RowLoop,
@@ -61,6 +62,8 @@ pub(super) struct Generator<'a> {
     pub(super) temporaries: usize,
     /// What was computed for a row so far.
     pub(super) computed: Vec<(&'a Typed, Value)>,
+    /// The partners at hand, those of the innermost loop last.
+    pub(super) partners: Vec<Partner>,
     /// Expressions of the conjunct that have no mask yet, and names of the masks that there are.
     pub(super) row_tests: Vec<&'a RowLoop>,
     pub(super) masks: Vec<(&'a RowLoop, String)>,
@@ -75,6 +78,8 @@ pub(super) struct Generator<'a> {
     pub(super) open: Vec<bool>,
     pub(super) valid: Vec<bool>,
     pub(super) prepared: Vec<bool>,
+    /// Lookups of which each block copies the bits.
+    pub(super) copied: Vec<bool>,
     /// Columns that were decoded in tiles by tests and sums, in this order.
     pub(super) decoded: Vec<usize>,
     /// Whether all conjuncts have dropped their rows.
@@ -100,6 +105,7 @@ impl<'a> Generator<'a> {
             partials: vec![],
             temporaries: 0,
             computed: vec![],
+            partners: vec![],
             row_tests: vec![],
             masks: vec![],
             computes_floats: false,
@@ -110,6 +116,7 @@ impl<'a> Generator<'a> {
             open: vec![false; columns],
             valid: vec![false; columns],
             prepared: vec![false; columns],
+            copied: vec![false; plan.tables.len()],
             decoded: vec![],
             is_decided: false,
             is_counted: false,
@@ -276,6 +283,8 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         let _ = writeln!(self.out, "{:1$}{2}", "", indent, text.as_ref());
     }
 
+    /// A name that nothing else in the kernel has, in whichever scope. Other names are a letter and the number of a thing
+    /// of the plan: no two kinds of things share a letter, and each has one declaration that is visible where it is used.
     pub(super) fn temporary(&mut self) -> String {
         self.temporaries += 1;
         format!("t{}", self.temporaries)

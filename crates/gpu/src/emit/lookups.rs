@@ -94,9 +94,12 @@ impl<'a> Generator<'a> {
         self.of_valid(column, mask, false)
     }
 
-    /// Has each block copy the bits of a lookup.
+    /// Has each block copy the bits of a lookup, once.
     fn bits_in_shared(&mut self, lookup: usize, copy: usize) -> String {
         let name = format!("f{lookup}");
+        if std::mem::replace(&mut self.copied[lookup], true) {
+            return name;
+        }
         let at = self.argument(Argument::CopyAt(copy));
         let words = self.argument(Argument::CopyWords(copy));
         let from = self.argument(Argument::CopyOf(copy));

@@ -65,6 +65,24 @@ mod tests {
     }
 
     #[test]
+    fn bits_of_a_lookup_that_is_asked_twice_are_copied_once() {
+        let (mut pipeline, facts) = star([0.5; 2]);
+        let either = |found, other| Filter::And(vec![found, other]);
+        pipeline.filter = Filter::Or(vec![
+            either(Filter::Found(0), Filter::Found(1)),
+            either(Filter::Missing(0), Filter::Missing(1)),
+        ]);
+        let (plan, bindings) = planned(&pipeline, &star_columns(), &facts);
+        let copied = bindings.copies.iter().map(|copy| copy.lookup);
+        assert!(copied.eq([0, 1]));
+        let body = emit(&plan).body;
+        for lookup in [0, 1] {
+            let declared = body.matches(&format!("u32* const f{lookup} =")).count();
+            assert_eq!(declared, 1, "{body}");
+        }
+    }
+
+    #[test]
     fn rows_are_picked_from_the_tile_of_the_column_decoded_there_last() {
         let picked = |shares: &[f64]| {
             let (mut pipeline, mut facts) = star([0.5; 2]);

@@ -9,16 +9,43 @@ const SPARSE_ROWS: u32 = 128;
 /// The same of a lane, where each takes its own.
 const SPARSE_OWN_ROWS: u32 = 4;
 
+/// What is done with rows, whichever way they are walked.
+struct Steps<'r> {
+    /// The loop, or the first of those that are one.
+    rows: &'r RowLoop,
+    /// The columns that may be null, of all of them.
+    nullable: Vec<usize>,
+    /// The tests that expressions ask about, by number, and the names of their masks.
+    tests: Vec<(u32, String)>,
+    /// Tables, and code that makes them.
+    tables: Vec<(usize, String)>,
+    /// Sums of eight rows, and the sums that they belong to.
+    partials: Vec<(String, String)>,
+    /// What is computed for a row.
+    body: String,
+}
+
+/// The partner at hand.
+pub(super) struct Partner {
+    pub number: usize,
+    /// The name of its place.
+    pub place: String,
+    /// The name of what says whether there is one; `None` if there always is.
+    pub is_there: Option<String>,
+}
+
 impl<'a> Generator<'a> {
-    /// Looks up `count` rows a lane, by their index in the selection, then does for each what `body` says.
-    fn picked_rows(&mut self, count: u32, rows: &RowLoop, body: &str) {
-        let RowLoop {
-            tests,
-            columns,
-            tables,
+    /// Looks up `count` rows a lane, by their index in the selection, then does each of the steps.
+    fn picked_rows(&mut self, count: u32, steps: &Steps<'_>) {
+        let Steps {
+            rows: RowLoop {
+                columns, tables, ..
+            },
             nullable,
+            tests,
+            body,
             ..
-        } = rows;
+        } = steps;
         let each = |f: &dyn Fn(u32) -> String| (0..count).map(f).collect::<Vec<_>>().join(", ");
         for k in 0..count {
             let index = format!("index + {}", 32 * k);
@@ -47,8 +74,8 @@ impl<'a> Generator<'a> {
             let bits = picked(format!("v{column}"));
             self.line(5, format!("const u32 n{column} = {bits};"));
         }
-        for (test, _) in tests {
-            let bits = picked(format!("f{test}"));
+        for (test, mask) in tests {
+            let bits = picked(mask.clone());
             self.line(5, format!("const u32 d{test} = {bits};"));
         }
         for column in columns {
@@ -102,19 +129,15 @@ impl<'a> Generator<'a> {
     }
 
     /// Where few rows of any lane are selected, each lane looks up its own, in their order.
-    fn own_rows(
-        &mut self,
-        rows: &RowLoop,
-        tables: &[(usize, String)],
-        partials: &[(String, String)],
-        body: &str,
-    ) {
-        let RowLoop {
-            tests,
-            columns,
+    fn own_rows(&mut self, steps: &Steps<'_>) {
+        let Steps {
+            rows: RowLoop { columns, .. },
             nullable,
-            ..
-        } = rows;
+            tests,
+            tables,
+            partials,
+            body,
+        } = steps;
         let most = "__reduce_max_sync(ALL, (u32)__popc(m))";
         self.line(2, format!("if ({most} <= {SPARSE_OWN_ROWS}) {{"));
         for (table, code) in tables {
@@ -154,8 +177,8 @@ impl<'a> Generator<'a> {
         for column in nullable {
             self.line(4, format!("const u32 n{column} = v{column} >> r;"));
         }
-        for (test, _) in tests {
-            self.line(4, format!("const u32 d{test} = f{test} >> r;"));
+        for (test, mask) in tests {
+            self.line(4, format!("const u32 d{test} = {mask} >> r;"));
         }
         self.out.push_str(body);
         self.line(3, "}");
@@ -197,14 +220,21 @@ impl<'a> Generator<'a> {
             tests,
             columns,
             tables,
-            nullable,
             ..
         } = rows;
-        // before columns are prepared: both may take the same tile
-        for (number, test) in tests {
-            let mask = self.mask(test);
-            self.line(2, format!("const u32 f{number} = {mask};"));
+        let mut nullable = vec![];
+        for column in loops.iter().flat_map(|rows| &rows.nullable) {
+            if !nullable.contains(column) {
+                nullable.push(*column);
+            }
         }
+        // before columns are prepared: both may take the same tile
+        let tests = tests.iter().map(|(number, test)| {
+            let (mask, name) = (self.mask(test), self.temporary());
+            self.line(2, format!("const u32 {name} = {mask};"));
+            (*number, name)
+        });
+        let tests: Vec<(u32, String)> = tests.collect();
         let keys = tables.iter().map(|table| self.plan.tables[*table].column);
         for column in columns.iter().copied().chain(keys) {
             match rows.summed.is_some() || self.is_prepared_late(rows, column) {
@@ -213,7 +243,7 @@ impl<'a> Generator<'a> {
             }
             self.valid_rows(column);
         }
-        for column in nullable {
+        for column in &nullable {
             self.valid_rows(*column);
         }
         let made = tables.iter().map(|table| (*table, self.table(*table)));
@@ -221,6 +251,7 @@ impl<'a> Generator<'a> {
         // what is computed for a row, whichever way rows are walked
         let before = std::mem::take(&mut self.out);
         self.computed.clear();
+        self.partners.clear();
         tables.iter().for_each(|table| self.code(*table));
         if let Some(combined) = &rows.combined {
             self.combine(combined);
@@ -231,53 +262,64 @@ impl<'a> Generator<'a> {
         if rows.combined.is_some() {
             self.line(4, "}");
         }
-        let body = std::mem::replace(&mut self.out, before);
-        let partials = std::mem::take(&mut self.partials);
+        let steps = Steps {
+            rows,
+            nullable,
+            tests,
+            tables: made,
+            body: std::mem::replace(&mut self.out, before),
+            partials: std::mem::take(&mut self.partials),
+        };
         match rows.picks {
             Picks::Few | Picks::All => {
-                self.picked_loop(rows, &made, &partials, &body);
+                self.picked_loop(&steps);
                 if rows.picks == Picks::All {
                     return;
                 }
             }
-            Picks::Own => self.own_rows(rows, &made, &partials, &body),
+            Picks::Own => self.own_rows(&steps),
             Picks::Never => {}
         }
         if rows.summed.is_none() {
-            self.eighths(rows, &made, &partials, &body);
+            self.eighths(&steps);
         }
     }
 
-    /// Opens a loop over the combinations of a row with its partners: of those of number n, `e{n}` is at hand, if `h{n}`.
+    /// Opens a loop over the combinations of a row with its partners, of which one of each list is at hand.
     fn combine(&mut self, combined: &'a Combined) {
-        for (number, partners) in combined.partners.iter().enumerate() {
-            self.list(&partners.list, number);
-            let times = match partners.is_outer {
-                true => format!("count{number} ? count{number} : (u32)in"),
-                false => format!("count{number}"),
+        let lists = combined.partners.iter().map(|partners| {
+            let [first, count] = self.list(&partners.list);
+            let times = self.temporary();
+            let of = match partners.is_outer {
+                true => format!("{count} ? {count} : (u32)in"),
+                false => count.clone(),
             };
-            self.line(4, format!("const u32 times{number} = {times};"));
-        }
-        let numbers = 0..combined.partners.len();
-        let times = numbers.clone().map(|number| format!("(u64)times{number}"));
+            self.line(4, format!("const u32 {times} = {of};"));
+            [first, count, times]
+        });
+        let lists: Vec<[String; 3]> = lists.collect();
+        let times = lists.iter().map(|[.., times]| format!("(u64){times}"));
         let times = times.collect::<Vec<_>>().join(" * ");
         self.line(4, format!("const u64 times = {times};"));
         self.line(4, "for (u64 time = 0; time < times; time++) {");
         self.line(4, "const bool in = true;");
         // all of the first list with one of the second, and so on
         let mut rest = String::from("time");
-        let last = combined.partners.len().saturating_sub(1);
-        for number in numbers {
+        let last = lists.len().saturating_sub(1);
+        for (number, [first, count, times]) in lists.iter().enumerate() {
             let own = match number == last {
                 true => rest.clone(),
-                false => format!("{rest} % times{number}"),
+                false => format!("{rest} % {times}"),
             };
-            self.line(
-                4,
-                format!("const u32 e{number} = first{number} + (u32)({own});"),
-            );
-            self.line(4, format!("const bool h{number} = count{number} > 0;"));
-            rest = format!("({rest} / times{number})");
+            let [place, is_there] = [(); 2].map(|()| self.temporary());
+            self.line(4, format!("const u32 {place} = {first} + (u32)({own});"));
+            self.line(4, format!("const bool {is_there} = {count} > 0;"));
+            self.partners.push(Partner {
+                number,
+                place,
+                is_there: Some(is_there),
+            });
+            rest = format!("({rest} / {times})");
         }
         for condition in &combined.conditions {
             let passes = self.expr(condition).truth();
@@ -285,14 +327,16 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Where the partners of that number begin, and how many they are: `first` and `count`.
-    fn list(&mut self, list: &'a ListPlan, number: usize) {
+    /// The names of where partners begin, and of how many they are.
+    fn list(&mut self, list: &'a ListPlan) -> [String; 2] {
         let (first, count) = (self.expr(&list.first), self.expr(&list.count));
         let has = format!("in && {}", count.valid.as_deref().unwrap_or("true"));
-        for (name, of) in [("first", &first), ("count", &count)] {
+        [&first, &count].map(|of| {
+            let name = self.temporary();
             let value = format!("{has} ? (u32){} : 0", of.code);
-            self.line(4, format!("const u32 {name}{number} = {value};"));
-        }
+            self.line(4, format!("const u32 {name} = {value};"));
+            name
+        })
     }
 
     /// Code for whether a partner of the row meets a condition. The first one that does ends the loop.
@@ -302,34 +346,35 @@ impl<'a> Generator<'a> {
         number: usize,
         condition: &'a Typed,
     ) -> String {
-        self.list(list, number);
-        self.line(4, format!("bool some{number} = false;"));
-        let times = format!("time{number} < count{number} && !some{number}");
-        self.line(
-            4,
-            format!("for (u32 time{number} = 0; {times}; time{number}++) {{"),
-        );
-        self.line(
-            4,
-            format!("const u32 e{number} = first{number} + time{number};"),
-        );
+        let [first, count] = self.list(list);
+        let [some, time, place] = [(); 3].map(|()| self.temporary());
+        self.line(4, format!("bool {some} = false;"));
+        let goes_on = format!("{time} < {count} && !{some}");
+        self.line(4, format!("for (u32 {time} = 0; {goes_on}; {time}++) {{"));
+        self.line(4, format!("const u32 {place} = {first} + {time};"));
+        self.partners.push(Partner {
+            number,
+            place,
+            is_there: None,
+        });
         // what is computed of a partner is not there behind the loop
         let before = self.computed.len();
         let is_met = self.expr(condition).truth();
-        self.line(4, format!("some{number} = {is_met};"));
+        self.line(4, format!("{some} = {is_met};"));
         self.computed.truncate(before);
+        self.partners.pop();
         self.line(4, "}");
-        format!("some{number}")
+        some
     }
 
     /// The lanes share selected rows, whose ever they are: all of them, or if they are few.
-    fn picked_loop(
-        &mut self,
-        rows: &RowLoop,
-        made: &[(usize, String)],
-        partials: &[(String, String)],
-        body: &str,
-    ) {
+    fn picked_loop(&mut self, steps: &Steps<'_>) {
+        let Steps {
+            rows,
+            tables,
+            partials,
+            ..
+        } = steps;
         if !std::mem::replace(&mut self.is_counted, true) {
             self.line(2, "const u32 before = sum_before((u32)__popc(m));");
             let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";
@@ -340,7 +385,7 @@ impl<'a> Generator<'a> {
             _ => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
         }
         self.prepare_late(rows, "prepare_picked");
-        for (table, code) in made {
+        for (table, code) in tables {
             let of = self.table_type(*table);
             self.line(3, format!("const {of} b{table} = {code};"));
         }
@@ -351,9 +396,9 @@ impl<'a> Generator<'a> {
             .iter()
             .for_each(|(partial, _)| self.line(4, format!("i32 {partial} = 0;")));
         self.line(4, "if (total - done > 32) {");
-        self.picked_rows(2, rows, body);
+        self.picked_rows(2, steps);
         self.line(4, "} else {");
-        self.picked_rows(1, rows, body);
+        self.picked_rows(1, steps);
         self.line(4, "}");
         partials
             .iter()
@@ -366,20 +411,15 @@ impl<'a> Generator<'a> {
     }
 
     /// All rows, eight a lane at a time.
-    fn eighths(
-        &mut self,
-        rows: &RowLoop,
-        made: &[(usize, String)],
-        partials: &[(String, String)],
-        body: &str,
-    ) {
-        let RowLoop {
-            tests,
-            columns,
-            tables,
+    fn eighths(&mut self, steps: &Steps<'_>) {
+        let Steps {
+            rows,
             nullable,
-            ..
-        } = rows;
+            tests,
+            tables,
+            partials,
+            body,
+        } = steps;
         let before = std::mem::take(&mut self.out);
         let is_late = self.prepare_late(rows, "prepare");
         let prepared = std::mem::replace(&mut self.out, before);
@@ -390,17 +430,17 @@ impl<'a> Generator<'a> {
         self.line(2, "for (u32 eighth = 0; eighth < 4; eighth++) {");
         self.line(3, "const u32 m8 = m >> eighth * 8;");
         self.line(3, "if (!__any_sync(ALL, m8 & 255)) continue;");
-        for (table, code) in made {
+        for (table, code) in tables {
             let of = self.table_type(*table);
             self.line(3, format!("const {of} b{table} = {code};"));
         }
         for column in nullable {
             self.line(3, format!("const u32 n{column} = v{column} >> eighth * 8;"));
         }
-        for (test, _) in tests {
-            self.line(3, format!("const u32 d{test} = f{test} >> eighth * 8;"));
+        for (test, mask) in tests {
+            self.line(3, format!("const u32 d{test} = {mask} >> eighth * 8;"));
         }
-        for column in columns {
+        for column in &rows.columns {
             let tile = self.tile(*column);
             let (_, value, _) = self.types(*column);
             self.line(3, format!("{value} x{column}[8];"));
@@ -409,7 +449,7 @@ impl<'a> Generator<'a> {
                 format!("values_8<C{column}>(c{column}, eighth, {tile}, x{column});"),
             );
         }
-        for table in tables {
+        for table in &rows.tables {
             let column = self.plan.tables[*table].column;
             let tile = self.tile(column);
             self.line(3, format!("u32 y{table}[8];"));

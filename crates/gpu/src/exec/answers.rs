@@ -135,7 +135,7 @@ fn passed(test: &CodeTest, entries: &ArrayRef) -> Result<BooleanArray> {
     };
     if passed.len() != entries.len() {
         let reason = format!("a test gave {} results for {}", passed.len(), entries.len());
-        return Err(Error::Unsupported(reason));
+        return Err(Error::Internal(reason));
     }
     Ok(passed)
 }

@@ -178,7 +178,7 @@ struct Work {
 impl Builder<'_> {
     fn column(&self, column: usize) -> Result<&ColumnOnDevice> {
         let known = self.rows.columns.get(column);
-        known.ok_or_else(|| Error::Unsupported("no such column".into()))
+        known.ok_or_else(|| Error::Internal("no such column".into()))
     }
 
     /// A column as the kernel reads it: its values are digits from `first` on, and nulls are the digit `null`.
@@ -310,7 +310,7 @@ impl Builder<'_> {
             },
         )?;
         let [found, twice, most_probes, is_full] = found[..] else {
-            return Err(Error::Unsupported("nothing was counted".into()));
+            return Err(Error::Internal("nothing was counted".into()));
         };
         if is_full > 0 {
             return Err(Error::Unsupported("keys whose hashes collide".into()));
@@ -347,7 +347,7 @@ impl Builder<'_> {
                 (None, None) => self.attribute(*column, measured)?,
                 (None, Some(digits)) => {
                     let digit = digits.iter().find(|digit| digit.column == *column);
-                    let digit = digit.ok_or_else(|| Error::Unsupported("no such digit".into()))?;
+                    let digit = digit.ok_or_else(|| Error::Internal("no such digit".into()))?;
                     digit.attribute(self.column(*column)?.entries.clone(), count)?
                 }
             });
@@ -392,7 +392,7 @@ impl Builder<'_> {
         let (least, greatest) = match (&bounds[..], table.is_packed) {
             (_, true) => (0, (all - 1) as i64),
             ([one], false) => (one.least, one.greatest),
-            _ => return Err(Error::Unsupported("several keys, not packed".into())),
+            _ => return Err(Error::Internal("several keys, not packed".into())),
         };
         Ok(Keys {
             digits,

@@ -102,7 +102,7 @@ impl Execution {
         let batch = &self.with_codes(batch.clone())?;
         let mut prepared = self.prepare(batch, Task::Groups)?;
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
-            return Err(Error::Unsupported("no groups".into()));
+            return Err(Error::Internal("no groups".into()));
         };
         let (strategy, accumulators) = (plan.strategy, plan.accumulators.clone());
         prepared.groups_of_table(batch.num_rows());
@@ -143,10 +143,10 @@ impl Execution {
         let batch = self.with_codes(batch.clone())?;
         let mut prepared = self.prepare(&batch, Task::Groups)?;
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
-            return Err(Error::Unsupported("no groups".into()));
+            return Err(Error::Internal("no groups".into()));
         };
         if plan.strategy == Strategy::Threads {
-            return Err(Error::Unsupported("groups without a table".into()));
+            return Err(Error::Internal("groups without a table".into()));
         }
         prepared.groups_of_table(batch.num_rows());
         let [part] = &parts(batch.rows(), ROWS_AT_ONCE as usize / VECTOR_LEN)[..] else {
@@ -241,7 +241,7 @@ impl Execution {
     ) -> Result<Table> {
         let hashed = is_hashed(prepared);
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
-            return Err(Error::Unsupported("no groups".into()));
+            return Err(Error::Internal("no groups".into()));
         };
         let accumulators = &plan.accumulators.clone();
         loop {
@@ -373,7 +373,7 @@ impl Execution {
         place: usize,
         digits: &[Option<u64>],
     ) -> Result<ArrayRef> {
-        let no_key = || Error::Unsupported("no such key".into());
+        let no_key = || Error::Internal("no such key".into());
         let Output::Groups(kinds, _) = &self.pipeline.output else {
             return Err(no_key());
         };

@@ -116,7 +116,7 @@ impl Execution {
             })
         };
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
-            return Err(Error::Unsupported("no groups".into()));
+            return Err(Error::Internal("no groups".into()));
         };
         let words = (i64::MIN.into(), i64::MAX.into());
         let arguments = plan.rows.exprs.get(plan.key_values + plan.conditions..);
@@ -262,7 +262,7 @@ impl Execution {
             return Err(Error::Unsupported("no rows of a table".into()));
         };
         let [numbers, values @ ..] = &rows.columns[..] else {
-            return Err(Error::Unsupported("no columns of a table".into()));
+            return Err(Error::Internal("no columns of a table".into()));
         };
         Ok(Groups {
             count: rows.count,
@@ -307,7 +307,7 @@ impl Execution {
     fn as_key(&self, columns: &Columns<'_>, place: usize, values: &ArrayRef) -> Result<ArrayRef> {
         let digits = columns.prepared.bindings.digits();
         let digit = digits.get(place);
-        let digit = digit.ok_or_else(|| Error::Unsupported("no such key".into()))?;
+        let digit = digit.ok_or_else(|| Error::Internal("no such key".into()))?;
         let wide = arrow::compute::cast(values, &DataType::Int64);
         let wide = wide.map_err(vectile_encodings::Error::from)?;
         let values = wide.as_primitive::<Int64Type>().iter();
@@ -413,7 +413,7 @@ impl Columns<'_> {
                 return Ok(None);
             };
             let column = known.get(*column);
-            let column = column.ok_or_else(|| Error::Unsupported("no such column".into()))?;
+            let column = column.ok_or_else(|| Error::Internal("no such column".into()))?;
             self.column(*column).map(Some)
         })
     }
@@ -424,8 +424,7 @@ impl Columns<'_> {
             GroupColumn::Count(aggregate) => Ok(self.outcome(aggregate)?.0),
             GroupColumn::Value(aggregate, of) => {
                 let (count, value) = self.outcome(aggregate)?;
-                let value =
-                    value.ok_or_else(|| Error::Unsupported("the value of a count".into()))?;
+                let value = value.ok_or_else(|| Error::Internal("the value of a count".into()))?;
                 let some = Expr::Compare(Comparison::Greater, count.clone().into(), int(0));
                 let value = cast(value, of);
                 // rows of groups are counted first, and are never none
@@ -441,7 +440,7 @@ impl Columns<'_> {
     fn digit(&self, place: usize) -> Result<Expr> {
         let digits = self.prepared.bindings.digits();
         let of = digits.get(place);
-        let of = of.ok_or_else(|| Error::Unsupported("no such key".into()))?;
+        let of = of.ok_or_else(|| Error::Internal("no such key".into()))?;
         let stride = self.prepared.bindings.stride(place);
         let mut digit = self.number.clone();
         if stride > 1 {
@@ -469,7 +468,7 @@ impl Columns<'_> {
     fn outcome(&self, aggregate: usize) -> Result<(Expr, Option<Expr>)> {
         let accumulators = &self.places.accumulators;
         let outcome = accumulators.results.get(aggregate);
-        let outcome = outcome.ok_or_else(|| Error::Unsupported("no such aggregate".into()))?;
+        let outcome = outcome.ok_or_else(|| Error::Internal("no such aggregate".into()))?;
         let value = outcome.value.map(|at| {
             let words = Expr::Column(FIRST + at);
             // as `ordered` in `groups.cuh` has them

@@ -197,7 +197,7 @@ impl Execution {
         let pipeline = Arc::clone(&self.pipeline);
         let Output::Rows(exprs) = &pipeline.output else {
             let reason = "rows of a pipeline that has none";
-            return Err(Error::Unsupported(reason.into()));
+            return Err(Error::Internal(reason.into()));
         };
         let (select, task) = match pipeline.filter {
             Filter::Constant(true) => (None, Task::AllValues),

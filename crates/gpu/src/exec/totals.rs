@@ -74,7 +74,7 @@ impl Execution {
         lane: &mut Lane,
     ) -> Result<()> {
         let OutputPlan::Totals { accumulators, .. } = &prepared.plan.output else {
-            return Err(Error::Unsupported("no totals".into()));
+            return Err(Error::Internal("no totals".into()));
         };
         let folded = self.folded(prepared, &accumulators.all, batch, part, lane)?;
         for (index, result) in accumulators.results.iter().enumerate() {

@@ -80,7 +80,7 @@ impl Accumulators {
             if aggregate.argument().is_some() {
                 let argument = arguments.next();
                 let (argument, value) =
-                    argument.ok_or_else(|| Error::Unsupported("no argument".into()))?;
+                    argument.ok_or_else(|| Error::Internal("no argument".into()))?;
                 outcome = collected.add(aggregate, value, argument);
             }
             results.push(outcome);

@@ -42,7 +42,7 @@ pub(crate) fn plan(
         }
         _ => {
             let reason = "a task that the pipeline does not have";
-            return Err(Error::Unsupported(reason.into()));
+            return Err(Error::Internal(reason.into()));
         }
     };
     let is_sparse = planner.is_sparse;

@@ -34,7 +34,7 @@ const ROWS_PER_BYTE: u64 = 16;
 impl<'a> Planner<'a> {
     pub fn codes_of(&self, lookup: usize) -> Result<&'a Arc<Codes>> {
         let of = self.pipeline.lookups.get(lookup);
-        let of = of.ok_or_else(|| Error::Unsupported(format!("there is no lookup {lookup}")))?;
+        let of = of.ok_or_else(|| Error::Internal(format!("there is no lookup {lookup}")))?;
         Ok(&of.codes)
     }
 
@@ -156,8 +156,10 @@ impl<'a> Planner<'a> {
             return self.codes(column, EntryTest::Found(codes), None, false);
         }
         let every = !std::mem::replace(&mut self.is_filtered, true);
-        let mut copy = None;
-        if !self.tables[lookup].is_hashed {
+        // one copy of a lookup's bits, however often it is asked
+        let copies = &self.bindings.copies;
+        let mut copy = copies.iter().position(|copy| copy.lookup == lookup);
+        if copy.is_none() && !self.tables[lookup].is_hashed {
             let bytes = self.facts.bits.get(lookup).copied().unwrap_or(usize::MAX);
             let room = self.room_for_bits().saturating_sub(self.shared_bits);
             match !self.columns[column].traits.has(Transform::Dict) && bytes <= room {

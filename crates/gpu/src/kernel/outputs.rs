@@ -69,7 +69,7 @@ impl Planner<'_> {
     pub fn lengths(&mut self) -> Result<OutputPlan> {
         let [column] = &mut self.columns[..] else {
             let reason = "strings of several columns";
-            return Err(Error::Unsupported(reason.into()));
+            return Err(Error::Internal(reason.into()));
         };
         if column.traits.has_only(Transform::Text) {
             column.traits.widths = 0;

@@ -65,7 +65,7 @@ impl<'a> Planner<'a> {
         let width = pipeline.columns.len();
         if traits.len() != width {
             let reason = format!("{} columns where {width} belong", traits.len());
-            return Err(Error::Unsupported(reason));
+            return Err(Error::Internal(reason));
         }
         let columns = traits.iter().zip(&pipeline.columns);
         let columns = columns.map(|(traits, of)| ColumnPlan {

@@ -62,7 +62,7 @@ impl Planner<'_> {
             Expr::Literal(literal) => self.literal(*literal),
             Expr::Parameter(..) => {
                 let reason = "a constant that is not known";
-                return Err(Error::Unsupported(reason.into()));
+                return Err(Error::Internal(reason.into()));
             }
             Expr::Compare(comparison, a, b) => {
                 let (a, b) = (self.typed(a)?, self.typed(b)?);
@@ -153,7 +153,7 @@ impl Planner<'_> {
             }
             Expr::Partner(number) => {
                 let partners = self.pipeline.partners.get(*number);
-                let no_such = || Error::Unsupported(format!("there are no partners {number}"));
+                let no_such = || Error::Internal(format!("there are no partners {number}"));
                 let is_outer = match self.asked.contains(number) {
                     true => false,
                     false => partners.ok_or_else(no_such)?.is_outer,
@@ -183,7 +183,7 @@ impl Planner<'_> {
             }
             Expr::Numbered(_) | Expr::RowNumber => {
                 let reason = "numbers of values or rows within an expression";
-                return Err(Error::Unsupported(reason.into()));
+                return Err(Error::Internal(reason.into()));
             }
             Expr::Values(column, test) => self.once(expr, |this| this.value_test(*column, test))?,
         })
@@ -293,7 +293,7 @@ impl Planner<'_> {
             branches.push((self.typed(when)?, self.typed(then)?));
         }
         let of = branches.first().map(|(_, value)| value.of);
-        let of = of.ok_or_else(|| Error::Unsupported("a CASE without WHEN".into()))?;
+        let of = of.ok_or_else(|| Error::Internal("a CASE without WHEN".into()))?;
         let last = match otherwise {
             Some(expr) => self.typed(expr)?,
             None => self.literal(Literal::Null(of)),
@@ -318,7 +318,7 @@ impl Planner<'_> {
         let count = self.codes_of(lookup)?.count() as usize;
         if attribute.len() != count {
             let reason = format!("{} values for {count} codes", attribute.len());
-            return Err(Error::Unsupported(reason));
+            return Err(Error::Internal(reason));
         }
         let (of, bounds) = known_of(attribute)?;
         let node = Node::Looked {
@@ -363,7 +363,7 @@ impl Planner<'_> {
     fn some_partner(&mut self, some: &SomePartner) -> Result<Typed> {
         if some.number < self.pipeline.partners.len() || self.asked.contains(&some.number) {
             let reason = format!("partners {} that are others as well", some.number);
-            return Err(Error::Unsupported(reason));
+            return Err(Error::Internal(reason));
         }
         let [first, count] = list_of(&some.partners);
         let (first, count) = (self.typed(&first)?, self.typed(&count)?);
@@ -373,7 +373,7 @@ impl Planner<'_> {
         let condition = condition?;
         if condition.of != Type::Bool {
             let reason = format!("a condition of type {:?}", condition.of);
-            return Err(Error::Unsupported(reason));
+            return Err(Error::Internal(reason));
         }
         let node = Node::SomePartner {
             list: Box::new(ListPlan { first, count }),
@@ -409,7 +409,7 @@ impl Planner<'_> {
         let (of, bounds) = known_of(attribute)?;
         if code.of != Type::U32 {
             let reason = format!("codes of type {:?}", code.of);
-            return Err(Error::Unsupported(reason));
+            return Err(Error::Internal(reason));
         }
         let node = Node::Entry {
             code: code.into(),
@@ -498,7 +498,7 @@ fn arithmetic(
 fn average(sum: Typed, count: Typed, valid: Option<Valid>) -> Result<Typed> {
     if sum.of.is_float() || count.of != Type::I64 || count.bounds.0 < 0 {
         let reason = format!("averages of {:?} by {:?}", sum.of, count.of);
-        return Err(Error::Unsupported(reason));
+        return Err(Error::Internal(reason));
     }
     let (of, Bounds(low, high)) = (sum.of, sum.bounds);
     let bounds = Bounds(low.min(0), high.max(0));
@@ -536,5 +536,5 @@ fn same_type(a: &Typed, b: &Typed) -> Result<()> {
         return Ok(());
     }
     let reason = format!("an operation on {:?} and {:?}", a.of, b.of);
-    Err(Error::Unsupported(reason))
+    Err(Error::Internal(reason))
 }

@@ -123,7 +123,7 @@ impl Attribute {
                 let codes: Vec<Option<u32>> = (0..self.len as u32).map(Some).collect();
                 each(&codes)?
             }
-            None => return Err(Error::Unsupported("an attribute without values".into())),
+            None => return Err(Error::Internal("an attribute without values".into())),
         };
         Ok(Arc::clone(self.values.get_or_init(|| values)))
     }
@@ -139,7 +139,7 @@ impl Attribute {
             let codes: Vec<Option<u32>> = codes.iter().collect();
             return match codes.iter().copied().all(is_there) {
                 true => each(&codes),
-                false => Err(Error::Unsupported("a code that is not there".into())),
+                false => Err(Error::Internal("a code that is not there".into())),
             };
         }
         let values = take(&self.values()?, codes, None);

@@ -77,7 +77,7 @@ impl Codes {
     pub fn new(keys: &ArrayRef, codes: &[u32], count: u32) -> Result<Self> {
         if codes.len() != keys.len() || codes.iter().any(|code| *code >= count) {
             let reason = format!("{} codes below {count} for {}", codes.len(), keys.len());
-            return Err(Error::Unsupported(reason));
+            return Err(Error::Internal(reason));
         }
         Self::build(keys, Some(codes), count)
     }

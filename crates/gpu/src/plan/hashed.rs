@@ -73,7 +73,7 @@ impl HashedKeys {
                 probes,
                 len,
             }),
-            false => Err(Error::Unsupported(format!("{} slots", slots.len()))),
+            false => Err(Error::Internal(format!("{} slots", slots.len()))),
         }
     }
 

@@ -34,7 +34,7 @@ impl Groups {
     pub fn filtered(&self, wanted: &BooleanArray) -> Result<Self> {
         if wanted.len() != self.count {
             let reason = format!("{} of {} groups", wanted.len(), self.count);
-            return Err(Error::Unsupported(reason));
+            return Err(Error::Internal(reason));
         }
         let of = |error| Error::from(vectile_encodings::Error::from(error));
         let keys = self.keys.iter().map(|key| filter(key, wanted).map_err(of));

@@ -269,6 +269,7 @@ mod tests {
                 memory: free,
                 multiprocessors: 4,
                 shared_memory: 0,
+                is_emulated: true,
             };
             Fake {
                 info,

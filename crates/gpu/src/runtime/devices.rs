@@ -130,6 +130,7 @@ mod tests {
             memory: 150 << 30,
             multiprocessors: 132,
             shared_memory: 227 << 10,
+            is_emulated: false,
         })
     }
 

@@ -24,6 +24,8 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// Bytes of shared memory that one block can have.
     pub shared_memory: u32,
+    /// Whether a CPU takes its place, in tests. Then a defect of ours is an error, and not left to the CPU.
+    pub is_emulated: bool,
 }
 
 /// A kernel ready to be launched.

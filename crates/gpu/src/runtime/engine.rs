@@ -350,7 +350,7 @@ impl Engine {
     /// As [`Engine::load_all`].
     pub fn load(&self, key: ChunkKey, chunk: &DeviceChunk) -> Result<Arc<Resident>> {
         let loaded = self.load_all(&[(key, chunk)])?.pop();
-        loaded.ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
+        loaded.ok_or_else(|| Error::Internal("a chunk without bytes".into()))
     }
 
     /// Copies chunks to the device and keeps them there, in the place of those used least recently. What was
@@ -403,7 +403,7 @@ impl Engine {
         found
             .into_iter()
             .collect::<Option<_>>()
-            .ok_or_else(|| Error::Unsupported("a chunk without bytes".into()))
+            .ok_or_else(|| Error::Internal("a chunk without bytes".into()))
     }
 
     /// Notes whether the device is full, if so many bytes come. It is until there is room to spare: where chunks take turns,
@@ -1016,7 +1016,7 @@ impl Lane {
         }
         match &mut self.staging {
             Some(pinned) => Ok(pinned.as_mut_slice()),
-            None => Err(Error::Unsupported("no staging memory".into())),
+            None => Err(Error::Internal("no staging memory".into())),
         }
     }
 

@@ -72,7 +72,7 @@ impl Entries {
     pub fn data_type(&self) -> Result<DataType> {
         let first = self.dictionaries.first();
         let of = first.map(|entries| entries.data_type().clone());
-        of.ok_or_else(|| Error::Unsupported("keys of no dictionary".into()))
+        of.ok_or_else(|| Error::Internal("keys of no dictionary".into()))
     }
 
     /// Their numbers, as the codes of a lookup by the column.
@@ -96,7 +96,7 @@ impl Entries {
     /// Some of them, by number.
     pub fn take(&self, numbers: &[Option<u32>]) -> Result<ArrayRef> {
         let Some(first) = self.dictionaries.first() else {
-            return Err(Error::Unsupported("keys of no dictionary".into()));
+            return Err(Error::Internal("keys of no dictionary".into()));
         };
         let data_type = first.data_type();
         if numbers.is_empty() {

@@ -72,22 +72,19 @@ pub(crate) struct Loaded {
     pub entries: Mutex<Option<(usize, u64)>>,
 }
 
-/// A kernel, compiled by the first who needs it.
-type Slot = Arc<Mutex<Option<Arc<Loaded>>>>;
+/// A kernel, compiled by the first who needs it; or what the compiler said of one that does not compile.
+type Slot<T> = Arc<Mutex<Option<Result<Arc<T>, String>>>>;
 
 #[derive(Debug)]
 pub(crate) struct Kernels {
     loaded: Mutex<Cache>,
     most: usize,
-    fixed: Mutex<HashMap<FixedKernel, FixedSlot>>,
+    fixed: Mutex<HashMap<FixedKernel, Slot<dyn Kernel>>>,
 }
-
-/// As [`Slot`].
-type FixedSlot = Arc<Mutex<Option<Arc<dyn Kernel>>>>;
 
 #[derive(Debug, Default)]
 struct Cache {
-    slots: HashMap<KernelPlan, (u64, Slot)>,
+    slots: HashMap<KernelPlan, (u64, Slot<Loaded>)>,
     /// Counts uses.
     clock: u64,
 }
@@ -111,14 +108,37 @@ fn try_lock<T>(slot: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     }
 }
 
+/// What is in a slot, or else what `make` makes. That it does not compile is kept as well: it would not the next time.
+fn filled<T: ?Sized>(
+    slot: &mut Option<Result<Arc<T>, String>>,
+    make: impl FnOnce() -> Result<Arc<T>>,
+) -> Result<Arc<T>> {
+    if let Some(known) = slot {
+        return known.clone().map_err(|log| Error::Compile { log });
+    }
+    let made = make();
+    match &made {
+        Ok(made) => *slot = Some(Ok(Arc::clone(made))),
+        Err(Error::Compile { log }) => *slot = Some(Err(log.clone())),
+        Err(_) => {}
+    }
+    made
+}
+
 impl Kernels {
     /// The kernel of a plan, written and compiled if need be; and whether that ran the compiler.
     pub fn get(&self, plan: &KernelPlan, driver: &dyn Driver) -> Result<(Arc<Loaded>, bool)> {
         let slot = self.slot(plan);
-        // others who want this kernel wait here; if it does not compile, the next one tries
-        self.fill(&mut lock(&slot), plan, |source| {
-            driver.compile(source, NAME)
-        })
+        // others who want this kernel wait here; if the driver fails, the next one tries
+        let mut has_compiled = false;
+        let loaded = filled(&mut lock(&slot), || {
+            loaded(plan, |source| {
+                let compiled = driver.compile(source, NAME)?;
+                has_compiled = !compiled.from_disk;
+                Ok(compiled)
+            })
+        });
+        Ok((loaded?, has_compiled))
     }
 
     /// The kernel of a plan.
@@ -130,7 +150,7 @@ impl Kernels {
         let slot = self.slot(plan);
         let mut slot = try_lock(&slot)?;
         let find = |source: &str| driver.find(source, NAME)?.ok_or(Error::NotCompiled);
-        Ok(self.fill(&mut slot, plan, find)?.0)
+        filled(&mut slot, || loaded(plan, find))
     }
 
     /// A kernel that no plan describes.
@@ -150,40 +170,17 @@ impl Kernels {
             true => lock(&slot),
             false => try_lock(&slot)?,
         };
-        if let Some(kernel) = slot.as_ref() {
-            return Ok(Arc::clone(kernel));
-        }
-        let (source, name) = (kernel.source(), kernel.name());
-        let compiled = match may_compile {
-            true => driver.compile(&source, name)?,
-            false => driver.find(&source, name)?.ok_or(Error::NotCompiled)?,
-        };
-        *slot = Some(Arc::clone(&compiled.kernel));
-        Ok(compiled.kernel)
+        filled(&mut slot, || {
+            let (source, name) = (kernel.source(), kernel.name());
+            let compiled = match may_compile {
+                true => driver.compile(&source, name)?,
+                false => driver.find(&source, name)?.ok_or(Error::NotCompiled)?,
+            };
+            Ok(compiled.kernel)
+        })
     }
 
-    /// What is in the slot, or else what `compile` makes of the plan's source.
-    fn fill(
-        &self,
-        slot: &mut Option<Arc<Loaded>>,
-        plan: &KernelPlan,
-        compile: impl FnOnce(&str) -> Result<Compiled>,
-    ) -> Result<(Arc<Loaded>, bool)> {
-        if let Some(loaded) = slot.as_ref() {
-            return Ok((Arc::clone(loaded), false));
-        }
-        let emitted = emit(plan);
-        let compiled = compile(&emitted.source())?;
-        let loaded = Arc::new(Loaded {
-            kernel: compiled.kernel,
-            layout: emitted.layout,
-            entries: Mutex::default(),
-        });
-        *slot = Some(Arc::clone(&loaded));
-        Ok((loaded, !compiled.from_disk))
-    }
-
-    fn slot(&self, plan: &KernelPlan) -> Slot {
+    fn slot(&self, plan: &KernelPlan) -> Slot<Loaded> {
         let mut loaded = lock(&self.loaded);
         loaded.clock += 1;
         let now = loaded.clock;
@@ -198,13 +195,27 @@ impl Kernels {
             let oldest = oldest.0.clone();
             dropped = loaded.slots.remove(&oldest);
         }
-        let slot = Slot::default();
+        let slot = Slot::<Loaded>::default();
         loaded.slots.insert(plan.clone(), (now, Arc::clone(&slot)));
         drop(loaded);
         // unloads it, unless a query uses it
         drop(dropped);
         slot
     }
+}
+
+/// The kernel of a plan, of what `compile` makes of its source.
+fn loaded(
+    plan: &KernelPlan,
+    compile: impl FnOnce(&str) -> Result<Compiled>,
+) -> Result<Arc<Loaded>> {
+    let emitted = emit(plan);
+    let compiled = compile(&emitted.source())?;
+    Ok(Arc::new(Loaded {
+        kernel: compiled.kernel,
+        layout: emitted.layout,
+        entries: Mutex::default(),
+    }))
 }
 
 #[cfg(test)]
@@ -241,6 +252,8 @@ mod tests {
     struct Counting {
         loaded: Arc<AtomicUsize>,
         failures: AtomicUsize,
+        /// Calls that compile what does not, from now on.
+        misfits: Option<AtomicUsize>,
     }
 
     impl Driver for Counting {
@@ -248,6 +261,10 @@ mod tests {
             if self.failures.load(Ordering::Relaxed) > 0 {
                 self.failures.fetch_sub(1, Ordering::Relaxed);
                 return Err(Error::Lost("gone".into()));
+            }
+            if let Some(misfits) = &self.misfits {
+                misfits.fetch_add(1, Ordering::Relaxed);
+                return Err(Error::Compile { log: "f0".into() });
             }
             self.loaded.fetch_add(1, Ordering::Relaxed);
             Ok(Compiled {
@@ -344,6 +361,25 @@ mod tests {
         assert!(matches!(failed, Err(Error::Lost(_))));
         assert!(kernels.get(&planned(1), &driver).unwrap().1);
         assert!(!kernels.get(&planned(1), &driver).unwrap().1);
+    }
+
+    #[test]
+    fn what_does_not_compile_is_not_compiled_again() {
+        let driver = Counting {
+            misfits: Some(AtomicUsize::new(0)),
+            ..Counting::default()
+        };
+        let kernels = Kernels::default();
+        let is_defect = |error: Error| matches!(error, Error::Compile { log } if log == "f0");
+        for _ in 0..2 {
+            assert!(is_defect(kernels.get(&planned(1), &driver).unwrap_err()));
+            assert!(is_defect(kernels.find(&planned(1), &driver).unwrap_err()));
+            let fixed = |may_compile| kernels.fixed(FixedKernel::Build, &driver, may_compile);
+            assert!(is_defect(fixed(true).unwrap_err()));
+            assert!(is_defect(fixed(false).unwrap_err()));
+        }
+        let compiled = driver.misfits.as_ref().unwrap();
+        assert_eq!(compiled.load(Ordering::Relaxed), 2);
     }
 
     #[test]

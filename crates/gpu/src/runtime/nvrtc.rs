@@ -11,11 +11,13 @@
 use std::env;
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::fmt;
+use std::fs::Metadata;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::OnceLock;
 use std::thread::{self, ScopedJoinHandle};
+use std::time::UNIX_EPOCH;
 
 use libloading::Library;
 
@@ -217,6 +219,7 @@ impl Calls {
 }
 
 const SUCCESS: c_int = 0;
+const OUT_OF_MEMORY: c_int = 1;
 const COMPILATION_FAILED: c_int = 6;
 
 /// The run-time compiler.
@@ -225,6 +228,8 @@ pub struct Nvrtc {
     version: (u32, u32),
     architectures: Vec<(u32, u32)>,
     path: Option<PathBuf>,
+    /// Tells it from other compilers of the same version.
+    build: String,
     /// Not to be unloaded before the last call.
     _library: Library,
     _builtins: Option<Library>,
@@ -283,10 +288,13 @@ impl Nvrtc {
         let version = calls.read_version()?;
         let path =
             file_of(calls.version as usize).or_else(|| file.is_absolute().then(|| file.into()));
-        let builtins = path
-            .as_deref()
-            .and_then(|path| open_builtins(path, version));
+        let builtins_file = path.as_deref().and_then(|path| builtins_of(path, version));
+        let files = path.iter().chain(&builtins_file);
+        let build = files.map(|file| build_of(file)).collect();
+        // SAFETY: the library by that name is NVIDIA's, whose initialisation asks nothing of us.
+        let builtins = builtins_file.and_then(|file| unsafe { Library::new(file) }.ok());
         Ok(Nvrtc {
+            build,
             architectures: calls.read_architectures()?,
             calls,
             version,
@@ -323,7 +331,11 @@ impl Nvrtc {
 
     /// Everything that what [`Nvrtc::compile`] makes depends on.
     pub(crate) fn key(&self, source: &str, capability: (u32, u32)) -> Key {
-        let compiler = format!("nvrtc {}.{}", self.version.0, self.version.1);
+        self.key_of(&self.build, source, capability)
+    }
+
+    fn key_of(&self, build: &str, source: &str, capability: (u32, u32)) -> Key {
+        let compiler = format!("nvrtc {}.{}{build}", self.version.0, self.version.1);
         let options = self.options(capability);
         let mut parts = vec![compiler.as_str()];
         parts.extend(options.iter().map(String::as_str));
@@ -404,6 +416,8 @@ impl Nvrtc {
         match result {
             SUCCESS => (),
             COMPILATION_FAILED => return Err(Error::Compile { log }),
+            // another time, it compiles
+            OUT_OF_MEMORY => self.calls.check("nvrtcCompileProgram", result)?,
             // Options it refuses, builtins it does not find, ...
             result => {
                 let reason = self.calls.describe(result);
@@ -566,16 +580,23 @@ impl Drop for ProgramGuard<'_> {
     }
 }
 
-/// Opens the second library that lies beside the first one, if it does.
-fn open_builtins(nvrtc: &Path, (major, minor): (u32, u32)) -> Option<Library> {
+/// What tells a library from another build of it, where the version does not: its name, size and time.
+fn build_of(library: &Path) -> String {
+    let name = library.file_name().unwrap_or_default().to_string_lossy();
+    let metadata = library.metadata().ok();
+    let bytes = metadata.as_ref().map(Metadata::len);
+    let modified = metadata.and_then(|metadata| metadata.modified().ok());
+    let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let (bytes, nanos) = (bytes.unwrap_or(0), since.unwrap_or_default().as_nanos());
+    format!(" {name} {bytes} {nanos}")
+}
+
+/// The second library, if it lies beside the first one.
+fn builtins_of(nvrtc: &Path, (major, minor): (u32, u32)) -> Option<PathBuf> {
     // The name may be a link to where both are.
     let nvrtc = nvrtc.canonicalize().ok()?;
     let builtins = nvrtc.with_file_name(format!("libnvrtc-builtins.so.{major}.{minor}"));
-    if !builtins.is_file() {
-        return None;
-    }
-    // SAFETY: the library by that name is NVIDIA's, whose initialisation asks nothing of us.
-    unsafe { Library::new(builtins) }.ok()
+    builtins.is_file().then_some(builtins)
 }
 
 /// The file whose code is at an address, as Linux tells.
@@ -759,6 +780,27 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spill(const float* in, flo
         assert_eq!(key, nvrtc.key("a", (9, 0)));
         assert_ne!(key, nvrtc.key("b", (9, 0)));
         assert_ne!(key, nvrtc.key("a", (8, 0)));
+        assert_eq!(key, nvrtc.key_of(&nvrtc.build, "a", (9, 0)));
+        assert_ne!(key, nvrtc.key_of("another build", "a", (9, 0)));
+        assert!(nvrtc.path().is_none() || nvrtc.build.contains("libnvrtc"));
+    }
+
+    #[test]
+    fn builds_of_a_version_are_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("libnvrtc.so.13");
+        let after = |content: &str, seconds| {
+            std::fs::write(&file, content).unwrap();
+            let time = UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            let library = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+            library.set_modified(time).unwrap();
+            build_of(&file)
+        };
+        let build = after("one", 1);
+        assert_eq!(build, after("two", 1));
+        assert_ne!(build, after("three", 1));
+        assert_ne!(build, after("one", 2));
+        assert_ne!(build, build_of(&directory.path().join("none")));
     }
 
     #[test]

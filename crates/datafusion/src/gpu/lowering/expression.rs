@@ -337,7 +337,7 @@ impl<'a> Lowering<'a> {
     /// A column of the schema.
     pub(super) fn field(&self, index: usize) -> Result<&'a Field> {
         let field = self.schema.fields().get(index);
-        let field = field.ok_or_else(|| Reason::Failed(format!("there is no column {index}")))?;
+        let field = field.ok_or_else(|| Reason::Defect(format!("there is no column {index}")))?;
         Ok(field)
     }
 

@@ -540,9 +540,9 @@ impl GpuAggregateExec {
             && let Some(background) = &auto.background
         {
             let (costs, query) = (Arc::clone(&auto.costs), self.identity());
-            let work = self.clone().prepare(context);
+            let (work, gpu) = (self.clone().prepare(context), self.gpu.clone());
             let name = query.clone();
-            let work = work.inspect_err(move |error| note_refused(&costs, &query, error));
+            let work = work.inspect_err(move |error| note_refused(&gpu, &costs, &query, error));
             background.start(Kind::Query, name, auto.session.clone(), work);
         }
     }
@@ -781,8 +781,9 @@ impl GpuAggregateExec {
             Err(error) if required => return Err(error::required(error)),
             Ok(Err(reason)) => reason,
             Err(error) => {
+                let error = self.gpu.left_to_cpu(error)?;
                 if let Some(auto) = &self.auto {
-                    note_refused(&auto.costs, &query, &error);
+                    note_refused(&self.gpu, &auto.costs, &query, &error);
                 }
                 error.into()
             }
@@ -1038,8 +1039,8 @@ pub(super) fn at_end(
 }
 
 /// Notes that the GPU cannot do a query, if this error says so.
-fn note_refused(costs: &Costs, query: &str, error: &DataFusionError) {
-    if error::is_unsupported(error) {
+fn note_refused(gpu: &Gpu, costs: &Costs, query: &str, error: &DataFusionError) {
+    if error::is_unsupported(error) || gpu.is_noted(error) {
         costs.add_refused(query);
     }
 }

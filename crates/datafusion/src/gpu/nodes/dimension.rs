@@ -53,7 +53,7 @@ use crate::gpu::pattern::join::{Found, Join, JoinKind};
 use crate::gpu::reason::Reason;
 use crate::gpu::repeated::Listed;
 use crate::gpu::table::Table;
-use crate::options::VectileOptions;
+use crate::options::{GpuMode, VectileOptions};
 use crate::pushdown::Rule;
 use crate::source::VectileSource;
 
@@ -366,7 +366,13 @@ impl Dimension {
                     return Ok((tables, Origin::Gpu(read, stages)));
                 }
                 Err(error) if error::is_not_compiled(&error) => return Err(error),
-                Err(error) => environment.metrics.add_build_on_cpu(Reason::from(error)),
+                Err(error) => {
+                    if options.gpu == GpuMode::Require && error::is_internal(&error) {
+                        return Err(error);
+                    }
+                    let error = environment.device.defects.left_to_cpu(error)?;
+                    environment.metrics.add_build_on_cpu(Reason::from(error));
+                }
             }
         }
         let (metrics, context) = (environment.metrics, environment.context);

@@ -144,7 +144,7 @@ impl PartitionDevice for GpuPartition {
             }))),
             Err(error) if scan.is_required() => Err(error::required(error)),
             Err(error) => {
-                self.metrics.add_fallback(error);
+                self.metrics.add_fallback(scan.gpu.left_to_cpu(error)?);
                 Ok(None)
             }
         }
@@ -202,7 +202,9 @@ impl Selector for GpuSelector {
                 Err(vectile_scan::Error::external(error::required(error)))
             }
             Err(error) => {
-                self.metrics.add_fallback(error);
+                let error = self.scan.gpu.left_to_cpu(error);
+                self.metrics
+                    .add_fallback(error.map_err(vectile_scan::Error::external)?);
                 Ok(None)
             }
         }
@@ -242,7 +244,12 @@ impl GpuSelector {
                 ahead: Mutex::default(),
                 reservation: self.reservation.new_empty(),
             };
-            let work = async move { own.select_window(row_groups, false).await.map(drop) };
+            let work = async move {
+                let selected = own.select_window(row_groups, false).await;
+                selected.map(drop).inspect_err(|error| {
+                    own.scan.gpu.is_noted(error);
+                })
+            };
             background.start(Kind::RowGroups, what, auto.session.clone(), work);
         }
     }

@@ -251,7 +251,7 @@ fn columns_in_front(plan: &Arc<dyn ExecutionPlan>, count: usize) -> Vec<Expr> {
 }
 
 fn no_column() -> Reason {
-    Reason::Failed("a condition on a column that is not there".into())
+    Reason::Defect("a condition on a column that is not there".into())
 }
 
 /// The smallest and the largest value of an expression for each key.

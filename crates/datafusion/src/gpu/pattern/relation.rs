@@ -407,7 +407,7 @@ impl Relation {
                 false => added,
             };
             let column = of.get(place.index).cloned();
-            column.ok_or_else(|| Reason::Failed(format!("there is no column {}", place.index)))
+            column.ok_or_else(|| Reason::Defect(format!("there is no column {}", place.index)))
         });
         let columns: Vec<ProjectionExpr> = columns.collect::<Result<_, Reason>>()?;
         over(filter.expression(), &columns).map(Some)

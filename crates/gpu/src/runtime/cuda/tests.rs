@@ -18,6 +18,32 @@ fn device(cache: Option<&tempfile::TempDir>) -> Option<Arc<Cuda>> {
     }
 }
 
+#[test]
+fn devices_without_instructions_that_kernels_have_are_refused() {
+    let of = |capability| {
+        check_capability(&DeviceInfo {
+            ordinal: 1,
+            name: "NVIDIA T4".to_string(),
+            capability,
+            memory: 16 << 30,
+            multiprocessors: 40,
+            shared_memory: 64 << 10,
+            is_emulated: false,
+        })
+    };
+    for capability in [(8, 0), (8, 9), (9, 0), (12, 0)] {
+        of(capability).unwrap();
+    }
+    for capability in [(7, 5), (6, 1)] {
+        let error = of(capability).unwrap_err();
+        assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    }
+    assert_eq!(
+        of((7, 5)).unwrap_err().to_string(),
+        "no GPU: device 1, NVIDIA T4, has compute capability 7.5, at least 8.0 is needed"
+    );
+}
+
 /// `out[i] = in[i] * factor + block * threads`, over shared memory of that many bytes.
 const SCALE: &str = r#"
 typedef unsigned long long u64;
