@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use url::Url;
 use vectile_datafusion::{VectileOptions, VectileSessionStateBuilderExt};
 
 use crate::error::Result;
+use crate::float_bounds::DistrustFloatBounds;
 use crate::interruptible::{Cancel, InterruptibleJoins};
 use crate::{paths, store};
 
@@ -80,6 +82,9 @@ fn session(config: SessionConfig, cancel: Option<Cancel>) -> Result<SessionConte
         .with_runtime_env(runtime)
         .with_default_features()
         .with_vectile();
+    let optimizer = builder.physical_optimizers();
+    let rules = &mut optimizer.get_or_insert_with(PhysicalOptimizer::new).rules;
+    rules.insert(0, Arc::new(DistrustFloatBounds));
     if let Some(cancel) = cancel {
         builder = builder.with_physical_optimizer_rule(Arc::new(InterruptibleJoins(cancel)));
     }

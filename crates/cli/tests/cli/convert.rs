@@ -839,6 +839,22 @@ fn tables_pass_over_the_names_that_conversions_do() {
 }
 
 #[test]
+fn nan_survives_parquet_and_is_larger_than_numbers() {
+    let w = Workspace::new();
+    let rows = "SELECT arrow_cast(column1, 'Float64') AS x, column2 AS n FROM
+                (VALUES ('3', 1), ('NaN', 2), ('3', 3))";
+    w.ok(&["sql", rows, "-o", "in.parquet"]);
+    w.ok(&["convert", "in.parquet", "out.vectile", "--quiet"]);
+    let texts = "SELECT CAST(x AS VARCHAR) AS x FROM t ORDER BY n";
+    let expected = serde_json::json!([{"x": "3.0"}, {"x": "NaN"}, {"x": "3.0"}]);
+    assert_eq!(w.query("out.vectile", texts), expected);
+    let chosen = ["--where", "x > 100", "--quiet"];
+    w.ok(&[&["convert", "in.parquet", "nan.vectile"], &chosen[..]].concat());
+    let count = "SELECT count(*) AS c FROM t";
+    assert_eq!(w.query("nan.vectile", count), serde_json::json!([{"c": 1}]));
+}
+
+#[test]
 fn orc_files_are_read_and_not_written() {
     let w = Workspace::new();
     let orc = format!(
