@@ -275,7 +275,7 @@ mod tests {
         );
         context.sql(&copy).await.unwrap().collect().await.unwrap();
         let file = Input::find(context, path, None).await.unwrap();
-        [plain, Arc::new(file.table(context, "t").await.unwrap())]
+        [plain, file.table(context, "t").await.unwrap()]
     }
 
     async fn answer(context: &SessionContext, query: &str) -> String {

@@ -8,7 +8,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use url::Url;
-use vectile_datafusion::{VectileOptions, VectileSessionStateBuilderExt};
+use vectile_datafusion::{TableFactory, VectileOptions, VectileSessionStateBuilderExt};
 
 use crate::error::Result;
 use crate::float_bounds::DistrustFloatBounds;
@@ -18,6 +18,9 @@ use crate::{paths, store};
 /// Listings of directories are kept for so long: a query lists each once, and sees the files that others have
 /// written by then. DataFusion would keep them for ever.
 const LISTINGS_LAST: Duration = Duration::from_secs(2);
+
+/// What tables of DataFusion's own formats are `STORED AS`.
+const OTHER_FILE_TYPES: [&str; 5] = ["PARQUET", "CSV", "JSON", "NDJSON", "ARROW"];
 
 /// A session for SQL: all cores, paths usable as table names, directories read recursively.
 pub fn for_sql() -> Result<SessionContext> {
@@ -87,6 +90,10 @@ fn session(config: SessionConfig, cancel: Option<Cancel>) -> Result<SessionConte
     rules.insert(0, Arc::new(DistrustFloatBounds));
     if let Some(cancel) = cancel {
         builder = builder.with_physical_optimizer_rule(Arc::new(InterruptibleJoins(cancel)));
+    }
+    for file_type in OTHER_FILE_TYPES {
+        let factory = Arc::new(TableFactory::default());
+        builder = builder.with_table_factory(file_type.to_owned(), factory);
     }
     let context = SessionContext::new_with_state(builder.build());
     if let Ok(files) = Url::parse("file:///") {
