@@ -371,11 +371,12 @@ impl OpenFile {
             let plan = frame.create_physical_plan().await?;
             return Ok((table, plan.schema(), vec![plan]));
         }
-        let state = context.state();
+        let rows = context.read_table(Arc::clone(&table) as _)?;
         let mut parts = Vec::with_capacity(shares.len());
         for columns in shares {
-            let columns: Vec<usize> = columns.collect();
-            parts.push(table.scan(&state, Some(&columns), &[], None).await?);
+            let columns = columns.map(|index| arrange::column_of(schema.field(index)));
+            let part = rows.clone().select(columns)?;
+            parts.push(part.create_physical_plan().await?);
         }
         Ok((table, schema, parts))
     }

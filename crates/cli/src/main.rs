@@ -15,6 +15,7 @@ mod demo;
 mod device;
 mod dictionaries;
 mod error;
+mod float_bounds;
 mod format;
 mod generate;
 mod inspect;

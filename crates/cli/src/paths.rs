@@ -52,7 +52,7 @@ impl UrlTableFactory for PathTables {
             table.map_err(|error| error.of_file(name))
         };
         match open.await {
-            Ok(table) => Ok(Some(Arc::new(table))),
+            Ok(table) => Ok(Some(table)),
             Err(error) => Err(DataFusionError::External(Box::new(error))),
         }
     }

@@ -5,17 +5,22 @@ use std::time::Duration;
 
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use url::Url;
-use vectile_datafusion::{VectileOptions, VectileSessionStateBuilderExt};
+use vectile_datafusion::{TableFactory, VectileOptions, VectileSessionStateBuilderExt};
 
 use crate::error::Result;
+use crate::float_bounds::DistrustFloatBounds;
 use crate::interruptible::{Cancel, InterruptibleJoins};
 use crate::{paths, store};
 
 /// Listings of directories are kept for so long: a query lists each once, and sees the files that others have
 /// written by then. DataFusion would keep them for ever.
 const LISTINGS_LAST: Duration = Duration::from_secs(2);
+
+/// What tables of DataFusion's own formats are `STORED AS`.
+const OTHER_FILE_TYPES: [&str; 5] = ["PARQUET", "CSV", "JSON", "NDJSON", "ARROW"];
 
 /// A session for SQL: all cores, paths usable as table names, directories read recursively.
 pub fn for_sql() -> Result<SessionContext> {
@@ -80,8 +85,15 @@ fn session(config: SessionConfig, cancel: Option<Cancel>) -> Result<SessionConte
         .with_runtime_env(runtime)
         .with_default_features()
         .with_vectile();
+    let optimizer = builder.physical_optimizers();
+    let rules = &mut optimizer.get_or_insert_with(PhysicalOptimizer::new).rules;
+    rules.insert(0, Arc::new(DistrustFloatBounds));
     if let Some(cancel) = cancel {
         builder = builder.with_physical_optimizer_rule(Arc::new(InterruptibleJoins(cancel)));
+    }
+    for file_type in OTHER_FILE_TYPES {
+        let factory = Arc::new(TableFactory::default());
+        builder = builder.with_table_factory(file_type.to_owned(), factory);
     }
     let context = SessionContext::new_with_state(builder.build());
     if let Ok(files) = Url::parse("file:///") {

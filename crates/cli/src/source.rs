@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::catalog::TableProvider;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::json::JsonFormat;
@@ -14,6 +15,7 @@ use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use url::Url;
+use vectile_datafusion::{PartitionedTable, partition_value};
 
 use crate::connect::object_store;
 use crate::error::{CliError, Result};
@@ -94,7 +96,11 @@ impl Input {
     }
 
     /// The input as one table, for SQL: all its files must be of one kind.
-    pub async fn table(&self, context: &SessionContext, name: &str) -> Result<ListingTable> {
+    pub async fn table(
+        &self,
+        context: &SessionContext,
+        name: &str,
+    ) -> Result<Arc<dyn TableProvider>> {
         let extension = self.single_extension(name)?;
         let Some(first) = self.files.first() else {
             return Err(CliError::failed(format!("{name}: no files")));
@@ -116,7 +122,8 @@ impl Input {
             .runtime_env()
             .cache_manager
             .get_file_statistic_cache();
-        Ok(ListingTable::try_new(config)?.with_cache(cache))
+        let table = ListingTable::try_new(config)?.with_cache(cache.clone());
+        Ok(PartitionedTable::of(table, cache)?)
     }
 
     fn single_extension(&self, name: &str) -> Result<&str> {
@@ -282,18 +289,12 @@ fn file_url(url: &ListingTableUrl, meta: &ObjectMeta) -> Result<ListingTableUrl>
     Ok(ListingTableUrl::try_new(file, None)?)
 }
 
-/// The name Hive gives the directory of a null partition value.
-const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
-
 fn partitions(relative: &str) -> Vec<(String, Option<String>)> {
     let directories = relative.rsplit_once('/').map_or("", |(head, _)| head);
     directories
         .split('/')
         .filter_map(|part| part.split_once('='))
-        .map(|(name, value)| {
-            let value = (value != HIVE_NULL).then(|| value.to_string());
-            (name.to_string(), value)
-        })
+        .map(|(name, value)| (name.to_string(), partition_value(value)))
         .collect()
 }
 
@@ -400,7 +401,7 @@ mod tests {
             .unwrap();
         let table = input.table(&context, "t").await.unwrap();
         assert_eq!(store.heads.load(Ordering::Relaxed), 1);
-        let rows = context.read_table(Arc::new(table)).unwrap();
+        let rows = context.read_table(table).unwrap();
         assert_eq!(rows.count().await.unwrap(), 1);
         assert_eq!(store.heads.load(Ordering::Relaxed), 2);
     }

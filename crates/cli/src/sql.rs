@@ -163,7 +163,7 @@ pub async fn register_table(context: &SessionContext, name: &str, path: &str) ->
     })?;
     // As SQL reads it: `flights`, `Flights` and FLIGHTS are one name unless quoted.
     let reference = TableReference::bare(name.to_lowercase());
-    context.register_table(reference, Arc::new(table))?;
+    context.register_table(reference, table)?;
     Ok(())
 }
 

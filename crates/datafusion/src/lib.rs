@@ -39,6 +39,7 @@ mod opener;
 mod options;
 mod orc;
 mod order;
+mod partitions;
 mod projection;
 mod pruning;
 mod pushdown;
@@ -59,6 +60,7 @@ pub use kept::physical_plan;
 pub use merge::{MergeError, common_type, merge_schemas};
 pub use options::{GpuMode, TableOptions, VectileOptions};
 pub use orc::{OrcFormat, OrcFormatFactory};
+pub use partitions::{PartitionedTable, TableFactory, partition_value};
 #[cfg(feature = "gpu")]
 pub use register::register_with_gpu;
 pub use register::{

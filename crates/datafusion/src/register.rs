@@ -7,12 +7,12 @@ use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
 #[cfg(feature = "gpu")]
 use datafusion::catalog::TableFunction;
+use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Result, TableReference};
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
-use datafusion::datasource::listing_table_factory::ListingTableFactory;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, SortExpr, WindowUDF};
@@ -25,6 +25,7 @@ use crate::gpu::{Gpu, functions, insert_rules};
 use crate::kept::{KeptPlans, Outlook};
 use crate::options::VectileOptions;
 use crate::orc::OrcFormatFactory;
+use crate::partitions::{PartitionedTable, TableFactory, WritePartitions};
 use crate::pushdown::Rule;
 use crate::{kept, limits, nullable, pushdown};
 
@@ -43,7 +44,9 @@ const ORC_FILE_TYPE: &str = "ORC";
 /// column for another one of the same name, push filters and orders past a limit, push limits past a window function, and
 /// push down dynamic filters of aggregates that drop rows. And it adds a rule about outer joins and grouping sets: 55.2
 /// takes constants of the side that gets nulls for constants of the join, and constants that some grouping sets leave out
-/// for constants of all. Each of these gives wrong answers, over tables of any format.
+/// for constants of all. Each of these gives wrong answers, over tables of any format. `COPY .. PARTITIONED BY` gets Hive's
+/// name for the directory of nulls, in any format; to read tables of other formats by that rule, register a
+/// [`TableFactory`] for them.
 ///
 /// # Errors
 ///
@@ -120,11 +123,12 @@ fn register_with_rules(
     state.register_file_format(Arc::new(VectileFormatFactory), true)?;
     state.register_file_format(Arc::new(OrcFormatFactory), true)?;
     for file_type in [FILE_TYPE, ORC_FILE_TYPE] {
-        let factory = Arc::new(ListingTableFactory::new());
+        let factory = Arc::new(TableFactory::default());
         state
             .table_factories_mut()
             .insert(file_type.to_owned(), factory);
     }
+    state.add_analyzer_rule(Arc::new(WritePartitions));
     state.config_mut().set_extension(Arc::new(plans));
     configure(state.config_mut().options_mut());
     Ok(())
@@ -221,9 +225,9 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
         [FILE_TYPE, ORC_FILE_TYPE]
             .into_iter()
             .fold(self, |builder, file_type| {
-                builder
-                    .with_table_factory(file_type.to_owned(), Arc::new(ListingTableFactory::new()))
+                builder.with_table_factory(file_type.to_owned(), Arc::new(TableFactory::default()))
             })
+            .with_analyzer_rule(Arc::new(WritePartitions))
     }
 }
 
@@ -267,6 +271,26 @@ impl VectileReadOptions {
             .with_table_partition_cols(self.table_partition_cols.clone())
             .with_file_sort_order(self.file_sort_order.clone())
     }
+
+    async fn table(
+        self,
+        context: &SessionContext,
+        url: ListingTableUrl,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let state = context.state();
+        let listing = self.listing_options();
+        let schema = match self.schema {
+            Some(schema) => schema,
+            None => listing.infer_schema(&state, &url).await?,
+        };
+        let config = ListingTableConfig::new(url)
+            .with_listing_options(listing)
+            .with_schema(schema);
+        let caches = &state.runtime_env().cache_manager;
+        let statistics = caches.get_file_statistic_cache();
+        let table = ListingTable::try_new(config)?.with_cache(statistics.clone());
+        PartitionedTable::of(table, statistics)
+    }
 }
 
 /// Tables of Vectile files in a session. They need no [`register`], but without it their scans take
@@ -305,9 +329,11 @@ impl VectileSessionContextExt for SessionContext {
         path: impl AsRef<str> + Send,
         options: VectileReadOptions,
     ) -> Result<()> {
-        let listing = options.listing_options();
-        self.register_listing_table(name, path, listing, options.schema, None)
-            .await
+        let name = name.into();
+        let url = ListingTableUrl::parse(path)?.with_table_ref(name.clone());
+        let table = options.table(self, url).await?;
+        self.register_table(name, table)?;
+        Ok(())
     }
 
     async fn read_vectile(
@@ -315,18 +341,8 @@ impl VectileSessionContextExt for SessionContext {
         path: impl AsRef<str> + Send,
         options: VectileReadOptions,
     ) -> Result<DataFrame> {
-        let state = self.state();
         let url = ListingTableUrl::parse(path)?;
-        let listing = options.listing_options();
-        let schema = match options.schema {
-            Some(schema) => schema,
-            None => listing.infer_schema(&state, &url).await?,
-        };
-        let config = ListingTableConfig::new(url)
-            .with_listing_options(listing)
-            .with_schema(schema);
-        let table = ListingTable::try_new(config)?;
-        self.read_table(Arc::new(table))
+        self.read_table(options.table(self, url).await?)
     }
 }
 

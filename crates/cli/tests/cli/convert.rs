@@ -470,6 +470,71 @@ fn a_partitioned_tree_in_one_file_keeps_its_partition_columns() {
     );
 }
 
+/// Values that names of directories write in other words.
+#[test]
+fn partition_values_survive_writing_and_reading() {
+    const ROWS: &str =
+        "(1, 'a', 1, true, 1.5, DATE '2024-01-02'), (2, NULL, NULL, NULL, NULL, NULL),
+        (3, '', 0, false, 0.0, DATE '1970-01-01'), (4, 'x/y', 5, true, -0.0, DATE '1960-12-31'),
+        (5, '100% \u{dc}=1', -7, false, 1e300, DATE '9999-12-31'), (6, '%2F', 9, NULL, NULL, NULL)";
+    const COLUMNS: &str = "n BIGINT, s VARCHAR, i INT, b BOOLEAN, f DOUBLE, d DATE";
+    let w = Workspace::new();
+    for format in ["vectile", "parquet", "csv", "arrow"] {
+        let script = format!(
+            "CREATE TABLE t ({COLUMNS}) AS VALUES {ROWS};
+             COPY t TO '{format}/' STORED AS {format} PARTITIONED BY (s, i, b, f, d);
+             CREATE EXTERNAL TABLE p ({COLUMNS}) STORED AS {format} PARTITIONED BY (s, i, b, f, d)
+               LOCATION '{format}/';
+             INSERT INTO p SELECT n + 10, s, i, b, f, d FROM t;
+             CREATE TABLE twice AS SELECT * FROM t UNION ALL SELECT n + 10, s, i, b, f, d FROM t;
+             SELECT count(*) AS rows, count(p.s) AS texts, count(p.d) AS dates FROM twice
+               JOIN p ON p.n = twice.n AND p.s IS NOT DISTINCT FROM twice.s
+               AND p.i IS NOT DISTINCT FROM twice.i AND p.b IS NOT DISTINCT FROM twice.b
+               AND p.f IS NOT DISTINCT FROM twice.f AND p.d IS NOT DISTINCT FROM twice.d;
+             SELECT count(*) AS everything, count(s) AS s, count(i) AS i, count(d) AS d FROM p;
+             SELECT count(*) AS nulls, sum(n) AS n FROM p WHERE s IS NULL;
+             SELECT count(*) AS others, sum(n) AS n FROM p WHERE NOT i = 5;
+             SELECT count(*) AS others, sum(n) AS n FROM p WHERE s <> 'a' AND d > DATE '1965-01-01';
+             SELECT count(*) AS one, sum(n) AS n FROM p WHERE s = 'x/y';
+             SELECT count(*) AS empty, sum(n) AS n FROM p WHERE s = '' AND i = 0"
+        );
+        let lines = w.ok(&["sql", "--format", "csv", &script]);
+        let answers: Vec<&str> = lines.lines().filter(|line| line.contains(',')).collect();
+        let expected = "rows,texts,dates 12,10,8 everything,s,i,d 12,10,10,8 nulls,n 2,14 others,n 8,70 \
+                        others,n 4,36 one,n 2,18 empty,n 2,16";
+        assert_eq!(answers.join(" "), expected, "{format}: {lines}");
+        let one = format!("{format}.vectile");
+        w.ok(&["convert", format, &one, "--quiet"]);
+        let converted = w.query(
+            &one,
+            "SELECT s, i, d FROM t WHERE n IN (2, 3, 5, 6) ORDER BY n",
+        );
+        let expected = serde_json::json!([
+            {"s": null, "i": null, "d": null}, {"s": "", "i": "0", "d": "1970-01-01"},
+            {"s": "100% \u{dc}=1", "i": "-7", "d": "9999-12-31"}, {"s": "%2F", "i": "9", "d": null}
+        ]);
+        assert_eq!(converted, expected, "{format}");
+        // types that no statement names
+        let inferred = w.query(
+            format,
+            "SELECT n, s FROM t WHERE s IS NULL OR i = '5' ORDER BY n",
+        );
+        let expected = serde_json::json!([
+            {"n": 2, "s": null}, {"n": 4, "s": "x/y"}, {"n": 12, "s": null}, {"n": 14, "s": "x/y"}
+        ]);
+        assert_eq!(inferred, expected, "{format}");
+    }
+    let null = "COPY (SELECT 1 AS n, '__HIVE_DEFAULT_PARTITION__' AS s) TO 'no/' STORED AS vectile
+                PARTITIONED BY (s)";
+    assert!(w.fails(1, &["sql", null]).contains("means null"));
+    let kept = "COPY (SELECT 1 AS n, CAST(NULL AS VARCHAR) AS s) TO 'no/' STORED AS parquet
+                PARTITIONED BY (s) OPTIONS ('execution.keep_partition_by_columns' true)";
+    assert!(
+        w.fails(1, &["sql", kept])
+            .contains("keep_partition_by_columns")
+    );
+}
+
 #[test]
 fn globs_choose_files() {
     let w = Workspace::new();
@@ -836,6 +901,22 @@ fn tables_pass_over_the_names_that_conversions_do() {
     w.ok(&["convert", "t", "all.vectile"]);
     let sum = w.query("all.vectile", "SELECT sum(x) AS s FROM t");
     assert_eq!(sum, serde_json::json!([{"s": 1}]));
+}
+
+#[test]
+fn nan_survives_parquet_and_is_larger_than_numbers() {
+    let w = Workspace::new();
+    let rows = "SELECT arrow_cast(column1, 'Float64') AS x, column2 AS n FROM
+                (VALUES ('3', 1), ('NaN', 2), ('3', 3))";
+    w.ok(&["sql", rows, "-o", "in.parquet"]);
+    w.ok(&["convert", "in.parquet", "out.vectile", "--quiet"]);
+    let texts = "SELECT CAST(x AS VARCHAR) AS x FROM t ORDER BY n";
+    let expected = serde_json::json!([{"x": "3.0"}, {"x": "NaN"}, {"x": "3.0"}]);
+    assert_eq!(w.query("out.vectile", texts), expected);
+    let chosen = ["--where", "x > 100", "--quiet"];
+    w.ok(&[&["convert", "in.parquet", "nan.vectile"], &chosen[..]].concat());
+    let count = "SELECT count(*) AS c FROM t";
+    assert_eq!(w.query("nan.vectile", count), serde_json::json!([{"c": 1}]));
 }
 
 #[test]

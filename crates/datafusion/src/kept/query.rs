@@ -19,6 +19,7 @@ use object_store::ObjectMeta;
 
 use crate::format::VectileFormat;
 use crate::orc::OrcFormat;
+use crate::partitions;
 
 /// The most tables, functions and literals of a query that is known: lists can be long.
 const MOST_MARKS: usize = 4096;
@@ -184,7 +185,7 @@ fn window_function(call: &WindowFunction) -> (u64, &Signature) {
 
 /// The table as one of files that [`VectileSource`](crate::source::VectileSource) reads.
 fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
-    let listing = table.downcast_ref::<ListingTable>()?;
+    let listing = partitions::listing_of(table.as_ref())?;
     let format = listing.options().format.as_ref();
     (format.is::<VectileFormat>() || format.is::<OrcFormat>()).then_some(listing)
 }

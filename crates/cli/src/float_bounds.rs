@@ -1,0 +1,326 @@
+//! Scans of Parquet files that trust no bounds of floats.
+//!
+//! Bounds in Parquet files leave NaN out, which sorts beyond all numbers. DataFusion 55.2 nevertheless takes a column
+//! whose bounds are equal for a constant, answers `min` and `max` from bounds, and rules row groups and pages out by
+//! them. So a rule takes these bounds from what a plan knows of its files, and from their metadata when they are read.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Schema};
+use bytes::Bytes;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result, Statistics};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::ParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::{
+    FileGroup, FileScanConfigBuilder, FileSource, ParquetSource,
+};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parquet::arrow::arrow_reader::ArrowReaderOptions;
+use parquet::arrow::async_reader::AsyncFileReader;
+use parquet::basic::{LogicalType, Type};
+use parquet::data_type::FixedLenByteArray;
+use parquet::errors::Result as ParquetResult;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::file::statistics::Statistics as ChunkStatistics;
+
+type Plan = Arc<dyn ExecutionPlan>;
+
+/// The rule. It goes before those of DataFusion, the first of which answers `min` and `max`.
+#[derive(Debug)]
+pub struct DistrustFloatBounds;
+
+impl PhysicalOptimizerRule for DistrustFloatBounds {
+    fn optimize(&self, plan: Plan, _: &ConfigOptions) -> Result<Plan> {
+        Ok(plan.transform_up(distrust)?.data)
+    }
+
+    fn name(&self) -> &str {
+        "distrust_float_bounds"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn distrust(node: Plan) -> Result<Transformed<Plan>> {
+    let scan = node.downcast_ref::<DataSourceExec>();
+    let parquet = scan.and_then(DataSourceExec::downcast_to_file_source::<ParquetSource>);
+    let Some((config, source)) = parquet else {
+        return Ok(Transformed::no(node));
+    };
+    let schema = source.table_schema().table_schema();
+    let groups = config.file_groups.iter().map(|group| {
+        let files = group.iter().map(|file| PartitionedFile {
+            statistics: file.statistics.as_deref().map(|of| known(of, schema)),
+            ..file.clone()
+        });
+        let statistics = group.file_statistics(None).map(|of| known(of, schema));
+        let group = FileGroup::new(files.collect());
+        match statistics {
+            Some(statistics) => group.with_statistics(statistics),
+            None => group,
+        }
+    });
+    let statistics = known(&config.statistics(), schema);
+    let scan = FileScanConfigBuilder::from(config.clone())
+        .with_file_groups(groups.collect())
+        .with_statistics(Arc::unwrap_or_clone(statistics))
+        .with_source(Arc::new(without_bounds(source)))
+        .build();
+    Ok(Transformed::yes(DataSourceExec::from_data_source(scan)))
+}
+
+/// The statistics without bounds of floats.
+fn known(statistics: &Statistics, schema: &Schema) -> Arc<Statistics> {
+    let mut statistics = statistics.clone();
+    let columns = statistics.column_statistics.iter_mut();
+    for (column, field) in columns.zip(schema.fields()) {
+        if may_hold_nan(field.data_type()) {
+            column.min_value = Precision::Absent;
+            column.max_value = Precision::Absent;
+        }
+    }
+    Arc::new(statistics)
+}
+
+/// Floats; and types of several columns, which have no bounds in Parquet files.
+fn may_hold_nan(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => may_hold_nan(values),
+        DataType::RunEndEncoded(_, values) => may_hold_nan(values.data_type()),
+        other => other.is_floating() || other.is_nested(),
+    }
+}
+
+/// The source, of whose files no bounds of floats are read.
+fn without_bounds(source: &ParquetSource) -> ParquetSource {
+    match source.parquet_file_reader_factory() {
+        Some(readers) => {
+            let readers = Arc::new(BoundlessReaders(Arc::clone(readers)));
+            source.clone().with_parquet_file_reader_factory(readers)
+        }
+        // It makes its readers itself. Tables of files have none such.
+        None => {
+            let mut options = source.table_parquet_options().clone();
+            options.global.pruning = false;
+            options.global.enable_page_index = false;
+            source.clone().with_table_parquet_options(options)
+        }
+    }
+}
+
+/// Makes readers of files whose columns of floats have no bounds.
+#[derive(Debug)]
+struct BoundlessReaders(Arc<dyn ParquetFileReaderFactory>);
+
+impl ParquetFileReaderFactory for BoundlessReaders {
+    fn create_reader(
+        &self,
+        partition: usize,
+        file: PartitionedFile,
+        metadata_size_hint: Option<usize>,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<Box<dyn AsyncFileReader + Send>> {
+        let reader = self
+            .0
+            .create_reader(partition, file, metadata_size_hint, metrics)?;
+        Ok(Box::new(BoundlessReader(reader)))
+    }
+}
+
+struct BoundlessReader(Box<dyn AsyncFileReader + Send>);
+
+impl AsyncFileReader for BoundlessReader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
+        self.0.get_bytes(range)
+    }
+
+    fn get_byte_ranges(
+        &mut self,
+        ranges: Vec<Range<u64>>,
+    ) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
+        self.0.get_byte_ranges(ranges)
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, ParquetResult<Arc<ParquetMetaData>>> {
+        let metadata = self.0.get_metadata(options);
+        async { without_float_bounds(metadata.await?) }.boxed()
+    }
+}
+
+/// The metadata without bounds of floats, of row groups and of pages. Where each page is stays known.
+fn without_float_bounds(metadata: Arc<ParquetMetaData>) -> ParquetResult<Arc<ParquetMetaData>> {
+    let mut row_groups = metadata.row_groups().iter();
+    if !row_groups.any(|group| group.columns().iter().any(has_float_bounds)) {
+        return Ok(metadata);
+    }
+    let mut builder = ParquetMetaData::clone(&metadata).into_builder();
+    let mut row_groups = builder.take_row_groups();
+    let mut pages = builder.take_column_index();
+    for (index, group) in row_groups.iter_mut().enumerate() {
+        let pages = pages.as_mut().and_then(|pages| pages.get_mut(index));
+        let mut pages = pages.map(|pages| pages.iter_mut());
+        for column in group.columns_mut() {
+            let pages = pages.as_mut().and_then(Iterator::next);
+            if !has_float_bounds(column) {
+                continue;
+            }
+            *column = without_bounds_of(column)?;
+            // What is not there would otherwise be read now.
+            if let Some(pages) = pages {
+                *pages = ColumnIndexMetaData::NONE;
+            }
+        }
+    }
+    let builder = builder.set_row_groups(row_groups).set_column_index(pages);
+    Ok(Arc::new(builder.build()))
+}
+
+fn has_float_bounds(column: &ColumnChunkMetaData) -> bool {
+    let descriptor = column.column_descr();
+    let is_float = match column.column_type() {
+        Type::FLOAT | Type::DOUBLE => true,
+        Type::FIXED_LEN_BYTE_ARRAY => descriptor.logical_type_ref() == Some(&LogicalType::Float16),
+        _ => false,
+    };
+    let has_bounds = |statistics: &ChunkStatistics| {
+        statistics.min_bytes_opt().is_some() || statistics.max_bytes_opt().is_some()
+    };
+    is_float
+        && (column.column_index_offset().is_some() || column.statistics().is_some_and(has_bounds))
+}
+
+fn without_bounds_of(column: &ColumnChunkMetaData) -> ParquetResult<ColumnChunkMetaData> {
+    let statistics = column.statistics().map(|known| {
+        let (distinct, nulls) = (known.distinct_count_opt(), known.null_count_opt());
+        match column.column_type() {
+            Type::FLOAT => ChunkStatistics::new::<f32>(None, None, distinct, nulls, false),
+            Type::DOUBLE => ChunkStatistics::new::<f64>(None, None, distinct, nulls, false),
+            _ => ChunkStatistics::new::<FixedLenByteArray>(None, None, distinct, nulls, false),
+        }
+    });
+    let mut builder = column
+        .clone()
+        .into_builder()
+        .clear_statistics()
+        .set_column_index_offset(None)
+        .set_column_index_length(None);
+    if let Some(statistics) = statistics {
+        builder = builder.set_statistics(statistics);
+    }
+    builder.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::util::pretty::pretty_format_batches;
+    use datafusion::catalog::TableProvider;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+    use crate::session;
+    use crate::source::Input;
+
+    /// NaN now and then, in every row group, among equal numbers and among others.
+    const ROWS: &str = "
+      SELECT n, x, same, arrow_cast(x, 'Float32') AS f32, arrow_cast(same, 'Float16') AS f16,
+        arrow_cast(x, 'Dictionary(Int32, Float64)') AS dict, named_struct('x', x) AS pair
+      FROM (SELECT value AS n,
+          CASE WHEN value % 100 = 7 THEN CAST('NaN' AS DOUBLE) ELSE value % 50 END AS x,
+          CASE WHEN value = 511 THEN CAST('NaN' AS DOUBLE) ELSE 3.0 END AS same
+        FROM range(1000))";
+
+    const QUERIES: [&str; 16] = [
+        "SELECT * FROM t ORDER BY n",
+        "SELECT min(x), max(x), min(same), max(same), max(f32), max(f16) FROM t",
+        "SELECT count(*), sum(n) FROM t WHERE x > 100",
+        "SELECT count(*), sum(n) FROM t WHERE NOT x <= 49",
+        "SELECT count(*), sum(n) FROM t WHERE f32 > 100 AND n < 600",
+        "SELECT count(*), sum(n) FROM t WHERE f16 > 3",
+        "SELECT count(*), sum(n) FROM t WHERE same <> 3",
+        "SELECT count(*), sum(n) FROM t WHERE dict > 100.0",
+        "SELECT count(*), sum(n) FROM t WHERE pair['x'] > 100",
+        "SELECT count(*), sum(n) FROM t WHERE x = CAST('NaN' AS DOUBLE)",
+        "SELECT count(*), sum(n) FROM t WHERE x IS NOT DISTINCT FROM CAST('NaN' AS DOUBLE)",
+        "SELECT count(*), sum(n) FROM t WHERE x IN (CAST('NaN' AS DOUBLE), 1000)",
+        "SELECT count(*), sum(n) FROM t WHERE x BETWEEN 60 AND CAST('NaN' AS DOUBLE)",
+        "SELECT n FROM t ORDER BY x DESC, n LIMIT 3",
+        "SELECT same, count(*) FROM t GROUP BY same ORDER BY same",
+        "SELECT a.n FROM t a JOIN (SELECT DISTINCT same FROM t WHERE n > 500) b ON a.x = b.same
+         ORDER BY a.n LIMIT 30",
+    ];
+
+    /// The rows as a table in memory, and as one of a Parquet file with several row groups and pages.
+    async fn tables(context: &SessionContext, path: &str) -> [Arc<dyn TableProvider>; 2] {
+        let rows = context.sql(ROWS).await.unwrap().cache().await.unwrap();
+        let plain = rows.into_view();
+        context.register_table("plain", Arc::clone(&plain)).unwrap();
+        let copy = format!(
+            "COPY plain TO '{path}' OPTIONS (max_row_group_size 250, data_page_row_count_limit 50,
+             write_batch_size 50)"
+        );
+        context.sql(&copy).await.unwrap().collect().await.unwrap();
+        let file = Input::find(context, path, None).await.unwrap();
+        [plain, file.table(context, "t").await.unwrap()]
+    }
+
+    async fn answer(context: &SessionContext, query: &str) -> String {
+        let rows = context.sql(query).await.unwrap().collect().await.unwrap();
+        pretty_format_batches(&rows).unwrap().to_string()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nan_is_a_value_of_parquet_files() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, context) in [
+            ("sql", session::for_sql().unwrap()),
+            ("copying", session::for_copying().unwrap()),
+        ] {
+            let path = dir.path().join(format!("{name}.parquet"));
+            let tables = tables(&context, path.to_str().unwrap()).await;
+            let mut expected = Vec::new();
+            for (table, query) in tables
+                .iter()
+                .flat_map(|table| QUERIES.map(|query| (table, query)))
+            {
+                context.deregister_table("t").unwrap();
+                context.register_table("t", Arc::clone(table)).unwrap();
+                expected.push(answer(&context, query).await);
+            }
+            let found = expected.split_off(QUERIES.len());
+            for ((expected, found), query) in expected.iter().zip(&found).zip(QUERIES) {
+                assert_eq!(found, expected, "{name}: {query}");
+            }
+        }
+    }
+
+    /// Bounds of other columns still rule pages out.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn other_bounds_are_trusted() {
+        let context = session::for_sql().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.parquet");
+        let [_, file] = tables(&context, path.to_str().unwrap()).await;
+        context.register_table("file", file).unwrap();
+        let plan = "EXPLAIN ANALYZE SELECT count(x) FROM file WHERE n < 20 AND x > -1";
+        let plan = answer(&context, plan).await;
+        let pruned = "row_groups_pruned_statistics=4 total → 1 matched";
+        assert!(plan.contains(pruned), "{plan}");
+        let pruned = "page_index_rows_pruned=250 total → 50 matched";
+        assert!(plan.contains(pruned), "{plan}");
+    }
+}
