@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::error::{CliError, Result};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
-use crate::writer::{Output, Summary, TableWriter};
+use crate::writer::{Output, StagedTable, Summary, TableWriter};
 
 /// Batches on their way to a writer.
 pub type Batches = BoxStream<'static, Result<RecordBatch>>;
@@ -30,6 +30,18 @@ pub async fn copy(
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> Result<Summary> {
+    let staged = stage(schema, batches, output, interrupt, progress);
+    staged.await?.publish().await
+}
+
+/// As [`copy`], but leaves it to [`StagedTable::publish`] to give the file its name.
+pub async fn stage(
+    schema: &SchemaRef,
+    batches: Batches,
+    output: Output,
+    interrupt: &Interrupt,
+    progress: &Progress,
+) -> Result<StagedTable> {
     let mut writer = TableWriter::try_new(output, schema)?;
     let reading = Arc::new(AtomicU64::new(0));
     let batches = read_ahead(timed(batches, Arc::clone(&reading)));
@@ -38,10 +50,10 @@ pub async fn copy(
         () = interrupt.wait() => Err(CliError::Interrupted),
     };
     match written {
-        Ok(()) => Ok(Summary {
-            reading: Duration::from_nanos(reading.load(Ordering::Relaxed)),
-            ..writer.finish().await?
-        }),
+        Ok(()) => {
+            let reading = Duration::from_nanos(reading.load(Ordering::Relaxed));
+            writer.stage(reading).await
+        }
         Err(error) => {
             writer.abort().await;
             Err(error)
@@ -51,10 +63,9 @@ pub async fn copy(
 
 async fn write_all(
     writer: &mut TableWriter,
-    batches: impl Stream<Item = Result<RecordBatch>>,
+    mut batches: Batches,
     progress: &Progress,
 ) -> Result<()> {
-    let mut batches = std::pin::pin!(batches);
     while let Some(batch) = batches.try_next().await? {
         writer.write(&batch).await?;
         progress.advance(batch.num_rows());
@@ -75,9 +86,21 @@ pub fn timed(batches: Batches, reading: Arc<AtomicU64>) -> Batches {
     batches.boxed()
 }
 
-/// Reads in a task of its own, so that decoding the input overlaps with encoding the output.
-pub fn read_ahead(mut batches: Batches) -> impl Stream<Item = Result<RecordBatch>> {
+/// The same batches up to the first error. Streams need not bear to be asked after that, nor after their end.
+pub fn until_error(batches: Batches) -> Batches {
+    let batches = futures::stream::unfold(Some(batches), |batches| async {
+        let mut batches = batches?;
+        let batch = batches.next().await?;
+        let rest = batch.is_ok().then_some(batches);
+        Some((batch, rest))
+    });
+    batches.fuse().boxed()
+}
+
+/// Reads in a task of its own, so that decoding the input overlaps with encoding the output. Ends with the first error.
+pub fn read_ahead(batches: Batches) -> Batches {
     let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
+    let mut batches = until_error(batches);
     let mut reader = JoinSet::new(); // ends the task when dropped
     reader.spawn(async move {
         while let Some(batch) = batches.next().await {
@@ -86,7 +109,7 @@ pub fn read_ahead(mut batches: Batches) -> impl Stream<Item = Result<RecordBatch
             }
         }
     });
-    futures::stream::unfold((receiver, reader), |(mut receiver, mut reader)| async {
+    let ahead = futures::stream::unfold((receiver, reader), |(mut receiver, mut reader)| async {
         match receiver.recv().await {
             Some(batch) => Some((batch, (receiver, reader))),
             // The channel also closes when the reader panics: that is not the end of the data.
@@ -98,5 +121,6 @@ pub fn read_ahead(mut batches: Batches) -> impl Stream<Item = Result<RecordBatch
                 _ => None,
             },
         }
-    })
+    });
+    ahead.fuse().boxed()
 }

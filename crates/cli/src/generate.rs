@@ -13,14 +13,14 @@ use vectile_file::WriterOptions;
 use vectile_ssb::Scale;
 
 use crate::compressor::GpuArgs;
-use crate::copy::copy;
+use crate::copy::stage;
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format};
 use crate::interrupt::Interrupt;
 use crate::location::Destination;
 use crate::parts::Table;
 use crate::progress::Progress;
-use crate::writer::{Output, Summary};
+use crate::writer::{Output, StagedTable, Summary};
 use crate::{report, session, ssb, tpch};
 
 /// Generate benchmark data
@@ -136,7 +136,7 @@ async fn outputs(tables: Vec<Table>, args: &OutputArgs) -> Result<Vec<(Table, De
     Ok(outputs)
 }
 
-/// Writes all tables, or none: when one fails, the others are stopped and what is done is removed.
+/// Writes all tables, or none: they get their names when all of them are written.
 async fn generate(
     outputs: Vec<(Table, Destination)>,
     format: Format,
@@ -147,8 +147,7 @@ async fn generate(
     let (interrupt, stop) = interrupt.or_stop();
     let turns = Arc::new(Semaphore::new(TABLES_IN_FLIGHT));
     let mut tasks = JoinSet::new();
-    for (table, destination) in outputs.iter().cloned() {
-        let name = destination.display.clone();
+    for (table, destination) in outputs {
         let output = Output {
             destination,
             kind: FileKind::plain(format),
@@ -159,16 +158,15 @@ async fn generate(
         tasks.spawn(async move {
             let _turn = turns.acquire().await; // held to the end; nobody closes the semaphore
             let batches = table.batches();
-            let summary = copy(&table.schema, batches, output, &interrupt, &progress).await?;
-            Ok((name, summary))
+            stage(&table.schema, batches, output, &interrupt, &progress).await
         });
     }
-    let mut done: Vec<(String, Summary)> = Vec::new();
+    let mut staged: Vec<StagedTable> = Vec::new();
     let mut failure = None;
     while let Some(task) = tasks.join_next().await {
         let task = task.unwrap_or_else(|error| Err(CliError::failed(error.to_string())));
         match task {
-            Ok(table) => done.push(table),
+            Ok(table) => staged.push(table),
             Err(error) => {
                 stop.stop();
                 failure.get_or_insert(error);
@@ -176,23 +174,45 @@ async fn generate(
         }
     }
     match failure {
-        None => {
-            done.sort_by(|a, b| a.0.cmp(&b.0));
-            Ok(done)
-        }
+        None => publish(staged).await,
         Some(error) => {
-            remove(&outputs, &done).await;
+            abort(staged).await;
             Err(error)
         }
     }
 }
 
-async fn remove(outputs: &[(Table, Destination)], done: &[(String, Summary)]) {
-    for (_, destination) in outputs {
-        if done.iter().any(|(name, _)| *name == destination.display) {
-            // The error that led here is the one to report.
-            drop(destination.store.delete(&destination.path).await);
+/// Gives the files their names. If one fails, those that are new are removed; those that replaced others stay, since
+/// these are gone.
+async fn publish(mut tables: Vec<StagedTable>) -> Result<Vec<(String, Summary)>> {
+    tables.sort_by(|a, b| a.destination().display.cmp(&b.destination().display));
+    let mut done = Vec::with_capacity(tables.len());
+    let mut new: Vec<Destination> = Vec::new();
+    let mut tables = tables.into_iter();
+    while let Some(table) = tables.next() {
+        let destination = table.destination().clone();
+        let is_new = destination.store.head(&destination.path).await.is_err();
+        match table.publish().await {
+            Ok(summary) => done.push((destination.display.clone(), summary)),
+            Err(error) => {
+                abort(tables.collect()).await;
+                for destination in new {
+                    // The error that led here is the one to report.
+                    drop(destination.store.delete(&destination.path).await);
+                }
+                return Err(error);
+            }
         }
+        if is_new {
+            new.push(destination);
+        }
+    }
+    Ok(done)
+}
+
+async fn abort(tables: Vec<StagedTable>) {
+    for table in tables {
+        table.abort().await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ctrl-C and termination requests, as something commands can wait for.
+//! Ctrl-C and requests to end, as something commands can wait for.
 
 use std::time::Duration;
 
@@ -11,6 +11,9 @@ const CANCEL_TIME: Duration = Duration::from_millis(200);
 
 /// Time for a command to end by itself. A query may compute for long without looking up.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Time for a shell to cancel its statement.
+const SHELL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Resolves once the work is to stop.
 #[derive(Clone, Debug)]
@@ -29,6 +32,25 @@ impl Interrupt {
     ///
     /// Those of the system when it gives no thread to listen on.
     pub fn listen() -> Result<Self> {
+        let asked = async {
+            tokio::select! {
+                () = ctrl_c() => (),
+                () = end_requested() => (),
+            }
+        };
+        Self::start(asked, PATIENCE)
+    }
+
+    /// As [`listen`](Self::listen), to requests that the process ends, which Ctrl-C is not in a shell.
+    ///
+    /// # Errors
+    ///
+    /// As [`listen`](Self::listen).
+    pub fn listen_in_shell() -> Result<Self> {
+        Self::start(end_requested(), SHELL_PATIENCE)
+    }
+
+    fn start(asked: impl Future<Output = ()> + Send + 'static, patience: Duration) -> Result<Self> {
         let (sender, receiver) = watch::channel(false);
         // A thread and a runtime of its own: a query may keep every other thread busy.
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -36,11 +58,12 @@ impl Interrupt {
             .build()?;
         let listen = move || {
             runtime.block_on(async {
-                requested().await;
+                asked.await;
                 sender.send_replace(true);
+                // A terminal that is closed may send more than one SIGHUP.
                 tokio::select! {
-                    () = requested() => (),
-                    () = tokio::time::sleep(PATIENCE) => (),
+                    () = ctrl_c() => (),
+                    () = tokio::time::sleep(patience) => (),
                 }
             });
             std::process::exit(INTERRUPTED);
@@ -77,6 +100,11 @@ impl Interrupt {
         }
     }
 
+    /// Whether it was requested.
+    pub fn is_requested(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// Waits for the request; forever if there is none.
     pub async fn wait(&self) {
         if self.0.clone().wait_for(|stop| *stop).await.is_err() {
@@ -92,21 +120,41 @@ impl Stop {
     }
 }
 
+async fn ctrl_c() {
+    drop(tokio::signal::ctrl_c().await);
+}
+
+/// Waits for SIGTERM, SIGQUIT or SIGHUP, which a terminal sends when it is closed.
 #[cfg(unix)]
-async fn requested() {
+async fn end_requested() {
+    use std::task::Poll;
     use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => (),
-                _ = terminate.recv() => (),
-            }
+
+    let kinds = [SignalKind::hangup(), SignalKind::quit()];
+    let kinds = kinds.into_iter().filter(|kind| !is_ignored(*kind));
+    let kinds = kinds.chain([SignalKind::terminate()]);
+    let mut signals: Vec<_> = kinds.filter_map(|kind| signal(kind).ok()).collect();
+    std::future::poll_fn(|context| {
+        let mut signals = signals.iter_mut();
+        match signals.any(|signal| signal.poll_recv(context).is_ready()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
-        Err(_) => drop(tokio::signal::ctrl_c().await),
-    }
+    })
+    .await;
+}
+
+/// Whether the process was started so that the signal has no effect on it, as by `nohup`. Where the system does not say,
+/// the signal keeps what effect it has.
+#[cfg(unix)]
+fn is_ignored(signal: tokio::signal::unix::SignalKind) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_none_or(|mask| mask >> (signal.as_raw_value() - 1) & 1 == 1)
 }
 
 #[cfg(not(unix))]
-async fn requested() {
-    drop(tokio::signal::ctrl_c().await);
+async fn end_requested() {
+    std::future::pending().await
 }

@@ -1,11 +1,12 @@
 //! Turns what a user types - paths, globs, URLs - into object store locations.
 
 use std::collections::HashMap;
-use std::path::{Component, Path as FsPath, PathBuf};
+use std::path::{Component, Path as FsPath, PathBuf, is_separator};
 use std::sync::Arc;
 
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::prelude::SessionContext;
+use glob::MatchOptions;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use url::Url;
@@ -17,29 +18,76 @@ use crate::error::{CliError, Result};
 /// Where something is to be read: a file, a directory, or a glob over one.
 pub fn parse_source(text: &str) -> Result<ListingTableUrl> {
     // A file that is really there is itself, whatever characters its name has.
-    let path = FsPath::new(text);
-    if path.exists() {
-        let path = absolute(path)?;
-        let url = match path.is_dir() {
-            true => Url::from_directory_path(&path),
-            false => Url::from_file_path(&path),
-        };
-        let url = url.map_err(|()| CliError::failed(format!("cannot make a URL of {text}")))?;
-        return Ok(ListingTableUrl::try_new(url, None)?);
+    if FsPath::new(text).exists() {
+        return Ok(ListingTableUrl::try_new(path_url(text)?, None)?);
     }
-    match text.split_once("://") {
-        Some((scheme, rest)) => parse_url(scheme, rest),
-        None => {
-            let url = ListingTableUrl::parse(text)?;
-            let glob = url
-                .get_glob()
-                .as_ref()
-                .map(|glob| glob.as_str().to_string());
-            match glob {
-                Some(glob) => Ok(url.with_glob(&without_partitions(&glob))?),
-                None => Ok(url),
-            }
+    if let Some((scheme, rest)) = text.split_once("://") {
+        return parse_url(scheme, rest);
+    }
+    match split_glob(text) {
+        Some((directory, glob)) => {
+            let directory = match directory {
+                "" => "./",
+                directory => directory,
+            };
+            let url = ListingTableUrl::try_new(path_url(directory)?, None)?;
+            Ok(url.with_glob(&without_partitions(glob))?)
         }
+        None => Ok(ListingTableUrl::try_new(path_url(text)?, None)?),
+    }
+}
+
+/// What begins a glob in a part of a path.
+const GLOB_STARTS: [char; 3] = ['?', '*', '['];
+
+/// Splits a path before its first part that has a glob and is not a directory that exists. `None` if it has no such
+/// part, or ends like a directory: a glob is of files.
+fn split_glob(path: &str) -> Option<(&str, &str)> {
+    if path.ends_with(is_separator) {
+        return None;
+    }
+    let mut start = 0;
+    for part in path.split_inclusive(is_separator) {
+        let end = start + part.len();
+        let is_directory = || {
+            path.get(..end)
+                .is_some_and(|path| FsPath::new(path).is_dir())
+        };
+        if part.contains(GLOB_STARTS) && !is_directory() {
+            return path.split_at_checked(start);
+        }
+        start = end;
+    }
+    None
+}
+
+/// Whether `url` has no glob, or one that takes `location`. A `*` stands for a part of a name, `**` for directories of
+/// any depth; those of partitions, `key=value`, are passed over.
+pub fn takes(url: &ListingTableUrl, location: &Path) -> bool {
+    let Some(glob) = url.get_glob() else {
+        return true;
+    };
+    let Some(names) = url.strip_prefix(location) else {
+        return false;
+    };
+    let names: Vec<&str> = names.filter(|name| !name.contains('=')).collect();
+    let options = MatchOptions {
+        require_literal_separator: true,
+        ..MatchOptions::new()
+    };
+    glob.matches_with(&names.join("/"), options)
+}
+
+/// The path `text` as a URL, unless DataFusion takes it for that path anyway: a statement that names one file or
+/// directory means it, whatever characters its name has.
+pub fn one_place(text: &str) -> Result<String> {
+    if text.contains("://") {
+        return Ok(text.to_string());
+    }
+    let url = ListingTableUrl::try_new(path_url(text)?, None)?;
+    match ListingTableUrl::parse(text) {
+        Ok(parsed) if parsed == url => Ok(text.to_string()),
+        _ => Ok(url.as_str().to_string()),
     }
 }
 
@@ -158,9 +206,9 @@ impl Destination {
 
     /// The file `relative` (with `/` between its parts) below this directory.
     pub fn join(&self, relative: &str) -> Result<Self> {
-        let path = relative
-            .split('/')
-            .fold(self.path.clone(), |p, part| p.join(part));
+        // As it is: `Path::join` would escape letters.
+        let path = Path::parse(format!("{}/{relative}", self.path))
+            .map_err(|error| CliError::failed(format!("{relative}: {error}")))?;
         let destination = Destination {
             store: Arc::clone(&self.store),
             path,
@@ -214,6 +262,21 @@ fn check_directory(file: &FsPath) -> std::io::Result<()> {
         .prefix(".vectile-")
         .tempfile_in(directory)
         .map(drop)
+}
+
+/// The URL of a path: of a directory if it is one, or ends like one and is not there.
+fn path_url(text: &str) -> Result<Url> {
+    let path = FsPath::new(text);
+    let is_directory = match path.exists() {
+        true => path.is_dir(),
+        false => text.ends_with(is_separator),
+    };
+    let path = absolute(path)?;
+    let url = match is_directory {
+        true => Url::from_directory_path(&path),
+        false => Url::from_file_path(&path),
+    };
+    url.map_err(|()| CliError::failed(format!("cannot make a URL of {text}")))
 }
 
 fn destination_url(text: &str) -> Result<Url> {

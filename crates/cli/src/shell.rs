@@ -1,6 +1,7 @@
 //! The interactive shell: statements from a terminal, one after the other, in one session.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,6 +10,8 @@ use clap::ValueEnum;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::dialect::Dialect;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use futures::StreamExt;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
@@ -20,17 +23,18 @@ use rustyline::{Editor, Helper};
 use tokio::runtime::Runtime;
 
 use crate::error::{CliError, Result};
+use crate::interrupt::Interrupt;
 use crate::interruptible::Cancel;
 use crate::print::PrintFormat;
 use crate::runtime::{end, workers};
 use crate::session;
-use crate::sql::{Answer, SqlArgs, answer, parse, print_result, register_tables};
+use crate::sql::{Answer, SqlArgs, answer, dialect, parse, print_result, register_tables};
 
 /// Rows shown of a query's result.
 const MAX_ROWS: usize = 100;
 
-/// Where statements are kept for the next time.
-const HISTORY: &str = ".history";
+/// Where statements are kept for the next time, below the directory for the state of programs.
+const HISTORY: &str = "vectile/history";
 
 /// Time for a cancelled statement to remove the files that it was writing.
 const CLEANUP_TIME: Duration = Duration::from_millis(200);
@@ -55,6 +59,8 @@ struct Shell {
     workers: Runtime,
     /// On the thread that reads, so that busy workers do not keep Ctrl-C from being seen.
     signals: Runtime,
+    /// Requests to end the process.
+    end: Interrupt,
     cancel: Cancel,
     format: PrintFormat,
 }
@@ -78,6 +84,7 @@ enum Next {
 impl Shell {
     /// A shell that knows `tables`.
     fn new(format: PrintFormat, tables: &[(String, String)]) -> Result<Self> {
+        let end = Interrupt::listen_in_shell()?;
         let cancel = Cancel::default();
         let context = session::for_shell(cancel.clone())?;
         let workers = workers()?;
@@ -89,6 +96,7 @@ impl Shell {
             context,
             workers,
             signals,
+            end,
             cancel,
             format,
         })
@@ -97,18 +105,29 @@ impl Shell {
     /// Reads statements until `\q` or the end of input.
     fn converse(mut self) -> Result<()> {
         let mut editor = Editor::<Input, DefaultHistory>::new().map_err(ended)?;
-        editor.set_helper(Some(Input::default()));
-        // There is none the first time.
-        drop(editor.load_history(HISTORY));
+        editor.set_helper(Some(Input {
+            files: FilenameCompleter::default(),
+            context: self.context.clone(),
+        }));
+        let history = history(std::env::var_os("XDG_STATE_HOME"), std::env::home_dir());
+        if let Some(history) = &history {
+            // There is none the first time.
+            drop(editor.load_history(history));
+        }
         println!("\\? lists commands, \\q leaves");
-        loop {
+        while !self.end.is_requested() {
             match editor.readline("> ") {
                 Ok(line) => {
                     let line = line.trim();
                     editor.add_history_entry(line).map_err(ended)?;
+                    if let Some(history) = &history {
+                        // A shell without a history is one, too.
+                        drop(keep(&mut editor, history));
+                    }
                     match self.line(line) {
                         Ok(Next::Read) => (),
                         Ok(Next::Leave) => break,
+                        Err(_) if self.end.is_requested() => break,
                         Err(error) => drop(error.report()),
                     }
                 }
@@ -118,9 +137,10 @@ impl Shell {
             }
         }
         end(self.workers, END_TIME);
-        // Elsewhere nothing depends on it: a directory may be one that cannot be written.
-        drop(editor.save_history(HISTORY));
-        Ok(())
+        match self.end.is_requested() {
+            true => Err(CliError::Interrupted),
+            false => Ok(()),
+        }
     }
 
     fn line(&mut self, line: &str) -> Result<Next> {
@@ -155,9 +175,15 @@ impl Shell {
         Ok(Next::Read)
     }
 
-    /// Runs statements until they end, or the user ends them.
+    /// Runs statements until they end, or the user ends them or the process.
     fn run(&mut self, sql: String) -> Result<()> {
-        self.run_until(sql, async { drop(tokio::signal::ctrl_c().await) })
+        let end = self.end.clone();
+        self.run_until(sql, async move {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => (),
+                () = end.wait() => (),
+            }
+        })
     }
 
     fn run_until(&mut self, sql: String, stop: impl Future<Output = ()>) -> Result<()> {
@@ -227,19 +253,51 @@ fn ended(error: ReadlineError) -> CliError {
     CliError::failed(format!("the shell ended: {error}"))
 }
 
+/// The file with the statements of shells before this one: in the directory for the state of programs, which
+/// `XDG_STATE_HOME` names, or that of the user's home directory.
+fn history(state_home: Option<OsString>, home: Option<PathBuf>) -> Option<PathBuf> {
+    let state_home = state_home.map(PathBuf::from);
+    let state_home = state_home.filter(|state| state.is_absolute());
+    let of_user = || Some(home?.join(".local/state")).filter(|state| state.is_absolute());
+    Some(state_home.or_else(of_user)?.join(HISTORY))
+}
+
+/// Appends the statements that are not in the file yet.
+fn keep(editor: &mut Editor<Input, DefaultHistory>, history: &Path) -> rustyline::Result<()> {
+    if let Some(directory) = history.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    editor.append_history(history)
+}
+
 /// What the line editor knows of SQL: statements end with a semicolon, and quotes may hold paths.
-#[derive(Default)]
-struct Input(FilenameCompleter);
+struct Input {
+    files: FilenameCompleter,
+    /// Says which dialect the statements are in.
+    context: SessionContext,
+}
+
+/// Whether there is nothing more to come: no statement, or a semicolon behind the last one.
+fn is_complete(dialect: &dyn Dialect, input: &str) -> bool {
+    // It fails within quotes and comments.
+    Tokenizer::new(dialect, input)
+        .tokenize()
+        .is_ok_and(|tokens| {
+            let is_blank = |token: &&Token| matches!(token, Token::Whitespace(_) | Token::EOF);
+            let mut words = tokens.iter().rev().skip_while(is_blank);
+            words.next().is_none_or(|last| *last == Token::SemiColon)
+        })
+}
 
 impl Validator for Input {
     fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
         let input = context.input().trim();
-        Ok(
-            match input.is_empty() || input.starts_with('\\') || input.ends_with(';') {
-                true => ValidationResult::Valid(None),
-                false => ValidationResult::Incomplete,
-            },
-        )
+        // Parsing says what is wrong with the dialect.
+        let is_whole = || dialect(&self.context).map_or(true, |of| is_complete(of.as_ref(), input));
+        Ok(match input.starts_with('\\') || is_whole() {
+            true => ValidationResult::Valid(None),
+            false => ValidationResult::Incomplete,
+        })
     }
 }
 
@@ -254,7 +312,7 @@ impl Completer for Input {
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let before = line.get(..position).unwrap_or_default();
         match before.matches('\'').count() % 2 {
-            1 => self.0.complete(line, position, context),
+            1 => self.files.complete(line, position, context),
             _ => Ok((position, Vec::new())),
         }
     }
@@ -323,6 +381,52 @@ mod tests {
                 .unwrap();
             shell.cancel.cancel();
         }
+    }
+
+    #[test]
+    fn statements_end_where_a_semicolon_is_one() {
+        let shell = Shell::new(PrintFormat::Csv, &[]).unwrap();
+        let dialect = dialect(&shell.context).unwrap();
+        for (input, expected) in [
+            ("SELECT 1;", true),
+            ("SELECT 1", false),
+            ("SELECT 1; -- done", true),
+            ("SELECT 1; /* done */ ", true),
+            ("SELECT 1;\nSELECT 2", false),
+            ("SELECT ';", false),
+            ("SELECT 'a;\nb;", false),
+            ("SELECT 'a;\nb';", true),
+            ("SELECT 'it''s;", false),
+            ("SELECT \"a;", false),
+            ("SELECT 1 -- not yet;", false),
+            ("SELECT 1 /* not yet;", false),
+            ("SELECT $$a;", false),
+            ("SELECT $$a;$$;", true),
+            ("-- nothing", true),
+            ("", true),
+        ] {
+            assert_eq!(is_complete(dialect.as_ref(), input), expected, "{input}");
+        }
+    }
+
+    #[test]
+    fn lines_without_a_statement_do_nothing() {
+        let mut shell = Shell::new(PrintFormat::Csv, &[]).unwrap();
+        for line in ["", "-- nothing"] {
+            assert!(matches!(shell.line(line), Ok(Next::Read)), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_history_is_with_the_state_of_programs() {
+        let home = || Some(PathBuf::from("/home/me"));
+        let in_home = Some(PathBuf::from("/home/me/.local/state/vectile/history"));
+        assert_eq!(history(None, home()), in_home);
+        assert_eq!(history(Some("relative".into()), home()), in_home);
+        let own = Some(PathBuf::from("/state/vectile/history"));
+        assert_eq!(history(Some("/state".into()), home()), own);
+        assert_eq!(history(None, None), None);
+        assert_eq!(history(None, Some(PathBuf::new())), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use futures::stream::{StreamExt, unfold};
 
-use crate::copy::{Batches, read_ahead};
+use crate::copy::{Batches, read_ahead, until_error};
 use crate::error::{CliError, Result};
 
 /// Tasks that read a file at most. Each asks for its own bytes.
@@ -29,12 +29,12 @@ pub fn shares(columns: usize, readers: usize) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// The batches of `parts`, which have the same rows and the columns of `schema` in turn.
+/// The batches of `parts`, which have the same rows and the columns of `schema` in turn, up to the first error.
 pub fn side_by_side(parts: Vec<Batches>, schema: SchemaRef) -> Batches {
     let parts: Vec<Part> = parts
         .into_iter()
         .map(|batches| Part {
-            batches: read_ahead(batches).boxed(),
+            batches: read_ahead(batches),
             rest: None,
         })
         .collect();
@@ -42,7 +42,7 @@ pub fn side_by_side(parts: Vec<Batches>, schema: SchemaRef) -> Batches {
         let batch = next(&mut parts, &schema).await.transpose()?;
         Some((batch, (parts, schema)))
     });
-    batches.boxed()
+    until_error(batches.boxed())
 }
 
 struct Part {
@@ -154,5 +154,23 @@ mod tests {
         let b = part("b", &[0, 9]).chain(failing).boxed();
         let error = read(vec![part("a", &[0, 10]), b]).await.unwrap_err();
         assert!(error.to_string().contains("damaged"), "{error}");
+    }
+
+    /// Who does not stop at an error asks once more.
+    #[tokio::test]
+    async fn an_error_is_the_end() {
+        let schema = Arc::new(Schema::empty());
+        let failing = || futures::stream::iter([Err(CliError::failed("damaged"))]).boxed();
+        for parts in [
+            vec![part("a", &[0, 10]), part("b", &[0, 9])],
+            vec![part("a", &[0, 10]), failing()],
+            vec![failing(), part("a", &[0, 10])],
+        ] {
+            let batches = read_ahead(side_by_side(parts, Arc::clone(&schema)));
+            let batches: Vec<_> = batches.collect().await;
+            assert!(matches!(batches.last(), Some(Err(_))), "{batches:?}");
+            let errors = batches.iter().filter(|batch| batch.is_err());
+            assert_eq!(errors.count(), 1, "{batches:?}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
+use datafusion::execution::SessionState;
 use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -20,7 +21,7 @@ use vectile_datafusion::{PartitionedTable, partition_value};
 use crate::connect::object_store;
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format, all_extensions, known_extension};
-use crate::location::{Destination, parse_source};
+use crate::location::{Destination, parse_source, takes};
 
 /// One file to read.
 #[derive(Clone, Debug)]
@@ -46,6 +47,14 @@ pub struct Input {
     pub url: ListingTableUrl,
     /// Its files, in path order; at least one.
     pub files: Vec<InputFile>,
+    /// Whether DataFusion takes the same files for those of `url`. For it, `*` stands for names of directories, too.
+    pub is_exact: bool,
+}
+
+/// The files of a partitioned table are those below a directory, or those that DataFusion's glob takes.
+pub fn further_directories() -> CliError {
+    CliError::failed("there are files in further directories, which the glob does not take")
+        .hint("name the directory, or move these files")
 }
 
 impl Input {
@@ -62,13 +71,20 @@ impl Input {
             .await
             .map_err(|error| error.of_file(text).context("cannot read"))?;
         let mut files = Vec::with_capacity(found.len());
+        let mut is_exact = true;
         for meta in &found {
-            if let Some(file) = input_file(&url, &store, meta, format)? {
-                files.push(file);
+            match input_file(&url, &store, meta, format)? {
+                Some(file) if takes(&url, &meta.location) => files.push(file),
+                Some(_) => is_exact = false,
+                None => (),
             }
         }
-        match (files.is_empty(), found.first()) {
-            (false, _) => Ok(Input { url, files }),
+        match (files.is_empty(), found.first().filter(|_| is_exact)) {
+            (false, _) => Ok(Input {
+                url,
+                files,
+                is_exact,
+            }),
             (true, None) => Err(
                 CliError::failed(format!("{text}: no such file or directory"))
                     .hint("check the path; globs need quotes when they are not for the shell"),
@@ -95,6 +111,17 @@ impl Input {
         self.url.is_collection() || self.url.get_glob().is_some()
     }
 
+    /// URLs of which DataFusion takes the files of this input, and no others.
+    fn urls(&self) -> Result<Vec<ListingTableUrl>> {
+        if self.is_exact {
+            return Ok(vec![self.url.clone()]);
+        }
+        if self.files.iter().any(|file| !file.partitions.is_empty()) {
+            return Err(further_directories());
+        }
+        Ok(self.files.iter().map(|file| file.url.clone()).collect())
+    }
+
     /// The input as one table, for SQL: all its files must be of one kind.
     pub async fn table(
         &self,
@@ -108,15 +135,19 @@ impl Input {
         let format = file_format(context, first, Inference::Sample).await?;
         let options = ListingOptions::new(Arc::clone(&format))
             .with_file_extension(if self.is_collection() { extension } else { "" });
-        let config = ListingTableConfig::new(self.url.clone()).with_listing_options(options);
+        let config = ListingTableConfig::new_with_multi_paths(self.urls()?);
+        let config = config.with_listing_options(options);
         let state = context.state();
-        let config = match self.is_collection() {
+        let config = match self.is_collection() && self.is_exact {
             true => config.infer_partitions_from_path(&state).await?,
             false => config,
         };
         // The files are known: DataFusion would ask the store for them once more.
         let files: Vec<ObjectMeta> = self.files.iter().map(|file| file.meta.clone()).collect();
-        let schema = format.infer_schema(&state, &first.store, &files).await?;
+        let schema = match format.infer_schema(&state, &first.store, &files).await {
+            Ok(schema) => schema,
+            Err(error) => return Err(self.of_file(&state, &format, error.into()).await),
+        };
         let config = config.with_schema(schema);
         let cache = context
             .runtime_env()
@@ -124,6 +155,22 @@ impl Input {
             .get_file_statistic_cache();
         let table = ListingTable::try_new(config)?.with_cache(cache.clone());
         Ok(PartitionedTable::of(table, cache)?)
+    }
+
+    /// `error`, which reading the schema gave, with the name of the file that it is about.
+    async fn of_file(
+        &self,
+        state: &SessionState,
+        format: &Arc<dyn FileFormat>,
+        error: CliError,
+    ) -> CliError {
+        for file in &self.files {
+            let meta = std::slice::from_ref(&file.meta);
+            if let Err(error) = format.infer_schema(state, &file.store, meta).await {
+                return CliError::from(error).of_file(&file.display());
+            }
+        }
+        error
     }
 
     fn single_extension(&self, name: &str) -> Result<&str> {
@@ -284,8 +331,13 @@ fn input_file(
 
 fn file_url(url: &ListingTableUrl, meta: &ObjectMeta) -> Result<ListingTableUrl> {
     let mut file: Url = url.get_url().clone();
-    // `set_path` escapes what URLs reserve but keeps '%': escape that first.
-    file.set_path(&format!("/{}", meta.location).replace('%', "%25"));
+    // By its parts: `set_path` would take `\\` for `/`, and `%20` for a space.
+    match file.path_segments_mut() {
+        Ok(mut path) => {
+            path.clear().extend(meta.location.parts());
+        }
+        Err(()) => return Err(CliError::failed(format!("{url} has no path"))),
+    }
     Ok(ListingTableUrl::try_new(file, None)?)
 }
 

@@ -8,13 +8,16 @@ use std::time::Instant;
 use arrow::datatypes::SchemaRef;
 use clap::Args;
 use datafusion::common::TableReference;
-use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::datasource::listing::{ListingTable, ListingTableUrl};
+use datafusion::datasource::source_as_provider;
+use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::logical_expr::{DdlStatement, DmlStatement, LogicalPlan};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParser, Statement};
-use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use futures::{StreamExt, TryStreamExt};
 use vectile_datafusion::{compressor, physical_plan};
 use vectile_file::WriterOptions;
@@ -24,12 +27,12 @@ use crate::copy::{Batches, copy};
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, all_extensions};
 use crate::interrupt::Interrupt;
-use crate::location::Destination;
+use crate::location::{Destination, one_place, parse_source};
 use crate::parquet_schema;
 use crate::print::{PrintFormat, print};
 use crate::progress::Progress;
 use crate::session;
-use crate::source::Input;
+use crate::source::{Input, further_directories};
 use crate::writer::Output;
 
 /// Answer SQL over tables
@@ -89,6 +92,9 @@ pub async fn run(args: SqlArgs, interrupt: &Interrupt) -> Result<()> {
         .or(register_tables(&context, &args.tables))
         .await?;
     let statements = parse(&context, &script(&args)?)?;
+    if statements.is_empty() {
+        return Err(CliError::Usage("there is no SQL statement to run".into()));
+    }
     let last = statements.len().saturating_sub(1);
     for (index, statement) in statements.into_iter().enumerate() {
         if index == last {
@@ -177,15 +183,16 @@ pub async fn run_and_print(context: &SessionContext, sql: &str, format: PrintFor
 
 /// The statements of a script.
 pub fn parse(context: &SessionContext, script: &str) -> Result<Vec<Statement>> {
-    let state = context.state();
+    let dialect = dialect(context)?;
+    Ok(DFParser::parse_sql_with_dialect(script, dialect.as_ref())?.into())
+}
+
+/// The dialect of statements in `context`.
+pub fn dialect(context: &SessionContext) -> Result<Box<dyn Dialect>> {
+    let state = context.state_ref();
+    let state = state.read();
     let name = &state.config().options().sql_parser.dialect;
-    let dialect = dialect_from_str(name)
-        .ok_or_else(|| CliError::failed(format!("unknown SQL dialect {name}")))?;
-    let statements = DFParser::parse_sql_with_dialect(script, dialect.as_ref())?;
-    match statements.is_empty() {
-        true => Err(CliError::Usage("there is no SQL statement to run".into())),
-        false => Ok(statements.into()),
-    }
+    dialect_from_str(name).ok_or_else(|| CliError::failed(format!("unknown SQL dialect {name}")))
 }
 
 /// Runs what has to run before rows come: DDL and settings take effect here. Returns what gives the rows, and the
@@ -196,6 +203,7 @@ async fn execute(
 ) -> Result<(SessionState, LogicalPlan)> {
     let state = context.state();
     let plan = state.statement_to_plan(statement).await?;
+    let plan = with_places(context, plan).await?;
     if let LogicalPlan::Copy(copy) = &plan
         && copy.file_type.get_ext() == "parquet"
     {
@@ -208,6 +216,87 @@ async fn execute(
         }
         query => (state, query),
     })
+}
+
+/// The statement with places as `vectile` understands them, where DataFusion would take a name for a glob or a URL, or
+/// its glob takes more.
+async fn with_places(context: &SessionContext, plan: LogicalPlan) -> Result<LogicalPlan> {
+    if let LogicalPlan::Ddl(DdlStatement::CreateExternalTable(mut create)) = plan {
+        let mut locations = Vec::with_capacity(create.locations.len());
+        for location in &create.locations {
+            let is_partitioned = !create.table_partition_cols.is_empty();
+            locations.extend(places_of_table(context, location, is_partitioned).await?);
+        }
+        create.locations = locations;
+        return Ok(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)));
+    }
+    let external = |error: CliError| DataFusionError::External(Box::new(error));
+    // EXPLAIN ANALYZE runs what is below it
+    let placed = plan.transform_down(|node| match node {
+        LogicalPlan::Copy(mut copy) => {
+            copy.output_url = one_place(&copy.output_url).map_err(external)?;
+            Ok(Transformed::yes(LogicalPlan::Copy(copy)))
+        }
+        LogicalPlan::Dml(insert) => {
+            check_insert(&insert).map_err(external)?;
+            Ok(Transformed::no(LogicalPlan::Dml(insert)))
+        }
+        node => Ok(Transformed::no(node)),
+    });
+    Ok(placed?.data)
+}
+
+/// The locations that DataFusion takes for what `location` of a table means.
+async fn places_of_table(
+    context: &SessionContext,
+    location: &str,
+    is_partitioned: bool,
+) -> Result<Vec<String>> {
+    if location.contains("://") {
+        return Ok(vec![location.to_string()]);
+    }
+    let url = parse_source(location)?;
+    if url.get_glob().is_none() {
+        return Ok(vec![one_place(location)?]);
+    }
+    let is_same = |theirs: &ListingTableUrl| theirs.get_url() == url.get_url();
+    let is_same = ListingTableUrl::parse(location).is_ok_and(|theirs| is_same(&theirs));
+    let input = match Input::find(context, location, None).await {
+        Ok(input) => input,
+        // of a format that files' names do not say, or of files to come
+        Err(_) if is_same => return Ok(vec![location.to_string()]),
+        Err(error) => return Err(error),
+    };
+    if is_same && input.is_exact {
+        return Ok(vec![location.to_string()]);
+    }
+    if is_partitioned {
+        return Err(further_directories());
+    }
+    let files = input.files.iter().map(|file| file.url.as_str().to_string());
+    Ok(files.collect())
+}
+
+/// Refuses to add files to a table whose glob would not take them.
+fn check_insert(insert: &DmlStatement) -> Result<()> {
+    let table = source_as_provider(&insert.target)?;
+    let Some(table) = table.downcast_ref::<ListingTable>() else {
+        return Ok(());
+    };
+    let name = format!("0.{}", table.options().format.get_ext());
+    let takes = |url: &ListingTableUrl| {
+        url.get_glob()
+            .as_ref()
+            .is_none_or(|glob| glob.matches(&name))
+    };
+    match table.table_paths().iter().all(takes) {
+        true => Ok(()),
+        false => Err(CliError::failed(format!(
+            "cannot add files to {}: they would have other names than its location takes",
+            insert.table_name
+        ))
+        .hint("make a table of the directory")),
+    }
 }
 
 /// Statements may name places the session has not seen yet, with options on how to reach them.

@@ -14,7 +14,7 @@ use object_store::ObjectStoreExt;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
-use vectile_file::{EncodeTime, Writer as VectileWriter, WriterOptions};
+use vectile_file::{EncodeTime, Staged, Writer as VectileWriter, WriterOptions, publish};
 
 use crate::dictionaries::GrowingDictionaries;
 use crate::error::{CliError, Result};
@@ -138,8 +138,9 @@ impl TableWriter {
         written.map_err(|error| cannot_write(&self.destination, error))
     }
 
-    /// Completes the file.
-    pub async fn finish(self) -> Result<Summary> {
+    /// Writes what is left, and leaves it to [`StagedTable::publish`] to give the file its name. `reading` is how long
+    /// it took to get the rows.
+    pub async fn stage(self, reading: Duration) -> Result<StagedTable> {
         let TableWriter {
             destination,
             inner,
@@ -147,16 +148,31 @@ impl TableWriter {
             arrow_bytes,
             schema,
         } = self;
-        let finished = match inner {
-            Inner::Vectile(writer) => finish_vectile(*writer, &schema).await,
-            Inner::Bytes(writer) => writer.finish(&destination).await,
+        let staged = match inner {
+            Inner::Vectile(writer) => match writer.stage().await {
+                Ok(staged) => Ok(StagedFile::Vectile(staged)),
+                Err(error) => Err(error.into()),
+            },
+            Inner::Bytes(writer) => writer.stage().await.map(StagedFile::Bytes),
         };
-        let summary = finished.map_err(|error| cannot_write(&destination, error))?;
-        Ok(Summary {
-            rows,
-            arrow_bytes,
-            ..summary
+        let file = staged.map_err(|error| cannot_write(&destination, error))?;
+        Ok(StagedTable {
+            destination,
+            file,
+            schema,
+            summary: Summary {
+                rows,
+                arrow_bytes,
+                reading,
+                ..Summary::default()
+            },
         })
+    }
+
+    /// Completes the file.
+    #[cfg(test)]
+    pub async fn finish(self) -> Result<Summary> {
+        self.stage(Duration::ZERO).await?.publish().await
     }
 
     /// Gives the file up; nothing is left of it.
@@ -165,6 +181,56 @@ impl TableWriter {
             // Whoever aborts is already reporting an error; this one would hide it.
             Inner::Vectile(writer) => drop(writer.abort().await),
             Inner::Bytes(writer) => writer.upload.abort().await,
+        }
+    }
+}
+
+/// A table of which all is written but the name of its file.
+pub struct StagedTable {
+    destination: Destination,
+    file: StagedFile,
+    schema: SchemaRef,
+    summary: Summary,
+}
+
+enum StagedFile {
+    Vectile(Staged),
+    Bytes(Upload),
+}
+
+impl StagedTable {
+    /// Where the file is to be.
+    pub fn destination(&self) -> &Destination {
+        &self.destination
+    }
+
+    /// Gives the file its name.
+    pub async fn publish(self) -> Result<Summary> {
+        let StagedTable {
+            destination,
+            file,
+            schema,
+            summary,
+        } = self;
+        let published = match file {
+            StagedFile::Vectile(staged) => publish_vectile(staged, &schema).await,
+            StagedFile::Bytes(upload) => publish_bytes(upload, &destination).await,
+        };
+        let published = published.map_err(|error| cannot_write(&destination, error))?;
+        Ok(Summary {
+            rows: summary.rows,
+            arrow_bytes: summary.arrow_bytes,
+            reading: summary.reading,
+            ..published
+        })
+    }
+
+    /// Gives the file up; nothing is left of it.
+    pub async fn abort(self) {
+        match self.file {
+            // Whoever aborts is already reporting an error; this one would hide it.
+            StagedFile::Vectile(staged) => drop(staged.abort().await),
+            StagedFile::Bytes(upload) => upload.abort().await,
         }
     }
 }
@@ -185,8 +251,10 @@ fn vectile_writer(output: &Output, schema: &SchemaRef) -> Result<VectileWriter> 
     Ok(writer)
 }
 
-async fn finish_vectile(writer: VectileWriter, schema: &SchemaRef) -> Result<Summary> {
-    let written = writer.finish().await?;
+async fn publish_vectile(staged: Staged, schema: &SchemaRef) -> Result<Summary> {
+    let written = publish(vec![staged]).await?.pop();
+    let written =
+        written.ok_or_else(|| CliError::failed("a file was published without a summary"))?;
     let columns = written.columns.into_iter().zip(schema.fields());
     let columns = columns.map(|(column, field)| ColumnSummary {
         name: column.name,
@@ -221,7 +289,7 @@ impl BytesWriter {
         }
     }
 
-    async fn finish(self, destination: &Destination) -> Result<Summary> {
+    async fn stage(self) -> Result<Upload> {
         let BytesWriter {
             encoder,
             encoded,
@@ -229,20 +297,31 @@ impl BytesWriter {
         } = self;
         let done = async {
             tokio::task::block_in_place(|| encoder.finish())?;
-            upload.put(encoded.take()).await?;
-            upload.finish().await?;
-            Ok(tokio::task::block_in_place(|| destination.sync())?)
+            upload.put(encoded.take()).await
         };
-        if let Err(error) = done.await {
-            upload.abort().await;
-            return Err(error);
+        match done.await {
+            Ok(()) => Ok(upload),
+            Err(error) => {
+                upload.abort().await;
+                Err(error)
+            }
         }
-        let stored = destination.store.head(&destination.path).await;
-        Ok(Summary {
-            bytes: stored.map_or(upload.bytes(), |meta| meta.size),
-            ..Summary::default()
-        })
     }
+}
+
+async fn publish_bytes(mut upload: Upload, destination: &Destination) -> Result<Summary> {
+    if let Err(error) = upload.finish().await {
+        upload.abort().await;
+        return Err(error);
+    }
+    tokio::task::block_in_place(|| destination.sync()).map_err(|error| {
+        CliError::from(error).hint("the file is there, but may not be on disk yet")
+    })?;
+    let stored = destination.store.head(&destination.path).await;
+    Ok(Summary {
+        bytes: stored.map_or(upload.bytes(), |meta| meta.size),
+        ..Summary::default()
+    })
 }
 
 /// Turns batches into the bytes of a format.

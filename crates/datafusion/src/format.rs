@@ -8,10 +8,11 @@ use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{
     GetExt, Result, Statistics, internal_datafusion_err, internal_err, not_impl_err,
-    plan_datafusion_err,
+    plan_datafusion_err, plan_err,
 };
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
+use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::datasource::physical_plan::{
     FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource,
 };
@@ -137,6 +138,7 @@ impl FileFormat for VectileFormat {
             return not_impl_err!("overwriting Vectile tables");
         }
         let session = VectileOptions::of(state.config_options());
+        let conf = with_one_place(conf)?;
         let sink = VectileSink::try_new(conf, &self.options, &session)?;
         Ok(Arc::new(DataSinkExec::new(
             input,
@@ -148,6 +150,31 @@ impl FileFormat for VectileFormat {
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
         Arc::new(VectileSource::new(table_schema))
     }
+}
+
+/// The target of a `COPY` is the file or directory of that name. DataFusion takes a name with `[`, `*` or `?` for a glob,
+/// and would write files with other names to the directory before it.
+fn with_one_place(mut conf: FileSinkConfig) -> Result<FileSinkConfig> {
+    // an INSERT has no URL of its own
+    if conf.original_url.is_empty() {
+        return Ok(conf);
+    }
+    for place in &mut conf.table_paths {
+        let Some(glob) = place.get_glob() else {
+            continue;
+        };
+        let mut url = place.get_url().clone();
+        let names = glob.as_str().split('/');
+        let is_odd = |name: &str| matches!(name, "." | "..");
+        match url.path_segments_mut() {
+            Ok(mut path) if !names.clone().any(is_odd) => {
+                path.pop_if_empty().extend(names);
+            }
+            _ => return plan_err!("cannot write to {}", conf.original_url),
+        }
+        *place = ListingTableUrl::try_new(url, None)?;
+    }
+    Ok(conf)
 }
 
 /// The schema of files. Those of several are merged in the order of their names, see [`merge_schemas`].

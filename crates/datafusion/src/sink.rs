@@ -86,6 +86,7 @@ impl VectileSink {
     ) -> Result<Vec<(Path, Staged)>> {
         let mut tasks: JoinSet<Result<(Path, Staged)>> = JoinSet::new();
         while let Some((path, batches)) = files.recv().await {
+            self.check_taken(&path)?;
             self.check_absent(store, &path).await?;
             let writer = self.writer(store, path.clone(), compressor)?;
             let memory = memory.new_empty();
@@ -105,6 +106,15 @@ impl VectileSink {
                 abort(staged).await;
                 Err(error)
             }
+        }
+    }
+
+    /// A table whose location is a glob may take other files only than those that an `INSERT` would make.
+    fn check_taken(&self, path: &Path) -> Result<()> {
+        let mut places = self.config.table_paths.iter();
+        match places.any(|url| url.contains(path, false)) {
+            true => Ok(()),
+            false => exec_err!("{path} would not be a file of the table: its location is a glob"),
         }
     }
 

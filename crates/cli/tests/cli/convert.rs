@@ -549,6 +549,140 @@ fn globs_choose_files() {
 }
 
 #[test]
+fn a_star_stands_for_a_part_of_a_name() {
+    let w = Workspace::new();
+    w.write("in/a.csv", "x\n1\n");
+    w.write("in/k=1/b.csv", "x\n2\n");
+    w.write("in/k=1/c/d.csv", "x\n4\n");
+    w.write("in/e/f.csv", "x\n8\n");
+    w.write("in/e/g/h.csv", "x\n16\n");
+    w.write("in[1]/a.csv", "x\n32\n");
+    for (glob, sum) in [
+        ("in/*.csv", 3),
+        ("in/*/*.csv", 8 + 4),
+        ("in/e/*.csv", 8),
+        ("in/?/f*", 8),
+        ("in/**/*.csv", 31),
+        ("in/**/h.csv", 16),
+        ("in[1]/*.csv", 32),
+    ] {
+        w.ok(&["convert", glob, "out.vectile", "--force", "--columns", "x"]);
+        let sum = serde_json::json!([{"s": sum}]);
+        let query = "SELECT sum(x) AS s FROM t";
+        assert_eq!(w.query("out.vectile", query), sum, "{glob}");
+        // Partitions of different depths are no table.
+        if !["in/*.csv", "in/*/*.csv", "in/**/*.csv"].contains(&glob) {
+            assert_eq!(w.query(glob, query), sum, "{glob}");
+            let sql = format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{glob}'; {query}");
+            let printed = w.ok(&["sql", "--format", "jsonl", &sql]);
+            assert_eq!(printed.trim(), sum[0].to_string(), "{glob}");
+        }
+    }
+    let error = w.fails(1, &["sql", "-t", "t=in/*.csv", "SELECT 1"]);
+    assert!(error.contains("further directories"), "{error}");
+    let error = w.fails(1, &["convert", "in/*/*/*/*.csv", "out.vectile", "--force"]);
+    assert!(error.contains("no such file"), "{error}");
+}
+
+/// Names that other programs take for globs, URLs, escapes or paths, and letters in two forms.
+const NAMES: [&str; 12] = [
+    "Z\u{fc}rich",
+    "Zu\u{308}rich",
+    " a b ",
+    "50%",
+    "%20",
+    r"a\b",
+    "new[1]",
+    "wh?t*",
+    "a#1b",
+    "a:b",
+    "{x}~|^`",
+    "it\"s",
+];
+
+#[test]
+fn names_stay_as_they_are() {
+    let w = Workspace::new();
+    for (i, name) in NAMES.iter().enumerate() {
+        w.write(
+            &format!("in/{name}/{name}.csv"),
+            &format!("x\n{}\n", 1 << i),
+        );
+    }
+    let sum = serde_json::json!([{"s": (1 << NAMES.len()) - 1, "n": NAMES.len()}]);
+    let query = "SELECT sum(x) AS s, count(*) AS n FROM t";
+    for (format, out) in [("vectile", "out[1]"), ("parquet", r"o\u%t?")] {
+        for _ in 0..2 {
+            w.ok(&[
+                "convert",
+                "in",
+                &format!("{out}/"),
+                "--force",
+                "--to",
+                format,
+            ]);
+            let mut expected: Vec<_> = NAMES
+                .iter()
+                .map(|name| format!("{out}/{name}/{name}.{format}"))
+                .collect();
+            expected.sort();
+            let mut files = w.files();
+            files.retain(|file| file.starts_with(out));
+            assert_eq!(files, expected);
+        }
+        assert_eq!(w.query(out, query), sum, "{format}");
+    }
+    w.ok(&["convert", "out[1]", "all.vectile"]);
+    assert_eq!(w.query("all.vectile", query), sum);
+    for name in NAMES {
+        w.ok(&[
+            "convert",
+            &format!("in/{name}/{name}.csv"),
+            &format!("{name}.parquet"),
+        ]);
+        assert!(w.path(&format!("{name}.parquet")).is_file(), "{name}");
+    }
+}
+
+/// What SQL writes is where it says, and is read from there.
+#[test]
+fn names_in_statements_stay_as_they_are() {
+    let w = Workspace::new();
+    let mut script = String::new();
+    let mut expected = Vec::new();
+    for (i, name) in NAMES.iter().enumerate() {
+        for format in ["vectile", "parquet"] {
+            script += &format!(
+                "COPY (SELECT {i} AS x) TO '{name}.{format}';
+                 CREATE EXTERNAL TABLE {format}{i} STORED AS {format} LOCATION '{name}.{format}';
+                 CREATE EXTERNAL TABLE d{format}{i} (x BIGINT) STORED AS {format} LOCATION 'd/{name}.{format}/';
+                 INSERT INTO d{format}{i} SELECT x + 100 FROM {format}{i};
+                 COPY (SELECT {i} + 200 AS x) TO 'd/{name}.{format}/' STORED AS {format};
+                 COPY (SELECT x FROM d{format}{i} UNION ALL SELECT x FROM '{name}.{format}') TO '{name}.{i}.csv';\n"
+            );
+            expected.extend([format!("{name}.{format}")]);
+        }
+        expected.push(format!("{name}.{i}.csv"));
+    }
+    w.write("script.sql", &script);
+    w.ok(&["sql", "-f", "script.sql", "--format", "csv"]);
+    expected.push("script.sql".into());
+    let mut files = w.files();
+    let in_directories = files.extract_if(.., |file| file.starts_with("d/"));
+    assert_eq!(in_directories.count(), 4 * NAMES.len());
+    expected.sort();
+    assert_eq!(files, expected);
+    for (i, name) in NAMES.iter().enumerate() {
+        let written = std::fs::read_to_string(w.path(&format!("{name}.{i}.csv"))).unwrap();
+        let mut rows: Vec<_> = written.lines().skip(1).map(String::from).collect();
+        rows.sort();
+        let mut expected = [i, i + 100, i + 200].map(|x| x.to_string());
+        expected.sort();
+        assert_eq!(rows, expected, "{name}");
+    }
+}
+
+#[test]
 fn formats_can_be_named() {
     let w = Workspace::new();
     w.write("table.data", "x\n1\n");

@@ -1,4 +1,4 @@
-//! Ctrl-C.
+//! Ctrl-C, and other signals that end the program.
 #![cfg(unix)]
 
 use std::process::{Child, Command};
@@ -7,8 +7,12 @@ use std::time::{Duration, Instant};
 use crate::Workspace;
 
 fn interrupt(child: &Child) {
+    send("INT", child);
+}
+
+fn send(signal: &str, child: &Child) {
     let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
+        .args([&format!("-{signal}"), &child.id().to_string()])
         .status();
     assert!(sent.unwrap().success());
 }
@@ -49,4 +53,42 @@ fn interrupted_work_leaves_nothing() {
         assert!(started.elapsed() < Duration::from_secs(20), "{args:?}");
         assert!(w.files().is_empty(), "{args:?}: {:?}", w.files());
     }
+}
+
+#[test]
+fn work_that_is_to_end_leaves_nothing() {
+    let copy = |format| {
+        let rows = "SELECT value, value * 2 FROM range(100000000000)";
+        format!("COPY ({rows}) TO 'out.{format}' STORED AS {format}")
+    };
+    for (signal, format) in [("HUP", "vectile"), ("QUIT", "vectile"), ("TERM", "parquet")] {
+        let w = Workspace::new();
+        let mut child = w.command().args(["sql", &copy(format)]).spawn().unwrap();
+        wait_for_files(&w, &mut child);
+        send(signal, &child);
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(130), "{signal}");
+        assert!(w.files().is_empty(), "{signal}: {:?}", w.files());
+    }
+}
+
+/// As when the terminal is closed in which `nohup vectile ..` was started.
+#[test]
+fn ignored_signals_stay_ignored() {
+    let w = Workspace::new();
+    let script = format!(
+        "trap '' HUP QUIT; exec {} sql -o out.csv 'SELECT value FROM range(3000000)'",
+        env!("CARGO_BIN_EXE_vectile")
+    );
+    let mut child = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(w.path(""))
+        .spawn()
+        .unwrap();
+    wait_for_files(&w, &mut child);
+    for signal in ["HUP", "QUIT"] {
+        send(signal, &child);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(w.files(), ["out.csv"]);
 }

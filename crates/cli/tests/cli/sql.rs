@@ -196,6 +196,31 @@ fn inserts_add_files_to_a_directory() {
 }
 
 #[test]
+fn inserts_make_files_that_the_table_has() {
+    let w = Workspace::new();
+    for format in ["parquet", "vectile"] {
+        w.ok(&["sql", &format!("COPY (SELECT 1 AS x) TO 'a1.{format}'")]);
+        let table = format!("t=a*.{format}");
+        let error = w.fails(1, &["sql", "-t", &table, "INSERT INTO t VALUES (2)"]);
+        assert!(error.contains("cannot add files to t"), "{error}");
+    }
+    assert_eq!(w.files(), ["a1.parquet", "a1.vectile"]);
+}
+
+#[test]
+fn an_unreadable_file_of_a_table_is_named() {
+    let w = Workspace::new();
+    for format in ["parquet", "vectile", "arrow"] {
+        let copy = format!("COPY (SELECT 1 AS x) TO 't/{format}/a.{format}'");
+        w.ok(&["sql", &copy]);
+        w.write(&format!("t/{format}/b.{format}"), "");
+        let table = format!("t=t/{format}");
+        let error = w.fails(1, &["sql", "-t", &table, "SELECT * FROM t"]);
+        assert!(error.contains(&format!("{format}/b.{format}")), "{error}");
+    }
+}
+
+#[test]
 fn results_can_be_written_to_files() {
     let w = Workspace::new();
     for out in ["r.vectile", "r.parquet", "r.arrow", "r.csv", "r.json"] {

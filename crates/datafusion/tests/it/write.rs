@@ -55,6 +55,52 @@ async fn copies_to_one_file_or_to_many() {
     assert_eq!(fixture.executed("SELECT * FROM many").await.1, ROWS);
 }
 
+/// DataFusion takes `[`, `*` and `?` for those of a glob, and writes to the directory before it.
+#[tokio::test]
+async fn copies_are_where_they_are_named() {
+    let fixture = Fixture::empty();
+    for name in ["new[1].vectile", "a*/b?.vectile"] {
+        let path = fixture.path(name);
+        let copy = format!("COPY (SELECT 1 AS a) TO '{}'", path.display());
+        fixture.run(&copy).await.unwrap();
+        assert!(path.is_file(), "{name}: {:?}", files_in(fixture.dir.path()));
+    }
+    let path = fixture.path("many[2]");
+    let copy = format!(
+        "COPY (SELECT 1 AS a) TO '{}/' STORED AS VECTILE",
+        path.display()
+    );
+    fixture.run(&copy).await.unwrap();
+    assert_eq!(files_in(&path).len(), 1);
+    assert_eq!(files_in(fixture.dir.path()).len(), 3);
+}
+
+#[tokio::test]
+async fn inserts_make_files_that_the_table_has() {
+    let fixture = Fixture::empty();
+    let table = |name: &str, glob: &str| {
+        let dir = fixture.dir.path().display();
+        format!("CREATE EXTERNAL TABLE {name} (a BIGINT) STORED AS VECTILE LOCATION '{dir}/{glob}'")
+    };
+    fixture.run(&table("some", "new*.vectile")).await.unwrap();
+    let error = fixture
+        .run("INSERT INTO some VALUES (1)")
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("is a glob"), "{error}");
+    assert!(files_in(fixture.dir.path()).is_empty());
+    fixture
+        .run(&table("all_of_them", "*.vectile"))
+        .await
+        .unwrap();
+    fixture
+        .run("INSERT INTO all_of_them VALUES (1)")
+        .await
+        .unwrap();
+    let text = fixture.answer("SELECT sum(a) FROM all_of_them").await;
+    assert!(text.contains("| 1 "), "{text}");
+}
+
 #[tokio::test]
 async fn inserts_append_files() {
     let fixture = Fixture::empty();
