@@ -300,8 +300,7 @@ impl Column {
     }
 
     /// As [`Column::filter`], by a field of a struct: the one at `path`, which has the number of a
-    /// field, the number of one within it, and so on. The field may have values where the struct is
-    /// null; these count.
+    /// field, the number of one within it, and so on. The field of a null struct is null.
     ///
     /// # Errors
     ///
@@ -318,7 +317,14 @@ impl Column {
         };
         match &self.body.values {
             Values::Nested(Nested::Struct(fields)) if *field < fields.len() => {
-                fields[*field].filter_field(path, predicate, selection)
+                let mut null = selection.clone();
+                self.body.validity.filter(true, selection);
+                fields[*field].filter_field(path, predicate, selection)?;
+                if let Predicate::IsNull = predicate {
+                    self.body.validity.filter(false, &mut null);
+                    selection.or(&null);
+                }
+                Ok(())
             }
             _ if self.is_all_null() => {
                 self.filter_nulls(!matches!(predicate, Predicate::IsNull), selection)

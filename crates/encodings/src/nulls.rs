@@ -1,6 +1,10 @@
-//! Arrays of nulls, of any type.
+//! Arrays of nulls, of any type, and nulls of fields.
 
-use arrow::array::{ArrayRef, AsArray, new_null_array};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StructArray, new_null_array};
+use arrow::buffer::NullBuffer;
+use arrow::compute::{cast, nullif};
 use arrow::datatypes::DataType;
 
 use crate::error::{Error, Result};
@@ -51,5 +55,31 @@ pub(crate) fn with_some_value(array: ArrayRef) -> ArrayRef {
             dictionary.with_values(new_null_array(dictionary.values().data_type(), 1))
         }
         _ => array,
+    }
+}
+
+/// A field of a struct that has these nulls: null where the struct is, and so are its own fields. Unions, which have no
+/// nulls of their own, stay as they are.
+pub(crate) fn of_field(field: &ArrayRef, nulls: Option<&NullBuffer>) -> Result<ArrayRef> {
+    let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else {
+        return Ok(ArrayRef::clone(field));
+    };
+    match field.data_type() {
+        DataType::Union(_, _) => Ok(ArrayRef::clone(field)),
+        DataType::RunEndEncoded(_, values) => {
+            let values = cast(field, values.data_type())?;
+            Ok(cast(&of_field(&values, Some(nulls))?, field.data_type())?)
+        }
+        DataType::Struct(fields) => {
+            let within = field.as_struct();
+            let nulls = NullBuffer::union(within.nulls(), Some(nulls));
+            let columns = within.columns().iter();
+            let columns = columns.map(|column| of_field(column, nulls.as_ref()));
+            let columns = columns.collect::<Result<Vec<_>>>()?;
+            let rows = within.len();
+            let array = StructArray::try_new_with_length(fields.clone(), columns, nulls, rows)?;
+            Ok(Arc::new(array))
+        }
+        _ => Ok(nullif(field, &BooleanArray::new(!nulls.inner(), None))?),
     }
 }

@@ -1,12 +1,13 @@
 //! Tests of one column against constants.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, Datum, Scalar};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Datum, Scalar};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::kernels::cmp;
 use arrow::compute::{and, is_not_null, is_null, not, or};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Decimal256Type, i256};
 
 use crate::VECTOR_LEN;
 use crate::byte_strings;
@@ -148,43 +149,59 @@ fn is_in(array: &ArrayRef, values: &ArrayRef) -> Result<BooleanArray> {
     Ok(found)
 }
 
-/// Values as integers that order as they do; `None` if one does not fit 128 bits.
+/// Values as integers that order as they do, without those that do not fit 128 bits: no value that is stored as such an
+/// integer equals them.
 ///
 /// # Errors
 ///
 /// [`Error::Unsupported`] for types without such integers.
-pub fn value_words(constants: &ArrayRef) -> Result<Option<Vec<i128>>> {
+pub fn value_words(constants: &ArrayRef) -> Result<Vec<i128>> {
     let data = constants.to_data();
-    if let arrow::datatypes::DataType::Decimal256(_, _) = constants.data_type() {
-        let wide = crate::class::natives::<arrow::datatypes::i256>(&data);
-        return Ok(wide.iter().map(|value| value.to_i128()).collect());
+    if let DataType::Decimal256(_, _) = constants.data_type() {
+        let wide = crate::class::natives::<i256>(&data);
+        return Ok(wide.iter().filter_map(|value| value.to_i128()).collect());
     }
     let class = Class::stored(constants.data_type()).ok_or_else(|| {
         Error::Unsupported(format!("constants of type {}", constants.data_type()))
     })?;
-    Ok(Some(match_class!(class,
+    Ok(match_class!(class,
         bool => crate::class::bits(constants).iter().map(i128::from).collect(),
-        N => crate::class::natives::<N>(&data).iter().map(|value| value.to_word().widen()).collect())))
+        N => crate::class::natives::<N>(&data).iter().map(|value| value.to_word().widen()).collect()))
 }
 
-/// The bounds of a range as integers that order as the values do, both inclusive; `None` if a bound
-/// does not fit 128 bits. Bounds are arrays of one row, not of strings.
+/// Whether the constant is below or above all integers of 128 bits.
+fn beyond(constant: &ArrayRef) -> Ordering {
+    let value = constant.as_primitive_opt::<Decimal256Type>();
+    match value.and_then(|value| value.values().first()) {
+        Some(value) if value.to_i128().is_none() => value.cmp(&i256::ZERO),
+        _ => Ordering::Equal,
+    }
+}
+
+/// The bounds of a range as integers that order as the values do, both inclusive; of a range without an integer of 128
+/// bits, the first is above the second. Bounds are arrays of one row, not of strings.
 ///
 /// # Errors
 ///
 /// As [`value_words`].
-pub fn range_words(low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Result<Option<(i128, i128)>> {
-    let word = |bound: &Bound<ArrayRef>, open: i128, step: i128| -> Result<Option<i128>> {
-        Ok(match bound {
-            Bound::Unbounded => Some(open),
-            Bound::Included(constant) => {
-                value_words(constant)?.and_then(|words| words.first().copied())
-            }
-            Bound::Excluded(constant) => value_words(constant)?
-                .and_then(|words| words.first().and_then(|word| word.checked_add(step))),
-        })
+pub fn range_words(low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Result<(i128, i128)> {
+    let low = match low {
+        Bound::Unbounded => Some(i128::MIN),
+        Bound::Included(low) | Bound::Excluded(low) if beyond(low) == Ordering::Less => {
+            Some(i128::MIN)
+        }
+        Bound::Included(low) => value_words(low)?.first().copied(),
+        Bound::Excluded(low) => (value_words(low)?.first()).and_then(|word| word.checked_add(1)),
     };
-    Ok(word(low, i128::MIN, 1)?.zip(word(high, i128::MAX, -1)?))
+    let high = match high {
+        Bound::Unbounded => Some(i128::MAX),
+        Bound::Included(high) | Bound::Excluded(high) if beyond(high) == Ordering::Greater => {
+            Some(i128::MAX)
+        }
+        Bound::Included(high) => value_words(high)?.first().copied(),
+        Bound::Excluded(high) => (value_words(high)?.first()).and_then(|word| word.checked_sub(1)),
+    };
+    Ok(low.zip(high).unwrap_or((1, 0)))
 }
 
 /// Checks that constants have the type of their column, and that arrow-rs can compare it.
@@ -243,8 +260,7 @@ pub(crate) fn filter_range(
     selection: &mut Selection,
     mut in_range: impl FnMut(usize, i128, i128, &mut Mask) -> Result<()>,
 ) -> Result<()> {
-    let (low, high) = range_words(low, high)?
-        .ok_or_else(|| Error::Unsupported("a constant beyond 128 bits".into()))?;
+    let (low, high) = range_words(low, high)?;
     let flip = if negated { u64::MAX } else { 0 };
     let mut within = [0; VECTOR_LEN / 64];
     for (vector, mask) in selection.vectors_mut() {

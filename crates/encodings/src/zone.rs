@@ -16,6 +16,7 @@ use crate::codecs::codec::Child;
 use crate::column::Column;
 use crate::encoder::encode_node;
 use crate::error::{Result, ensure};
+use crate::nulls;
 use crate::offsets;
 use crate::wire::{ChunkReader, ChunkWriter};
 use crate::{FORMAT_VERSION, VECTOR_LEN};
@@ -131,7 +132,7 @@ impl ZoneMap {
         })
     }
 
-    /// Of a struct: what its fields have, also where the struct itself is null.
+    /// Of a struct: what its fields have where the struct is not null.
     fn of_fields(
         array: &dyn Array,
         fields: &Fields,
@@ -143,7 +144,7 @@ impl ZoneMap {
         for (field, child) in fields.iter().zip(array.as_struct().columns()) {
             let bounds = match field.data_type() {
                 DataType::Null => Self::unknown(zones.len()),
-                _ => Self::of_zones(child, zones)?,
+                _ => Self::of_zones(&nulls::of_field(child, array.nulls())?, zones)?,
             };
             exact = and(&exact, &bounds.exact)?;
             min.push(bounds.min);

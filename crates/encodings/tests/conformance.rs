@@ -515,9 +515,10 @@ fn fields_of_structs_have_bounds() {
         let value = |bounds: &ArrayRef| bounds.as_primitive::<Int32Type>().value(zone);
         (value(&zones.min), value(&zones.max))
     };
+    // each third row is a null struct, of which the first is row 102
     assert_eq!(number(&zones, 0), (101, 1123));
     assert_eq!(number(&zones, 1), (1124, 2147));
-    assert_eq!(number(&zones, 2), (2148, 2599));
+    assert_eq!(number(&zones, 2), (2149, 2599));
     assert_eq!(number(&whole, 0), (101, 2599));
     let text = |zones: &ZoneMap, zone| {
         let zones = zones.field(&[1, 0]).unwrap();
@@ -534,6 +535,150 @@ fn fields_of_structs_have_bounds() {
     assert_eq!(text(&whole, 0), bound("01", "25"));
     assert!(!zones.field(&[2]).unwrap().has_bounds(), "lists have none");
     assert!(zones.field(&[3]).is_none() && zones.field(&[0, 0]).is_none());
+}
+
+/// A column of decimals that fit 128 bits may be compared with some that do not.
+#[test]
+fn constants_may_be_beyond_the_integers_that_are_stored() {
+    use arrow::array::Decimal256Array;
+    use arrow::datatypes::i256;
+    let array = |values: Vec<Option<i256>>| -> ArrayRef {
+        let array = Decimal256Array::from(values);
+        Arc::new(array.with_precision_and_scale(76, 2).unwrap())
+    };
+    let rows = 0..2000i128;
+    let values = rows.map(|row| (row % 7 > 0).then(|| i256::from_i128(row * row - 9000)));
+    let column = array(values.collect());
+    let far = i256::from_i128(i128::MAX).wrapping_mul(i256::from_i128(8));
+    let constants = [far.wrapping_neg(), i256::from_i128(-9000), i256::ZERO, far];
+    let bounds = constants.map(|constant| array(vec![Some(constant)]));
+    let bounds = bounds.iter().flat_map(|bound| {
+        let bound = || ArrayRef::clone(bound);
+        [Bound::Included(bound()), Bound::Excluded(bound())]
+    });
+    let bounds: Vec<Bound<ArrayRef>> = bounds.chain([Bound::Unbounded]).collect();
+    let mut predicates: Vec<Predicate> = vec![];
+    for negated in [false, true] {
+        let pairs = bounds
+            .iter()
+            .flat_map(|low| bounds.iter().map(move |high| (low, high)));
+        predicates.extend(pairs.map(|(low, high)| Predicate::Range {
+            low: low.clone(),
+            high: high.clone(),
+            negated,
+        }));
+        for values in [&constants[..], &constants[3..]] {
+            let values = array(values.iter().copied().map(Some).collect());
+            predicates.push(Predicate::In { values, negated });
+        }
+    }
+    for pin in [
+        None,
+        Some(Encoding::Ffor),
+        Some(Encoding::Plain),
+        Some(Encoding::Dict),
+    ] {
+        let Some(encoded) = encode_pinned(&column, pin) else {
+            continue;
+        };
+        for predicate in &predicates {
+            let passed = predicate.evaluate(&column).unwrap();
+            let expected: BooleanArray = passed.iter().map(|p| Some(p == Some(true))).collect();
+            let mut selection = Selection::all(0, column.len());
+            encoded.filter(predicate, &mut selection).unwrap();
+            assert_eq!(
+                &selection.to_boolean_buffer(),
+                expected.values(),
+                "{pin:?}: {predicate:?}"
+            );
+        }
+    }
+}
+
+/// Also of values that arrow-rs makes no dictionaries of, or none in which each value is there once.
+#[test]
+fn dictionaries_of_any_values_are_read() {
+    use arrow::array::{
+        DictionaryArray, DurationSecondArray, FixedSizeListArray, Int8Array, Int32Array, ListArray,
+        MapBuilder, StringBuilder, StructArray,
+    };
+    use arrow::datatypes::{Field, Int8Type};
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..6));
+    let item = Arc::new(Field::new_list_field(DataType::Int32, true));
+    let field = Arc::new(Field::new("n", DataType::Int32, true));
+    let lists = (0..3).map(|row| Some(vec![Some(row); row as usize]));
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
+    let pairs = FixedSizeListArray::new(item, 2, Arc::clone(&numbers), None);
+    let structs = StructArray::new(vec![field].into(), vec![numbers.slice(1, 3)], None);
+    let mut maps = MapBuilder::new(None, StringBuilder::new(), StringBuilder::new());
+    for row in 0..3 {
+        (0..row).for_each(|key| {
+            maps.keys().append_value(format!("key {key}"));
+            maps.values().append_value(format!("value {row}"));
+        });
+        maps.append(true).unwrap();
+    }
+    let values: [ArrayRef; 6] = [
+        Arc::new(lists),
+        Arc::new(pairs),
+        Arc::new(structs),
+        Arc::new(maps.finish()),
+        Arc::new(BooleanArray::from(vec![true, false, true])),
+        Arc::new(DurationSecondArray::from(vec![5, 6, 5])),
+    ];
+    for values in values {
+        // more rows than keys of 8 bits can number, if each had one
+        let keys = (0..1500).map(|row| (row % 5 > 0).then_some((row % 3) as i8));
+        let keys: Int8Array = keys.collect();
+        let array = DictionaryArray::<Int8Type>::new(keys, values);
+        let array: ArrayRef = Arc::new(array);
+        let column = encode_pinned(&array, None).unwrap();
+        let decoded = column.decode(0..array.len()).unwrap();
+        assert_same(&decoded, &array, &array.data_type().to_string());
+    }
+}
+
+/// What a field has where its struct is null is neither stored nor a bound of it.
+#[test]
+fn fields_of_null_structs_are_null() {
+    use arrow::array::{Int32Array, StructArray};
+    use arrow::datatypes::Field;
+    let rows = 2000;
+    let of = |name: &str, column: ArrayRef, nulls: Vec<bool>| {
+        let field = Field::new(name, column.data_type().clone(), true);
+        let nulls = Some(NullBuffer::from(nulls));
+        StructArray::new(vec![field].into(), vec![column], nulls)
+    };
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..rows));
+    let inner = of("n", numbers, (0..rows).map(|row| row % 5 > 0).collect());
+    let nulls = (0..rows).map(|row| row < 1024 && row % 2 > 0).collect();
+    let array: ArrayRef = Arc::new(of("s", Arc::new(inner), nulls));
+    let has_value = |row: i32| row < 1024 && row % 2 > 0 && row % 5 > 0;
+    let column = encode_pinned(&array, None).unwrap();
+    let decoded = column.decode(0..rows as usize).unwrap();
+    let inner = decoded.as_struct().column(0).as_struct();
+    let numbers = inner.column(0).as_primitive::<Int32Type>();
+    let expected = (0..rows).map(|row| has_value(row).then_some(row));
+    assert!(numbers.iter().eq(expected.clone()));
+    let passing = |predicate: Predicate| {
+        let mut selection = Selection::all(0, rows as usize);
+        column
+            .filter_field(&[0, 0], &predicate, &mut selection)
+            .unwrap();
+        selection.count()
+    };
+    let values = expected.flatten().count();
+    assert_eq!(passing(Predicate::IsNotNull), values);
+    assert_eq!(passing(Predicate::IsNull), rows as usize - values);
+    let all = Predicate::Range {
+        low: Bound::Unbounded,
+        high: Bound::Unbounded,
+        negated: false,
+    };
+    assert_eq!(passing(all), values);
+    let zones = ZoneMap::of(&array).unwrap().field(&[0, 0]).unwrap();
+    let max = zones.max.as_primitive::<Int32Type>();
+    assert!(max.iter().eq([Some(1023), None]));
 }
 
 /// As files of version 1 have it.
@@ -562,9 +707,17 @@ fn bounds_of_structs_and_dictionaries_may_be_missing() {
 #[test]
 fn dictionaries_and_fields_are_filtered_as_their_values() {
     let array = structs().slice(100, 2500);
-    let (numbers, inner) = (array.column(0), array.column(1));
+    let inner = array.column(1);
     let dictionary = inner.as_struct().column(0);
-    let values = arrow::compute::cast(dictionary, &DataType::Utf8).unwrap();
+    // a field of a null struct is null
+    let within = |field: &ArrayRef| {
+        let nulls = array.nulls().unwrap();
+        let nulls: BooleanArray = (!nulls.inner()).into();
+        arrow::compute::nullif(field, &nulls).unwrap()
+    };
+    let numbers = &within(array.column(0));
+    let texts = arrow::compute::cast(dictionary, &DataType::Utf8).unwrap();
+    let values = within(&texts);
     let struct_column = encode_pinned(&(Arc::new(array.clone()) as ArrayRef), None).unwrap();
     let dictionary_column = encode_pinned(dictionary, None).unwrap();
     let bounds = |values: &ArrayRef| {
@@ -601,6 +754,8 @@ fn dictionaries_and_fields_are_filtered_as_their_values() {
                 .unwrap();
             assert_eq!(&selection.to_boolean_buffer(), expected.values());
             if path.len() > 1 {
+                let passed = predicate.evaluate(&texts).unwrap();
+                let expected: BooleanArray = passed.iter().map(|p| Some(p == Some(true))).collect();
                 let mut selection = Selection::all(0, 2500);
                 dictionary_column
                     .filter(&predicate, &mut selection)

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayData, ArrayRef, RecordBatch};
 use arrow::buffer::Buffer;
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, SchemaRef};
@@ -67,7 +67,7 @@ pub(crate) struct EncodedRowGroup {
 }
 
 /// Encodes the batches as one row group, or as several where their dictionaries have more values
-/// together than keys can name. It begins on `thread`, and takes others as they are free.
+/// together than keys can name, or more rows than run ends can count. It begins on `thread`, and takes others as they are free.
 pub(crate) async fn encode_row_group(
     plan: Arc<Plan>,
     batches: Vec<RecordBatch>,
@@ -77,7 +77,7 @@ pub(crate) async fn encode_row_group(
         .schema
         .fields()
         .iter()
-        .any(|f| has_dictionary(f.data_type()))
+        .any(|f| has_dictionary(f.data_type()) || has_runs(f.data_type()))
     {
         blocking(move || mergeable_runs(batches)).await?
     } else {
@@ -246,31 +246,65 @@ fn short_name(mut name: String) -> String {
 }
 
 fn has_dictionary(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Dictionary(_, _) => true,
+    has(data_type, &|of| matches!(of, DataType::Dictionary(_, _)))
+}
+
+fn has_runs(data_type: &DataType) -> bool {
+    has(data_type, &|of| matches!(of, DataType::RunEndEncoded(_, _)))
+}
+
+/// Whether the type, or one within it, is such a one.
+fn has(data_type: &DataType, is_one: &dyn Fn(&DataType) -> bool) -> bool {
+    let within = match data_type {
         DataType::List(field)
         | DataType::LargeList(field)
         | DataType::ListView(field)
         | DataType::LargeListView(field)
         | DataType::FixedSizeList(field, _)
         | DataType::Map(field, _)
-        | DataType::RunEndEncoded(_, field) => has_dictionary(field.data_type()),
-        DataType::Struct(fields) => fields.iter().any(|field| has_dictionary(field.data_type())),
+        | DataType::RunEndEncoded(_, field) => has(field.data_type(), is_one),
+        DataType::Dictionary(_, values) => has(values, is_one),
+        DataType::Struct(fields) => fields.iter().any(|field| has(field.data_type(), is_one)),
         DataType::Union(fields, _) => fields
             .iter()
-            .any(|(_, field)| has_dictionary(field.data_type())),
+            .any(|(_, field)| has(field.data_type(), is_one)),
         _ => false,
-    }
+    };
+    within || is_one(data_type)
 }
 
-/// The batches in runs whose dictionaries can be merged, halving where they cannot.
+/// Whether run ends can count the rows of all these arrays together, which are of one type. What arrow-rs makes of more
+/// is not right.
+fn runs_fit(arrays: &[ArrayData]) -> bool {
+    let Some(first) = arrays.first() else {
+        return true;
+    };
+    let most = match first.data_type() {
+        DataType::RunEndEncoded(ends, _) => match ends.data_type() {
+            DataType::Int16 => i16::MAX as usize,
+            DataType::Int32 => i32::MAX as usize,
+            _ => usize::MAX,
+        },
+        _ => usize::MAX,
+    };
+    let rows = arrays.iter().map(ArrayData::len);
+    let child = |number| {
+        let children = arrays
+            .iter()
+            .filter_map(|array| array.child_data().get(number));
+        runs_fit(&children.cloned().collect::<Vec<_>>())
+    };
+    rows.fold(0, usize::saturating_add) <= most && (0..first.child_data().len()).all(child)
+}
+
+/// The batches in runs whose dictionaries and run ends can be merged, halving where they cannot.
 fn mergeable_runs(batches: Vec<RecordBatch>) -> Result<Vec<Vec<RecordBatch>>> {
     if batches.len() < 2 {
         return Ok(vec![batches]);
     }
     match merges(&batches) {
-        Ok(()) => Ok(vec![batches]),
-        Err(ArrowError::DictionaryKeyOverflowError) => {
+        Ok(true) => Ok(vec![batches]),
+        Ok(false) | Err(ArrowError::DictionaryKeyOverflowError) => {
             let mut first = batches;
             let second = first.split_off(first.len() / 2);
             let mut runs = mergeable_runs(first)?;
@@ -281,18 +315,25 @@ fn mergeable_runs(batches: Vec<RecordBatch>) -> Result<Vec<Vec<RecordBatch>>> {
     }
 }
 
-fn merges(batches: &[RecordBatch]) -> Result<(), ArrowError> {
+/// Whether run ends can count the rows of the batches; an error if keys cannot number the values of a dictionary.
+fn merges(batches: &[RecordBatch]) -> Result<bool, ArrowError> {
     let Some(first) = batches.first() else {
-        return Ok(());
+        return Ok(true);
     };
     for (column, field) in first.schema_ref().fields().iter().enumerate() {
+        let arrays = batches.iter().map(|batch| batch.column(column));
+        if has_runs(field.data_type()) {
+            let arrays = arrays.clone().map(|array| array.to_data());
+            if !runs_fit(&arrays.collect::<Vec<_>>()) {
+                return Ok(false);
+            }
+        }
         if has_dictionary(field.data_type()) {
-            let arrays: Vec<&dyn Array> =
-                batches.iter().map(|b| b.column(column).as_ref()).collect();
+            let arrays: Vec<&dyn Array> = arrays.map(AsRef::as_ref).collect();
             concat(&arrays)?;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 #[cfg(test)]

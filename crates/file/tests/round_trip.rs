@@ -72,6 +72,49 @@ async fn row_groups_are_as_large_as_asked_for() {
     }
 }
 
+/// Row groups end before there are more rows than run ends count.
+#[tokio::test]
+async fn run_ends_of_16_bits_count_few_rows() {
+    let runs = |rows: i16| {
+        let values = Int32Array::from(vec![1, 2]);
+        let runs = RunArray::<Int16Type>::try_new(&vec![1, rows].into(), &values).unwrap();
+        let runs: ArrayRef = Arc::new(runs);
+        let field = Arc::new(Field::new("r", runs.data_type().clone(), true));
+        let within = StructArray::new(vec![field].into(), vec![Arc::clone(&runs)], None);
+        let columns: [(&str, ArrayRef); 2] = [("r", runs), ("s", Arc::new(within))];
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    for (sizes, expected) in [
+        (vec![16_384, 16_383], vec![32_767]),
+        (vec![8192; 5], vec![16_384, 24_576]),
+    ] {
+        let batches: Vec<_> = sizes.into_iter().map(runs).collect();
+        let (bytes, _) = write(batches[0].schema(), &batches, WriterOptions::default())
+            .await
+            .unwrap();
+        let (metadata, read) = read(bytes).await.unwrap();
+        let row_groups = metadata.row_groups().iter();
+        assert_eq!(
+            row_groups.map(|group| group.rows).collect::<Vec<_>>(),
+            expected
+        );
+        let values = |batches: &[RecordBatch]| -> Vec<Option<i32>> {
+            let columns = batches.iter().flat_map(|batch| {
+                let within = batch.column(1).as_struct().column(0);
+                [Arc::clone(batch.column(0)), Arc::clone(within)]
+            });
+            let plain = columns.map(|runs| arrow::compute::cast(&runs, &DataType::Int32).unwrap());
+            let values = plain.map(|values| values.as_primitive::<Int32Type>().clone());
+            values
+                .flat_map(|values| values.iter().collect::<Vec<_>>())
+                .collect()
+        };
+        let sum = |batches: &[RecordBatch]| values(batches).into_iter().flatten().sum::<i32>();
+        assert_eq!(sum(&read), sum(&batches));
+        assert_eq!(values(&read).len(), values(&batches).len());
+    }
+}
+
 #[tokio::test]
 async fn tables_without_rows_or_columns_work() {
     let empty = small(0);

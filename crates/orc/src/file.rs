@@ -347,7 +347,7 @@ impl File {
                 .iter()
                 .map(|entry| Some(&entry.statistics))
                 .collect(),
-            has_bounds: self.metadata.has_bounds,
+            writer: self.metadata.writer,
         };
         let vectors = vectors::of_groups(&groups.of_column(column), stride, stripe.rows);
         vectors

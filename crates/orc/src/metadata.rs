@@ -20,11 +20,12 @@ use crate::compression::{Codec, Compression, DEFAULT_BLOCK_BYTES};
 use crate::error::{Error, Fault, Place, Result, corrupt, ensure};
 use crate::kind::{Encoding, StreamKind};
 use crate::messages::{
-    ColumnStatistics, Footer, PostScript, StripeFooter, StripeInformation, stripe_statistics,
+    ColumnStatistics, Footer, MAX_STRIPE_ENTRIES, PostScript, StripeFooter, StripeInformation,
+    stripe_statistics,
 };
 use crate::object::Object;
 use crate::schema::Type;
-use crate::statistics::Zones;
+use crate::statistics::{Writer, Zones};
 
 /// Bytes that are read first: most footers fit.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -43,10 +44,6 @@ const MAX_INDEX_GROUPS: usize = 1 << 20;
 
 const MAGIC: &str = "ORC";
 
-/// The number of the writer in Java, of which the first version had other bounds of stripes than the values have.
-const JAVA: u64 = 0;
-const FIRST_RIGHT_VERSION: u64 = 1;
-
 /// A file's schema and stripes, and where their streams are.
 #[derive(Debug)]
 pub struct Metadata {
@@ -57,8 +54,7 @@ pub struct Metadata {
     rows: u64,
     /// Rows of a index group, if there are any.
     pub(crate) row_index_stride: Option<u64>,
-    /// Whether bounds are those of the values.
-    pub(crate) has_bounds: bool,
+    pub(crate) writer: Writer,
     stripes: Vec<Stripe>,
     /// Statistics of the stripes, by column of the table, if the file has them.
     zones: Vec<ZoneMap>,
@@ -247,14 +243,17 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     let statistics = statistics.map_err(in_file)?;
 
     let stripes = read_stripes(&object, &handle, &footer, codec, footers_start).await?;
-    let has_bounds = footer.writer != JAVA || postscript.writer_version >= FIRST_RIGHT_VERSION;
+    let writer = Writer {
+        number: footer.writer,
+        version: postscript.writer_version,
+    };
     Ok(Metadata {
         schema: root.schema(),
-        zones: zones(&root, &footer, &statistics, &stripes, has_bounds),
+        zones: zones(&root, &footer, &statistics, &stripes, writer),
         codec,
         rows: footer.rows,
         row_index_stride: Some(footer.row_index_stride).filter(|&stride| stride > 0),
-        has_bounds,
+        writer,
         stripes,
         root,
         checksum,
@@ -278,7 +277,8 @@ fn ensure_plain(is_encrypted: bool) -> Result<(), Fault> {
     }
 }
 
-/// Reads the footers of the stripes that have rows. Stripes end before `end`.
+/// Reads the footers of the stripes that have rows. Stripes end before `end`, and one starts where the one before ends,
+/// or behind it: so all their footers together are no more bytes than the file.
 async fn read_stripes(
     object: &Object,
     handle: &Handle,
@@ -288,14 +288,18 @@ async fn read_stripes(
 ) -> Result<Vec<Stripe>> {
     let in_file = |fault: Fault| Place::file(&object.file).fault(fault);
     let mut rows = 0u64;
-    let mut places = Vec::with_capacity(footer.stripes.len());
+    let mut free = 0..end;
+    let mut places = Vec::new();
     for (number, stripe) in footer.stripes.iter().enumerate() {
-        let place = StripePlace::of(stripe, end)
+        // nothing is read of stripes without rows
+        if stripe.rows == 0 {
+            continue;
+        }
+        let place = StripePlace::of(stripe, &free)
             .map_err(|fault| Place::file(&object.file).stripe(number).fault(fault))?;
         rows = rows.saturating_add(stripe.rows);
-        if stripe.rows > 0 {
-            places.push((number, stripe, place));
-        }
+        free.start = place.footer.end;
+        places.push((number, stripe, place));
     }
     ensure(rows == footer.rows, || {
         format!("{rows} rows in stripes, {} in the file", footer.rows)
@@ -307,10 +311,11 @@ async fn read_stripes(
         .collect();
     let footers = object.read(handle, &ranges, None).await?;
     let stripes = places.into_iter().zip(footers);
+    let mut entries = MAX_STRIPE_ENTRIES;
     let stripes = stripes.map(|((number, stripe, place), bytes)| {
         let message = codec
             .inflate_up_to(&bytes, MAX_STRIPE_FOOTER_BYTES)
-            .and_then(|bytes| StripeFooter::parse(&bytes));
+            .and_then(|bytes| StripeFooter::parse(&bytes, &mut entries));
         let parsed = message.and_then(|message| place.stripe(number, stripe, message));
         parsed.map_err(|fault| Place::file(&object.file).stripe(number).fault(fault))
     });
@@ -324,14 +329,17 @@ struct StripePlace {
 }
 
 impl StripePlace {
-    fn of(stripe: &StripeInformation, end: u64) -> Result<Self, Fault> {
+    /// The place of a stripe in bytes that no stripe before has.
+    fn of(stripe: &StripeInformation, free: &Range<u64>) -> Result<Self, Fault> {
         let streams_end = stripe.offset.checked_add(stripe.index_bytes);
         let streams_end = streams_end.and_then(|offset| offset.checked_add(stripe.data_bytes));
         let footer =
             streams_end.and_then(|start| Some(start..start.checked_add(stripe.footer_bytes)?));
-        let Some(footer) = footer.filter(|footer| footer.end <= end) else {
-            return corrupt(format!("{stripe:?} in {end} bytes"));
+        let is_free = |footer: &Range<u64>| stripe.offset >= free.start && footer.end <= free.end;
+        let Some(footer) = footer.filter(is_free) else {
+            return corrupt(format!("{stripe:?} in bytes {free:?}"));
         };
+        ensure(!footer.is_empty(), || "it has no footer".into())?;
         ensure(stripe.rows <= MAX_ROWS as u64, || {
             format!("{} rows, at most {MAX_ROWS}", stripe.rows)
         })?;
@@ -387,7 +395,7 @@ fn zones(
     footer: &Footer,
     statistics: &[Vec<ColumnStatistics>],
     stripes: &[Stripe],
-    has_bounds: bool,
+    writer: Writer,
 ) -> Vec<ZoneMap> {
     // in full, or else few bytes would make many entries
     let is_full = |columns: &Vec<ColumnStatistics>| columns.len() == footer.types.len();
@@ -404,7 +412,7 @@ fn zones(
         let zones = Zones {
             statistics: stripes.iter().map(of_stripe).collect(),
             rows: stripes.iter().map(|stripe| stripe.rows as u64).collect(),
-            has_bounds,
+            writer,
         };
         zones.of_column(column)
     });

@@ -19,6 +19,9 @@ const MAX_PATH_BYTES: usize = 64 << 20;
 /// The most digits of a decimal.
 const MAX_PRECISION: u32 = 38;
 
+/// Digits after the point of a decimal of Hive 0.11, as ORC's reader in C++ has them.
+const HIVE_11_SCALE: u32 = 6;
+
 /// The most types of a union.
 const MAX_VARIANTS: usize = 127;
 
@@ -195,11 +198,12 @@ fn data_type(kind: TypeKind, message: &TypeMessage, children: &[Type]) -> Result
     })
 }
 
-/// The first writers had decimals without a precision.
+/// A decimal without a precision is one of Hive 0.11, where each value has a scale of its own.
 fn decimal(precision: u32, scale: u32) -> Result<DataType, String> {
-    let precision = match precision {
-        0 => MAX_PRECISION,
-        _ => precision,
+    let (precision, scale) = match (precision, scale) {
+        (0, 0) => (MAX_PRECISION, HIVE_11_SCALE),
+        (0, scale) => (MAX_PRECISION, scale),
+        both => both,
     };
     match precision <= MAX_PRECISION && scale <= precision {
         true => Ok(DataType::Decimal128(precision as u8, scale as i8)),
@@ -280,5 +284,7 @@ mod tests {
         }
         assert!(decimal(39, 2).is_err() && decimal(4, 5).is_err());
         assert_eq!(decimal(0, 3), Ok(DataType::Decimal128(38, 3)));
+        assert_eq!(decimal(0, 0), Ok(DataType::Decimal128(38, 6)));
+        assert_eq!(decimal(9, 0), Ok(DataType::Decimal128(9, 0)));
     }
 }

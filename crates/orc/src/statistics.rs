@@ -4,7 +4,8 @@
 //!   nothing is known.
 //! - Zeros of either sign are the same to a writer.
 //! - Timestamps are in whole milliseconds.
-//! - The first writers had other bounds of stripes than the values have.
+//! - Some versions of the writer in Java wrote bounds that are not those of the values: see [`Writer`].
+//! - A writer that cuts long text within a character, or makes an upper bound that is no text, writes U+FFFD there.
 
 use std::sync::Arc;
 
@@ -20,20 +21,61 @@ use crate::kind::TypeKind;
 use crate::messages::{Bounds, ColumnStatistics};
 use crate::schema::Type;
 
+/// The number of the writer in Java.
+const JAVA: u64 = 0;
+
+/// The first version of it of which the bounds of stripes are right: HIVE-8732.
+const FIRST_RIGHT_VERSION: u64 = 1;
+
+/// The version of Java 1.5.0 to 1.5.5, of which the bounds of decimals of one word are not: ORC-517.
+const DECIMALS_OF_ONE_WORD_WRONG: u64 = 6;
+
+/// The most digits of a decimal of one word.
+const ONE_WORD_PRECISION: u8 = 18;
+
+/// The character in the place of bytes that are no text.
+const REPLACEMENT: char = '\u{FFFD}';
+
+/// The program that wrote a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writer {
+    /// Which one.
+    pub(crate) number: u64,
+    /// How far it is from the first one of its kind.
+    pub(crate) version: u64,
+}
+
+impl Writer {
+    /// Whether the bounds of a column are those of its values.
+    fn has_bounds(self, column: &Type) -> bool {
+        if self.number != JAVA {
+            return true;
+        }
+        match column.data_type {
+            DataType::Decimal128(..=ONE_WORD_PRECISION, _)
+                if self.version == DECIMALS_OF_ONE_WORD_WRONG =>
+            {
+                false
+            }
+            _ => self.version >= FIRST_RIGHT_VERSION,
+        }
+    }
+}
+
 /// What is known of some zones: stripes, or index groups of one stripe.
 pub(crate) struct Zones<'a> {
     /// One of each zone.
     pub(crate) statistics: Vec<Option<&'a ColumnStatistics>>,
     /// Rows of each zone.
     pub(crate) rows: Vec<u64>,
-    /// Whether bounds are those of the values.
-    pub(crate) has_bounds: bool,
+    /// What wrote the file.
+    pub(crate) writer: Writer,
 }
 
 impl Zones<'_> {
     /// The zone map of a column of the table.
     pub(crate) fn of_column(&self, column: &Type) -> ZoneMap {
-        let (min, max, exact) = match self.has_bounds {
+        let (min, max, exact) = match self.writer.has_bounds(column) {
             true => self.bounds(column),
             false => self.unknown(),
         };
@@ -110,7 +152,9 @@ impl Zones<'_> {
             (TypeKind::String | TypeKind::Varchar, _) => {
                 let found = Found::of(&bounds, |_, bounds| match bounds {
                     Bounds::Text(Some((min, min_is_value)), Some((max, max_is_value))) => {
-                        Some(((min.as_str(), max.as_str()), *min_is_value && *max_is_value))
+                        let is_whole = !min.contains(REPLACEMENT) && !max.contains(REPLACEMENT);
+                        let exact = *min_is_value && *max_is_value;
+                        is_whole.then_some(((min.as_str(), max.as_str()), exact))
                     }
                     _ => None,
                 });
@@ -243,7 +287,22 @@ mod tests {
         }
     }
 
+    /// A writer of which nothing is known to be wrong.
+    const WRITER: Writer = Writer {
+        number: 1,
+        version: 6,
+    };
+
     fn zone_map(kind: TypeKind, data_type: DataType, bounds: Vec<Bounds>) -> ZoneMap {
+        zone_map_by(WRITER, kind, data_type, bounds)
+    }
+
+    fn zone_map_by(
+        writer: Writer,
+        kind: TypeKind,
+        data_type: DataType,
+        bounds: Vec<Bounds>,
+    ) -> ZoneMap {
         let statistics: Vec<_> = bounds
             .into_iter()
             .map(|bounds| ColumnStatistics {
@@ -256,7 +315,7 @@ mod tests {
         let zones = Zones {
             rows: vec![10; known.len()],
             statistics: known,
-            has_bounds: true,
+            writer,
         };
         zones.of_column(&column(kind, data_type))
     }
@@ -278,7 +337,7 @@ mod tests {
         let zones = Zones {
             rows: vec![10],
             statistics: vec![Some(&statistics)],
-            has_bounds: true,
+            writer: WRITER,
         };
         let map = zones.of_column(&column(TypeKind::Long, DataType::Int64));
         assert_eq!(map.null_count.null_count(), 1);
@@ -364,6 +423,39 @@ mod tests {
         ] {
             assert_eq!(decimal(text, 1), None, "{text}");
         }
+    }
+
+    #[test]
+    fn bounds_of_some_writers_are_wrong() {
+        let bounds = || vec![Bounds::Decimals(Some("1.25".into()), Some("1.25".into()))];
+        let has_bounds = |number, version, precision| {
+            let writer = Writer { number, version };
+            let data_type = DataType::Decimal128(precision, 2);
+            zone_map_by(writer, TypeKind::Decimal, data_type, bounds()).has_bounds()
+        };
+        assert!(!has_bounds(JAVA, 0, 38));
+        assert!(has_bounds(JAVA, 5, 18));
+        assert!(!has_bounds(JAVA, 6, 18));
+        assert!(has_bounds(JAVA, 6, 19));
+        assert!(has_bounds(JAVA, 7, 18));
+        assert!(has_bounds(1, 6, 18));
+    }
+
+    #[test]
+    fn text_that_was_cut_within_a_character_is_no_bound() {
+        let of = |min: &str, max: &str| {
+            Bounds::Text(Some((min.into(), false)), Some((max.into(), false)))
+        };
+        let bounds = vec![
+            of("ab", "cd"),
+            of("ab\u{FFFD}", "cd"),
+            of("ab", "cd\u{FFFD}"),
+            of("ab", "c\u{FFFD}\u{FFFD}d"),
+        ];
+        let map = zone_map(TypeKind::String, DataType::Utf8, bounds);
+        let known: Vec<bool> = (0..4).map(|zone| map.max.is_valid(zone)).collect();
+        assert_eq!(known, [true, false, false, false]);
+        assert!(map.min.is_null(1) && map.exact.true_count() == 0);
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! nanoseconds   n << 3 | z: n if z is 0, else n * 10^(z + 1)
 //! ```
 //!
+//! A writer in Java names its timezone as Java does: a name of the time zone database, an offset such as `GMT+08:00`, or
+//! one of Java's own three letters.
+//!
 //! Before 1970, writers in Java count nanoseconds from the second before, and those in C++ back from the second after.
 
 use arrow::array::timezone::Tz;
@@ -18,6 +21,52 @@ const EPOCH_2015: i64 = 1_420_070_400;
 const ROUNDED_NANOSECONDS: i64 = 999_999;
 
 const NANOSECONDS: i64 = 1_000_000_000;
+
+/// Java's names of three letters that the time zone database does not have.
+const JAVA_TIMEZONES: [(&str, &str); 25] = [
+    ("ACT", "Australia/Darwin"),
+    ("AET", "Australia/Sydney"),
+    ("AGT", "America/Argentina/Buenos_Aires"),
+    ("ART", "Africa/Cairo"),
+    ("AST", "America/Anchorage"),
+    ("BET", "America/Sao_Paulo"),
+    ("BST", "Asia/Dhaka"),
+    ("CAT", "Africa/Harare"),
+    ("CNT", "America/St_Johns"),
+    ("CST", "America/Chicago"),
+    ("CTT", "Asia/Shanghai"),
+    ("EAT", "Africa/Addis_Ababa"),
+    ("ECT", "Europe/Paris"),
+    ("IET", "America/Indiana/Indianapolis"),
+    ("IST", "Asia/Kolkata"),
+    ("JST", "Asia/Tokyo"),
+    ("MIT", "Pacific/Apia"),
+    ("NET", "Asia/Yerevan"),
+    ("NST", "Pacific/Auckland"),
+    ("PLT", "Asia/Karachi"),
+    ("PNT", "America/Phoenix"),
+    ("PRT", "America/Puerto_Rico"),
+    ("PST", "America/Los_Angeles"),
+    ("SST", "Pacific/Guadalcanal"),
+    ("VST", "Asia/Ho_Chi_Minh"),
+];
+
+/// The timezone of a name, as Java has names.
+fn timezone_of(name: &str) -> Option<Tz> {
+    let of_java = || {
+        let mut names = JAVA_TIMEZONES.iter();
+        let (_, full) = names.find(|(short, _)| *short == name)?;
+        full.parse().ok()
+    };
+    let of_offset = || {
+        let mut prefixes = ["GMT", "UTC", "UT"].iter();
+        let offset = prefixes.find_map(|prefix| name.strip_prefix(prefix))?;
+        offset
+            .starts_with(['+', '-'])
+            .then(|| offset.parse().ok())?
+    };
+    (name.parse().ok()).or_else(of_java).or_else(of_offset)
+}
 
 /// What seconds of a stripe are relative to.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +90,7 @@ impl Base {
             return Ok(Self::UTC);
         };
         let unknown = || Fault::Unsupported(format!("the timezone '{name}' is not known"));
-        let timezone: Tz = name.parse().map_err(|_| unknown())?;
+        let timezone = timezone_of(name).ok_or_else(unknown)?;
         let midnight = NaiveDate::from_ymd_opt(2015, 1, 1).and_then(|day| day.and_hms_opt(0, 0, 0));
         let epoch =
             midnight.and_then(|midnight| timezone.from_local_datetime(&midnight).earliest());
@@ -139,9 +188,19 @@ mod tests {
             Ok((EPOCH_2015 + later + 3600) * NANOSECONDS)
         );
         assert!(Base::of_timezone(Some("GMT")).unwrap().timezone.is_none());
-        assert!(matches!(
-            Base::of_timezone(Some("Nowhere")),
-            Err(Fault::Unsupported(_))
-        ));
+        for (name, _) in JAVA_TIMEZONES {
+            assert!(Base::of_timezone(Some(name)).is_ok(), "{name}");
+        }
+        for (name, hours) in [("PST", -8), ("GMT+08:00", 8), ("UTC-03:00", -3)] {
+            let epoch = Base::of_timezone(Some(name)).unwrap().epoch;
+            assert_eq!(EPOCH_2015 - epoch, hours * 3600, "{name}");
+        }
+        let india = Base::of_timezone(Some("IST")).unwrap();
+        assert_eq!(EPOCH_2015 - india.epoch, 5 * 3600 + 1800);
+        assert_eq!(india.nanoseconds(0, 0), Ok(EPOCH_2015 * NANOSECONDS));
+        for name in ["Nowhere", "GMT+", "GMT+8x:00", "GMTUTC", "UTC+99:00"] {
+            let base = Base::of_timezone(Some(name));
+            assert!(matches!(base, Err(Fault::Unsupported(_))), "{name}");
+        }
     }
 }

@@ -14,6 +14,7 @@ mod gpu_stages;
 mod gpu_text;
 mod gpu_variances;
 mod kept;
+mod known_differences;
 mod orc;
 mod orc_gpu;
 mod projection;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
@@ -375,4 +376,36 @@ async fn an_empty_table() {
         .answer("SELECT count(*) AS n, max(a) AS m FROM empty WHERE b = 'x'")
         .await;
     assert!(text.contains("| 0 |   |"), "{text}");
+}
+
+/// Whatever lies in memory below a null struct, in row groups of all kinds.
+#[tokio::test]
+async fn fields_of_null_structs_are_null() {
+    let fixture = Fixture::empty();
+    let path = fixture.path("structs.vectile");
+    // all structs are null, some, none
+    let copy = format!(
+        "COPY (SELECT value AS i, nullif(named_struct('a', value), named_struct('a',
+            CASE WHEN value < 2048 OR value < 4096 AND value % 2 = 0 THEN value END)) AS s
+          FROM generate_series(0, 6143)) TO '{}' STORED AS VECTILE OPTIONS (row_group_rows 2048)",
+        path.display()
+    );
+    fixture.run(&copy).await.unwrap();
+    fixture.register("t", &path).await;
+    for (sql, expected) in [
+        ("SELECT count(*) FROM t WHERE s IS NULL", 3072),
+        ("SELECT count(*) FROM t WHERE s['a'] IS NULL", 3072),
+        ("SELECT count(*) FROM t WHERE s['a'] >= 0", 3072),
+        ("SELECT count(*) FROM t WHERE s['a'] < 2050", 1),
+        ("SELECT count(s['a']) FROM t", 3072),
+        ("SELECT min(s['a']) FROM t", 2049),
+        (
+            "SELECT count(*) FROM t WHERE s['a'] IS NULL AND i >= 0 OR s['a'] + i < 0",
+            3072,
+        ),
+    ] {
+        let batches = fixture.run(sql).await.unwrap();
+        let answer = batches[0].column(0).as_primitive::<Int64Type>();
+        assert_eq!(answer.value(0), expected, "{sql}");
+    }
 }

@@ -18,7 +18,7 @@ use crate::codecs::rle::SpareRuns;
 use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::masks::Mask;
 use crate::predicate::{self, Predicate};
 use crate::selection::Selection;
@@ -100,8 +100,7 @@ impl Codec for Integers {
                 predicate::filter_range(low, high, *negated, selection, in_range)?;
             }
             Predicate::In { values, negated } => {
-                let mut words = predicate::value_words(values)?
-                    .ok_or_else(|| Error::Unsupported("constants beyond 128 bits".into()))?;
+                let mut words = predicate::value_words(values)?;
                 words.sort_unstable();
                 words.dedup();
                 self.filter_in(&words, *negated, selection)?;

@@ -2,7 +2,7 @@
 //! dictionaries and run-end encoded arrays.
 //!
 //! ```text
-//! struct               each child column, as many rows as the struct
+//! struct               each child column, as many rows as the struct, and null where it is
 //! list, map (any kind) u64 rows of the child; the length of each list as an integer sequence;
 //!                      the child column
 //! dictionary, runs     the values, a row each, as a column of the value type
@@ -17,18 +17,21 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanBufferBuilder, FixedSizeListArray, Int8Array, Int32Array,
-    LargeListArray, ListArray, MapArray, StructArray, UnionArray,
+    LargeListArray, ListArray, MapArray, StructArray, UInt64Array, UnionArray, make_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::{cast, filter};
+use arrow::compute::{CastOptions, cast, cast_with_options, filter, take};
 use arrow::datatypes::{DataType, Field, UnionMode};
+use arrow::row::{RowConverter, SortField};
+use hashbrown::HashMap;
 
+use crate::byte_strings;
 use crate::codecs::codec::{Child, Children, Codec};
 use crate::codecs::sequence::{self, Sequence};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, corrupt, ensure};
-use crate::nulls::with_some_value;
+use crate::nulls::{self, with_some_value};
 use crate::selection::Selection;
 use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
@@ -45,6 +48,62 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
         DataType::LargeListView(item) => DataType::LargeList(Arc::clone(item)),
         _ => return None,
     })
+}
+
+/// Values as they are stored, in `data_type`.
+fn unstored(values: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    match data_type {
+        DataType::Dictionary(keys, of) if !is_packed_by_arrow(of) => pack(values, keys, data_type),
+        _ => Ok(cast(values, data_type)?),
+    }
+}
+
+/// Whether arrow-rs makes dictionaries of the type, in which each value is there once.
+fn is_packed_by_arrow(values: &DataType) -> bool {
+    use DataType::*;
+    byte_strings::is_bytes(values)
+        || values.is_numeric()
+        || matches!(
+            values,
+            Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(_, _)
+        )
+}
+
+/// A dictionary of `data_type` of these values: each is there once, as far as the type has rows to compare.
+fn pack(values: &ArrayRef, keys: &DataType, data_type: &DataType) -> Result<ArrayRef> {
+    let mut rows = vec![];
+    let fields = vec![SortField::new(values.data_type().clone())];
+    let numbers = match RowConverter::supports_fields(&fields) {
+        true => {
+            let converted = RowConverter::new(fields)?.convert_columns(&[Arc::clone(values)])?;
+            let mut numbers = HashMap::new();
+            let number = |row| {
+                let next = rows.len() as u64;
+                *numbers
+                    .entry(converted.row(row).owned())
+                    .or_insert_with(|| {
+                        rows.push(row as u64);
+                        next
+                    })
+            };
+            (0..values.len()).map(number).collect()
+        }
+        false => {
+            rows.extend(0..values.len() as u64);
+            rows.clone()
+        }
+    };
+    let numbers = UInt64Array::new(numbers.into(), values.logical_nulls());
+    let exactly = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    let numbers = cast_with_options(&numbers, keys, &exactly)?;
+    let entries = take(values, &UInt64Array::from(rows), None)?;
+    let dictionary = numbers.to_data().into_builder();
+    let dictionary = dictionary.data_type(data_type.clone());
+    let dictionary = dictionary.add_child_data(entries.to_data()).build()?;
+    Ok(make_array(dictionary))
 }
 
 /// The field of the child of a list-like type.
@@ -74,7 +133,7 @@ fn encode_array(array: &dyn Array, children: Children, out: &mut ChunkWriter) ->
     match array.data_type() {
         DataType::Struct(_) => {
             for child in array.as_struct().columns() {
-                children.append(child, out)?;
+                children.append(&nulls::of_field(child, array.nulls())?, out)?;
             }
             Ok(())
         }
@@ -304,7 +363,7 @@ impl<C: Child> Codec for Nested<C> {
         match self {
             Self::Stored(column) => {
                 let stored = column.select(selection)?;
-                Ok(with_some_value(cast(&stored, data_type)?))
+                Ok(with_some_value(unstored(&stored, data_type)?))
             }
             Self::Struct(children) => {
                 let DataType::Struct(fields) = data_type else {
@@ -312,7 +371,7 @@ impl<C: Child> Codec for Nested<C> {
                 };
                 let arrays = children
                     .iter()
-                    .map(|child| child.select(selection))
+                    .map(|child| nulls::of_field(&child.select(selection)?, nulls.as_ref()))
                     .collect::<Result<Vec<_>>>()?;
                 let rows = selection.count();
                 Ok(Arc::new(StructArray::try_new_with_length(

@@ -1,8 +1,5 @@
 //! Filters: which tests there are, of values, codes and keys.
 
-use std::ops::Bound;
-
-use arrow::array::ArrayRef;
 use vectile_encodings::Predicate;
 use vectile_encodings::layout::{range_words, value_words};
 
@@ -49,7 +46,7 @@ impl Planner<'_> {
                     negated: false,
                 });
                 let range = match self.columns[column].of {
-                    Some(_) => Some(words(low, high)?),
+                    Some(_) => Some(range_words(low, high)?),
                     None => None,
                 };
                 self.codes(column, test, range, *negated)
@@ -63,9 +60,10 @@ impl Planner<'_> {
                     });
                     return self.codes(column, test, None, *negated);
                 }
-                let words = value_words(values)?
-                    .ok_or_else(|| Error::Unsupported("constants beyond 128 bits".into()))?;
-                let ranges = merged(words);
+                let mut ranges = merged(value_words(values)?);
+                if ranges.is_empty() {
+                    ranges.push((1, 0));
+                }
                 if ranges.len() > MAX_RANGES {
                     let reason = format!("a list of {} ranges on a plain column", ranges.len());
                     return Err(Error::Unsupported(reason));
@@ -146,10 +144,6 @@ impl Planner<'_> {
             codes,
         }
     }
-}
-
-fn words(low: &Bound<ArrayRef>, high: &Bound<ArrayRef>) -> Result<(i128, i128)> {
-    range_words(low, high)?.ok_or_else(|| Error::Unsupported("a constant beyond 128 bits".into()))
 }
 
 /// Ranges that hold just these words, ascending.

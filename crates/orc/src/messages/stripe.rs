@@ -1,8 +1,14 @@
 //! The footer of a stripe: its streams, in the order in which they lie, and the encodings of its columns.
 
 use super::protobuf::Fields;
-use crate::error::{Fault, corrupt};
+use crate::error::{Fault, corrupt, ensure};
 use crate::kind::{Encoding, RleVersion, StreamKind};
+
+/// The most streams and encodings of all stripes of a file: few compressed bytes may have many.
+pub(crate) const MAX_STRIPE_ENTRIES: usize = 1 << 24;
+
+/// The most bytes of the name of a timezone.
+const MAX_TIMEZONE_BYTES: usize = 256;
 
 /// What is in a stripe.
 #[derive(Debug, Default)]
@@ -17,14 +23,29 @@ pub(crate) struct StripeFooter {
 }
 
 impl StripeFooter {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
+    /// The footer of these bytes. Its streams and encodings are taken off `entries`, which may still come.
+    pub(crate) fn parse(bytes: &[u8], entries: &mut usize) -> Result<Self, Fault> {
         let mut message = Self::default();
         for field in Fields::of(bytes) {
             let (number, value) = field?;
+            if let 1 | 2 = number {
+                let Some(rest) = entries.checked_sub(1) else {
+                    return corrupt(format!(
+                        "more than {MAX_STRIPE_ENTRIES} streams and encodings in all stripes"
+                    ));
+                };
+                *entries = rest;
+            }
             match number {
                 1 => message.streams.push(stream(value.message()?)?),
                 2 => message.encodings.push(encoding(value.message()?)?),
-                3 => message.timezone = Some(value.text()?.to_owned()),
+                3 => {
+                    let name = value.text()?;
+                    ensure(name.len() <= MAX_TIMEZONE_BYTES, || {
+                        format!("a timezone of {} bytes", name.len())
+                    })?;
+                    message.timezone = Some(name.to_owned());
+                }
                 4 => message.is_encrypted = true,
                 _ => (),
             }
@@ -66,4 +87,22 @@ fn encoding(fields: Fields<'_>) -> Result<Encoding, Fault> {
         0 => Encoding::Direct { version },
         _ => Encoding::Dictionary { version, entries },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_bytes_have_few_entries() {
+        // two empty streams and an empty encoding
+        let bytes = [0x0a, 0, 0x0a, 0, 0x12, 0];
+        let mut entries = 5;
+        assert!(StripeFooter::parse(&bytes, &mut entries).is_ok());
+        assert_eq!(entries, 2);
+        assert!(StripeFooter::parse(&bytes, &mut entries).is_err());
+        let mut bytes = vec![0x1a, 0x81, 2];
+        bytes.extend([b'U'; 257]);
+        assert!(StripeFooter::parse(&bytes, &mut 5).is_err());
+    }
 }

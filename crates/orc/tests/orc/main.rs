@@ -3,6 +3,7 @@
 mod damaged;
 mod golden;
 mod kernels;
+mod patched;
 mod positions;
 mod scan;
 mod support;
