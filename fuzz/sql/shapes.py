@@ -56,7 +56,9 @@ def make_tables(rng, g):
     m = keys * rng.choice([1, 3])
     tables.append(Table('g', {'k': ints(g.integers(0, keys, m), key, mask(m, rng.choice([0, .1]))), 'q': ints(g.integers(-9, 9, m), pa.int32(), mask(m, rng.choice([0, .2]))), 'name': words(g, few, m, mask(m, .2))}, rows()))
     m = rng.choice([0, 1, 3, 5])
-    tables.append(Table('n', {'y': ints(g.integers(0, 9, m), key, mask(m, rng.choice([0, .5])))}, rows()))
+    nulls = mask(m, rng.choice([0, .5, .5]))
+    if nulls is not None: nulls[0] = True
+    tables.append(Table('n', {'y': ints(g.integers(0, 9, m), key, nulls)}, rows()))
     m = rng.choice([3000, 9000])
     ts = np.arange(m) if rng.random() < .6 else np.sort(g.integers(0, m // 3, m))
     tables.append(Table('t', {'ts': ints(ts), 'x': ints(np.arange(m)[::-1]) if rng.random() < .6 else ints(g.permutation(m)), 'k': ints(ts % rng.choice([7, keys, 100]), key)},
@@ -202,7 +204,7 @@ class Maker:
             src, cols = self.nested('d'); join(word, 'd', src, 'f.k = d.k', cols)
         if most > 1 and rng.random() < .2:
             src, more = self.filtered('g', 'g'); join(rng.choice(['JOIN', 'LEFT JOIN']), 'g', src, 'f.k = g.k', more)
-        for _ in range(rng.choice([0, 1, 1, 2])):
+        for _ in range(rng.choice([0, 0, 1, 1, 2])):
             q.where.append(self.predicate(rng.choice([scope, dims, dims, f]), rng.choice([0, 0, 1])))
         if rng.random() < .15:
             c = rng.choice([c for c in dims if c.kind == 'int']); q.where.append(self.membership(c))
@@ -374,7 +376,7 @@ class ShapeSet:
         rng = self.rng
         if rng.random() < .5: self.settings.append('SET datafusion.execution.target_partitions = %d' % rng.choice([1, 2, 4]))
         if rng.random() < .2: self.settings.append('SET datafusion.execution.batch_size = %d' % rng.choice([64, 1000]))
-        self.gpu = ["SET vectile.gpu = 'on'", 'SET vectile.gpu.build_from_rows = %d' % rng.choice([0, 0, 1000, 1 << 20])]
+        self.gpu = ["SET vectile.gpu = 'on'", 'SET vectile.gpu.build_from_rows = %d' % rng.choice([0, 0, 0, 1000, 1 << 20])]
     def write(self, tables=None):
         """Writes the tables and returns what makes them known to a session, or an error."""
         tables = tables or self.tables
@@ -403,10 +405,10 @@ class ShapeSet:
 
 SIDES = ('cpu', 'gpu')
 
-def ask(worker, s, side, stmts, dir, plain=False):
+def ask(worker, s, side, stmts, dir, plain=False, hang=None):
     a = worker.args
     settings = (s.gpu if side == 'gpu' else ["SET vectile.gpu = 'off'"]) + s.settings + (s.plain if plain else s.known)
-    return run_many(a.subject if side == 'gpu' else a.bin, [], settings, stmts, mk(dir), a.hang)
+    return run_many(a.subject if side == 'gpu' else a.bin, [], settings, stmts, mk(dir), hang or a.hang)
 
 def verdict(s, q, expected, result, file, ordered):
     """None, or (signature, text)."""
@@ -431,8 +433,8 @@ def run_set(worker, seed, focus):
         q = maker.query(rng.choices(list(kinds), list(kinds.values()))[0])
         expected = s.expected(q)
         if expected is None or len(expected) > 200000: continue
-        id = 'q%d' % i
-        case = dict(id=id, name='', q=q, sql=q.sql(), setup=[], expected=expected, ordered=q.ordered)
+        name = 'q%d' % i
+        case = dict(id=name, name='', q=q, sql=q.sql(), setup=[], expected=expected, ordered=q.ordered)
         cases.append(case)
         scope = maker.columns('f', 'f') + [c for j in q.joins for c in ([x for x in maker.columns(j[1], j[1])] if j[2][0] == '%s %s' % (j[1], j[1]) else [])]
         p = maker.predicate(scope, rng.choice([0, 1]))
@@ -440,27 +442,33 @@ def run_set(worker, seed, focus):
         extra = []
         for side in sides:
             chosen[side].append(case)
-            for name, setup, sql in rng.sample(own, min(len(own), 1 if side == 'gpu' else 2)):
-                extra.append(case2 := dict(id='%s%s%s%d' % (id, name, side, len(extra)), name=name, q=q, sql=sql, setup=[x.replace('.vectile', side + '.vectile') for x in setup], expected=expected, ordered=False))
+            for kind, setup, sql in rng.sample(own, min(len(own), 1 if side == 'gpu' else 2)):
+                extra.append(case2 := dict(id='%s%s%s%d' % (name, kind, side, len(extra)), name=kind, q=q, sql=sql, setup=[x.replace('.vectile', side + '.vectile') for x in setup], expected=expected, ordered=False))
                 chosen[side].append(case2)
         if rng.random() < .25 and (both := counted(q, p)):
             n = s.expected(q, both[0])
             if n is not None:
-                for j, sql in enumerate(both): extra.append(c := dict(id='%snorec%d' % (id, j), name='norec', q=q, sql=sql, setup=[], expected=n, ordered=False)); [chosen[side].append(c) for side in sides]
+                for j, sql in enumerate(both): extra.append(c := dict(id='%snorec%d' % (name, j), name='norec', q=q, sql=sql, setup=[], expected=n, ordered=False)); [chosen[side].append(c) for side in sides]
         cases += extra
     answers = {}
     for side in sides:
         dir = mk(s.dir, side); t0 = time.time()
-        answers[side] = ask(worker, s, side, [(c['id'], c['sql'], ('copy', c['setup'])) for c in chosen[side]], dir)
+        stmts = [(c['id'], c['sql'], ('copy', c['setup'])) for c in chosen[side]]
+        if side == 'gpu': stmts += [('explain' + c['id'], 'EXPLAIN ' + c['sql'], 'show') for c in chosen[side] if not c['name']]
+        answers[side] = ask(worker, s, side, stmts, dir)
         STATS['shapes: seconds ' + side] += int(time.time() - t0)
+    for c in chosen.get('gpu', []):
+        plan = answers['gpu'].get('explain' + c['id'])
+        if plan and plan[0] == 'ok': STATS['shape %s: plans' % c['q'].kind] += 1; STATS['shape %s: plans on the GPU' % c['q'].kind] += 'GpuAggregateExec' in plan[1] or 'gpu=' in plan[1]
     STATS['shape sets'] += 1
+    reported = set()
     for c in cases:
         q = c['q']; found = {}
         for side in sides:
             if c not in chosen[side]: continue
             STATS['shapes: %s answers' % side] += 1
             v = verdict(s, q, c['expected'], answers[side].get(c['id']), os.path.join(s.dir, side, 'res', c['id'] + '.parquet'), c['ordered'])
-            if v: found[side] = v
+            if v and (id(q), side) not in reported: found[side] = v; reported.add((id(q), side))
         if not found: worker.shapes['shape ' + q.kind] += 1; continue
         report(worker, s, seed, c, found)
 
@@ -468,6 +476,10 @@ def report(worker, s, seed, c, found):
     """Says what a wrong answer is of, and makes its query smaller."""
     q = c['q']; side = 'gpu' if 'gpu' in found else 'cpu'; sig, text = found[side]
     dir = mk(s.dir, 'again')
+    if 'cpu' not in found:                                 # a variant may have been asked on the other side alone
+        r = ask(worker, s, 'cpu', [('x', c['sql'], ('copy', c['setup']))], dir)['x']
+        v = verdict(s, q, c['expected'], r, os.path.join(dir, 'res', 'x.parquet'), c['ordered'])
+        if v: found['cpu'] = v
     if 'cpu' in found:                                     # is it DataFusion's own?
         r = ask(worker, s, 'cpu', [('x', c['sql'], ('copy', c['setup']))], mk(dir, 'plain'), plain=True)['x']
         plain = verdict(s, q, c['expected'], r, os.path.join(dir, 'plain', 'res', 'x.parquet'), c['ordered'])

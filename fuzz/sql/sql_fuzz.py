@@ -8,7 +8,7 @@ DataFusion, vectile.gpu=off) is the oracle; over .vectile files made of them it 
 OUT/stats.json and OUT/summary.txt have counts; OUT/findings/* a report and a self-contained repro.py each.
 Standard library, numpy and pyarrow only.
 """
-import argparse, base64, collections, copy, glob, json, os, random, re, shutil
+import argparse, base64, collections, copy, glob, json, os, random, re, resource, shutil
 import signal, subprocess, sys, time, traceback
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,22 +30,30 @@ ORACLE = ["SET vectile.gpu = 'off'", "SET datafusion.optimizer.enable_aggregate_
           "SET datafusion.execution.parquet.enable_page_index = false", "SET datafusion.execution.parquet.bloom_filter_on_read = false"]
 
 # How often a set is of which kind.
-MIX = {'tables': 10, 'shapes': 60, 'products': 3, 'convert': 15, 'partitions': 12}
+MIX = {'tables': 8, 'shapes': 66, 'products': 5, 'convert': 12, 'partitions': 9}
 FILES = {'products': products.run_set, 'convert': roundtrips.run_convert, 'partitions': roundtrips.run_partitions}
 
 class Worker:
     def __init__(self, args):
         self.args = args; self.out = args.out
+        self.slow_cxx = None
         self.work = os.path.join(args.scratch or os.path.join(args.out, 'work'), 'w%d' % args.seed)
         os.makedirs(self.work, exist_ok=True); os.makedirs(os.path.join(self.out, 'findings'), exist_ok=True)
         self.sigs = collections.Counter(); self.log = open(os.path.join(self.out, 'log-%d.txt' % args.seed), 'a')
+        if args.subject != args.bin: self.compile_fast()
         self.start = time.time(); self.end = self.start + args.minutes * 60
         self.shapes = collections.Counter(); self.encodings = collections.Counter(); self.errors = collections.Counter()
+    def compile_fast(self):
+        """The emulator spends its time in compiling kernels: it leaves out optimisation."""
+        path = os.path.join(self.out, 'c++0')
+        with open(path, 'w') as f: f.write('#!/bin/sh\nexec %s "$@" -O0\n' % os.environ.get('CXX', 'c++'))
+        os.chmod(path, 0o755)
+        self.slow_cxx, os.environ['CXX'] = os.environ.get('CXX'), path
     def say(self, *a):
         print(time.strftime('%H:%M:%S'), *a, file=self.log, flush=True)
     def loop(self):
         k = 0
-        while time.time() < self.end and not (self.args.first and STATS['findings']) and (not self.args.tables or k < self.args.tables):
+        while time.time() < self.end and not (self.args.until and any(self.args.until.search(x) for x in self.sigs if self.sigs[x])) and (not self.args.tables or k < self.args.tables):
             seed = self.args.only if self.args.only is not None else self.args.seed * 100003 + k
             try: self.of_kind(self.kind(seed), seed)
             except Exception:
@@ -74,7 +82,8 @@ class Worker:
         d = os.path.join(self.out, 'findings', re.sub(r'[^\w-]+', '_', sig)[:60] + '-%d-%d' % (seed, STATS['findings'])); os.makedirs(d, exist_ok=True)
         with open(os.path.join(d, 'report.txt'), 'w') as f:
             f.write('signature: %s\nset: --only %d --mode %s --focus %s\n%s\n\nSQL:\n%s\n' % (sig, seed, self.args.mode, self.kind(seed), text, sql))
-        print('%s FINDING after %.0f s: %s (%s)' % (time.strftime('%H:%M:%S'), time.time() - self.start, sig, d), flush=True)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN); own = resource.getrusage(resource.RUSAGE_SELF)
+        print('%s FINDING after %.0f s, %.0f s of CPU: %s (%s)' % (time.strftime('%H:%M:%S'), time.time() - self.start, used.ru_utime + used.ru_stime + own.ru_utime + own.ru_stime, sig, d), flush=True)
         if s is not None and os.path.isdir(s.dir):
             keep = os.path.join(d, 'files')
             for k in ('src', 'vec'):
@@ -473,7 +482,7 @@ def main():
     p.add_argument('--quiet', action='store_true'); p.add_argument('--twice', action='store_true', help='have each query answered twice in a session: the second time, its plan may be a kept one')
     p.add_argument('--focus', type=lambda x: x.split(','), help='only sets of these kinds, or shapes of queries: %s; %s' % (', '.join(MIX), ', '.join(shapes.SHAPES)))
     p.add_argument('--shape-queries', type=int, default=16, help='queries of a set of shapes; each has variants')
-    p.add_argument('--first', action='store_true', help='stop at the first finding')
+    p.add_argument('--until', type=re.compile, help='stop at a finding whose signature this expression matches')
     p.add_argument('--skip', type=int, default=1, help='leave out what the oracle fails to plan')
     a = p.parse_args()
     a.bin, a.subject, a.out = os.path.abspath(a.bin), os.path.abspath(a.subject or a.bin), os.path.abspath(a.out)
