@@ -372,6 +372,7 @@ class ShapeSet:
         self.dir, self.seed, self.args = dir, seed, args
         self.rng, g = random.Random(seed), np.random.default_rng(seed)
         self.tables = make_tables(self.rng, g)
+        self.order = self.rng.choice([0, 1, 2 + seed % 1000, 2 + seed % 1000])    # of threads on the emulator
         self.settings = []
         rng = self.rng
         if rng.random() < .5: self.settings.append('SET datafusion.execution.target_partitions = %d' % rng.choice([1, 2, 4]))
@@ -407,6 +408,7 @@ SIDES = ('cpu', 'gpu')
 
 def ask(worker, s, side, stmts, dir, plain=False, hang=None):
     a = worker.args
+    os.environ['EMULATED_SEED'] = str(s.order)
     settings = (s.gpu if side == 'gpu' else ["SET vectile.gpu = 'off'"]) + s.settings + (s.plain if plain else s.known)
     return run_many(a.subject if side == 'gpu' else a.bin, [], settings, stmts, mk(dir), hang or a.hang)
 
@@ -507,6 +509,6 @@ def report(worker, s, seed, c, found):
                 r = ask(worker, s, side, [('x', k.sql(), 'copy')], dir)['x']
                 v = verdict(s, k, e, r, os.path.join(dir, 'res', 'x.parquet'), k.ordered)
                 if v and v[0] == sig: small, small_text, changed = k, v[1], True; break
-    lines = ['wrong on: %s' % ', '.join('%s (%s)' % x for x in ((k, v[0]) for k, v in found.items())), text]
+    lines = ['EMULATED_SEED=%d' % s.order, 'wrong on: %s' % ', '.join('%s (%s)' % x for x in ((k, v[0]) for k, v in found.items())), text]
     if small is not q: lines += ['', 'smaller:', small.sql() + ';', small_text]
     worker.finding_of_text(full, seed, '\n'.join(lines), s, sql=c['sql'], setup=c['setup'], side=side)
