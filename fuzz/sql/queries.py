@@ -398,7 +398,7 @@ class Gen:
                     further, of_further = self.further(a, cols)
                     cols = cols + of_further
                 if kind == 'comma':
-                    q.joins.append(lit(' '.join([', %s' % src] + further))); q.where.append(lit('(%s)' % on, 'bool'))
+                    q.joins.append(lit(' '.join([', %s' % src] + further))); q.where.append(lit('(%s)' % on, 'join'))
                 else:
                     word = {'inner': 'JOIN', 'comma': 'JOIN', 'left': 'LEFT JOIN', 'right': 'RIGHT JOIN', 'full': 'FULL JOIN'}[kind]
                     q.joins.insert(sum(1 for j in q.joins if not j.fmt.startswith(',')), lit(' '.join(['%s %s ON %s' % (word, src, on)] + further)))
@@ -453,7 +453,8 @@ class Gen:
                 q.limit = self.limit(q)
         if rng.random() < .1 and not q.limit and not q.outer:
             q2 = Q(); q2.__dict__.update({k: copy.copy(v) for k, v in q.__dict__.items()})
-            q2.where = q.where[:-1] + [self.pred(scope, 1)]
+            dropped = q.where[-1:] if q.where and q.where[-1].cls != 'join' else []      # without it, there is a cross join
+            q2.where = q.where[:len(q.where) - len(dropped)] + [self.pred(scope, 1)]
             if not q.distinct: q.union = q2
         elif rng.random() < .14 and not q.union and not q.outer:
             ex = [i for i, t in enumerate(q.tags) if t == 'exact']
