@@ -21,13 +21,13 @@ def run_set(worker, seed):
     if error: worker.finding_of_text('products-convert', seed, error, s); return
     x, y = tables[1][1]['x'], tables[2][1]['y']
     per = rows // groups
-    what = rng.choice(['count', 'max', 'sum'])
-    sql = {'count': 'count(*) AS o1, max(b.x + c.y) AS o2', 'max': 'count(b.x) AS o1, max(b.x + c.y) AS o2', 'sum': 'count(*) AS o1, sum(b.x + c.y) AS o2'}[what]
-    value = int(x.max() + y.max()) if what != 'sum' else per * int(x.sum() * c + y.sum() * b)
+    what = rng.choice(['count', 'count', 'max', 'sum'])
+    sql = {'count': 'count(*) AS o1, max(a.k) AS o2', 'max': 'count(b.x) AS o1, max(b.x + c.y) AS o2', 'sum': 'count(*) AS o1, sum(b.x + c.y) AS o2'}[what]
+    value = 1 if what == 'count' else int(x.max() + y.max()) if what == 'max' else per * int(x.sum() * c + y.sum() * b)
     grouped = rng.random() < .85
     sql = 'SELECT %s%s FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k%s' % ('a.g AS o0, ' if grouped else '', sql, ' GROUP BY a.g' if grouped else '')
     times = per * b * c
-    expected = [(i, times, value) for i in range(groups)] if grouped else [(times * groups, value if what != 'sum' else value * groups)]
+    expected = [(i, times, value) for i in range(groups)] if grouped else [(times * groups, value * groups if what == 'sum' else value)]
     if worker.args.mode != 'gpu': STATS['products: for a GPU only'] += 1; return
     dir = mk(s.dir, 'gpu')
     fast = os.environ.pop('CXX', None)                     # here it is the kernel that takes its time

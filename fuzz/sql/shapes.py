@@ -444,7 +444,7 @@ def run_set(worker, seed, focus):
         extra = []
         for side in sides:
             chosen[side].append(case)
-            for kind, setup, sql in rng.sample(own, min(len(own), 1 if side == 'gpu' else 2)):
+            for kind, setup, sql in rng.sample(own, min(len(own), int(rng.random() < .4) if side == 'gpu' else 2)):
                 extra.append(case2 := dict(id='%s%s%s%d' % (name, kind, side, len(extra)), name=kind, q=q, sql=sql, setup=[x.replace('.vectile', side + '.vectile') for x in setup], expected=expected, ordered=False))
                 chosen[side].append(case2)
         if rng.random() < .25 and (both := counted(q, p)):
