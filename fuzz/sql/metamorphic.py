@@ -10,7 +10,7 @@ def reordered(q):
 
 def in_thirds(q, p):
     """Ternary logic partitioning: the rows for which `p` is true, false and null are all rows."""
-    if q.raw or q.order or q.wrap or q.having: return None
+    if q.raw or q.order or q.wrap or q.having or any(' OVER (' in x for x in q.select): return None
     thirds = [q.core(extra='(%s)%s' % (p, test)) for test in (' IS TRUE', ' IS FALSE', ' IS NULL')]
     thirds[1] = q.core(extra='(NOT (%s))' % p)
     if q.distinct: return ' UNION '.join(thirds)
