@@ -1,6 +1,7 @@
 //! `vectile sql` with a CPU in the place of the GPU, for the differential fuzzer: `sql_fuzz.py --subject emulated`.
 //!
-//! It takes the arguments that the fuzzer gives to `vectile sql`, and no others.
+//! It takes the arguments that the fuzzer gives to `vectile sql`, and no others. `EMULATED_SEED` is the order in which
+//! threads run, see [`CpuDevice::set_seed`].
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -90,7 +91,11 @@ fn session() -> Result<SessionContext> {
         .with_default_features()
         .build();
     let context = SessionContext::new_with_state(state);
-    let device = CpuDevice::new().map_err(|error| error.to_string());
+    let seed = std::env::var("EMULATED_SEED").unwrap_or_default();
+    let seed = seed.parse().unwrap_or(0);
+    let device = CpuDevice::new()
+        .map(|device| device.with_seed(seed))
+        .map_err(|error| error.to_string());
     let gpu = match device {
         Ok(device) => Gpu::new(Engine::new(Arc::new(device))),
         Err(reason) => Gpu::none(reason),

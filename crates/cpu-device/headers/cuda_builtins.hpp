@@ -406,6 +406,7 @@ namespace cucpu {
 // the same time; those of launches on several host threads may.
 template <class T, class F>
 inline T update(T* address, F change) {
+    may_pause();
     T old = *address;
     T changed = change(old);
     while (!__atomic_compare_exchange(address, &old, &changed, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {

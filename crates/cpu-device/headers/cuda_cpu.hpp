@@ -6,7 +6,8 @@
 // Reported as errors: a lane that is not in its own mask; lanes that disagree on mask or operation; a
 // shuffle from a lane that takes no part; deadlock at a barrier or a warp operation. The seed permutes
 // the order of threads, so that a missing barrier changes the answer. Shared memory, static and
-// dynamic, starts each block as kPoison bytes. Blocks of a grid run one after the other, in order.
+// dynamic, starts each block as kPoison bytes. Blocks of a grid run one after the other, in order; under
+// the seeds that order threads at random, some run at the same time and take turns.
 //
 // Not seen: races between lanes inside one step; a loop that spins without __nanosleep (it hangs).
 //
@@ -42,6 +43,8 @@ constexpr unsigned kWarpSize = 32;
 constexpr size_t kStackBytes = 256 * 1024;  // of a fiber; only the pages it touches exist
 constexpr size_t kGuardBytes = 4096;        // below each stack: an overflow is a fault, not damage
 constexpr int kPoison = 0xCD;
+constexpr unsigned kBlocksAtATime = 4;      // that take turns
+constexpr unsigned kAtomicsToPause = 16;    // a thread of such a block pauses before one in so many
 
 // ---- Fibers: the context switch ----------------------------------------------------------------
 
@@ -142,6 +145,8 @@ struct Block {
     void (*entry)(const void*) = nullptr;
     const void* entry_argument = nullptr;
 
+    uint64_t pauses = 0;  // state of the generator that says before which atomics threads pause; 0: none does
+
     char error[256] = "";  // once there is one, no fiber runs on
 
     void* scheduler_asan_fake_stack = nullptr;
@@ -166,6 +171,22 @@ inline void switch_to_scheduler() {
     __sanitizer_finish_switch_fiber(fiber->asan_fake_stack, &block->scheduler_stack_bottom,
                                     &block->scheduler_stack_size);
 #endif
+}
+
+// One step of a generator whose state is not 0.
+inline uint64_t xorshift(uint64_t& state) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+// What other blocks do may come in between here.
+inline void may_pause() {
+    Block* block = current_block;
+    if (!block->pauses || xorshift(block->pauses) % kAtomicsToPause) return;
+    block->progress++;
+    switch_to_scheduler();
 }
 
 inline void switch_to_fiber(Fiber& fiber) {
@@ -316,19 +337,22 @@ inline T from_bits(uint64_t bits) {
 struct Schedule {
     uint64_t seed;
     uint64_t state;
-    unsigned* order;
 
-    void start(unsigned threads) {
+    explicit Schedule(uint64_t seed) : seed(seed), state(seed * 0x9E3779B97F4A7C15ull + 1) {}
+
+    bool is_random() const { return seed > 1; }
+
+    // Less than `count`.
+    unsigned below(unsigned count) { return xorshift(state) % count; }
+
+    void start(unsigned* order, unsigned threads) {
         for (unsigned i = 0; i < threads; i++) order[i] = seed == 1 ? threads - 1 - i : i;
     }
 
-    void next_pass(unsigned threads) {
-        if (seed <= 1) return;
+    void next_pass(unsigned* order, unsigned threads) {
+        if (!is_random()) return;
         for (unsigned i = threads; i > 1; i--) {
-            state ^= state << 13;  // xorshift
-            state ^= state >> 7;
-            state ^= state << 17;
-            unsigned j = state % i;
+            unsigned j = below(i);
             unsigned swapped = order[i - 1];
             order[i - 1] = order[j];
             order[j] = swapped;
@@ -363,13 +387,6 @@ inline ThreadLocals thread_locals() {
     return found;
 }
 
-inline void poison_shared(ThreadLocals locals, char* dynamic_shared, size_t shared_bytes) {
-    Block* block = current_block;
-    if (locals.begin) memset(locals.begin, kPoison, locals.bytes);
-    current_block = block;
-    memset(dynamic_shared, kPoison, shared_bytes);
-}
-
 // Puts a fiber at the start of fiber_main on a fresh stack.
 inline void prepare_fiber(Fiber& fiber, unsigned id, dim3 block_dim, char* stack) {
     fiber = Fiber{};
@@ -390,28 +407,7 @@ inline void forget_frames(const Fiber& fiber) {
 #endif
 }
 
-// Runs every thread of one block to its end, or until there is an error. False: there is.
-inline bool run_block(Block& block, Schedule& schedule) {
-    while (block.alive) {
-        const uint64_t progress_before = block.progress;
-        schedule.next_pass(block.threads);
-        for (unsigned k = 0; k < block.threads; k++) {
-            Fiber& fiber = block.fibers[schedule.order[k]];
-            if (!fiber.done) switch_to_fiber(fiber);
-            if (block.error[0]) return false;
-        }
-        if (block.progress == progress_before) {
-            unsigned at_barrier = block.barrier_pending.threads;
-            snprintf(block.error, sizeof block.error,
-                     "deadlock: %u threads wait, %u at __syncthreads and %u at warp operations, in block %u",
-                     block.alive, at_barrier, block.alive - at_barrier, block.block_idx.x);
-            return false;
-        }
-    }
-    return true;
-}
-
-// The stacks of one block's fibers, each above a page that must not be touched.
+// The stacks of fibers, each above a page that must not be touched.
 struct Stacks {
     static constexpr size_t kEach = kGuardBytes + kStackBytes;
     const unsigned threads;
@@ -465,50 +461,147 @@ struct DynamicShared {
     ~DynamicShared() { free(data); }
 };
 
+// A block that runs, and all that is its own.
+struct Resident {
+    Block block;
+    const size_t shared_bytes;
+    const ThreadLocals locals;
+    Array<Fiber> fibers;
+    Array<Warp> warps;
+    Array<unsigned> order;
+    Array<char> away;  // the static shared memory, while another block has its turn
+    DynamicShared dynamic_shared;
+    unsigned next = 0;      // place in `order` of the thread that runs next
+    uint64_t progress = 0;  // of the block when the pass began
+
+    Resident(unsigned grid, unsigned threads, size_t shared_bytes, ThreadLocals locals)
+        : shared_bytes(shared_bytes),
+          locals(locals),
+          fibers(threads),
+          warps((threads + kWarpSize - 1) / kWarpSize),
+          order(threads),
+          away(locals.bytes),
+          dynamic_shared(shared_bytes) {
+        block.grid_dim = {grid, 1, 1};
+        block.block_dim = {threads, 1, 1};
+        block.threads = threads;
+        block.fibers = fibers.data;
+        block.warps = warps.data;
+        block.dynamic_shared = (char*)dynamic_shared.data;
+    }
+
+    // Makes it the block of that number, of which no thread has run.
+    void start(unsigned number, void (*entry)(const void*), const void* argument, char* stack, Schedule& schedule) {
+        const unsigned threads = block.threads;
+        block.block_idx = {number, 0, 0};
+        block.entry = entry;
+        block.entry_argument = argument;
+        block.alive = threads;
+        block.barrier_pending = Passed{};
+        block.pauses = schedule.is_random() ? xorshift(schedule.state) : 0;
+        const unsigned count = (threads + kWarpSize - 1) / kWarpSize;
+        for (unsigned w = 0; w < count; w++) block.warps[w] = Warp{};
+        if (threads % kWarpSize) block.warps[count - 1].exited = ~0u << (threads % kWarpSize);
+        memset(away.data, kPoison, locals.bytes);
+        memset(block.dynamic_shared, kPoison, shared_bytes);
+        for (unsigned i = 0; i < threads; i++) {
+            prepare_fiber(block.fibers[i], i, block.block_dim, stack + Stacks::kEach * i);
+        }
+        schedule.start(order.data, threads);
+        next = 0;
+    }
+
+    // Has its turn: so many threads run to where they meet others, pause or end, or fewer if all have in this
+    // pass. False: there is an error.
+    bool turn(unsigned turns, Schedule& schedule) {
+        if (locals.begin) memcpy(locals.begin, away.data, locals.bytes);
+        current_block = &block;
+        const bool ok = run(turns, schedule);
+        if (locals.begin) memcpy(away.data, locals.begin, locals.bytes);
+        return ok;
+    }
+
+    bool run(unsigned turns, Schedule& schedule) {
+        if (next == 0) {
+            progress = block.progress;
+            schedule.next_pass(order.data, block.threads);
+        }
+        for (; turns && next < block.threads; turns--, next++) {
+            Fiber& fiber = block.fibers[order.data[next]];
+            if (!fiber.done) switch_to_fiber(fiber);
+            if (block.error[0]) return false;
+        }
+        if (next < block.threads) return true;
+        next = 0;
+        if (block.alive && block.progress == progress) {
+            unsigned at_barrier = block.barrier_pending.threads;
+            snprintf(block.error, sizeof block.error,
+                     "deadlock: %u threads wait, %u at __syncthreads and %u at warp operations, in block %u",
+                     block.alive, at_barrier, block.alive - at_barrier, block.block_idx.x);
+            return false;
+        }
+        return true;
+    }
+
+    void end() {
+        for (unsigned i = 0; i < block.threads; i++) forget_frames(block.fibers[i]);
+    }
+};
+
+struct Residents {
+    Resident* at[kBlocksAtATime] = {};
+    ~Residents() {
+        for (Resident* resident : at) delete resident;
+    }
+};
+
 // Runs a grid in x. False: `error` says what went wrong.
 inline bool run_grid(unsigned grid, unsigned threads, size_t shared_bytes, uint64_t seed, void (*entry)(const void*),
                      const void* argument, void** spare_stacks, char* error, size_t error_bytes) {
-    StacksLease lease(threads, (Stacks**)spare_stacks);
+    Schedule schedule(seed);
+    const unsigned most = schedule.is_random() ? kBlocksAtATime : 1;
+    unsigned running = grid < most ? grid : most;
+    StacksLease lease(threads * running, (Stacks**)spare_stacks);
     Stacks& stacks = *lease.stacks;
-    DynamicShared dynamic_shared(shared_bytes);
-    if (!stacks.memory || !dynamic_shared.data) {
-        snprintf(error, error_bytes, "no memory for the stacks of %u threads or %zu bytes of shared memory", threads,
-                 shared_bytes);
-        return false;
-    }
-    Array<Fiber> fibers(threads);
-    const unsigned warps = (threads + kWarpSize - 1) / kWarpSize;
-    Array<Warp> warp_states(warps);
-    Array<unsigned> order(threads);
-    Schedule schedule{seed, seed * 0x9E3779B97F4A7C15ull + 1, order.data};
-
-    Block block;
-    block.grid_dim = {grid, 1, 1};
-    block.block_dim = {threads, 1, 1};
-    block.threads = threads;
-    block.entry = entry;
-    block.entry_argument = argument;
-    block.fibers = fibers.data;
-    block.warps = warp_states.data;
-    block.dynamic_shared = (char*)dynamic_shared.data;
-    current_block = &block;
     const ThreadLocals locals = thread_locals();
-
-    bool ok = true;
-    for (unsigned b = 0; b < grid && ok; b++) {
-        block.block_idx = {b, 0, 0};
-        block.alive = threads;
-        block.barrier_pending = Passed{};
-        for (unsigned w = 0; w < warps; w++) block.warps[w] = Warp{};
-        if (threads % kWarpSize) block.warps[warps - 1].exited = ~0u << (threads % kWarpSize);
-        poison_shared(locals, block.dynamic_shared, shared_bytes);
-        for (unsigned i = 0; i < threads; i++) prepare_fiber(block.fibers[i], i, block.block_dim, stacks.of(i));
-        schedule.start(threads);
-        ok = run_block(block, schedule);
-        for (unsigned i = 0; i < threads; i++) forget_frames(block.fibers[i]);
+    Residents residents;
+    for (unsigned slot = 0; slot < running; slot++) {
+        residents.at[slot] = new Resident(grid, threads, shared_bytes, locals);
+        if (!stacks.memory || !residents.at[slot]->dynamic_shared.data) {
+            snprintf(error, error_bytes, "no memory for the stacks of %u threads or %zu bytes of shared memory",
+                     threads * running, shared_bytes);
+            return false;
+        }
     }
+    char* stack_of[kBlocksAtATime];
+    unsigned next = 0;
+    auto start = [&](unsigned slot) {
+        residents.at[slot]->start(next++, entry, argument, stack_of[slot], schedule);
+    };
+    for (unsigned slot = 0; slot < running; slot++) {
+        stack_of[slot] = stacks.of(threads * slot);
+        start(slot);
+    }
+    bool ok = true;
+    while (running && ok) {
+        const unsigned slot = running > 1 ? schedule.below(running) : 0;
+        Resident& resident = *residents.at[slot];
+        ok = resident.turn(running > 1 ? 1 + schedule.below(threads) : threads, schedule);
+        if (!ok) snprintf(error, error_bytes, "%s", resident.block.error);
+        if (resident.block.alive) continue;
+        resident.end();
+        if (next < grid) {
+            start(slot);
+        } else {  // the last one takes its place
+            running--;
+            Resident* gone = residents.at[slot];
+            residents.at[slot] = residents.at[running];
+            residents.at[running] = gone;
+            stack_of[slot] = stack_of[running];
+        }
+    }
+    for (unsigned slot = 0; slot < running; slot++) residents.at[slot]->end();
     current_block = nullptr;
-    if (!ok) snprintf(error, error_bytes, "%s", block.error);
     return ok;
 }
 

@@ -15,6 +15,10 @@
 //! its memory and undefined behaviour. New memory is filled with `0xCD`, and so is shared memory when
 //! a block starts.
 //!
+//! Blocks run one after the other, unless the [seed](CpuDevice::set_seed) has them take turns. A turn
+//! ends where threads meet, end, or use atomics: a block that relies on what another one has not
+//! written yet then has another answer under some seed.
+//!
 //! Not found are races inside one step of a warp. Nothing here says how fast a GPU would be: 10^4 to
 //! 10^6 values are right for a test.
 
@@ -140,7 +144,8 @@ impl CpuDevice {
     }
 
     /// The order in which threads of a block run from the next launch on. 0: in order; 1: in reverse;
-    /// any other: a random order, that is another one after each barrier or warp operation.
+    /// any other: a random order, that is another one after each barrier or warp operation, and up to four
+    /// blocks take turns of random length. The same seed has the same order again.
     pub fn set_seed(&self, seed: u64) {
         self.shared.seed.store(seed, Ordering::Relaxed);
     }

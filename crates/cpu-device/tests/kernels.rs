@@ -212,6 +212,50 @@ fn a_missing_barrier_changes_the_answer() {
     assert_eq!(seen, 8);
 }
 
+#[test]
+fn a_race_between_blocks_changes_the_answer() {
+    let Some(device) = device() else { return };
+    let right = kernel(&device, "if (threadIdx.x == 0) atomicAdd(&out[0], 1u);");
+    let wrong = kernel(
+        &device,
+        "u32 seen = out[0]; __syncthreads(); if (threadIdx.x == 0) out[0] = seen + 1;",
+    );
+    let run = |kernel: &dyn Kernel| common::run(&device, kernel, 8, 0).unwrap()[0];
+    let mut lost = 0;
+    for seed in 0..10 {
+        device.set_seed(seed);
+        assert_eq!(run(&*right), 8);
+        let counted = run(&*wrong);
+        assert_eq!(run(&*wrong), counted, "the same seed has the same order");
+        lost += u32::from(counted != 8);
+    }
+    // 0 and 1 have one block after the other
+    assert_eq!(lost, 8);
+}
+
+#[test]
+fn a_thread_pauses_at_atomics_for_threads_of_other_blocks() {
+    let Some(device) = device() else { return };
+    // how often another block has raised the count in the meantime
+    let body = "
+    if (threadIdx.x) return;
+    u32 last = 0, between = 0;
+    for (int i = 0; i < 1000; i++) {
+        u32 now = atomicAdd(&out[0], 1u);
+        between += i && now != last + 1;
+        last = now;
+    }
+    atomicAdd(&out[1], between);
+    ";
+    let kernel = kernel(&device, body);
+    for seed in 0..10 {
+        device.set_seed(seed);
+        let out = common::run(&device, &*kernel, 3, 0).unwrap();
+        assert_eq!(out[0], 3000, "{seed}");
+        assert_eq!(out[1] > 0, seed > 1, "{seed}");
+    }
+}
+
 /// What the body of a kernel is reported as, by seed.
 fn reports(body: &str) -> Vec<String> {
     let Some(device) = device() else {
@@ -323,6 +367,10 @@ fn shared_memory_starts_each_block_as_poison() {
     let kernel = kernel(&device, body);
     assert_eq!(common::run(&device, &*kernel, 3, 1024).unwrap(), [0; 256]);
     assert_eq!(common::run(&device, &*kernel, 3, 1024).unwrap(), [0; 256]);
+    for seed in 2..6 {
+        device.set_seed(seed);
+        assert_eq!(common::run(&device, &*kernel, 9, 1024).unwrap(), [0; 256]);
+    }
 }
 
 #[test]
