@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::row_loop::Partner;
-use super::value::Value;
+use super::value::{Partner, Value};
 use crate::kernel::{
     Argument, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan, Per, Registers, RowLoop,
     SLOT_VECTORS, TABLE_WORDS, Task, Typed,

@@ -1,7 +1,7 @@
 //! What is computed row by row: each of few rows by itself, or all of a vector, eight rows a lane at a time.
 
 use super::generator::Generator;
-use super::value::Value;
+use super::value::{Partner, Value};
 use crate::kernel::{Combined, ListPlan, Picks, RowLoop, Typed};
 
 /// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
@@ -23,15 +23,6 @@ struct Steps<'r> {
     partials: Vec<(String, String)>,
     /// What is computed for a row.
     body: String,
-}
-
-/// The partner at hand.
-pub(super) struct Partner {
-    pub number: usize,
-    /// The name of its place.
-    pub place: String,
-    /// The name of what says whether there is one; `None` if there always is.
-    pub is_there: Option<String>,
 }
 
 impl<'a> Generator<'a> {

@@ -1,4 +1,4 @@
-//! Code for a value.
+//! Code for a value, and for a row of a joined table.
 
 use crate::kernel::{Bounds, Typed};
 use crate::plan::Type;
@@ -11,6 +11,15 @@ pub(super) struct Value {
     pub valid: Option<String>,
     pub of: Type,
     pub bounds: Bounds,
+}
+
+/// The row of a joined table that the loop over a list has reached.
+pub(super) struct Partner {
+    pub number: usize,
+    /// The name of its place.
+    pub place: String,
+    /// The name of what says whether there is one; `None` if there always is.
+    pub is_there: Option<String>,
 }
 
 impl Value {
