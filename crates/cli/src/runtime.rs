@@ -16,8 +16,12 @@ pub fn end(runtime: Runtime, time: Duration) {
     vectile_gpu::is_done_within(MOST_WAIT);
 }
 
+/// Bytes of a worker's stack. DataFusion walks expressions recursively, and a condition of thousands of terms is as deep.
+/// What is not used takes no memory.
+const STACK: usize = 64 << 20;
+
 /// Threads for queries, one for each processor.
 pub fn workers() -> Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
-    Ok(builder.enable_all().build()?)
+    Ok(builder.thread_stack_size(STACK).enable_all().build()?)
 }

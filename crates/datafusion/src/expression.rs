@@ -13,12 +13,15 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use vectile_scan::{Error, RowTest, Test};
 
+use crate::stack;
+
 /// A boolean expression as a scan evaluates it.
 struct Expression {
     /// As it was, over the file's schema.
     expr: Arc<dyn PhysicalExpr>,
     /// The same over the columns that it needs.
     renumbered: Arc<dyn PhysicalExpr>,
+    levels: usize,
 }
 
 /// The test of `expr`, whose columns are those of `schema`.
@@ -29,6 +32,7 @@ pub(crate) fn test(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Test
     let rows = Expression {
         expr: Arc::clone(expr),
         renumbered: renumber(expr, &columns)?,
+        levels: stack::levels([expr]),
     };
     Ok(Test::new(columns, schema, Arc::new(rows)))
 }
@@ -46,7 +50,8 @@ pub(crate) fn expression_of(test: &Test) -> Result<&Arc<dyn PhysicalExpr>> {
 impl Expression {
     fn evaluate(&self, rows: &RecordBatch) -> Result<BooleanArray> {
         let count = rows.num_rows();
-        let passed = self.renumbered.evaluate(rows)?.into_array(count)?;
+        let passed = stack::with_room(self.levels, || self.renumbered.evaluate(rows))?;
+        let passed = passed.into_array(count)?;
         match passed.as_boolean_opt() {
             Some(passed) => Ok(passed.clone()),
             None if passed.data_type() == &DataType::Null => Ok(BooleanArray::new_null(count)),

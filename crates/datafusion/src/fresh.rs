@@ -11,6 +11,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
 use crate::source::{VectileSource, scan_of};
+use crate::stack;
 
 /// A copy of `plan` that has not run.
 pub(crate) fn fresh(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -19,7 +20,8 @@ pub(crate) fn fresh(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPl
     {
         return Ok(scan_of(config, source.fresh()));
     }
-    let children = plan.children().into_iter().map(fresh);
+    let children = plan.children().into_iter();
+    let children = children.map(|child| stack::grown(|| fresh(child)));
     let mut children: Vec<_> = children.collect::<Result<_>>()?;
     // A sort of all rows that is reset gets the filter of a top-k.
     if let Some(sort) = plan.downcast_ref::<SortExec>()

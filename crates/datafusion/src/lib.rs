@@ -51,6 +51,7 @@ mod register;
 mod selector;
 mod sink;
 mod source;
+mod stack;
 mod statistics;
 
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};

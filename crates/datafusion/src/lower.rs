@@ -21,6 +21,7 @@ use vectile_scan::{Node, Stage};
 
 use crate::error;
 use crate::expression::test;
+use crate::stack;
 
 /// Lowers `expr`, whose columns are those of `schema`, exactly.
 pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Node> {
@@ -88,6 +89,9 @@ impl Place<'_> {
     }
 }
 
+/// Levels of `AND` and `OR` that become nodes, which scans walk. What is below is one test.
+const MOST_LEVELS: usize = 64;
+
 /// The rules, for one schema.
 struct Lowering<'a> {
     schema: &'a Schema,
@@ -97,16 +101,33 @@ struct Lowering<'a> {
 impl Lowering<'_> {
     /// The rows for which `expr`, or its negation, is true.
     fn lower(&self, expr: &Arc<dyn PhysicalExpr>, negated: bool) -> Result<Node> {
+        self.lower_at(0, expr, negated)
+    }
+
+    /// The same, below so many `AND`s and `OR`s.
+    fn lower_at(&self, level: usize, expr: &Arc<dyn PhysicalExpr>, negated: bool) -> Result<Node> {
+        match level < MOST_LEVELS {
+            true => stack::grown(|| self.lower_level(level, expr, negated)),
+            false => self.lower_test(expr, negated),
+        }
+    }
+
+    fn lower_level(
+        &self,
+        level: usize,
+        expr: &Arc<dyn PhysicalExpr>,
+        negated: bool,
+    ) -> Result<Node> {
         if let Some(literal) = expr.downcast_ref::<Literal>()
             && let ScalarValue::Boolean(value) = literal.value()
         {
             return Ok(Node::Constant(value.is_some_and(|value| value != negated)));
         }
         if let Some(not) = expr.downcast_ref::<NotExpr>() {
-            return self.lower(not.arg(), !negated);
+            return self.lower_at(level, not.arg(), !negated);
         }
         if let Some(binary) = expr.downcast_ref::<BinaryExpr>()
-            && let Some(node) = self.lower_binary(binary, negated)?
+            && let Some(node) = self.lower_binary(level, expr, binary, negated)?
         {
             return Ok(node);
         }
@@ -152,7 +173,7 @@ impl Lowering<'_> {
         }
         let call = ScalarFunctionExpr::try_downcast_func::<GetFieldFunc>(expr.as_ref())?;
         let (within, names) = call.args().split_first()?;
-        let within = self.place(within)?;
+        let within = stack::grown(|| self.place(within))?;
         names.iter().try_fold(within, |mut place, name| {
             let name = name.downcast_ref::<Literal>()?.value().try_as_str()??;
             let DataType::Struct(fields) = place.data_type else {
@@ -165,12 +186,18 @@ impl Lowering<'_> {
         })
     }
 
-    fn lower_binary(&self, binary: &BinaryExpr, negated: bool) -> Result<Option<Node>> {
-        let children = || -> Result<[Node; 2]> {
-            Ok([
-                self.lower(binary.left(), negated)?,
-                self.lower(binary.right(), negated)?,
-            ])
+    fn lower_binary(
+        &self,
+        level: usize,
+        expr: &Arc<dyn PhysicalExpr>,
+        binary: &BinaryExpr,
+        negated: bool,
+    ) -> Result<Option<Node>> {
+        let children = || -> Result<Vec<Node>> {
+            let operands = stack::operands(expr, *binary.op()).into_iter();
+            operands
+                .map(|operand| self.lower_at(level + 1, operand, negated))
+                .collect()
         };
         match (binary.op(), negated) {
             (Operator::And, false) | (Operator::Or, true) => Ok(Some(Node::all(children()?)?)),

@@ -33,6 +33,7 @@ use crate::order::RowGroupOrder;
 use crate::projection::Projection;
 use crate::pruning;
 use crate::selector::{DeviceScan, PartitionDevice};
+use crate::stack;
 
 /// Opens the files of one partition of a scan.
 #[derive(Clone)]
@@ -90,8 +91,11 @@ impl VectileOpener {
     ) -> Result<Option<(Arc<ScanFile>, Scan)>> {
         let opening = self.metrics.time_opening.clone();
         let _timer = opening.timer();
-        let exprs = self.with_partition_values(&file)?;
-        if self.is_pruned(&exprs, &file)? {
+        let projected = self.projection.iter().map(|projected| &projected.expr);
+        // fitting them to a file may add a cast to each column
+        let levels = 2 * stack::levels(self.predicate.iter().chain(projected));
+        let exprs = stack::with_room(levels, || self.with_partition_values(&file))?;
+        if stack::with_room(levels, || self.is_pruned(&exprs, &file))? {
             self.metrics.files.add_pruned(1);
             return Ok(None);
         }
@@ -105,13 +109,16 @@ impl VectileOpener {
         };
         let opened = source.open(object, self.read_options.clone()).await?;
         let container = opened.container();
-        let exprs = self.adapted_to(exprs, container.schema())?;
+        let adapted = || self.adapted_to(exprs, container.schema());
+        let exprs = stack::with_room(levels, adapted)?;
         let role = match self.pushdown_filters {
             true => Role::Exact,
             false => Role::Prune,
         };
-        let filters = filters(exprs.predicate.as_ref(), Arc::clone(&container), role)?;
-        let row_groups = self.row_groups(&opened, &filters, &exprs, file.range.as_ref())?;
+        let filters = || filters(exprs.predicate.as_ref(), Arc::clone(&container), role);
+        let filters = stack::with_room(levels, filters)?;
+        let row_groups = || self.row_groups(&opened, &filters, &exprs, file.range.as_ref());
+        let row_groups = stack::with_room(levels, row_groups)?;
         let output = Arc::new(self.projection.project_schema(self.table.table_schema())?);
         let projection =
             Projection::try_new(&exprs.projection, container.schema(), Arc::clone(&output))?;

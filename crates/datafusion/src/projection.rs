@@ -11,6 +11,7 @@ use datafusion::physical_expr::projection::ProjectionExprs;
 use vectile_scan::Error;
 
 use crate::expression::renumber;
+use crate::stack;
 
 /// Expressions over the columns of one file.
 pub(crate) struct Projection {
@@ -27,8 +28,8 @@ enum Output {
     Column(usize),
     /// A value for every row: a partition column's, a missing column's null.
     Constant(Constant),
-    /// Anything else.
-    Expr(Arc<dyn PhysicalExpr>),
+    /// Anything else, of so many levels.
+    Expr(Arc<dyn PhysicalExpr>, usize),
 }
 
 /// A constant and the longest array of it so far, of which shorter ones are slices.
@@ -79,7 +80,7 @@ impl Projection {
         let input = match self
             .outputs
             .iter()
-            .any(|output| matches!(output, Output::Expr(_)))
+            .any(|output| matches!(output, Output::Expr(..)))
         {
             true => Some(RecordBatch::try_new_with_options(
                 Arc::clone(&self.input),
@@ -91,8 +92,10 @@ impl Projection {
         let arrays = self.outputs.iter().map(|output| match (output, &input) {
             (Output::Column(position), _) => Ok(Arc::clone(&decoded[*position])),
             (Output::Constant(constant), _) => constant.array(count),
-            (Output::Expr(expr), Some(input)) => expr.evaluate(input)?.into_array(count),
-            (Output::Expr(expr), None) => {
+            (Output::Expr(expr, levels), Some(input)) => {
+                stack::with_room(*levels, || expr.evaluate(input))?.into_array(count)
+            }
+            (Output::Expr(expr, _), None) => {
                 datafusion::common::internal_err!("no input for {expr}")
             }
         });
@@ -131,5 +134,7 @@ fn output_of(expr: &Arc<dyn PhysicalExpr>, columns: &[usize]) -> Result<Output> 
     {
         return Ok(Output::Column(position));
     }
-    Ok(Output::Expr(renumber(expr, columns)?))
+    let renumbered = renumber(expr, columns)?;
+    let levels = stack::levels([&renumbered]);
+    Ok(Output::Expr(renumbered, levels))
 }

@@ -31,6 +31,8 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
+use crate::stack;
+
 type Filter = Arc<dyn PhysicalExpr>;
 
 /// A rule of the physical optimizer.
@@ -165,7 +167,7 @@ impl ProvenFilterPushdown {
                 .collect();
             let down = own.iter().chain(&of_parent).filter(|(_, goes)| *goes);
             let down: Vec<Filter> = down.map(|(filter, _)| Arc::clone(filter)).collect();
-            let pushed = self.push_down(child, &down, config)?;
+            let pushed = stack::grown(|| self.push_down(child, &down, config))?;
             children.push(pushed.updated_node.unwrap_or_else(|| Arc::clone(child)));
 
             let mut answers = Answers(pushed.filters.into_iter());

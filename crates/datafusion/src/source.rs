@@ -44,6 +44,7 @@ use crate::options::VectileOptions;
 use crate::order::RowGroupOrder;
 use crate::pushdown;
 use crate::selector::ScanDevice;
+use crate::stack;
 
 /// Byte ranges per partition that a scan is split into. Partitions take ranges from a common queue
 /// as they get ready, so that none is left with the row groups that were not pruned.
@@ -318,7 +319,8 @@ impl FileSource for VectileSource {
             (DisplayFormatType::TreeRender, None) => Ok(()),
             (DisplayFormatType::Default | DisplayFormatType::Verbose, predicate) => {
                 if let Some(predicate) = predicate {
-                    self.fmt_predicate(predicate, f)?;
+                    let levels = stack::levels([predicate]);
+                    stack::with_room(levels, || self.fmt_predicate(predicate, f))?;
                 }
                 if let Some(order) = &self.order {
                     write!(f, ", {order}")?;

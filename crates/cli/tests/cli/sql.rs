@@ -565,3 +565,17 @@ fn a_silent_server_is_named() {
     assert_eq!(line, "waiting for 127.0.0.1 ...\n");
     assert!(started.elapsed() < std::time::Duration::from_secs(20));
 }
+
+#[test]
+fn conditions_may_have_hundreds_of_terms() {
+    let w = Workspace::new();
+    let rows = "COPY (SELECT value AS n, concat('x', value) AS s FROM generate_series(0, 999)) TO 't.vectile'";
+    w.ok(&["sql", rows]);
+    let terms = (0..800).map(|i| format!("(n = {i} AND s = 'x{i}')"));
+    let terms: Vec<String> = terms.collect();
+    let sql = format!(
+        "SELECT count(*) AS n FROM 't.vectile' WHERE {}",
+        terms.join(" OR ")
+    );
+    assert_eq!(w.ok(&["sql", "--format", "csv", &sql]), "n\n800\n");
+}

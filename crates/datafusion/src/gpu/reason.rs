@@ -26,6 +26,8 @@ pub(crate) enum Reason {
     Aggregate(String),
     /// There is no kernel for this expression.
     Expr(String),
+    /// An expression has more levels than kernels do.
+    TooDeep,
     /// There is no kernel for columns of this type.
     Type {
         /// Name of the column.
@@ -110,6 +112,7 @@ impl fmt::Display for Reason {
             Self::Join(reason) => write!(f, "join: {reason}"),
             Self::Aggregate(name) => write!(f, "no kernel for {name}"),
             Self::Expr(expr) => write!(f, "no kernel for {expr}"),
+            Self::TooDeep => f.write_str("an expression is nested too deep for a kernel"),
             Self::Type { column, data_type } => {
                 write!(f, "no kernel for {column}, which is {data_type}")
             }

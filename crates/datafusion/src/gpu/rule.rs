@@ -53,6 +53,7 @@ use crate::nullable;
 use crate::options::{GpuMode, VectileOptions};
 use crate::pushdown::Rule;
 use crate::source::{GpuNote, VectileSource, scan_of};
+use crate::stack;
 
 /// Puts aggregates on the GPU, with the scans and joins below them.
 ///
@@ -287,7 +288,7 @@ impl<'a> Fusing<'a> {
             is_for_cpu,
             wanted: wanted.as_ref(),
         };
-        plan.map_children(|child| self.aggregates(child, below, later))
+        plan.map_children(|child| stack::grown(|| self.aggregates(child, below, later)))
     }
 
     /// `plan` with what can be of its scans on the GPU.
@@ -298,7 +299,7 @@ impl<'a> Fusing<'a> {
             return plan.map_children(|child| lenient.scans(child));
         }
         let Some(scan) = plan.downcast_ref::<DataSourceExec>() else {
-            return plan.map_children(|child| self.scans(child));
+            return plan.map_children(|child| stack::grown(|| self.scans(child)));
         };
         let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>() else {
             return Ok(Transformed::no(plan));

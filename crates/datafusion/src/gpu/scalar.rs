@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::stack;
 use arrow::array::{
     Array, ArrayData, ArrayRef, BooleanArray, Float32Array, Float64Array, RecordBatch, make_array,
 };
@@ -29,7 +30,7 @@ pub(crate) fn literal(value: &ScalarValue) -> Option<Literal> {
 /// The value of a constant: of a subquery, which has run.
 pub(crate) fn value_of(parameter: &Arc<dyn PhysicalExpr>) -> Result<Literal> {
     let none = RecordBatch::new_empty(Arc::new(Schema::empty()));
-    let value = match parameter.evaluate(&none)? {
+    let value = match stack::evaluated(parameter, &none)? {
         ColumnarValue::Scalar(value) => literal(&value),
         ColumnarValue::Array(_) => None,
     };

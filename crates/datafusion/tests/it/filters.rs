@@ -234,3 +234,58 @@ async fn no_column_is_needed_to_count() {
     let (_, rows) = fixture.executed("SELECT 1 FROM packed").await;
     assert_eq!(rows, ROWS);
 }
+
+/// A term of a condition is a level of its expression, of which the stack of a thread has room for some hundred.
+#[tokio::test]
+async fn long_conditions_take_no_long_stack() {
+    let fixture = Fixture::empty();
+    let rows =
+        "SELECT value AS n, concat('x', CAST(value AS VARCHAR)) AS s FROM generate_series(0, 1999)";
+    fixture.make("t", rows).await;
+    let all = |terms: usize, part: &dyn Fn(usize) -> String, with: &str| {
+        let parts: Vec<String> = (0..terms).map(part).collect();
+        parts.join(with)
+    };
+    let pair = |i: usize| format!("(n = {i} AND s = 'x{i}')");
+    let either = |i: usize| format!("(n <> {i} OR s <> 'y{i}')");
+    let computed = |i: usize| format!("n % {} = 0", i + 1);
+    for (condition, expected) in [
+        (all(400, &pair, " OR "), 400),
+        (all(400, &either, " AND "), 2000),
+        (all(400, &computed, " OR "), 2000),
+        // DataFusion names these, which takes more of the stack
+        (format!("NOT ({})", all(200, &pair, " OR ")), 1800),
+        (format!("n{} > 200", " + 1".repeat(200)), 1999),
+        (
+            format!("concat(s, ''){} LIKE 'x7%'", " || 'z'".repeat(200)),
+            111,
+        ),
+    ] {
+        let sql = format!("SELECT count(*) FROM t WHERE {condition}");
+        let answer = fixture.answer(&sql).await;
+        let is_right = answer.contains(&format!("| {expected} "));
+        assert!(is_right, "{}\n{answer}", &sql[..99]);
+        fixture.plan(&sql).await;
+    }
+}
+
+#[tokio::test]
+async fn deep_expressions_are_for_the_cpu() {
+    let Some(fixture) = Fixture::on_emulator() else {
+        return;
+    };
+    fixture
+        .make("t", "SELECT value AS n FROM generate_series(0, 1999)")
+        .await;
+    fixture.run("SET vectile.gpu = 'on'").await.unwrap();
+    let deep = " + 1".repeat(200);
+    for sql in [
+        format!("SELECT count(*) FROM t WHERE n{deep} > 200"),
+        format!("SELECT count(*) FROM t a JOIN t b ON a.n = b.n WHERE a.n + b.n{deep} > 200"),
+    ] {
+        let answer = fixture.answer(&sql).await;
+        assert!(answer.contains("| 1999 "), "{answer}");
+        let plan = fixture.plan(&sql).await;
+        assert!(plan.contains("nested too deep"), "{plan}");
+    }
+}

@@ -223,6 +223,13 @@ async fn limits_pass_no_window_and_no_computed_column() {
     ] {
         assert_eq!(number(&fixture, &sql).await, expected, "{sql}");
     }
+    for sql in [
+        format!("SELECT a FROM {groups} ORDER BY a DESC LIMIT 1"),
+        format!("SELECT m AS n FROM {largest} ORDER BY n DESC LIMIT 1"),
+    ] {
+        let plan = fixture.plan(&sql).await;
+        assert!(plan.contains("lim=[1]"), "{plan}");
+    }
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ use crate::gpu::packing::Packing;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::reinterpret;
 use crate::gpu::table::{AttributeOnDevice, StandsFor, Table, Tables};
+use crate::stack;
 
 /// Rows that are worth a thread.
 const ROWS_OF_A_THREAD: usize = 1 << 16;
@@ -332,7 +333,7 @@ fn evaluated(
     let typed = typed.map(|(values, field)| reinterpret(values, field.data_type()));
     let batch = RecordBatch::try_new(Arc::clone(schema), typed.collect::<Result<_>>()?)?;
     let of = |batch: RecordBatch| {
-        let values = expr.evaluate(&batch)?;
+        let values = stack::evaluated(expr, &batch)?;
         values.into_array(batch.num_rows())
     };
     let rows = batch.num_rows();

@@ -32,11 +32,15 @@ use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::literal;
 use crate::gpu::types::is_text;
+use crate::stack;
 
 type Result<T> = std::result::Result<T, Reason>;
 
 /// Comparisons that a membership test may become; a longer list is for a hash table.
 const MAX_LIST: usize = 32;
+
+/// Levels of expressions that kernels compute. The compiler nests as deep.
+pub(super) const MOST_LEVELS: usize = 128;
 
 /// The most digits of decimals that kernels convert to floats: those that fit 64 bits.
 const MAX_FLOAT_DIGITS: i16 = 18;
@@ -209,6 +213,14 @@ impl<'a> Lowering<'a> {
 
     /// What an expression is, nulls included.
     pub(crate) fn value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        // the CPU computes attributes of a dimension
+        match stack::levels([expr]) > MOST_LEVELS && self.lookups.join_of(expr).is_none() {
+            true => Err(Reason::TooDeep),
+            false => stack::grown(|| self.value_of(expr)),
+        }
+    }
+
+    fn value_of(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
         if let Some(join) = self.lookups.join_of(expr) {
             let data_type = self.type_of(expr)?;
             return self.lookups.value(join, expr, &data_type);
@@ -355,7 +367,8 @@ impl<'a> Lowering<'a> {
 
     /// The Arrow type of an expression.
     pub(crate) fn type_of(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<DataType> {
-        Ok(expr.data_type(self.schema)?)
+        let levels = stack::levels([expr]);
+        Ok(stack::with_room(levels, || expr.data_type(self.schema))?)
     }
 
     fn is_null(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
@@ -690,7 +703,7 @@ pub(crate) enum Grouping {
 }
 
 pub(super) fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> Reason {
-    Reason::Expr(expr.to_string())
+    Reason::Expr(stack::with_room(stack::levels([expr]), || expr.to_string()))
 }
 
 /// Whether division of integers by it fails for no value.

@@ -16,13 +16,14 @@ use vectile_encodings::Predicate;
 use vectile_gpu::plan::{Expr, Filter, Type, ValueTest};
 use vectile_scan::{Node, Test};
 
-use super::expression::{Lowering, unsupported};
+use super::expression::{Lowering, MOST_LEVELS, unsupported};
 use super::text;
 use crate::error;
 use crate::expression::expression_of;
 use crate::gpu::reason::Reason;
 use crate::gpu::types::is_text;
 use crate::lower::lower;
+use crate::stack;
 
 type Result<T> = std::result::Result<T, Reason>;
 
@@ -83,12 +84,27 @@ impl Lowering<'_> {
     ) -> Result<Vec<JoinedFilter>> {
         filters
             .iter()
-            .map(|filter| self.joined_filter(filter))
+            .map(|filter| self.joined_filter(0, filter))
             .collect()
     }
 
     /// Takes `AND` and `OR` apart, so that parts over the table alone are tested as they are stored.
-    fn joined_filter(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<JoinedFilter> {
+    fn joined_filter(
+        &mut self,
+        level: usize,
+        filter: &Arc<dyn PhysicalExpr>,
+    ) -> Result<JoinedFilter> {
+        match level > MOST_LEVELS {
+            true => Err(Reason::TooDeep),
+            false => stack::grown(|| self.joined_filter_at(level, filter)),
+        }
+    }
+
+    fn joined_filter_at(
+        &mut self,
+        level: usize,
+        filter: &Arc<dyn PhysicalExpr>,
+    ) -> Result<JoinedFilter> {
         if self.is_of_table(filter) {
             return Ok(JoinedFilter {
                 in_parts: self.filters(std::slice::from_ref(filter))?,
@@ -99,11 +115,11 @@ impl Lowering<'_> {
             && let Some(binary) = filter.downcast_ref::<BinaryExpr>()
         {
             match binary.op() {
-                Operator::And => return self.joined_conjunction(filter),
+                Operator::And => return self.joined_conjunction(level, filter),
                 Operator::Or => {
-                    let sides = [binary.left(), binary.right()];
-                    let sides = sides.map(|side| self.joined_filter(side));
-                    let sides = sides.into_iter().collect::<Result<_>>()?;
+                    let sides = stack::operands(filter, Operator::Or).into_iter();
+                    let sides = sides.map(|side| self.joined_filter(level + 1, side));
+                    let sides = sides.collect::<Result<_>>()?;
                     return Ok(JoinedFilter::of(sides, Filter::Or, Expr::Or));
                 }
                 _ => {}
@@ -121,7 +137,11 @@ impl Lowering<'_> {
     }
 
     /// Puts parts over the table together, whose ranges may merge, and those over each join, which make one attribute.
-    fn joined_conjunction(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<JoinedFilter> {
+    fn joined_conjunction(
+        &mut self,
+        level: usize,
+        filter: &Arc<dyn PhysicalExpr>,
+    ) -> Result<JoinedFilter> {
         let (of_table, others): (Vec<_>, Vec<_>) = split_conjunction(filter)
             .into_iter()
             .cloned()
@@ -140,7 +160,7 @@ impl Lowering<'_> {
         let of_table = (!of_table.is_empty()).then_some(of_table);
         let joined = joined.into_iter().map(|(_, parts)| parts);
         let parts = of_table.into_iter().chain(joined);
-        let parts = parts.map(|parts| self.joined_filter(&conjunction(parts)));
+        let parts = parts.map(|parts| self.joined_filter(level + 1, &conjunction(parts)));
         let parts = parts.collect::<Result<_>>()?;
         Ok(JoinedFilter::of(parts, Filter::And, Expr::And))
     }

@@ -19,6 +19,7 @@ use vectile_gpu::plan::{Attribute, Expr, Type};
 use crate::gpu::pattern::join::{Join, JoinKind};
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::literal;
+use crate::stack;
 
 /// What a lookup is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +208,7 @@ pub(crate) fn missing_value(
     let options = RecordBatchOptions::new().with_row_count(Some(1));
     let nulls = nulls.collect();
     let row = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), nulls, &options)?;
-    attribute.evaluate(&row)?.into_array(1)
+    stack::evaluated(attribute, &row)?.into_array(1)
 }
 
 fn value_of_missing(attribute: &Arc<dyn PhysicalExpr>, join: &Join) -> Result<ScalarValue, Reason> {

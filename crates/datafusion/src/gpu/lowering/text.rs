@@ -28,10 +28,15 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use vectile_gpu::plan::{Automaton, ValueTest};
 
+use super::expression::MOST_LEVELS;
 use crate::gpu::types::{is_lossless, is_text};
+use crate::stack;
 
 /// Which strings of its one column pass `expr`, whose columns are those of `schema`. `None` if no automaton tells.
 pub(super) fn automaton(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Automaton> {
+    if stack::levels([expr]) > MOST_LEVELS {
+        return None;
+    }
     Text { schema }.test(expr)
 }
 
@@ -53,7 +58,7 @@ pub(super) fn value_test(expr: &Arc<dyn PhysicalExpr>, of: &Field) -> Result<Val
         let values = cast(values, schema.field(0).data_type())?;
         let rows = values.len();
         let batch = RecordBatch::try_new(Arc::clone(&schema), vec![values])?;
-        let passed = expr.evaluate(&batch)?.into_array(rows)?;
+        let passed = stack::evaluated(&expr, &batch)?.into_array(rows)?;
         let passed = passed.as_boolean_opt();
         let passed = passed.ok_or_else(|| internal_datafusion_err!("a test that is none"))?;
         Ok(passed.clone())

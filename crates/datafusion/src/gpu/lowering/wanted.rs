@@ -32,6 +32,7 @@ use crate::gpu::pattern::columns::over;
 use crate::gpu::pattern::exchange::is_exchange;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::value_of;
+use crate::stack;
 
 /// The rows below an operator that it wants, if not all.
 #[derive(Clone, Debug)]
@@ -230,7 +231,7 @@ impl WantedGroups {
             let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
             let batch = RecordBatch::try_new(schema, results.clone())?;
             let filter = conjunction(self.passing.iter().cloned());
-            let passing = filter.evaluate(&batch)?.into_array(groups.count)?;
+            let passing = stack::evaluated(&filter, &batch)?.into_array(groups.count)?;
             let passing = passing.as_boolean();
             wanted = match passing.null_count() {
                 0 => passing.clone(),

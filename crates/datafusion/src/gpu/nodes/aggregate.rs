@@ -66,6 +66,7 @@ use crate::gpu::pattern::files::{num_rows, num_values};
 use crate::gpu::reason::Reason;
 use crate::gpu::table::Tables;
 use crate::options::{GpuMode, VectileOptions};
+use crate::stack;
 
 /// An aggregate over a scan, and what that is joined with, on the GPU; or the rows of such a join.
 #[derive(Clone, Debug)]
@@ -840,6 +841,13 @@ impl GpuAggregateExec {
 
 impl DisplayAs for GpuAggregateExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let levels = stack::levels(&self.filter);
+        stack::with_room(levels, || self.fmt_parts(t, f))
+    }
+}
+
+impl GpuAggregateExec {
+    fn fmt_parts(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.functions.iter().map(|(_, aggregate)| aggregate.name());
         let names = names.collect::<Vec<_>>().join(", ");
         let device = &self.gpu;

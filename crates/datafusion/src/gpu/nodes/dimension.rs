@@ -56,6 +56,7 @@ use crate::gpu::table::Table;
 use crate::options::{GpuMode, VectileOptions};
 use crate::pushdown::Rule;
 use crate::source::VectileSource;
+use crate::stack;
 
 /// The small side of a join.
 #[derive(Clone, Debug)]
@@ -575,9 +576,7 @@ impl Dimension {
         let rows = batch.num_rows();
         // An operation that fails on a row may be one that the join would not have let through.
         let evaluate = |expr: &Arc<dyn PhysicalExpr>| {
-            let values = expr
-                .evaluate(batch)
-                .and_then(|values| values.into_array(rows));
+            let values = stack::evaluated(expr, batch).and_then(|values| values.into_array(rows));
             values.map_err(|error| unsupported(error.strip_backtrace()))
         };
         // What is no value of the type has no partner. It is not null: NOT IN tells them apart.

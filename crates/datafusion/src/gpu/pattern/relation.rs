@@ -24,6 +24,7 @@ use super::exchange::without_exchange;
 use super::join::{Found, Join, JoinKey, JoinKind, Sides};
 use crate::gpu::reason::Reason;
 use crate::source::VectileSource;
+use crate::stack;
 
 /// The rows of a table, joined with others, that pass filters, projected.
 pub(crate) struct Relation {
@@ -51,6 +52,10 @@ impl Relation {
     /// What `plan` computes, in whatever order and partitions; `None` if it is anything else than
     /// such a relation.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, Reason> {
+        stack::grown(|| Self::of_operators(plan))
+    }
+
+    fn of_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, Reason> {
         if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
             return Self::of_scan(scan);
         }

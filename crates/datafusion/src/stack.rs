@@ -1,0 +1,92 @@
+//! Room on the stack for walks over expressions, which are as deep as a statement is long: each term of `a OR b OR c` is
+//! a level.
+
+use std::sync::Arc;
+
+#[cfg(feature = "gpu")]
+use arrow::array::RecordBatch;
+#[cfg(feature = "gpu")]
+use datafusion::common::Result;
+#[cfg(feature = "gpu")]
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::BinaryExpr;
+
+type Expr = Arc<dyn PhysicalExpr>;
+
+/// Bytes that a level of a walk of ours takes at most, with all that it calls.
+const OF_A_CALL: usize = 128 << 10;
+
+/// Bytes of a stack for more levels.
+const NEW_STACK: usize = 2 << 20;
+
+/// Bytes that a level takes at most in DataFusion's walks: evaluation, printing, pruning.
+const OF_A_LEVEL: usize = 16 << 10;
+
+/// Bytes beyond which a stack does not grow.
+const MOST: usize = 1 << 30;
+
+/// Runs a level of a recursion, on another stack if this one is almost used up.
+pub(crate) fn grown<R>(level: impl FnOnce() -> R) -> R {
+    stacker::maybe_grow(OF_A_CALL, NEW_STACK, level)
+}
+
+/// Runs a walk over so many levels that does not grow the stack itself.
+pub(crate) fn with_room<R>(levels: usize, walk: impl FnOnce() -> R) -> R {
+    let bytes = levels.saturating_mul(OF_A_LEVEL).min(MOST) + OF_A_CALL;
+    stacker::maybe_grow(bytes, bytes, walk)
+}
+
+/// The values of `expr` for `rows`.
+#[cfg(feature = "gpu")]
+pub(crate) fn evaluated(expr: &Expr, rows: &RecordBatch) -> Result<ColumnarValue> {
+    with_room(levels([expr]), || expr.evaluate(rows))
+}
+
+/// The levels of the deepest of some expressions.
+pub(crate) fn levels<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> usize {
+    let mut open: Vec<(&Expr, usize)> = exprs.into_iter().map(|expr| (expr, 1)).collect();
+    let mut deepest = 0;
+    while let Some((expr, level)) = open.pop() {
+        deepest = deepest.max(level);
+        let children = expr.children().into_iter();
+        open.extend(children.map(|child| (child, level + 1)));
+    }
+    deepest
+}
+
+/// What `operator`, which is associative, combines in `expr`, from left to right: of `a OR b OR c` all three.
+pub(crate) fn operands(expr: &Expr, operator: Operator) -> Vec<&Expr> {
+    let (mut open, mut operands) = (vec![expr], Vec::new());
+    while let Some(expr) = open.pop() {
+        match expr.downcast_ref::<BinaryExpr>() {
+            Some(binary) if *binary.op() == operator => {
+                open.extend([binary.right(), binary.left()]);
+            }
+            _ => operands.push(expr),
+        }
+    }
+    operands
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::physical_expr::expressions::{binary, lit};
+
+    use super::*;
+
+    #[test]
+    fn operands_are_in_order() {
+        let schema = arrow::datatypes::Schema::empty();
+        let or = |a, b| binary(a, Operator::Or, b, &schema).unwrap();
+        let and = |a, b| binary(a, Operator::And, b, &schema).unwrap();
+        let (yes, no) = (|| lit(true), || lit(false));
+        let both = and(yes(), no());
+        let expr = or(or(yes(), Arc::clone(&both)), or(no(), yes()));
+        let found = operands(&expr, Operator::Or);
+        assert_eq!(found, [&yes(), &both, &no(), &yes()]);
+        assert_eq!(operands(&expr, Operator::And), [&expr]);
+        assert_eq!(levels([&expr, &yes()]), 4);
+    }
+}
