@@ -129,7 +129,7 @@ const STAGED_SLABS: usize = 4;
 /// The part of the device's memory that is kept, free, for scratch: the driver takes long to give and to take it.
 const KEPT_SHARE: u64 = 64;
 /// The part of the budget that is free when a device is no longer full.
-const SPARE_SHARE: u64 = 4;
+const SPARE_SHARE: u64 = 2;
 /// Files, or dictionaries, from which on those of no chunk are forgotten.
 const LEAST_SWEPT: usize = 256;
 /// Bytes of scratch that a stream keeps between queries.
