@@ -1534,7 +1534,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
 const ASKED: [&str; 3] = [
     "SELECT sum(int) FROM {t} WHERE byte > 9",
     "SELECT byte, count(*) FROM {t} GROUP BY byte ORDER BY byte",
-    "SELECT id FROM {t} WHERE int > 900 ORDER BY id",
+    "SELECT id FROM {t} WHERE int > 100 ORDER BY id",
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
