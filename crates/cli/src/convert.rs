@@ -40,6 +40,7 @@ use crate::report;
 use crate::session;
 use crate::side_by_side::{self, side_by_side};
 use crate::source::{Input, InputFile};
+use crate::text_options::TextArgs;
 use crate::writer::{Output, Summary};
 
 /// Convert tables between Vectile and other formats
@@ -80,6 +81,8 @@ pub struct ConvertArgs {
     #[arg(long, value_name = "FORMAT")]
     to: Option<Format>,
     #[command(flatten)]
+    text: TextArgs,
+    #[command(flatten)]
     gpu: GpuArgs,
     /// Replace files that exist
     #[arg(long)]
@@ -104,6 +107,7 @@ fn parse_pin(text: &str) -> Result<(String, Pin), String> {
 /// Runs `vectile convert`.
 pub async fn run(args: ConvertArgs, interrupt: &Interrupt) -> Result<()> {
     let context = session::for_copying()?;
+    args.text.apply(&context).await?;
     let mut inputs = Vec::with_capacity(args.inputs.len());
     for text in &args.inputs {
         inputs.push(Input::find(&context, text, args.from).await?);
@@ -257,6 +261,7 @@ fn output(args: &ConvertArgs, destination: Destination, kind: FileKind) -> Resul
         destination,
         kind,
         options,
+        text: args.text.clone(),
     })
 }
 
@@ -280,7 +285,11 @@ impl Conversion {
                 )
             })
             .collect();
-        let arrangement = args.arrange.of(context, &merge_schemas(&schemas)?)?;
+        let merged = merge_schemas(&schemas)?;
+        let is_text = |open: &OpenFile| matches!(open.file.kind.format, Format::Csv | Format::Json);
+        let is_text = opened.iter().any(is_text);
+        args.text.check(context, &merged, is_text)?;
+        let arrangement = args.arrange.of(context, &merged)?;
         let schema = Arc::clone(&arrangement.schema);
         check_pins(&self.output.options.pins, &schema)?;
         if let Some(columns) = &args.bloom {
@@ -523,6 +532,7 @@ mod tests {
             destination,
             kind: FileKind::of_path(text).unwrap(),
             options: WriterOptions::default(),
+            text: TextArgs::default(),
         };
         let mut writer = TableWriter::try_new(output, &schema).unwrap();
         for batch in table.collect().await.unwrap() {

@@ -23,6 +23,7 @@ use crate::report::write_columns;
 use crate::session;
 use crate::sql;
 use crate::text::{Align, TextTable, bytes, count, ratio};
+use crate::text_options::TextArgs;
 use crate::writer::{Output, Summary};
 
 /// Import the sample data and answer a few questions over it
@@ -150,6 +151,7 @@ async fn import(
             destination,
             kind: FileKind::plain(Format::Vectile),
             options: WriterOptions::default(),
+            text: TextArgs::default(),
         };
         let progress = Progress::rows(sample.name, rows);
         let summary = copy(&schema, batches, output, interrupt, &progress).await?;

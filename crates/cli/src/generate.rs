@@ -20,6 +20,7 @@ use crate::interrupt::Interrupt;
 use crate::location::Destination;
 use crate::parts::Table;
 use crate::progress::Progress;
+use crate::text_options::TextArgs;
 use crate::writer::{Output, StagedTable, Summary};
 use crate::{report, session, ssb, tpch};
 
@@ -152,6 +153,7 @@ async fn generate(
             destination,
             kind: FileKind::plain(format),
             options: WriterOptions::default().with_compressor(compressor.clone()),
+            text: TextArgs::default(),
         };
         let (interrupt, progress) = (interrupt.clone(), Arc::clone(&progress));
         let turns = Arc::clone(&turns);

@@ -13,6 +13,7 @@ use vectile_datafusion::{TableFactory, VectileOptions, VectileSessionStateBuilde
 use crate::error::Result;
 use crate::float_bounds::DistrustFloatBounds;
 use crate::interruptible::{Cancel, InterruptibleJoins};
+use crate::text_files::TextFormatFactory;
 use crate::{paths, store};
 
 /// Listings of directories are kept for so long: a query lists each once, and sees the files that others have
@@ -96,6 +97,10 @@ fn session(config: SessionConfig, cancel: Option<Cancel>) -> Result<SessionConte
         builder = builder.with_table_factory(file_type.to_owned(), factory);
     }
     let context = SessionContext::new_with_state(builder.build());
+    for format in TextFormatFactory::all() {
+        let state = context.state_ref();
+        state.write().register_file_format(format, true)?;
+    }
     if let Ok(files) = Url::parse("file:///") {
         context.register_object_store(&files, store::local());
     }

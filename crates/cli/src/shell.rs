@@ -29,6 +29,7 @@ use crate::print::PrintFormat;
 use crate::runtime::{end, workers};
 use crate::session;
 use crate::sql::{Answer, SqlArgs, answer, dialect, parse, print_result, register_tables};
+use crate::text_options::TextArgs;
 
 /// Rows shown of a query's result.
 const MAX_ROWS: usize = 100;
@@ -72,7 +73,7 @@ pub fn converse(args: &SqlArgs) -> Result<()> {
             "-o needs a statement or a script to run".into(),
         ));
     }
-    Shell::new(args.format, &args.tables)?.converse()
+    Shell::new(args.format, &args.tables, &args.text)?.converse()
 }
 
 /// Whether the conversation goes on.
@@ -83,11 +84,12 @@ enum Next {
 
 impl Shell {
     /// A shell that knows `tables`.
-    fn new(format: PrintFormat, tables: &[(String, String)]) -> Result<Self> {
+    fn new(format: PrintFormat, tables: &[(String, String)], text: &TextArgs) -> Result<Self> {
         let end = Interrupt::listen_in_shell()?;
         let cancel = Cancel::default();
         let context = session::for_shell(cancel.clone())?;
         let workers = workers()?;
+        workers.block_on(text.apply(&context))?;
         workers.block_on(register_tables(&context, tables))?;
         let signals = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -332,7 +334,7 @@ mod tests {
 
     /// Runs a query that takes minutes; it is to end soon after it is told to.
     fn ends_soon(sql: &str) {
-        let mut shell = Shell::new(PrintFormat::Csv, &[]).unwrap();
+        let mut shell = Shell::new(PrintFormat::Csv, &[], &TextArgs::default()).unwrap();
         let set = "SET datafusion.execution.target_partitions = 2".to_string();
         shell.run_until(set, std::future::pending()).unwrap();
         let started = Instant::now();
@@ -367,7 +369,7 @@ mod tests {
     fn a_query_runs_again_after_others_were_ended() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("t.vectile").display().to_string();
-        let mut shell = Shell::new(PrintFormat::Csv, &[]).unwrap();
+        let mut shell = Shell::new(PrintFormat::Csv, &[], &TextArgs::default()).unwrap();
         let join = "SELECT * FROM t a JOIN t b ON a.k = b.k AND a.v + b.v > 3";
         for sql in [
             &format!("COPY (SELECT 1 AS k, 2 AS v) TO '{file}'"),
@@ -385,7 +387,7 @@ mod tests {
 
     #[test]
     fn statements_end_where_a_semicolon_is_one() {
-        let shell = Shell::new(PrintFormat::Csv, &[]).unwrap();
+        let shell = Shell::new(PrintFormat::Csv, &[], &TextArgs::default()).unwrap();
         let dialect = dialect(&shell.context).unwrap();
         for (input, expected) in [
             ("SELECT 1;", true),
@@ -411,7 +413,7 @@ mod tests {
 
     #[test]
     fn lines_without_a_statement_do_nothing() {
-        let mut shell = Shell::new(PrintFormat::Csv, &[]).unwrap();
+        let mut shell = Shell::new(PrintFormat::Csv, &[], &TextArgs::default()).unwrap();
         for line in ["", "-- nothing"] {
             assert!(matches!(shell.line(line), Ok(Next::Read)), "{line}");
         }
@@ -431,7 +433,7 @@ mod tests {
 
     #[test]
     fn rows_beyond_the_first_are_counted() {
-        let mut shell = Shell::new(PrintFormat::Csv, &[]).unwrap();
+        let mut shell = Shell::new(PrintFormat::Csv, &[], &TextArgs::default()).unwrap();
         let sql = "SELECT value FROM range(100000)".to_string();
         shell.run_until(sql, std::future::pending()).unwrap();
         assert!(shell.line("\\nothing").is_err());

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::TableProvider;
+use datafusion::common::config::{CsvOptions, JsonOptions};
 use datafusion::datasource::file_format::FileFormat;
-use datafusion::datasource::file_format::csv::CsvFormat;
-use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
@@ -22,6 +21,8 @@ use crate::connect::object_store;
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format, all_extensions, known_extension};
 use crate::location::{Destination, parse_source, takes};
+use crate::text_files::{TextFormat, bytes_of};
+use crate::text_options::TextOptions;
 
 /// One file to read.
 #[derive(Clone, Debug)]
@@ -132,7 +133,7 @@ impl Input {
         let Some(first) = self.files.first() else {
             return Err(CliError::failed(format!("{name}: no files")));
         };
-        let format = file_format(context, first, Inference::Sample).await?;
+        let format = file_format(context, first).await?;
         let options = ListingOptions::new(Arc::clone(&format))
             .with_file_extension(if self.is_collection() { extension } else { "" });
         let config = ListingTableConfig::new_with_multi_paths(self.urls()?);
@@ -199,7 +200,7 @@ impl InputFile {
         context: &SessionContext,
         schema: Option<SchemaRef>,
     ) -> Result<ListingTable> {
-        let format = file_format(context, self, Inference::WholeFile).await?;
+        let format = file_format(context, self).await?;
         let options = ListingOptions::new(format).with_file_extension("");
         let config = ListingTableConfig::new(self.url.clone()).with_listing_options(options);
         let config = match schema {
@@ -221,25 +222,9 @@ impl InputFile {
     }
 }
 
-/// How much of a text file its schema is taken from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Inference {
-    /// DataFusion's default, the first 1000 rows: queries should start at once.
-    Sample,
-    /// Every row: a conversion reads them all anyway and must not fail half way.
-    WholeFile,
-}
-
-async fn file_format(
-    context: &SessionContext,
-    file: &InputFile,
-    inference: Inference,
-) -> Result<Arc<dyn FileFormat>> {
-    let rows = match inference {
-        Inference::Sample => datafusion::datasource::file_format::DEFAULT_SCHEMA_INFER_MAX_RECORD,
-        Inference::WholeFile => usize::MAX,
-    };
+async fn file_format(context: &SessionContext, file: &InputFile) -> Result<Arc<dyn FileFormat>> {
     let state = context.state();
+    let given = TextOptions::of(&state);
     let registered = |extension: &str| {
         let factory = state.get_file_format_factory(extension);
         let format = factory.map(|factory| factory.create(&state, &HashMap::new()));
@@ -250,32 +235,37 @@ async fn file_format(
         Format::Parquet => registered("parquet")??,
         Format::Orc => registered("orc")??,
         Format::Arrow | Format::Arrows => registered("arrow")??,
-        Format::Csv => Arc::new(
-            CsvFormat::default()
-                .with_options(state.default_table_options().csv)
-                .with_has_header(true)
-                .with_schema_infer_max_rec(rows)
-                .with_file_compression_type(file.kind.compression),
-        ),
-        Format::Json => Arc::new(
-            JsonFormat::default()
-                .with_options(state.default_table_options().json)
-                .with_schema_infer_max_rec(rows)
-                .with_newline_delimited(!is_json_array(file).await?)
-                .with_file_compression_type(file.kind.compression),
-        ),
+        Format::Csv => {
+            let options = state.default_table_options().csv;
+            let options = given.csv(CsvOptions {
+                compression: file.kind.compression.into(),
+                ..options
+            });
+            Arc::new(TextFormat::csv(options, given.types.clone()))
+        }
+        Format::Json => {
+            let options = JsonOptions {
+                compression: file.kind.compression.into(),
+                newline_delimited: !is_json_array(file).await?,
+                ..state.default_table_options().json
+            };
+            Arc::new(TextFormat::json(options, given.types.clone()))
+        }
     })
 }
 
 /// A JSON file may hold lines or, as `vectile sql --format json` prints it, one array of objects.
 async fn is_json_array(file: &InputFile) -> Result<bool> {
-    if file.kind.compression.is_compressed() || file.meta.size == 0 {
+    if file.meta.size == 0 {
         return Ok(false);
     }
-    let start = 0..file.meta.size.min(256);
-    let bytes = file.store.get_range(&file.meta.location, start).await?;
-    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-    Ok(first == Some(&b'['))
+    let mut bytes = bytes_of(&file.meta, &file.store, file.kind.compression).await?;
+    while let Some(part) = bytes.try_next().await? {
+        if let Some(first) = part.iter().find(|byte| !byte.is_ascii_whitespace()) {
+            return Ok(*first == b'[');
+        }
+    }
+    Ok(false)
 }
 
 async fn list(

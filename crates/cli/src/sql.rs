@@ -33,6 +33,7 @@ use crate::print::{PrintFormat, print};
 use crate::progress::Progress;
 use crate::session;
 use crate::source::{Input, further_directories};
+use crate::text_options::TextArgs;
 use crate::writer::Output;
 
 /// Answer SQL over tables
@@ -63,6 +64,8 @@ pub struct SqlArgs {
     /// instead of printing any
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<String>,
+    #[command(flatten)]
+    pub text: TextArgs,
     /// Replace the output file if it exists
     #[arg(long, requires = "output")]
     force: bool,
@@ -87,6 +90,7 @@ impl SqlArgs {
 /// Runs the statements of `vectile sql`.
 pub async fn run(args: SqlArgs, interrupt: &Interrupt) -> Result<()> {
     let context = session::for_sql()?;
+    args.text.apply(&context).await?;
     let output = output(&context, &args).await?;
     interrupt
         .or(register_tables(&context, &args.tables))
@@ -105,7 +109,14 @@ pub async fn run(args: SqlArgs, interrupt: &Interrupt) -> Result<()> {
         let planned = started.elapsed();
         match &output {
             Some((destination, kind)) if index == last => {
-                write_result(&context, answer, destination.clone(), *kind, interrupt).await?;
+                let output = Output {
+                    destination: destination.clone(),
+                    kind: *kind,
+                    options: WriterOptions::default()
+                        .with_compressor(compressor(context.state_ref().read().config())),
+                    text: args.text.clone(),
+                };
+                write_result(answer, output, interrupt).await?;
             }
             Some(_) => interrupt.or(answer.drain()).await?,
             None => interrupt.or(print_result(answer, args.format)).await?,
@@ -350,13 +361,7 @@ pub async fn print_result(answer: Answer, format: PrintFormat) -> Result<()> {
     print(format, answer.schema, answer.batches).await.map(drop)
 }
 
-async fn write_result(
-    context: &SessionContext,
-    answer: Answer,
-    destination: Destination,
-    kind: FileKind,
-    interrupt: &Interrupt,
-) -> Result<()> {
+async fn write_result(answer: Answer, output: Output, interrupt: &Interrupt) -> Result<()> {
     let Answer { schema, batches } = answer;
     if schema.fields().is_empty() {
         return Err(
@@ -364,13 +369,7 @@ async fn write_result(
                 .hint("end the script with a SELECT, or leave out -o"),
         );
     }
-    let progress = Progress::rows(&destination.display, None);
-    let output = Output {
-        destination,
-        kind,
-        options: WriterOptions::default()
-            .with_compressor(compressor(context.state_ref().read().config())),
-    };
+    let progress = Progress::rows(&output.destination.display, None);
     copy(&schema, batches, output, interrupt, &progress)
         .await
         .map(drop)

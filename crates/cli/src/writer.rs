@@ -21,6 +21,7 @@ use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format};
 use crate::location::Destination;
 use crate::nearest;
+use crate::text_options::TextArgs;
 use crate::upload::Upload;
 
 /// Zstandard level of the Parquet files we write: where its ratio curve flattens.
@@ -37,6 +38,8 @@ pub struct Output {
     pub kind: FileKind,
     /// How; for Vectile only.
     pub options: WriterOptions,
+    /// How; for CSV only.
+    pub text: TextArgs,
 }
 
 /// What a finished file holds.
@@ -105,7 +108,7 @@ impl Inner {
         }
         let encoded = SharedBuffer::default();
         Ok(Inner::Bytes(Box::new(BytesWriter {
-            encoder: Encoder::try_new(kind.format, schema, encoded.clone())?,
+            encoder: Encoder::try_new(kind.format, &output.text, schema, encoded.clone())?,
             encoded,
             upload: Upload::new(destination, kind.compression)?,
         })))
@@ -327,14 +330,19 @@ async fn publish_bytes(mut upload: Upload, destination: &Destination) -> Result<
 /// Turns batches into the bytes of a format.
 enum Encoder {
     Parquet(Box<ArrowWriter<SharedBuffer>>, SchemaRef),
-    Csv(Box<arrow::csv::Writer<SharedBuffer>>),
+    Csv(Box<arrow::csv::Writer<SharedBuffer>>, TextArgs),
     Json(arrow::json::Writer<SharedBuffer, LineDelimited>),
     Arrow(Box<FileWriter<SharedBuffer>>, GrowingDictionaries),
     Arrows(Box<StreamWriter<SharedBuffer>>),
 }
 
 impl Encoder {
-    fn try_new(format: Format, schema: &SchemaRef, out: SharedBuffer) -> Result<Self> {
+    fn try_new(
+        format: Format,
+        text: &TextArgs,
+        schema: &SchemaRef,
+        out: SharedBuffer,
+    ) -> Result<Self> {
         Ok(match format {
             Format::Parquet => {
                 crate::parquet_schema::check(schema)?;
@@ -348,11 +356,13 @@ impl Encoder {
             }
             Format::Csv => {
                 let mut writer = arrow::csv::WriterBuilder::new()
-                    .with_header(true)
+                    .with_header(text.has_header())
+                    .with_delimiter(text.delimiter())
+                    .with_null(text.null().to_owned())
                     .build(out);
                 // An empty batch, so that a table without rows still gets its header line.
                 writer.write(&RecordBatch::new_empty(Arc::clone(schema)))?;
-                Encoder::Csv(Box::new(writer))
+                Encoder::Csv(Box::new(writer), text.clone())
             }
             Format::Json => Encoder::Json(JsonBuilder::new().with_explicit_nulls(true).build(out)),
             Format::Arrow => {
@@ -379,7 +389,10 @@ impl Encoder {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         match self {
             Encoder::Parquet(writer, schema) => writer.write(&nearest::fit(batch, schema)?)?,
-            Encoder::Csv(writer) => writer.write(batch)?,
+            Encoder::Csv(writer, text) => {
+                text.check_nulls(batch)?;
+                writer.write(batch)?;
+            }
             Encoder::Json(writer) => writer.write(batch)?,
             Encoder::Arrow(writer, dictionaries) => writer.write(&dictionaries.grow(batch)?)?,
             Encoder::Arrows(writer) => writer.write(batch)?,
@@ -390,7 +403,7 @@ impl Encoder {
     fn finish(self) -> Result<()> {
         match self {
             Encoder::Parquet(writer, _) => drop(writer.close()?),
-            Encoder::Csv(_) => (), // flushed with every batch
+            Encoder::Csv(..) => (), // flushed with every batch
             Encoder::Json(mut writer) => writer.finish()?,
             Encoder::Arrow(mut writer, _) => writer.finish()?,
             Encoder::Arrows(mut writer) => writer.finish()?,

@@ -23,7 +23,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{
     Column, ColumnStatistics, Constraints, DataFusionError, Result, ScalarValue, SchemaExt,
-    Statistics, exec_err, plan_err,
+    Statistics, exec_err, not_impl_err, plan_err,
 };
 use datafusion::datasource::listing::helpers::expr_applicable_for_cols;
 use datafusion::datasource::listing::{ListingTable, ListingTableConfig, PartitionedFile};
@@ -39,7 +39,7 @@ use datafusion::logical_expr::{
     TableType, Volatility, cast as cast_expr, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
-use datafusion::physical_expr::expressions::Column as PhysicalColumn;
+use datafusion::physical_expr::expressions::{CastExpr, Column as PhysicalColumn};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
@@ -63,7 +63,7 @@ fn decoded(name: &str) -> String {
             (b'%', [high, low, ..]) => digit(*high).zip(digit(*low)),
             _ => None,
         };
-        let (byte, len) = code.map_or((*first, 1), |(high, low)| (high << 4 | low, 3));
+        let (byte, len) = code.map_or((*first, 1), |(high, low)| ((high << 4) | low, 3));
         bytes.push(byte);
         rest = rest.get(len..).unwrap_or_default();
     }
@@ -372,26 +372,43 @@ impl TableProvider for PartitionedTable {
         operation: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = input.schema();
+        self.schema.logically_equivalent_names_and_types(&schema)?;
+        let config = state.config_options();
         let columns = schema.fields().iter().enumerate().map(|(index, field)| {
             let column: Arc<dyn PhysicalExpr> = Arc::new(PhysicalColumn::new(field.name(), index));
-            let is_partition = index >= self.file_schema.fields().len();
-            let column = match is_partition && has_text(field.data_type()) {
-                true => Arc::new(ScalarFunctionExpr::try_new(
-                    Arc::new(DirectoryName::function(false)),
-                    vec![column],
-                    &schema,
-                    Arc::new(state.config_options().clone()),
-                )?),
-                false => column,
+            let column = match index < self.file_schema.fields().len() {
+                true => column,
+                false => directory_name(column, &schema, config)?,
             };
             Ok((column, field.name().clone()))
         });
-        self.schema.logically_equivalent_names_and_types(&schema)?;
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let texts = ProjectionExec::try_new(columns, input)?;
         let inserted = self.listing.insert_into(state, Arc::new(texts), operation);
         inserted.await
     }
+}
+
+/// The names of directories that rows with these values of a partition column go to.
+fn directory_name(
+    column: Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+    config: &ConfigOptions,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let data_type = column.data_type(schema)?;
+    if !has_text(&data_type) {
+        return not_impl_err!("writing partitions of type {data_type}");
+    }
+    let is_kept = config.execution.keep_partition_by_columns;
+    let function = Arc::new(DirectoryName::function(is_kept));
+    let config = Arc::new(config.clone());
+    let name = ScalarFunctionExpr::try_new(function, vec![column], schema, config)?;
+    // Columns that are kept have a type of their own.
+    Ok(Arc::new(CastExpr::new(
+        Arc::new(name),
+        DataType::Utf8,
+        None,
+    )))
 }
 
 /// Makes tables of files by `CREATE EXTERNAL TABLE`, partitioned ones by Hive's rule.

@@ -488,9 +488,9 @@ fn partition_values_survive_writing_and_reading() {
              INSERT INTO p SELECT n + 10, s, i, b, f, d FROM t;
              CREATE TABLE twice AS SELECT * FROM t UNION ALL SELECT n + 10, s, i, b, f, d FROM t;
              SELECT count(*) AS rows, count(p.s) AS texts, count(p.d) AS dates FROM twice
-               JOIN p ON p.n = twice.n AND p.s IS NOT DISTINCT FROM twice.s
-               AND p.i IS NOT DISTINCT FROM twice.i AND p.b IS NOT DISTINCT FROM twice.b
-               AND p.f IS NOT DISTINCT FROM twice.f AND p.d IS NOT DISTINCT FROM twice.d;
+               JOIN p ON p.n = twice.n AND (p.s IS NOT DISTINCT FROM twice.s)
+               AND (p.i IS NOT DISTINCT FROM twice.i) AND (p.b IS NOT DISTINCT FROM twice.b)
+               AND (p.f IS NOT DISTINCT FROM twice.f) AND (p.d IS NOT DISTINCT FROM twice.d);
              SELECT count(*) AS everything, count(s) AS s, count(i) AS i, count(d) AS d FROM p;
              SELECT count(*) AS nulls, sum(n) AS n FROM p WHERE s IS NULL;
              SELECT count(*) AS others, sum(n) AS n FROM p WHERE NOT i = 5;
@@ -1051,6 +1051,156 @@ fn nan_survives_parquet_and_is_larger_than_numbers() {
     w.ok(&[&["convert", "in.parquet", "nan.vectile"], &chosen[..]].concat());
     let count = "SELECT count(*) AS c FROM t";
     assert_eq!(w.query("nan.vectile", count), serde_json::json!([{"c": 1}]));
+}
+
+/// The types and the rows that a file has as a table, and after its conversion.
+fn types_and_rows(w: &Workspace, file: &str, options: &[&str]) -> String {
+    const SCRIPT: &str = "SELECT column_name, data_type FROM information_schema.columns \
+                          WHERE table_name = 't'; SELECT * FROM t";
+    let table = format!("t={file}");
+    let sql = ["sql", "--format", "json", "-t", &table, SCRIPT];
+    let answer = w.ok(&[&sql[..], options].concat());
+    w.ok(&[&["convert", file, "same.arrow", "--force", "-q"], options].concat());
+    let sql = ["sql", "--format", "json", "-t", "t=same.arrow", SCRIPT];
+    assert_eq!(
+        w.ok(&sql).replace("Utf8View", "Utf8"),
+        answer.replace("Utf8View", "Utf8"),
+        "{file}"
+    );
+    answer
+        .replace("\"column_name\":", "")
+        .replace("\"data_type\":", "")
+}
+
+#[test]
+fn values_of_text_files_stay_what_they_are() {
+    let w = Workspace::new();
+    let big = "9007199254740993";
+    w.write(
+        "t.csv",
+        &format!(
+            "zip,n,u,big,x,day,f,flag\n01234,1,1,-1,{big},2024-02-01,1.50,true\n\
+             5,2,18446744073709551615,18446744073709551616,0.5,2024-13-01,7,false\n"
+        ),
+    );
+    let read = types_and_rows(&w, "t.csv", &[]);
+    for part in [
+        r#""zip","Utf8""#,
+        r#""n","Int64""#,
+        r#""u","UInt64""#,
+        r#""big","Decimal128(38, 0)""#,
+        r#""x","Utf8""#,
+        r#""day","Utf8""#,
+        r#""f","Float64""#,
+        r#""flag","Boolean""#,
+        r#""zip":"01234""#,
+        "18446744073709551615",
+        "18446744073709551616",
+        big,
+        r#""day":"2024-13-01""#,
+    ] {
+        assert!(read.contains(part), "{part}: {read}");
+    }
+    let given = ["--schema", "n VARCHAR, x DECIMAL(20, 1)"];
+    let read = types_and_rows(&w, "t.csv", &given);
+    for part in [r#""n":"1""#, "9007199254740993.0", r#""Decimal128(20, 1)""#] {
+        assert!(read.contains(part), "{part}: {read}");
+    }
+    w.write(
+        "t.json",
+        "{\"u\":18446744073709551615,\"d\":-5,\"s\":{\"l\":[1,18446744073709551615]},\"f\":1.5}\n\
+         {\"u\":1,\"d\":123456789012345678901234567890,\"s\":{\"l\":[]},\"f\":9007199254740992}\n",
+    );
+    let read = types_and_rows(&w, "t.json", &[]);
+    for part in [
+        r#""u","UInt64""#,
+        r#""d","Decimal128(38, 0)""#,
+        "18446744073709551615",
+        "123456789012345678901234567890",
+        r#""f","Float64""#,
+        r#"[1,18446744073709551615]"#,
+    ] {
+        assert!(read.contains(part), "{part}: {read}");
+    }
+    w.write(
+        "bad.json",
+        &format!("{{\"s\":{{\"x\":0.5}}}}\n{{\"s\":{{\"x\":{big}}}}}\n"),
+    );
+    for command in [
+        &["convert", "bad.json", "out.arrow"][..],
+        &["sql", "SELECT * FROM 'bad.json'"],
+        &[
+            "sql",
+            "CREATE EXTERNAL TABLE t STORED AS JSON LOCATION 'bad.json'",
+        ],
+    ] {
+        let error = w.fails(1, command);
+        assert!(
+            error.contains("bad.json") && error.contains("column x") && error.contains(big),
+            "{error}"
+        );
+    }
+    let sql =
+        "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 't.csv'; SELECT zip, u FROM t WHERE n = 1";
+    assert!(w.ok(&["sql", "--format", "csv", sql]).contains("01234,1"));
+    w.fails(
+        2,
+        &["convert", "t.csv", "out.arrow", "--schema", "n NONSENSE"],
+    );
+    w.fails(
+        2,
+        &["convert", "t.csv", "out.arrow", "--csv-delimiter", "ab"],
+    );
+    let missing = ["convert", "t.csv", "out.arrow", "--schema", "m INT"];
+    assert!(w.fails(1, &missing).contains("columns are zip"));
+}
+
+#[test]
+fn csv_can_tell_nulls_from_empty_text() {
+    let w = Workspace::new();
+    let rows = "SELECT * FROM (VALUES ('', 1), (NULL, 2), ('a;b', NULL)) AS v(s, n)";
+    let options = [
+        "--csv-null",
+        "\\N",
+        "--csv-delimiter",
+        ";",
+        "--csv-no-header",
+    ];
+    w.ok(&[&["sql", rows, "-o", "t.csv"], &options[..]].concat());
+    let text = std::fs::read_to_string(w.path("t.csv")).unwrap();
+    assert_eq!(text, ";1\n\\N;2\n\"a;b\";\\N\n");
+    let error = w.fails(
+        1,
+        &["sql", "SELECT 'NA' AS s", "-o", "u.csv", "--csv-null", "NA"],
+    );
+    assert!(error.contains("column s has the text 'NA'"), "{error}");
+}
+
+#[test]
+fn line_ends_in_quotes_are_part_of_values() {
+    let w = Workspace::new();
+    let lines = (0..5000).map(|i| format!("\"x\ny\",{i}\n"));
+    w.write("t.csv", &format!("s,i\n{}", lines.collect::<String>()));
+    let sum = "SELECT count(*) AS c, sum(i) AS i, min(length(s)) AS l FROM t";
+    let expected = serde_json::json!([{"c": 5000, "i": 12_497_500, "l": 3}]);
+    assert_eq!(w.query("t.csv", sum), expected);
+    w.ok(&["convert", "t.csv", "t.vectile", "-q"]);
+    assert_eq!(w.query("t.vectile", sum), expected);
+}
+
+#[test]
+fn compressed_arrays_of_json_are_read() {
+    let w = Workspace::new();
+    let lines = "{\"a\":1,\"b\":[\"],\"]}\n{\"a\":2.5,\"b\":[]}\n";
+    w.write("lines.json", lines);
+    // ` [{"a":1,"b":["],"]}, {"a":2.5,"b":[]}]`
+    let array = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x53\x88\xae\x56\x4a\x54\xb2\x32\xd4\x51\x4a\x52\xb2\x8a\x56\x8a\xd5\x51\x8a\xad\xd5\x51\x00\x8b\x19\xe9\x99\x42\x44\x63\x6b\x63\xb9\x00\x4e\xe0\x60\xc3\x28\x00\x00\x00";
+    std::fs::write(w.path("array.json.gz"), array).unwrap();
+    let rows = "SELECT a, b FROM t ORDER BY a";
+    let expected = w.query("lines.json", rows);
+    assert_eq!(w.query("array.json.gz", rows), expected);
+    w.ok(&["convert", "array.json.gz", "array.vectile", "-q"]);
+    assert_eq!(w.query("array.vectile", rows), expected);
 }
 
 #[test]
