@@ -897,8 +897,8 @@ fn a_conversion_does_not_read_what_it_wrote_before() {
     for _ in 0..2 {
         w.ok(&["convert", "--force", "in", "in/out/"]);
     }
-    w.ok(&["convert", "--force", "in/*.csv", "in/glob.csv"]);
-    w.ok(&["convert", "--force", "in/*.csv", "in/glob.csv"]);
+    w.ok(&["convert", "--force", "in/**/*.csv", "in/glob.csv"]);
+    w.ok(&["convert", "--force", "in/**/*.csv", "in/glob.csv"]);
     assert_eq!(
         w.files(),
         [
