@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Differential SQL fuzzer for Vectile: the same binary over the source files (Parquet or Arrow IPC, plain
-DataFusion, vectile.gpu=off) is the oracle; over .vectile files made of them it is the subject.
+"""SQL fuzzer for Vectile: tables, queries and files at random, in sets of five kinds (docs/testing.md, "Generated queries").
 
-  sql_fuzz.py --bin PATH --seed N [--tables K] [--queries Q] --minutes M --mode cpu|gpu --out DIR [--workers N]
+  sql_fuzz.py --bin PATH [--subject EMULATED] --seed N --minutes M --mode cpu|gpu --out DIR [--workers N] [--focus KIND,..]
 
---tables is the number of table sets per worker (0: until time is up), --queries the queries per set.
-OUT/stats.json and OUT/summary.txt have counts; OUT/findings/* a report and a self-contained repro.py each.
-Standard library, numpy and pyarrow only.
+--tables is the number of sets per worker (0: until time is up), --queries the queries of a set of tables, and
+--shape-queries those of a set of shapes. OUT/stats.json and OUT/summary.txt have counts; OUT/findings/* a report and
+what it takes to see it again. Standard library, numpy and pyarrow only.
 """
 import argparse, base64, collections, copy, glob, json, os, random, re, resource, shutil
 import signal, subprocess, sys, time, traceback
