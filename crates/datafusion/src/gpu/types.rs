@@ -3,6 +3,9 @@
 use arrow::datatypes::DataType;
 use vectile_gpu::plan::Type;
 
+/// Levels of expressions that kernels compute. The compiler nests as deep.
+pub(crate) const MOST_LEVELS: usize = 128;
+
 /// Columns that kernels see as dictionaries only.
 pub(crate) fn is_text(data_type: &DataType) -> bool {
     use DataType::*;

@@ -7,6 +7,7 @@ mod calls;
 mod chunks;
 mod copied;
 mod copiers;
+mod copies;
 mod cuda;
 mod devices;
 mod driver;

@@ -31,16 +31,13 @@ use super::text;
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::literal;
-use crate::gpu::types::is_text;
+use crate::gpu::types::{MOST_LEVELS, is_text};
 use crate::stack;
 
 type Result<T> = std::result::Result<T, Reason>;
 
 /// Comparisons that a membership test may become; a longer list is for a hash table.
 const MAX_LIST: usize = 32;
-
-/// Levels of expressions that kernels compute. The compiler nests as deep.
-pub(super) const MOST_LEVELS: usize = 128;
 
 /// The most digits of decimals that kernels convert to floats: those that fit 64 bits.
 const MAX_FLOAT_DIGITS: i16 = 18;

@@ -16,12 +16,12 @@ use vectile_encodings::Predicate;
 use vectile_gpu::plan::{Expr, Filter, Type, ValueTest};
 use vectile_scan::{Node, Test};
 
-use super::expression::{Lowering, MOST_LEVELS, unsupported};
+use super::expression::{Lowering, unsupported};
 use super::text;
 use crate::error;
 use crate::expression::expression_of;
 use crate::gpu::reason::Reason;
-use crate::gpu::types::is_text;
+use crate::gpu::types::{MOST_LEVELS, is_text};
 use crate::lower::lower;
 use crate::stack;
 

@@ -28,8 +28,7 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use vectile_gpu::plan::{Automaton, ValueTest};
 
-use super::expression::MOST_LEVELS;
-use crate::gpu::types::{is_lossless, is_text};
+use crate::gpu::types::{MOST_LEVELS, is_lossless, is_text};
 use crate::stack;
 
 /// Which strings of its one column pass `expr`, whose columns are those of `schema`. `None` if no automaton tells.

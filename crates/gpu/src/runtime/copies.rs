@@ -1,0 +1,40 @@
+//! The copies that an engine has on its device of what the host has.
+
+use std::sync::Arc;
+
+use super::copied::Copied;
+use super::engine::Engine;
+use super::memory::{Piece, lock};
+use crate::error::Result;
+use crate::plan::DeviceCopies;
+
+impl Engine {
+    /// The copy of a value on this engine's device: `copy` makes it if it is not there, while others wait for it. It stays
+    /// as long as what is returned.
+    pub(crate) fn copied(
+        &self,
+        copies: &DeviceCopies,
+        copy: impl FnOnce() -> Result<Piece>,
+    ) -> Result<Arc<Piece>> {
+        self.copied_of(copies).get_or_copy(self.now(), copy)
+    }
+
+    /// Copies of which that of this engine is there already.
+    pub(crate) fn copies_with(&self, piece: Arc<Piece>) -> DeviceCopies {
+        let copies = DeviceCopies::default();
+        self.copied_of(&copies).set(piece);
+        copies
+    }
+
+    fn copied_of(&self, copies: &DeviceCopies) -> Arc<Copied> {
+        let mut copies = lock(copies);
+        let mut known = copies.iter().cloned().filter_map(|of| of.downcast().ok());
+        if let Some(known) = known.find(|of: &Arc<Copied>| of.is_of(self.pool())) {
+            return known;
+        }
+        let copied = Arc::new(Copied::new(self.pool(), self.now()));
+        copies.push(Arc::clone(&copied) as _);
+        self.register(&copied);
+        copied
+    }
+}
