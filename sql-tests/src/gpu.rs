@@ -74,7 +74,7 @@ impl GpuRun {
     ///
     /// If there is no C++ compiler.
     pub fn on_cpu() -> vectile_gpu::Result<Self> {
-        let device = Arc::new(CpuDevice::new()?);
+        let device = Arc::new(CpuDevice::new()?.without_optimization());
         Ok(Self::new(Gpu::new(vectile_gpu::Engine::new(device))))
     }
 

@@ -57,6 +57,7 @@ pub(crate) struct Compiler {
     version: String,
     /// Holds `<name>-<hash>.cpp` and `.so`, complete whenever they exist.
     pub(crate) cache: PathBuf,
+    pub(crate) optimises: bool,
 }
 
 /// Whether kernels of this process are compiled with sanitizers.
@@ -86,6 +87,7 @@ impl Compiler {
             version: String::from_utf8_lossy(&answer.stdout).into_owned(),
             program,
             cache: executable.with_file_name("cpu-kernels"),
+            optimises: true,
         })
     }
 
@@ -113,7 +115,9 @@ impl Compiler {
 
     fn flags(&self, name: &str) -> Vec<String> {
         let sanitizers = if sanitized() { SANITIZER_FLAGS } else { &[] };
-        let flags = FLAGS.iter().chain(sanitizers).map(ToString::to_string);
+        let quick: &[&str] = if self.optimises { &[] } else { &["-O0"] };
+        let flags = FLAGS.iter().chain(quick).chain(sanitizers);
+        let flags = flags.map(ToString::to_string);
         flags.chain([format!("-DCUCPU_KERNEL={name}")]).collect()
     }
 

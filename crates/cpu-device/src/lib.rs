@@ -134,6 +134,14 @@ impl CpuDevice {
         self
     }
 
+    /// With kernels that compile in half of the time, because nothing optimises them. They run slower: this is for
+    /// tests of many kernels over few rows.
+    #[must_use]
+    pub fn without_optimization(mut self) -> Self {
+        self.compiler.optimises = false;
+        self
+    }
+
     /// With this folder for compiled kernels, instead of `cpu-kernels` beside the running program
     /// (which for tests is in cargo's target folder). Code is loaded from it: nobody else should be
     /// able to write to it.

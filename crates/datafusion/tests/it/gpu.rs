@@ -16,7 +16,7 @@ use crate::support::{Fixture, ROWS, metric};
 /// A device; `None`, and said so, where there is no C++ compiler.
 fn device() -> Option<Arc<CpuDevice>> {
     match CpuDevice::new() {
-        Ok(device) => Some(Arc::new(device)),
+        Ok(device) => Some(Arc::new(device.without_optimization())),
         Err(error) => {
             eprintln!("skipped: {error}");
             None

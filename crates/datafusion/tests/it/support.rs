@@ -35,7 +35,7 @@ pub struct Fixture {
 /// An engine of the emulator; `None`, and said so, where there is no C++ compiler.
 pub fn emulator() -> Option<Arc<Engine>> {
     match CpuDevice::new() {
-        Ok(device) => Some(Engine::new(Arc::new(device))),
+        Ok(device) => Some(Engine::new(Arc::new(device.without_optimization()))),
         Err(error) => {
             eprintln!("skipped: {error}");
             None
