@@ -159,7 +159,8 @@ mod tests {
     /// Who does not stop at an error asks once more.
     #[tokio::test]
     async fn an_error_is_the_end() {
-        let schema = Arc::new(Schema::empty());
+        let fields = ["a", "b"].map(|name| Field::new(name, DataType::Int32, false));
+        let schema = Arc::new(Schema::new(fields.to_vec()));
         let failing = || futures::stream::iter([Err(CliError::failed("damaged"))]).boxed();
         for parts in [
             vec![part("a", &[0, 10]), part("b", &[0, 9])],
