@@ -59,10 +59,10 @@ def make_tables(rng, g):
     nulls = mask(m, rng.choice([0, .5, .5]))
     if nulls is not None: nulls[0] = True
     tables.append(Table('n', {'y': ints(g.integers(0, 9, m), key, nulls)}, rows()))
-    m = rng.choice([3000, 9000])
-    ts = np.arange(m) if rng.random() < .6 else np.sort(g.integers(0, m // 3, m))
-    tables.append(Table('t', {'ts': ints(ts), 'x': ints(np.arange(m)[::-1]) if rng.random() < .6 else ints(g.permutation(m)), 'k': ints(ts % rng.choice([7, keys, 100]), key)},
-                        rng.choice([700, 1024, 4096]), rng.choice(['ts ASC', 'ts ASC', 'x DESC']) if rng.random() < .7 else None))
+    m = rng.choice([3000, 9000, 20000])
+    ts = np.arange(m) if rng.random() < .8 else np.sort(g.integers(0, m // 3, m))
+    tables.append(Table('t', {'ts': ints(ts), 'x': ints(np.arange(m)[::-1]) if rng.random() < .75 else ints(g.permutation(m)), 'k': ints(ts % rng.choice([7, keys, 100, 3000]), key)},
+                        rng.choice([700, 1024, 1024, 4096]), rng.choice(['ts ASC', 'ts ASC', 'x DESC']) if rng.random() < .9 else None))
     t = tables[-1]
     if t.order and t.order.startswith('x') : t.order = 'x DESC' if t.data['x'].to_pylist() == sorted(t.data['x'].to_pylist(), reverse=True) else 'ts ASC'
     m = rng.choice([4, 9])
@@ -293,8 +293,8 @@ class Maker:
     def sorted_part(self, limit=None):
         """Rows of `t` that a limit takes: which, does not depend on ties."""
         rng = self.rng
-        first, then = rng.choice([('ts', 'x'), ('ts', 'x'), ('x', 'ts'), ('k', 'x')])
-        order = 't.%s %s NULLS LAST, t.%s NULLS LAST' % (first, rng.choice(['ASC', 'ASC', 'DESC']), then) if first != 'ts' or self.tied() else 't.ts %s NULLS LAST' % rng.choice(['ASC', 'ASC', 'DESC'])
+        first, then = rng.choice([('ts', 'x')] * 5 + [('x', 'ts'), ('k', 'x')])
+        order = 't.%s %s NULLS LAST, t.%s NULLS LAST' % (first, rng.choice(['ASC', 'ASC', 'DESC']), then) if first != 'ts' or self.tied() else 't.ts %s NULLS LAST' % rng.choice(['ASC', 'ASC', 'ASC', 'DESC'])
         where = ' WHERE ' + self.predicate(self.columns('t', 't'), 0, False) if rng.random() < .25 else ''
         return 'SELECT t.ts AS ts, t.x AS x, t.k AS k FROM t%s ORDER BY %s LIMIT %d%s' % (where, order, limit or rng.choice([1, 10, 100, 1000, 3000]), rng.choice(['', '', '', ' OFFSET 5']))
     def tied(self):
@@ -336,7 +336,7 @@ class Maker:
         q = Query(); q.kind = kind
         return getattr(self, 'shape_' + kind)(q)
 
-SHAPES = {'group': 30, 'again': 26, 'rows': 12, 'window': 14, 'limits': 16, 'recursive': 3, 'long_or': 2}
+SHAPES = {'group': 30, 'again': 24, 'rows': 10, 'window': 14, 'limits': 18, 'recursive': 3, 'long_or': 2}
 
 # ---------------------------------------------------------------- answers
 
