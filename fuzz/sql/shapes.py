@@ -32,7 +32,7 @@ def make_tables(rng, g):
     key = rng.choice([pa.int32(), pa.int64(), pa.int64()])
     mask = lambda n, share: (g.random(n) < share) if share and n else None
     few = rng.sample(NAMES, rng.randint(2, 6))
-    n, keys = rng.choice([300, 1500, 2500, 5000]), rng.choice([5, 12, 40, 40])
+    n, keys = rng.choice([300, 1500, 2500, 5000]), rng.choice([5, 12, 12, 40, 40])
     rows = lambda: rng.choice([700, 1024, 2048, 262144])
     tables = [Table('f', {
         'v': ints(np.arange(n)), 'k': ints(np.arange(n) % keys if rng.random() < .5 else g.integers(0, keys + 1, n), key, mask(n, rng.choice([0, 0, .1]))),
@@ -52,7 +52,7 @@ def make_tables(rng, g):
     second = 3 if keys < 12 else rng.choice([3, 6])       # the device makes lookups of a table that has fewer rows than the next
     tables.append(dimension('d', second + 2, rng.random() < .5))
     ids = np.arange(second)
-    tables.append(Table('e', {'id': ints(ids, key), 'name': words(g, rng.sample(NAMES, 3), second, mask(second, rng.choice([0, .3, .5]))), 'z': ints(g.integers(0, 9, second), key, mask(second, .1))}, rows()))
+    tables.append(Table('e', {'id': ints(ids, key), 'name': words(g, rng.sample(NAMES, 3), second, mask(second, rng.choice([0, .3, .5, .5]))), 'z': ints(g.integers(0, 9, second), key, mask(second, .3))}, rows()))
     m = keys * rng.choice([1, 3])
     tables.append(Table('g', {'k': ints(g.integers(0, keys, m), key, mask(m, rng.choice([0, .1]))), 'q': ints(g.integers(-9, 9, m), pa.int32(), mask(m, rng.choice([0, .2]))), 'name': words(g, few, m, mask(m, .2))}, rows()))
     m = rng.choice([0, 1, 3, 5])
