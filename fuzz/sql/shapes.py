@@ -32,7 +32,7 @@ def make_tables(rng, g):
     key = rng.choice([pa.int32(), pa.int64(), pa.int64()])
     mask = lambda n, share: (g.random(n) < share) if share and n else None
     few = rng.sample(NAMES, rng.randint(2, 6))
-    n, keys = rng.choice([300, 1500, 2500, 5000]), rng.choice([5, 12, 40, 40])
+    n, keys = rng.choice([300, 1500, 2500, 5000]), rng.choice([5, 12, 12, 40, 40])
     rows = lambda: rng.choice([700, 1024, 2048, 262144])
     tables = [Table('f', {
         'v': ints(np.arange(n)), 'k': ints(np.arange(n) % keys if rng.random() < .5 else g.integers(0, keys + 1, n), key, mask(n, rng.choice([0, 0, .1]))),
@@ -52,17 +52,17 @@ def make_tables(rng, g):
     second = 3 if keys < 12 else rng.choice([3, 6])       # the device makes lookups of a table that has fewer rows than the next
     tables.append(dimension('d', second + 2, rng.random() < .5))
     ids = np.arange(second)
-    tables.append(Table('e', {'id': ints(ids, key), 'name': words(g, rng.sample(NAMES, 3), second, mask(second, rng.choice([0, .3, .5]))), 'z': ints(g.integers(0, 9, second), key, mask(second, .1))}, rows()))
+    tables.append(Table('e', {'id': ints(ids, key), 'name': words(g, rng.sample(NAMES, 3), second, mask(second, rng.choice([0, .3, .5, .5]))), 'z': ints(g.integers(0, 9, second), key, mask(second, .3))}, rows()))
     m = keys * rng.choice([1, 3])
     tables.append(Table('g', {'k': ints(g.integers(0, keys, m), key, mask(m, rng.choice([0, .1]))), 'q': ints(g.integers(-9, 9, m), pa.int32(), mask(m, rng.choice([0, .2]))), 'name': words(g, few, m, mask(m, .2))}, rows()))
     m = rng.choice([0, 1, 3, 5])
     nulls = mask(m, rng.choice([0, .5, .5]))
     if nulls is not None: nulls[0] = True
     tables.append(Table('n', {'y': ints(g.integers(0, 9, m), key, nulls)}, rows()))
-    m = rng.choice([3000, 9000])
-    ts = np.arange(m) if rng.random() < .6 else np.sort(g.integers(0, m // 3, m))
-    tables.append(Table('t', {'ts': ints(ts), 'x': ints(np.arange(m)[::-1]) if rng.random() < .6 else ints(g.permutation(m)), 'k': ints(ts % rng.choice([7, keys, 100]), key)},
-                        rng.choice([700, 1024, 4096]), rng.choice(['ts ASC', 'ts ASC', 'x DESC']) if rng.random() < .7 else None))
+    m = rng.choice([3000, 9000, 20000])
+    ts = np.arange(m) if rng.random() < .8 else np.sort(g.integers(0, m // 3, m))
+    tables.append(Table('t', {'ts': ints(ts), 'x': ints(np.arange(m)[::-1]) if rng.random() < .75 else ints(g.permutation(m)), 'k': ints(ts % rng.choice([7, keys, 100, 3000]), key)},
+                        rng.choice([700, 1024, 1024, 4096]), rng.choice(['ts ASC', 'ts ASC', 'x DESC']) if rng.random() < .9 else None))
     t = tables[-1]
     if t.order and t.order.startswith('x') : t.order = 'x DESC' if t.data['x'].to_pylist() == sorted(t.data['x'].to_pylist(), reverse=True) else 'ts ASC'
     m = rng.choice([4, 9])
@@ -293,8 +293,8 @@ class Maker:
     def sorted_part(self, limit=None):
         """Rows of `t` that a limit takes: which, does not depend on ties."""
         rng = self.rng
-        first, then = rng.choice([('ts', 'x'), ('ts', 'x'), ('x', 'ts'), ('k', 'x')])
-        order = 't.%s %s NULLS LAST, t.%s NULLS LAST' % (first, rng.choice(['ASC', 'ASC', 'DESC']), then) if first != 'ts' or self.tied() else 't.ts %s NULLS LAST' % rng.choice(['ASC', 'ASC', 'DESC'])
+        first, then = rng.choice([('ts', 'x')] * 5 + [('x', 'ts'), ('k', 'x')])
+        order = 't.%s %s NULLS LAST, t.%s NULLS LAST' % (first, rng.choice(['ASC', 'ASC', 'DESC']), then) if first != 'ts' or self.tied() else 't.ts %s NULLS LAST' % rng.choice(['ASC', 'ASC', 'ASC', 'DESC'])
         where = ' WHERE ' + self.predicate(self.columns('t', 't'), 0, False) if rng.random() < .25 else ''
         return 'SELECT t.ts AS ts, t.x AS x, t.k AS k FROM t%s ORDER BY %s LIMIT %d%s' % (where, order, limit or rng.choice([1, 10, 100, 1000, 3000]), rng.choice(['', '', '', ' OFFSET 5']))
     def tied(self):
@@ -336,7 +336,7 @@ class Maker:
         q = Query(); q.kind = kind
         return getattr(self, 'shape_' + kind)(q)
 
-SHAPES = {'group': 30, 'again': 26, 'rows': 12, 'window': 14, 'limits': 16, 'recursive': 3, 'long_or': 2}
+SHAPES = {'group': 30, 'again': 24, 'rows': 10, 'window': 14, 'limits': 18, 'recursive': 3, 'long_or': 2}
 
 # ---------------------------------------------------------------- answers
 
