@@ -114,13 +114,18 @@ impl Input {
 
     /// URLs of which DataFusion takes the files of this input, and no others.
     fn urls(&self) -> Result<Vec<ListingTableUrl>> {
-        if self.is_exact {
-            return Ok(vec![self.url.clone()]);
+        match self.is_exact {
+            true => Ok(vec![self.url.clone()]),
+            false => self.file_urls(),
         }
-        if self.files.iter().any(|file| !file.partitions.is_empty()) {
-            return Err(further_directories());
+    }
+
+    /// The URL of each file. A table of these has no partitions.
+    pub fn file_urls(&self) -> Result<Vec<ListingTableUrl>> {
+        match self.files.iter().any(|file| !file.partitions.is_empty()) {
+            true => Err(further_directories()),
+            false => Ok(self.files.iter().map(|file| file.url.clone()).collect()),
         }
-        Ok(self.files.iter().map(|file| file.url.clone()).collect())
     }
 
     /// The input as one table, for SQL: all its files must be of one kind.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::datatypes::SchemaRef;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use datafusion::common::TableReference;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::datasource::listing::{ListingTable, ListingTableUrl};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{DdlStatement, DmlStatement, LogicalPlan};
+use datafusion::logical_expr::{CreateExternalTable, DdlStatement, DmlStatement, LogicalPlan};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParser, Statement};
@@ -25,7 +25,7 @@ use vectile_file::WriterOptions;
 use crate::connect::object_store;
 use crate::copy::{Batches, copy};
 use crate::error::{CliError, Result};
-use crate::format::{FileKind, all_extensions};
+use crate::format::{FileKind, Format, all_extensions};
 use crate::interrupt::Interrupt;
 use crate::location::{Destination, one_place, parse_source};
 use crate::parquet_schema;
@@ -232,36 +232,45 @@ async fn execute(
 /// The statement with places as `vectile` understands them, where DataFusion would take a name for a glob or a URL, or
 /// its glob takes more.
 async fn with_places(context: &SessionContext, plan: LogicalPlan) -> Result<LogicalPlan> {
-    if let LogicalPlan::Ddl(DdlStatement::CreateExternalTable(mut create)) = plan {
-        let mut locations = Vec::with_capacity(create.locations.len());
-        for location in &create.locations {
-            let is_partitioned = !create.table_partition_cols.is_empty();
-            locations.extend(places_of_table(context, location, is_partitioned).await?);
+    match plan {
+        LogicalPlan::Ddl(DdlStatement::CreateExternalTable(mut create)) => {
+            let mut locations = Vec::with_capacity(create.locations.len());
+            for location in &create.locations {
+                locations.extend(places_of_table(context, &create, location).await?);
+            }
+            create.locations = locations;
+            Ok(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)))
         }
-        create.locations = locations;
-        return Ok(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)));
+        // EXPLAIN ANALYZE runs what is below it.
+        LogicalPlan::Copy(_)
+        | LogicalPlan::Dml(_)
+        | LogicalPlan::Explain(_)
+        | LogicalPlan::Analyze(_)
+        | LogicalPlan::Statement(_) => Ok(plan.transform_down(with_place_to_write)?.data),
+        query => Ok(query),
     }
+}
+
+fn with_place_to_write(node: LogicalPlan) -> Result<Transformed<LogicalPlan>, DataFusionError> {
     let external = |error: CliError| DataFusionError::External(Box::new(error));
-    // EXPLAIN ANALYZE runs what is below it
-    let placed = plan.transform_down(|node| match node {
+    Ok(match node {
         LogicalPlan::Copy(mut copy) => {
             copy.output_url = one_place(&copy.output_url).map_err(external)?;
-            Ok(Transformed::yes(LogicalPlan::Copy(copy)))
+            Transformed::yes(LogicalPlan::Copy(copy))
         }
         LogicalPlan::Dml(insert) => {
             check_insert(&insert).map_err(external)?;
-            Ok(Transformed::no(LogicalPlan::Dml(insert)))
+            Transformed::no(LogicalPlan::Dml(insert))
         }
-        node => Ok(Transformed::no(node)),
-    });
-    Ok(placed?.data)
+        node => Transformed::no(node),
+    })
 }
 
 /// The locations that DataFusion takes for what `location` of a table means.
 async fn places_of_table(
     context: &SessionContext,
+    create: &CreateExternalTable,
     location: &str,
-    is_partitioned: bool,
 ) -> Result<Vec<String>> {
     if location.contains("://") {
         return Ok(vec![location.to_string()]);
@@ -270,22 +279,23 @@ async fn places_of_table(
     if url.get_glob().is_none() {
         return Ok(vec![one_place(location)?]);
     }
-    let is_same = |theirs: &ListingTableUrl| theirs.get_url() == url.get_url();
-    let is_same = ListingTableUrl::parse(location).is_ok_and(|theirs| is_same(&theirs));
-    let input = match Input::find(context, location, None).await {
+    let theirs = ListingTableUrl::parse(location);
+    let is_same = theirs.is_ok_and(|theirs| theirs.get_url() == url.get_url());
+    let format = Format::from_str(&create.file_type, true).ok();
+    let input = match Input::find(context, location, format).await {
         Ok(input) => input,
-        // of a format that files' names do not say, or of files to come
+        // its files are to come
         Err(_) if is_same => return Ok(vec![location.to_string()]),
         Err(error) => return Err(error),
     };
     if is_same && input.is_exact {
         return Ok(vec![location.to_string()]);
     }
-    if is_partitioned {
+    if !create.table_partition_cols.is_empty() {
         return Err(further_directories());
     }
-    let files = input.files.iter().map(|file| file.url.as_str().to_string());
-    Ok(files.collect())
+    let files = input.file_urls()?.into_iter();
+    Ok(files.map(|url| url.as_str().to_string()).collect())
 }
 
 /// Refuses to add files to a table whose glob would not take them.

@@ -1,6 +1,7 @@
 //! Makes a session know Vectile.
 
 use std::collections::HashMap;
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -293,11 +294,34 @@ impl VectileReadOptions {
     }
 }
 
+/// The path, as a URL if it would be taken for a glob and is that of a file or directory.
+fn place(path: &str) -> Result<String> {
+    let is_itself = ListingTableUrl::parse(path).is_ok_and(|url| url.get_glob().is_none());
+    let (false, Ok(found)) = (is_itself, Path::new(path).canonicalize()) else {
+        return Ok(path.to_owned());
+    };
+    let mut url = ListingTableUrl::parse("file:///")?.get_url().clone();
+    if let Ok(mut segments) = url.path_segments_mut() {
+        for part in found.components() {
+            match part {
+                Component::Normal(name) => segments.push(&name.to_string_lossy()),
+                Component::RootDir => continue,
+                // No URL of this machine begins with a drive.
+                _ => return Ok(path.to_owned()),
+            };
+        }
+        if found.is_dir() {
+            segments.push("");
+        }
+    }
+    Ok(url.to_string())
+}
+
 /// Tables of Vectile files in a session. They need no [`register`], but without it their scans take
 /// over no filters.
 #[async_trait]
 pub trait VectileSessionContextExt {
-    /// Registers a file, directory, glob or URL as the table `name`.
+    /// Registers a file, directory, glob or URL as the table `name`. A path that exists is no glob.
     ///
     /// # Errors
     ///
@@ -309,7 +333,7 @@ pub trait VectileSessionContextExt {
         options: VectileReadOptions,
     ) -> Result<()>;
 
-    /// A data frame of a file, directory, glob or URL.
+    /// A data frame of a file, directory, glob or URL. A path that exists is no glob.
     ///
     /// # Errors
     ///
@@ -330,7 +354,7 @@ impl VectileSessionContextExt for SessionContext {
         options: VectileReadOptions,
     ) -> Result<()> {
         let name = name.into();
-        let url = ListingTableUrl::parse(path)?.with_table_ref(name.clone());
+        let url = ListingTableUrl::parse(place(path.as_ref())?)?.with_table_ref(name.clone());
         let table = options.table(self, url).await?;
         self.register_table(name, table)?;
         Ok(())
@@ -341,7 +365,7 @@ impl VectileSessionContextExt for SessionContext {
         path: impl AsRef<str> + Send,
         options: VectileReadOptions,
     ) -> Result<DataFrame> {
-        let url = ListingTableUrl::parse(path)?;
+        let url = ListingTableUrl::parse(place(path.as_ref())?)?;
         self.read_table(options.table(self, url).await?)
     }
 }

@@ -1,6 +1,7 @@
 //! What a footer says, as DataFusion's statistics: exact only where it is.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -15,17 +16,19 @@ use crate::file::TableFile;
 pub(crate) fn file_statistics(file: &TableFile, table: &Schema) -> Result<Statistics> {
     let container = file.as_container();
     let rows = num_rows(container);
-    let columns =
-        table
-            .fields()
-            .iter()
-            .map(|field| match container.schema().index_of(field.name()) {
-                Ok(index) => column_statistics(file, index, field),
-                // Reads as null.
-                Err(_) => {
-                    Ok(ColumnStatistics::new_unknown().with_null_count(Precision::Exact(rows)))
-                }
-            });
+    // Of two columns of one name, the first one.
+    let fields = container.schema().fields().iter().enumerate().rev();
+    let indices: HashMap<&str, usize> = fields
+        .map(|(index, field)| (field.name().as_str(), index))
+        .collect();
+    let columns = table
+        .fields()
+        .iter()
+        .map(|field| match indices.get(field.name().as_str()) {
+            Some(index) => column_statistics(file, *index, field),
+            // Reads as null.
+            None => Ok(ColumnStatistics::new_unknown().with_null_count(Precision::Exact(rows))),
+        });
     Ok(Statistics {
         num_rows: Precision::Exact(rows),
         // Of all columns, and so no bound for a scan of some; DataFusion adds up those of a

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt};
+
 use crate::support::{Fixture, ROWS};
 
 pub fn files_in(dir: &Path) -> Vec<String> {
@@ -64,6 +66,13 @@ async fn copies_are_where_they_are_named() {
         let copy = format!("COPY (SELECT 1 AS a) TO '{}'", path.display());
         fixture.run(&copy).await.unwrap();
         assert!(path.is_file(), "{name}: {:?}", files_in(fixture.dir.path()));
+        for place in [path.as_path(), path.parent().unwrap()] {
+            let place = place.to_str().unwrap();
+            let read = fixture
+                .ctx
+                .read_vectile(place, VectileReadOptions::default());
+            assert_eq!(read.await.unwrap().count().await.unwrap(), 1, "{place}");
+        }
     }
     let path = fixture.path("many[2]");
     let copy = format!(
