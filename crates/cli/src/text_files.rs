@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, AsArray, StringArray};
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::json::ReaderBuilder;
@@ -18,11 +19,18 @@ use datafusion::datasource::file_format::csv::{CsvFormat, CsvFormatFactory};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::json::{JsonFormat, JsonFormatFactory};
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
-use datafusion::datasource::table_schema::TableSchema;
+use datafusion::datasource::physical_plan::{
+    FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource,
+};
+use datafusion::datasource::table_schema::{TableSchema, TableSchemaBuilder};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::physical_expr::LexRequirement;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexRequirement, PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::projection::ProjectionExec;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -150,6 +158,54 @@ impl TextFormat {
         )))
     }
 
+    /// A scan of CSV files in which `nulls` finds the nulls. DataFusion 55.2 looks for them when it infers a schema, and
+    /// not when it reads: so the files are read as text.
+    async fn scan_with_nulls(
+        &self,
+        nulls: &str,
+        state: &dyn Session,
+        scan: FileScanConfig,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let typed = scan.projected_schema()?;
+        let schema = scan.file_source().table_schema();
+        let in_files = Arc::clone(schema.file_schema());
+        let fields = in_files.fields().iter();
+        let texts = fields.map(|field| Field::new(field.name(), DataType::Utf8, true));
+        let texts = TableSchemaBuilder::new(Arc::new(Schema::new(texts.collect::<Vec<_>>())))
+            .with_table_partition_cols(schema.table_partition_cols().to_vec())
+            .build();
+        let format = self.format();
+        let mut source = format.file_source(texts);
+        if let Some(projection) = scan.file_source().projection() {
+            let projected = source.try_pushdown_projection(projection)?;
+            source = projected.ok_or_else(|| {
+                DataFusionError::Internal("CSV files are read with any projection".into())
+            })?;
+        }
+        // Texts have another order than values.
+        let scan = FileScanConfigBuilder::from(scan)
+            .with_source(source)
+            .with_output_ordering(Vec::new())
+            .build();
+        let texts = format.create_physical_plan(state, scan).await?;
+        let config = Arc::new(state.config_options().clone());
+        let columns = typed.fields().iter().enumerate().map(|(index, field)| {
+            let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), index));
+            let column = match in_files.index_of(field.name()) {
+                Err(_) => column,
+                Ok(_) => Arc::new(ScalarFunctionExpr::try_new(
+                    Arc::new(CsvValue::function(nulls, field.data_type())),
+                    vec![column],
+                    &texts.schema(),
+                    Arc::clone(&config),
+                )?),
+            };
+            Ok((column, field.name().clone()))
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        Ok(Arc::new(ProjectionExec::try_new(columns, texts)?))
+    }
+
     fn type_of(&self, field: &Field) -> Option<&FieldRef> {
         self.types.find(field.name()).map(|(_, field)| field)
     }
@@ -177,8 +233,7 @@ fn csv_reader(options: &CsvOptions, state: &dyn Session) -> Result<Format> {
         .with_quote(options.quote)
         .with_truncated_rows(options.truncated_rows.unwrap_or(false));
     if let Some(nulls) = &options.null_regex {
-        let nulls = Regex::new(nulls).map_err(|error| DataFusionError::External(error.into()))?;
-        format = format.with_null_regex(nulls);
+        format = format.with_null_regex(null_regex(nulls)?);
     }
     if let Some(escape) = options.escape {
         format = format.with_escape(escape);
@@ -398,7 +453,13 @@ impl FileFormat for TextFormat {
         state: &dyn Session,
         scan: FileScanConfig,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.format().create_physical_plan(state, scan).await
+        match &self.text {
+            Text::Csv(CsvOptions {
+                null_regex: Some(nulls),
+                ..
+            }) => self.scan_with_nulls(nulls, state, scan).await,
+            _ => self.format().create_physical_plan(state, scan).await,
+        }
     }
 
     async fn create_writer_physical_plan(
@@ -417,6 +478,61 @@ impl FileFormat for TextFormat {
     fn file_source(&self, schema: TableSchema) -> Arc<dyn FileSource> {
         self.format().file_source(schema)
     }
+}
+
+/// The function from the text of a CSV file to a value.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct CsvValue {
+    signature: Signature,
+    /// The regular expression of nulls.
+    nulls: String,
+    data_type: DataType,
+}
+
+impl CsvValue {
+    fn function(nulls: &str, data_type: &DataType) -> ScalarUDF {
+        ScalarUDF::from(Self {
+            signature: Signature::exact(vec![DataType::Utf8], Volatility::Immutable),
+            nulls: nulls.to_owned(),
+            data_type: data_type.clone(),
+        })
+    }
+}
+
+impl ScalarUDFImpl for CsvValue {
+    fn name(&self) -> &str {
+        "csv_value"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.data_type.clone())
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let texts = ColumnarValue::values_to_arrays(&arguments.args)?;
+        let texts = texts.first().and_then(|texts| texts.as_string_opt::<i32>());
+        let texts =
+            texts.ok_or_else(|| DataFusionError::Internal("csv_value takes text".into()))?;
+        let nulls = null_regex(&self.nulls)?;
+        // The reader takes empty text for null.
+        let values = texts.iter().map(|text| text.or(Some("")));
+        let values = values.map(|text| text.filter(|text| !nulls.is_match(text)));
+        let values: StringArray = values.collect();
+        let options = CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        };
+        let values = cast_with_options(&values, &self.data_type, &options)?;
+        Ok(ColumnarValue::Array(values))
+    }
+}
+
+fn null_regex(nulls: &str) -> Result<Regex> {
+    Regex::new(nulls).map_err(|error| DataFusionError::External(error.into()))
 }
 
 /// Makes [`TextFormat`]s for `STORED AS CSV` and `STORED AS JSON`.

@@ -27,7 +27,7 @@ pub struct TextArgs {
     /// CSV files have no line with the names of columns
     #[arg(long)]
     csv_no_header: bool,
-    /// The text of nulls in a CSV file that is written, which is otherwise the empty text
+    /// The text of nulls in CSV files, which is otherwise the empty text
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     csv_null: Option<String>,
 }
@@ -128,9 +128,18 @@ impl TextOptions {
         CsvOptions {
             has_header: Some(given.has_header()),
             delimiter: given.csv_delimiter.unwrap_or(options.delimiter),
+            null_regex: match &given.csv_null {
+                Some(text) => Some(exactly(text)),
+                None => options.null_regex,
+            },
             ..options
         }
     }
+}
+
+/// The regular expression of one text.
+fn exactly(text: &str) -> String {
+    format!("^{}$", regex::escape(text))
 }
 
 async fn parse_types(context: &SessionContext, types: &str) -> Result<Fields> {

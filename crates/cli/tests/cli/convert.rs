@@ -1169,11 +1169,24 @@ fn csv_can_tell_nulls_from_empty_text() {
     w.ok(&[&["sql", rows, "-o", "t.csv"], &options[..]].concat());
     let text = std::fs::read_to_string(w.path("t.csv")).unwrap();
     assert_eq!(text, ";1\n\\N;2\n\"a;b\";\\N\n");
+    let read = types_and_rows(&w, "t.csv", &options);
+    for part in [
+        r#""column_2","Int64""#,
+        r#""column_1":"","#,
+        r#""column_1":"a;b""#,
+    ] {
+        assert!(read.contains(part), "{part}: {read}");
+    }
+    w.ok(&[&["convert", "t.csv", "again.csv", "-q"], &options[..]].concat());
     let error = w.fails(
         1,
         &["sql", "SELECT 'NA' AS s", "-o", "u.csv", "--csv-null", "NA"],
     );
     assert!(error.contains("column s has the text 'NA'"), "{error}");
+    assert_eq!(std::fs::read_to_string(w.path("again.csv")).unwrap(), text);
+    let sql = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 't.csv' OPTIONS (has_header false, delimiter ';',
+               null_regex '^\\\\N$'); SELECT count(column_1) AS texts, count(column_2) AS numbers FROM t";
+    assert!(w.ok(&["sql", "--format", "csv", sql]).contains("2,2"));
 }
 
 #[test]

@@ -136,6 +136,45 @@ async fn a_partitioned_tree() {
 }
 
 #[tokio::test]
+async fn partitions_of_nulls_and_of_other_texts() {
+    let fixture = Fixture::new().await;
+    let path = fixture.path("tree").to_str().unwrap().to_owned();
+    let rows = "(VALUES (1, 7, 'x/y'), (2, NULL, NULL), (3, 0, '')) AS v(n, p, q)";
+    let copy =
+        format!("COPY (SELECT * FROM {rows}) TO '{path}/' STORED AS VECTILE PARTITIONED BY (p, q)");
+    fixture.run(&copy).await.unwrap();
+    let create = format!(
+        "CREATE EXTERNAL TABLE tree (n BIGINT, p INT, q VARCHAR) STORED AS VECTILE
+         PARTITIONED BY (p, q) LOCATION '{path}/'"
+    );
+    fixture.run(&create).await.unwrap();
+    let partitions = [("p", DataType::Int32), ("q", DataType::Utf8)];
+    let partitions = partitions.map(|(name, data_type)| (name.to_owned(), data_type));
+    let options = VectileReadOptions::default().with_table_partition_cols(partitions.to_vec());
+    let registered = fixture.ctx.register_vectile("again", &path, options).await;
+    registered.unwrap();
+    for table in ["tree", "again"] {
+        for query in [
+            "SELECT n, p, q FROM t ORDER BY n",
+            "SELECT count(*) AS n, count(p) AS p, count(q) AS q, min(p) AS least FROM t",
+            "SELECT n FROM t WHERE p IS NULL",
+            "SELECT n FROM t WHERE NOT q = 'x/y'",
+            "SELECT n FROM t WHERE q = 'x/y' AND p > 1",
+            "SELECT n FROM t WHERE p + n > 3 OR q IS NULL ORDER BY n",
+            "SELECT a.n FROM t a JOIN t b ON a.p = b.p ORDER BY a.n",
+        ] {
+            let of = |source: &str| format!("WITH t AS (SELECT * FROM {source}) {query}");
+            let expected = fixture.answer(&of(rows)).await;
+            assert_eq!(
+                fixture.answer(&of(table)).await,
+                expected,
+                "{table}: {query}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_object_store() {
     let fixture = Fixture::new().await;
     let url = ListingTableUrl::parse("memory://bucket/").unwrap();
