@@ -367,24 +367,29 @@ struct ThreadLocals {
     size_t bytes = 0;
 };
 
+// What is thread-local is addressed before the walk: its first use in a thread takes a lock of the dynamic linker, which
+// must not be waited for while the walk holds another.
 inline ThreadLocals thread_locals() {
-    ThreadLocals found;
+    struct Search {
+        char* ours;
+        ThreadLocals found;
+    } search = {(char*)&current_block, {}};
     dl_iterate_phdr(
         [](dl_phdr_info* library, size_t, void* out) {
+            Search& search = *(Search*)out;
             for (int i = 0; i < library->dlpi_phnum; i++) {
                 const auto& segment = library->dlpi_phdr[i];
                 if (segment.p_type != PT_TLS || !library->dlpi_tls_data) continue;
                 char* begin = (char*)library->dlpi_tls_data;
-                char* ours = (char*)&current_block;
-                if (begin <= ours && ours < begin + segment.p_memsz) {
-                    *(ThreadLocals*)out = {begin, segment.p_memsz};
+                if (begin <= search.ours && search.ours < begin + segment.p_memsz) {
+                    search.found = {begin, segment.p_memsz};
                     return 1;
                 }
             }
             return 0;
         },
-        &found);
-    return found;
+        &search);
+    return search.found;
 }
 
 // Puts a fiber at the start of fiber_main on a fresh stack.
