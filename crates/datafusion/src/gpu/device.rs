@@ -56,6 +56,7 @@ impl Device {
     pub(crate) fn limit(&self, options: &VectileOptions) {
         if let Some(limit) = options.gpu_memory_limit {
             self.engine.set_memory_limit(limit);
+            self.dimensions.limit(&self.engine);
         }
         if let Some(limit) = options.gpu_host_memory_limit {
             self.engine.set_host_memory_limit(limit);

@@ -1,7 +1,8 @@
 //! Tables of dimensions, kept from query to query.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::DataType;
 use datafusion::common::Result;
@@ -40,27 +41,44 @@ type Outcome = Result<Arc<Table>, String>;
 /// as well, so that it is not found out again and again.
 #[derive(Debug)]
 pub(crate) struct DimensionCache {
-    most_bytes: usize,
+    most_bytes: AtomicUsize,
     /// Those used last are at the end.
-    entries: Mutex<VecDeque<(TableKey, Outcome)>>,
+    entries: Mutex<Entries>,
 }
+
+type Entries = VecDeque<(TableKey, Outcome)>;
 
 impl DimensionCache {
     pub(crate) fn new(most_bytes: usize) -> Self {
         Self {
-            most_bytes,
+            most_bytes: AtomicUsize::new(most_bytes),
             entries: Mutex::default(),
         }
     }
 
     /// One beside the columns that an engine keeps.
     pub(crate) fn beside(engine: &Engine) -> Self {
-        let bytes = engine.memory_limit() / MEMORY_SHARE;
-        Self::new(usize::try_from(bytes).unwrap_or(usize::MAX))
+        Self::new(bytes_beside(engine))
+    }
+
+    /// Takes no more than its part of what the engine may keep now. Tables are on the device for as long as they are here, so
+    /// that they would leave columns no room.
+    pub(crate) fn limit(&self, engine: &Engine) {
+        self.set_most_bytes(bytes_beside(engine));
+    }
+
+    fn set_most_bytes(&self, bytes: usize) {
+        if bytes < self.most_bytes.swap(bytes, Ordering::Relaxed) {
+            self.shrink(&mut self.entries());
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn get(&self, key: &TableKey) -> Option<Outcome> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries();
         let place = entries.iter().position(|(known, _)| known == key)?;
         let entry = entries.remove(place)?;
         let outcome = entry.1.clone();
@@ -69,16 +87,27 @@ impl DimensionCache {
     }
 
     pub(crate) fn put(&self, key: TableKey, outcome: Outcome) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries();
         entries.retain(|(known, _)| known != &key);
         entries.push_back((key, outcome));
+        self.shrink(&mut entries);
+    }
+
+    /// Drops those used least recently, until the others fit.
+    fn shrink(&self, entries: &mut Entries) {
+        let most = self.most_bytes.load(Ordering::Relaxed);
         let mut bytes: usize = entries.iter().map(|(_, outcome)| bytes_of(outcome)).sum();
-        while bytes > self.most_bytes
+        while bytes > most
             && let Some((_, outcome)) = entries.pop_front()
         {
             bytes -= bytes_of(&outcome);
         }
     }
+}
+
+fn bytes_beside(engine: &Engine) -> usize {
+    let bytes = engine.memory_limit() / MEMORY_SHARE;
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 fn bytes_of(outcome: &Outcome) -> usize {
@@ -134,6 +163,20 @@ mod tests {
         assert!(cache.get(&a).is_some_and(|table| table.is_ok()));
         assert!(cache.get(&b).is_none());
         assert!(cache.get(&c).is_some());
+    }
+
+    #[test]
+    fn a_smaller_cache_keeps_those_used_last() {
+        let (a, b) = (key(DataType::Int8), key(DataType::Int16));
+        let cache = DimensionCache::new(2 * bytes_of(&table()));
+        cache.put(a.clone(), table());
+        cache.put(b.clone(), table());
+        cache.set_most_bytes(bytes_of(&table()));
+        assert!(cache.get(&a).is_none());
+        assert!(cache.get(&b).is_some());
+        cache.set_most_bytes(2 * bytes_of(&table()));
+        cache.put(a.clone(), table());
+        assert!(cache.get(&a).is_some() && cache.get(&b).is_some());
     }
 
     #[test]

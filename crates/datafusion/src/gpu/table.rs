@@ -138,10 +138,11 @@ impl Table {
         self.codes.bytes() + values.sum::<usize>() + repeated
     }
 
-    /// The values of an attribute for each code.
+    /// The values of an attribute for each code; `None` if kernels have codes or numbers of rows in their place.
     pub(crate) fn attribute(&self, number: usize) -> Option<Arc<Attribute>> {
         let attribute = self.attributes.get(number)?;
-        Some(Arc::clone(&attribute.of_codes))
+        let are_values = matches!(attribute.stands_for, StandsFor::Values);
+        are_values.then(|| Arc::clone(&attribute.of_codes))
     }
 
     /// The values of an attribute for some codes. A null code stands for a key that is missing, and has the missing value.

@@ -193,3 +193,38 @@ async fn stages_have_the_answers_of_their_own_lookups() {
         assert_eq!(plan.contains(expected), is_there, "{plan}");
     }
 }
+
+/// What the device keeps of joins for other queries is no reason to refuse columns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_are_kept_leave_room_for_columns() {
+    let Some(fixture) = Fixture::on_emulator() else {
+        return;
+    };
+    let set = async |key: &str, value: &str| {
+        let sql = format!("SET vectile.gpu{key} = '{value}'");
+        fixture.run(&sql).await.unwrap();
+    };
+    for (name, rows) in [
+        (
+            "f",
+            "value % 20000 AS k, value % 10 AS v FROM generate_series(0, 59999)",
+        ),
+        (
+            "d",
+            "value AS id, value * value AS z FROM generate_series(0, 19999)",
+        ),
+    ] {
+        fixture.make(name, &format!("SELECT {rows}")).await;
+    }
+    set(".build_from_rows", "0").await;
+    set("", "require").await;
+    for least in 0..3 {
+        let sql = format!("SELECT sum(z) FROM f JOIN d ON k = id WHERE z > {least}");
+        assert!(fixture.plan(&sql).await.contains("built on the GPU"));
+        fixture.run(&sql).await.unwrap();
+    }
+    // less than these tables take
+    set(".memory_limit", "200000").await;
+    let sql = "SELECT count(*) FROM f WHERE v > 4";
+    assert!(fixture.answer(sql).await.contains("30000"));
+}

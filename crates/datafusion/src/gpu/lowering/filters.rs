@@ -207,7 +207,9 @@ impl Lowering<'_> {
     /// Asks `test` once for each value of a column of text.
     fn values(&mut self, column: usize, test: Arc<Test>) -> Result<Filter> {
         let null = new_null_array(self.data_type(column)?, 1);
-        let null_passes = test.evaluate(vec![null], 1).map_err(error::scan)?;
+        // of a subquery, there is no result yet
+        let failed = |error| Reason::Failed(error::scan(error).strip_backtrace());
+        let null_passes = test.evaluate(vec![null], 1).map_err(failed)?;
         let null_passes = null_passes.true_count() == 1;
         let automaton = text::automaton(expression_of(&test)?, self.schema);
         let test = ValueTest::new(Arc::new(move |values| {

@@ -14,8 +14,10 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as PhysicalLiteral;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
+use vectile_gpu::Error;
 use vectile_gpu::plan::{Attribute, Expr, Type};
 
+use crate::error;
 use crate::gpu::pattern::join::{Join, JoinKind};
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::literal;
@@ -196,6 +198,11 @@ impl<'a> Lookups<'a> {
 }
 
 /// What an attribute is where there is no partner: over a row of nulls.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`], whatever fails: the attribute may be the result of a subquery, which has not run when a query is
+/// planned.
 pub(crate) fn missing_value(
     attribute: &Arc<dyn PhysicalExpr>,
     schema: &Schema,
@@ -208,7 +215,8 @@ pub(crate) fn missing_value(
     let options = RecordBatchOptions::new().with_row_count(Some(1));
     let nulls = nulls.collect();
     let row = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), nulls, &options)?;
-    stack::evaluated(attribute, &row)?.into_array(1)
+    let value = stack::evaluated(attribute, &row).and_then(|value| value.into_array(1));
+    value.map_err(|error| error::gpu(Error::Unsupported(error.strip_backtrace())))
 }
 
 fn value_of_missing(attribute: &Arc<dyn PhysicalExpr>, join: &Join) -> Result<ScalarValue, Reason> {
