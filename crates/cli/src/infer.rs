@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use arrow::array::timezone::Tz;
 use arrow::array::{AsArray, RecordBatch};
-use arrow::compute::kernels::cast_utils::Parser;
+use arrow::compute::kernels::cast_utils::{Parser, string_to_datetime};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
 use arrow::datatypes::{
-    DataType, Date32Type, Field, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType,
-    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+    DataType, Date32Type, Field, Schema, SchemaRef, TimeUnit, TimestampNanosecondType,
 };
 use bytes::{Buf, Bytes};
 use datafusion::error::{DataFusionError, Result};
@@ -290,7 +290,8 @@ impl Kind {
             }
             None => exponent.is_empty(),
         };
-        (has_digits && has_exponent).then_some(Kind::Float)
+        let is_finite = || exponent.is_empty() || text.parse::<f64>().is_ok_and(f64::is_finite);
+        (has_digits && has_exponent && is_finite()).then_some(Kind::Float)
     }
 
     fn time(text: &str) -> Option<Self> {
@@ -304,22 +305,19 @@ impl Kind {
             return None;
         }
         let rest = text.get(19..)?;
-        let unit = match rest.strip_prefix('.') {
+        let fraction = rest.strip_prefix('.').map(digits);
+        let unit = match fraction.map(|(digits, _)| digits.len()) {
             None => TimeUnit::Second,
-            Some(fraction) => match digits(fraction).0.len() {
-                1..=3 => TimeUnit::Millisecond,
-                4..=6 => TimeUnit::Microsecond,
-                7..=9 => TimeUnit::Nanosecond,
-                _ => return None,
-            },
+            Some(1..=3) => TimeUnit::Millisecond,
+            Some(4..=6) => TimeUnit::Microsecond,
+            Some(7..=9) => TimeUnit::Nanosecond,
+            Some(_) => return None,
         };
-        let value = match unit {
-            TimeUnit::Second => TimestampSecondType::parse(text),
-            TimeUnit::Millisecond => TimestampMillisecondType::parse(text),
-            TimeUnit::Microsecond => TimestampMicrosecondType::parse(text),
-            TimeUnit::Nanosecond => TimestampNanosecondType::parse(text),
-        };
-        value.map(|_| Kind::Timestamp(unit))
+        // A time of another zone would come back as that of UTC.
+        let zone = fraction.map_or(rest, |(_, zone)| zone);
+        let utc: Tz = "+00:00".parse().ok()?;
+        let is_time = matches!(zone, "" | "Z") && string_to_datetime(&utc, text).is_ok();
+        is_time.then_some(Kind::Timestamp(unit))
     }
 }
 
@@ -373,6 +371,8 @@ mod tests {
             (&["9007199254740992", "0.5"], Float64),
             (&["9007199254740993", "0.5"], Utf8),
             (&["1.", "-", "."], Utf8),
+            (&["1e308"], Float64),
+            (&["1e309", "1"], Utf8),
             (&["2024-02-29"], Date32),
             (&["2024-02-29", "2024-13-01"], Utf8),
             (&["2023-02-29"], Utf8),
@@ -385,6 +385,17 @@ mod tests {
                 timestamp(TimeUnit::Microsecond),
             ),
             (&["2024-01-01T10:11:12.123456789", "0001-01-01"], Utf8),
+            (
+                &["9999-12-31 23:59:59", "0001-01-01T00:00:00.5", "9999-12-31"],
+                timestamp(TimeUnit::Millisecond),
+            ),
+            (
+                &["2024-01-01T10:11:12Z", "2024-01-01T10:11:12.123456Z"],
+                timestamp(TimeUnit::Microsecond),
+            ),
+            (&["2024-01-01T10:11:12+02:00"], Utf8),
+            (&["2024-01-01T10:11:12.5 PST"], Utf8),
+            (&["2024-01-01T10:11:12."], Utf8),
             (&["2024-01-01T25:11:12"], Utf8),
             (&["2024-01-01", "7"], Utf8),
             (&["x", "7"], Utf8),

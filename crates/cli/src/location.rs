@@ -18,7 +18,13 @@ use crate::error::{CliError, Result};
 /// Where something is to be read: a file, a directory, or a glob over one.
 pub fn parse_source(text: &str) -> Result<ListingTableUrl> {
     // A file that is really there is itself, whatever characters its name has.
-    if FsPath::new(text).exists() {
+    if let Ok(found) = FsPath::new(text).metadata() {
+        if !found.is_file() && !found.is_dir() {
+            return Err(CliError::failed(format!(
+                "{text} is no file: tables are read more than once"
+            ))
+            .hint("write it to a file first"));
+        }
         return Ok(ListingTableUrl::try_new(path_url(text)?, None)?);
     }
     if let Some((scheme, rest)) = text.split_once("://") {

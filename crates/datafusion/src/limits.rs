@@ -4,29 +4,41 @@
 //! first rows are other ones then. `TopKAggregation` has an aggregate stop at the limit of a sort although a window
 //! function between them needs all groups, or a projection between them computes what the sort is by. These rules
 //! replace them under their names, and leave such plans alone.
+//!
+//! `EnsureRequirements` of DataFusion 55.2 moves a sort below a node that skips rows (`OFFSET`), which then skips other
+//! ones, and of `LIMIT 10 OFFSET 5` leaves five. So its place is taken by a rule that has it work around such nodes.
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
 use datafusion::physical_optimizer::pushdown_sort::PushdownSort;
 use datafusion::physical_optimizer::topk_aggregation::TopKAggregation;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+    ReplaceChildrenOptions,
+};
 
 use crate::pushdown::Rule;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// Puts a rule that is limited to safe plans in the place of each `PushdownSort` and `TopKAggregation`.
+/// Puts a rule that is limited to safe plans in the place of each `PushdownSort`, `TopKAggregation` and
+/// `EnsureRequirements`.
 pub(crate) fn replace_rules(rules: &mut [Rule]) {
     let sorts: Rule = Arc::new(PushdownSort::new());
     let aggregates: Rule = Arc::new(TopKAggregation::new());
@@ -38,6 +50,10 @@ pub(crate) fn replace_rules(rules: &mut [Rule]) {
             let theirs = Arc::clone(&theirs);
             *rule = Arc::new(OfSafeSorts { theirs, is_safe });
         }
+    }
+    let theirs: Rule = Arc::new(EnsureRequirements::new());
+    for rule in rules.iter_mut().filter(|rule| rule.name() == theirs.name()) {
+        *rule = Arc::new(AroundOffsets(Arc::clone(&theirs)));
     }
 }
 
@@ -78,6 +94,119 @@ impl OfSafeSorts {
             Some(sort) => Ok(!(self.is_safe)(sort)?),
             None => Ok(false),
         })
+    }
+}
+
+/// Applies a rule that moves no sort below a node that skips rows.
+#[derive(Debug)]
+struct AroundOffsets(Rule);
+
+impl PhysicalOptimizerRule for AroundOffsets {
+    fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
+        let skips = |node: &Plan| {
+            let limit = node.downcast_ref::<GlobalLimitExec>();
+            limit.is_some_and(|limit| limit.skip() > 0)
+        };
+        if !plan.exists(|node| Ok(skips(node)))? {
+            return self.0.optimize(plan, config);
+        }
+        let plan = plan.transform_up(|node| {
+            Ok(match skips(&node) {
+                true => Transformed::yes(Arc::new(NoSortsBelowExec(node)) as Plan),
+                false => Transformed::no(node),
+            })
+        });
+        let plan = self.0.optimize(plan.data()?, config)?;
+        plan.transform_up(|node| {
+            Ok(match node.downcast_ref::<NoSortsBelowExec>() {
+                Some(NoSortsBelowExec(input)) => Transformed::yes(Arc::clone(input)),
+                None => Transformed::no(node),
+            })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Its input, which no sort passes because it does not say that it keeps an order. It is in plans within
+/// [`AroundOffsets`] only.
+#[derive(Debug)]
+struct NoSortsBelowExec(Plan);
+
+impl DisplayAs for NoSortsBelowExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "NoSortsBelowExec")
+    }
+}
+
+impl ExecutionPlan for NoSortsBelowExec {
+    fn name(&self) -> &str {
+        "NoSortsBelowExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.0.properties()
+    }
+
+    fn children(&self) -> Vec<&Plan> {
+        vec![&self.0]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Plan>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Plan> {
+        match (children.pop(), children.is_empty()) {
+            (Some(input), true) => Ok(Arc::new(Self(input))),
+            _ => internal_err!("NoSortsBelowExec has one child"),
+        }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Plan>) -> Result<Plan> {
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        self.replace_children(children, options)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        self.0.execute(partition, context)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        match inputs {
+            [input] => Ok(Arc::clone(input)),
+            _ => internal_err!("NoSortsBelowExec has one child"),
+        }
     }
 }
 

@@ -41,9 +41,9 @@ const ORC_FILE_TYPE: &str = "ORC";
 /// session has no rule of that name. Call it before statements are prepared: DataFusion builds a new state to
 /// change its rules, and gives no access to the prepared statements of the old one.
 ///
-/// It replaces DataFusion's two `FilterPushdown` rules, `PushdownSort` and `TopKAggregation`: those of 55.2 may take a
-/// column for another one of the same name, push filters and orders past a limit, push limits past a window function, and
-/// push down dynamic filters of aggregates that drop rows. And it adds a rule about outer joins and grouping sets: 55.2
+/// It replaces DataFusion's two `FilterPushdown` rules, `PushdownSort`, `TopKAggregation` and `EnsureRequirements`: those of
+/// 55.2 may take a column for another one of the same name, push filters and orders past a limit or an offset, push limits
+/// past a window function, and push down dynamic filters of aggregates that drop rows. And it adds a rule about outer joins and grouping sets: 55.2
 /// takes constants of the side that gets nulls for constants of the join, and constants that some grouping sets leave out
 /// for constants of all. Each of these gives wrong answers, over tables of any format. `COPY .. PARTITIONED BY` gets Hive's
 /// name for the directory of nulls, in any format; to read tables of other formats by that rule, register a

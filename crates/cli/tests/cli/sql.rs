@@ -108,6 +108,27 @@ fn statements_come_from_standard_input() {
     }
 }
 
+/// A pipe has no size and no end to read first: its rows would be lost.
+#[cfg(unix)]
+#[test]
+fn pipes_are_no_tables() {
+    let w = Workspace::new();
+    for args in [
+        &["sql", "-t", "t=/dev/stdin", "SELECT * FROM t"][..],
+        &["convert", "--from", "csv", "/dev/stdin", "t.vectile"],
+    ] {
+        let mut command = w.command();
+        command.args(args).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let run = Run::new(args, child.wait_with_output().unwrap());
+        assert_eq!(run.code, 1, "{run:?}");
+        let expected = "/dev/stdin is no file: tables are read more than once";
+        assert!(run.stderr.contains(expected), "{run:?}");
+    }
+    assert!(w.files().is_empty());
+}
+
 #[test]
 fn tables_of_every_format() {
     let w = Workspace::new();

@@ -169,6 +169,20 @@ async fn filters_and_orders_pass_no_limit() {
                     "SELECT min(ts) FROM (SELECT * FROM (SELECT * FROM t ORDER BY ts LIMIT 1500) ORDER BY k DESC, ts DESC LIMIT 2)",
                     "1399",
                 ),
+                (
+                    "SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY k DESC) AS r FROM (SELECT k FROM d LIMIT 3 OFFSET 1))",
+                    "3",
+                ),
+                (
+                    "SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY ts, x) AS r FROM \
+                  (SELECT * FROM t ORDER BY ts LIMIT 10 OFFSET 5))",
+                    "10",
+                ),
+                (
+                    "SELECT min(ts) FROM (SELECT ts, row_number() OVER (ORDER BY x) AS r FROM \
+                  (SELECT * FROM t ORDER BY ts OFFSET 9990)) WHERE r > 0",
+                    "9990",
+                ),
             ] {
                 let answer = number(&fixture, sql).await;
                 assert_eq!(answer, expected, "{partitions} {is_pushed} {sql}");
