@@ -17,9 +17,10 @@ def git(*args): return subprocess.run(['git', '-C', ROOT, *args], capture_output
 
 def build(args, to):
     """None, or what the compiler said; the two programs go to a folder of their own."""
-    for package in (['-p', 'vectile-cli'], ['-p', 'vectile-sql-tests', '--example', 'emulated']):
-        r = subprocess.run([*shlex.split(args.cargo), 'build', *package], cwd=ROOT, capture_output=True, text=True)
-        if r.returncode: return r.stderr[-2000:]
+    # together, so that what both depend on has the same features and is built once
+    command = [*shlex.split(args.cargo), 'build', '--workspace', '--bin', 'vectile', '--example', 'emulated']
+    r = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if r.returncode: return r.stderr[-2000:]
     os.makedirs(to, exist_ok=True)
     for program in ('vectile', 'examples/emulated'): shutil.copy2(os.path.join(args.target, program), to)
     return None

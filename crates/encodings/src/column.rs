@@ -11,14 +11,13 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::buffer::{Buffer, NullBuffer};
-use arrow::compute::cast;
 use arrow::datatypes::DataType;
 
 use crate::codecs::codec::{Child, Codec, Test};
 use crate::codecs::constant::Constant;
 use crate::codecs::dict::Dict;
 use crate::codecs::layout::Layout;
-use crate::codecs::nested::Nested;
+use crate::codecs::nested::{self, Nested};
 use crate::codecs::plain::Plain;
 use crate::codecs::registry::{self, Values, match_codec};
 use crate::encoding::Encoding;
@@ -358,7 +357,7 @@ impl Column {
     ) -> Result<()> {
         self.check_bounds(selection)?;
         if let Some(values) = self.dictionary_values() {
-            let mut test = |values: &ArrayRef| test(&cast(values, &self.data_type)?);
+            let mut test = |values: &ArrayRef| test(&nested::unstored(values, &self.data_type)?);
             return values.filter_with(&mut test, selection);
         }
         if self.body.validity.may_have_nulls() && !self.is_false_for_null(test)? {

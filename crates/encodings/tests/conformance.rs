@@ -597,7 +597,7 @@ fn constants_may_be_beyond_the_integers_that_are_stored() {
 
 /// Also of values that arrow-rs makes no dictionaries of, or none in which each value is there once.
 #[test]
-fn dictionaries_of_any_values_are_read() {
+fn dictionaries_of_any_values_are_read_and_filtered() {
     use arrow::array::{
         DictionaryArray, DurationSecondArray, FixedSizeListArray, Int8Array, Int32Array, ListArray,
         MapBuilder, StringBuilder, StructArray,
@@ -635,6 +635,14 @@ fn dictionaries_of_any_values_are_read() {
         let column = encode_pinned(&array, None).unwrap();
         let decoded = column.decode(0..array.len()).unwrap();
         assert_same(&decoded, &array, &array.data_type().to_string());
+        let mut is_valid = |values: &ArrayRef| {
+            assert_eq!(values.data_type(), array.data_type());
+            let is_valid = |row| Some(values.is_valid(row));
+            Ok((0..values.len()).map(is_valid).collect())
+        };
+        let mut selection = Selection::all(0, array.len());
+        column.filter_with(&mut is_valid, &mut selection).unwrap();
+        assert_eq!(selection.count(), array.len() - array.null_count());
     }
 }
 

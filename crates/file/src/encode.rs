@@ -67,7 +67,8 @@ pub(crate) struct EncodedRowGroup {
 }
 
 /// Encodes the batches as one row group, or as several where their dictionaries have more values
-/// together than keys can name, or more rows than run ends can count. It begins on `thread`, and takes others as they are free.
+/// together than keys can name, or more rows than run ends can count. It begins on `thread`, and takes
+/// others as they are free.
 pub(crate) async fn encode_row_group(
     plan: Arc<Plan>,
     batches: Vec<RecordBatch>,

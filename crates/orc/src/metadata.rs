@@ -315,7 +315,7 @@ async fn read_stripes(
     let stripes = stripes.map(|((number, stripe, place), bytes)| {
         let message = codec
             .inflate_up_to(&bytes, MAX_STRIPE_FOOTER_BYTES)
-            .and_then(|bytes| StripeFooter::parse(&bytes, &mut entries));
+            .and_then(|bytes| StripeFooter::parse(&bytes, footer.types.len(), &mut entries));
         let parsed = message.and_then(|message| place.stripe(number, stripe, message));
         parsed.map_err(|fault| Place::file(&object.file).stripe(number).fault(fault))
     });

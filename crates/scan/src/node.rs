@@ -188,8 +188,7 @@ impl Node {
         Self::field(column, Vec::new(), predicate)
     }
 
-    /// A predicate of a field of a struct, see [`Leaf::path`]. Fields may have values where their struct
-    /// is null; these count.
+    /// A predicate of a field of a struct, see [`Leaf::path`]. The field of a null struct is null.
     pub fn field(column: usize, path: Vec<usize>, predicate: Predicate) -> Self {
         Self::Leaf(Leaf {
             column,

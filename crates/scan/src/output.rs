@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use arrow::array::RecordBatch;
 use arrow::compute::BatchCoalescer;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 
 use crate::error::Result;
 use crate::evaluate::BATCH_BYTES;
@@ -13,21 +13,26 @@ use crate::evaluate::BATCH_BYTES;
 const WIDE_BYTES: u64 = BATCH_BYTES / 2;
 
 /// Batches on their way out. Large ones pass through; small ones are copied together, so that the
-/// operators above see well filled batches.
+/// operators above see well filled batches. Those of types that number few rows or values pass through,
+/// too: several row groups may have more.
 pub(crate) struct Output {
     batch_size: usize,
     ready: VecDeque<RecordBatch>,
     small: BatchCoalescer,
     /// Bytes in `small`, about.
     small_bytes: u64,
+    /// Whether batches are copied together.
+    copies: bool,
     /// Rows that may still be put out.
     remaining: Option<usize>,
 }
 
 impl Output {
     pub(crate) fn new(schema: SchemaRef, batch_size: usize, limit: Option<usize>) -> Self {
+        let mut fields = schema.fields().iter();
         Self {
             batch_size,
+            copies: !fields.any(|field| numbers_few(field.data_type())),
             ready: VecDeque::new(),
             small: BatchCoalescer::new(schema, batch_size),
             small_bytes: 0,
@@ -55,11 +60,11 @@ impl Output {
             return Ok(());
         }
         // few rows that are wide are not held back: a batch size of them might not fit in memory
-        let is_wide = bytes >= WIDE_BYTES;
-        if is_wide {
+        let passes = bytes >= WIDE_BYTES || !self.copies;
+        if passes {
             self.flush()?;
         }
-        while self.small.is_empty() && (is_wide || batch.num_rows() * 2 >= self.batch_size) {
+        while self.small.is_empty() && (passes || batch.num_rows() * 2 >= self.batch_size) {
             let rows = batch.num_rows().min(self.batch_size);
             self.ready.push_back(batch.slice(0, rows));
             batch = batch.slice(rows, batch.num_rows() - rows);
@@ -91,12 +96,40 @@ impl Output {
     }
 }
 
+/// Whether the type, or one within it, has keys of 8 or 16 bits, or run ends of 16.
+fn numbers_few(data_type: &DataType) -> bool {
+    use DataType::*;
+    match data_type {
+        Dictionary(keys, values) => {
+            matches!(**keys, Int8 | UInt8 | Int16 | UInt16) || numbers_few(values)
+        }
+        RunEndEncoded(ends, values) => {
+            ends.data_type() == &Int16 || numbers_few(values.data_type())
+        }
+        List(field)
+        | LargeList(field)
+        | ListView(field)
+        | LargeListView(field)
+        | FixedSizeList(field, _)
+        | Map(field, _) => numbers_few(field.data_type()),
+        Struct(fields) => fields.iter().any(|field| numbers_few(field.data_type())),
+        Union(fields, _) => fields
+            .iter()
+            .any(|(_, field)| numbers_few(field.data_type())),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{AsArray, Int32Array};
-    use arrow::datatypes::{DataType, Field, Int32Type, Schema};
+    use arrow::array::{
+        Array, ArrayRef, AsArray, DictionaryArray, Int8Array, Int16Array, Int32Array, ListArray,
+        RunArray, StringArray,
+    };
+    use arrow::buffer::OffsetBuffer;
+    use arrow::datatypes::{Field, Int16Type, Int32Type, Schema};
 
     use super::*;
 
@@ -129,5 +162,32 @@ mod tests {
         assert_eq!(output.remaining(), Some(2));
         output.push(batch(4..6), 8).unwrap();
         assert_eq!(output.remaining(), Some(0));
+    }
+
+    /// Together, they have more values than keys can number, and more items than run ends can count.
+    #[test]
+    fn types_that_number_few_are_not_copied_together() {
+        let batch = |group: usize| {
+            let values = (0..100).map(|value| format!("{group} {value}"));
+            let values: ArrayRef = Arc::new(StringArray::from_iter_values(values));
+            let keys = Int8Array::from_iter_values(0..100);
+            let codes: ArrayRef = Arc::new(DictionaryArray::new(keys, values));
+            let (ends, numbers) = (Int16Array::from(vec![20_000]), Int32Array::from(vec![7]));
+            let runs = RunArray::<Int16Type>::try_new(&ends, &numbers).unwrap();
+            let item = Arc::new(Field::new_list_field(runs.data_type().clone(), true));
+            let offsets = OffsetBuffer::from_repeated_length(200, 100);
+            let lists = ListArray::new(item, offsets, Arc::new(runs), None);
+            RecordBatch::try_from_iter([("d", codes), ("l", Arc::new(lists) as _)]).unwrap()
+        };
+        for column in [0, 1] {
+            let batch = |group| batch(group).project(&[column]).unwrap();
+            let mut output = Output::new(batch(0).schema(), 1000, None);
+            for group in 0..3 {
+                output.push(batch(group), 1000).unwrap();
+            }
+            output.flush().unwrap();
+            let batches: Vec<RecordBatch> = std::iter::from_fn(|| output.pop()).collect();
+            assert_eq!(batches, [batch(0), batch(1), batch(2)]);
+        }
     }
 }

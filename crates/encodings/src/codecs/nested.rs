@@ -51,7 +51,7 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
 }
 
 /// Values as they are stored, in `data_type`.
-fn unstored(values: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+pub(crate) fn unstored(values: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     match data_type {
         DataType::Dictionary(keys, of) if !is_packed_by_arrow(of) => pack(values, keys, data_type),
         _ => Ok(cast(values, data_type)?),

@@ -7,6 +7,9 @@ use crate::kind::{Encoding, RleVersion, StreamKind};
 /// The most streams and encodings of all stripes of a file: few compressed bytes may have many.
 pub(crate) const MAX_STRIPE_ENTRIES: usize = 1 << 24;
 
+/// The most streams and encodings of a stripe for each column: there are 13 kinds of streams, and one encoding.
+const MAX_COLUMN_ENTRIES: usize = 16;
+
 /// The most bytes of the name of a timezone.
 const MAX_TIMEZONE_BYTES: usize = 256;
 
@@ -23,12 +26,20 @@ pub(crate) struct StripeFooter {
 }
 
 impl StripeFooter {
-    /// The footer of these bytes. Its streams and encodings are taken off `entries`, which may still come.
-    pub(crate) fn parse(bytes: &[u8], entries: &mut usize) -> Result<Self, Fault> {
+    /// The footer of these bytes, in a file of so many columns. Its streams and encodings are taken off `entries`, which
+    /// may still come.
+    pub(crate) fn parse(bytes: &[u8], columns: usize, entries: &mut usize) -> Result<Self, Fault> {
         let mut message = Self::default();
+        let mut of_stripe = columns.saturating_mul(MAX_COLUMN_ENTRIES);
         for field in Fields::of(bytes) {
             let (number, value) = field?;
             if let 1 | 2 = number {
+                let Some(rest) = of_stripe.checked_sub(1) else {
+                    return corrupt(format!(
+                        "more than {MAX_COLUMN_ENTRIES} streams and encodings for each of {columns} columns"
+                    ));
+                };
+                of_stripe = rest;
                 let Some(rest) = entries.checked_sub(1) else {
                     return corrupt(format!(
                         "more than {MAX_STRIPE_ENTRIES} streams and encodings in all stripes"
@@ -98,11 +109,14 @@ mod tests {
         // two empty streams and an empty encoding
         let bytes = [0x0a, 0, 0x0a, 0, 0x12, 0];
         let mut entries = 5;
-        assert!(StripeFooter::parse(&bytes, &mut entries).is_ok());
+        assert!(StripeFooter::parse(&bytes, 1, &mut entries).is_ok());
         assert_eq!(entries, 2);
-        assert!(StripeFooter::parse(&bytes, &mut entries).is_err());
+        assert!(StripeFooter::parse(&bytes, 1, &mut entries).is_err());
+        let streams = |count: usize| [0x0a, 0].repeat(count);
+        assert!(StripeFooter::parse(&streams(32), 2, &mut 100).is_ok());
+        assert!(StripeFooter::parse(&streams(33), 2, &mut 100).is_err());
         let mut bytes = vec![0x1a, 0x81, 2];
         bytes.extend([b'U'; 257]);
-        assert!(StripeFooter::parse(&bytes, &mut 5).is_err());
+        assert!(StripeFooter::parse(&bytes, 1, &mut 5).is_err());
     }
 }
