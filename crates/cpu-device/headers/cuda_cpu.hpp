@@ -368,23 +368,29 @@ struct ThreadLocals {
 };
 
 inline ThreadLocals thread_locals() {
-    ThreadLocals found;
+    struct Search {
+        const char* ours;
+        ThreadLocals found;
+    };
+    // Asked for before the walk: the first use on a thread takes a lock of the loader, which holds it in dlopen while it waits
+    // for the end of the walk.
+    Search search{(const char*)&current_block, {}};
     dl_iterate_phdr(
         [](dl_phdr_info* library, size_t, void* out) {
+            Search& search = *(Search*)out;
             for (int i = 0; i < library->dlpi_phnum; i++) {
                 const auto& segment = library->dlpi_phdr[i];
                 if (segment.p_type != PT_TLS || !library->dlpi_tls_data) continue;
                 char* begin = (char*)library->dlpi_tls_data;
-                char* ours = (char*)&current_block;
-                if (begin <= ours && ours < begin + segment.p_memsz) {
-                    *(ThreadLocals*)out = {begin, segment.p_memsz};
+                if (begin <= search.ours && search.ours < begin + segment.p_memsz) {
+                    search.found = {begin, segment.p_memsz};
                     return 1;
                 }
             }
             return 0;
         },
-        &found);
-    return found;
+        &search);
+    return search.found;
 }
 
 // Puts a fiber at the start of fiber_main on a fresh stack.
