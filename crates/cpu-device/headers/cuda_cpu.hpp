@@ -367,13 +367,14 @@ struct ThreadLocals {
     size_t bytes = 0;
 };
 
-// What is thread-local is addressed before the walk: its first use in a thread takes a lock of the dynamic linker, which
-// must not be waited for while the walk holds another.
 inline ThreadLocals thread_locals() {
     struct Search {
-        char* ours;
+        const char* ours;
         ThreadLocals found;
-    } search = {(char*)&current_block, {}};
+    };
+    // Asked for before the walk: the first use on a thread takes a lock of the loader, which holds it in dlopen while it waits
+    // for the end of the walk.
+    Search search{(const char*)&current_block, {}};
     dl_iterate_phdr(
         [](dl_phdr_info* library, size_t, void* out) {
             Search& search = *(Search*)out;

@@ -389,6 +389,27 @@ fn kernels_run_on_several_threads_at_once() {
     });
 }
 
+/// Both wait for locks of the loader: a thread that has not run the kernel before, and one that loads another.
+#[test]
+fn kernels_run_on_new_threads_while_others_are_loaded() {
+    let Some(device) = device() else { return };
+    let kernel = kernel(&device, RIGHT);
+    let other = common::source("out[threadIdx.x] = threadIdx.x;");
+    drop(device.compile(&other, "kernel").unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..300 {
+                drop(device.compile(&other, "kernel").unwrap());
+            }
+        });
+        for _ in 0..300 {
+            let run = || run_block(&device, &*kernel, 0).unwrap();
+            let answer = scope.spawn(run).join().unwrap();
+            assert_eq!(answer[0], 300);
+        }
+    });
+}
+
 /// A stack overflow is not for a test; a deep frame that fits is.
 #[test]
 fn a_thread_has_a_stack_of_some_size() {
