@@ -35,9 +35,11 @@ def fuzz(args, programs, out, minutes, until):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    p.add_argument('--out', required=True); p.add_argument('--only', action='append'); p.add_argument('--minutes', type=float, default=30); p.add_argument('--seed', type=int, default=1)
+    p.add_argument('--out', help='where programs and findings go; not needed with --check'); p.add_argument('--only', action='append'); p.add_argument('--minutes', type=float, default=30); p.add_argument('--seed', type=int, default=1)
     p.add_argument('--cargo', default='cargo', help='how to run cargo'); p.add_argument('--target', default=os.path.join(ROOT, 'target', 'debug')); p.add_argument('--check', action='store_true', help='only see whether patches apply')
-    args = p.parse_args(); args.out = os.path.abspath(args.out)
+    args = p.parse_args()
+    if not args.out and not args.check: p.error('--out is needed')
+    args.out = os.path.abspath(args.out or '.')
     patches = [x for x in sorted(glob.glob(os.path.join(HERE, 'mutants', '*.patch'))) if not args.only or any(o in os.path.basename(x) for o in args.only)]
     missed = 0
     if not args.check:

@@ -299,7 +299,7 @@ impl Column {
     }
 
     /// As [`Column::filter`], by a field of a struct: the one at `path`, which has the number of a
-    /// field, the number of one within it, and so on. The field of a null struct is null.
+    /// field, the number of one within it, and so on. The field of a null struct is null, but for unions.
     ///
     /// # Errors
     ///
@@ -311,10 +311,15 @@ impl Column {
         selection: &mut Selection,
     ) -> Result<()> {
         self.check_bounds(selection)?;
+        let is_union = nested::type_of_field(&self.data_type, path)
+            .is_some_and(|data_type| matches!(data_type, DataType::Union(_, _)));
         let Some((field, path)) = path.split_first() else {
             return self.filter(predicate, selection);
         };
         match &self.body.values {
+            Values::Nested(Nested::Struct(fields)) if *field < fields.len() && is_union => {
+                fields[*field].filter_field(path, predicate, selection)
+            }
             Values::Nested(Nested::Struct(fields)) if *field < fields.len() => {
                 let mut null = selection.clone();
                 self.body.validity.filter(true, selection);

@@ -689,6 +689,40 @@ fn fields_of_null_structs_are_null() {
     assert!(max.iter().eq([Some(1023), None]));
 }
 
+/// They have no nulls of their own, and are read as they were written.
+#[test]
+fn unions_of_null_structs_stay_as_they_are() {
+    use arrow::array::{Int32Array, StructArray, UnionArray};
+    use arrow::buffer::ScalarBuffer;
+    use arrow::datatypes::{Field, UnionFields};
+    let rows = 1500;
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..rows));
+    let variants = UnionFields::from_fields(vec![Field::new("n", DataType::Int32, true)]);
+    let types = ScalarBuffer::from(vec![0_i8; rows as usize]);
+    let union = UnionArray::try_new(variants, types, None, vec![numbers]).unwrap();
+    let mut array: ArrayRef = Arc::new(union);
+    for name in ["u", "s"] {
+        let nulls = (0..rows).map(|row| row % 3 > 0).collect::<Vec<_>>();
+        let field = Field::new(name, array.data_type().clone(), true);
+        let nulls = Some(NullBuffer::from(nulls));
+        array = Arc::new(StructArray::new(vec![field].into(), vec![array], nulls));
+    }
+    let column = encode_pinned(&array, None).unwrap();
+    let decoded = column.decode(0..rows as usize).unwrap();
+    let union = decoded.as_struct().column(0).as_struct().column(0);
+    assert_eq!(union.logical_null_count(), 0);
+    for (predicate, expected) in [
+        (Predicate::IsNull, 0),
+        (Predicate::IsNotNull, rows as usize),
+    ] {
+        let mut selection = Selection::all(0, rows as usize);
+        column
+            .filter_field(&[0, 0], &predicate, &mut selection)
+            .unwrap();
+        assert_eq!(selection.count(), expected, "{predicate:?}");
+    }
+}
+
 /// As files of version 1 have it.
 #[test]
 fn bounds_of_structs_and_dictionaries_may_be_missing() {

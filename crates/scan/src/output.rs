@@ -60,7 +60,7 @@ impl Output {
             return Ok(());
         }
         // few rows that are wide are not held back: a batch size of them might not fit in memory
-        let passes = bytes >= WIDE_BYTES || !self.copies;
+        let passes = bytes >= WIDE_BYTES || !self.copies && batch.num_rows() > 0;
         if passes {
             self.flush()?;
         }

@@ -106,6 +106,15 @@ fn pack(values: &ArrayRef, keys: &DataType, data_type: &DataType) -> Result<Arra
     Ok(make_array(dictionary))
 }
 
+/// The type of the field of a struct that is at `path`: the number of a field, the number of one within it, and so on.
+pub(crate) fn type_of_field<'a>(data_type: &'a DataType, path: &[usize]) -> Option<&'a DataType> {
+    path.iter()
+        .try_fold(data_type, |data_type, &field| match data_type {
+            DataType::Struct(fields) => fields.get(field).map(|field| field.data_type()),
+            _ => None,
+        })
+}
+
 /// The field of the child of a list-like type.
 fn child_field(data_type: &DataType) -> Option<&Arc<Field>> {
     match data_type {

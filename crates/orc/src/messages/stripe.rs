@@ -112,7 +112,7 @@ mod tests {
         assert!(StripeFooter::parse(&bytes, 1, &mut entries).is_ok());
         assert_eq!(entries, 2);
         assert!(StripeFooter::parse(&bytes, 1, &mut entries).is_err());
-        let streams = |count: usize| [0x0a, 0].repeat(count);
+        let streams = |count: usize| [0x0a_u8, 0].repeat(count);
         assert!(StripeFooter::parse(&streams(32), 2, &mut 100).is_ok());
         assert!(StripeFooter::parse(&streams(33), 2, &mut 100).is_err());
         let mut bytes = vec![0x1a, 0x81, 2];
