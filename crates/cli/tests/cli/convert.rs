@@ -1184,6 +1184,10 @@ fn csv_can_tell_nulls_from_empty_text() {
     );
     assert!(error.contains("column s has the text 'NA'"), "{error}");
     assert_eq!(std::fs::read_to_string(w.path("again.csv")).unwrap(), text);
+    w.write("none.csv", "a,b\nNA,1\nNA,2\n");
+    let none = types_and_rows(&w, "none.csv", &["--csv-null", "NA"]);
+    assert!(none.contains(r#""a","Null""#), "{none}");
+    assert!(none.contains(r#""a":null,"b":2"#), "{none}");
     let sql = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 't.csv' OPTIONS (has_header false, delimiter ';',
                null_regex '^\\\\N$'); SELECT count(column_1) AS texts, count(column_2) AS numbers FROM t";
     assert!(w.ok(&["sql", "--format", "csv", sql]).contains("2,2"));
