@@ -19,7 +19,7 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use futures::{StreamExt, TryStreamExt};
-use vectile_datafusion::{compressor, physical_plan};
+use vectile_datafusion::{PartitionedTable, compressor, physical_plan};
 use vectile_file::WriterOptions;
 
 use crate::connect::object_store;
@@ -301,7 +301,9 @@ async fn places_of_table(
 /// Refuses to add files to a table whose glob would not take them.
 fn check_insert(insert: &DmlStatement) -> Result<()> {
     let table = source_as_provider(&insert.target)?;
-    let Some(table) = table.downcast_ref::<ListingTable>() else {
+    let partitioned = table.downcast_ref::<PartitionedTable>();
+    let partitioned = partitioned.map(PartitionedTable::listing);
+    let Some(table) = partitioned.or_else(|| table.downcast_ref::<ListingTable>()) else {
         return Ok(());
     };
     let name = format!("0.{}", table.options().format.get_ext());

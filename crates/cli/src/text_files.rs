@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow::array::{Array, AsArray, StringArray};
+use arrow::array::{Array, AsArray, StringArray, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
@@ -522,6 +522,11 @@ impl ScalarUDFImpl for CsvValue {
         let values = texts.iter().map(|text| text.or(Some("")));
         let values = values.map(|text| text.filter(|text| !nulls.is_match(text)));
         let values: StringArray = values.collect();
+        // Text is not cast to the type of columns that have no value.
+        if values.null_count() == values.len() {
+            let values = new_null_array(&self.data_type, values.len());
+            return Ok(ColumnarValue::Array(values));
+        }
         let options = CastOptions {
             safe: false,
             ..CastOptions::default()

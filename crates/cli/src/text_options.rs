@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Datum, RecordBatch, Scalar, StringArray};
+use arrow::array::{Array, Datum, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::compute::kernels::cmp::eq;
-use arrow::datatypes::{Fields, SchemaRef};
+use arrow::datatypes::{DataType, Fields, SchemaRef};
 use clap::Args;
 use datafusion::common::config::CsvOptions;
 use datafusion::execution::SessionState;
@@ -78,18 +78,17 @@ impl TextArgs {
         }
     }
 
-    /// Refuses texts that would be read as nulls because nulls were given this text.
+    /// Refuses values that would be read as nulls because nulls were given their text.
     pub fn check_nulls(&self, rows: &RecordBatch) -> Result<()> {
         let Some(null) = &self.csv_null else {
             return Ok(());
         };
+        let text = StringArray::new_scalar(null.as_str());
         for (column, field) in rows.columns().iter().zip(rows.schema_ref().fields()) {
-            let is_null_text = field.data_type().is_string() && {
-                let null = StringArray::new_scalar(null.as_str());
-                let null = cast(null.get().0, field.data_type())?;
-                eq(column, &Scalar::new(null))?.true_count() > 0
-            };
-            if is_null_text {
+            // The values of most types are never written as this text.
+            let value = cast(text.get().0, field.data_type());
+            let may_be_null_text = value.is_ok_and(|value| value.logical_null_count() == 0);
+            if may_be_null_text && eq(&cast(column, &DataType::Utf8)?, &text)?.true_count() > 0 {
                 return Err(CliError::failed(format!(
                     "column {} has the text '{null}', which --csv-null gives to nulls",
                     field.name()

@@ -150,7 +150,7 @@ impl PartitionedTable {
     }
 
     /// The table of the same files whose partition columns are of text.
-    pub(crate) fn listing(&self) -> &ListingTable {
+    pub fn listing(&self) -> &ListingTable {
         &self.listing
     }
 

@@ -1178,12 +1178,24 @@ fn csv_can_tell_nulls_from_empty_text() {
         assert!(read.contains(part), "{part}: {read}");
     }
     w.ok(&[&["convert", "t.csv", "again.csv", "-q"], &options[..]].concat());
-    let error = w.fails(
-        1,
-        &["sql", "SELECT 'NA' AS s", "-o", "u.csv", "--csv-null", "NA"],
-    );
-    assert!(error.contains("column s has the text 'NA'"), "{error}");
+    for (value, text) in [
+        ("'NA'", "NA"),
+        ("arrow_cast('NA', 'Dictionary(Int32, Utf8)')", "NA"),
+        ("999", "999"),
+        ("DATE '1970-01-01'", "1970-01-01"),
+    ] {
+        let sql = format!("SELECT {value} AS s");
+        let error = w.fails(1, &["sql", &sql, "-o", "u.csv", "--csv-null", text]);
+        let expected = format!("column s has the text '{text}'");
+        assert!(error.contains(&expected), "{error}");
+    }
+    let other = "SELECT 999.0 AS f, true AS b, '9999' AS s, X'00FF' AS x";
+    w.ok(&["sql", other, "-o", "u.csv", "--csv-null", "999"]);
     assert_eq!(std::fs::read_to_string(w.path("again.csv")).unwrap(), text);
+    w.write("none.csv", "a,b\nNA,1\nNA,2\n");
+    let none = types_and_rows(&w, "none.csv", &["--csv-null", "NA"]);
+    assert!(none.contains(r#""a","Null""#), "{none}");
+    assert!(none.contains(r#""a":null,"b":2"#), "{none}");
     let sql = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 't.csv' OPTIONS (has_header false, delimiter ';',
                null_regex '^\\\\N$'); SELECT count(column_1) AS texts, count(column_2) AS numbers FROM t";
     assert!(w.ok(&["sql", "--format", "csv", sql]).contains("2,2"));

@@ -224,8 +224,24 @@ fn inserts_make_files_that_the_table_has() {
         let table = format!("t=a*.{format}");
         let error = w.fails(1, &["sql", "-t", &table, "INSERT INTO t VALUES (2)"]);
         assert!(error.contains("cannot add files to t"), "{error}");
+        w.ok(&[
+            "sql",
+            &format!("COPY (SELECT 1 AS x) TO 'p/k=1/a1.{format}'"),
+        ]);
+        let insert = format!(
+            "CREATE EXTERNAL TABLE t (x BIGINT, k INT) STORED AS {format} PARTITIONED BY (k)
+             LOCATION 'p/a*.{format}'; INSERT INTO t VALUES (2, 1)"
+        );
+        let error = w.fails(1, &["sql", &insert]);
+        assert!(error.contains("cannot add files to t"), "{error}");
     }
-    assert_eq!(w.files(), ["a1.parquet", "a1.vectile"]);
+    let files = [
+        "a1.parquet",
+        "a1.vectile",
+        "p/k=1/a1.parquet",
+        "p/k=1/a1.vectile",
+    ];
+    assert_eq!(w.files(), files);
 }
 
 #[test]
