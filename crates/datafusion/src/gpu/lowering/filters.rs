@@ -5,10 +5,12 @@ use std::sync::Arc;
 use arrow::array::new_null_array;
 use arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, DynamicFilterPhysicalExpr, DynamicFilterTracking,
 };
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
@@ -72,7 +74,14 @@ impl Lowering<'_> {
             {
                 return Err(unsupported(conjunct));
             }
-            nodes.push(lower(conjunct, self.table.table_schema())?);
+            // of a subquery, there is no result yet
+            let has_subquery = conjunct.exists(|part| Ok(part.is::<ScalarSubqueryExpr>()))?;
+            let node =
+                lower(conjunct, self.table.table_schema()).map_err(|error| match has_subquery {
+                    true => Reason::Failed(error.strip_backtrace()),
+                    false => error.into(),
+                });
+            nodes.push(node?);
         }
         self.node(Node::all(nodes).map_err(DataFusionError::from)?)
     }
