@@ -153,7 +153,7 @@ impl TableWriter {
         } = self;
         let staged = match inner {
             Inner::Vectile(writer) => match writer.stage().await {
-                Ok(staged) => Ok(StagedFile::Vectile(staged)),
+                Ok(staged) => Ok(StagedFile::Vectile(Box::new(staged))),
                 Err(error) => Err(error.into()),
             },
             Inner::Bytes(writer) => writer.stage().await.map(StagedFile::Bytes),
@@ -197,7 +197,7 @@ pub struct StagedTable {
 }
 
 enum StagedFile {
-    Vectile(Staged),
+    Vectile(Box<Staged>),
     Bytes(Upload),
 }
 
@@ -216,7 +216,7 @@ impl StagedTable {
             summary,
         } = self;
         let published = match file {
-            StagedFile::Vectile(staged) => publish_vectile(staged, &schema).await,
+            StagedFile::Vectile(staged) => publish_vectile(*staged, &schema).await,
             StagedFile::Bytes(upload) => publish_bytes(upload, &destination).await,
         };
         let published = published.map_err(|error| cannot_write(&destination, error))?;

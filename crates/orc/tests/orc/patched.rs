@@ -206,7 +206,8 @@ async fn stripes_do_not_overlap() {
     };
     let rows = with_stripes(|stripes| stripes).await;
     assert_eq!(rows.unwrap(), 6000);
-    let cases: [(usize, fn(Vec<Value>) -> Vec<Value>); 3] = [
+    type Change = fn(Vec<Value>) -> Vec<Value>;
+    let cases: [(usize, Change); 3] = [
         (2, |stripes| {
             let second = || stripes[1].clone();
             vec![stripes[0].clone(), second(), second()]
