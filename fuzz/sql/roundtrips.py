@@ -119,6 +119,7 @@ def run_convert(worker, seed):
                 sql, keep = condition(rng, table); table = table.filter(pa.array(keep)); args = ['--where', sql]
             if kind == 'vectile' and rng.random() < .3:    # by SQL
                 rows, error = f.sql("SELECT * FROM '%s'%s" % (at, ' WHERE ' + args[1] if args else ''))
+                if rows is not None: rows = rows.sort_by('i')    # several threads read them
                 problem = error or unlike(table, rows)
                 if problem: f.finding('sql over ' + os.path.splitext(at)[1], seed, problem); return
             problem = f.convert(at, to, *args)

@@ -12,6 +12,8 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::BinaryExpr;
+#[cfg(feature = "gpu")]
+use datafusion::physical_expr::expressions::Literal;
 
 type Expr = Arc<dyn PhysicalExpr>;
 
@@ -56,6 +58,20 @@ pub(crate) fn levels<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> usize {
     deepest
 }
 
+/// The parts of some expressions, without constants: a list of values is one.
+#[cfg(feature = "gpu")]
+pub(crate) fn parts<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> usize {
+    let mut open: Vec<&Expr> = exprs.into_iter().collect();
+    let mut parts = 0;
+    while let Some(expr) = open.pop() {
+        if !expr.is::<Literal>() {
+            parts += 1;
+            open.extend(expr.children());
+        }
+    }
+    parts
+}
+
 /// What `operator`, which is associative, combines in `expr`, from left to right: of `a OR b OR c` all three.
 pub(crate) fn operands(expr: &Expr, operator: Operator) -> Vec<&Expr> {
     let (mut open, mut operands) = (vec![expr], Vec::new());
@@ -88,5 +104,7 @@ mod tests {
         assert_eq!(found, [&yes(), &both, &no(), &yes()]);
         assert_eq!(operands(&expr, Operator::And), [&expr]);
         assert_eq!(levels([&expr, &yes()]), 4);
+        #[cfg(feature = "gpu")]
+        assert_eq!(parts([&expr, &yes()]), 4);
     }
 }

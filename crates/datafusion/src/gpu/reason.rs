@@ -28,6 +28,8 @@ pub(crate) enum Reason {
     Expr(String),
     /// An expression has more levels than kernels do.
     TooDeep,
+    /// An expression has more parts than the compiler takes in reasonable time.
+    ManyParts,
     /// There is no kernel for columns of this type.
     Type {
         /// Name of the column.
@@ -113,6 +115,7 @@ impl fmt::Display for Reason {
             Self::Aggregate(name) => write!(f, "no kernel for {name}"),
             Self::Expr(expr) => write!(f, "no kernel for {expr}"),
             Self::TooDeep => f.write_str("an expression is nested too deep for a kernel"),
+            Self::ManyParts => f.write_str("an expression has too many parts for a kernel"),
             Self::Type { column, data_type } => {
                 write!(f, "no kernel for {column}, which is {data_type}")
             }

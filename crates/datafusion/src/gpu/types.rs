@@ -6,6 +6,10 @@ use vectile_gpu::plan::Type;
 /// Levels of expressions that kernels compute. The compiler nests as deep.
 pub(crate) const MOST_LEVELS: usize = 128;
 
+/// Parts of a filter or an expression that kernels compute, without constants. The compiler takes seconds for as many, and
+/// minutes for ten times as many.
+pub(crate) const MOST_PARTS: usize = 1024;
+
 /// Columns that kernels see as dictionaries only.
 pub(crate) fn is_text(data_type: &DataType) -> bool {
     use DataType::*;

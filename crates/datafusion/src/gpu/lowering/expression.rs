@@ -31,7 +31,7 @@ use super::text;
 use crate::gpu::pattern::relation::Relation;
 use crate::gpu::reason::Reason;
 use crate::gpu::scalar::literal;
-use crate::gpu::types::{MOST_LEVELS, is_text};
+use crate::gpu::types::{MOST_LEVELS, MOST_PARTS, is_text};
 use crate::stack;
 
 type Result<T> = std::result::Result<T, Reason>;
@@ -211,10 +211,15 @@ impl<'a> Lowering<'a> {
     /// What an expression is, nulls included.
     pub(crate) fn value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
         // the CPU computes attributes of a dimension
-        match stack::levels([expr]) > MOST_LEVELS && self.lookups.join_of(expr).is_none() {
-            true => Err(Reason::TooDeep),
-            false => stack::grown(|| self.value_of(expr)),
+        if self.lookups.join_of(expr).is_none() {
+            if stack::levels([expr]) > MOST_LEVELS {
+                return Err(Reason::TooDeep);
+            }
+            if stack::parts([expr]) > MOST_PARTS {
+                return Err(Reason::ManyParts);
+            }
         }
+        stack::grown(|| self.value_of(expr))
     }
 
     fn value_of(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {

@@ -23,7 +23,7 @@ use super::text;
 use crate::error;
 use crate::expression::expression_of;
 use crate::gpu::reason::Reason;
-use crate::gpu::types::{MOST_LEVELS, is_text};
+use crate::gpu::types::{MOST_LEVELS, MOST_PARTS, is_text};
 use crate::lower::lower;
 use crate::stack;
 
@@ -58,9 +58,17 @@ impl JoinedFilter {
     }
 }
 
+fn check_parts(filters: &[Arc<dyn PhysicalExpr>]) -> Result<()> {
+    match stack::parts(filters) > MOST_PARTS {
+        true => Err(Reason::ManyParts),
+        false => Ok(()),
+    }
+}
+
 impl Lowering<'_> {
     /// The rows that pass all `filters`, but for dynamic ones, which may let rows through.
     pub(crate) fn filters(&mut self, filters: &[Arc<dyn PhysicalExpr>]) -> Result<Filter> {
+        check_parts(filters)?;
         let mut nodes = Vec::new();
         for conjunct in filters.iter().flat_map(split_conjunction) {
             if conjunct
@@ -91,6 +99,7 @@ impl Lowering<'_> {
         &mut self,
         filters: &[Arc<dyn PhysicalExpr>],
     ) -> Result<Vec<JoinedFilter>> {
+        check_parts(filters)?;
         filters
             .iter()
             .map(|filter| self.joined_filter(0, filter))
