@@ -6,9 +6,9 @@ use vectile_gpu::plan::Type;
 /// Levels of expressions that kernels compute. The compiler nests as deep.
 pub(crate) const MOST_LEVELS: usize = 128;
 
-/// Parts of a filter or an expression that kernels compute, without constants. The compiler takes seconds for as many, and
-/// minutes for ten times as many.
-pub(crate) const MOST_PARTS: usize = 1024;
+/// Parts of a filter or an expression that kernels compute, without constants. The first query with 600 took 19 s, most of
+/// it for the compiler, and minutes with 7,000.
+pub(crate) const MOST_PARTS: usize = 256;
 
 /// Columns that kernels see as dictionaries only.
 pub(crate) fn is_text(data_type: &DataType) -> bool {
