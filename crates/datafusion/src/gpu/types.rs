@@ -6,8 +6,7 @@ use vectile_gpu::plan::Type;
 /// Levels of expressions that kernels compute. The compiler nests as deep.
 pub(crate) const MOST_LEVELS: usize = 128;
 
-/// Parts of a filter or an expression that kernels compute, without constants. The first query with 600 took 19 s, most of
-/// it for the compiler, and minutes with 7,000.
+/// Most parts of a filter or an expression that kernels compute, without constants: larger kernels compile for too long.
 pub(crate) const MOST_PARTS: usize = 256;
 
 /// Columns that kernels see as dictionaries only.
