@@ -6,13 +6,14 @@
 //! replace them under their names, and leave such plans alone.
 //!
 //! `EnsureRequirements` of DataFusion 55.2 moves a sort below a node that skips rows (`OFFSET`), which then skips other
-//! ones, and of `LIMIT 10 OFFSET 5` leaves five. So its place is taken by a rule that has it work around such nodes.
+//! ones, and of `LIMIT 10 OFFSET 5` leaves five. So a rule takes its place that applies it below such nodes and above
+//! them, each for itself.
 
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::common::{Result, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
@@ -26,11 +27,10 @@ use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
-    ReplaceChildrenOptions,
+    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
 };
 
 use crate::pushdown::Rule;
@@ -97,33 +97,31 @@ impl OfSafeSorts {
     }
 }
 
-/// Applies a rule that moves no sort below a node that skips rows.
+/// Applies a rule to what a node that skips rows is the top of, and to the rest, so that no sort passes such a node.
 #[derive(Debug)]
 struct AroundOffsets(Rule);
 
 impl PhysicalOptimizerRule for AroundOffsets {
     fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
-        let skips = |node: &Plan| {
+        let parted = plan.transform_up(|node| {
             let limit = node.downcast_ref::<GlobalLimitExec>();
-            limit.is_some_and(|limit| limit.skip() > 0)
-        };
-        if !plan.exists(|node| Ok(skips(node)))? {
-            return self.0.optimize(plan, config);
+            if limit.is_none_or(|limit| limit.skip() == 0) {
+                return Ok(Transformed::no(node));
+            }
+            let part = PartExec::try_new(self.0.optimize(node, config)?)?;
+            Ok(Transformed::yes(Arc::new(part) as Plan))
+        })?;
+        let optimized = self.0.optimize(parted.data, config)?;
+        if !parted.transformed {
+            return Ok(optimized);
         }
-        let plan = plan.transform_up(|node| {
-            Ok(match skips(&node) {
-                true => Transformed::yes(Arc::new(NoSortsBelowExec(node)) as Plan),
-                false => Transformed::no(node),
-            })
-        });
-        let plan = self.0.optimize(plan.data()?, config)?;
-        plan.transform_up(|node| {
-            Ok(match node.downcast_ref::<NoSortsBelowExec>() {
-                Some(NoSortsBelowExec(input)) => Transformed::yes(Arc::clone(input)),
+        let whole = optimized.transform_down(|node| {
+            Ok(match node.downcast_ref::<PartExec>() {
+                Some(part) => Transformed::yes(Arc::clone(&part.plan)),
                 None => Transformed::no(node),
             })
-        })
-        .data()
+        });
+        whole.data()
     }
 
     fn name(&self) -> &str {
@@ -135,32 +133,37 @@ impl PhysicalOptimizerRule for AroundOffsets {
     }
 }
 
-/// Its input, which no sort passes because it does not say that it keeps an order. It is in plans within
-/// [`AroundOffsets`] only.
+/// A part of a plan that a rule does not look into.
 #[derive(Debug)]
-struct NoSortsBelowExec(Plan);
+struct PartExec {
+    plan: Plan,
+    statistics: Arc<Statistics>,
+}
 
-impl DisplayAs for NoSortsBelowExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(f, "NoSortsBelowExec")
+impl PartExec {
+    fn try_new(plan: Plan) -> Result<Self> {
+        let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
+        Ok(Self { plan, statistics })
     }
 }
 
-impl ExecutionPlan for NoSortsBelowExec {
+impl DisplayAs for PartExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "PartExec")
+    }
+}
+
+impl ExecutionPlan for PartExec {
     fn name(&self) -> &str {
-        "NoSortsBelowExec"
+        "PartExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.0.properties()
+        self.plan.properties()
     }
 
     fn children(&self) -> Vec<&Plan> {
-        vec![&self.0]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
+        Vec::new()
     }
 
     fn apply_expressions(
@@ -170,20 +173,12 @@ impl ExecutionPlan for NoSortsBelowExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Plan>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Plan> {
-        match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Self(input))),
-            _ => internal_err!("NoSortsBelowExec has one child"),
-        }
+    fn replace_children(self: Arc<Self>, _: Vec<Plan>, _: ReplaceChildrenOptions) -> Result<Plan> {
+        Ok(self)
     }
 
-    fn with_new_children(self: Arc<Self>, children: Vec<Plan>) -> Result<Plan> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        self.replace_children(children, options)
+    fn with_new_children(self: Arc<Self>, _: Vec<Plan>) -> Result<Plan> {
+        Ok(self)
     }
 
     fn execute(
@@ -191,22 +186,16 @@ impl ExecutionPlan for NoSortsBelowExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        self.0.execute(partition, context)
+        self.plan.execute(partition, context)
     }
 
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
+    /// Those of all of its rows: it has one partition.
     fn statistics_from_inputs(
         &self,
-        inputs: &[Arc<Statistics>],
+        _: &[Arc<Statistics>],
         _: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        match inputs {
-            [input] => Ok(Arc::clone(input)),
-            _ => internal_err!("NoSortsBelowExec has one child"),
-        }
+        Ok(Arc::clone(&self.statistics))
     }
 }
 
