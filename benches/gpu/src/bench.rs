@@ -105,7 +105,7 @@ impl Case {
         Arc::new(Pipeline {
             columns: columns.collect(),
             lookups: vec![],
-            partners: vec![],
+            matches: vec![],
             filter: self.filter.clone(),
             output: self.output.clone(),
         })

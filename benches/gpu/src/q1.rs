@@ -91,7 +91,7 @@ pub fn query(arrays: &[ArrayRef]) -> Arc<Pipeline> {
     Arc::new(Pipeline {
         columns: arrays.iter().map(|a| a.data_type().clone()).collect(),
         lookups: vec![],
-        partners: vec![],
+        matches: vec![],
         filter: between(0, date(0), date(LAST_DAY)),
         output: Output::Groups(
             vec![GroupKey::Entry(5), GroupKey::Entry(6)],

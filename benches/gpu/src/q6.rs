@@ -74,7 +74,7 @@ pub fn query() -> Result<(Vec<DeviceChunk>, Arc<Pipeline>)> {
     let pipeline = Pipeline {
         columns: arrays.iter().map(|a| a.data_type().clone()).collect(),
         lookups: vec![],
-        partners: vec![],
+        matches: vec![],
         filter: Filter::And(vec![
             between(0, date(8766), date(9130)),
             between(1, decimal(5), decimal(7)),

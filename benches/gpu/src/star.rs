@@ -10,7 +10,7 @@ use vectile_encodings::{Encoding, Pin};
 use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline,
 };
-use vectile_gpu::{Batch, Codes, DeviceChunk, Group};
+use vectile_gpu::{Batch, KeyTable, DeviceChunk, Group};
 
 use crate::bench::{Bench, RUNS, Result, median, pinned};
 use crate::data::{GROUP_ROWS, Random, between, i32s, i64s};
@@ -130,18 +130,18 @@ fn columns(lines: i64) -> Vec<ArrayRef> {
 }
 
 /// Some of the keys from 1 on, each with a code below `count`.
-fn some(keys: i32, one_in: u64, count: u32, seed: u64) -> Result<Arc<Codes>> {
+fn some(keys: i32, one_in: u64, count: u32, seed: u64) -> Result<Arc<KeyTable>> {
     let mut random = Random(seed);
     let chosen: Vec<i32> = (1..=keys).filter(|_| random.next() % one_in == 0).collect();
     let codes: Vec<u32> = chosen
         .iter()
         .map(|_| (random.next() % u64::from(count)) as u32)
         .collect();
-    Ok(Arc::new(Codes::new(&i32s(chosen), &codes, count)?))
+    Ok(Arc::new(KeyTable::new(&i32s(chosen), &codes, count)?))
 }
 
 /// Years from `from` on, each with its code.
-fn years(from: i32, count: i32) -> Result<Arc<Codes>> {
+fn years(from: i32, count: i32) -> Result<Arc<KeyTable>> {
     let days: Vec<i32> = (0..DAYS)
         .filter(|day| (from..from + count).contains(&(1992 + day / 360)))
         .collect();
@@ -150,7 +150,7 @@ fn years(from: i32, count: i32) -> Result<Arc<Codes>> {
         .map(|day| (1992 + day / 360 - from) as u32)
         .collect();
     let keys = i32s(days.into_iter().map(date_of).collect());
-    Ok(Arc::new(Codes::new(&keys, &codes, count as u32)?))
+    Ok(Arc::new(KeyTable::new(&keys, &codes, count as u32)?))
 }
 
 fn queries() -> Result<Vec<Query>> {
@@ -236,7 +236,7 @@ fn measure(
     let pipeline = Arc::new(Pipeline {
         columns: arrays.iter().map(|a| a.data_type().clone()).collect(),
         lookups: query.lookups.clone(),
-        partners: vec![],
+        matches: vec![],
         filter: query.filter.clone(),
         output: query.output.clone(),
     });

@@ -68,7 +68,7 @@ fn selected(bench: &mut Bench, random: &mut Random) -> Result<()> {
         let pipeline = Arc::new(Pipeline {
             columns: arrays.iter().map(|a| a.data_type().clone()).collect(),
             lookups: vec![],
-            partners: vec![],
+            matches: vec![],
             filter: between(0, i64s(vec![0]), i64s(vec![top])),
             output: Output::Rows(vec![Expr::Column(0), Expr::Column(1)]),
         });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use vectile_gpu::{Kernel, Launch, Mark, Result, Stream};
+use vectile_gpu::{Kernel, Launch, Event, Result, Stream};
 
 use crate::compile::CpuKernel;
 use crate::shared::{SHARED_MEMORY, Shared, driver_error};
@@ -86,11 +86,11 @@ impl Stream for CpuStream {
         unsafe { kernel.run(launch, seed) }.map_err(|reason| driver_error("launch", reason))
     }
 
-    fn mark(&mut self) -> Result<Mark> {
-        Ok(Mark(Box::new(Instant::now())))
+    fn mark(&mut self) -> Result<Event> {
+        Ok(Event(Box::new(Instant::now())))
     }
 
-    fn wait(&mut self, _mark: &Mark) -> Result<()> {
+    fn wait(&mut self, _mark: &Event) -> Result<()> {
         Ok(())
     }
 
@@ -98,8 +98,8 @@ impl Stream for CpuStream {
         self.shared.enter("synchronize")
     }
 
-    fn elapsed(&mut self, from: &Mark, to: &Mark) -> Result<f64> {
-        let at = |mark: &Mark| mark.0.downcast_ref::<Instant>().copied();
+    fn elapsed(&mut self, from: &Event, to: &Event) -> Result<f64> {
+        let at = |mark: &Event| mark.0.downcast_ref::<Instant>().copied();
         let (Some(from), Some(to)) = (at(from), at(to)) else {
             return Err(driver_error("elapsed", "a mark of another device"));
         };

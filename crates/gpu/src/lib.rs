@@ -20,10 +20,10 @@ pub use exec::{
     DeflateChunks, Execution, Rows, RunPart, RunStream, Statistics, StreamColumn, StreamValues,
 };
 pub use kernel::coded_columns;
-pub use plan::Codes;
+pub use plan::KeyTable;
 pub use runtime::{
     Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, CopyIn, Cubin, Cuda,
-    DeviceInfo, Driver, DriverInfo, Engine, Group, Kernel, Launch, Mark, NVRTC_VARIABLE, Nvrtc,
+    DeviceInfo, Driver, DriverInfo, Engine, Group, Kernel, Launch, Event, NVRTC_VARIABLE, Nvrtc,
     NvrtcInfo, Resident, Resources, Staging, Stream, Survey, cache_directory, compile_cubin,
     driver_version, is_done_within, keep, kept, lower_priority, measure, nvrtc,
 };

@@ -122,7 +122,7 @@ mod tests {
     use datafusion::datasource::source::DataSourceExec;
     use datafusion::execution::object_store::ObjectStoreUrl;
     use datafusion::physical_plan::ExecutionPlan;
-    use vectile_gpu::Codes;
+    use vectile_gpu::KeyTable;
 
     use super::*;
     use crate::source::VectileSource;
@@ -144,7 +144,7 @@ mod tests {
 
     fn table() -> Outcome {
         let keys: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
-        let codes = Codes::of_keys(&keys).unwrap();
+        let codes = KeyTable::of_keys(&keys).unwrap();
         Ok(Arc::new(Table::new(codes, None, vec![])))
     }
 

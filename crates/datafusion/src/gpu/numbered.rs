@@ -10,7 +10,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
-use vectile_gpu::{Codes, Error};
+use vectile_gpu::{KeyTable, Error};
 
 use crate::error;
 
@@ -137,12 +137,12 @@ impl Numbered {
     }
 
     /// A table of the values of the only column, each with its number.
-    pub(crate) fn table(&self) -> Result<Codes> {
+    pub(crate) fn table(&self) -> Result<KeyTable> {
         let [values] = &self.values[..] else {
             return internal_err!("a table of {} columns", self.values.len());
         };
         let own: Vec<u32> = (0..self.count).collect();
-        Codes::new(values, &own, self.count).map_err(error::gpu)
+        KeyTable::new(values, &own, self.count).map_err(error::gpu)
     }
 }
 

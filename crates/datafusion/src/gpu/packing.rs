@@ -10,7 +10,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal32Type, Decimal64Type, Decimal128Type};
 use datafusion::common::{Result, internal_datafusion_err};
 use vectile_gpu::plan::{Arithmetic, Comparison, Expr, Literal, Type};
-use vectile_gpu::{Codes, Error};
+use vectile_gpu::{KeyTable, Error};
 
 use super::numbered::Numbered;
 use super::types::is_text;
@@ -18,7 +18,7 @@ use crate::error;
 
 /// How the parts of a key are packed.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Packing {
+pub(crate) struct CompositeKey {
     digits: Vec<Digit>,
 }
 
@@ -28,7 +28,7 @@ struct Digit {
     first: i64,
     last: i64,
     /// The number of each text, if it is text.
-    texts: Option<Arc<Codes>>,
+    texts: Option<Arc<KeyTable>>,
 }
 
 impl Digit {
@@ -38,7 +38,7 @@ impl Digit {
     }
 }
 
-impl Packing {
+impl CompositeKey {
     /// That of keys without nulls, an array for each of the parts, and the packed keys.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Packing {
     }
 
     /// The parts that are text, and the number of each text.
-    pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, &Arc<Codes>)> {
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, &Arc<KeyTable>)> {
         let digits = self.digits.iter().enumerate();
         digits.filter_map(|(part, digit)| Some((part, digit.texts.as_ref()?)))
     }
@@ -131,7 +131,7 @@ impl Packing {
 }
 
 /// Text by numbers, and the number of each.
-fn numbers(key: &ArrayRef) -> Result<(Int64Array, Arc<Codes>)> {
+fn numbers(key: &ArrayRef) -> Result<(Int64Array, Arc<KeyTable>)> {
     let numbered = Numbered::of(key)?;
     let numbers = numbered.codes.iter().map(|&number| number.into());
     let numbers = Int64Array::from_iter_values(numbers);
@@ -167,7 +167,7 @@ mod tests {
         let days: ArrayRef = Arc::new(Date32Array::from(vec![10, 10, 12, 12]));
         let prices = Decimal128Array::from(vec![5, -5, 5, 0]).with_precision_and_scale(15, 2);
         let prices: ArrayRef = Arc::new(prices.unwrap());
-        let (packing, packed) = Packing::of(&[numbers, days, prices]).unwrap();
+        let (packing, packed) = CompositeKey::of(&[numbers, days, prices]).unwrap();
         let counts: Vec<i128> = packing.digits.iter().map(|digit| digit.count()).collect();
         assert_eq!(counts, [11, 3, 11]);
         let packed = packed.as_primitive::<Int64Type>().values().to_vec();
@@ -177,17 +177,17 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_for_the_cpu() {
         let ends: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX]));
-        let error = Packing::of(&[ends]).unwrap_err().to_string();
+        let error = CompositeKey::of(&[ends]).unwrap_err().to_string();
         assert!(error.contains("more than 63 bits"), "{error}");
         let halves: ArrayRef = Arc::new(Int64Array::from(vec![0, 1 << 40]));
-        assert!(Packing::of(std::slice::from_ref(&halves)).is_ok());
-        assert!(Packing::of(&[Arc::clone(&halves), halves]).is_err());
+        assert!(CompositeKey::of(std::slice::from_ref(&halves)).is_ok());
+        assert!(CompositeKey::of(&[Arc::clone(&halves), halves]).is_err());
     }
 
     #[test]
     fn there_may_be_no_keys() {
         let none: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
-        let (packing, packed) = Packing::of(&[Arc::clone(&none), none]).unwrap();
+        let (packing, packed) = CompositeKey::of(&[Arc::clone(&none), none]).unwrap();
         assert_eq!((packing.digits.len(), packed.len()), (2, 0));
     }
 }

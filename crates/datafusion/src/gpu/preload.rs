@@ -22,7 +22,7 @@ use super::device::{Device, Gpu};
 use super::nodes::load::{Found, Input, Part, find, is_crowded};
 use super::nodes::metrics::GpuMetrics;
 use super::pins::{Pin, address};
-use super::reason::Reason;
+use super::reason::FallbackReason;
 use super::types::is_text;
 use crate::error;
 use crate::options::{GpuMode, VectileOptions};
@@ -144,10 +144,10 @@ impl Load {
         let field = table.table_schema().field(column);
         let (name, data_type) = (field.name().clone(), field.data_type().clone());
         if column >= table.file_schema().fields().len() {
-            return Ok(Some(Reason::PartitionColumn(name).to_string()));
+            return Ok(Some(FallbackReason::PartitionColumn(name).to_string()));
         }
         if !is_text(&data_type) && Type::of(&data_type).is_none() {
-            let reason = Reason::Type {
+            let reason = FallbackReason::Type {
                 column: name,
                 data_type,
             };

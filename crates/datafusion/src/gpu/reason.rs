@@ -11,7 +11,7 @@ use crate::error;
 
 /// Why a scan, or what is above it, is left to the CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum FallbackReason {
     /// There is no device.
     NoDevice(Arc<str>),
     /// The query groups in more than one way.
@@ -77,7 +77,7 @@ pub(crate) enum Reason {
     Defect(String),
 }
 
-impl Reason {
+impl FallbackReason {
     /// Whether the CPU is expected to be faster.
     pub(crate) fn is_of_cost(&self) -> bool {
         matches!(
@@ -104,7 +104,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for FallbackReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoDevice(reason) => f.write_str(reason),
@@ -140,7 +140,7 @@ impl fmt::Display for Reason {
     }
 }
 
-impl From<DataFusionError> for Reason {
+impl From<DataFusionError> for FallbackReason {
     fn from(error: DataFusionError) -> Self {
         match error::is_internal(&error) {
             true => Self::Defect(error.strip_backtrace()),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use datafusion::common::Result;
-use vectile_gpu::plan::{Attribute, Expr, Partners};
-use vectile_gpu::{Codes, Error};
+use vectile_gpu::plan::{PayloadColumn, Expr, Matches};
+use vectile_gpu::{KeyTable, Error};
 
 use super::numbered::Numbered;
 use crate::error;
@@ -13,15 +13,15 @@ use crate::error;
 /// Where the rows of each key are in a list of all rows, by the code of the key.
 #[derive(Debug)]
 struct Places {
-    first: Arc<Attribute>,
-    count: Arc<Attribute>,
+    first: Arc<PayloadColumn>,
+    count: Arc<PayloadColumn>,
     most: u32,
 }
 
 /// Rows listed by their keys, of which some have several.
 pub(crate) struct Listed {
     /// The code of each key.
-    pub(crate) codes: Arc<Codes>,
+    pub(crate) codes: Arc<KeyTable>,
     places: Arc<Places>,
     /// For each row its place in the list.
     place_of: Vec<u32>,
@@ -79,47 +79,47 @@ impl Listed {
     }
 
     /// The same, of which the places are codes: values of attributes are listed as the rows are.
-    pub(crate) fn by_place(&self) -> Repeated {
-        Repeated {
+    pub(crate) fn by_place(&self) -> JoinMultiMap {
+        JoinMultiMap {
             places: Arc::clone(&self.places),
             codes: None,
         }
     }
 
     /// The same, of which each row has one of these codes.
-    pub(crate) fn with(&self, codes: &[u32]) -> Repeated {
+    pub(crate) fn with(&self, codes: &[u32]) -> JoinMultiMap {
         let mut listed = vec![0; codes.len()];
         for (&place, &code) in self.place_of.iter().zip(codes) {
             listed[place as usize] = code;
         }
-        Repeated {
+        JoinMultiMap {
             places: Arc::clone(&self.places),
             codes: Some(attribute(listed)),
         }
     }
 }
 
-fn attribute(values: Vec<u32>) -> Arc<Attribute> {
-    Attribute::new(Arc::new(UInt32Array::from(values)))
+fn attribute(values: Vec<u32>) -> Arc<PayloadColumn> {
+    PayloadColumn::new(Arc::new(UInt32Array::from(values)))
 }
 
 /// The rows of each key, and what attributes they have.
 #[derive(Debug)]
-pub(crate) struct Repeated {
+pub(crate) struct JoinMultiMap {
     places: Arc<Places>,
     /// For each row in the list; `None` if its place is the code.
-    codes: Option<Arc<Attribute>>,
+    codes: Option<Arc<PayloadColumn>>,
 }
 
-impl Repeated {
+impl JoinMultiMap {
     /// Whether both list the same rows in the same order.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.places, &other.places)
     }
 
     /// As partners of a row whose key has the code `code`.
-    pub(crate) fn partners(&self, code: Expr, is_outer: bool) -> Partners {
-        Partners {
+    pub(crate) fn matches(&self, code: Expr, is_outer: bool) -> Matches {
+        Matches {
             code,
             first: Arc::clone(&self.places.first),
             count: Arc::clone(&self.places.count),
@@ -130,9 +130,9 @@ impl Repeated {
 
     /// The code of the partner at hand, of those of that number.
     pub(crate) fn code(&self, number: usize) -> Expr {
-        let place = Expr::Partner(number);
+        let place = Expr::Match(number);
         match &self.codes {
-            Some(codes) => Expr::Entry(Box::new(place), Arc::clone(codes)),
+            Some(codes) => Expr::PayloadOf(Box::new(place), Arc::clone(codes)),
             None => place,
         }
     }
@@ -151,8 +151,8 @@ mod tests {
 
     use super::*;
 
-    fn listed(repeated: &Repeated, number: usize) -> Vec<u32> {
-        let values = |of: &Attribute| of.values().unwrap().as_primitive::<UInt32Type>().clone();
+    fn listed(repeated: &JoinMultiMap, number: usize) -> Vec<u32> {
+        let values = |of: &PayloadColumn| of.values().unwrap().as_primitive::<UInt32Type>().clone();
         let places = &repeated.places;
         let (first, count) = (values(&places.first), values(&places.count));
         let first = first.value(number) as usize;

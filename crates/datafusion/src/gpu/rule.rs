@@ -25,21 +25,21 @@ use vectile_gpu::plan::{Filter, Output, Pipeline};
 use super::background::{Session, SessionEnd};
 use super::costs::{Missing, Work};
 use super::device::Gpu;
-use super::lowering::again::{BuiltOfGroups, GroupedAgain, OverGroups};
+use super::lowering::again::{BuildFromGroups, NestedAggregationPlan, AggregateOverGroups};
 use super::lowering::build::BuildColumns;
 use super::lowering::conditions;
 use super::lowering::expression::{Lowering, Needs};
 use super::lowering::function::{self, Named};
 use super::lowering::grouping::Keys;
 use super::lowering::rows::RowColumns;
-use super::lowering::wanted::Narrowing;
-use super::nodes::aggregate::{Fused, GpuAggregateExec, Replaced};
+use super::lowering::wanted::GroupPruning;
+use super::nodes::aggregate::{Fused, FusedAggregateExec, Replaced};
 use super::nodes::auto::Auto;
 use super::nodes::build::{BuildOutput, Building};
 use super::nodes::cpu::CpuPlan;
 use super::nodes::dimension::{self, Dimension};
 use super::nodes::load::Input;
-use super::nodes::prepare::{GpuPrepareExec, Waiting};
+use super::nodes::prepare::{PrewarmExec, Waiting};
 use super::nodes::scan::GpuScan;
 use super::nodes::star::{LookupKey, Star, StarLookup};
 use super::pattern::aggregates::Aggregates;
@@ -47,7 +47,7 @@ use super::pattern::eager::before_join;
 use super::pattern::files::{num_bytes, num_rows};
 use super::pattern::join::Found;
 use super::pattern::relation::Relation;
-use super::reason::Reason;
+use super::reason::FallbackReason;
 use crate::error;
 use crate::nullable;
 use crate::options::{GpuMode, VectileOptions};
@@ -127,13 +127,13 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         let waiting = waiting.filter_map(|Waiting { node, reason }| {
             let mut rules = self.later.iter();
             let node = rules.try_fold(node as _, |node, rule| rule.optimize(node, config));
-            let node = node.ok()?.downcast_ref::<GpuAggregateExec>().cloned()?;
+            let node = node.ok()?.downcast_ref::<FusedAggregateExec>().cloned()?;
             let node = Arc::new(node);
             Some(Waiting { node, reason })
         });
         Ok(match waiting.collect::<Vec<_>>() {
             waiting if waiting.is_empty() => plan,
-            waiting => Arc::new(GpuPrepareExec::new(plan, waiting)),
+            waiting => Arc::new(PrewarmExec::new(plan, waiting)),
         })
     }
 
@@ -154,7 +154,7 @@ impl PhysicalOptimizerRule for FuseGpuScans {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match Fusing::new(&self.gpu, self.end.clone(), config) {
             Some(mut fusing) => {
-                fusing.is_opened = plan.exists(|node| Ok(node.is::<GpuPrepareExec>()))?;
+                fusing.is_opened = plan.exists(|node| Ok(node.is::<PrewarmExec>()))?;
                 Ok(fusing.scans(plan)?.data)
             }
             None => Ok(plan),
@@ -193,11 +193,11 @@ enum Columns {
 #[derive(Clone, Copy, Default)]
 struct Above<'a> {
     /// Why the one that reads it was not fused with it.
-    reason: Option<&'a Reason>,
+    reason: Option<&'a FallbackReason>,
     /// Whether one of them was weighed up together with the joins below it, and is for the CPU.
     is_for_cpu: bool,
     /// Which rows they want, if not all.
-    wanted: Option<&'a Narrowing>,
+    wanted: Option<&'a GroupPruning>,
 }
 
 /// Joins that are put on the GPU by themselves.
@@ -282,7 +282,7 @@ impl<'a> Fusing<'a> {
             });
         }
         let handed_on = || above.wanted?.below(&plan).ok().flatten();
-        let wanted = Narrowing::of(&plan).or_else(handed_on);
+        let wanted = GroupPruning::of(&plan).or_else(handed_on);
         let below = Above {
             reason: reason.as_ref(),
             is_for_cpu,
@@ -293,7 +293,7 @@ impl<'a> Fusing<'a> {
 
     /// `plan` with what can be of its scans on the GPU.
     fn scans(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-        if plan.is::<GpuAggregateExec>() {
+        if plan.is::<FusedAggregateExec>() {
             // The scan that the query is about is that of the kernel.
             let lenient = self.lenient(Joins::None);
             return plan.map_children(|child| lenient.scans(child));
@@ -333,8 +333,8 @@ impl<'a> Fusing<'a> {
     /// # Errors
     ///
     /// The defect, with `require` and on an emulator.
-    fn check(&self, reason: &Reason) -> Result<()> {
-        let Reason::Defect(defect) = reason else {
+    fn check(&self, reason: &FallbackReason) -> Result<()> {
+        let FallbackReason::Defect(defect) = reason else {
             return Ok(());
         };
         let error = internal_datafusion_err!("{defect}");
@@ -345,7 +345,7 @@ impl<'a> Fusing<'a> {
     }
 
     /// The scan with the reason why it, or what reads it, is not fused; `None` where nobody asks.
-    fn noted(&self, source: &VectileSource, reason: &Reason) -> Option<VectileSource> {
+    fn noted(&self, source: &VectileSource, reason: &FallbackReason) -> Option<VectileSource> {
         let may_be_there = self.gpu.may_be_there();
         may_be_there.then(|| {
             source.clone().with_gpu_note(GpuNote {
@@ -360,17 +360,17 @@ impl<'a> Fusing<'a> {
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         aggregates: Aggregates,
-        wanted: Option<&Narrowing>,
+        wanted: Option<&GroupPruning>,
         later: &Arc<[Rule]>,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason> {
         let Some((partial, relation)) = relation_of(&aggregates)? else {
             return self.fuse_again(plan, aggregates, wanted, later);
         };
         if !partial.group_expr().is_single() {
-            return Err(Reason::GroupingSets);
+            return Err(FallbackReason::GroupingSets);
         }
         if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
-            return Err(Reason::AnyGroups);
+            return Err(FallbackReason::AnyGroups);
         }
         let (fused, _) = self.fused(&WantedOf::Aggregate(&partial), relation, later)?;
         // A join may turn out to be no lookup: then what is below it is on the GPU, each for itself.
@@ -394,10 +394,10 @@ impl<'a> Fusing<'a> {
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         outer: Aggregates,
-        wanted: Option<&Narrowing>,
+        wanted: Option<&GroupPruning>,
         later: &Arc<[Rule]>,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
-        let Some(groups) = OverGroups::of(&outer)? else {
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason> {
+        let Some(groups) = AggregateOverGroups::of(&outer)? else {
             return Ok(None);
         };
         let Some((inner, relation)) = relation_of(&groups.inner)? else {
@@ -413,7 +413,7 @@ impl<'a> Fusing<'a> {
         }
         let functions = fused.functions.iter().copied();
         let functions: Vec<Named> = functions.zip(inner.aggr_expr().iter().cloned()).collect();
-        let outer_groups = GroupedAgain::lower(&outer, groups, &fused.keys, &functions)?;
+        let outer_groups = NestedAggregationPlan::lower(&outer, groups, &fused.keys, &functions)?;
         fused.again = Some(outer_groups.again);
         fused.keys = outer_groups.keys;
         fused.functions = outer_groups.functions;
@@ -432,7 +432,7 @@ impl<'a> Fusing<'a> {
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         later: &Arc<[Rule]>,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason> {
         if self.joins == Joins::None {
             return Ok(None);
         }
@@ -446,7 +446,7 @@ impl<'a> Fusing<'a> {
         }
         let (fused, columns) = self.fused(&WantedOf::Rows(plan), relation, later)?;
         let Columns::Rows(columns) = columns else {
-            return Err(Reason::Failed("rows without columns".into()));
+            return Err(FallbackReason::Failed("rows without columns".into()));
         };
         let below = self.lenient(Joins::None);
         let cpu = Arc::clone(plan)
@@ -461,17 +461,17 @@ impl<'a> Fusing<'a> {
         fused: Fused,
         replaced: Replaced,
         cpu: Arc<dyn ExecutionPlan>,
-        wanted: Option<&Narrowing>,
+        wanted: Option<&GroupPruning>,
         later: &Arc<[Rule]>,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>, Reason> {
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason> {
         if reads_work_table(&cpu) {
-            return Err(Reason::WorkTable);
+            return Err(FallbackReason::WorkTable);
         }
         let cpu = CpuPlan {
             plan: cpu,
             rules: Arc::clone(later),
         };
-        let node = GpuAggregateExec::new(fused, replaced, cpu, self.options.clone());
+        let node = FusedAggregateExec::new(fused, replaced, cpu, self.options.clone());
         let narrowed = wanted.map(|wanted| node.narrowed(wanted)).transpose()?;
         let node = match narrowed.flatten() {
             Some(narrowed) => narrowed,
@@ -505,7 +505,7 @@ impl<'a> Fusing<'a> {
         wanted: &WantedOf<'_>,
         relation: Relation,
         later: &Arc<[Rule]>,
-    ) -> Result<(Fused, Columns), Reason> {
+    ) -> Result<(Fused, Columns), FallbackReason> {
         let table = relation.source.table_schema().clone();
         let filters = relation.filters();
         let mut lowering = Lowering::over(&relation);
@@ -514,7 +514,7 @@ impl<'a> Fusing<'a> {
         let found = joins
             .clone()
             .map(|join| join.found(&relation.schema, table.table_schema()));
-        let found: Vec<Found> = found.collect::<Result<_, Reason>>()?;
+        let found: Vec<Found> = found.collect::<Result<_, FallbackReason>>()?;
         let joined = joins.zip(&found).map(|(join, found)| match found {
             Found::ByColumn(column, _) => Ok(LookupKey::Column(lowering.key_column(*column)?)),
             Found::ByComputed(parts) => {
@@ -523,10 +523,10 @@ impl<'a> Fusing<'a> {
                     Some(column) => Ok(lowering.key_text(column)?),
                     None => lowering.value(&key.of_fact),
                 });
-                Ok(LookupKey::Computed(keys.collect::<Result<_, Reason>>()?))
+                Ok(LookupKey::Computed(keys.collect::<Result<_, FallbackReason>>()?))
             }
         });
-        let joined: Vec<LookupKey> = joined.collect::<Result<_, Reason>>()?;
+        let joined: Vec<LookupKey> = joined.collect::<Result<_, FallbackReason>>()?;
         let joined_filters = lowering.joined_filters(&filters.joined)?;
         let conditions = conditions::of(&relation.joins, &mut lowering)?;
         let mut keys = Keys::default();
@@ -593,7 +593,7 @@ impl<'a> Fusing<'a> {
         let joins = relation.joins.iter().zip(&conditions);
         for (dimension, (join, condition)) in dimensions.iter_mut().zip(joins) {
             let has_kernel = join.condition.is_some() == condition.is_some();
-            dimension.may_repeat_keys(has_kernel && (is_aggregated || join.asks_partners()));
+            dimension.may_repeat_keys(has_kernel && (is_aggregated || join.reads_matches()));
             if let Some(building) = self.building(dimension, later) {
                 dimension.built_by(building.map(|building| Arc::new(building) as _));
             }
@@ -606,7 +606,7 @@ impl<'a> Fusing<'a> {
         let template = Pipeline {
             columns: types_of(schema, &columns),
             lookups: vec![],
-            partners: vec![],
+            matches: vec![],
             filter,
             output: match (&put_out, keys.of_kernel()) {
                 (Columns::Rows(rows), _) => Output::Rows(rows.of_kernel().to_vec()),
@@ -656,21 +656,21 @@ impl<'a> Fusing<'a> {
         &self,
         dimension: &Dimension,
         later: &Arc<[Rule]>,
-    ) -> Option<Result<Building, Reason>> {
+    ) -> Option<Result<Building, FallbackReason>> {
         let rows = dimension.scanned_rows()?;
         let is_large = rows >= self.options.gpu_build_from_rows;
         is_large.then(|| {
             // of subqueries, a kept plan knows those in its own nodes only
             if !dimension.is_fixed() {
                 let reason = "what it reads may be another thing the next time";
-                return Err(Reason::Join(reason.into()));
+                return Err(FallbackReason::Join(reason.into()));
             }
             if dimension.has_subqueries()? {
-                return Err(Reason::Join("it has the result of a subquery".into()));
+                return Err(FallbackReason::Join("it has the result of a subquery".into()));
             }
             match Relation::of(&dimension.plan)? {
                 Some(relation) => self.built_of_rows(dimension, relation, later),
-                None => self.built_of_groups(dimension, later),
+                None => self.built_from_groups(dimension, later),
             }
         })
     }
@@ -680,31 +680,31 @@ impl<'a> Fusing<'a> {
         dimension: &Dimension,
         relation: Relation,
         later: &Arc<[Rule]>,
-    ) -> Result<Building, Reason> {
+    ) -> Result<Building, FallbackReason> {
         let (fused, columns) = self.fused(&WantedOf::Tables(dimension), relation, later)?;
         match columns {
             Columns::Tables(columns) => {
-                let of_groups = None;
+                let post_aggregation = None;
                 Ok(building(
                     fused,
-                    vec![BuildOutput { columns, of_groups }],
+                    vec![BuildOutput { columns, post_aggregation }],
                     later,
                 ))
             }
-            _ => Err(Reason::Failed("tables without columns".into())),
+            _ => Err(FallbackReason::Failed("tables without columns".into())),
         }
     }
 
-    fn built_of_groups(
+    fn built_from_groups(
         &self,
         dimension: &Dimension,
         later: &Arc<[Rule]>,
-    ) -> Result<Building, Reason> {
-        let no_groups = || Reason::Join("it is no table, nor groups of one".into());
-        let groups = OverGroups::below(&dimension.plan)?.ok_or_else(no_groups)?;
+    ) -> Result<Building, FallbackReason> {
+        let no_groups = || FallbackReason::Join("it is no table, nor groups of one".into());
+        let groups = AggregateOverGroups::below(&dimension.plan)?.ok_or_else(no_groups)?;
         let (inner, relation) = relation_of(&groups.inner)?.ok_or_else(no_groups)?;
         if !inner.group_expr().is_single() || inner.limit_options().is_some() {
-            return Err(Reason::GroupingSets);
+            return Err(FallbackReason::GroupingSets);
         }
         let (fused, _) = self.fused(&WantedOf::Groups(&inner), relation, later)?;
         if !fused.has_whole_groups || fused.keys.of_kernel().is_empty() {
@@ -716,7 +716,7 @@ impl<'a> Fusing<'a> {
         let functions: Vec<Named> = functions.zip(named).collect();
         let lower = |may_round| {
             let (keys, functions) = (&fused.keys, &functions);
-            BuiltOfGroups::lower(&groups, keys, functions, may_round, |over, lowering| {
+            BuildFromGroups::lower(&groups, keys, functions, may_round, |over, lowering| {
                 dimension.build_columns(over, lowering)
             })
         };
@@ -728,7 +728,7 @@ impl<'a> Fusing<'a> {
         let built = [Some(rounding), others].into_iter().flatten();
         let outputs = built.map(|built| BuildOutput {
             columns: built.columns,
-            of_groups: Some(built.of_groups),
+            post_aggregation: Some(built.post_aggregation),
         });
         let outputs = outputs.collect();
         Ok(building(fused, outputs, later))
@@ -755,8 +755,8 @@ impl<'a> Fusing<'a> {
     /// # Errors
     ///
     /// If there is no device, or the CPU would be faster than one with all that it needs in place.
-    fn weighed(&self, work: Work) -> Result<Option<Auto>, Reason> {
-        self.gpu.opened().transpose().map_err(Reason::NoDevice)?;
+    fn weighed(&self, work: Work) -> Result<Option<Auto>, FallbackReason> {
+        self.gpu.opened().transpose().map_err(FallbackReason::NoDevice)?;
         if self.options.gpu != GpuMode::Auto {
             self.gpu.open_in_background();
             return Ok(None);
@@ -764,7 +764,7 @@ impl<'a> Fusing<'a> {
         let costs = self.gpu.costs();
         let estimate = costs.estimate(None, work, Missing::default(), self.cores);
         if estimate.is_for_cpu() {
-            return Err(Reason::CpuIsFaster(estimate));
+            return Err(FallbackReason::CpuIsFaster(estimate));
         }
         let background = Arc::clone(self.gpu.background());
         Ok(Some(Auto {
@@ -781,14 +781,14 @@ impl<'a> Fusing<'a> {
         &self,
         config: &FileScanConfig,
         source: &VectileSource,
-    ) -> Result<VectileSource, Reason> {
+    ) -> Result<VectileSource, FallbackReason> {
         let table = source.table_schema().clone();
         let predicate = source.filter().filter(|_| source.evaluates_filters());
         let mut lowering = Lowering::new(&table);
         let filter = lowering.filters(predicate.as_slice())?;
         let filters = !matches!(filter, Filter::Constant(true));
         if !filters && self.options.gpu != GpuMode::Require {
-            return Err(Reason::NoFilter);
+            return Err(FallbackReason::NoFilter);
         }
         let mut projecting = lowering.clone();
         let output = match projecting.projection(source.projection()) {
@@ -797,7 +797,7 @@ impl<'a> Fusing<'a> {
                 Output::Rows(rows)
             }
             None if filters => Output::Selection,
-            None => return Err(Reason::NoFilter),
+            None => return Err(FallbackReason::NoFilter),
         };
         let Needs {
             columns,
@@ -806,7 +806,7 @@ impl<'a> Fusing<'a> {
         } = lowering.finish();
         if let Some(parameter) = parameters.first() {
             // kernels of scans are made when they are planned
-            return Err(Reason::Expr(parameter.to_string()));
+            return Err(FallbackReason::Expr(parameter.to_string()));
         }
         let auto = self.weighed(work(config, columns.len()))?;
         if let Some(auto) = &auto
@@ -824,13 +824,13 @@ impl<'a> Fusing<'a> {
             device.limit(&self.options);
             let (bytes, limit) = (num_bytes(config), device.engine.memory_limit());
             if bytes > limit {
-                return Err(Reason::TooLarge { bytes, limit });
+                return Err(FallbackReason::TooLarge { bytes, limit });
             }
         }
         let pipeline = Pipeline {
             columns: types_of(table.table_schema(), &columns),
             lookups: vec![],
-            partners: vec![],
+            matches: vec![],
             filter,
             output,
         };
@@ -862,7 +862,7 @@ fn building(fused: Fused, outputs: Vec<BuildOutput>, later: &Arc<[Rule]>) -> Bui
 }
 
 /// The relation that an aggregate is over, and the aggregate: another one, if that is over a relation and this is not.
-fn relation_of(aggregates: &Aggregates) -> Result<Option<(Arc<AggregateExec>, Relation)>, Reason> {
+fn relation_of(aggregates: &Aggregates) -> Result<Option<(Arc<AggregateExec>, Relation)>, FallbackReason> {
     let partial = &aggregates.partial;
     let own = Relation::of(partial.input());
     if let Ok(Some(relation)) = own {
@@ -911,7 +911,7 @@ fn work(config: &FileScanConfig, columns: usize) -> Work {
 }
 
 /// Bytes of the rows that a join is expected to have.
-fn returned(plan: &Arc<dyn ExecutionPlan>, config: &FileScanConfig) -> Result<u64, Reason> {
+fn returned(plan: &Arc<dyn ExecutionPlan>, config: &FileScanConfig) -> Result<u64, FallbackReason> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
     let rows = statistics.num_rows.get_value().copied();
     let rows = rows.or(num_rows(config)).unwrap_or_default() as u64;
@@ -927,7 +927,7 @@ fn returned(plan: &Arc<dyn ExecutionPlan>, config: &FileScanConfig) -> Result<u6
 const TEXT_BYTES: usize = 32;
 
 /// The share of a table's rows that an aggregate is expected to read.
-fn passing(aggregate: &AggregateExec, config: &FileScanConfig) -> Result<f64, Reason> {
+fn passing(aggregate: &AggregateExec, config: &FileScanConfig) -> Result<f64, FallbackReason> {
     let input = aggregate.input().as_ref();
     let statistics = StatisticsContext::new().compute(input, &StatisticsArgs::new())?;
     let rows = num_rows(config).unwrap_or_default();

@@ -7,34 +7,34 @@ use arrow::compute::kernels::zip::zip;
 use arrow::compute::{cast, is_not_null, take};
 use arrow::datatypes::{Int64Type, UInt32Type};
 use datafusion::common::{Result, internal_datafusion_err};
-use vectile_gpu::Codes;
-use vectile_gpu::plan::Attribute;
+use vectile_gpu::KeyTable;
+use vectile_gpu::plan::PayloadColumn;
 
 use super::file_rows::FileRows;
-use super::packing::Packing;
-use super::repeated::Repeated;
+use super::packing::CompositeKey;
+use super::repeated::JoinMultiMap;
 use super::scalar::reinterpret;
 use crate::error;
 
 /// What a lookup needs of a dimension.
 #[derive(Debug)]
 pub(crate) struct Table {
-    pub(crate) codes: Arc<Codes>,
+    pub(crate) codes: Arc<KeyTable>,
     /// How keys are packed into one integer, if they are.
-    pub(crate) packing: Option<Packing>,
+    pub(crate) packing: Option<CompositeKey>,
     /// Whether there was a row, be its key null or no value of the key's type.
     pub(crate) has_rows: bool,
     /// Whether a key was null, of which there is no code.
     pub(crate) has_null: bool,
     /// The rows of each key, where some key has several: its code is of these, and not of attributes.
-    pub(crate) repeated: Option<Repeated>,
+    pub(crate) repeated: Option<JoinMultiMap>,
     attributes: Vec<TableAttribute>,
 }
 
 #[derive(Debug)]
 struct TableAttribute {
     /// As kernels have it.
-    of_codes: Arc<Attribute>,
+    of_codes: Arc<PayloadColumn>,
     /// The value where a key is missing.
     missing: ArrayRef,
     stands_for: StandsFor,
@@ -48,14 +48,14 @@ pub(crate) enum StandsFor {
     /// Themselves.
     Values,
     /// Codes of another table, for the attribute of that number there.
-    Codes(Arc<Table>, usize),
+    KeyTable(Arc<Table>, usize),
     /// Rows of files, for the column of that number.
     Rows(Arc<FileRows>, usize),
 }
 
 /// An attribute that the device has made.
-pub(crate) struct AttributeOnDevice {
-    pub(crate) of_codes: Arc<Attribute>,
+pub(crate) struct BuiltPayload {
+    pub(crate) of_codes: Arc<PayloadColumn>,
     /// The value where a key is missing, of the type that is wanted.
     pub(crate) missing: ArrayRef,
     pub(crate) stands_for: StandsFor,
@@ -64,15 +64,15 @@ pub(crate) struct AttributeOnDevice {
 impl Table {
     /// That of `codes`, with a value for each, and behind them the missing one, for each attribute.
     pub(crate) fn new(
-        codes: impl Into<Arc<Codes>>,
-        packing: Option<Packing>,
+        codes: impl Into<Arc<KeyTable>>,
+        packing: Option<CompositeKey>,
         values: Vec<ArrayRef>,
     ) -> Self {
         let codes = codes.into();
         let attributes = values.into_iter().map(|all| {
             let count = all.len().saturating_sub(1);
             TableAttribute {
-                of_codes: Attribute::new(all.slice(0, count)),
+                of_codes: PayloadColumn::new(all.slice(0, count)),
                 missing: all.slice(count, all.len() - count),
                 stands_for: StandsFor::Values,
                 values: Some(all),
@@ -90,9 +90,9 @@ impl Table {
 
     /// That of `codes` whose attributes are on the device.
     pub(crate) fn of_device(
-        codes: Codes,
-        packing: Option<Packing>,
-        attributes: Vec<AttributeOnDevice>,
+        codes: KeyTable,
+        packing: Option<CompositeKey>,
+        attributes: Vec<BuiltPayload>,
     ) -> Self {
         let attributes = attributes.into_iter();
         let attributes = attributes.map(|attribute| TableAttribute {
@@ -112,7 +112,7 @@ impl Table {
     }
 
     /// The same, whose codes are of keys that have these rows.
-    pub(crate) fn with_repeated(mut self, repeated: Option<Repeated>) -> Self {
+    pub(crate) fn with_repeated(mut self, repeated: Option<JoinMultiMap>) -> Self {
         self.repeated = repeated;
         self
     }
@@ -134,12 +134,12 @@ impl Table {
                 None => on_device,
             }
         });
-        let repeated = self.repeated.as_ref().map_or(0, Repeated::bytes);
+        let repeated = self.repeated.as_ref().map_or(0, JoinMultiMap::bytes);
         self.codes.bytes() + values.sum::<usize>() + repeated
     }
 
     /// The values of an attribute for each code; `None` if kernels have codes or numbers of rows in their place.
-    pub(crate) fn attribute(&self, number: usize) -> Option<Arc<Attribute>> {
+    pub(crate) fn attribute(&self, number: usize) -> Option<Arc<PayloadColumn>> {
         let attribute = self.attributes.get(number)?;
         let are_values = matches!(attribute.stands_for, StandsFor::Values);
         are_values.then(|| Arc::clone(&attribute.of_codes))
@@ -170,7 +170,7 @@ impl Table {
                 reinterpret(&values, data_type)?
             }
             StandsFor::Values => cast(&values, data_type)?,
-            StandsFor::Codes(table, number) => cast(&table.values(*number, &values)?, data_type)?,
+            StandsFor::KeyTable(table, number) => cast(&table.values(*number, &values)?, data_type)?,
             StandsFor::Rows(rows, column) => {
                 let numbers = values.as_primitive_opt::<Int64Type>();
                 let numbers = numbers.ok_or_else(|| internal_datafusion_err!("no rows"))?;

@@ -516,7 +516,7 @@ async fn groups_come_to_joins_by_their_keys() {
                 ),
             ] {
                 let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
-                assert!(plan.contains("GpuAggregateExec"), "{plan}");
+                assert!(plan.contains("FusedAggregateExec"), "{plan}");
                 fixture.same(&sql).await;
             }
         }
@@ -581,17 +581,17 @@ async fn plans_say_what_is_fused_and_what_is_not() {
     for (sql, expected) in [
         (
             "SELECT sum(int) FROM packed WHERE byte > 3 AND name = 'apple'",
-            "GpuAggregateExec: aggr=[sum(packed.int)], filter=byte@3 > 3 AND name@9 = apple, \
+            "FusedAggregateExec: aggr=[sum(packed.int)], filter=byte@3 > 3 AND name@9 = apple, \
              columns=[byte, name, int], device=CPU emulator",
         ),
         (
             "SELECT name, date AS day, flag, count(*) FROM packed WHERE int > 3 GROUP BY name, day, flag",
-            "GpuAggregateExec: gby=[name@2 as name, date@1 as date, flag@0 as flag], \
+            "FusedAggregateExec: gby=[name@2 as name, date@1 as date, flag@0 as flag], \
              aggr=[count(Int64(1))], filter=int@1 > 3, columns=[int, name, date, flag], device=CPU emulator",
         ),
         (
             "SELECT count(DISTINCT int) FROM packed",
-            "GpuAggregateExec: aggr=[count(alias1)], groups=[gby=[alias1], aggr=[]], columns=[int]",
+            "FusedAggregateExec: aggr=[count(alias1)], groups=[gby=[alias1], aggr=[]], columns=[int]",
         ),
         (
             "SELECT count(*), sum(d.int) FROM packed f JOIN plain d ON f.id = d.id AND f.byte > d.byte",
@@ -771,7 +771,7 @@ async fn groups_are_wanted_by_their_averages() {
     let sql = "SELECT id, avg(float) FROM means GROUP BY id HAVING avg(float) > 14000";
     let plan = fixture.plan(sql).await;
     assert!(
-        plan.contains("GpuAggregateExec") && !plan.contains("having="),
+        plan.contains("FusedAggregateExec") && !plan.contains("having="),
         "{plan}"
     );
 }
@@ -1261,7 +1261,7 @@ async fn a_lost_device_is_said_and_left_alone() {
     let calls = device.calls();
     for sql in queries {
         let explained = fixture.answer(&format!("EXPLAIN {sql}")).await;
-        let on_gpu = explained.contains(", gpu=") || explained.contains("GpuAggregateExec");
+        let on_gpu = explained.contains(", gpu=") || explained.contains("FusedAggregateExec");
         assert!(!on_gpu, "{explained}");
         assert_eq!(
             explained.matches("the GPU is lost").count(),
@@ -1398,7 +1398,7 @@ async fn keys_in_blocks_are_read_again_after_tests() {
         fixture.set("vectile.gpu", "require").await;
         let on_gpu = fixture.answer(sql).await;
         let plan = fixture.answer(&format!("EXPLAIN {sql}")).await;
-        assert!(plan.contains("GpuAggregateExec"), "{plan}");
+        assert!(plan.contains("FusedAggregateExec"), "{plan}");
         fixture.set("vectile.gpu", "off").await;
         assert_eq!(on_gpu, fixture.answer(sql).await, "{sql}");
     }
@@ -1430,7 +1430,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
         fixture.make(name, &format!("SELECT {rows}")).await;
     }
     let by = "sales JOIN days ON sales.k = days.k";
-    let of_groups = "(SELECT k, count(*) AS n FROM twice GROUP BY k) g";
+    let post_aggregation = "(SELECT k, count(*) AS n FROM twice GROUP BY k) g";
     let queries = [
         // with how many lookups, of which the device makes so many
         (
@@ -1447,7 +1447,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
             2,
         ),
         (
-            format!("SELECT count(*), sum(n) FROM sales JOIN {of_groups} ON sales.k = g.k"),
+            format!("SELECT count(*), sum(n) FROM sales JOIN {post_aggregation} ON sales.k = g.k"),
             1,
             1,
         ),

@@ -113,14 +113,14 @@ async fn the_first_query_is_prepared_once_the_gpu_is_open() {
     let sql = "SELECT sum(a) AS s, count(*) AS n FROM packed WHERE a > 17 AND a < 2990";
     let expected = fixture.answer(&sql.replace("packed", "plain")).await;
     let plan = fixture.plan(sql).await;
-    assert!(plan.contains("GpuPrepareExec: aggregates=1"), "{plan}");
+    assert!(plan.contains("PrewarmExec: aggregates=1"), "{plan}");
     assert!(plan.contains("the GPU is not open yet: CPU "), "{plan}");
     // neither does planning wait for the device, nor the query
     assert_eq!(fixture.answer(sql).await, expected);
     open.send(()).unwrap();
     until_loaded(&engine).await;
     let ready = fixture.once_ready(sql).await;
-    assert!(ready.contains("GpuAggregateExec"), "{ready}");
+    assert!(ready.contains("FusedAggregateExec"), "{ready}");
     assert!(ready.contains("bytes_sent=0"), "{ready}");
     assert_eq!(fixture.answer(sql).await, expected);
 }
@@ -140,7 +140,7 @@ async fn a_query_with_joins_is_prepared_once_the_gpu_is_open() {
                JOIN (SELECT evens.k FROM evens JOIN threes ON evens.k = threes.k) AS d ON a = d.k";
     let expected = fixture.answer(&sql.replace("packed", "plain")).await;
     let plan = fixture.plan(sql).await;
-    assert!(plan.contains("GpuPrepareExec: aggregates=1"), "{plan}");
+    assert!(plan.contains("PrewarmExec: aggregates=1"), "{plan}");
     assert_eq!(fixture.answer(sql).await, expected);
     open.send(()).unwrap();
     until_loaded(&engine).await;
@@ -213,7 +213,7 @@ async fn keys_of_text_are_numbered_once_the_gpu_is_ready() {
     fixture.add_text(300_000).await;
     let sql = "SELECT count(*) AS n FROM (SELECT t, count(*) AS m FROM text GROUP BY t HAVING count(*) = 1)";
     let plan = fixture.once_ready(sql).await;
-    assert!(plan.contains("GpuAggregateExec"), "{plan}");
+    assert!(plan.contains("FusedAggregateExec"), "{plan}");
     assert!(fixture.answer(sql).await.contains("300000"));
 }
 
@@ -230,13 +230,13 @@ async fn what_the_gpu_cannot_do_is_planned_for_the_cpu() {
     let plan = loop {
         assert!(fixture.answer(sql).await.contains("600000"));
         let plan = fixture.analyzed(sql).await;
-        if !plan.contains("GpuAggregateExec") {
+        if !plan.contains("FusedAggregateExec") {
             break plan;
         }
         assert!(begun.elapsed() < Duration::from_secs(120), "{plan}");
     };
     assert!(plan.contains("could not do this"), "{plan}");
-    assert!(plan.contains("GpuPrepareExec: aggregates=0"), "{plan}");
+    assert!(plan.contains("PrewarmExec: aggregates=0"), "{plan}");
     assert!(fixture.answer(sql).await.contains("600000"));
 }
 

@@ -5,7 +5,7 @@ use vectile_datafusion::Gpu;
 use crate::support::{Fixture, emulator};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partners_meet_any_condition() {
+async fn matches_meet_any_condition() {
     let Some(engine) = emulator() else { return };
     let fixture = Fixture::on(Gpu::new(engine));
     let set = async |value: &str| {

@@ -161,7 +161,7 @@ async fn stages_have_the_answers_of_their_own_lookups() {
         fixture.make(name, &format!("SELECT {rows}")).await;
     }
     set(".build_from_rows", "0").await;
-    let of_groups = "FROM (SELECT n, x, sum(v) AS s FROM f JOIN d ON f.k = d.k GROUP BY n, x) g";
+    let post_aggregation = "FROM (SELECT n, x, sum(v) AS s FROM f JOIN d ON f.k = d.k GROUP BY n, x) g";
     for (sql, expected, is_there) in [
         (
             "SELECT count(*), sum(v) FROM f JOIN d ON f.k = d.k WHERE d.e NOT IN (SELECT y FROM e)".into(),
@@ -173,14 +173,14 @@ async fn stages_have_the_answers_of_their_own_lookups() {
             "with [e = id (outer, built on the GPU of [id, y])]",
             true,
         ),
-        (format!("SELECT count(*), sum(s) {of_groups}"), "groups=[", true),
+        (format!("SELECT count(*), sum(s) {post_aggregation}"), "groups=[", true),
         (
-            format!("SELECT sum(s) FILTER (WHERE n IS NULL) {of_groups}"),
+            format!("SELECT sum(s) FILTER (WHERE n IS NULL) {post_aggregation}"),
             "groups=[",
             false,
         ),
         (
-            format!("SELECT count(*) {of_groups} WHERE x = 1 AND (n IS NOT NULL OR s < 0)"),
+            format!("SELECT count(*) {post_aggregation} WHERE x = 1 AND (n IS NOT NULL OR s < 0)"),
             "groups=[",
             false,
         ),

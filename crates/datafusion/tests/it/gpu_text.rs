@@ -43,7 +43,7 @@ async fn tests_of_text_are_on_the_gpu() {
         let sql =
             format!("SELECT count(*) AS n, sum(big) AS s, min(int) AS m FROM {{t}} WHERE {test}");
         let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
-        assert!(plan.contains("GpuAggregateExec"), "{plan}");
+        assert!(plan.contains("FusedAggregateExec"), "{plan}");
         let answer = async |table: &str| fixture.answer(&sql.replace("{t}", table)).await;
         let on_gpu = answer("packed").await;
         assert_eq!(on_gpu, answer("plain").await, "{test}");
@@ -68,7 +68,7 @@ async fn nulls_of_text_are_counted_on_the_gpu() {
     ] {
         let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
         let is_on_gpu =
-            plan.contains("GpuAggregateExec") || plan.contains("gpu=filter and project");
+            plan.contains("FusedAggregateExec") || plan.contains("gpu=filter and project");
         assert!(is_on_gpu, "{sql}: {plan}");
         fixture.same(sql).await;
     }
@@ -211,7 +211,7 @@ async fn keys_of_text_are_on_the_gpu() {
     ] {
         let sql = format!("SELECT * FROM ({sql}) {}", order(columns));
         let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
-        assert!(plan.contains("GpuAggregateExec"), "{sql}: {plan}");
+        assert!(plan.contains("FusedAggregateExec"), "{sql}: {plan}");
         fixture.same(&sql).await;
     }
 }
@@ -237,7 +237,7 @@ async fn extremes_of_text_are_on_the_gpu() {
         "SELECT few.n, min({t}.text), max(few.name) FROM {t} JOIN few ON {t}.text = few.text GROUP BY 1 ORDER BY 1",
     ] {
         let plan = fixture.plan(&sql.replace("{t}", "packed")).await;
-        assert!(plan.contains("GpuAggregateExec"), "{sql}: {plan}");
+        assert!(plan.contains("FusedAggregateExec"), "{sql}: {plan}");
         fixture.same(sql).await;
     }
     let only_some = "SELECT min(text) FILTER (WHERE int > 3) FROM {t}";

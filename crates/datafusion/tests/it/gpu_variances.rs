@@ -235,7 +235,7 @@ async fn plans_say_which_variances_are_fused() {
     for (sql, expected) in [
         (
             "SELECT stddev(float), var_pop(int) FROM packed",
-            "GpuAggregateExec: aggr=[stddev(packed.float), var_pop(packed.int)], columns=[float, int]",
+            "FusedAggregateExec: aggr=[stddev(packed.float), var_pop(packed.int)], columns=[float, int]",
         ),
         ("SELECT var(DISTINCT int) FROM packed", "no kernel for "),
         (

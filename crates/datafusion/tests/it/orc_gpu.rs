@@ -44,7 +44,7 @@ impl Fixture {
         let shown = displayable(plan.as_ref()).indent(true).to_string();
         Ok(Answer {
             text: pretty_format_batches(&batches)?.to_string(),
-            on_gpu: shown.contains("GpuAggregateExec") || shown.contains("gpu=filter"),
+            on_gpu: shown.contains("FusedAggregateExec") || shown.contains("gpu=filter"),
             fallbacks: metric(&plan, "fallbacks"),
             decoded: metric(&plan, "columns_decoded_on_gpu"),
         })

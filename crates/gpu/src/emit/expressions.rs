@@ -153,7 +153,7 @@ impl<'a> Generator<'a> {
                 let code = format!("{function}_of((i32){})", date.code);
                 self.named(Value::of(typed, code, date.valid))
             }
-            Node::Looked {
+            Node::Payload {
                 lookup,
                 attribute,
                 nullable,
@@ -162,23 +162,23 @@ impl<'a> Generator<'a> {
                 let valid = format!("(q{lookup} != ALL)");
                 Value::of(typed, format!("q{lookup}"), Some(valid))
             }
-            Node::Partner(number) => {
-                let mut partners = self.partners.iter().rev();
-                let partner = partners.find(|partner| partner.number == *number);
+            Node::Match(number) => {
+                let mut matches = self.matches.iter().rev();
+                let matched = matches.find(|matched| matched.number == *number);
                 // without one, it does not compile
-                let place = partner.map_or_else(
-                    || format!("no_partner_{number}"),
-                    |partner| partner.place.clone(),
+                let place = matched.map_or_else(
+                    || format!("no_match_{number}"),
+                    |matched| matched.place.clone(),
                 );
-                let is_there = partner.and_then(|partner| partner.is_there.clone());
+                let is_there = matched.and_then(|matched| matched.is_there.clone());
                 Value::of(typed, place, is_there.filter(|_| typed.valid.is_some()))
             }
-            Node::SomePartner {
+            Node::Exists {
                 list,
                 number,
                 condition,
             } => self.once(typed, |this| {
-                let code = this.some_partner(list, *number, condition);
+                let code = this.exists(list, *number, condition);
                 Value::of(typed, code, None)
             }),
             Node::Probe {
@@ -189,7 +189,7 @@ impl<'a> Generator<'a> {
             } => self.once(typed, |this| {
                 this.probe(typed, key, *table, *is_hashed, *bytes)
             }),
-            Node::Entry {
+            Node::PayloadOf {
                 code,
                 attribute,
                 nullable,

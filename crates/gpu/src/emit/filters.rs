@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::generator::Generator;
-use crate::kernel::{Argument, Per, RangeTest, RowLoop, Test};
+use crate::kernel::{Argument, AccumulationScope, RangeTest, RowLoop, Test};
 use vectile_kernels::Transform;
 
 impl<'a> Generator<'a> {
@@ -155,7 +155,7 @@ impl<'a> Generator<'a> {
     /// Where a test of strings finds its table, and code that brings it there for a row group: to the block's memory,
     /// if all of its warps are at the same row group.
     fn text_table(&mut self, column: usize, test: usize, range: &str) -> (String, String) {
-        if self.plan.per == Per::Slot {
+        if self.plan.per == AccumulationScope::Slot {
             return ("(void*)0".into(), String::new());
         }
         let at = self.argument(Argument::TextAt(test));

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::value::{Partner, Value};
+use super::value::{Match, Value};
 use crate::kernel::{
-    Argument, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan, Per, Registers, RowLoop,
+    Argument, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan, AccumulationScope, Registers, RowLoop,
     SLOT_VECTORS, TABLE_WORDS, Task, Typed,
 };
 use crate::plan::Type;
@@ -62,7 +62,7 @@ pub(super) struct Generator<'a> {
     /// What was computed for a row so far.
     pub(super) computed: Vec<(&'a Typed, Value)>,
     /// The partners at hand, those of the innermost loop last.
-    pub(super) partners: Vec<Partner>,
+    pub(super) matches: Vec<Match>,
     /// Expressions of the conjunct that have no mask yet, and names of the masks that there are.
     pub(super) row_tests: Vec<&'a RowLoop>,
     pub(super) masks: Vec<(&'a RowLoop, String)>,
@@ -104,7 +104,7 @@ impl<'a> Generator<'a> {
             partials: vec![],
             temporaries: 0,
             computed: vec![],
-            partners: vec![],
+            matches: vec![],
             row_tests: vec![],
             masks: vec![],
             computes_floats: false,
@@ -185,13 +185,13 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         let (block, start) = (&self.block, &self.start);
         let (group, body, end) = (&self.group, &self.out, &self.end);
         let result = match plan.per {
-            Per::Block { .. } => "blockIdx.x",
+            AccumulationScope::Block { .. } => "blockIdx.x",
             _ => "warp",
         };
         let vector = format!(
             "            u32 m = rows - v * 1024 >= 1024 ? ALL : existing(rows - v * 1024);\n{body}"
         );
-        let _ = if plan.per == Per::Slot {
+        let _ = if plan.per == AccumulationScope::Slot {
             write!(
                 source,
                 r#"{block}    // a slot is always summed in the same order, whoever does it

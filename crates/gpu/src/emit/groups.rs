@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::accumulator::Table;
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Added, Argument, GroupsPlan, KeySource, Strategy};
+use crate::kernel::{AccumulatorSlot, Argument, GroupsPlan, KeySource, Strategy};
 
 /// Code for the address of the table in global memory.
 const GLOBAL_TABLE: &str = "((u64*)a.word[3])";
@@ -129,7 +129,7 @@ impl<'a> Generator<'a> {
         let groups = format!("a.word[{table}]");
         let tables = [("own_table", &groups), (GLOBAL_TABLE, &entries)];
         let [from, to] = tables.map(|(at, groups)| Table { at, groups });
-        for (Added { accumulator, .. }, word) in plan.accumulators.all.iter().zip(words) {
+        for (AccumulatorSlot { accumulator, .. }, word) in plan.accumulators.all.iter().zip(words) {
             let [from, to] = [from, to].map(|table| table.place("g", *accumulator, word));
             let _ = writeln!(end, "        {}", accumulator.merge_tables(&to, &from));
         }

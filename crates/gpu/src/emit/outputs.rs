@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::expressions::native_names;
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Accumulator, Accumulators, Added, RowLoop, Task};
+use crate::kernel::{Accumulator, Accumulators, AccumulatorSlot, RowLoop, Task};
 use crate::plan::Type;
 
 impl<'a> Generator<'a> {
@@ -113,7 +113,7 @@ impl<'a> Generator<'a> {
                 }
                 let mut named: Option<(usize, Value)> = None;
                 for index in of_loop.clone() {
-                    let Added {
+                    let AccumulatorSlot {
                         accumulator,
                         argument: Some(argument),
                     } = accumulators.all[index]

@@ -1,8 +1,8 @@
 //! What is computed row by row: each of few rows by itself, or all of a vector, eight rows a lane at a time.
 
 use super::generator::Generator;
-use super::value::{Partner, Value};
-use crate::kernel::{Combined, ListPlan, Picks, RowLoop, Typed};
+use super::value::{Match, Value};
+use crate::kernel::{Combined, ListPlan, SparseAccess, RowLoop, Typed};
 
 /// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
 const SPARSE_ROWS: u32 = 128;
@@ -182,7 +182,7 @@ impl<'a> Generator<'a> {
     /// Whether a column is prepared when it is known whether few rows are left: to read these takes less than to read
     /// all.
     fn is_prepared_late(&self, rows: &RowLoop, column: usize) -> bool {
-        let may_be_few = matches!(rows.picks, Picks::Few | Picks::All);
+        let may_be_few = matches!(rows.picks, SparseAccess::Few | SparseAccess::All);
         let traits = &self.plan.columns[column].traits;
         may_be_few && (rows.summed.is_some() || traits.filters_through_tile())
     }
@@ -242,7 +242,7 @@ impl<'a> Generator<'a> {
         // what is computed for a row, whichever way rows are walked
         let before = std::mem::take(&mut self.out);
         self.computed.clear();
-        self.partners.clear();
+        self.matches.clear();
         tables.iter().for_each(|table| self.code(*table));
         if let Some(combined) = &rows.combined {
             self.combine(combined);
@@ -262,14 +262,14 @@ impl<'a> Generator<'a> {
             partials: std::mem::take(&mut self.partials),
         };
         match rows.picks {
-            Picks::Few | Picks::All => {
+            SparseAccess::Few | SparseAccess::All => {
                 self.picked_loop(&steps);
-                if rows.picks == Picks::All {
+                if rows.picks == SparseAccess::All {
                     return;
                 }
             }
-            Picks::Own => self.own_rows(&steps),
-            Picks::Never => {}
+            SparseAccess::Own => self.own_rows(&steps),
+            SparseAccess::Never => {}
         }
         if rows.summed.is_none() {
             self.eighths(&steps);
@@ -278,10 +278,10 @@ impl<'a> Generator<'a> {
 
     /// Opens a loop over the combinations of a row with its partners, of which one of each list is at hand.
     fn combine(&mut self, combined: &'a Combined) {
-        let lists = combined.partners.iter().map(|partners| {
-            let [first, count] = self.list(&partners.list);
+        let lists = combined.matches.iter().map(|matches| {
+            let [first, count] = self.list(&matches.list);
             let times = self.temporary();
-            let of = match partners.is_outer {
+            let of = match matches.is_outer {
                 true => format!("{count} ? {count} : (u32)in"),
                 false => count.clone(),
             };
@@ -305,7 +305,7 @@ impl<'a> Generator<'a> {
             let [place, is_there] = [(); 2].map(|()| self.temporary());
             self.line(4, format!("const u32 {place} = {first} + (u32)({own});"));
             self.line(4, format!("const bool {is_there} = {count} > 0;"));
-            self.partners.push(Partner {
+            self.matches.push(Match {
                 number,
                 place,
                 is_there: Some(is_there),
@@ -331,7 +331,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Code for whether a partner of the row meets a condition. The first one that does ends the loop.
-    pub fn some_partner(
+    pub fn exists(
         &mut self,
         list: &'a ListPlan,
         number: usize,
@@ -343,7 +343,7 @@ impl<'a> Generator<'a> {
         let goes_on = format!("{time} < {count} && !{some}");
         self.line(4, format!("for (u32 {time} = 0; {goes_on}; {time}++) {{"));
         self.line(4, format!("const u32 {place} = {first} + {time};"));
-        self.partners.push(Partner {
+        self.matches.push(Match {
             number,
             place,
             is_there: None,
@@ -353,7 +353,7 @@ impl<'a> Generator<'a> {
         let is_met = self.expr(condition).truth();
         self.line(4, format!("{some} = {is_met};"));
         self.computed.truncate(before);
-        self.partners.pop();
+        self.matches.pop();
         self.line(4, "}");
         some
     }
@@ -372,7 +372,7 @@ impl<'a> Generator<'a> {
             self.line(2, format!("const u32 total = {total};"));
         }
         match rows.picks {
-            Picks::All => self.line(2, "{"),
+            SparseAccess::All => self.line(2, "{"),
             _ => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
         }
         self.prepare_late(rows, "prepare_picked");
@@ -396,7 +396,7 @@ impl<'a> Generator<'a> {
             .for_each(|(partial, sum)| self.line(4, format!("{sum} += {partial};")));
         self.line(3, "}");
         match rows.picks {
-            Picks::All => self.line(2, "}"),
+            SparseAccess::All => self.line(2, "}"),
             _ => self.line(2, "} else"),
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Accumulator, Added, Field, Kept, Per, ThreadsPlan};
+use crate::kernel::{Accumulator, AccumulatorSlot, Field, Kept, AccumulationScope, ThreadsPlan};
 
 /// Bits of a field up to which the sum over all threads of a block, 2^8 at most, fits 64 bits with a sign.
 const SHORT_BITS: u32 = 54;
@@ -25,7 +25,7 @@ impl Generator<'_> {
     pub fn group_in_threads(
         &mut self,
         plan: &ThreadsPlan,
-        all: &[Added],
+        all: &[AccumulatorSlot],
         arguments: &[Value],
         condition: &str,
     ) {
@@ -40,11 +40,11 @@ impl Generator<'_> {
         self.line(4, format!("u64* const kept = {own} + to * {each};"));
         self.accumulate_row(plan, all, arguments);
         self.begin_threads(plan, all, &own);
-        self.end_threads(plan, all, self.plan.per == Per::Slot);
+        self.end_threads(plan, all, self.plan.per == AccumulationScope::Slot);
     }
 
     /// What a row adds, word by word.
-    fn accumulate_row(&mut self, plan: &ThreadsPlan, all: &[Added], arguments: &[Value]) {
+    fn accumulate_row(&mut self, plan: &ThreadsPlan, all: &[AccumulatorSlot], arguments: &[Value]) {
         for word in plan.own_words..plan.words {
             self.line(4, format!("u64 sum{word} = kept[{}];", 32 * word));
         }
@@ -94,7 +94,7 @@ impl Generator<'_> {
     }
 
     /// Has a thread's accumulators start: of each slot, where there are any.
-    fn begin_threads(&mut self, plan: &ThreadsPlan, all: &[Added], own: &str) {
+    fn begin_threads(&mut self, plan: &ThreadsPlan, all: &[AccumulatorSlot], own: &str) {
         let (groups, each) = (plan.groups, 32 * plan.words);
         let start = &mut self.start;
         let _ = writeln!(start, "{ROLLED}    for (u32 g = 0; g <= {groups}; g++) {{");
@@ -112,7 +112,7 @@ impl Generator<'_> {
     }
 
     /// Has a block, or of slots a warp, put together what its threads have. A warp takes a group at a time.
-    fn end_threads(&mut self, plan: &ThreadsPlan, all: &[Added], by_slot: bool) {
+    fn end_threads(&mut self, plan: &ThreadsPlan, all: &[AccumulatorSlot], by_slot: bool) {
         let ThreadsPlan { groups, at, .. } = *plan;
         let each = 32 * plan.words;
         // nothing is added to a warp's memory behind the accumulators

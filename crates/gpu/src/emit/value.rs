@@ -14,7 +14,7 @@ pub(super) struct Value {
 }
 
 /// The row of a joined table that the loop over a list has reached.
-pub(super) struct Partner {
+pub(super) struct Match {
     pub number: usize,
     /// The name of its place.
     pub place: String,

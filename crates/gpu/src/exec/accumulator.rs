@@ -1,19 +1,19 @@
 //! What accumulators came to: as kernels leave them behind, and merged.
 
 use super::exact::ExactSum;
-use crate::kernel::{Accumulator, Accumulators, Outcome};
+use crate::kernel::{Accumulator, Accumulators, ResultSlots};
 use crate::plan::{GroupTotals, Number, Numbers, Total, Type};
 
 /// What an accumulator came to.
 #[derive(Clone, Debug)]
-pub(super) enum Folded {
+pub(super) enum AccumulatorState {
     Sum(i128),
     FloatSum(Box<ExactSum>),
     Min(Number),
     Max(Number),
 }
 
-impl Folded {
+impl AccumulatorState {
     /// Of several warps, blocks or slots. What none of them had a value of is arbitrary.
     pub fn of<'a>(
         accumulator: Accumulator,
@@ -76,13 +76,13 @@ fn is_less(a: Number, b: Number) -> bool {
 pub(super) struct Part {
     count: u64,
     /// `None` if nothing was counted, or nothing else is done.
-    value: Option<Folded>,
+    value: Option<AccumulatorState>,
     is_count: bool,
 }
 
 impl Part {
     /// The result of an aggregate.
-    pub fn of(result: &Outcome, folded: &[Folded]) -> Self {
+    pub fn of(result: &ResultSlots, folded: &[AccumulatorState]) -> Self {
         let count = folded[result.count].count();
         let value = result.value.filter(|_| count > 0);
         Self {
@@ -94,7 +94,7 @@ impl Part {
 
     /// The same for who asked.
     pub fn total(&self) -> Total {
-        let value = self.value.as_ref().map(Folded::number);
+        let value = self.value.as_ref().map(AccumulatorState::number);
         let count = Number::Int(self.count.into());
         Total {
             count: self.count,

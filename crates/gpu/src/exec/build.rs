@@ -15,8 +15,8 @@ use super::groups::values_of;
 use super::rows::{ColumnOnDevice, RowsOnDevice, array_of, arrow_type, width_of};
 use super::tables::{on_device, write_words};
 use crate::error::{Error, Result};
-use crate::plan::{Attribute, Codes, HashedKeys, MadeForm, MadeKeys, Type, code_bytes};
-use crate::runtime::{Batch, Engine, Entries, FixedKernel, Kernel, Launch, Piece};
+use crate::plan::{PayloadColumn, KeyTable, HashedKeys, DeviceKeyTableLayout, DeviceKeyLayout, Type, code_bytes};
+use crate::runtime::{Batch, Engine, Entries, FixedKernel, Kernel, Launch, DeviceBuffer};
 
 /// Codes that stand for values where they could stand for rows, at most.
 const FEW_CODES: u64 = 1 << 16;
@@ -62,13 +62,13 @@ pub enum BuildBy {
 #[derive(Debug)]
 pub struct Built {
     /// The keys.
-    pub codes: Codes,
+    pub codes: KeyTable,
     /// Of packed keys, the first and the last value of each.
     pub digits: Vec<(i64, i64)>,
     /// Whether a key was null.
     pub has_null: bool,
     /// What codes stand for: the values of each column, of machine types, or of text.
-    pub attributes: Vec<Arc<Attribute>>,
+    pub attributes: Vec<Arc<PayloadColumn>>,
     /// Whether each row has a code of its own; then values are on the device.
     pub is_by_row: bool,
 }
@@ -273,17 +273,17 @@ impl Builder<'_> {
         };
         let too_many = || Error::Unsupported(format!("{count} codes"));
         let count = u32::try_from(count).map_err(|_| too_many())?;
-        let mut form = MadeForm::of(keys.least, keys.greatest, keys.count, count)?;
+        let mut form = DeviceKeyTableLayout::of(keys.least, keys.greatest, keys.count, count)?;
         let memory = Arc::new(self.engine.take(form.codes_at() + form.codes_bytes())?);
         let codes = memory.address() + form.codes_at() as u64;
         let (first, target) = match form.keys {
-            MadeKeys::Dense { first, .. } => (first, [0; 2]),
-            MadeKeys::Hashed { slots, empty, .. } => {
+            DeviceKeyLayout::PerfectHashTable { first, .. } => (first, [0; 2]),
+            DeviceKeyLayout::Hashed { slots, empty, .. } => {
                 let size = HashedKeys::size_word_of(slots, 0);
                 (0, [empty as u64, size])
             }
         };
-        let is_hashed = matches!(form.keys, MadeKeys::Hashed { .. });
+        let is_hashed = matches!(form.keys, DeviceKeyLayout::Hashed { .. });
         let width = code_bytes(count) as u64 | u64::from(is_hashed) << 32;
         let target = [memory.address(), codes, width, target[0], target[1]];
         self.clear(execution, &memory, form, target)?;
@@ -315,7 +315,7 @@ impl Builder<'_> {
         if is_full > 0 {
             return Err(Error::Unsupported("keys whose hashes collide".into()));
         }
-        if let MadeKeys::Hashed { probes, .. } = &mut form.keys {
+        if let DeviceKeyLayout::Hashed { probes, .. } = &mut form.keys {
             *probes = (most_probes as u32).max(1);
         }
         if table.is_unique && twice > 0 {
@@ -333,12 +333,12 @@ impl Builder<'_> {
             move |values: &[i64]| found_among(&engine, &kernel, &memory, form, values)
         };
         let copies = self.engine.copies_with(memory);
-        let codes = Codes::made(form, found as usize, (fetch, find), copies);
+        let codes = KeyTable::made(form, found as usize, (fetch, find), copies);
         let columns = match &table.by {
             BuildBy::Nothing => [].as_slice(),
             BuildBy::Values(columns) | BuildBy::ValuesOrRows(columns) => columns,
         };
-        let mut attributes: Vec<Arc<Attribute>> = vec![];
+        let mut attributes: Vec<Arc<PayloadColumn>> = vec![];
         for (place, column) in columns.iter().enumerate() {
             // several may come from one column, which is copied back once
             let known = columns[..place].iter().position(|known| known == column);
@@ -406,11 +406,11 @@ impl Builder<'_> {
     fn clear(
         &self,
         execution: &mut Execution,
-        memory: &Piece,
-        form: MadeForm,
+        memory: &DeviceBuffer,
+        form: DeviceKeyTableLayout,
         target: [u64; 5],
     ) -> Result<()> {
-        if let MadeKeys::Hashed { slots, .. } = form.keys {
+        if let DeviceKeyLayout::Hashed { slots, .. } = form.keys {
             let work = Work {
                 step: CLEAR,
                 rows: slots,
@@ -420,8 +420,8 @@ impl Builder<'_> {
             self.run(execution, &work)?;
         }
         let bits = match form.keys {
-            MadeKeys::Dense { .. } => form.keys_bytes(),
-            MadeKeys::Hashed { .. } => 0,
+            DeviceKeyLayout::PerfectHashTable { .. } => form.keys_bytes(),
+            DeviceKeyLayout::Hashed { .. } => 0,
         };
         let codes = memory.address() + form.codes_at() as u64;
         let mut lane = self.engine.lane()?;
@@ -473,7 +473,7 @@ impl Builder<'_> {
     }
 
     /// A column as the attribute of rows.
-    fn attribute(&self, column: usize, measured: &[Option<Measured>]) -> Result<Arc<Attribute>> {
+    fn attribute(&self, column: usize, measured: &[Option<Measured>]) -> Result<Arc<PayloadColumn>> {
         let (rows, of) = (self.rows.rows, self.column(column)?.clone());
         let narrow = measured.get(column).copied().flatten();
         let narrow = narrow.filter(|measured| measured.is_narrow && measured.count > 0);
@@ -485,7 +485,7 @@ impl Builder<'_> {
         let copies = self.engine.copies_with(Arc::clone(&of.memory));
         let engine = Arc::clone(self.engine);
         let fetch = move || of.fetched(&engine, rows);
-        Ok(Attribute::made(like, bounds, Box::new(fetch), copies))
+        Ok(PayloadColumn::made(like, bounds, Box::new(fetch), copies))
     }
 }
 
@@ -496,7 +496,7 @@ impl Digit {
     }
 
     /// The value of each of so many codes, or what it is the number of.
-    fn attribute(&self, entries: Option<Arc<Entries>>, codes: u32) -> Result<Arc<Attribute>> {
+    fn attribute(&self, entries: Option<Arc<Entries>>, codes: u32) -> Result<Arc<PayloadColumn>> {
         let Self {
             of,
             first,
@@ -531,7 +531,7 @@ impl Digit {
             }
         };
         let len = codes as usize;
-        Ok(Attribute::computed(
+        Ok(PayloadColumn::computed(
             data_type,
             len,
             (has_null, bounds),
@@ -605,13 +605,13 @@ unsafe fn launched(
 fn found_among(
     engine: &Engine,
     kernel: &Arc<dyn Kernel>,
-    memory: &Piece,
-    form: MadeForm,
+    memory: &DeviceBuffer,
+    form: DeviceKeyTableLayout,
     values: &[i64],
 ) -> Result<usize> {
     let (is_hashed, last) = match form.keys {
-        MadeKeys::Dense { first, range } => (false, [first as u64, range]),
-        MadeKeys::Hashed { slots, empty, .. } => {
+        DeviceKeyLayout::PerfectHashTable { first, range } => (false, [first as u64, range]),
+        DeviceKeyLayout::Hashed { slots, empty, .. } => {
             (true, [empty as u64, HashedKeys::size_word_of(slots, 0)])
         }
     };
@@ -635,7 +635,7 @@ fn found_among(
 }
 
 /// Some bytes of the device's memory, copied back.
-fn copied(engine: &Engine, memory: &Piece, at: usize, bytes: usize) -> Result<Piece> {
+fn copied(engine: &Engine, memory: &DeviceBuffer, at: usize, bytes: usize) -> Result<DeviceBuffer> {
     let mut back = engine.host_pool().take(bytes)?;
     let to = back.as_mut_slice().as_mut_ptr();
     let mut lane = engine.lane()?;

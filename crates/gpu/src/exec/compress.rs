@@ -10,7 +10,7 @@ use vectile_encodings::{Splits, Uncompressed};
 use super::matcher::Matcher;
 use super::places::Places;
 use crate::error::{Error, Result};
-use crate::runtime::{Engine, FixedKernel, Kernel, Lane, Launch, Stream};
+use crate::runtime::{Engine, FixedKernel, Kernel, StreamContext, Launch, Stream};
 
 /// Bytes of the strings of a part, unless a split has more.
 const PART_BYTES: usize = 16 << 20;
@@ -151,7 +151,7 @@ impl Job<'_> {
     }
 
     /// Adds the codes of some strings.
-    fn compress(&self, part: Part, lane: &mut Lane, out: &mut Compressed) -> Result<()> {
+    fn compress(&self, part: Part, lane: &mut StreamContext, out: &mut Compressed) -> Result<()> {
         let Part { strings, bytes } = part;
         let strings = &self.strings.strings[strings];
         let splits = strings.len().div_ceil(self.strings.split_strings);

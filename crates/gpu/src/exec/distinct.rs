@@ -18,7 +18,7 @@ use super::tables::{on_device, write_words};
 use crate::error::{Error, Result};
 use crate::plan::Pipeline;
 use crate::runtime::{
-    Batch, Engine, FixedKernel, Kernel, Lane, Launch, Piece, Resident, Stack, Stream, own,
+    Batch, Engine, FixedKernel, Kernel, StreamContext, Launch, DeviceBuffer, Resident, ColumnBatch, Stream, own,
 };
 
 /// The most strings that a dictionary is made of.
@@ -38,7 +38,7 @@ const COUNTS: usize = 11;
 enum Step {
     Starts,
     Insert,
-    Mark,
+    Event,
     Number,
     Pack,
 }
@@ -69,7 +69,7 @@ impl Execution {
 }
 
 /// A column whose chunks all have dictionaries, in the place of one in which some are text.
-fn coded(of: &mut Execution, column: usize, stack: &Stack) -> Result<Arc<Stack>> {
+fn coded(of: &mut Execution, column: usize, stack: &ColumnBatch) -> Result<Arc<ColumnBatch>> {
     stack.coded(|| {
         let texts = Arc::new(stack.texts()?);
         stack.with_codes(codes_of(of, column, &texts)?)
@@ -77,7 +77,7 @@ fn coded(of: &mut Execution, column: usize, stack: &Stack) -> Result<Arc<Stack>>
 }
 
 /// Chunks of codes for chunks of text.
-fn codes_of(of: &mut Execution, column: usize, texts: &Arc<Stack>) -> Result<Vec<Arc<Resident>>> {
+fn codes_of(of: &mut Execution, column: usize, texts: &Arc<ColumnBatch>) -> Result<Vec<Arc<Resident>>> {
     let engine = &Arc::clone(&of.engine);
     let kernel = engine.fixed_kernel(FixedKernel::Distinct, of.may_compile)?;
     let mut strings = Strings::prepare(of, column, texts)?;
@@ -92,11 +92,11 @@ fn codes_of(of: &mut Execution, column: usize, texts: &Arc<Stack>) -> Result<Vec
     let decoded = strings.decode(&all, 0..texts.len(), &mut lane, most)?;
     let mut numbering = Numbering::new(&*kernel, engine, texts, &firsts, &decoded)?;
     numbering.insert(&mut lane)?;
-    let (befores, of_groups) = numbering.mark(texts, &mut lane)?;
+    let (befores, post_aggregation) = numbering.mark(texts, &mut lane)?;
     let wanted = WantedRows {
         masks: numbering.masks.address(),
         places: &befores,
-        counts: &of_groups,
+        counts: &post_aggregation,
     };
     let entries = strings.arrays(&wanted, 0..texts.len(), &mut lane)?;
     let entries: Vec<&dyn Array> = entries.iter().map(AsRef::as_ref).collect();
@@ -109,7 +109,7 @@ fn codes_of(of: &mut Execution, column: usize, texts: &Arc<Stack>) -> Result<Vec
 }
 
 /// Words in the device's memory.
-fn words_on_device(engine: &Engine, words: &[u64]) -> Result<Piece> {
+fn words_on_device(engine: &Engine, words: &[u64]) -> Result<DeviceBuffer> {
     on_device(engine, words.len() * 8, |to| write_words(words, to))
 }
 
@@ -123,11 +123,11 @@ struct Numbering<'a> {
     slots: usize,
     /// But for step and vectors; in that order.
     args: [u64; 13],
-    table: Piece,
-    count: Piece,
-    masks: Piece,
-    counts: Piece,
-    _others: [Piece; 4],
+    table: DeviceBuffer,
+    count: DeviceBuffer,
+    masks: DeviceBuffer,
+    counts: DeviceBuffer,
+    _others: [DeviceBuffer; 4],
 }
 
 impl<'a> Numbering<'a> {
@@ -135,7 +135,7 @@ impl<'a> Numbering<'a> {
     fn new(
         kernel: &'a dyn Kernel,
         engine: &'a Engine,
-        texts: &Stack,
+        texts: &ColumnBatch,
         firsts: &[u64],
         decoded: &Decoded,
     ) -> Result<Self> {
@@ -191,7 +191,7 @@ impl<'a> Numbering<'a> {
     }
 
     /// Gives each string a slot.
-    fn insert(&self, lane: &mut Lane) -> Result<()> {
+    fn insert(&self, lane: &mut StreamContext) -> Result<()> {
         let mut found = self.engine.host_pool().take(2 * WORD)?;
         let to = found.as_mut_slice().as_mut_ptr();
         lane.finish(|stream| {
@@ -213,14 +213,14 @@ impl<'a> Numbering<'a> {
     }
 
     /// Selects the first row of each string. Gives how many are selected before each vector, and in each group.
-    fn mark(&self, texts: &Stack, lane: &mut Lane) -> Result<(Vec<u64>, Vec<usize>)> {
+    fn mark(&self, texts: &ColumnBatch, lane: &mut StreamContext) -> Result<(Vec<u64>, Vec<usize>)> {
         let bytes = self.vectors * 8;
         let mut counts = self.engine.host_pool().take(bytes)?;
         let to = counts.as_mut_slice().as_mut_ptr();
         lane.finish(|stream| {
             // SAFETY: as above; all places have slots now, or none.
             unsafe {
-                self.launch(stream, Step::Mark)?;
+                self.launch(stream, Step::Event)?;
                 stream.copy_out(to, self.counts.address(), bytes)
             }
         })?;
@@ -228,7 +228,7 @@ impl<'a> Numbering<'a> {
     }
 
     /// Numbers the strings.
-    fn number(&mut self, befores: &[u64], lane: &mut Lane) -> Result<()> {
+    fn number(&mut self, befores: &[u64], lane: &mut StreamContext) -> Result<()> {
         let befores = words_on_device(self.engine, befores)?;
         self.args[COUNTS] = befores.address();
         // SAFETY: as above; first rows are selected.
@@ -259,9 +259,9 @@ impl<'a> Numbering<'a> {
     /// Chunks of the numbers of `entries`.
     fn pack(
         &mut self,
-        texts: &Stack,
+        texts: &ColumnBatch,
         entries: &ArrayRef,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
     ) -> Result<Vec<Arc<Resident>>> {
         let is_nullable = texts.traits.nullable();
         let chunks = texts.rows.iter();

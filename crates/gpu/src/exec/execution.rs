@@ -11,7 +11,7 @@ use super::accumulator::Part;
 use super::answers::Answers;
 use super::tables::Tables;
 use crate::error::{Error, Result};
-use crate::kernel::{Bindings, Facts, KernelPlan, Per, SLOT_VECTORS, Task, plan};
+use crate::kernel::{Bindings, Facts, KernelPlan, AccumulationScope, SLOT_VECTORS, Task, plan};
 use crate::plan::{GroupKey, Lookup, Number, Output, Pipeline};
 use crate::runtime::{Batch, Engine, Entries, Loaded};
 use vectile_kernels::ColumnTraits;
@@ -242,14 +242,14 @@ impl Execution {
             .resident_blocks(plan.threads(), shared_bytes)
             .max(1);
         let work = match plan.per {
-            Per::Slot => slots_of(batch.rows()),
-            Per::Warp | Per::Block { .. } => vectors_of(batch.rows()),
+            AccumulationScope::Slot => slots_of(batch.rows()),
+            AccumulationScope::Warp | AccumulationScope::Block { .. } => vectors_of(batch.rows()),
         };
         let warps = plan.warps as usize;
         let resident = device.multiprocessors.max(1) as usize * resident as usize;
         // no more blocks than vectors keep busy: each block's results have to be combined
         let mut grid = resident.min(work.div_ceil(warps).max(1));
-        if let Per::Block { vectors_per_warp } = plan.per {
+        if let AccumulationScope::Block { vectors_per_warp } = plan.per {
             // all that are needed, in whole waves
             let needed = work.div_ceil(warps * vectors_per_warp);
             if needed > grid {
@@ -275,7 +275,7 @@ impl Execution {
     /// leave that open.
     fn check_combinations(&mut self, batch: &Batch) -> Result<()> {
         let rows = batch.num_rows() as u64;
-        let most = self.pipeline.most_partners();
+        let most = self.pipeline.most_matches();
         if rows.saturating_mul(most) <= MOST_COMBINATIONS {
             return Ok(());
         }
@@ -292,7 +292,7 @@ impl Execution {
         };
         match combinations > MOST_COMBINATIONS {
             true => {
-                let reason = format!("{rows} rows of {combinations} combinations of partners");
+                let reason = format!("{rows} rows of {combinations} combinations of matches");
                 Err(Error::Unsupported(reason))
             }
             false => Ok(()),
@@ -372,8 +372,8 @@ impl Prepared {
     /// Vectors that a warp may take in a launch.
     pub(super) fn vectors_per_warp(&self) -> usize {
         match self.plan.per {
-            Per::Block { vectors_per_warp } => vectors_per_warp,
-            Per::Warp | Per::Slot => VECTORS_PER_WARP,
+            AccumulationScope::Block { vectors_per_warp } => vectors_per_warp,
+            AccumulationScope::Warp | AccumulationScope::Slot => VECTORS_PER_WARP,
         }
     }
 

@@ -7,13 +7,13 @@ use vectile_kernels::Symbols;
 use super::tables::kept_on_device;
 use super::tokens::Expanded;
 use crate::error::Result;
-use crate::runtime::{Engine, GRANULE, Piece, Stack};
+use crate::runtime::{Engine, GRANULE, DeviceBuffer, ColumnBatch};
 
 /// The bytes of a code lie at multiples of it.
 const WORD: usize = 8;
 
-/// What the strings of a column's chunks are decoded with, for each of [`Stack::symbols`]; nothing where codes are bytes.
-pub(super) fn all(stack: &Stack, engine: &Engine) -> Result<Vec<Option<Arc<Piece>>>> {
+/// What the strings of a column's chunks are decoded with, for each of [`ColumnBatch::symbols`]; nothing where codes are bytes.
+pub(super) fn all(stack: &ColumnBatch, engine: &Engine) -> Result<Vec<Option<Arc<DeviceBuffer>>>> {
     let all = stack.symbols.iter().map(|symbols| {
         let symbols = symbols.as_ref();
         let coded = symbols.filter(|of| of.tables() > 0 || of.entries().is_some());
@@ -23,7 +23,7 @@ pub(super) fn all(stack: &Stack, engine: &Engine) -> Result<Vec<Option<Arc<Piece
 }
 
 /// The expansion of symbol tables or entries, in a piece of device memory of its length: copied there at first.
-fn on_device_of(symbols: &Symbols, engine: &Engine) -> Result<Arc<Piece>> {
+fn on_device_of(symbols: &Symbols, engine: &Engine) -> Result<Arc<DeviceBuffer>> {
     engine.copied(symbols.device_copies(), || {
         let expansion = expand(symbols);
         let bytes = expansion.len();

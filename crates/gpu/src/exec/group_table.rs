@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::kernel::Accumulators;
-use crate::runtime::Piece;
+use crate::runtime::DeviceBuffer;
 use vectile_encodings::VECTOR_LEN;
 
 /// Bytes before the entries: whether the table was full, or a group out of it.
@@ -30,9 +30,9 @@ pub(super) struct TablePlaces {
 /// A table of groups on the device.
 pub(super) struct Table {
     pub places: TablePlaces,
-    pub memory: Arc<Piece>,
+    pub memory: Arc<DeviceBuffer>,
     /// From the flags on, if all of it came back.
-    pub back: Option<Piece>,
+    pub back: Option<DeviceBuffer>,
 }
 
 /// What came back of a table.

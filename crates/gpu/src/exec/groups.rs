@@ -9,15 +9,15 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 
 use vectile_encodings::VECTOR_LEN;
 
-use super::accumulator::{Folded, numbers, totals_of};
+use super::accumulator::{AccumulatorState, numbers, totals_of};
 use super::execution::{Execution, Prepared, ROWS_AT_ONCE, parts};
 use super::group_table::{FLAG_BYTES, Table, TablePlaces, TableWords};
 use super::launch::{Outputs, Wanted};
 use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulators, OutputPlan, Strategy, Task};
-use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, OfGroups, Output, Type};
-use crate::runtime::{Batch, Lane, Piece, lock};
+use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, PostAggregation, Output, Type};
+use crate::runtime::{Batch, StreamContext, DeviceBuffer, lock};
 
 /// Entries of a table at first, where groups are found by hashing; then it grows.
 const HASHED_ENTRIES: u64 = 1 << 18;
@@ -58,7 +58,7 @@ impl Execution {
     pub fn group_wanted(
         &mut self,
         batch: &Batch,
-        wanted: &OfGroups,
+        wanted: &PostAggregation,
         mut reserve: impl FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
         self.group_all(batch, Some(wanted), &mut reserve)
@@ -83,7 +83,7 @@ impl Execution {
     fn group_all(
         &mut self,
         batch: &Batch,
-        wanted: Option<&OfGroups>,
+        wanted: Option<&PostAggregation>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
         match batch.is_empty() {
@@ -95,7 +95,7 @@ impl Execution {
     fn group_parts(
         &mut self,
         batch: &Batch,
-        wanted: Option<&OfGroups>,
+        wanted: Option<&PostAggregation>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
         self.groups_stay = wanted.is_some_and(|wanted| wanted.again.is_some());
@@ -153,7 +153,7 @@ impl Execution {
             return Err(Error::Unsupported("groups of several launches".into()));
         };
         let mut lane = self.engine.lane()?;
-        let wanted = OfGroups::default();
+        let wanted = PostAggregation::default();
         let (part, wanted) = (part.clone(), Some(&wanted));
         let table = self.table_of(&mut prepared, &batch, part, wanted, &mut lane, &mut |_| {
             Ok(())
@@ -167,8 +167,8 @@ impl Execution {
         &mut self,
         prepared: &Prepared,
         table: &Table,
-        wanted: Option<&OfGroups>,
-        lane: &mut Lane,
+        wanted: Option<&PostAggregation>,
+        lane: &mut StreamContext,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
         if table.back.is_none() {
@@ -202,14 +202,14 @@ impl Execution {
         accumulators: &Accumulators,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
     ) -> Result<Groups> {
         let Accumulators { all, results } = accumulators;
         let each = all.len();
-        let of_groups = all.repeat(prepared.groups as usize);
-        let folded = self.folded(prepared, &of_groups, batch, part, lane)?;
+        let post_aggregation = all.repeat(prepared.groups as usize);
+        let folded = self.folded(prepared, &post_aggregation, batch, part, lane)?;
         let groups = folded.chunks(each).zip(0..);
-        let found: Vec<(&[Folded], u64)> =
+        let found: Vec<(&[AccumulatorState], u64)> =
             groups.filter(|(group, _)| group[0].count() > 0).collect();
         let groups = || found.iter().map(|(group, _)| group);
         let totals = results.iter().map(|result| GroupTotals {
@@ -235,8 +235,8 @@ impl Execution {
         prepared: &mut Prepared,
         batch: &Batch,
         part: Range<usize>,
-        wanted: Option<&OfGroups>,
-        lane: &mut Lane,
+        wanted: Option<&PostAggregation>,
+        lane: &mut StreamContext,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Table> {
         let hashed = is_hashed(prepared);
@@ -310,7 +310,7 @@ impl Execution {
     }
 
     /// What a table has on the device.
-    fn fetch(&self, table: &Table, lane: &mut Lane) -> Result<Piece> {
+    fn fetch(&self, table: &Table, lane: &mut StreamContext) -> Result<DeviceBuffer> {
         let bytes = table.places.bytes();
         let mut back = self.engine.host_pool().take(bytes)?;
         let to = back.as_mut_slice().as_mut_ptr();
@@ -330,10 +330,10 @@ impl Execution {
         let some = |accumulator: usize, word: usize| -> Vec<u64> {
             let column = words.column(accumulator);
             let each = accumulators.all[accumulator].accumulator.words();
-            let of_groups = found
+            let post_aggregation = found
                 .iter()
                 .map(|at| u64::from_le_bytes(column[at * each + word]));
-            of_groups.collect()
+            post_aggregation.collect()
         };
         Ok(Groups {
             count: found.len(),

@@ -9,11 +9,11 @@ use vectile_encodings::layout::alp_integers;
 
 use super::execution::{Execution, Prepared};
 use super::parameters::Parameters;
-use super::tables::{DeviceAttribute, DeviceTable};
+use super::tables::{DevicePayload, DeviceTable};
 use crate::error::{Error, Result};
-use crate::kernel::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, Per, SLOT_VECTORS, TABLE_WORDS};
-use crate::plan::{Attribute, Codes};
-use crate::runtime::{Batch, Lane, Launch, Mark, Piece, Stream};
+use crate::kernel::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, AccumulationScope, SLOT_VECTORS, TABLE_WORDS};
+use crate::plan::{PayloadColumn, KeyTable};
+use crate::runtime::{Batch, StreamContext, Launch, Event, DeviceBuffer, Stream};
 use vectile_kernels::{ColumnTraits, SCALES};
 
 /// Memory of the device that a launch wants for itself. The next launch overwrites it.
@@ -51,10 +51,10 @@ impl Execution {
         prepared: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
         wanted: Wanted,
         outputs: impl FnOnce(Got) -> Outputs,
-    ) -> Result<Piece> {
+    ) -> Result<DeviceBuffer> {
         self.check_wanted()?;
         // places first: addresses follow from the memory that they need
         let slots = GROUP_WORDS
@@ -93,8 +93,8 @@ impl Execution {
         });
 
         let unit = match prepared.plan.per {
-            Per::Slot => VECTOR_LEN * SLOT_VECTORS,
-            Per::Warp | Per::Block { .. } => VECTOR_LEN,
+            AccumulationScope::Slot => VECTOR_LEN * SLOT_VECTORS,
+            AccumulationScope::Warp | AccumulationScope::Block { .. } => VECTOR_LEN,
         };
         let (mut first, mut first_row) = (0u64, 0u64);
         let mut words = Vec::with_capacity(part.len() * slots);
@@ -131,15 +131,15 @@ impl Execution {
         debug_assert_eq!(args.len(), FIXED_ARGUMENTS);
         let mut sent_at = sent_at.into_iter();
         // tables that arguments name stay until the kernel is done
-        let mut held: Vec<Arc<Piece>> = vec![];
-        let mut table_of = |codes: &Codes| {
+        let mut held: Vec<Arc<DeviceBuffer>> = vec![];
+        let mut table_of = |codes: &KeyTable| {
             let table = DeviceTable::of(codes, &self.engine)?;
             held.push(table.memory);
             Ok::<_, Error>(table.words)
         };
-        let mut held_attributes: Vec<Arc<Piece>> = vec![];
-        let mut attribute_of = |attribute: &Attribute| {
-            let of = DeviceAttribute::of(attribute, &self.engine)?;
+        let mut held_attributes: Vec<Arc<DeviceBuffer>> = vec![];
+        let mut attribute_of = |attribute: &PayloadColumn| {
+            let of = DevicePayload::of(attribute, &self.engine)?;
             held_attributes.push(of.memory);
             Ok::<_, Error>((of.values, of.validity))
         };
@@ -182,7 +182,7 @@ impl Execution {
         let staging = lane.staging(&self.engine, sent)?;
         staging[..sent].copy_from_slice(&parameters.bytes);
         let pinned = staging.as_ptr();
-        let enqueue = |stream: &mut dyn Stream| -> Result<(Mark, Mark)> {
+        let enqueue = |stream: &mut dyn Stream| -> Result<(Event, Event)> {
             self.engine.wait_for(stream, batch)?;
             // SAFETY: scratch, staging and the piece are as long as asked for; they, what `outputs`
             // names, what `held` and `prepared` hold and the chunks of `batch` live until the stream is done, which is waited for

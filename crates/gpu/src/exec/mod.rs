@@ -16,7 +16,7 @@ mod group_table;
 mod groups;
 mod launch;
 mod matcher;
-mod of_groups;
+mod post_aggregation;
 mod parameters;
 mod places;
 mod rows;

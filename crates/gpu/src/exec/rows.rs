@@ -20,7 +20,7 @@ use super::tables::{on_device, validity_at};
 use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::plan::{Expr, Filter, Lookup, Output, Pipeline, Type};
-use crate::runtime::{Batch, Entries, Group, Lane, Piece, Resident, Stack};
+use crate::runtime::{Batch, Entries, Group, StreamContext, DeviceBuffer, Resident, ColumnBatch};
 
 /// Bytes of a vector's selection.
 const MASK_BYTES: usize = VECTOR_LEN / 8;
@@ -46,7 +46,7 @@ pub(super) struct RowsOnDevice {
 pub(super) struct ColumnOnDevice {
     pub of: Type,
     pub is_nullable: bool,
-    pub memory: Arc<Piece>,
+    pub memory: Arc<DeviceBuffer>,
     pub validity_at: usize,
     /// What values stand for, if they are numbers of it.
     pub entries: Option<Arc<Entries>>,
@@ -54,7 +54,7 @@ pub(super) struct ColumnOnDevice {
 
 /// Which rows pass, on the device.
 struct Selected {
-    masks: Piece,
+    masks: DeviceBuffer,
     /// For each vector, how many rows before it pass.
     places: Vec<u64>,
     /// Rows of each group that pass.
@@ -227,7 +227,7 @@ impl Execution {
         batch: &Batch,
         part: Range<usize>,
         selected: Option<Selected>,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
     ) -> Result<Vec<Rows>> {
         let rows = &batch.rows()[part.clone()];
         let (counts, places) = match &selected {
@@ -260,7 +260,7 @@ impl Execution {
         gather: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
         wanted: &WantedRows,
     ) -> Result<Vec<Vec<ArrayRef>>> {
         let rows: usize = wanted.counts.iter().sum();
@@ -306,11 +306,11 @@ impl Execution {
         gather: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
         wanted: &WantedRows,
         columns: &[[u64; 2]],
         back: (u64, usize),
-    ) -> Result<Piece> {
+    ) -> Result<DeviceBuffer> {
         let mut words: Vec<u64> = columns.iter().flatten().copied().collect();
         let table_bytes = words.len() as u64 * 8;
         words.extend(wanted.places);
@@ -430,7 +430,7 @@ impl Execution {
     }
 
     /// The numbers of rows of row groups, as a column.
-    fn row_numbers(&self, rows: &[usize]) -> Result<Arc<Stack>> {
+    fn row_numbers(&self, rows: &[usize]) -> Result<Arc<ColumnBatch>> {
         let mut first = 0;
         let chunks = rows.iter().map(|rows| {
             let numbers = DeviceChunk::of_row_numbers(&DataType::Int64, *rows, first)?;
@@ -455,7 +455,7 @@ impl Execution {
             at += info.bytes as u64;
             Resident::made(Arc::clone(&memory), here, info)
         });
-        Ok(Arc::new(Stack::of(residents.collect())?))
+        Ok(Arc::new(ColumnBatch::of(residents.collect())?))
     }
 
     /// Which rows of some groups pass, and where each vector's first one belongs.
@@ -464,7 +464,7 @@ impl Execution {
         select: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
     ) -> Result<Selected> {
         let vectors = vectors_of(&batch.rows()[part.clone()]);
         let (mask_bytes, all) = (vectors * MASK_BYTES, vectors * (MASK_BYTES + 8));
@@ -488,7 +488,7 @@ impl Execution {
 }
 
 /// For each vector, how many rows before it pass, and how many of each group do: from how many of each vector do.
-pub(super) fn places_of(passing: &Piece, rows: &[usize]) -> (Vec<u64>, Vec<usize>) {
+pub(super) fn places_of(passing: &DeviceBuffer, rows: &[usize]) -> (Vec<u64>, Vec<usize>) {
     let mut passing = passing.as_slice().as_chunks::<8>().0.iter();
     let mut sum = 0;
     let mut places = vec![];
@@ -550,7 +550,7 @@ pub(super) fn array_of(
     nullable: bool,
     rows: Range<usize>,
     place: (usize, usize),
-    back: Option<&Arc<Piece>>,
+    back: Option<&Arc<DeviceBuffer>>,
 ) -> Result<ArrayRef> {
     let slice = |from: usize, width: usize| match back {
         Some(back) => back.buffer(from + rows.start * width..from + rows.end * width),

@@ -19,7 +19,7 @@ use super::tables::write_words;
 use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::plan::{Expr, Filter, Output, Pipeline};
-use crate::runtime::{Batch, Engine, FixedKernel, Kernel, Lane, Launch, Piece, Stack};
+use crate::runtime::{Batch, Engine, FixedKernel, Kernel, StreamContext, Launch, DeviceBuffer, ColumnBatch};
 
 /// Bytes of strings that a launch gives: the offsets of most types of arrays reach no further.
 const MOST_BYTES: u64 = i32::MAX as u64;
@@ -45,15 +45,15 @@ pub(super) struct Strings {
 /// The kernel that decodes, and what it is launched with.
 struct Decoder {
     kernel: Arc<dyn Kernel>,
-    /// For each of [`Stack::symbols`].
-    expansions: Vec<Option<Arc<Piece>>>,
+    /// For each of [`ColumnBatch::symbols`].
+    expansions: Vec<Option<Arc<DeviceBuffer>>>,
     /// Bytes of shared memory of a block, and of them those for an expansion.
     shared: u32,
     room: u32,
 }
 
 impl Decoder {
-    fn of(stack: &Stack, engine: &Engine, may_compile: bool) -> Result<Self> {
+    fn of(stack: &ColumnBatch, engine: &Engine, may_compile: bool) -> Result<Self> {
         let expansions = expansion::all(stack, engine)?;
         let most = engine.device().shared_memory.saturating_sub(STAGES_BYTES);
         let bytes = expansions.iter().flatten().map(|of| of.bytes() as u32);
@@ -74,7 +74,7 @@ impl Decoder {
     }
 
     /// What the kernel is told of some chunks.
-    fn words(&self, stack: &Stack, part: Range<usize>) -> Vec<u64> {
+    fn words(&self, stack: &ColumnBatch, part: Range<usize>) -> Vec<u64> {
         let mut first = 0;
         let words = part.flat_map(|chunk| {
             let (index, rows) = (stack.dictionary_of[chunk], stack.rows[chunk]);
@@ -112,14 +112,14 @@ pub(super) struct Lengths {
     /// Where words for lengths, or codes, begin in the memory; and where a byte for each says whether it is valid.
     lengths_at: usize,
     valid_at: Option<usize>,
-    memory: Piece,
-    here: Piece,
+    memory: DeviceBuffer,
+    here: DeviceBuffer,
 }
 
 /// Decoded strings in device memory.
 pub(super) struct Decoded {
     pub lengths: Lengths,
-    strings: Option<Piece>,
+    strings: Option<DeviceBuffer>,
 }
 
 /// What came back of the rows of some groups.
@@ -127,18 +127,18 @@ struct Found {
     /// Words for lengths or codes, and a byte for each that says whether it is valid, begin there in what came back.
     lengths_at: usize,
     valid_at: Option<usize>,
-    rows: Arc<Piece>,
+    rows: Arc<DeviceBuffer>,
     /// The bytes of strings.
-    bytes: Option<Arc<Piece>>,
+    bytes: Option<Arc<DeviceBuffer>>,
 }
 
 impl Strings {
     /// Makes kernels for chunks of a column.
-    pub fn prepare(of: &Execution, column: usize, stack: &Arc<Stack>) -> Result<Self> {
+    pub fn prepare(of: &Execution, column: usize, stack: &Arc<ColumnBatch>) -> Result<Self> {
         let pipeline = Pipeline {
             columns: vec![of.pipeline.columns[column].clone()],
             lookups: vec![],
-            partners: vec![],
+            matches: vec![],
             filter: Filter::Constant(true),
             output: Output::Rows(vec![Expr::Column(0)]),
         };
@@ -165,7 +165,7 @@ impl Strings {
         &mut self,
         wanted: &WantedRows,
         part: Range<usize>,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
     ) -> Result<Vec<ArrayRef>> {
         let stack = Arc::clone(&self.batch.columns()[0]);
         let data_type = &self.execution.pipeline.columns[0];
@@ -206,7 +206,7 @@ impl Strings {
     }
 
     /// Runs both kernels.
-    fn find(&mut self, wanted: &WantedRows, part: Range<usize>, lane: &mut Lane) -> Result<Found> {
+    fn find(&mut self, wanted: &WantedRows, part: Range<usize>, lane: &mut StreamContext) -> Result<Found> {
         let lengths = self.lengths(wanted, part.clone(), lane, true)?;
         if lengths.total > MOST_BYTES {
             let reason = format!("{} bytes of strings in one launch", lengths.total);
@@ -227,7 +227,7 @@ impl Strings {
         &mut self,
         wanted: &WantedRows,
         part: Range<usize>,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
         most: u64,
     ) -> Result<Decoded> {
         let lengths = self.lengths(wanted, part.clone(), lane, false)?;
@@ -248,7 +248,7 @@ impl Strings {
         &mut self,
         wanted: &WantedRows,
         part: Range<usize>,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
         is_all_back: bool,
     ) -> Result<Lengths> {
         let rows: usize = wanted.counts.iter().sum();
@@ -295,10 +295,10 @@ impl Strings {
         &mut self,
         wanted: &WantedRows,
         part: Range<usize>,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
         lengths: &Lengths,
         back: usize,
-    ) -> Result<Option<(Piece, Piece)>> {
+    ) -> Result<Option<(DeviceBuffer, DeviceBuffer)>> {
         let Some(decoder) = self.decoder.as_ref().filter(|_| lengths.total > 0) else {
             return Ok(None);
         };
@@ -369,7 +369,7 @@ impl Decoded {
 
     /// Where the strings are, one behind the other.
     pub fn strings_at(&self) -> u64 {
-        self.strings.as_ref().map_or(0, Piece::address)
+        self.strings.as_ref().map_or(0, DeviceBuffer::address)
     }
 }
 

@@ -9,8 +9,8 @@ use arrow::datatypes::DataType;
 use super::parameters::Parameters;
 use crate::error::Result;
 use crate::kernel::{TABLE_WORDS, TablePlan, TableSource};
-use crate::plan::{Attribute, CodeTable, Codes, Pipeline};
-use crate::runtime::{Batch, Engine, Entries, Piece, Stack};
+use crate::plan::{PayloadColumn, CodeTable, KeyTable, Pipeline};
+use crate::runtime::{Batch, Engine, Entries, DeviceBuffer, ColumnBatch};
 
 /// A table as each row group has it.
 pub(super) struct Tables {
@@ -26,7 +26,7 @@ pub(super) struct DeviceTable {
     /// its size.
     pub words: [u64; TABLE_WORDS],
     /// What keeps it there.
-    pub memory: Arc<Piece>,
+    pub memory: Arc<DeviceBuffer>,
 }
 
 enum Table {
@@ -57,7 +57,7 @@ pub(super) fn on_device(
     engine: &Engine,
     bytes: usize,
     write: impl FnOnce(&mut [u8]),
-) -> Result<Piece> {
+) -> Result<DeviceBuffer> {
     let piece = engine.take(bytes)?;
     fill(engine, &piece, bytes, write)?;
     Ok(piece)
@@ -68,13 +68,13 @@ pub(super) fn kept_on_device(
     engine: &Engine,
     bytes: usize,
     write: impl FnOnce(&mut [u8]),
-) -> Result<Piece> {
+) -> Result<DeviceBuffer> {
     let piece = engine.take_to_keep(bytes)?;
     fill(engine, &piece, bytes, write)?;
     Ok(piece)
 }
 
-fn fill(engine: &Engine, piece: &Piece, bytes: usize, write: impl FnOnce(&mut [u8])) -> Result<()> {
+fn fill(engine: &Engine, piece: &DeviceBuffer, bytes: usize, write: impl FnOnce(&mut [u8])) -> Result<()> {
     let mut host = engine.host_pool().take(bytes)?;
     write(host.as_mut_slice());
     let mut lane = engine.lane()?;
@@ -91,18 +91,18 @@ pub(super) fn validity_at(values: usize, width: usize) -> usize {
 }
 
 /// Values of codes on the device.
-pub(super) struct DeviceAttribute {
+pub(super) struct DevicePayload {
     /// The address of the values.
     pub values: u64,
     /// That of their validity, a byte each.
     pub validity: u64,
     /// What keeps both there.
-    pub memory: Arc<Piece>,
+    pub memory: Arc<DeviceBuffer>,
 }
 
-impl DeviceAttribute {
+impl DevicePayload {
     /// Those of an attribute: copied to the device at first.
-    pub fn of(attribute: &Attribute, engine: &Engine) -> Result<Self> {
+    pub fn of(attribute: &PayloadColumn, engine: &Engine) -> Result<Self> {
         let width = match attribute.data_type() {
             DataType::Boolean => 1,
             other => other.primitive_width().unwrap_or(0),
@@ -147,7 +147,7 @@ fn write_values(values: &ArrayRef, to: &mut [u8]) {
 
 impl DeviceTable {
     /// The table of keys that are integers: copied to the device at first.
-    pub fn of(codes: &Codes, engine: &Engine) -> Result<Self> {
+    pub fn of(codes: &KeyTable, engine: &Engine) -> Result<Self> {
         let (codes_at, bytes) = codes.table_bytes()?;
         let piece = engine.copied(codes.device_copies(), || {
             codes.fetch()?;
@@ -187,7 +187,7 @@ impl Tables {
         }
     }
 
-    fn of_lookup(stack: &Stack, codes: &Codes, engine: &Engine) -> Result<Self> {
+    fn of_lookup(stack: &ColumnBatch, codes: &KeyTable, engine: &Engine) -> Result<Self> {
         let unique = stack.dictionaries.iter().map(|dictionary| {
             let coded = dictionary.as_ref().filter(|dictionary| dictionary.is_coded);
             match coded {

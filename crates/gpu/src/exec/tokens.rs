@@ -12,7 +12,7 @@ use vectile_kernels::{Entries, SYMBOL_BYTES, Symbols};
 
 use super::tables::{on_device, write_words};
 use crate::error::Result;
-use crate::runtime::{Batch, Engine, Kernel, Launch, Piece, Stack, Stream, TextTokens};
+use crate::runtime::{Batch, Engine, Kernel, Launch, DeviceBuffer, ColumnBatch, Stream, TextTokens};
 
 /// The code behind which another stands for itself.
 const ESCAPE: u8 = 255;
@@ -180,7 +180,7 @@ impl<'a> SymbolTokens<'a> {
 
 /// The tokens of a column's strings, made by the kernel [`Tokenize`](crate::runtime::FixedKernel::Tokenize) if they are not there.
 pub(super) fn tokens(
-    stack: &Stack,
+    stack: &ColumnBatch,
     batch: &Batch,
     kernel: &dyn Kernel,
     engine: &Engine,
@@ -191,11 +191,11 @@ pub(super) fn tokens(
 /// Hashes of 16 bits of the strings of a column, in the order of `first_vectors`, which are there for less than tokens
 /// cost to read: a test for few strings looks at those first.
 pub(super) fn fingerprints(
-    stack: &Stack,
+    stack: &ColumnBatch,
     batch: &Batch,
     kernel: &dyn Kernel,
     engine: &Engine,
-) -> Result<Arc<Piece>> {
+) -> Result<Arc<DeviceBuffer>> {
     stack.text_fingerprints(|| {
         let job = Job::new(stack, kernel, engine, HASHED_BYTES)?;
         let prints = engine.take_to_keep(job.vectors * PRINTS_BYTES)?;
@@ -210,7 +210,7 @@ pub(super) fn fingerprints(
     })
 }
 
-fn make(stack: &Stack, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> Result<TextTokens> {
+fn make(stack: &ColumnBatch, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> Result<TextTokens> {
     let job = Job::new(stack, kernel, engine, VOCABULARY_BYTES)?;
     let vectors = job.vectors;
     let bytes = (vectors + 1) * 4;
@@ -259,13 +259,13 @@ struct Job<'a> {
     vectors: usize,
     chunks: usize,
     /// Chunks, then their vocabularies.
-    given: Piece,
+    given: DeviceBuffer,
 }
 
 impl<'a> Job<'a> {
     /// With vocabularies of so many bytes.
     fn new(
-        stack: &Stack,
+        stack: &ColumnBatch,
         kernel: &'a dyn Kernel,
         engine: &'a Engine,
         vocabulary_bytes: usize,

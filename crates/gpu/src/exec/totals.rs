@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::accumulator::{Folded, Part};
+use super::accumulator::{AccumulatorState, Part};
 use super::execution::{Execution, Prepared, parts, slots_of};
 use super::launch::{Outputs, Wanted};
 use crate::error::{Error, Result};
-use crate::kernel::{Added, OutputPlan, Per, Task};
+use crate::kernel::{AccumulatorSlot, OutputPlan, AccumulationScope, Task};
 use crate::plan::Total;
-use crate::runtime::{Batch, Lane};
+use crate::runtime::{Batch, StreamContext};
 
 impl Execution {
     /// Aggregates more row groups, for [`Output::Aggregates`](crate::plan::Output::Aggregates).
@@ -38,16 +38,16 @@ impl Execution {
     pub(super) fn folded(
         &mut self,
         prepared: &Prepared,
-        all: &[Added],
+        all: &[AccumulatorSlot],
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut Lane,
-    ) -> Result<Vec<Folded>> {
+        lane: &mut StreamContext,
+    ) -> Result<Vec<AccumulatorState>> {
         let width = all.len();
         let results = match prepared.plan.per {
-            Per::Slot => slots_of(&batch.rows()[part.clone()]),
-            Per::Block { .. } => prepared.grid as usize,
-            Per::Warp => prepared.warps(),
+            AccumulationScope::Slot => slots_of(&batch.rows()[part.clone()]),
+            AccumulationScope::Block { .. } => prepared.grid as usize,
+            AccumulationScope::Warp => prepared.warps(),
         };
         let out_bytes = results * width * 16;
         let wanted = Wanted {
@@ -62,7 +62,7 @@ impl Execution {
         let (words, _) = back.as_slice()[..out_bytes].as_chunks::<16>();
         let all = all.iter().enumerate();
         let folded = all
-            .map(|(i, added)| Folded::of(added.accumulator, words.iter().skip(i).step_by(width)));
+            .map(|(i, added)| AccumulatorState::of(added.accumulator, words.iter().skip(i).step_by(width)));
         Ok(folded.collect())
     }
 
@@ -71,7 +71,7 @@ impl Execution {
         prepared: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
     ) -> Result<()> {
         let OutputPlan::Totals { accumulators, .. } = &prepared.plan.output else {
             return Err(Error::Internal("no totals".into()));

@@ -106,14 +106,14 @@ impl Accumulator {
 
 /// An accumulator, and the argument that it is of: by number among the values of a loop. `None` counts rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Added {
+pub(crate) struct AccumulatorSlot {
     pub accumulator: Accumulator,
     pub argument: Option<usize>,
 }
 
 /// What an aggregate's result is made of: accumulators, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Outcome {
+pub(crate) struct ResultSlots {
     /// The number of values.
     pub count: usize,
     /// The value, if it is not the number.
@@ -123,9 +123,9 @@ pub(crate) struct Outcome {
 /// What is accumulated of each group, or of all rows. The first accumulator counts rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Accumulators {
-    pub all: Vec<Added>,
+    pub all: Vec<AccumulatorSlot>,
     /// Of each aggregate.
-    pub results: Vec<Outcome>,
+    pub results: Vec<ResultSlots>,
 }
 
 impl Accumulators {

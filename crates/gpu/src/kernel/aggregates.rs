@@ -2,7 +2,7 @@
 
 use std::mem::Discriminant;
 
-use super::accumulator::{Accumulator, Accumulators, Added, Outcome};
+use super::accumulator::{Accumulator, Accumulators, AccumulatorSlot, ResultSlots};
 use super::columns::has_lookups;
 use super::plan::{Typed, Valid};
 use crate::error::{Error, Result};
@@ -10,9 +10,9 @@ use crate::plan::{Aggregate, Expr};
 
 /// Accumulators in the making. What is asked twice, as sums and averages do, is accumulated once.
 pub(super) struct Collected<'a> {
-    pub all: Vec<Added>,
+    pub all: Vec<AccumulatorSlot>,
     counts: Vec<(Valid, usize)>,
-    known: Vec<((Discriminant<Aggregate>, &'a Expr), Outcome)>,
+    known: Vec<((Discriminant<Aggregate>, &'a Expr), ResultSlots)>,
     /// They are made for 2^`growth` rows, or combinations, at most; for fewer if it is 32.
     growth: u32,
 }
@@ -20,7 +20,7 @@ pub(super) struct Collected<'a> {
 impl<'a> Collected<'a> {
     pub fn new(growth: u32) -> Self {
         Self {
-            all: vec![Added {
+            all: vec![AccumulatorSlot {
                 accumulator: Accumulator::count(growth),
                 argument: None,
             }],
@@ -31,7 +31,7 @@ impl<'a> Collected<'a> {
     }
 
     pub fn push(&mut self, accumulator: Accumulator, argument: Option<usize>) -> usize {
-        self.all.push(Added {
+        self.all.push(AccumulatorSlot {
             accumulator,
             argument,
         });
@@ -39,7 +39,7 @@ impl<'a> Collected<'a> {
     }
 
     /// Adds what an aggregate of an argument needs.
-    pub fn add(&mut self, of: &'a Aggregate, value: &Typed, argument: usize) -> Outcome {
+    pub fn add(&mut self, of: &'a Aggregate, value: &Typed, argument: usize) -> ResultSlots {
         // of what is looked up, not all values have a name
         let name = of.argument().filter(|expr| !has_lookups(expr));
         let name = name.map(|expr| (std::mem::discriminant(of), expr));
@@ -60,7 +60,7 @@ impl<'a> Collected<'a> {
         };
         let accumulator = Accumulator::of(of, value.of, value.bounds, self.growth);
         let value = accumulator.map(|accumulator| self.push(accumulator, Some(argument)));
-        let outcome = Outcome { count, value };
+        let outcome = ResultSlots { count, value };
         self.known.extend(name.map(|name| (name, outcome)));
         outcome
     }
@@ -73,7 +73,7 @@ impl Accumulators {
         let mut arguments = arguments.iter().enumerate();
         let mut results = vec![];
         for aggregate in aggregates {
-            let mut outcome = Outcome {
+            let mut outcome = ResultSlots {
                 count: 0,
                 value: None,
             };

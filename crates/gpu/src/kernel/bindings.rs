@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use super::plan::KernelPlan;
 use super::task::CodeTest;
-use crate::plan::{Attribute, Codes, Type};
+use crate::plan::{PayloadColumn, KeyTable, Type};
 
 /// What a kernel with this plan is told: all that may differ between two queries that share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bindings {
     pub constants: Vec<i128>,
     /// Values of codes.
-    pub attributes: Vec<Arc<Attribute>>,
+    pub attributes: Vec<Arc<PayloadColumn>>,
     /// Tables of computed keys.
-    pub tables: Vec<Arc<Codes>>,
+    pub tables: Vec<Arc<KeyTable>>,
     pub code_tests: Vec<CodeTest>,
     /// Bits that each block copies.
     pub copies: Vec<BitCopy>,
@@ -32,12 +32,12 @@ impl Bindings {
     }
 
     /// The number of an attribute, which is added if it is another one.
-    pub fn attribute(&mut self, attribute: &Arc<Attribute>) -> usize {
+    pub fn attribute(&mut self, attribute: &Arc<PayloadColumn>) -> usize {
         number_of(attribute, &mut self.attributes)
     }
 
     /// The number of a table of computed keys, which is added if it is another one.
-    pub fn table(&mut self, codes: &Arc<Codes>) -> usize {
+    pub fn table(&mut self, codes: &Arc<KeyTable>) -> usize {
         number_of(codes, &mut self.tables)
     }
 

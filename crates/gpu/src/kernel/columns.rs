@@ -64,7 +64,7 @@ fn columns_of_tests(expr: &Expr, columns: &mut Vec<usize>) {
 
 /// The lookups whose codes an expression needs.
 pub(crate) fn lookups_of_expr(expr: &Expr, lookups: &mut Vec<usize>) {
-    if let Expr::Looked(lookup, _) | Expr::Code(lookup) = expr {
+    if let Expr::Payload(lookup, _) | Expr::Code(lookup) = expr {
         push(*lookup, lookups);
     }
     expr.for_parts(|part| lookups_of_expr(part, lookups));
@@ -76,12 +76,12 @@ pub(crate) fn has_probes(expr: &Expr) -> bool {
 }
 
 /// Whether an expression asks for partners that rows are combined with.
-pub(super) fn has_partners(expr: &Expr) -> bool {
+pub(super) fn has_matches(expr: &Expr) -> bool {
     fn is_free(expr: &Expr, own: &mut Vec<usize>) -> bool {
         match expr {
-            Expr::Partner(number) => !own.contains(number),
-            Expr::SomePartner(some) => {
-                let mut is_some = is_free(&some.partners.code, own);
+            Expr::Match(number) => !own.contains(number),
+            Expr::Exists(some) => {
+                let mut is_some = is_free(&some.matches.code, own);
                 own.push(some.number);
                 is_some |= is_free(&some.condition, own);
                 own.pop();
@@ -103,7 +103,7 @@ pub(crate) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
     match expr {
         Expr::Column(column) => of(&columns[*column]),
         Expr::Literal(literal) => literal.data_type().is_float(),
-        Expr::Looked(_, values) | Expr::Entry(_, values) => of(values.data_type()),
+        Expr::Payload(_, values) | Expr::PayloadOf(_, values) => of(values.data_type()),
         Expr::Arithmetic(_, part, _) | Expr::Negate(part) => is_float(part, columns),
         Expr::Cast(_, to) => to.is_float(),
         Expr::Case(whens, _) => whens.iter().any(|(_, then)| is_float(then, columns)),
@@ -131,7 +131,7 @@ pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
     }
     let mut columns = vec![];
     of_filter(&pipeline.filter, &mut columns);
-    let codes = pipeline.partners.iter().map(|partners| &partners.code);
+    let codes = pipeline.matches.iter().map(|matches| &matches.code);
     codes.for_each(|code| columns_of_expr(code, &mut columns));
     let (keys, aggregates, exprs) = match &pipeline.output {
         Output::Selection => (&[][..], &[][..], &[][..]),
@@ -206,7 +206,7 @@ pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
     if !task.is_behind_filters() {
         let filter = &pipeline.filter;
         filter.for_exprs(&mut |expr| columns_of_expr(expr, &mut columns));
-        let codes = pipeline.partners.iter().map(|partners| &partners.code);
+        let codes = pipeline.matches.iter().map(|matches| &matches.code);
         codes.for_each(|code| columns_of_expr(code, &mut columns));
     }
     match (&pipeline.output, task) {

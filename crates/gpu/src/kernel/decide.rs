@@ -5,7 +5,7 @@ use super::columns::{columns_by_row, columns_of_filter, push};
 use super::plan::{KernelPlan, OutputPlan, Registers};
 use super::planner::{Planner, SHARED_BYTES};
 use super::tables::Facts;
-use super::task::{Per, Task};
+use super::task::{AccumulationScope, Task};
 use crate::error::{Error, Result};
 use crate::plan::{Filter, Output, Pipeline};
 use vectile_kernels::{ColumnTraits, Transform};
@@ -25,8 +25,8 @@ pub(crate) fn plan(
     task: Task,
 ) -> Result<(KernelPlan, Bindings)> {
     let mut planner = Planner::new(pipeline, traits, facts, task)?;
-    if !pipeline.partners.is_empty() && !matches!(task, Task::Totals | Task::Groups) {
-        let reason = "rows with several partners that are not aggregated";
+    if !pipeline.matches.is_empty() && !matches!(task, Task::Totals | Task::Groups) {
+        let reason = "rows with several matches that are not aggregated";
         return Err(Error::Unsupported(reason.into()));
     }
     let mut grouped = None;
@@ -82,8 +82,8 @@ pub(crate) fn plan(
     let per = planner.per;
     let (warp_bytes, block_bytes) = (planner.warp_bytes, planner.bindings.block_bytes);
     let mut warps = match per {
-        Per::Block { .. } => THREAD_WARPS,
-        Per::Warp | Per::Slot => WARPS,
+        AccumulationScope::Block { .. } => THREAD_WARPS,
+        AccumulationScope::Warp | AccumulationScope::Slot => WARPS,
     };
     while warps > 1 && warps * warp_bytes > SHARED_BYTES.saturating_sub(block_bytes) {
         warps /= 2;
@@ -103,7 +103,7 @@ pub(crate) fn plan(
         registers: match is_sparse && !is_wide && !is_large {
             true if planner.has_hashed() => Registers::Hashed,
             true => Registers::Sparse,
-            false if matches!(per, Per::Block { .. }) => Registers::Threads,
+            false if matches!(per, AccumulationScope::Block { .. }) => Registers::Threads,
             false => Registers::Plain,
         },
         per,
@@ -117,7 +117,7 @@ pub(crate) fn plan(
 #[cfg(test)]
 mod tests {
     use super::super::accumulator::Accumulator;
-    use super::super::plan::{GroupsPlan, Picks, Strategy, Test};
+    use super::super::plan::{GroupsPlan, SparseAccess, Strategy, Test};
     use super::super::samples::*;
     use super::*;
     use crate::plan::{Aggregate, Arithmetic, DatePart, Expr, GroupKey, Literal, Type};
@@ -284,9 +284,9 @@ mod tests {
                 groups(&plan).strategy,
             )
         };
-        let sparse = (Picks::All, Registers::Sparse, Strategy::Shared);
+        let sparse = (SparseAccess::All, Registers::Sparse, Strategy::Shared);
         assert_eq!(picks([0.3, 0.5]), sparse);
-        let dense = (Picks::Few, Registers::Threads, Strategy::Threads);
+        let dense = (SparseAccess::Few, Registers::Threads, Strategy::Threads);
         assert_eq!(picks([0.4, 0.5]), dense);
     }
 

@@ -3,7 +3,7 @@
 use vectile_encodings::Predicate;
 use vectile_encodings::layout::{range_words, value_words};
 
-use super::loops::Walk;
+use super::loops::LaneOrder;
 use super::plan::{RangeTest, Test};
 use super::planner::Planner;
 use super::task::{CodeTest, EntryTest};
@@ -30,7 +30,7 @@ impl Planner<'_> {
             Filter::Found(lookup) => self.found(*lookup)?,
             Filter::Missing(lookup) => Test::Not(self.found(*lookup)?.into()),
             Filter::Expr(expr) => {
-                Test::Expr(self.row_loop(std::slice::from_ref(expr), &[], Walk::Each)?)
+                Test::Expr(self.row_loop(std::slice::from_ref(expr), &[], LaneOrder::Each)?)
             }
         })
     }

@@ -5,7 +5,7 @@
 //! Of more, the number is the place in a table, as long as that is small enough; else a place is found by
 //! hashing the number.
 
-use super::accumulator::{Accumulator, Accumulators, Added};
+use super::accumulator::{Accumulator, Accumulators, AccumulatorSlot};
 use super::bindings::{Digit, Grouping};
 use super::bounds::Bounds;
 use super::columns::push;
@@ -35,7 +35,7 @@ impl Grouped {
     /// Whether a table has sums of 128 bits: they take more registers than the narrower bounds leave.
     pub fn is_wide(&self) -> bool {
         let table = self.table.as_ref();
-        let is_wide = |added: &Added| added.accumulator == Accumulator::Sum { wide: true };
+        let is_wide = |added: &AccumulatorSlot| added.accumulator == Accumulator::Sum { wide: true };
         table.is_ok_and(|table| table.all.iter().any(is_wide))
     }
 }
@@ -200,7 +200,7 @@ fn table_bytes(groups: u64, accumulators: &Accumulators) -> u64 {
 /// The accumulators of groups in a table.
 fn in_table(arguments: &[Typed], aggregates: &[Aggregate], rows: u64) -> Result<Accumulators> {
     let accumulators = Accumulators::of(arguments, aggregates, 64 - rows.leading_zeros())?;
-    let is_too_wide = |added: &Added| {
+    let is_too_wide = |added: &AccumulatorSlot| {
         let wide = [Accumulator::Min(Type::I128), Accumulator::Max(Type::I128)];
         wide.contains(&added.accumulator)
     };

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::bindings::BitCopy;
-use super::columns::{columns_of_filter, has_partners, has_probes, push};
+use super::columns::{columns_of_filter, has_matches, has_probes, push};
 use super::decide::{LARGE_WARPS, WARPS};
 use super::groups::SHARED_TABLE;
 use super::plan::Test;
 use super::planner::{Planner, SHARED_BYTES, SPARSE_SHARE};
 use super::task::{EntryTest, Task};
 use crate::error::{Error, Result};
-use crate::plan::{Codes, Expr, Filter, GroupKey, Output};
+use crate::plan::{KeyTable, Expr, Filter, GroupKey, Output};
 use vectile_kernels::Transform;
 
 /// Share of the rows that pass from which on a key is not looked up beforehand, if its code is wanted.
@@ -32,7 +32,7 @@ const OTHER_SHARED: usize = SHARED_TABLE as usize + SYSTEM_SHARED;
 const ROWS_PER_BYTE: u64 = 16;
 
 impl<'a> Planner<'a> {
-    pub fn codes_of(&self, lookup: usize) -> Result<&'a Arc<Codes>> {
+    pub fn codes_of(&self, lookup: usize) -> Result<&'a Arc<KeyTable>> {
         let of = self.pipeline.lookups.get(lookup);
         let of = of.ok_or_else(|| Error::Internal(format!("there is no lookup {lookup}")))?;
         Ok(&of.codes)
@@ -59,17 +59,17 @@ impl<'a> Planner<'a> {
     fn is_late(&self, conjunct: &Filter) -> bool {
         self.task == Task::Groups
             && matches!(conjunct, Filter::Expr(condition) if has_probes(condition))
-            && !asks_for_partners(conjunct)
+            && !reads_matches(conjunct)
     }
 
     /// Conditions that combinations of rows and partners have to meet.
-    pub fn conditions_of_partners(&self) -> Result<Vec<Expr>> {
+    pub fn conditions_of_matches(&self) -> Result<Vec<Expr>> {
         let conjuncts = self.conjuncts().iter();
-        let conditions = conjuncts.filter(|of| asks_for_partners(of));
+        let conditions = conjuncts.filter(|of| reads_matches(of));
         let conditions = conditions.map(|conjunct| match conjunct {
             Filter::Expr(condition) => Ok(condition.clone()),
             _ => {
-                let reason = "tests of a column beside those of partners in one condition";
+                let reason = "tests of a column beside those of matches in one condition";
                 Err(Error::Unsupported(reason.into()))
             }
         });
@@ -95,12 +95,12 @@ impl<'a> Planner<'a> {
             Some(bytes) if *bytes > room => GATHERED_COST,
             _ => 1.0,
         };
-        let (mut ordered, mut of_partners, mut of_text) = (vec![], vec![], vec![]);
+        let (mut ordered, mut of_matches, mut of_text) = (vec![], vec![], vec![]);
         let mut lookups: Vec<(f64, &Filter)> = vec![];
         for conjunct in self.conjuncts() {
             match conjunct {
                 Filter::Found(lookup) if self.deferred.contains(lookup) => {}
-                conjunct if self.is_late(conjunct) || asks_for_partners(conjunct) => {}
+                conjunct if self.is_late(conjunct) || reads_matches(conjunct) => {}
                 Filter::Found(lookup) => {
                     let dropped = 1.0 - self.share(*lookup);
                     lookups.push((dropped / cost(*lookup), conjunct));
@@ -109,13 +109,13 @@ impl<'a> Planner<'a> {
                     lookups.push((self.share(*lookup) / cost(*lookup), conjunct));
                 }
                 other if self.reads_text(other) => of_text.push(other),
-                other if asks_some_partner(other) => of_partners.push(other),
+                other if has_exists(other) => of_matches.push(other),
                 other => ordered.push(other),
             }
         }
         lookups.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         ordered.extend(lookups.into_iter().map(|(_, conjunct)| conjunct));
-        ordered.extend(of_partners);
+        ordered.extend(of_matches);
         ordered.extend(of_text);
         ordered
     }
@@ -226,17 +226,17 @@ impl<'a> Planner<'a> {
 }
 
 /// Whether a conjunct is a condition of rows and their partners.
-fn asks_for_partners(conjunct: &Filter) -> bool {
+fn reads_matches(conjunct: &Filter) -> bool {
     let mut asks = false;
-    conjunct.for_exprs(&mut |expr| asks |= has_partners(expr));
+    conjunct.for_exprs(&mut |expr| asks |= has_matches(expr));
     asks
 }
 
 /// Whether a conjunct asks about partners of a row one after the other.
-fn asks_some_partner(conjunct: &Filter) -> bool {
+fn has_exists(conjunct: &Filter) -> bool {
     let mut asks = false;
     conjunct.for_exprs(&mut |expr| {
-        asks |= expr.any(&|part| matches!(part, Expr::SomePartner(_)));
+        asks |= expr.any(&|part| matches!(part, Expr::Exists(_)));
     });
     asks
 }

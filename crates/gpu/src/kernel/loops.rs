@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use super::columns::{
-    columns_of_expr, columns_of_nulls, has_partners, is_float, lookups_of_expr, push,
+    columns_of_expr, columns_of_nulls, has_matches, is_float, lookups_of_expr, push,
 };
-use super::plan::{Combined, ListPlan, PartnersPlan, Picks, RowLoop};
+use super::plan::{Combined, ListPlan, MatchesPlan, SparseAccess, RowLoop};
 use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::{Error, Result};
-use crate::plan::{Aggregate, Expr, Partners};
+use crate::plan::{Aggregate, Expr, Matches};
 
 /// Where the partners of a row begin, and how many they are.
-pub(super) fn list_of(partners: &Partners) -> [Expr; 2] {
-    let code = || Box::new(partners.code.clone());
-    [&partners.first, &partners.count].map(|values| Expr::Entry(code(), Arc::clone(values)))
+pub(super) fn list_of(matches: &Matches) -> [Expr; 2] {
+    let code = || Box::new(matches.code.clone());
+    [&matches.first, &matches.count].map(|values| Expr::PayloadOf(code(), Arc::clone(values)))
 }
 
 /// How the lanes of a warp go through their rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Walk {
+pub(super) enum LaneOrder {
     /// Each its own, in their order.
     Each,
     /// As is best, in any order.
@@ -29,7 +29,7 @@ pub(super) enum Walk {
 
 impl Planner<'_> {
     /// A loop that computes expressions, and finds codes in tables.
-    pub fn row_loop(&mut self, exprs: &[Expr], tables: &[usize], walk: Walk) -> Result<RowLoop> {
+    pub fn row_loop(&mut self, exprs: &[Expr], tables: &[usize], walk: LaneOrder) -> Result<RowLoop> {
         let mut columns = vec![];
         let mut looked = tables.to_vec();
         for expr in exprs {
@@ -62,12 +62,12 @@ impl Planner<'_> {
         let mut traits = read.iter().map(|column| &self.columns[*column].traits);
         let is_packed = traits.clone().all(|traits| traits.is_packed());
         let picks = match (traits.all(|traits| traits.is_direct()), walk) {
-            (true, Walk::Any) if self.expected_share() <= SPARSE_SHARE => Picks::All,
-            (true, Walk::Any) => Picks::Few,
-            (true, Walk::Each) if is_packed => Picks::Own,
-            _ => Picks::Never,
+            (true, LaneOrder::Any) if self.expected_share() <= SPARSE_SHARE => SparseAccess::All,
+            (true, LaneOrder::Any) => SparseAccess::Few,
+            (true, LaneOrder::Each) if is_packed => SparseAccess::Own,
+            _ => SparseAccess::Never,
         };
-        self.is_sparse = picks == Picks::All;
+        self.is_sparse = picks == SparseAccess::All;
         for column in read {
             self.read_by_row(column, self.is_sparse);
         }
@@ -88,18 +88,18 @@ impl Planner<'_> {
         &mut self,
         exprs: &[Expr],
         tables: &[usize],
-        walk: Walk,
+        walk: LaneOrder,
     ) -> Result<RowLoop> {
-        let partners = &self.pipeline.partners;
-        if partners.is_empty() {
+        let matches = &self.pipeline.matches;
+        if matches.is_empty() {
             return self.row_loop(exprs, tables, walk);
         }
-        if partners.iter().any(|of| has_partners(&of.code)) {
-            return Err(Error::Unsupported("partners of partners".into()));
+        if matches.iter().any(|of| has_matches(&of.code)) {
+            return Err(Error::Unsupported("matches of matches".into()));
         }
-        let lists = partners.iter().flat_map(list_of);
-        let conditions = self.conditions_of_partners()?;
-        let own = 2 * partners.len() + conditions.len();
+        let lists = matches.iter().flat_map(list_of);
+        let conditions = self.conditions_of_matches()?;
+        let own = 2 * matches.len() + conditions.len();
         let all: Vec<Expr> = lists
             .chain(conditions)
             .chain(exprs.iter().cloned())
@@ -107,33 +107,33 @@ impl Planner<'_> {
         let mut rows = self.row_loop(&all, tables, walk)?;
         let exprs = rows.exprs.split_off(own);
         let mut lists = std::mem::replace(&mut rows.exprs, exprs).into_iter();
-        let of_list = partners.iter().map_while(|of| {
+        let of_list = matches.iter().map_while(|of| {
             let (first, count) = (lists.next()?, lists.next()?);
-            Some(PartnersPlan {
+            Some(MatchesPlan {
                 list: ListPlan { first, count },
                 is_outer: of.is_outer,
             })
         });
         rows.combined = Some(Combined {
-            partners: of_list.collect(),
+            matches: of_list.collect(),
             conditions: lists.collect(),
         });
         // lanes that take their own rows would wait for those that have more partners
-        if rows.picks == Picks::Own {
-            rows.picks = Picks::Never;
+        if rows.picks == SparseAccess::Own {
+            rows.picks = SparseAccess::Never;
         }
         Ok(rows)
     }
 
     /// How rows are accumulated: of sums of floats the order matters.
-    pub fn walk_of<'b>(&self, mut aggregates: impl Iterator<Item = &'b Aggregate>) -> Walk {
+    pub fn walk_of<'b>(&self, mut aggregates: impl Iterator<Item = &'b Aggregate>) -> LaneOrder {
         let is_ordered = |aggregate: &Aggregate| match aggregate {
             Aggregate::Sum(expr) => is_float(expr, &self.pipeline.columns),
             _ => false,
         };
         match aggregates.any(is_ordered) {
-            true => Walk::Each,
-            false => Walk::Any,
+            true => LaneOrder::Each,
+            false => LaneOrder::Any,
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What becomes of the rows that pass, without groups: they are written, or added up.
 
-use super::accumulator::{Accumulator, Accumulators, Outcome};
+use super::accumulator::{Accumulator, Accumulators, ResultSlots};
 use super::aggregates::Collected;
 use super::columns::{columns_of_expr, columns_of_nulls, lookups_of_expr, loops};
-use super::loops::Walk;
-use super::plan::{OutputPlan, Picks};
+use super::loops::LaneOrder;
+use super::plan::{OutputPlan, SparseAccess};
 use super::planner::Planner;
-use super::task::Per;
+use super::task::AccumulationScope;
 use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr, Type};
 use vectile_kernels::{ColumnTraits, Transform};
@@ -56,7 +56,7 @@ impl Planner<'_> {
         for together in loops(&computed) {
             let places = together.iter().map(|expr| places[*expr]).collect();
             let exprs: Vec<Expr> = together.iter().map(|e| computed[*e].clone()).collect();
-            planned.push((self.row_loop(&exprs, &[], Walk::Together)?, places));
+            planned.push((self.row_loop(&exprs, &[], LaneOrder::Together)?, places));
         }
         Ok(OutputPlan::Rows {
             columns: exprs.len(),
@@ -137,7 +137,7 @@ impl Planner<'_> {
 
     pub fn totals(&mut self, aggregates: &[Aggregate]) -> Result<OutputPlan> {
         let (mut exprs, mut places) = (vec![], vec![]);
-        let is_combined = !self.pipeline.partners.is_empty();
+        let is_combined = !self.pipeline.matches.is_empty();
         for (place, aggregate) in aggregates.iter().enumerate() {
             match (aggregate, aggregate.argument()) {
                 // rows, and a column's values, are counted without a loop
@@ -150,7 +150,7 @@ impl Planner<'_> {
             }
         }
         let mut collected = Collected::new(THREAD_ROWS_BITS + self.pipeline.combination_bits());
-        let of_rows = Outcome {
+        let of_rows = ResultSlots {
             count: 0,
             value: None,
         };
@@ -173,10 +173,10 @@ impl Planner<'_> {
             let all = first..collected.all.len();
             let mut added = collected.all[all.clone()].iter();
             // where few rows are left, each is looked up
-            if rows.picks != Picks::All && added.all(|added| added.accumulator.is_of_words()) {
+            if rows.picks != SparseAccess::All && added.all(|added| added.accumulator.is_of_words()) {
                 rows.summed = summed;
                 if summed.is_some() && self.conjuncts().is_empty() {
-                    rows.picks = Picks::Never;
+                    rows.picks = SparseAccess::Never;
                 }
             }
             planned.push((rows, all));
@@ -196,7 +196,7 @@ impl Planner<'_> {
             results,
         };
         if accumulators.are_ordered() {
-            self.per = Per::Slot;
+            self.per = AccumulationScope::Slot;
         }
         Ok(OutputPlan::Totals {
             accumulators,

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::accumulator::Accumulators;
 use super::bounds::Bounds;
 use super::tables::TableSource;
-use super::task::{Per, Task};
+use super::task::{AccumulationScope, Task};
 use crate::plan::{Arithmetic, Comparison, DatePart, Type};
 use vectile_kernels::ColumnTraits;
 
@@ -35,7 +35,7 @@ pub(crate) struct KernelPlan {
     pub warps: u32,
     pub registers: Registers,
     /// What accumulators are of.
-    pub per: Per,
+    pub per: AccumulationScope,
 }
 
 impl KernelPlan {
@@ -193,17 +193,17 @@ pub(crate) enum Node {
         is_checked: bool,
     },
     /// An attribute of a lookup, by its number among those of [`Bindings`](super::Bindings).
-    Looked {
+    Payload {
         lookup: usize,
         attribute: usize,
         nullable: bool,
     },
     /// The code of a lookup.
     Code(usize),
-    /// The place of the partner at hand, by the number of its [`PartnersPlan`].
-    Partner(usize),
+    /// The place of the partner at hand, by the number of its [`MatchesPlan`].
+    Match(usize),
     /// Whether a partner meets a condition, of which it is asked one after the other.
-    SomePartner {
+    Exists {
         list: Box<ListPlan>,
         number: usize,
         condition: Box<Typed>,
@@ -217,7 +217,7 @@ pub(crate) enum Node {
         bytes: usize,
     },
     /// The value of a code, by the number of the attribute.
-    Entry {
+    PayloadOf {
         code: Box<Typed>,
         attribute: usize,
         nullable: bool,
@@ -234,7 +234,7 @@ pub(crate) struct RowLoop {
     pub tables: Vec<usize>,
     /// Columns, those of tables among them, that may be null.
     pub nullable: Vec<usize>,
-    pub picks: Picks,
+    pub picks: SparseAccess,
     /// The only column, if all that is asked for is the sum of its values: whole vectors are added up.
     pub summed: Option<usize>,
     /// What rows are combined with, if they are.
@@ -244,7 +244,7 @@ pub(crate) struct RowLoop {
 /// What is computed of a row for each combination with its partners.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Combined {
-    pub partners: Vec<PartnersPlan>,
+    pub matches: Vec<MatchesPlan>,
     /// Conditions that combinations have to meet.
     pub conditions: Vec<Typed>,
 }
@@ -260,7 +260,7 @@ pub(crate) struct ListPlan {
 
 /// Partners that a row is combined with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PartnersPlan {
+pub(crate) struct MatchesPlan {
     pub list: ListPlan,
     /// Whether a row without a partner counts once.
     pub is_outer: bool,
@@ -268,7 +268,7 @@ pub(crate) struct PartnersPlan {
 
 /// Whether selected rows are read one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Picks {
+pub(crate) enum SparseAccess {
     /// All rows are decoded.
     Never,
     /// If they are few: the lanes share them.

@@ -4,7 +4,7 @@ use super::bindings::Bindings;
 use super::bounds::Bounds;
 use super::plan::{ColumnPlan, TablePlan, Test, Typed};
 use super::tables::{Facts, TableSource, tables_of};
-use super::task::{Per, Task};
+use super::task::{AccumulationScope, Task};
 use crate::error::{Error, Result};
 use crate::plan::{Expr, Filter, Pipeline, Type, code_bytes};
 use vectile_kernels::{ColumnTraits, Transform};
@@ -52,7 +52,7 @@ pub(super) struct Planner<'a> {
     /// Bytes of shared memory of a warp.
     pub warp_bytes: u32,
     /// What accumulators are of.
-    pub per: Per,
+    pub per: AccumulationScope,
 }
 
 impl<'a> Planner<'a> {
@@ -99,7 +99,7 @@ impl<'a> Planner<'a> {
             kept_tiles: vec![],
             picked: vec![],
             warp_bytes: 0,
-            per: Per::Warp,
+            per: AccumulationScope::Warp,
         };
         this.defer();
         this.tables = tables_of(pipeline, task)

@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
 use super::{Bindings, Facts, KernelPlan, Task, plan};
-use crate::plan::{Aggregate, Codes, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
+use crate::plan::{Aggregate, KeyTable, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
 use vectile_kernels::ColumnTraits;
 
 /// A column of packed integers.
@@ -31,7 +31,7 @@ pub(crate) fn filtered_sum(limit: i64) -> Pipeline {
     Pipeline {
         columns: vec![DataType::Int64; 2],
         lookups: vec![],
-        partners: vec![],
+        matches: vec![],
         filter: Filter::Column(
             0,
             Predicate::Range {
@@ -49,7 +49,7 @@ pub(crate) fn grouped() -> Pipeline {
     Pipeline {
         columns: vec![DataType::Int64; 2],
         lookups: vec![],
-        partners: vec![],
+        matches: vec![],
         filter: Filter::Constant(true),
         output: Output::Groups(
             vec![GroupKey::Value(Expr::Column(0))],
@@ -64,7 +64,7 @@ fn lookup(column: usize, keys: u32, codes: u32) -> Lookup {
     let of_keys: Vec<u32> = (0..keys).map(|key| key % codes).collect();
     Lookup {
         column,
-        codes: Arc::new(Codes::new(&values, &of_keys, codes).unwrap()),
+        codes: Arc::new(KeyTable::new(&values, &of_keys, codes).unwrap()),
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn star(shares: [f64; 2]) -> (Pipeline, Facts) {
     let pipeline = Pipeline {
         columns: vec![DataType::Int64; 3],
         lookups,
-        partners: vec![],
+        matches: vec![],
         filter: Filter::And(vec![Filter::Found(0), Filter::Found(1)]),
         output: Output::Groups(
             vec![GroupKey::Code(0)],

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vectile_encodings::Predicate;
 
-use crate::plan::{Automaton, Codes, ValueTest};
+use crate::plan::{Automaton, KeyTable, ValueTest};
 
 /// Vectors that are summed by themselves, where the order of additions matters.
 pub(crate) const SLOT_VECTORS: usize = 32;
@@ -102,7 +102,7 @@ pub(crate) struct CodeTest {
 pub(crate) enum EntryTest {
     Predicate(Predicate),
     Values(ValueTest),
-    Found(Arc<Codes>),
+    Found(Arc<KeyTable>),
 }
 
 impl EntryTest {
@@ -118,7 +118,7 @@ impl EntryTest {
 
 /// What there is a result of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Per {
+pub(crate) enum AccumulationScope {
     /// Each warp.
     Warp,
     /// Each block. A warp may take so many vectors.

@@ -15,7 +15,7 @@
 use super::accumulator::{Accumulator, Accumulators};
 use super::plan::{Field as PlacedField, Kept, ThreadsPlan, Typed};
 use super::planner::{Planner, SHARED_BYTES};
-use super::task::Per;
+use super::task::AccumulationScope;
 
 /// Words of a thread, of all groups and the last one together: 16 KiB of a warp, four warps of a block.
 const MOST_WORDS: u64 = 64;
@@ -134,8 +134,8 @@ impl Planner<'_> {
             signed: field.signed,
         });
         self.per = match by_slot {
-            true => Per::Slot,
-            false => Per::Block {
+            true => AccumulationScope::Slot,
+            false => AccumulationScope::Block {
                 vectors_per_warp: 1 << (growth - 5),
             },
         };

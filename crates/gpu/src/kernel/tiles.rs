@@ -90,7 +90,7 @@ mod tests {
     use arrow::array::{ArrayRef, Int64Array};
 
     use super::super::samples::*;
-    use crate::plan::{Attribute, Comparison, Expr, Filter};
+    use crate::plan::{PayloadColumn, Comparison, Expr, Filter};
     use vectile_kernels::{ColumnTraits, SequenceKind};
 
     fn of(kind: SequenceKind, width: usize, most: i128) -> ColumnTraits {
@@ -148,7 +148,7 @@ mod tests {
         let (mut pipeline, facts) = star([0.3, 0.3]);
         let looked = |lookup: usize, codes| {
             let values: ArrayRef = Arc::new(Int64Array::from(vec![5; codes]));
-            Box::new(Expr::Looked(lookup, Attribute::new(values)))
+            Box::new(Expr::Payload(lookup, PayloadColumn::new(values)))
         };
         let compared = Expr::Compare(Comparison::Less, looked(0, 7), looked(1, 1));
         pipeline.filter = Filter::And(vec![pipeline.filter, Filter::Expr(compared)]);

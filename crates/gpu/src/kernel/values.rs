@@ -10,7 +10,7 @@ use super::planner::Planner;
 use super::task::EntryTest;
 use crate::error::{Error, Result};
 use crate::plan::{
-    Arithmetic, Attribute, Codes, Expr, Literal, SomePartner, Type, ValueTest, code_bytes,
+    Arithmetic, PayloadColumn, KeyTable, Expr, Literal, Exists, Type, ValueTest, code_bytes,
 };
 
 /// The dates that arrow-rs knows, which are those of chrono: -262143-01-01 to 262142-12-31.
@@ -140,7 +140,7 @@ impl Planner<'_> {
                 };
                 Typed::new(node, Type::I32, bounds, valid)
             }
-            Expr::Looked(lookup, attribute) => self.looked(*lookup, attribute)?,
+            Expr::Payload(lookup, attribute) => self.looked(*lookup, attribute)?,
             Expr::Code(lookup) => {
                 let count = self.codes_of(*lookup)?.count();
                 let valid = self.named(true);
@@ -151,21 +151,21 @@ impl Planner<'_> {
                     valid,
                 )
             }
-            Expr::Partner(number) => {
-                let partners = self.pipeline.partners.get(*number);
-                let no_such = || Error::Internal(format!("there are no partners {number}"));
+            Expr::Match(number) => {
+                let matches = self.pipeline.matches.get(*number);
+                let no_such = || Error::Internal(format!("there are no matches {number}"));
                 let is_outer = match self.asked.contains(number) {
                     true => false,
-                    false => partners.ok_or_else(no_such)?.is_outer,
+                    false => matches.ok_or_else(no_such)?.is_outer,
                 };
                 self.once(expr, |this| {
-                    let (node, valid) = (Node::Partner(*number), this.named(is_outer));
+                    let (node, valid) = (Node::Match(*number), this.named(is_outer));
                     Ok(Typed::new(node, Type::U32, Bounds::of(Type::U32), valid))
                 })?
             }
-            Expr::SomePartner(some) => self.once(expr, |this| this.some_partner(some))?,
+            Expr::Exists(some) => self.once(expr, |this| this.exists(some))?,
             Expr::Probe(key, codes) => self.once(expr, |this| this.probe(key, codes))?,
-            Expr::Entry(code, attribute) => self.once(expr, |this| this.entry(code, attribute))?,
+            Expr::PayloadOf(code, attribute) => self.once(expr, |this| this.entry(code, attribute))?,
             Expr::Average(sum, count) => {
                 let (sum, count) = (self.typed(sum)?, self.typed(count)?);
                 average(sum, count, self.named(true))?
@@ -314,14 +314,14 @@ impl Planner<'_> {
     }
 
     /// What the key that a row has stands for.
-    fn looked(&mut self, lookup: usize, attribute: &Arc<Attribute>) -> Result<Typed> {
+    fn looked(&mut self, lookup: usize, attribute: &Arc<PayloadColumn>) -> Result<Typed> {
         let count = self.codes_of(lookup)?.count() as usize;
         if attribute.len() != count {
             let reason = format!("{} values for {count} codes", attribute.len());
             return Err(Error::Internal(reason));
         }
         let (of, bounds) = known_of(attribute)?;
-        let node = Node::Looked {
+        let node = Node::Payload {
             lookup,
             attribute: self.bindings.attribute(attribute),
             nullable: attribute.is_nullable(),
@@ -360,12 +360,12 @@ impl Planner<'_> {
     }
 
     /// Whether a partner meets a condition.
-    fn some_partner(&mut self, some: &SomePartner) -> Result<Typed> {
-        if some.number < self.pipeline.partners.len() || self.asked.contains(&some.number) {
-            let reason = format!("partners {} that are others as well", some.number);
+    fn exists(&mut self, some: &Exists) -> Result<Typed> {
+        if some.number < self.pipeline.matches.len() || self.asked.contains(&some.number) {
+            let reason = format!("matches {} that are others as well", some.number);
             return Err(Error::Internal(reason));
         }
-        let [first, count] = list_of(&some.partners);
+        let [first, count] = list_of(&some.matches);
         let (first, count) = (self.typed(&first)?, self.typed(&count)?);
         self.asked.push(some.number);
         let condition = self.typed(&some.condition);
@@ -375,7 +375,7 @@ impl Planner<'_> {
             let reason = format!("a condition of type {:?}", condition.of);
             return Err(Error::Internal(reason));
         }
-        let node = Node::SomePartner {
+        let node = Node::Exists {
             list: Box::new(ListPlan { first, count }),
             number: some.number,
             condition: condition.into(),
@@ -384,7 +384,7 @@ impl Planner<'_> {
     }
 
     /// The code of a computed key.
-    fn probe(&mut self, key: &Expr, codes: &Arc<Codes>) -> Result<Typed> {
+    fn probe(&mut self, key: &Expr, codes: &Arc<KeyTable>) -> Result<Typed> {
         let key = self.typed(key)?;
         let is_integer = !key.of.is_float() && key.of != Type::Bool;
         if !is_integer || !key.bounds.within(Bounds::of(Type::I64)) {
@@ -404,14 +404,14 @@ impl Planner<'_> {
     }
 
     /// The value of a code.
-    fn entry(&mut self, code: &Expr, attribute: &Arc<Attribute>) -> Result<Typed> {
+    fn entry(&mut self, code: &Expr, attribute: &Arc<PayloadColumn>) -> Result<Typed> {
         let code = self.typed(code)?;
         let (of, bounds) = known_of(attribute)?;
         if code.of != Type::U32 {
             let reason = format!("codes of type {:?}", code.of);
             return Err(Error::Internal(reason));
         }
-        let node = Node::Entry {
+        let node = Node::PayloadOf {
             code: code.into(),
             attribute: self.bindings.attribute(attribute),
             nullable: attribute.is_nullable(),
@@ -427,7 +427,7 @@ fn bounds_of_codes(count: u32) -> Bounds {
 }
 
 /// The machine type of an attribute, and bounds of its values.
-fn known_of(attribute: &Attribute) -> Result<(Type, Bounds)> {
+fn known_of(attribute: &PayloadColumn) -> Result<(Type, Bounds)> {
     let data_type = attribute.data_type();
     let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
     let of = Type::of(data_type).ok_or_else(unsupported)?;

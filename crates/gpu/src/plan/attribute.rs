@@ -13,7 +13,7 @@ use super::made::Fetch;
 use crate::error::{Error, Result};
 
 /// A value for each code of a lookup. Make one and keep it: values stay on the device.
-pub struct Attribute {
+pub struct PayloadColumn {
     data_type: DataType,
     len: usize,
     is_nullable: bool,
@@ -37,7 +37,7 @@ enum Make {
 /// Computes the values of some codes.
 type EachValue = Box<dyn Fn(&[Option<u32>]) -> Result<ArrayRef> + Send + Sync>;
 
-impl Attribute {
+impl PayloadColumn {
     /// Those of an array, by the position of each.
     pub fn new(values: ArrayRef) -> Arc<Self> {
         Arc::new(Self {
@@ -170,16 +170,16 @@ fn bounds_of(values: &ArrayRef) -> Option<(i128, i128)> {
 }
 
 /// Attributes are equal if their values are.
-impl PartialEq for Attribute {
+impl PartialEq for PayloadColumn {
     fn eq(&self, other: &Self) -> bool {
         let both = self.values.get().zip(other.values.get());
         std::ptr::eq(self, other) || both.is_some_and(|(own, other)| own == other)
     }
 }
 
-impl fmt::Debug for Attribute {
+impl fmt::Debug for PayloadColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (values, data_type) = (self.len, &self.data_type);
-        write!(f, "Attribute({values} values, {data_type})")
+        write!(f, "PayloadColumn({values} values, {data_type})")
     }
 }

@@ -9,9 +9,9 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 
 use super::code_table::CodeTable;
-use super::dense::{Dense, integers, is_dense, other_keys};
+use super::dense::{PerfectHashTable, integers, is_dense, other_keys};
 use super::hashed::HashedKeys;
-use super::made::{Made, MadeForm, MadeKeys};
+use super::made::{DeviceKeyTable, DeviceKeyTableLayout, DeviceKeyLayout};
 use crate::error::{Error, Result};
 
 /// The keys of a table, each with a code: which of the rows that matter it has. Many keys may have the
@@ -19,8 +19,8 @@ use crate::error::{Error, Result};
 ///
 /// Kernels look integers up by their distance from the smallest: for each there is a bit, and a code
 /// where some are told apart. If they lie too far apart for that, they are looked up in a hash table.
-/// Make one `Codes` and keep it: the table stays on the device.
-pub struct Codes {
+/// Make one `KeyTable` and keep it: the table stays on the device.
+pub struct KeyTable {
     keys: Keys,
     /// Codes are below it. With one, there is nothing to tell apart.
     count: u32,
@@ -32,9 +32,9 @@ pub struct Codes {
 }
 
 enum Keys {
-    Integers(Dense),
+    Integers(PerfectHashTable),
     /// Those of a table that was made on a device.
-    Made(Made),
+    DeviceKeyTable(DeviceKeyTable),
     Hashed {
         table: HashedKeys,
         /// A code for each slot, if there is more than one.
@@ -46,7 +46,7 @@ enum Keys {
 /// The copies of a table on devices, one for each engine that uses it, whatever that is to who made them.
 pub(crate) type DeviceCopies = Mutex<Vec<Arc<dyn Any + Send + Sync>>>;
 
-impl Codes {
+impl KeyTable {
     /// The share of rows that are found, as `sample` says when it is asked for the first time.
     pub(crate) fn share(&self, sample: impl FnOnce() -> Result<f64>) -> Result<f64> {
         match self.share.get() {
@@ -63,7 +63,7 @@ impl Codes {
     ///
     /// # Errors
     ///
-    /// As [`Codes::new`], but for keys that are there twice.
+    /// As [`KeyTable::new`], but for keys that are there twice.
     pub fn of_keys(keys: &ArrayRef) -> Result<Self> {
         Self::build(keys, None, 1)
     }
@@ -110,7 +110,7 @@ impl Codes {
                     table.set(place, code(row));
                     found += 1;
                 }
-                Keys::Integers(Dense {
+                Keys::Integers(PerfectHashTable {
                     first,
                     range,
                     bits,
@@ -177,7 +177,7 @@ impl Codes {
     /// A table of that form on a device, of `found` keys. The functions copy so many of its bytes back, from a byte on, and
     /// count those of some values that are keys.
     pub(crate) fn made(
-        form: MadeForm,
+        form: DeviceKeyTableLayout,
         found: usize,
         (fetch, find): (
             impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
@@ -186,7 +186,7 @@ impl Codes {
         device: DeviceCopies,
     ) -> Self {
         Self {
-            keys: Keys::Made(Made::new(form, fetch, find)),
+            keys: Keys::DeviceKeyTable(DeviceKeyTable::new(form, fetch, find)),
             count: form.count,
             found,
             share: OnceLock::new(),
@@ -197,7 +197,7 @@ impl Codes {
     /// Has a table that was made on a device be here, too.
     pub(crate) fn fetch(&self) -> Result<()> {
         match &self.keys {
-            Keys::Made(made) => made.here().map(drop),
+            Keys::DeviceKeyTable(made) => made.here().map(drop),
             _ => Ok(()),
         }
     }
@@ -206,7 +206,7 @@ impl Codes {
     pub fn bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4 + dense.codes.bytes(),
-            Keys::Made(made) => made.form.keys_bytes() + made.form.codes_bytes(),
+            Keys::DeviceKeyTable(made) => made.form.keys_bytes() + made.form.codes_bytes(),
             Keys::Hashed { table, codes } => table.slots().len() * 8 + codes.bytes(),
             Keys::Bytes(known) => known.keys().map(|key| key.len() + 32).sum(),
         }
@@ -216,8 +216,8 @@ impl Codes {
     pub(crate) fn bits_bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4,
-            Keys::Made(made) if !self.is_hashed() => made.form.keys_bytes(),
-            Keys::Made(_) => usize::MAX,
+            Keys::DeviceKeyTable(made) if !self.is_hashed() => made.form.keys_bytes(),
+            Keys::DeviceKeyTable(_) => usize::MAX,
             Keys::Hashed { .. } | Keys::Bytes(_) => usize::MAX,
         }
     }
@@ -226,7 +226,7 @@ impl Codes {
     pub(crate) fn is_hashed(&self) -> bool {
         match &self.keys {
             Keys::Hashed { .. } => true,
-            Keys::Made(made) => matches!(made.form.keys, MadeKeys::Hashed { .. }),
+            Keys::DeviceKeyTable(made) => matches!(made.form.keys, DeviceKeyLayout::Hashed { .. }),
             Keys::Integers(_) | Keys::Bytes(_) => false,
         }
     }
@@ -235,7 +235,7 @@ impl Codes {
     pub(crate) fn table_bytes(&self) -> Result<(usize, usize)> {
         let (keys_bytes, codes_bytes) = match &self.keys {
             Keys::Integers(dense) => (dense.bits.len() * 4, dense.codes.bytes()),
-            Keys::Made(made) => (made.form.keys_bytes(), made.form.codes_bytes()),
+            Keys::DeviceKeyTable(made) => (made.form.keys_bytes(), made.form.codes_bytes()),
             Keys::Hashed { table, codes } => (table.slots().len() * 8, codes.bytes()),
             Keys::Bytes(_) => {
                 let reason = "text that is in no dictionary, looked up";
@@ -250,7 +250,7 @@ impl Codes {
     pub(crate) fn write_table(&self, codes_at: usize, to: &mut [u8]) {
         let codes = match &self.keys {
             Keys::Integers(dense) => Some(dense.write(to)),
-            Keys::Made(made) => made.here().ok().map(|here| here.write(to)),
+            Keys::DeviceKeyTable(made) => made.here().ok().map(|here| here.write(to)),
             Keys::Hashed { table, codes } => {
                 table.write(to);
                 Some(codes)
@@ -265,8 +265,8 @@ impl Codes {
     /// What kernels get to know beside it: first key and places, or the empty slot and the size.
     pub(crate) fn table_words(&self) -> [u64; 2] {
         match &self.keys {
-            Keys::Integers(Dense { first, range, .. }) => [*first as u64, *range],
-            Keys::Made(made) => made.form.words(),
+            Keys::Integers(PerfectHashTable { first, range, .. }) => [*first as u64, *range],
+            Keys::DeviceKeyTable(made) => made.form.words(),
             Keys::Hashed { table, .. } => [table.empty_slot() as u64, table.size_word()],
             Keys::Bytes(_) => [0, 0],
         }
@@ -281,10 +281,10 @@ impl Codes {
     ///
     /// # Errors
     ///
-    /// As [`Codes::of`]; those of the driver.
+    /// As [`KeyTable::of`]; those of the driver.
     pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
         match &self.keys {
-            Keys::Made(made) => made.found_among(values),
+            Keys::DeviceKeyTable(made) => made.found_among(values),
             _ => Ok(self.of(values)?.iter().flatten().count()),
         }
     }
@@ -297,7 +297,7 @@ impl Codes {
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match &self.keys {
             Keys::Integers(dense) => dense.of(values),
-            Keys::Made(made) => made.here()?.of(values),
+            Keys::DeviceKeyTable(made) => made.here()?.of(values),
             Keys::Hashed { table, codes } => table.codes_of(values, codes),
             Keys::Bytes(known) => {
                 let mut codes = vec![None; values.len()];
@@ -312,16 +312,16 @@ impl Codes {
 }
 
 /// Tables are equal if they are the same one.
-impl PartialEq for Codes {
+impl PartialEq for KeyTable {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
-impl fmt::Debug for Codes {
+impl fmt::Debug for KeyTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (keys, codes) = (self.found, self.count);
-        write!(f, "Codes({keys} keys, {codes} codes)")
+        write!(f, "KeyTable({keys} keys, {codes} codes)")
     }
 }
 
@@ -379,12 +379,12 @@ mod tests {
         let is_hashed = |last: i64, count: u32| {
             let keys = numbers((0..99_999).chain([last - 1]));
             let codes: Vec<u32> = (0..100_000).map(|row| row % count).collect();
-            Codes::new(&keys, &codes, count).unwrap().is_hashed()
+            KeyTable::new(&keys, &codes, count).unwrap().is_hashed()
         };
         assert!(!is_hashed(256 * 100_000, 1));
         assert!(is_hashed(256 * 100_000 + 1, 1));
         assert!(!is_hashed(256 * 100_000, 300));
-        let of_few = |last: i64| Codes::of_keys(&numbers([5, 5 + last])).unwrap().is_hashed();
+        let of_few = |last: i64| KeyTable::of_keys(&numbers([5, 5 + last])).unwrap().is_hashed();
         assert!(!of_few((1 << 24) - 1));
         assert!(of_few(1 << 24));
         // what a table of codes may take counts, too
@@ -403,7 +403,7 @@ mod tests {
         for count in [1, 2, 255, 256, 65_535, 65_536, u32::MAX] {
             let code = |row: usize| (row as u64 * 0x9e37_79b9 % u64::from(count)) as u32;
             let numbered: Vec<u32> = (0..keys.len()).map(code).collect();
-            let codes = Codes::new(&numbers(keys.clone()), &numbered, count).unwrap();
+            let codes = KeyTable::new(&numbers(keys.clone()), &numbered, count).unwrap();
             assert!(codes.is_hashed() && codes.len() == keys.len());
             assert_eq!(codes.bits_bytes(), usize::MAX);
             assert_eq!(codes.bytes(), 8192 * (8 + code_bytes(count)));
@@ -417,21 +417,21 @@ mod tests {
     #[test]
     fn nulls_are_left_out_and_not_found() {
         let keys = Int64Array::from(vec![Some(i64::MAX), None, Some(i64::MIN), None]);
-        let codes = Codes::new(&array(keys.clone()), &[1, 2, 0, 1], 3).unwrap();
+        let codes = KeyTable::new(&array(keys.clone()), &[1, 2, 0, 1], 3).unwrap();
         assert!(codes.is_hashed() && codes.len() == 2);
         let found = codes.of(&array(keys)).unwrap();
         assert_eq!(found, [Some(1), None, Some(0), None]);
         let only_nulls = Int64Array::new_null(5);
-        let codes = Codes::of_keys(&array(only_nulls)).unwrap();
+        let codes = KeyTable::of_keys(&array(only_nulls)).unwrap();
         assert!(codes.is_empty());
     }
 
     #[test]
     fn keys_are_there_twice_if_codes_do_not_matter() {
         let keys = numbers((0..1000).map(|row| anywhere(row % 10)));
-        let codes = Codes::of_keys(&keys).unwrap();
+        let codes = KeyTable::of_keys(&keys).unwrap();
         assert_eq!((codes.len(), codes.bytes()), (10, 32 * 8));
-        let error = Codes::new(&keys, &[0; 1000], 1).unwrap_err();
+        let error = KeyTable::new(&keys, &[0; 1000], 1).unwrap_err();
         assert!(error.to_string().contains("more than once"), "{error}");
     }
 
@@ -445,11 +445,11 @@ mod tests {
         ];
         for keys in keys {
             // of a slice, what it has
-            let codes = Codes::new(&keys.slice(1, 2), &[4, 3], 5).unwrap();
+            let codes = KeyTable::new(&keys.slice(1, 2), &[4, 3], 5).unwrap();
             assert!(codes.is_hashed());
             assert_eq!(codes.of(&keys).unwrap(), [None, Some(4), Some(3)]);
         }
-        let codes = Codes::of_keys(&numbers([0, 1 << 40])).unwrap();
+        let codes = KeyTable::of_keys(&numbers([0, 1 << 40])).unwrap();
         for other in [
             array(UInt64Array::from(vec![0])),
             array(StringArray::from(vec!["0"])),
@@ -460,13 +460,13 @@ mod tests {
 
     #[test]
     fn dense_keys_and_text_have_their_codes() {
-        let codes = Codes::new(&numbers([7, -2, 9]), &[0, 2, 1], 3).unwrap();
+        let codes = KeyTable::new(&numbers([7, -2, 9]), &[0, 2, 1], 3).unwrap();
         assert!(!codes.is_hashed());
         let found = codes.of(&numbers([i64::MIN, -2, -1, 7, 9, 10, i64::MAX]));
         let expected = [None, Some(2), None, Some(0), Some(1), None, None];
         assert_eq!(found.unwrap(), expected);
         let texts = array(StringArray::from(vec![Some("a"), None, Some("b")]));
-        let codes = Codes::new(&texts, &[1, 0, 0], 2).unwrap();
+        let codes = KeyTable::new(&texts, &[1, 0, 0], 2).unwrap();
         assert!(!codes.is_hashed() && codes.len() == 2);
         assert_eq!(codes.of(&texts).unwrap(), [Some(1), None, Some(0)]);
     }

@@ -16,7 +16,7 @@ const SMALL_RANGE: u64 = 1 << 24;
 pub(super) const MOST_RANGE: u64 = 1 << 31;
 
 /// Integers that are looked up by their distance from the first.
-pub(super) struct Dense {
+pub(super) struct PerfectHashTable {
     pub first: i64,
     /// From the first to the last.
     pub range: u64,
@@ -26,7 +26,7 @@ pub(super) struct Dense {
     pub codes: CodeTable,
 }
 
-impl Dense {
+impl PerfectHashTable {
     /// The code of each value.
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         let integers = integers(values)?.ok_or_else(|| other_keys(values))?;

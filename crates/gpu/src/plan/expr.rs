@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 
-use super::attribute::Attribute;
+use super::attribute::PayloadColumn;
 use super::automaton::Automaton;
-use super::codes::Codes;
+use super::codes::KeyTable;
 use super::types::{Literal, Type};
 
 /// How two values of one type compare; floats in their total order, as arrow-rs does.
@@ -97,19 +97,19 @@ pub enum Expr {
     Values(usize, ValueTest),
     /// What the key that a row has in one of [`Pipeline::lookups`](super::Pipeline::lookups) stands for: the value of the
     /// key's code. Null where the key is not there.
-    Looked(usize, Arc<Attribute>),
+    Payload(usize, Arc<PayloadColumn>),
     /// The code of the key that a row has in one of [`Pipeline::lookups`](super::Pipeline::lookups), a `U32`. Null where
     /// the key is not there.
     Code(usize),
     /// The code that a computed key, an integer, has in a table, a `U32`. Null where the key is null or not there.
-    Probe(Box<Expr>, Arc<Codes>),
+    Probe(Box<Expr>, Arc<KeyTable>),
     /// The value of a code, which an expression gives. Null where the code is.
-    Entry(Box<Expr>, Arc<Attribute>),
-    /// Which partner is at hand, of those of that number in [`Pipeline::partners`](super::Pipeline::partners) or of the
-    /// [`SomePartner`] around it: its place among all, a `U32`. Null if the row has none.
-    Partner(usize),
+    PayloadOf(Box<Expr>, Arc<PayloadColumn>),
+    /// Which partner is at hand, of those of that number in [`Pipeline::matches`](super::Pipeline::partners) or of the
+    /// [`Exists`] around it: its place among all, a `U32`. Null if the row has none.
+    Match(usize),
     /// Whether some partner of the row meets a condition. Never null.
-    SomePartner(Box<SomePartner>),
+    Exists(Box<Exists>),
     /// The sum of some values over their number, rounded towards zero; null where that is 0. The number is an `I64` that is
     /// not negative, the sum an integer of any type.
     Average(Box<Expr>, Box<Expr>),
@@ -125,14 +125,14 @@ pub enum Expr {
 
 /// Those that a row has in a table where a key may be there more than once.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Partners {
+pub struct Matches {
     /// The code of the row's key, a `U32`; null if it has no partner.
     pub code: Expr,
     /// Of each code, where its partners begin: a `UInt32`. They lie one behind the other, as
-    /// [`Expr::Partner`] numbers them.
-    pub first: Arc<Attribute>,
+    /// [`Expr::Match`] numbers them.
+    pub first: Arc<PayloadColumn>,
     /// Of each code, how many there are: a `UInt32`.
-    pub count: Arc<Attribute>,
+    pub count: Arc<PayloadColumn>,
     /// Partners of the code that has most of them.
     pub most: u32,
     /// Whether a row without a partner counts once, where rows count once for each of them.
@@ -141,11 +141,11 @@ pub struct Partners {
 
 /// A question about partners of a row, which count once however many there are: that of `EXISTS`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SomePartner {
+pub struct Exists {
     /// Those that the row has. Whether a row without any counts does not matter.
-    pub partners: Partners,
-    /// The number by which the condition asks for [`Expr::Partner`]: beyond those of
-    /// [`Pipeline::partners`](super::Pipeline::partners), and another one for each such question.
+    pub matches: Matches,
+    /// The number by which the condition asks for [`Expr::Match`]: beyond those of
+    /// [`Pipeline::matches`](super::Pipeline::partners), and another one for each such question.
     pub number: usize,
     /// What one of them has to meet, a boolean.
     pub condition: Expr,
@@ -170,9 +170,9 @@ impl Expr {
             Self::Column(_)
             | Self::Values(..)
             | Self::Literal(_)
-            | Self::Looked(..)
+            | Self::Payload(..)
             | Self::Code(_)
-            | Self::Partner(_)
+            | Self::Match(_)
             | Self::Numbered(_)
             | Self::RowNumber
             | Self::Parameter(..) => self.clone(),
@@ -188,14 +188,14 @@ impl Expr {
             Self::Cast(part, to) => Self::Cast(boxed(one(part)?), *to),
             Self::DatePart(of, part) => Self::DatePart(*of, boxed(one(part)?)),
             Self::Probe(part, codes) => Self::Probe(boxed(one(part)?), Arc::clone(codes)),
-            Self::Entry(part, values) => Self::Entry(boxed(one(part)?), Arc::clone(values)),
-            Self::SomePartner(some) => {
-                let partners = Partners {
-                    code: one(&some.partners.code)?,
-                    ..some.partners.clone()
+            Self::PayloadOf(part, values) => Self::PayloadOf(boxed(one(part)?), Arc::clone(values)),
+            Self::Exists(some) => {
+                let matches = Matches {
+                    code: one(&some.matches.code)?,
+                    ..some.matches.clone()
                 };
-                Self::SomePartner(Box::new(SomePartner {
-                    partners,
+                Self::Exists(Box::new(Exists {
+                    matches,
                     number: some.number,
                     condition: one(&some.condition)?,
                 }))
@@ -224,9 +224,9 @@ impl Expr {
             Self::Column(_)
             | Self::Values(..)
             | Self::Literal(_)
-            | Self::Looked(..)
+            | Self::Payload(..)
             | Self::Code(_)
-            | Self::Partner(_)
+            | Self::Match(_)
             | Self::Numbered(_)
             | Self::RowNumber
             | Self::Parameter(..) => {}
@@ -241,9 +241,9 @@ impl Expr {
             | Self::Rounded(part, _)
             | Self::DatePart(_, part)
             | Self::Probe(part, _)
-            | Self::Entry(part, _) => f(part),
-            Self::SomePartner(some) => {
-                f(&some.partners.code);
+            | Self::PayloadOf(part, _) => f(part),
+            Self::Exists(some) => {
+                f(&some.matches.code);
                 f(&some.condition);
             }
             Self::Case(whens, otherwise) => {

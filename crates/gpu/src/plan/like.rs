@@ -8,7 +8,7 @@ use super::automaton::{Automaton, begins_character};
 const ESCAPE: char = '\\';
 
 /// What a part of a string has to be.
-enum Piece {
+enum PatternPart {
     /// Any characters.
     Any,
     /// One character.
@@ -23,32 +23,32 @@ type Position<'a> = (usize, &'a [u8]);
 impl Automaton {
     /// The strings that start with `text`.
     pub fn starts_with(text: &str) -> Option<Self> {
-        of_pieces(exactly(text).chain([Piece::Any]).collect())
+        of_pieces(exactly(text).chain([PatternPart::Any]).collect())
     }
 
     /// The strings that end with `text`.
     pub fn ends_with(text: &str) -> Option<Self> {
-        of_pieces([Piece::Any].into_iter().chain(exactly(text)).collect())
+        of_pieces([PatternPart::Any].into_iter().chain(exactly(text)).collect())
     }
 
     /// The strings that contain `text`.
     pub fn contains(text: &str) -> Option<Self> {
-        let back = exactly(text).chain([Piece::Any]);
-        of_pieces([Piece::Any].into_iter().chain(back).collect())
+        let back = exactly(text).chain([PatternPart::Any]);
+        of_pieces([PatternPart::Any].into_iter().chain(back).collect())
     }
 
     /// The strings that are `LIKE` a pattern, or `ILIKE` it: then `None` also if not all of the pattern is ASCII.
     pub fn like(pattern: &str, ignores_case: bool) -> Option<Self> {
         let literal = |character| match ignores_case {
-            true => Piece::either_case(character),
-            false => Some(Piece::exactly(character)),
+            true => PatternPart::either_case(character),
+            false => Some(PatternPart::exactly(character)),
         };
         let mut pieces = vec![];
         let mut characters = pattern.chars();
         while let Some(character) = characters.next() {
             pieces.push(match character {
-                '%' => Piece::Any,
-                '_' => Piece::One,
+                '%' => PatternPart::Any,
+                '_' => PatternPart::One,
                 // The last one stands for itself.
                 ESCAPE => literal(characters.next().unwrap_or(ESCAPE))?,
                 other => literal(other)?,
@@ -58,7 +58,7 @@ impl Automaton {
     }
 }
 
-impl Piece {
+impl PatternPart {
     fn exactly(character: char) -> Self {
         Self::Bytes(vec![bytes_of(character)])
     }
@@ -81,8 +81,8 @@ impl Piece {
     }
 }
 
-fn exactly(text: &str) -> impl Iterator<Item = Piece> {
-    text.chars().map(Piece::exactly)
+fn exactly(text: &str) -> impl Iterator<Item = PatternPart> {
+    text.chars().map(PatternPart::exactly)
 }
 
 fn bytes_of(character: char) -> Vec<u8> {
@@ -90,9 +90,9 @@ fn bytes_of(character: char) -> Vec<u8> {
 }
 
 /// The strings that consist of these pieces. States are the sets of positions at which a string may be.
-fn of_pieces(pieces: Vec<Piece>) -> Option<Automaton> {
+fn of_pieces(pieces: Vec<PatternPart>) -> Option<Automaton> {
     let all = pieces.len();
-    let read = pieces.iter().filter(|piece| !matches!(piece, Piece::Any));
+    let read = pieces.iter().filter(|piece| !matches!(piece, PatternPart::Any));
     // Each byte of the shortest string has a state of its own.
     if read.count() >= Automaton::MOST_STATES {
         return None;
@@ -108,20 +108,20 @@ fn of_pieces(pieces: Vec<Piece>) -> Option<Automaton> {
 }
 
 /// Where a byte leads from a position.
-fn after<'a>(pieces: &'a [Piece], (behind, rest): Position<'a>, byte: u8) -> Vec<Position<'a>> {
+fn after<'a>(pieces: &'a [PatternPart], (behind, rest): Position<'a>, byte: u8) -> Vec<Position<'a>> {
     if let [first, rest @ ..] = rest {
         let reads = first == &byte;
         return reads.then_some((behind, rest)).into_iter().collect();
     }
     let before = behind.checked_sub(1).and_then(|before| pieces.get(before));
     match (before, pieces.get(behind)) {
-        (_, Some(Piece::Any)) => vec![(behind, rest)],
+        (_, Some(PatternPart::Any)) => vec![(behind, rest)],
         // More of the character before.
-        (Some(Piece::One), _) | (_, Some(Piece::One)) if !begins_character(byte) => {
+        (Some(PatternPart::One), _) | (_, Some(PatternPart::One)) if !begins_character(byte) => {
             vec![(behind, rest)]
         }
-        (_, Some(Piece::One)) => vec![(behind + 1, rest)],
-        (_, Some(Piece::Bytes(spellings))) => spellings
+        (_, Some(PatternPart::One)) => vec![(behind + 1, rest)],
+        (_, Some(PatternPart::Bytes(spellings))) => spellings
             .iter()
             .filter_map(|spelling| Some((behind + 1, spelling.strip_prefix(&[byte])?)))
             .collect(),
@@ -129,12 +129,12 @@ fn after<'a>(pieces: &'a [Piece], (behind, rest): Position<'a>, byte: u8) -> Vec
     }
 }
 
-/// Adds the position behind each [`Piece::Any`], and drops those before the last: what passes from them passes from it.
-fn settled<'a>(pieces: &[Piece], mut positions: BTreeSet<Position<'a>>) -> BTreeSet<Position<'a>> {
+/// Adds the position behind each [`PatternPart::Any`], and drops those before the last: what passes from them passes from it.
+fn settled<'a>(pieces: &[PatternPart], mut positions: BTreeSet<Position<'a>>) -> BTreeSet<Position<'a>> {
     let mut last = None;
     for (place, piece) in pieces.iter().enumerate() {
         let here: Position<'_> = (place, &[]);
-        if matches!(piece, Piece::Any) && positions.contains(&here) {
+        if matches!(piece, PatternPart::Any) && positions.contains(&here) {
             positions.insert((place + 1, &[]));
             last = Some(here);
         }

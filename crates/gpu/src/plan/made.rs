@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use arrow::array::{Array, ArrayRef};
 
 use super::code_table::{CodeTable, code_bytes};
-use super::dense::{Dense, MOST_RANGE, integers, is_dense, other_keys};
+use super::dense::{PerfectHashTable, MOST_RANGE, integers, is_dense, other_keys};
 use super::hashed::HashedKeys;
 use crate::error::{Error, Result};
 
@@ -19,8 +19,8 @@ type Find = Box<dyn Fn(&[i64]) -> Result<usize> + Send + Sync>;
 pub(crate) type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
 
 /// A table on a device.
-pub(super) struct Made {
-    pub form: MadeForm,
+pub(super) struct DeviceKeyTable {
+    pub form: DeviceKeyTableLayout,
     fetch: FetchBytes,
     find: Find,
     here: OnceLock<Here>,
@@ -28,23 +28,23 @@ pub(super) struct Made {
 
 /// A table that was copied back.
 pub(super) enum Here {
-    Dense(Dense),
+    PerfectHashTable(PerfectHashTable),
     Hashed(HashedKeys, CodeTable),
 }
 
 /// How a table lies on the device: keys, and behind them, from a multiple of 256 bytes on, codes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MadeForm {
-    pub keys: MadeKeys,
+pub(crate) struct DeviceKeyTableLayout {
+    pub keys: DeviceKeyLayout,
     /// Codes are below it.
     pub count: u32,
 }
 
 /// How keys lie there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum MadeKeys {
+pub(crate) enum DeviceKeyLayout {
     /// A bit for each number from the first on, and one behind the last.
-    Dense { first: i64, range: u64 },
+    PerfectHashTable { first: i64, range: u64 },
     /// As [`HashedKeys`] have them.
     Hashed {
         slots: usize,
@@ -54,20 +54,20 @@ pub(crate) enum MadeKeys {
     },
 }
 
-impl MadeForm {
+impl DeviceKeyTableLayout {
     /// Bytes of keys.
     pub fn keys_bytes(self) -> usize {
         match self.keys {
-            MadeKeys::Dense { range, .. } => ((range as usize).div_ceil(32) + 1) * 4,
-            MadeKeys::Hashed { slots, .. } => slots * 8,
+            DeviceKeyLayout::PerfectHashTable { range, .. } => ((range as usize).div_ceil(32) + 1) * 4,
+            DeviceKeyLayout::Hashed { slots, .. } => slots * 8,
         }
     }
 
     /// Bytes of a code for each place, if there is more than one.
     pub fn codes_bytes(self) -> usize {
         let places = match self.keys {
-            MadeKeys::Dense { range, .. } => range as usize,
-            MadeKeys::Hashed { slots, .. } => slots,
+            DeviceKeyLayout::PerfectHashTable { range, .. } => range as usize,
+            DeviceKeyLayout::Hashed { slots, .. } => slots,
         };
         places * code_bytes(self.count)
     }
@@ -80,8 +80,8 @@ impl MadeForm {
     /// What kernels get to know beside the table.
     pub fn words(self) -> [u64; 2] {
         match self.keys {
-            MadeKeys::Dense { first, range } => [first as u64, range],
-            MadeKeys::Hashed {
+            DeviceKeyLayout::PerfectHashTable { first, range } => [first as u64, range],
+            DeviceKeyLayout::Hashed {
                 slots,
                 empty,
                 probes,
@@ -99,7 +99,7 @@ impl MadeForm {
         if is_dense(range, keys, count) || slots.is_err() && range <= MOST_RANGE {
             let first = least;
             return Ok(Self {
-                keys: MadeKeys::Dense { first, range },
+                keys: DeviceKeyLayout::PerfectHashTable { first, range },
                 count,
             });
         }
@@ -109,7 +109,7 @@ impl MadeForm {
             (None, None) => return Err(Error::Unsupported("keys of all 64 bits".into())),
         };
         Ok(Self {
-            keys: MadeKeys::Hashed {
+            keys: DeviceKeyLayout::Hashed {
                 slots: slots?,
                 empty,
                 probes: HashedKeys::MOST_PROBES,
@@ -119,9 +119,9 @@ impl MadeForm {
     }
 }
 
-impl Made {
+impl DeviceKeyTable {
     pub fn new(
-        form: MadeForm,
+        form: DeviceKeyTableLayout,
         fetch: impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
         find: impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
     ) -> Self {
@@ -163,16 +163,16 @@ impl Made {
     fn copied(&self, codes: CodeTable) -> Result<Here> {
         let keys = (self.fetch)(0, self.form.keys_bytes())?;
         Ok(match self.form.keys {
-            MadeKeys::Dense { first, range } => {
+            DeviceKeyLayout::PerfectHashTable { first, range } => {
                 let bits = keys.as_chunks::<4>().0.iter();
-                Here::Dense(Dense {
+                Here::PerfectHashTable(PerfectHashTable {
                     first,
                     range,
                     bits: bits.map(|word| u32::from_le_bytes(*word)).collect(),
                     codes,
                 })
             }
-            MadeKeys::Hashed { empty, probes, .. } => {
+            DeviceKeyLayout::Hashed { empty, probes, .. } => {
                 let slots = keys.as_chunks::<8>().0.iter();
                 let slots = slots.map(|slot| i64::from_le_bytes(*slot)).collect();
                 Here::Hashed(HashedKeys::of_slots(slots, empty, probes)?, codes)
@@ -185,7 +185,7 @@ impl Here {
     /// The code of each value.
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match self {
-            Self::Dense(dense) => dense.of(values),
+            Self::PerfectHashTable(dense) => dense.of(values),
             Self::Hashed(keys, codes) => keys.codes_of(values, codes),
         }
     }
@@ -193,7 +193,7 @@ impl Here {
     /// Writes keys in the device's order, and gives the codes.
     pub fn write(&self, to: &mut [u8]) -> &CodeTable {
         match self {
-            Self::Dense(dense) => dense.write(to),
+            Self::PerfectHashTable(dense) => dense.write(to),
             Self::Hashed(keys, codes) => {
                 keys.write(to);
                 codes

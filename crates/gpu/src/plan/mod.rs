@@ -15,23 +15,23 @@ mod expr;
 mod hashed;
 mod like;
 mod made;
-mod of_groups;
+mod post_aggregation;
 mod pipeline;
 mod regex;
 mod results;
 mod types;
 
-pub use attribute::Attribute;
+pub use attribute::PayloadColumn;
 pub use automaton::Automaton;
 pub(crate) use code_table::{CodeTable, code_bytes};
-pub use codes::Codes;
+pub use codes::KeyTable;
 pub(crate) use codes::{DeviceCopies, for_bytes};
 pub use expr::{
-    Arithmetic, Comparison, DatePart, Expr, Partners, SomePartner, ValueFunction, ValueTest,
+    Arithmetic, Comparison, DatePart, Expr, Matches, Exists, ValueFunction, ValueTest,
 };
 pub(crate) use hashed::HashedKeys;
-pub(crate) use made::{MadeForm, MadeKeys};
-pub use of_groups::{Again, FirstGroups, GroupColumn, OfGroups};
+pub(crate) use made::{DeviceKeyTableLayout, DeviceKeyLayout};
+pub use post_aggregation::{NestedAggregation, FirstGroups, GroupColumn, PostAggregation};
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
 pub use results::{GroupTotals, Groups, Number, Numbers, Total};
 pub use types::{Literal, Type};

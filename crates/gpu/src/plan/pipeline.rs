@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
-use super::codes::Codes;
-use super::expr::{Arithmetic, Comparison, Expr, Partners, ValueTest};
+use super::codes::KeyTable;
+use super::expr::{Arithmetic, Comparison, Expr, Matches, ValueTest};
 use super::types::{Literal, Type};
 
 /// Which rows pass: those for which it is true. A null row passes no test but
@@ -38,7 +38,7 @@ pub struct Lookup {
     /// The column that holds the keys, by its number in [`Pipeline::columns`].
     pub column: usize,
     /// The keys that are there, and the code of each.
-    pub codes: Arc<Codes>,
+    pub codes: Arc<KeyTable>,
 }
 
 /// What rows are grouped by.
@@ -88,16 +88,16 @@ fn most_asked(expr: &Expr) -> u64 {
     let mut asked = 0u64;
     expr.for_parts(|part| asked = asked.saturating_add(most_asked(part)));
     match expr {
-        Expr::SomePartner(some) => {
-            let most = u64::from(some.partners.most);
+        Expr::Exists(some) => {
+            let most = u64::from(some.matches.most);
             most.saturating_mul(asked.saturating_add(1))
         }
         _ => asked,
     }
 }
 
-fn asks_partners(expr: &Expr) -> bool {
-    expr.any(&|part| matches!(part, Expr::Partner(_) | Expr::SomePartner(_)))
+fn reads_matches(expr: &Expr) -> bool {
+    expr.any(&|part| matches!(part, Expr::Match(_) | Expr::Exists(_)))
 }
 
 fn int(value: impl Into<i128>) -> Expr {
@@ -109,7 +109,7 @@ fn by(operation: Arithmetic, a: Expr, b: Expr) -> Expr {
 }
 
 /// How many partners a row has at most, an `I128`: exactly, if its code asks for no others.
-fn count_of(of: &Partners) -> Expr {
+fn count_of(of: &Matches) -> Expr {
     let code = match &of.code {
         // of rows some of whose partners meet a condition
         Expr::Case(whens, None) => match &whens[..] {
@@ -118,17 +118,17 @@ fn count_of(of: &Partners) -> Expr {
         },
         code => code,
     };
-    match asks_partners(code) {
+    match reads_matches(code) {
         true => int(of.most),
         false => {
-            let count = Expr::Entry(Box::new(code.clone()), Arc::clone(&of.count));
+            let count = Expr::PayloadOf(Box::new(code.clone()), Arc::clone(&of.count));
             Expr::Cast(Box::new(count), Type::I128)
         }
     }
 }
 
 /// How many times a row counts at most for its partners.
-fn times_of(of: &Partners) -> Expr {
+fn times_of(of: &Matches) -> Expr {
     let count = count_of(of);
     let some = Expr::Compare(
         Comparison::Greater,
@@ -141,12 +141,12 @@ fn times_of(of: &Partners) -> Expr {
 
 /// Adds the partners that an expression asks about for a row at most.
 fn asks_of(expr: &Expr, asked: &mut Expr) {
-    let Expr::SomePartner(some) = expr else {
+    let Expr::Exists(some) = expr else {
         return expr.for_parts(|part| asks_of(part, asked));
     };
     let mut within = 1u64;
     expr.for_parts(|part| within = within.saturating_add(most_asked(part)));
-    let own = by(Arithmetic::Multiply, times_of(&some.partners), int(within));
+    let own = by(Arithmetic::Multiply, times_of(&some.matches), int(within));
     let before = std::mem::replace(asked, int(0));
     *asked = by(Arithmetic::Add, before, own);
 }
@@ -199,8 +199,8 @@ pub struct Pipeline {
     pub lookups: Vec<Lookup>,
     /// Rows that pass count once for each combination of their partners in these; only where they are
     /// aggregated.
-    pub partners: Vec<Partners>,
-    /// Which rows pass; those of its conjuncts that ask for [`Expr::Partner`] say which combinations.
+    pub matches: Vec<Matches>,
+    /// Which rows pass; those of its conjuncts that ask for [`Expr::Match`] say which combinations.
     pub filter: Filter,
     /// What becomes of them.
     pub output: Output,
@@ -209,7 +209,7 @@ pub struct Pipeline {
 impl Pipeline {
     /// How many times a row counts at most.
     pub(crate) fn most_combinations(&self) -> u64 {
-        let most = self.partners.iter().map(|of| u64::from(of.most.max(1)));
+        let most = self.matches.iter().map(|of| u64::from(of.most.max(1)));
         most.fold(1, u64::saturating_mul)
     }
 
@@ -222,7 +222,7 @@ impl Pipeline {
     }
 
     /// How many partners, or combinations of them, are looked at for a row at most.
-    pub(crate) fn most_partners(&self) -> u64 {
+    pub(crate) fn most_matches(&self) -> u64 {
         let mut asked = 1u64;
         self.for_exprs(&mut |expr| asked = asked.saturating_add(most_asked(expr)));
         self.most_combinations().saturating_mul(asked)
@@ -233,7 +233,7 @@ impl Pipeline {
     pub(crate) fn counting(&self) -> Self {
         let mut asked = int(1);
         self.for_exprs(&mut |expr| asks_of(expr, &mut asked));
-        let times = self.partners.iter().map(times_of);
+        let times = self.matches.iter().map(times_of);
         let times = times.reduce(|a, b| by(Arithmetic::Multiply, a, b));
         // a row asks before it is combined, too
         let all = match times {
@@ -246,7 +246,7 @@ impl Pipeline {
         };
         let asks = |filter: &Filter| {
             let mut asks = false;
-            filter.for_exprs(&mut |expr| asks |= asks_partners(expr));
+            filter.for_exprs(&mut |expr| asks |= reads_matches(expr));
             asks
         };
         let filter = match &self.filter {
@@ -259,7 +259,7 @@ impl Pipeline {
         Self {
             columns: self.columns.clone(),
             lookups: self.lookups.clone(),
-            partners: vec![],
+            matches: vec![],
             filter,
             output: Output::Aggregates(vec![Aggregate::Sum(all)]),
         }
@@ -268,7 +268,7 @@ impl Pipeline {
     /// Calls `f` with each expression that is computed row by row.
     fn for_exprs(&self, f: &mut impl FnMut(&Expr)) {
         self.filter.for_exprs(f);
-        self.partners.iter().for_each(|of| f(&of.code));
+        self.matches.iter().for_each(|of| f(&of.code));
         let (keys, aggregates, rows) = match &self.output {
             Output::Selection => Default::default(),
             Output::Rows(rows) => (&[][..], &[][..], &rows[..]),

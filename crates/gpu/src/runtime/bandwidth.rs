@@ -225,7 +225,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::runtime::driver::{Compiled, DeviceInfo, Mark};
+    use crate::runtime::driver::{Compiled, DeviceInfo, Event};
 
     /// A device of host memory, whose only kernel adds words up; every step takes a millisecond.
     #[derive(Debug)]
@@ -359,11 +359,11 @@ mod tests {
             self.step()
         }
 
-        fn mark(&mut self) -> Result<Mark> {
-            Ok(Mark(Box::new(*self.0.lock().unwrap())))
+        fn mark(&mut self) -> Result<Event> {
+            Ok(Event(Box::new(*self.0.lock().unwrap())))
         }
 
-        fn wait(&mut self, _: &Mark) -> Result<()> {
+        fn wait(&mut self, _: &Event) -> Result<()> {
             Ok(())
         }
 
@@ -371,8 +371,8 @@ mod tests {
             Ok(())
         }
 
-        fn elapsed(&mut self, from: &Mark, to: &Mark) -> Result<f64> {
-            let step = |mark: &Mark| *mark.0.downcast_ref::<u32>().unwrap();
+        fn elapsed(&mut self, from: &Event, to: &Event) -> Result<f64> {
+            let step = |mark: &Event| *mark.0.downcast_ref::<u32>().unwrap();
             Ok(f64::from(step(to) - step(from)))
         }
     }

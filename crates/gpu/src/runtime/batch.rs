@@ -11,7 +11,7 @@ use arrow::datatypes::DataType;
 
 use super::chunks::{Copies, Group, Resident};
 use super::entries::Entries;
-use super::memory::{Piece, Pool, lock};
+use super::memory::{DeviceBuffer, Pool, lock};
 use crate::error::{Error, Result};
 use crate::plan::Automaton;
 use vectile_kernels::{ColumnTraits, Symbols, Transform};
@@ -26,13 +26,13 @@ const SAMPLED_CHUNKS: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Batch {
     rows: Arc<[usize]>,
-    columns: Vec<Arc<Stack>>,
+    columns: Vec<Arc<ColumnBatch>>,
 }
 
 /// The chunks of a column in several row groups, and what a kernel for them has to know. To find that
 /// out takes a look at every chunk: stacks are kept, and used again by queries over the same row groups.
 #[derive(Debug)]
-pub(crate) struct Stack {
+pub(crate) struct ColumnBatch {
     chunks: Vec<Arc<Resident>>,
     /// Of each chunk, rows, address and bytes.
     pub rows: Vec<usize>,
@@ -50,9 +50,9 @@ pub(crate) struct Stack {
     pub copies: Copies,
     sample: OnceLock<Option<ArrayRef>>,
     entries: Mutex<Option<Arc<Entries>>>,
-    coded: Mutex<Option<std::result::Result<Arc<Stack>, String>>>,
+    coded: Mutex<Option<std::result::Result<Arc<ColumnBatch>, String>>>,
     text_tokens: Mutex<Option<Arc<TextTokens>>>,
-    text_fingerprints: Mutex<Option<Arc<Piece>>>,
+    text_fingerprints: Mutex<Option<Arc<DeviceBuffer>>>,
     text_tests: Mutex<VecDeque<(Automaton, Arc<TextTests>)>>,
     /// When it was used last, by the engine's clock.
     used: AtomicU64,
@@ -61,9 +61,9 @@ pub(crate) struct Stack {
 /// The strings of chunks that have symbols as tokens, in device memory.
 #[derive(Debug)]
 pub(crate) struct TextTokens {
-    pub words: Piece,
+    pub words: DeviceBuffer,
     /// Where those of each vector begin.
-    pub places: Piece,
+    pub places: DeviceBuffer,
     /// The place of each chunk's first vector.
     pub first_vectors: Vec<usize>,
 }
@@ -77,8 +77,8 @@ pub(crate) struct TextTests {
     pub table_bytes: usize,
     /// What keeps them there.
     pub _tokens: Arc<TextTokens>,
-    pub _fingerprints: Option<Arc<Piece>>,
-    pub _memory: Piece,
+    pub _fingerprints: Option<Arc<DeviceBuffer>>,
+    pub _memory: DeviceBuffer,
 }
 
 /// A dictionary that chunks have in common.
@@ -107,7 +107,7 @@ impl Batch {
         }
         let columns = (0..width).map(|column| {
             let chunks = groups.iter().map(|group| &group.columns[column]);
-            Ok(Arc::new(Stack::of(chunks.cloned().collect())?))
+            Ok(Arc::new(ColumnBatch::of(chunks.cloned().collect())?))
         });
         Self::new(
             groups.iter().map(|group| group.rows).collect(),
@@ -116,7 +116,7 @@ impl Batch {
     }
 
     /// Stacks of as many rows.
-    pub(crate) fn new(rows: Arc<[usize]>, columns: Vec<Arc<Stack>>) -> Result<Self> {
+    pub(crate) fn new(rows: Arc<[usize]>, columns: Vec<Arc<ColumnBatch>>) -> Result<Self> {
         for stack in &columns {
             if stack.rows[..] != rows[..] {
                 let reason = "a column has other rows than its row group";
@@ -131,7 +131,7 @@ impl Batch {
         &self.rows
     }
 
-    pub(crate) fn columns(&self) -> &[Arc<Stack>] {
+    pub(crate) fn columns(&self) -> &[Arc<ColumnBatch>] {
         &self.columns
     }
 
@@ -146,7 +146,7 @@ impl Batch {
             return Err(mismatch(format!("{found} columns where {wanted} belong")));
         }
         for (column, (stack, wanted)) in self.columns.iter().zip(types).enumerate() {
-            // As for the others, see `Stack::of`.
+            // As for the others, see `ColumnBatch::of`.
             let Some(chunk) = stack.chunks.first() else {
                 continue;
             };
@@ -197,7 +197,7 @@ fn mismatch(reason: String) -> Error {
     Error::Mismatch(reason)
 }
 
-impl Stack {
+impl ColumnBatch {
     /// Chunks of one type, on one engine's device.
     pub fn of(chunks: Vec<Arc<Resident>>) -> Result<Self> {
         if let [first, others @ ..] = &chunks[..]
@@ -328,7 +328,7 @@ impl Stack {
     }
 
     /// Hashes of the strings; `make` makes them if they are not there, while others wait for them.
-    pub fn text_fingerprints(&self, make: impl FnOnce() -> Result<Piece>) -> Result<Arc<Piece>> {
+    pub fn text_fingerprints(&self, make: impl FnOnce() -> Result<DeviceBuffer>) -> Result<Arc<DeviceBuffer>> {
         get_or_make(&self.text_fingerprints, make)
     }
 

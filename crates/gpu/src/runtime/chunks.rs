@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 
-use super::memory::{Piece, Pool};
+use super::memory::{DeviceBuffer, Pool};
 use vectile_kernels::{ChunkInfo, ColumnTraits, Symbols};
 
 /// Streams that copy to the device: while one is waited for, another has work.
@@ -40,7 +40,7 @@ pub struct ChunkRun {
 #[derive(Debug)]
 pub struct Resident {
     /// Of this chunk, and of others that came with it.
-    pub(super) memory: Arc<Piece>,
+    pub(super) memory: Arc<DeviceBuffer>,
     pub(super) offset: u64,
     pub(super) chunk: Arc<ChunkInfo>,
     pub(super) used: AtomicU64,
@@ -51,7 +51,7 @@ pub struct Resident {
 
 impl Resident {
     /// A chunk that is there already, in memory that it may share with others.
-    pub(crate) fn made(memory: Arc<Piece>, offset: u64, chunk: Arc<ChunkInfo>) -> Arc<Self> {
+    pub(crate) fn made(memory: Arc<DeviceBuffer>, offset: u64, chunk: Arc<ChunkInfo>) -> Arc<Self> {
         Arc::new(Self {
             memory,
             offset,
@@ -120,7 +120,7 @@ impl Resident {
 /// on the device comes back from here, at the speed of the link.
 #[derive(Debug)]
 pub(super) struct Hosted {
-    pub memory: Piece,
+    pub memory: DeviceBuffer,
     pub chunk: Arc<ChunkInfo>,
     pub used: AtomicU64,
 }

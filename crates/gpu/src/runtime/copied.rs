@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
-use super::memory::{Piece, Pool, lock};
+use super::memory::{DeviceBuffer, Pool, lock};
 use crate::error::Result;
 
 /// A copy on one engine's device. Where memory is short, the engine drops it; the next kernel that wants it makes it
@@ -11,7 +11,7 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(crate) struct Copied {
     pool: Weak<Pool>,
-    piece: Mutex<Option<Arc<Piece>>>,
+    piece: Mutex<Option<Arc<DeviceBuffer>>>,
     /// When it was wanted last, by the engine's clock.
     used: AtomicU64,
 }
@@ -39,8 +39,8 @@ impl Copied {
     pub fn get_or_copy(
         &self,
         now: u64,
-        copy: impl FnOnce() -> Result<Piece>,
-    ) -> Result<Arc<Piece>> {
+        copy: impl FnOnce() -> Result<DeviceBuffer>,
+    ) -> Result<Arc<DeviceBuffer>> {
         self.used.store(now, Ordering::Relaxed);
         let mut piece = lock(&self.piece);
         if let Some(piece) = &*piece {
@@ -52,13 +52,13 @@ impl Copied {
     }
 
     /// Takes a piece for the copy.
-    pub fn set(&self, made: Arc<Piece>) {
+    pub fn set(&self, made: Arc<DeviceBuffer>) {
         made.count_as_kept();
         *lock(&self.piece) = Some(made);
     }
 
     /// Takes the copy away, unless a kernel uses it or it is being made.
-    pub fn take_idle(&self) -> Option<Arc<Piece>> {
+    pub fn take_idle(&self) -> Option<Arc<DeviceBuffer>> {
         let mut piece = match self.piece.try_lock() {
             Ok(piece) => piece,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::chunks::{COPIERS, Copies, Resident};
-use super::driver::{Driver, Mark, Stream};
-use super::memory::{Piece, lock};
-use super::parcel::{Parcel, Source};
+use super::driver::{Driver, Event, Stream};
+use super::memory::{DeviceBuffer, lock};
+use super::parcel::{TransferBatch, Source};
 use crate::error::Result;
 
 /// Bytes that a copier takes on before it is another one's turn.
@@ -31,7 +31,7 @@ struct Copier {
     begun: u64,
     done: u64,
     /// Points behind what was asked for together, by the last copy before them.
-    marks: Vec<(u64, Mark)>,
+    marks: Vec<(u64, Event)>,
     /// What must not be freed before they are done.
     held: Vec<Shipped>,
     held_bytes: usize,
@@ -56,7 +56,7 @@ impl Copiers {
     }
 
     /// Begins to copy chunks into `memory` of the device; they count as used at `now`.
-    pub fn ship(&self, parcel: Parcel, memory: Piece, now: u64) -> Result<Vec<Arc<Resident>>> {
+    pub fn ship(&self, parcel: TransferBatch, memory: DeviceBuffer, now: u64) -> Result<Vec<Arc<Resident>>> {
         let memory = Arc::new(memory);
         let (index, mut slot) = self.choose();
         let mut copier = match slot.take() {

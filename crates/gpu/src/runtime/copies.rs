@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::copied::Copied;
 use super::engine::Engine;
-use super::memory::{Piece, lock};
+use super::memory::{DeviceBuffer, lock};
 use crate::error::Result;
 use crate::plan::DeviceCopies;
 
@@ -14,13 +14,13 @@ impl Engine {
     pub(crate) fn copied(
         &self,
         copies: &DeviceCopies,
-        copy: impl FnOnce() -> Result<Piece>,
-    ) -> Result<Arc<Piece>> {
+        copy: impl FnOnce() -> Result<DeviceBuffer>,
+    ) -> Result<Arc<DeviceBuffer>> {
         self.copied_of(copies).get_or_copy(self.now(), copy)
     }
 
     /// Copies of which that of this engine is there already.
-    pub(crate) fn copies_with(&self, piece: Arc<Piece>) -> DeviceCopies {
+    pub(crate) fn copies_with(&self, piece: Arc<DeviceBuffer>) -> DeviceCopies {
         let copies = DeviceCopies::default();
         self.copied_of(&copies).set(piece);
         copies

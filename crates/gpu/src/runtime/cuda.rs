@@ -18,7 +18,7 @@ use cudarc::driver::sys::{
 
 use super::cache::{Cache, Key};
 use super::calls::{check, check_memory, describe, driver_version, reason, unavailable};
-use super::driver::{Compiled, CopyIn, DeviceInfo, Driver, Kernel, Launch, Mark, Stream};
+use super::driver::{Compiled, CopyIn, DeviceInfo, Driver, Kernel, Launch, Event, Stream};
 use super::exit::{AtWork, wait_at_exit};
 use super::health::Process;
 use super::huge::HugePages;
@@ -653,7 +653,7 @@ impl CudaMark {
         })
     }
 
-    fn of<'a>(mark: &'a Mark, call: &'static str) -> Result<&'a CudaMark> {
+    fn of<'a>(mark: &'a Event, call: &'static str) -> Result<&'a CudaMark> {
         mark.0.downcast_ref().ok_or_else(|| Error::Driver {
             call,
             reason: "the mark is of another driver".to_string(),
@@ -776,17 +776,17 @@ impl Stream for CudaStream {
         })
     }
 
-    fn mark(&mut self) -> Result<Mark> {
+    fn mark(&mut self) -> Result<Event> {
         self.context.bind()?;
         let mark = CudaMark::new(&self.context)?;
         // SAFETY: stream and event are alive and of the same context.
         check("cuEventRecord", unsafe {
             sys::cuEventRecord(mark.event, self.stream)
         })?;
-        Ok(Mark(Box::new(mark)))
+        Ok(Event(Box::new(mark)))
     }
 
-    fn wait(&mut self, mark: &Mark) -> Result<()> {
+    fn wait(&mut self, mark: &Event) -> Result<()> {
         let mark = CudaMark::of(mark, "cuStreamWaitEvent")?;
         self.context.bind()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as u32;
@@ -804,7 +804,7 @@ impl Stream for CudaStream {
         })
     }
 
-    fn elapsed(&mut self, from: &Mark, to: &Mark) -> Result<f64> {
+    fn elapsed(&mut self, from: &Event, to: &Event) -> Result<f64> {
         let from = CudaMark::of(from, "cuEventElapsedTime")?;
         let to = CudaMark::of(to, "cuEventElapsedTime")?;
         self.context.bind()?;

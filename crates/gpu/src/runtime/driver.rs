@@ -189,7 +189,7 @@ pub trait Stream: Send {
         &mut self,
         kernel: &dyn Kernel,
         launch: Launch<'_>,
-    ) -> Result<(Mark, Mark)> {
+    ) -> Result<(Event, Event)> {
         let start = self.mark()?;
         // SAFETY: as the caller says.
         unsafe { self.launch(kernel, launch) }?;
@@ -197,23 +197,23 @@ pub trait Stream: Send {
     }
 
     /// Notes the present point of the stream, for [`Stream::wait`] and [`Stream::elapsed`].
-    fn mark(&mut self) -> Result<Mark>;
+    fn mark(&mut self) -> Result<Event>;
 
     /// Makes what comes wait until another stream of the device has passed `mark`.
-    fn wait(&mut self, mark: &Mark) -> Result<()>;
+    fn wait(&mut self, mark: &Event) -> Result<()>;
 
     /// Waits, on the calling thread, until everything so far is done.
     fn synchronize(&mut self) -> Result<()>;
 
     /// Milliseconds between two points of this stream, both passed.
-    fn elapsed(&mut self, from: &Mark, to: &Mark) -> Result<f64>;
+    fn elapsed(&mut self, from: &Event, to: &Event) -> Result<f64>;
 }
 
 /// A point of a stream.
-pub struct Mark(pub Box<dyn Any + Send + Sync>);
+pub struct Event(pub Box<dyn Any + Send + Sync>);
 
-impl fmt::Debug for Mark {
+impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mark")
+        f.write_str("Event")
     }
 }

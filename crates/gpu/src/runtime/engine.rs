@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use arrow::array::{Array, ArrayRef, AsArray, MutableArrayData, make_array};
 use arrow::datatypes::DataType;
 
-use super::batch::{Batch, Stack};
+use super::batch::{Batch, ColumnBatch};
 use super::chunks::{ChunkKey, ChunkRun, Hosted, Resident};
 use super::copied::Copied;
 use super::copiers::Copiers;
-use super::driver::{DeviceInfo, Driver, Kernel, Mark, Stream};
+use super::driver::{DeviceInfo, Driver, Kernel, Event, Stream};
 use super::health::Health;
 use super::kernels::{FixedKernel, Kernels, Loaded};
-use super::memory::{Piece, Pinned, Place, Pool, Sizes, Staging, lock};
-use super::parcel::Parcel;
+use super::memory::{DeviceBuffer, Pinned, Place, Pool, Sizes, Staging, lock};
+use super::parcel::TransferBatch;
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
 use vectile_kernels::{ChunkInfo, DeviceChunk};
@@ -35,7 +35,7 @@ pub struct Engine {
     chunks: Mutex<Chunks>,
     copiers: Copiers,
     kernels: Kernels,
-    lanes: Mutex<Vec<Lane>>,
+    lanes: Mutex<Vec<StreamContext>>,
     /// Copies of what the host has, where they are and where they may come again.
     copies: Mutex<Vec<Weak<Copied>>>,
     clock: AtomicU64,
@@ -60,7 +60,7 @@ type Idle = (u64, u64, ChunkName);
 /// Something on the device that may be dropped, by its number. Of those used at the same time, stacks go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kept {
-    Stack(usize),
+    ColumnBatch(usize),
     Copy(usize),
     Chunks(usize),
 }
@@ -71,7 +71,7 @@ struct Chunks {
     files: Files,
     resident: HashMap<ChunkName, Arc<Resident>>,
     /// Chunks that queries used together.
-    stacks: HashMap<Vec<ChunkRun>, Arc<Stack>>,
+    stacks: HashMap<Vec<ChunkRun>, Arc<ColumnBatch>>,
     hosted: HashMap<ChunkName, Arc<Hosted>>,
     host_bytes: u64,
     host_limit: u64,
@@ -96,10 +96,10 @@ struct Files {
 }
 
 /// A stream and its buffers. Executions borrow them: making one takes longer than a query.
-pub(crate) struct Lane {
+pub(crate) struct StreamContext {
     pub stream: Box<dyn Stream>,
     pub staging: Option<Pinned>,
-    pub scratch: Option<Piece>,
+    pub scratch: Option<DeviceBuffer>,
 }
 
 impl fmt::Debug for Engine {
@@ -318,7 +318,7 @@ impl Engine {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let chunks = lock(&self.chunks);
         let stacks = columns.iter().map(|runs| chunks.stacks.get(runs).cloned());
-        let stacks: Vec<Arc<Stack>> = stacks.collect::<Option<_>>()?;
+        let stacks: Vec<Arc<ColumnBatch>> = stacks.collect::<Option<_>>()?;
         drop(chunks);
         stacks.iter().for_each(|stack| stack.touch(now));
         Batch::new(rows.into(), stacks).ok()
@@ -392,7 +392,7 @@ impl Engine {
                 let (names, chunks): (Vec<ChunkName>, Vec<&DeviceChunk>) =
                     missing.into_iter().unzip();
                 let chunks = chunks.into_iter().map(|chunk| (self.info_of(chunk), chunk));
-                let parcel = Parcel::lay_out(&self.staging, &self.host_pool, chunks.collect())?;
+                let parcel = TransferBatch::lay_out(&self.staging, &self.host_pool, chunks.collect())?;
                 self.ship(&names, parcel)?
             }
         };
@@ -478,11 +478,11 @@ impl Engine {
     /// Begins to copy chunks to the device that lie one after the other in host memory.
     fn send(&self, run: &[(ChunkName, Arc<Hosted>)]) -> Result<Vec<Arc<Resident>>> {
         let (names, chunks): (Vec<ChunkName>, Vec<Arc<Hosted>>) = run.iter().cloned().unzip();
-        self.ship(&names, Parcel::of_hosted(chunks))
+        self.ship(&names, TransferBatch::of_hosted(chunks))
     }
 
     /// Begins to copy chunks to the device.
-    fn ship(&self, names: &[ChunkName], parcel: Parcel) -> Result<Vec<Arc<Resident>>> {
+    fn ship(&self, names: &[ChunkName], parcel: TransferBatch) -> Result<Vec<Arc<Resident>>> {
         if names.is_empty() {
             return Ok(vec![]);
         }
@@ -493,7 +493,7 @@ impl Engine {
     }
 
     /// Memory of the device for chunks, within the budget.
-    pub(crate) fn room_for(&self, bytes: usize) -> Result<Piece> {
+    pub(crate) fn room_for(&self, bytes: usize) -> Result<DeviceBuffer> {
         self.make_room(bytes as u64)?;
         self.take(bytes)
     }
@@ -549,7 +549,7 @@ impl Engine {
     }
 
     /// Memory of the device. Where there is none left, chunks that no query uses make room.
-    pub(crate) fn take(&self, bytes: usize) -> Result<Piece> {
+    pub(crate) fn take(&self, bytes: usize) -> Result<DeviceBuffer> {
         let mut wanted = bytes as u64;
         loop {
             let taken = self.pool.take(bytes);
@@ -562,7 +562,7 @@ impl Engine {
     }
 
     /// The same of what stays there between queries. It has room in the budget, unless queries need what is there.
-    pub(crate) fn take_to_keep(&self, bytes: usize) -> Result<Piece> {
+    pub(crate) fn take_to_keep(&self, bytes: usize) -> Result<DeviceBuffer> {
         match self.make_room(bytes as u64) {
             Ok(()) | Err(Error::OutOfMemory { .. }) => {}
             Err(error) => return Err(error),
@@ -621,13 +621,13 @@ impl Engine {
         let stacks = stacks.filter(|(_, stack)| {
             Arc::strong_count(stack) == 1 && self.copiers.have_brought(&stack.copies)
         });
-        let stacks: Vec<(u64, *const Stack)> = stacks
+        let stacks: Vec<(u64, *const ColumnBatch)> = stacks
             .map(|(_, stack)| (stack.used(), Arc::as_ptr(stack)))
             .collect();
         // a chunk in a stack that no query uses was used when the stack was: the stack goes before it
         let mut oldest = BinaryHeap::new();
         for (index, (used, _)) in stacks.iter().enumerate() {
-            oldest.push(Reverse((*used, Kept::Stack(index))));
+            oldest.push(Reverse((*used, Kept::ColumnBatch(index))));
         }
         for (index, copy) in copies.iter().enumerate() {
             oldest.push(Reverse((copy.used(), Kept::Copy(index))));
@@ -641,8 +641,8 @@ impl Engine {
             && let Some(Reverse((_, next))) = oldest.pop()
         {
             match next {
-                Kept::Stack(index) => {
-                    let own = |stack: &Arc<Stack>| Arc::as_ptr(stack) == stacks[index].1;
+                Kept::ColumnBatch(index) => {
+                    let own = |stack: &Arc<ColumnBatch>| Arc::as_ptr(stack) == stacks[index].1;
                     let mut found = chunks.stacks.extract_if(|_, stack| own(stack));
                     let Some((_, stack)) = found.next() else {
                         continue;
@@ -763,11 +763,11 @@ impl Engine {
     }
 
     /// A stream with buffers.
-    pub(crate) fn lane(&self) -> Result<Lane> {
+    pub(crate) fn lane(&self) -> Result<StreamContext> {
         if let Some(lane) = lock(&self.lanes).pop() {
             return Ok(lane);
         }
-        Ok(Lane {
+        Ok(StreamContext {
             stream: self.driver.stream()?,
             staging: None,
             scratch: None,
@@ -775,7 +775,7 @@ impl Engine {
     }
 
     /// Takes a stream back, of which nothing is under way.
-    pub(crate) fn give_back(&self, mut lane: Lane) {
+    pub(crate) fn give_back(&self, mut lane: StreamContext) {
         lane.scratch = lane.scratch.filter(|piece| piece.bytes() <= KEPT_SCRATCH);
         lock(&self.lanes).push(lane);
     }
@@ -812,7 +812,7 @@ impl Engine {
     }
 
     /// Memory of the host that the device copies from at full speed: that of [`Engine::staging`] while some is free.
-    pub(crate) fn pinned(&self, bytes: usize) -> Result<Piece> {
+    pub(crate) fn pinned(&self, bytes: usize) -> Result<DeviceBuffer> {
         let staged = self.staging.take(bytes);
         staged.or_else(|_| self.host_pool.take(bytes))
     }
@@ -989,7 +989,7 @@ impl ChunkKey {
     }
 }
 
-impl Lane {
+impl StreamContext {
     /// Waits for what is put on its stream, after an error, too: memory goes back to its pools, which hand it out
     /// again.
     pub fn finish<T>(&mut self, enqueue: impl FnOnce(&mut dyn Stream) -> Result<T>) -> Result<T> {
@@ -1001,7 +1001,7 @@ impl Lane {
     }
 
     /// The time between two points that the stream has passed.
-    pub fn between(&mut self, (from, to): &(Mark, Mark)) -> Result<Duration> {
+    pub fn between(&mut self, (from, to): &(Event, Event)) -> Result<Duration> {
         let ms = self.stream.elapsed(from, to)?;
         Ok(Duration::from_secs_f64((ms / 1e3).max(0.0)))
     }

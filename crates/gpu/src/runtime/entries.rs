@@ -8,7 +8,7 @@ use arrow::compute::interleave;
 use arrow::datatypes::DataType;
 
 use crate::error::{Error, Result};
-use crate::plan::{Codes, for_bytes};
+use crate::plan::{KeyTable, for_bytes};
 
 /// The entries of all dictionaries of a column, each once.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Entries {
     /// The dictionary of each row group.
     pub of_group: Arc<[usize]>,
     /// Their numbers as codes of a lookup, once somebody has asked.
-    codes: OnceLock<Arc<Codes>>,
+    codes: OnceLock<Arc<KeyTable>>,
 }
 
 impl Entries {
@@ -76,13 +76,13 @@ impl Entries {
     }
 
     /// Their numbers, as the codes of a lookup by the column.
-    pub fn codes(&self) -> Result<Arc<Codes>> {
+    pub fn codes(&self) -> Result<Arc<KeyTable>> {
         if let Some(codes) = self.codes.get() {
             return Ok(Arc::clone(codes));
         }
         let numbers: Vec<u32> = (0..self.count()).collect();
         let all: Vec<Option<u32>> = numbers.iter().copied().map(Some).collect();
-        let codes = Codes::new(&self.take(&all)?, &numbers, self.count().max(1))?;
+        let codes = KeyTable::new(&self.take(&all)?, &numbers, self.count().max(1))?;
         Ok(Arc::clone(self.codes.get_or_init(|| Arc::new(codes))))
     }
 

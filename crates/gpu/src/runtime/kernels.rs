@@ -303,7 +303,7 @@ mod tests {
         let pipeline = Pipeline {
             columns: vec![],
             lookups: vec![],
-            partners: vec![],
+            matches: vec![],
             filter: Filter::And(vec![Filter::Constant(false); conjuncts]),
             output: Output::Selection,
         };

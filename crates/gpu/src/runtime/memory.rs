@@ -104,7 +104,7 @@ impl Slab {
 
 /// A piece of memory, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct DeviceBuffer {
     pool: Arc<Pool>,
     address: u64,
     bytes: u64,
@@ -112,8 +112,8 @@ pub(crate) struct Piece {
 }
 
 // a pool is consistent at any time, see `lock`
-impl RefUnwindSafe for Piece {}
-impl UnwindSafe for Piece {}
+impl RefUnwindSafe for DeviceBuffer {}
+impl UnwindSafe for DeviceBuffer {}
 
 impl Pool {
     pub fn new(driver: Arc<dyn Driver>, place: Place, sizes: Sizes) -> Arc<Self> {
@@ -154,13 +154,13 @@ impl Pool {
     }
 
     /// A piece of at least `bytes`.
-    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Piece> {
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<DeviceBuffer> {
         let bytes = (bytes as u64).max(1).next_multiple_of(GRANULE);
         let address = match self.take_free(bytes) {
             Some(address) => address,
             None => self.grow(bytes)?,
         };
-        Ok(Piece {
+        Ok(DeviceBuffer {
             pool: Arc::clone(self),
             address,
             bytes,
@@ -242,7 +242,7 @@ impl Pool {
         self.place == Place::Host && lock(&self.slabs).iter().any(is_within)
     }
 
-    /// Bytes of pieces that are kept between queries, as [`Piece::count_as_kept`] says.
+    /// Bytes of pieces that are kept between queries, as [`DeviceBuffer::count_as_kept`] says.
     pub fn kept(&self) -> u64 {
         self.kept.load(Ordering::Relaxed)
     }
@@ -285,7 +285,7 @@ impl Drop for Pool {
     }
 }
 
-impl Piece {
+impl DeviceBuffer {
     /// Whether it is a piece of this pool's memory.
     pub fn is_of(&self, pool: &Arc<Pool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
@@ -337,7 +337,7 @@ impl Piece {
         }
     }
 
-    /// As [`Piece::as_slice`], for writing.
+    /// As [`DeviceBuffer::as_slice`], for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match self.pool.place {
             Place::Device => &mut [],
@@ -349,7 +349,7 @@ impl Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         if *self.is_kept.get_mut() {
             self.pool.kept.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -361,12 +361,12 @@ impl Drop for Piece {
 /// Host memory that files are read into, from where the device copies; see [`Engine::staging`](crate::Engine::staging).
 #[derive(Debug)]
 pub struct Staging {
-    piece: Piece,
+    piece: DeviceBuffer,
     bytes: usize,
 }
 
 impl Staging {
-    pub(crate) fn new(piece: Piece, bytes: usize) -> Self {
+    pub(crate) fn new(piece: DeviceBuffer, bytes: usize) -> Self {
         Self { piece, bytes }
     }
 }

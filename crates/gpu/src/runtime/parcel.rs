@@ -7,12 +7,12 @@ use arrow::buffer::Buffer;
 
 use super::chunks::Hosted;
 use super::driver::CopyIn;
-use super::memory::{Piece, Pool};
+use super::memory::{DeviceBuffer, Pool};
 use crate::error::Result;
 use vectile_kernels::{ChunkInfo, DeviceChunk};
 
 /// Chunks that are to come to the device together.
-pub(super) struct Parcel {
+pub(super) struct TransferBatch {
     /// Bytes that they take there.
     pub bytes: usize,
     /// Addresses to copy to count from the start of these; what is copied is memory of `from`.
@@ -25,11 +25,11 @@ pub(super) struct Parcel {
 /// Pinned memory that the device copies from.
 pub(super) enum Source {
     Hosted { _memory: Arc<Hosted> },
-    Staged { _memory: Piece },
+    Staged { _memory: DeviceBuffer },
     Read { _memory: Buffer },
 }
 
-impl Parcel {
+impl TransferBatch {
     /// Chunks that lie one after the other in host memory.
     pub fn of_hosted(run: Vec<Arc<Hosted>>) -> Self {
         let start = run.first().map_or(0, |first| first.memory.address());

@@ -10,7 +10,7 @@ use arrow::compute::take;
 use arrow::datatypes::{Decimal128Type, Int32Type, Int64Type};
 use vectile_encodings::Predicate;
 use vectile_gpu::plan::{
-    Aggregate, Arithmetic, Expr, Filter, GroupColumn, GroupKey, Literal, Lookup, OfGroups, Output,
+    Aggregate, Arithmetic, Expr, Filter, GroupColumn, GroupKey, Literal, Lookup, PostAggregation, Output,
     Pipeline, Type,
 };
 use vectile_gpu::{Batch, Build, BuildBy, Built, Engine, Error};
@@ -317,7 +317,7 @@ fn kernels_look_up_what_was_built() {
     let facts = vec![input(Int64Array::from_iter_values(keys), None)];
     let batch = Batch::of(&table(&engine, &facts, 8192)).unwrap();
     let outputs = attributes.iter();
-    let outputs = outputs.map(|attribute| Expr::Looked(0, Arc::clone(attribute)));
+    let outputs = outputs.map(|attribute| Expr::Payload(0, Arc::clone(attribute)));
     let pipeline = Pipeline {
         columns: vec![facts[0].array.data_type().clone()],
         lookups: vec![
@@ -330,7 +330,7 @@ fn kernels_look_up_what_was_built() {
                 codes: Arc::clone(&by_value),
             },
         ],
-        partners: vec![],
+        matches: vec![],
         filter: Filter::Found(0),
         output: Output::Rows(outputs.chain([Expr::Column(0), Expr::Code(1)]).collect()),
     };
@@ -465,14 +465,14 @@ fn groups_become_tables() {
         Expr::Column(1).into(),
         int(22),
     );
-    let wanted = OfGroups {
+    let wanted = PostAggregation {
         columns: vec![
             GroupColumn::Key(0, Type::I32),
             GroupColumn::Count(0),
             GroupColumn::Value(1, Type::I64),
         ],
         conditions: vec![above],
-        ..OfGroups::default()
+        ..PostAggregation::default()
     };
     let half = Expr::Arithmetic(
         Arithmetic::Multiply,
@@ -490,7 +490,7 @@ fn groups_become_tables() {
         by: BuildBy::ValuesOrRows(vec![1, 2, 3, 4]),
         is_unique: true,
     };
-    let built = execution.build_of_groups(&batch, &wanted, &rows, &[table]);
+    let built = execution.build_from_groups(&batch, &wanted, &rows, &[table]);
     let [built] = &built.unwrap().unwrap()[..] else {
         panic!("one table");
     };

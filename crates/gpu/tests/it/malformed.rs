@@ -12,7 +12,7 @@ use vectile_gpu::plan::{
     Aggregate, Arithmetic, Automaton, Expr, Filter, GroupKey, Lookup, Output, Pipeline, Type,
     ValueTest,
 };
-use vectile_gpu::{Batch, Codes, DeviceChunk, Engine, Error, Group};
+use vectile_gpu::{Batch, KeyTable, DeviceChunk, Engine, Error, Group};
 
 use crate::catalog::comments;
 use crate::reference;
@@ -122,7 +122,7 @@ fn pipeline(data_type: &DataType, filter: Filter, output: Output) -> Arc<Pipelin
     Arc::new(Pipeline {
         columns: vec![data_type.clone()],
         lookups: vec![],
-        partners: vec![],
+        matches: vec![],
         filter,
         output,
     })
@@ -212,7 +212,7 @@ fn lookups(engine: &Arc<Engine>, chunks: &[(ArrayRef, Vec<u8>)], groups: &[Group
     let sparse: ArrayRef = Arc::new(Int32Array::from(some));
     for keys in [dense, sparse] {
         let codes: Vec<u32> = (0..keys.len() as u32).map(|row| row % 300).collect();
-        let codes = Arc::new(Codes::new(&keys, &codes, 300).unwrap());
+        let codes = Arc::new(KeyTable::new(&keys, &codes, 300).unwrap());
         for filter in [Filter::Found(0), Filter::Constant(true)] {
             let pipeline = Arc::new(Pipeline {
                 columns: vec![DataType::Int32],
@@ -220,7 +220,7 @@ fn lookups(engine: &Arc<Engine>, chunks: &[(ArrayRef, Vec<u8>)], groups: &[Group
                     column: 0,
                     codes: Arc::clone(&codes),
                 }],
-                partners: vec![],
+                matches: vec![],
                 filter,
                 output: Output::Groups(vec![GroupKey::Code(0)], vec![Aggregate::CountRows]),
             });

@@ -13,7 +13,7 @@ use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
 use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Lookup, Number, Output, Pipeline};
 use vectile_gpu::{
-    Batch, ChunkKey, ChunkRun, Codes, DeviceChunk, Driver, Engine, Error, Group, Resident, Result,
+    Batch, ChunkKey, ChunkRun, KeyTable, DeviceChunk, Driver, Engine, Error, Group, Resident, Result,
 };
 
 use crate::support::{device, image, input};
@@ -58,7 +58,7 @@ fn pipeline(output: Output) -> Arc<Pipeline> {
     Arc::new(Pipeline {
         columns: vec![arrow::datatypes::DataType::Int64],
         lookups: vec![],
-        partners: vec![],
+        matches: vec![],
         filter: Filter::Column(
             0,
             Predicate::Range {
@@ -200,14 +200,14 @@ fn batches_unused_for_longest_go_first() {
 }
 
 /// Keys that take a table of about 2^17 bytes on a device, one for each row's value.
-fn lookup() -> Arc<Codes> {
+fn lookup() -> Arc<KeyTable> {
     let keys = (0..4000).chain([1 << 20]);
     let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(keys));
-    Arc::new(Codes::new(&keys, &vec![0; keys.len()], 1).unwrap())
+    Arc::new(KeyTable::new(&keys, &vec![0; keys.len()], 1).unwrap())
 }
 
 /// Counts the rows of a chunk whose values are there.
-fn count_found(engine: &Arc<Engine>, codes: &Arc<Codes>, number: usize) -> u64 {
+fn count_found(engine: &Arc<Engine>, codes: &Arc<KeyTable>, number: usize) -> u64 {
     let output = Output::Aggregates(vec![Aggregate::CountRows]);
     let pipeline = Pipeline {
         lookups: vec![Lookup {

@@ -27,7 +27,7 @@ fn ask(engine: &Arc<Engine>, columns: &[DataType], groups: &[Group]) -> Vec<Resu
         engine.start(Arc::new(Pipeline {
             columns: columns.to_vec(),
             lookups: vec![],
-            partners: vec![],
+            matches: vec![],
             filter: Filter::Constant(true),
             output,
         }))

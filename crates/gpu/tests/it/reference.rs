@@ -164,7 +164,7 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
         Expr::Case(whens, _) => type_of(&whens[0].1, columns),
         Expr::Rounded(..) => Type::I128,
         Expr::DatePart(..) => Type::I32,
-        Expr::Looked(_, values) | Expr::Entry(_, values) => Type::of(values.data_type()).unwrap(),
+        Expr::Payload(_, values) | Expr::PayloadOf(_, values) => Type::of(values.data_type()).unwrap(),
         Expr::Code(_) | Expr::Probe(..) => Type::U32,
         _ => Type::Bool,
     }
@@ -183,8 +183,8 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
         pairs.map(|(a, b)| f(a, b)).collect()
     };
     match expr {
-        Expr::Partner(_) | Expr::SomePartner(_) => {
-            unreachable!("tests of partners have loops of their own")
+        Expr::Match(_) | Expr::Exists(_) => {
+            unreachable!("tests of matches have loops of their own")
         }
         Expr::Column(column) => values_of(&data.columns[*column]),
         Expr::Literal(literal) => vec![
@@ -243,7 +243,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             Value::Int(days) => part_of_date(*part, days as i32),
             other => other,
         }),
-        Expr::Looked(lookup, values) => {
+        Expr::Payload(lookup, values) => {
             let values = values_of(&values.values().unwrap());
             let codes = data.codes(*lookup).into_iter();
             codes
@@ -268,7 +268,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
                 .map(|code| code.map_or(Value::Null, |code| Value::Int(code.into())))
                 .collect()
         }
-        Expr::Entry(position, values) => {
+        Expr::PayloadOf(position, values) => {
             let values = values_of(&values.values().unwrap());
             map(position, &|position| match position {
                 Value::Int(position) => values[position as usize],

@@ -101,7 +101,7 @@ pub fn pipeline(inputs: &[Input], filter: Filter, output: Output) -> Arc<Pipelin
     Arc::new(Pipeline {
         columns: inputs.iter().map(|i| i.array.data_type().clone()).collect(),
         lookups: vec![],
-        partners: vec![],
+        matches: vec![],
         filter,
         output,
     })

@@ -9,7 +9,7 @@ use vectile_cpu_device::CpuDevice;
 use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::plan::{Aggregate, Expr, Filter, Output, ValueTest};
 use vectile_gpu::{
-    Batch, ChunkKey, Compiled, DeviceInfo, Driver, Engine, Error, Group, Kernel, Launch, Mark,
+    Batch, ChunkKey, Compiled, DeviceInfo, Driver, Engine, Error, Group, Kernel, Launch, Event,
     Resident, Result, Stream,
 };
 
@@ -37,12 +37,12 @@ struct Seen {
 
 /// A point of a stream, and how many copies are before it.
 struct WatchedMark {
-    mark: Mark,
+    mark: Event,
     copies: usize,
 }
 
 impl WatchedMark {
-    fn of(mark: &Mark) -> &Self {
+    fn of(mark: &Event) -> &Self {
         mark.0.downcast_ref().unwrap()
     }
 }
@@ -96,12 +96,12 @@ impl Stream for WatchedStream {
         unsafe { self.stream.launch(kernel, launch) }
     }
 
-    fn mark(&mut self) -> Result<Mark> {
+    fn mark(&mut self) -> Result<Event> {
         let (mark, copies) = (self.stream.mark()?, self.copies);
-        Ok(Mark(Box::new(WatchedMark { mark, copies })))
+        Ok(Event(Box::new(WatchedMark { mark, copies })))
     }
 
-    fn wait(&mut self, mark: &Mark) -> Result<()> {
+    fn wait(&mut self, mark: &Event) -> Result<()> {
         let WatchedMark { mark, copies } = WatchedMark::of(mark);
         self.seen.waits.lock().unwrap().push(*copies);
         self.stream.wait(mark)
@@ -112,7 +112,7 @@ impl Stream for WatchedStream {
         self.stream.synchronize()
     }
 
-    fn elapsed(&mut self, from: &Mark, to: &Mark) -> Result<f64> {
+    fn elapsed(&mut self, from: &Event, to: &Event) -> Result<f64> {
         let [from, to] = [from, to].map(|mark| &WatchedMark::of(mark).mark);
         self.stream.elapsed(from, to)
     }

@@ -13,22 +13,22 @@ use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
-use vectile_gpu::plan::{Again, Aggregate, Expr, GroupKey, OfGroups};
+use vectile_gpu::plan::{NestedAggregation, Aggregate, Expr, GroupKey, PostAggregation};
 
 use super::build::BuildColumns;
 use super::expression::{Grouping, Lowering};
 use super::function::{self, Function, Named};
 use super::grouping::Keys;
-use super::of_groups::{GroupTable, with_parameters};
+use super::post_aggregation::{GroupTable, with_parameters};
 use crate::gpu::pattern::aggregates::Aggregates;
 use crate::gpu::pattern::columns::{columns_from, over, projected, some};
 use crate::gpu::pattern::exchange::is_exchange;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 
 type Exprs = Vec<Arc<dyn PhysicalExpr>>;
 
 /// A node over groups while it is planned: an aggregate, or a star join that looks groups up.
-pub(crate) struct OverGroups {
+pub(crate) struct AggregateOverGroups {
     /// The aggregate that has the groups.
     pub(crate) inner: Aggregates,
     /// Groups count that pass all of these, over the columns of `inner`.
@@ -37,9 +37,9 @@ pub(crate) struct OverGroups {
     columns: Vec<ProjectionExpr>,
 }
 
-impl OverGroups {
+impl AggregateOverGroups {
     /// `None` if `outer` is over something else.
-    pub(crate) fn of(outer: &Aggregates) -> Result<Option<Self>, Reason> {
+    pub(crate) fn of(outer: &Aggregates) -> Result<Option<Self>, FallbackReason> {
         let partial = outer.partial.as_ref();
         if !partial.group_expr().is_single() || partial.limit_options().is_some() {
             return Ok(None);
@@ -52,7 +52,7 @@ impl OverGroups {
     }
 
     /// `None` if `plan` is no aggregate, with filters and projections.
-    pub(crate) fn below(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, Reason> {
+    pub(crate) fn below(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
         if plan.fetch().is_some() {
             return Ok(None);
         }
@@ -86,23 +86,23 @@ impl OverGroups {
 }
 
 /// Tables of lookups that are made of groups.
-pub(crate) struct BuiltOfGroups {
+pub(crate) struct BuildFromGroups {
     pub(crate) columns: BuildColumns,
-    pub(crate) of_groups: OfGroups,
+    pub(crate) post_aggregation: PostAggregation,
 }
 
-impl BuiltOfGroups {
+impl BuildFromGroups {
     /// Lowers what `build` builds of groups by `keys` that have these results.
     pub(crate) fn lower(
-        groups: &OverGroups,
+        groups: &AggregateOverGroups,
         keys: &Keys,
         functions: &[Named],
         may_round: bool,
         build: impl FnOnce(
-            &dyn Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Reason>,
+            &dyn Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, FallbackReason>,
             &mut Lowering<'_>,
-        ) -> Result<BuildColumns, Reason>,
-    ) -> Result<Self, Reason> {
+        ) -> Result<BuildColumns, FallbackReason>,
+    ) -> Result<Self, FallbackReason> {
         let results = groups.inner.last.schema();
         let of = GroupTable::new(&results, keys, functions);
         let table = of.schema();
@@ -112,18 +112,18 @@ impl BuiltOfGroups {
             false => lowering,
         };
         let conditions = groups.filters.iter().map(|filter| lowering.value(filter));
-        let conditions = conditions.collect::<Result<_, Reason>>()?;
+        let conditions = conditions.collect::<Result<_, FallbackReason>>()?;
         let columns = build(&|expr| over(expr, &groups.columns), &mut lowering)?;
         let needs = lowering.finish();
         if let Some(parameter) = needs.parameters.first() {
-            return Err(Reason::Expr(parameter.to_string()));
+            return Err(FallbackReason::Expr(parameter.to_string()));
         }
         Ok(Self {
             columns,
-            of_groups: OfGroups {
+            post_aggregation: PostAggregation {
                 columns: of.columns(&needs.columns)?,
                 conditions,
-                ..OfGroups::default()
+                ..PostAggregation::default()
             },
         })
     }
@@ -131,31 +131,31 @@ impl BuiltOfGroups {
 
 /// How groups are grouped again.
 #[derive(Clone, Debug)]
-pub(crate) struct GroupedAgain {
+pub(crate) struct NestedAggregationPlan {
     inner: Aggregates,
     filters: Exprs,
-    of_groups: OfGroups,
+    post_aggregation: PostAggregation,
     parameters: Exprs,
 }
 
 /// The outer aggregate, lowered.
 pub(crate) struct Outer {
-    pub(crate) again: GroupedAgain,
+    pub(crate) again: NestedAggregationPlan,
     pub(crate) keys: Keys,
     pub(crate) functions: Vec<Function>,
     /// Each group comes once.
     pub(crate) has_whole_groups: bool,
 }
 
-impl GroupedAgain {
+impl NestedAggregationPlan {
     /// Lowers `outer`, over groups by `keys` that have these results.
     pub(crate) fn lower(
         outer: &Aggregates,
-        of: OverGroups,
+        of: AggregateOverGroups,
         keys: &Keys,
         functions: &[Named],
-    ) -> Result<Outer, Reason> {
-        let OverGroups {
+    ) -> Result<Outer, FallbackReason> {
+        let AggregateOverGroups {
             inner,
             filters,
             columns,
@@ -165,7 +165,7 @@ impl GroupedAgain {
         let table = groups.schema();
         let mut lowering = Lowering::over_groups(&table, &groups.averages);
         let conditions = filters.iter().map(|filter| lowering.value(filter));
-        let conditions = conditions.collect::<Result<_, Reason>>()?;
+        let conditions = conditions.collect::<Result<_, FallbackReason>>()?;
         let (mut own_keys, mut exprs) = (Vec::new(), Vec::new());
         for (key, _) in outer.partial.group_expr().expr() {
             let key = over(key, &columns)?;
@@ -175,7 +175,7 @@ impl GroupedAgain {
                 Some(column) => Expr::Column(lowering.key_column(column)?),
                 None => match lowering.group_key(&key)? {
                     Grouping::Key(GroupKey::Value(value)) => value,
-                    _ => return Err(Reason::GroupKey(key.to_string())),
+                    _ => return Err(FallbackReason::GroupKey(key.to_string())),
                 },
             });
             own_keys.push(column);
@@ -191,20 +191,20 @@ impl GroupedAgain {
                 function::lower(aggregate, filter, &columns, &mut no_strings, &mut lowering);
             let (function, lowered) = lowered?;
             if matches!(function, Function::Variance(_) | Function::Strings(_)) {
-                return Err(Reason::Aggregate(aggregate.name().to_owned()));
+                return Err(FallbackReason::Aggregate(aggregate.name().to_owned()));
             }
             own_functions.push(function);
             aggregates.extend(lowered);
         }
         let needs = lowering.finish();
         let used = groups.columns(&needs.columns)?;
-        let again = Again {
+        let again = NestedAggregation {
             keys: exprs,
             aggregates,
         };
         Ok(Outer {
             again: Self {
-                of_groups: OfGroups {
+                post_aggregation: PostAggregation {
                     columns: used,
                     conditions,
                     first: None,
@@ -239,13 +239,13 @@ impl GroupedAgain {
     }
 
     /// The computation over groups, with the values of subqueries, which have run.
-    pub(crate) fn of_groups(&self) -> Result<OfGroups> {
-        with_parameters(self.of_groups.clone(), &self.parameters)
+    pub(crate) fn post_aggregation(&self) -> Result<PostAggregation> {
+        with_parameters(self.post_aggregation.clone(), &self.parameters)
     }
 }
 
 /// For `EXPLAIN`.
-impl fmt::Display for GroupedAgain {
+impl fmt::Display for NestedAggregationPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys = self.inner.partial.group_expr().expr().iter();
         let keys: Vec<&str> = keys.map(|(_, name)| name.as_str()).collect();

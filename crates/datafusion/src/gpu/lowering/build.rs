@@ -13,17 +13,17 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use vectile_gpu::plan::{Attribute, Expr, GroupKey, Type};
+use vectile_gpu::plan::{PayloadColumn, Expr, GroupKey, Type};
 use vectile_gpu::{Build, BuildBy, Built, Error};
 
 use super::expression::{Grouping, Lowering};
 use super::lookups::missing_value;
 use crate::error;
 use crate::gpu::file_rows::FileRows;
-use crate::gpu::packing::Packing;
-use crate::gpu::reason::Reason;
+use crate::gpu::packing::CompositeKey;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::scalar::reinterpret;
-use crate::gpu::table::{AttributeOnDevice, StandsFor, Table, Tables};
+use crate::gpu::table::{BuiltPayload, StandsFor, Table, Tables};
 use crate::stack;
 
 /// Rows that are worth a thread.
@@ -88,9 +88,9 @@ impl BuildColumns {
         keys: &WantedKeys<'_>,
         tables: &[WantedTable<'_>],
         schema: &Schema,
-        over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Reason>,
+        over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, FallbackReason>,
         lowering: &mut Lowering<'_>,
-    ) -> Result<Self, Reason> {
+    ) -> Result<Self, FallbackReason> {
         let mut built = Self {
             kernel: Vec::new(),
             tables: Vec::new(),
@@ -100,7 +100,7 @@ impl BuildColumns {
         for (key, key_type) in &keys.keys {
             // what is cast may be no value of the other type
             if &key.data_type(schema)? != *key_type {
-                return Err(Reason::Join(format!("its key is {key}")));
+                return Err(FallbackReason::Join(format!("its key is {key}")));
             }
             let value = lowering.value(&over(key)?)?;
             outputs.push(built.output(value));
@@ -147,7 +147,7 @@ impl BuildColumns {
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         lowering: &mut Lowering<'_>,
-    ) -> Result<(Vec<Expr>, Source), Reason> {
+    ) -> Result<(Vec<Expr>, Source), FallbackReason> {
         let mut trial = lowering.clone();
         let reason = match trial.value(expr) {
             Ok(value) => {
@@ -214,7 +214,7 @@ impl BuildColumns {
 impl BuildTable {
     fn of(&self, built: Built, tables: &Tables, rows: Option<&Arc<FileRows>>) -> Result<Table> {
         let packing = self.build.is_packed;
-        let packing = packing.then(|| Packing::of_bounds(&built.digits));
+        let packing = packing.then(|| CompositeKey::of_bounds(&built.digits));
         let attributes = self.attributes.iter();
         let attributes = attributes.map(|attribute| attribute.of(&built.attributes, tables, rows));
         let table = Table::of_device(built.codes, packing, attributes.collect::<Result<_>>()?);
@@ -227,10 +227,10 @@ impl BuildAttribute {
     /// The attribute, of columns whose values, codes, or rows are these.
     fn of(
         &self,
-        columns: &[Arc<Attribute>],
+        columns: &[Arc<PayloadColumn>],
         tables: &Tables,
         rows: Option<&Arc<FileRows>>,
-    ) -> Result<AttributeOnDevice> {
+    ) -> Result<BuiltPayload> {
         let mut own = self
             .columns
             .iter()
@@ -239,14 +239,14 @@ impl BuildAttribute {
             Source::Computed(expr, schema) => {
                 let values = own.map(|column| column.values().map_err(error::gpu));
                 let values = values.collect::<Result<Vec<_>>>()?;
-                let computed = Attribute::new(evaluated(expr, schema, &values)?);
+                let computed = PayloadColumn::new(evaluated(expr, schema, &values)?);
                 (Some(computed), StandsFor::Values)
             }
             Source::Column => (own.next().cloned(), StandsFor::Values),
             Source::Code(lookup, attribute) => {
                 let table = tables.get(*lookup).cloned();
                 let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                (own.next().cloned(), StandsFor::Codes(table, *attribute))
+                (own.next().cloned(), StandsFor::KeyTable(table, *attribute))
             }
             Source::Row(column) => {
                 let rows = rows.cloned();
@@ -254,7 +254,7 @@ impl BuildAttribute {
                 (own.next().cloned(), StandsFor::Rows(rows, *column))
             }
         };
-        Ok(AttributeOnDevice {
+        Ok(BuiltPayload {
             of_codes: of_codes.ok_or_else(|| internal_datafusion_err!("no such column"))?,
             missing: Arc::clone(&self.missing),
             stands_for,
@@ -266,7 +266,7 @@ impl BuildAttribute {
 fn by_value(
     expr: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
-) -> Result<(Vec<Expr>, Source), Reason> {
+) -> Result<(Vec<Expr>, Source), FallbackReason> {
     if let Some(join) = lowering.lookups.join_of(expr)
         && lowering.lookups.is_outer(join)
     {
@@ -274,7 +274,7 @@ fn by_value(
         let of = Type::of(&lowering.type_of(expr)?);
         return match of.is_some_and(|of| !of.is_float()) {
             true => Ok((vec![lowering.value(expr)?], Source::Column)),
-            false => Err(Reason::GroupKey(expr.to_string())),
+            false => Err(FallbackReason::GroupKey(expr.to_string())),
         };
     }
     Ok(match lowering.group_key(expr)? {
@@ -282,8 +282,8 @@ fn by_value(
         Grouping::Key(GroupKey::Entry(column)) if lowering.text_of_table(expr).is_some() => {
             (vec![Expr::Numbered(column)], Source::Column)
         }
-        Grouping::Key(_) => return Err(Reason::GroupKey(expr.to_string())),
-        Grouping::Attribute { lookup, attribute } => {
+        Grouping::Key(_) => return Err(FallbackReason::GroupKey(expr.to_string())),
+        Grouping::PayloadColumn { lookup, attribute } => {
             (vec![Expr::Code(lookup)], Source::Code(lookup, attribute))
         }
     })
@@ -293,22 +293,22 @@ fn by_value(
 fn computed(
     expr: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
-) -> Result<(Vec<Expr>, Source), Reason> {
+) -> Result<(Vec<Expr>, Source), FallbackReason> {
     let mut used: Vec<Column> = collect_columns(expr).into_iter().collect();
     used.sort_by_key(Column::index);
     if used.is_empty() || is_volatile(expr) {
-        return Err(Reason::Expr(expr.to_string()));
+        return Err(FallbackReason::Expr(expr.to_string()));
     }
     let outputs = used.iter().map(|column| {
         let column: Arc<dyn PhysicalExpr> = Arc::new(column.clone());
         lowering.value(&column)
     });
-    let outputs = outputs.collect::<Result<_, Reason>>()?;
+    let outputs = outputs.collect::<Result<_, FallbackReason>>()?;
     let fields = used.iter().map(|column| {
         let field = lowering.field(column.index())?;
-        Ok::<_, Reason>(field.clone().with_nullable(true))
+        Ok::<_, FallbackReason>(field.clone().with_nullable(true))
     });
-    let schema = Schema::new(fields.collect::<Result<Vec<_>, Reason>>()?);
+    let schema = Schema::new(fields.collect::<Result<Vec<_>, FallbackReason>>()?);
     let own = Arc::clone(expr).transform(|part| {
         let place = part.downcast_ref::<Column>();
         let place = place.and_then(|column| used.iter().position(|used| used == column));

@@ -4,16 +4,16 @@ use vectile_gpu::plan::Expr;
 
 use super::expression::Lowering;
 use crate::gpu::pattern::join::Join;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 
 /// That of each join that has one. `None` stands for that of an outer join which has no kernel: it matters only where a row
 /// has several partners, which the dimension must not have then.
-pub(crate) fn of(joins: &[Join], lowering: &mut Lowering<'_>) -> Result<Vec<Option<Expr>>, Reason> {
+pub(crate) fn of(joins: &[Join], lowering: &mut Lowering<'_>) -> Result<Vec<Option<Expr>>, FallbackReason> {
     let conditions = joins.iter().map(|join| {
         let Some(condition) = &join.condition else {
             return Ok(None);
         };
-        if join.asks_partners() {
+        if join.reads_matches() {
             return lowering.value(condition).map(Some);
         }
         Ok(lowering.if_lowered(|trial| trial.value(condition)))

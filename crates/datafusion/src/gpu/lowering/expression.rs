@@ -29,12 +29,12 @@ use super::decimal::{Decimal, cast, rounded, scaled};
 use super::lookups::{Lookups, Purpose, Wanted, missing_value};
 use super::text;
 use crate::gpu::pattern::relation::Relation;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::scalar::literal;
 use crate::gpu::types::{MOST_LEVELS, MOST_PARTS, is_text};
 use crate::stack;
 
-type Result<T> = std::result::Result<T, Reason>;
+type Result<T> = std::result::Result<T, FallbackReason>;
 
 /// Comparisons that a membership test may become; a longer list is for a hash table.
 const MAX_LIST: usize = 32;
@@ -139,10 +139,10 @@ impl<'a> Lowering<'a> {
     pub(crate) fn group_key(&mut self, key: &Arc<dyn PhysicalExpr>) -> Result<Grouping> {
         if let Some(join) = self.lookups.join_of(key) {
             let (lookup, attribute) = self.lookups.attribute(join, Purpose::Groups, key)?;
-            return Ok(Grouping::Attribute { lookup, attribute });
+            return Ok(Grouping::PayloadColumn { lookup, attribute });
         }
         if is_volatile(key) {
-            return Err(Reason::GroupKey(key.to_string()));
+            return Err(FallbackReason::GroupKey(key.to_string()));
         }
         let data_type = self.type_of(key)?;
         if let Some(column) = key.downcast_ref::<Column>()
@@ -152,7 +152,7 @@ impl<'a> Lowering<'a> {
         }
         match Type::of(&data_type) {
             Some(of) if !of.is_float() => Ok(Grouping::Key(GroupKey::Value(self.value(key)?))),
-            _ => Err(Reason::GroupKey(key.to_string())),
+            _ => Err(FallbackReason::GroupKey(key.to_string())),
         }
     }
 
@@ -213,10 +213,10 @@ impl<'a> Lowering<'a> {
         // the CPU computes attributes of a dimension
         if self.lookups.join_of(expr).is_none() {
             if stack::levels([expr]) > MOST_LEVELS {
-                return Err(Reason::TooDeep);
+                return Err(FallbackReason::TooDeep);
             }
             if stack::parts([expr]) > MOST_PARTS {
-                return Err(Reason::ManyParts);
+                return Err(FallbackReason::ManyParts);
             }
         }
         stack::grown(|| self.value_of(expr))
@@ -335,7 +335,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn number(&mut self, index: usize) -> Result<usize> {
         if index >= self.table.file_schema().fields().len() {
             let column = self.schema.field(index).name().clone();
-            return Err(Reason::PartitionColumn(column));
+            return Err(FallbackReason::PartitionColumn(column));
         }
         let known = self.columns.iter().position(|&column| column == index);
         Ok(known.unwrap_or_else(|| {
@@ -351,17 +351,17 @@ impl<'a> Lowering<'a> {
     /// A column of the schema.
     pub(super) fn field(&self, index: usize) -> Result<&'a Field> {
         let field = self.schema.fields().get(index);
-        let field = field.ok_or_else(|| Reason::Defect(format!("there is no column {index}")))?;
+        let field = field.ok_or_else(|| FallbackReason::Defect(format!("there is no column {index}")))?;
         Ok(field)
     }
 
-    pub(super) fn unsupported_column(&self, index: usize) -> Reason {
+    pub(super) fn unsupported_column(&self, index: usize) -> FallbackReason {
         let field = self.schema.field(index);
         if !self.tests_text {
             // columns of groups have other types here
-            return Reason::Expr(field.name().clone());
+            return FallbackReason::Expr(field.name().clone());
         }
-        Reason::Type {
+        FallbackReason::Type {
             column: field.name().clone(),
             data_type: field.data_type().clone(),
         }
@@ -696,7 +696,7 @@ pub(crate) enum Grouping {
     /// A key of the kernel.
     Key(GroupKey),
     /// An attribute of a dimension, which the code of a lookup stands for.
-    Attribute {
+    PayloadColumn {
         /// The number of the lookup.
         lookup: usize,
         /// The number of the attribute there.
@@ -704,8 +704,8 @@ pub(crate) enum Grouping {
     },
 }
 
-pub(super) fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> Reason {
-    Reason::Expr(stack::with_room(stack::levels([expr]), || expr.to_string()))
+pub(super) fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> FallbackReason {
+    FallbackReason::Expr(stack::with_room(stack::levels([expr]), || expr.to_string()))
 }
 
 /// Whether division of integers by it fails for no value.

@@ -22,12 +22,12 @@ use super::expression::{Lowering, unsupported};
 use super::text;
 use crate::error;
 use crate::expression::expression_of;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::types::{MOST_LEVELS, MOST_PARTS, is_text};
 use crate::lower::lower;
 use crate::stack;
 
-type Result<T> = std::result::Result<T, Reason>;
+type Result<T> = std::result::Result<T, FallbackReason>;
 
 /// A filter that needs what a table is joined with.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl JoinedFilter {
 
 fn check_parts(filters: &[Arc<dyn PhysicalExpr>]) -> Result<()> {
     match stack::parts(filters) > MOST_PARTS {
-        true => Err(Reason::ManyParts),
+        true => Err(FallbackReason::ManyParts),
         false => Ok(()),
     }
 }
@@ -86,7 +86,7 @@ impl Lowering<'_> {
             let has_subquery = conjunct.exists(|part| Ok(part.is::<ScalarSubqueryExpr>()))?;
             let node =
                 lower(conjunct, self.table.table_schema()).map_err(|error| match has_subquery {
-                    true => Reason::Failed(error.strip_backtrace()),
+                    true => FallbackReason::Failed(error.strip_backtrace()),
                     false => error.into(),
                 });
             nodes.push(node?);
@@ -113,7 +113,7 @@ impl Lowering<'_> {
         filter: &Arc<dyn PhysicalExpr>,
     ) -> Result<JoinedFilter> {
         match level > MOST_LEVELS {
-            true => Err(Reason::TooDeep),
+            true => Err(FallbackReason::TooDeep),
             false => stack::grown(|| self.joined_filter_at(level, filter)),
         }
     }
@@ -226,7 +226,7 @@ impl Lowering<'_> {
     fn values(&mut self, column: usize, test: Arc<Test>) -> Result<Filter> {
         let null = new_null_array(self.data_type(column)?, 1);
         // of a subquery, there is no result yet
-        let failed = |error| Reason::Failed(error::scan(error).strip_backtrace());
+        let failed = |error| FallbackReason::Failed(error::scan(error).strip_backtrace());
         let null_passes = test.evaluate(vec![null], 1).map_err(failed)?;
         let null_passes = null_passes.true_count() == 1;
         let automaton = text::automaton(expression_of(&test)?, self.schema);

@@ -28,7 +28,7 @@ use super::grouping::Keys;
 use super::variance::Variance;
 use crate::error;
 use crate::gpu::pattern::columns::over;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::scalar;
 use crate::gpu::table::Tables;
 use crate::gpu::types::is_text;
@@ -61,8 +61,8 @@ pub(crate) fn lower(
     columns: &[ProjectionExpr],
     keys: &mut Keys,
     lowering: &mut Lowering<'_>,
-) -> Result<(Function, Vec<Aggregate>), Reason> {
-    let unsupported = || Reason::Aggregate(aggregate.name().to_owned());
+) -> Result<(Function, Vec<Aggregate>), FallbackReason> {
+    let unsupported = || FallbackReason::Aggregate(aggregate.name().to_owned());
     if aggregate.is_distinct() || !aggregate.order_bys().is_empty() || aggregate.ignore_nulls() {
         return Err(unsupported());
     }
@@ -132,7 +132,7 @@ fn is_variance(function: &dyn AggregateUDFImpl) -> bool {
 }
 
 /// A value where `argument` has one. What that is does not matter: it may be text that is looked up.
-fn counted(argument: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> Result<Expr, Reason> {
+fn counted(argument: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> Result<Expr, FallbackReason> {
     lowering.value(argument).or_else(|reason| {
         let present: Arc<dyn PhysicalExpr> = Arc::new(IsNotNullExpr::new(Arc::clone(argument)));
         match lowering.value(&present) {

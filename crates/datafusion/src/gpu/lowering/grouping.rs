@@ -13,7 +13,7 @@ use vectile_gpu::plan::{Expr, GroupKey, Groups};
 use super::expression::{Grouping, Lowering};
 use super::listed::Listed;
 use crate::gpu::pattern::relation::Relation;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::scalar::reinterpret;
 use crate::gpu::table::Tables;
 use crate::gpu::types::is_text;
@@ -43,7 +43,7 @@ impl Keys {
         group_by: &PhysicalGroupBy,
         relation: &Relation,
         lowering: &mut Lowering<'_>,
-    ) -> Result<Self, Reason> {
+    ) -> Result<Self, FallbackReason> {
         let mut keys = Self::default();
         let filters = relation.filters().of_table;
         for (expr, _) in group_by.expr() {
@@ -69,7 +69,7 @@ impl Keys {
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         lowering: &mut Lowering<'_>,
-    ) -> Result<usize, Reason> {
+    ) -> Result<usize, FallbackReason> {
         let column = self.column(expr, lowering)?;
         self.strings.push(column);
         Ok(self.strings.len() - 1)
@@ -80,10 +80,10 @@ impl Keys {
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         lowering: &mut Lowering<'_>,
-    ) -> Result<KeyColumn, Reason> {
+    ) -> Result<KeyColumn, FallbackReason> {
         let (key, attribute) = match lowering.group_key(expr)? {
             Grouping::Key(key) => (key, None),
-            Grouping::Attribute { lookup, attribute } => {
+            Grouping::PayloadColumn { lookup, attribute } => {
                 (GroupKey::Code(lookup), Some((lookup, attribute)))
             }
         };
@@ -240,14 +240,14 @@ fn of_type(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
 mod tests {
     use arrow::array::{AsArray, Int32Array, StringArray, UInt32Array};
     use arrow::datatypes::{Field, Schema};
-    use vectile_gpu::Codes;
+    use vectile_gpu::KeyTable;
 
     use super::*;
     use crate::gpu::table::Table;
 
     #[test]
     fn keys_come_back_as_columns() {
-        let codes = Codes::of_keys(&(Arc::new(Int32Array::from(vec![1])) as _)).unwrap();
+        let codes = KeyTable::of_keys(&(Arc::new(Int32Array::from(vec![1])) as _)).unwrap();
         let values: Vec<ArrayRef> = vec![
             Arc::new(StringArray::from(vec!["a", "b", "none"])),
             Arc::new(Int32Array::from(vec![Some(7), None, Some(-1)])),

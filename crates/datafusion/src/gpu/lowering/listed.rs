@@ -10,7 +10,7 @@ use datafusion::physical_expr::expressions::{BinaryExpr, InListExpr, Literal as 
 use vectile_gpu::plan::{Expr, Literal, Type};
 
 use super::expression::Lowering;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::types::is_text;
 
 /// The most values: the column is read once for each.
@@ -31,7 +31,7 @@ impl Listed {
         expr: &Arc<dyn PhysicalExpr>,
         filters: &[Arc<dyn PhysicalExpr>],
         lowering: &mut Lowering<'_>,
-    ) -> Result<Option<Self>, Reason> {
+    ) -> Result<Option<Self>, FallbackReason> {
         if !is_text(&lowering.type_of(expr)?) {
             return Ok(None);
         }

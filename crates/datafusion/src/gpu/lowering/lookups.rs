@@ -15,11 +15,11 @@ use datafusion::physical_expr::expressions::Literal as PhysicalLiteral;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_gpu::Error;
-use vectile_gpu::plan::{Attribute, Expr, Type};
+use vectile_gpu::plan::{PayloadColumn, Expr, Type};
 
 use crate::error;
 use crate::gpu::pattern::join::{Join, JoinKind};
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::scalar::literal;
 use crate::stack;
 
@@ -47,7 +47,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Whether each code, and a missing key, is a group of its own. Floats may be equal in several rows, and a missing key
     /// is like one whose attributes are null.
-    pub(crate) fn are_codes_whole(&self, joins: &[Join]) -> Result<bool, Reason> {
+    pub(crate) fn are_codes_whole(&self, joins: &[Join]) -> Result<bool, FallbackReason> {
         if self.purpose != Purpose::Groups || self.attributes.is_empty() {
             return Ok(true);
         }
@@ -71,12 +71,12 @@ pub(crate) struct Lookups<'a> {
 }
 
 /// Of which attribute of its lookup the values are to be filled in.
-fn placeholder(attribute: usize) -> Arc<Attribute> {
-    Attribute::new(Arc::new(UInt32Array::from_iter_values([attribute as u32])))
+fn placeholder(attribute: usize) -> Arc<PayloadColumn> {
+    PayloadColumn::new(Arc::new(UInt32Array::from_iter_values([attribute as u32])))
 }
 
 /// The attribute that a placeholder is for.
-pub(crate) fn placeheld(attribute: &Attribute) -> Option<usize> {
+pub(crate) fn placeheld(attribute: &PayloadColumn) -> Option<usize> {
     let values = attribute.values().ok()?;
     let numbers = values.as_any().downcast_ref::<UInt32Array>()?;
     numbers
@@ -120,9 +120,9 @@ impl<'a> Lookups<'a> {
         join: usize,
         purpose: Purpose,
         expr: &Arc<dyn PhysicalExpr>,
-    ) -> Result<(usize, usize), Reason> {
+    ) -> Result<(usize, usize), FallbackReason> {
         if is_volatile(expr) {
-            return Err(Reason::Expr(expr.to_string()));
+            return Err(FallbackReason::Expr(expr.to_string()));
         }
         let attribute = self.joins[join].moved(expr, 0)?;
         Ok(self.add(join, purpose, attribute))
@@ -142,12 +142,12 @@ impl<'a> Lookups<'a> {
         join: usize,
         expr: &Arc<dyn PhysicalExpr>,
         data_type: &DataType,
-    ) -> Result<Expr, Reason> {
+    ) -> Result<Expr, FallbackReason> {
         if Type::of(data_type).is_none() {
-            return Err(Reason::Expr(expr.to_string()));
+            return Err(FallbackReason::Expr(expr.to_string()));
         }
         let (lookup, attribute) = self.attribute(join, Purpose::Values, expr)?;
-        let value = Expr::Looked(lookup, placeholder(attribute));
+        let value = Expr::Payload(lookup, placeholder(attribute));
         if !self.is_outer(join) {
             return Ok(value);
         }
@@ -159,10 +159,10 @@ impl<'a> Lookups<'a> {
         if missing.is_null() {
             return Ok(value);
         }
-        let missing = literal(&missing).ok_or_else(|| Reason::Expr(expr.to_string()))?;
+        let missing = literal(&missing).ok_or_else(|| FallbackReason::Expr(expr.to_string()))?;
         let found = Arc::new(PhysicalLiteral::new(ScalarValue::Boolean(Some(true))));
         let (lookup, found) = self.add(join, Purpose::Values, found);
-        let is_missing = Expr::IsNull(Box::new(Expr::Looked(lookup, placeholder(found))));
+        let is_missing = Expr::IsNull(Box::new(Expr::Payload(lookup, placeholder(found))));
         let branches = vec![(is_missing, Expr::Literal(missing))];
         Ok(Expr::Case(branches, Some(Box::new(value))))
     }
@@ -219,7 +219,7 @@ pub(crate) fn missing_value(
     value.map_err(|error| error::gpu(Error::Unsupported(error.strip_backtrace())))
 }
 
-fn value_of_missing(attribute: &Arc<dyn PhysicalExpr>, join: &Join) -> Result<ScalarValue, Reason> {
+fn value_of_missing(attribute: &Arc<dyn PhysicalExpr>, join: &Join) -> Result<ScalarValue, FallbackReason> {
     let value = missing_value(attribute, &join.plan.schema())?;
     Ok(ScalarValue::try_from_array(&value, 0)?)
 }
@@ -293,7 +293,7 @@ mod tests {
         let mut lookups = Lookups::new(&joins);
         let value = column("value", 3);
         let looked = lookups.value(0, &value, &DataType::Int64).unwrap();
-        assert!(matches!(looked, Expr::Looked(0, _)));
+        assert!(matches!(looked, Expr::Payload(0, _)));
         let is_null: Arc<dyn PhysicalExpr> = Arc::new(IsNullExpr::new(value));
         let looked = lookups.value(0, &is_null, &DataType::Boolean).unwrap();
         assert!(matches!(looked, Expr::Case(..)));

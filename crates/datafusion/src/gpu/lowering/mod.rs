@@ -11,7 +11,7 @@ pub(crate) mod function;
 pub(crate) mod grouping;
 mod listed;
 pub(crate) mod lookups;
-mod of_groups;
+mod post_aggregation;
 pub(crate) mod rows;
 mod text;
 mod variance;

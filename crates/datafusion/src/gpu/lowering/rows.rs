@@ -11,7 +11,7 @@ use vectile_gpu::plan::Expr;
 
 use super::expression::Lowering;
 use crate::gpu::pattern::relation::Relation;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::table::Tables;
 
 /// Where the columns of rows come from.
@@ -31,7 +31,7 @@ struct RowColumn {
 
 impl RowColumns {
     /// Lowers the columns of `relation`.
-    pub(crate) fn lower(relation: &Relation, lowering: &mut Lowering<'_>) -> Result<Self, Reason> {
+    pub(crate) fn lower(relation: &Relation, lowering: &mut Lowering<'_>) -> Result<Self, FallbackReason> {
         let mut rows = Self {
             columns: Vec::new(),
             kernel: Vec::new(),
@@ -46,7 +46,7 @@ impl RowColumns {
             rows.columns.push(RowColumn { output, attribute });
         }
         match rows.columns.is_empty() {
-            true => Err(Reason::Join("no column of it is wanted".into())),
+            true => Err(FallbackReason::Join("no column of it is wanted".into())),
             false => Ok(rows),
         }
     }

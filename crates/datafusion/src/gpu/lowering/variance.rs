@@ -20,7 +20,7 @@ use vectile_gpu::plan::{Aggregate, Arithmetic, Expr, GroupTotals, Literal, Numbe
 
 use super::decimal::{Decimal, cast};
 use super::expression::Lowering;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 
 /// The share of `m2` that may be lost to rounding.
 const LOSS: f64 = 1e-9;
@@ -63,7 +63,7 @@ impl Variance {
     pub(crate) fn lower(
         argument: &Arc<dyn PhysicalExpr>,
         lowering: &mut Lowering<'_>,
-    ) -> std::result::Result<(Self, Expr), Reason> {
+    ) -> std::result::Result<(Self, Expr), FallbackReason> {
         if let Some(of) = argument.downcast_ref::<CastExpr>() {
             let from = lowering.type_of(of.expr())?;
             let scale = Decimal::of(&from).map(|decimal| decimal.scale);

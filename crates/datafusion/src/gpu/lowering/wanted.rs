@@ -22,21 +22,21 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use vectile_gpu::plan::{Comparison, Expr, FirstGroups, Groups, Literal, OfGroups, Type};
+use vectile_gpu::plan::{Comparison, Expr, FirstGroups, Groups, Literal, PostAggregation, Type};
 
 use super::expression::Lowering;
 use super::function::{Named, finals};
 use super::grouping::Keys;
-use super::of_groups::{GroupTable, with_parameters};
+use super::post_aggregation::{GroupTable, with_parameters};
 use crate::gpu::pattern::columns::over;
 use crate::gpu::pattern::exchange::is_exchange;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::scalar::value_of;
 use crate::stack;
 
 /// The rows below an operator that it wants, if not all.
 #[derive(Clone, Debug)]
-pub(crate) enum Narrowing {
+pub(crate) enum GroupPruning {
     /// Those that pass.
     Passing(Arc<dyn PhysicalExpr>),
     /// The first ones in the order of a value, and those that are equal to the last of them.
@@ -47,7 +47,7 @@ pub(crate) enum Narrowing {
     },
 }
 
-impl Narrowing {
+impl GroupPruning {
     /// That of a filter, a sort with a limit, or one extreme of all rows.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         if let Some(filter) = plan.downcast_ref::<FilterExec>() {
@@ -82,7 +82,7 @@ impl Narrowing {
     }
 
     /// The same of the rows below `plan`, if that hands all of them on.
-    pub(crate) fn below(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, Reason> {
+    pub(crate) fn below(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
         let Some(projection) = plan.downcast_ref::<ProjectionExec>() else {
             let hands_on = is_exchange(plan) && plan.fetch().is_none();
             return Ok(hands_on.then(|| self.clone()));
@@ -120,17 +120,17 @@ impl WantedGroups {
     /// With what is wanted of the rows of an aggregate by so many keys; whether that tells anything of groups.
     pub(crate) fn add(
         &mut self,
-        wanted: &Narrowing,
+        wanted: &GroupPruning,
         keys: usize,
         functions: &[Named],
-    ) -> Result<bool, Reason> {
+    ) -> Result<bool, FallbackReason> {
         let is_known = |column: &Column| {
             let function = column.index().checked_sub(keys);
             let function = function.and_then(|number| functions.get(number));
             function.is_some_and(|(function, aggregate)| function.tells_groups(aggregate))
         };
         match wanted {
-            Narrowing::Passing(filter) => {
+            GroupPruning::Passing(filter) => {
                 // as of the functions alone
                 let none = (0..keys).map(|_| ProjectionExpr::new(Arc::new(Column::new("", 0)), ""));
                 let numbered = functions
@@ -149,7 +149,7 @@ impl WantedGroups {
                 }
                 Ok(!self.passing.is_empty())
             }
-            Narrowing::First { by, options, count } => {
+            GroupPruning::First { by, options, count } => {
                 let column = by
                     .downcast_ref::<Column>()
                     .filter(|column| is_known(column));
@@ -174,7 +174,7 @@ impl WantedGroups {
     }
 
     /// The same for the device, as far as it can tell: there may come more.
-    pub(crate) fn on_device(&self, functions: &[Named]) -> Result<OfGroups> {
+    pub(crate) fn on_device(&self, functions: &[Named]) -> Result<PostAggregation> {
         let fields = functions.iter().map(|(_, aggregate)| aggregate.field());
         let results = Schema::new(fields.collect::<Vec<_>>());
         let no_keys = Keys::default();
@@ -208,13 +208,13 @@ impl WantedGroups {
         });
         let needs = lowering.finish();
         let columns = groups.columns(&needs.columns);
-        let of_groups = OfGroups {
+        let post_aggregation = PostAggregation {
             columns: columns.map_err(|reason| internal_datafusion_err!("{reason}"))?,
             conditions,
             first,
             again: None,
         };
-        with_parameters(of_groups, &needs.parameters)
+        with_parameters(post_aggregation, &needs.parameters)
     }
 
     /// Which of all groups are wanted.
@@ -366,8 +366,8 @@ mod tests {
         Arc::new(Column::new("sum", index))
     }
 
-    fn first(count: usize, descending: bool, nulls_first: bool) -> Narrowing {
-        Narrowing::First {
+    fn first(count: usize, descending: bool, nulls_first: bool) -> GroupPruning {
+        GroupPruning::First {
             by: column(1),
             options: SortOptions {
                 descending,
@@ -377,13 +377,13 @@ mod tests {
         }
     }
 
-    fn above(least: i64) -> Narrowing {
+    fn above(least: i64) -> GroupPruning {
         let least = Arc::new(Literal::new(least.into()));
-        Narrowing::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
+        GroupPruning::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
     }
 
     /// The keys of the groups that are wanted of those by one key.
-    fn wanted(all: &[Narrowing]) -> Vec<i32> {
+    fn wanted(all: &[GroupPruning]) -> Vec<i32> {
         let (groups, mut functions) = sums();
         let mut of = WantedGroups::default();
         for wanted in all {
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn what_is_known_of_keys_does_not_count() {
         let (_, functions) = sums();
-        let by_key = Narrowing::First {
+        let by_key = GroupPruning::First {
             by: Arc::new(Column::new("key", 0)),
             options: SortOptions::default(),
             count: 1,
@@ -444,7 +444,7 @@ mod tests {
         let above = |least| {
             let least = ScalarValue::Decimal128(Some(least), 14, 6);
             let least = Arc::new(Literal::new(least));
-            Narrowing::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
+            GroupPruning::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
         };
         // 0.07, nothing, -0.03 of two, 0.07 and 0.09
         for (all, expected) in [

@@ -56,21 +56,21 @@ use crate::fresh::fresh;
 use crate::gpu::background::{CORES_SHARE, Kind};
 use crate::gpu::costs::{Costs, Missing, Work};
 use crate::gpu::device::{Device, Gpu};
-use crate::gpu::lowering::again::GroupedAgain;
+use crate::gpu::lowering::again::NestedAggregationPlan;
 use crate::gpu::lowering::function::{self, Function, Named};
 use crate::gpu::lowering::grouping::Keys;
 use crate::gpu::lowering::rows::RowColumns;
-use crate::gpu::lowering::wanted::{Narrowing, WantedGroups};
+use crate::gpu::lowering::wanted::{GroupPruning, WantedGroups};
 use crate::gpu::pattern::aggregates::Aggregates;
 use crate::gpu::pattern::files::{num_rows, num_values};
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::table::Tables;
 use crate::options::{GpuMode, VectileOptions};
 use crate::stack;
 
 /// An aggregate over a scan, and what that is joined with, on the GPU; or the rows of such a join.
 #[derive(Clone, Debug)]
-pub(crate) struct GpuAggregateExec {
+pub(crate) struct FusedAggregateExec {
     gpu: Gpu,
     input: Input,
     star: Star,
@@ -82,7 +82,7 @@ pub(crate) struct GpuAggregateExec {
     /// Whether each group comes once if all rows come together.
     has_whole_groups: bool,
     /// If the kernel's groups are grouped again: then functions and keys are of those groups.
-    again: Option<GroupedAgain>,
+    again: Option<NestedAggregationPlan>,
     /// If not all groups are wanted.
     wanted: Option<WantedGroups>,
     filter: Option<Arc<dyn PhysicalExpr>>,
@@ -122,7 +122,7 @@ pub(crate) struct Fused {
     pub(crate) keys: Keys,
     /// Whether each group comes once if all rows come together.
     pub(crate) has_whole_groups: bool,
-    pub(crate) again: Option<GroupedAgain>,
+    pub(crate) again: Option<NestedAggregationPlan>,
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
 }
 
@@ -147,7 +147,7 @@ struct Run {
 
 /// Rows that the node puts out.
 struct Collected {
-    node: GpuAggregateExec,
+    node: FusedAggregateExec,
     tables: Tables,
     batches: Vec<RecordBatch>,
     /// Batches are results, and no states that are to be merged.
@@ -205,8 +205,8 @@ impl Run {
         };
         let node = &output.node;
         let is_all = batch.num_rows() as u64 == self.rows;
-        let of_groups = match (&node.again, &node.wanted) {
-            (Some(again), _) if is_all => Some(again.of_groups()?),
+        let post_aggregation = match (&node.again, &node.wanted) {
+            (Some(again), _) if is_all => Some(again.post_aggregation()?),
             (Some(_), _) => {
                 let reason = "groups of several launches, which are grouped again";
                 return Err(error::gpu(Error::Unsupported(reason.into())));
@@ -214,7 +214,7 @@ impl Run {
             (None, Some(wanted)) if is_all => Some(wanted.on_device(&node.functions)?),
             (None, _) => None,
         };
-        let groups = match of_groups {
+        let groups = match post_aggregation {
             Some(wanted) => self.execution.group_wanted(batch, &wanted, reserve),
             None => self.execution.group(batch, reserve),
         };
@@ -269,7 +269,7 @@ impl Collected {
         if groups.count == 0 {
             return Ok(());
         }
-        let GpuAggregateExec {
+        let FusedAggregateExec {
             keys,
             functions,
             replaced: Replaced::Aggregates(aggregates),
@@ -302,7 +302,7 @@ struct Answer {
     kernels_compiled: usize,
 }
 
-impl GpuAggregateExec {
+impl FusedAggregateExec {
     /// Puts `fused` in the place of what `cpu` does on the CPU.
     pub(crate) fn new(
         fused: Fused,
@@ -345,7 +345,7 @@ impl GpuAggregateExec {
     }
 
     /// The same, of which not all groups are wanted; `None` if it needs all to tell.
-    pub(crate) fn narrowed(&self, wanted: &Narrowing) -> Result<Option<Self>, Reason> {
+    pub(crate) fn narrowed(&self, wanted: &GroupPruning) -> Result<Option<Self>, FallbackReason> {
         let mut groups = self.wanted.clone().unwrap_or_default();
         let keys = self.keys.len();
         let narrows = self.has_whole_groups && keys > 0;
@@ -360,7 +360,7 @@ impl GpuAggregateExec {
 
     /// Whether all groups are wanted of all rows, and a key has so many values that they are left to the CPU. That is looked
     /// at again when chunks are at hand.
-    pub(crate) fn check_groups(&self) -> Result<(), Reason> {
+    pub(crate) fn check_groups(&self) -> Result<(), FallbackReason> {
         let is_of_all = self.star.dimensions.is_empty() && self.filter.is_none();
         let is_of_all = is_of_all && self.again.is_none();
         if self.options.gpu != GpuMode::Auto || !is_of_all {
@@ -377,7 +377,7 @@ impl GpuAggregateExec {
             let many = values.filter(|&values| values > MOST_VALUES.into() && values <= 2 * rows);
             if let Some(values) = many {
                 let most = MOST_VALUES;
-                return Err(Reason::ManyGroups { values, most });
+                return Err(FallbackReason::ManyGroups { values, most });
             }
         }
         Ok(())
@@ -390,7 +390,7 @@ impl GpuAggregateExec {
         work: &mut Option<Work>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
-    ) -> Result<Result<Answer, Reason>> {
+    ) -> Result<Result<Answer, FallbackReason>> {
         let device = &self.gpu.device(&self.options).await?;
         let engine = &device.engine;
         let parts = self.input.open(engine, context, &self.metrics).await?;
@@ -419,7 +419,7 @@ impl GpuAggregateExec {
             missing.rows = self.star.rows_to_read(Some(&device.dimensions))?;
             // to do the same here at the same time would slow down both
             let is_being_prepared = auto.is_being_prepared(query);
-            let not_ready = || is_being_prepared.then_some(Reason::BeingPrepared);
+            let not_ready = || is_being_prepared.then_some(FallbackReason::BeingPrepared);
             if (missing.bytes > 0 || missing.rows > 0)
                 && let Some(reason) = cpu_is_faster(missing).or_else(not_ready)
             {
@@ -492,7 +492,7 @@ impl GpuAggregateExec {
     }
 
     /// With `auto`, why it is left to the CPU, if that is known when the query is planned.
-    pub(crate) fn is_for_cpu(&self, cores: usize) -> Option<Reason> {
+    pub(crate) fn is_for_cpu(&self, cores: usize) -> Option<FallbackReason> {
         let (auto, query) = (self.auto.as_ref()?, self.identity());
         if self.gpu.opened().is_some() {
             return auto.cpu_was_faster(&query);
@@ -553,7 +553,7 @@ impl GpuAggregateExec {
         let node: Arc<dyn ExecutionPlan> = Arc::new(self);
         let node = fresh(&node)?;
         let Some(node) = node.downcast_ref::<Self>() else {
-            return internal_err!("a copy of GpuAggregateExec is another node");
+            return internal_err!("a copy of FusedAggregateExec is another node");
         };
         let metrics = GpuMetrics::new(&node.metrics, 0);
         let device = node.gpu.device(&node.options).await?;
@@ -839,14 +839,14 @@ impl GpuAggregateExec {
     }
 }
 
-impl DisplayAs for GpuAggregateExec {
+impl DisplayAs for FusedAggregateExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let levels = stack::levels(&self.filter);
         stack::with_room(levels, || self.fmt_parts(t, f))
     }
 }
 
-impl GpuAggregateExec {
+impl FusedAggregateExec {
     fn fmt_parts(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.functions.iter().map(|(_, aggregate)| aggregate.name());
         let names = names.collect::<Vec<_>>().join(", ");
@@ -896,10 +896,10 @@ impl GpuAggregateExec {
     }
 }
 
-impl ExecutionPlan for GpuAggregateExec {
+impl ExecutionPlan for FusedAggregateExec {
     fn name(&self) -> &str {
         match self.replaced {
-            Replaced::Aggregates(_) => "GpuAggregateExec",
+            Replaced::Aggregates(_) => "FusedAggregateExec",
             Replaced::Join(..) => "GpuJoinExec",
         }
     }
@@ -939,7 +939,7 @@ impl ExecutionPlan for GpuAggregateExec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         if children.len() != self.star.dimensions.len() {
             return internal_err!(
-                "GpuAggregateExec has {} children",
+                "FusedAggregateExec has {} children",
                 self.star.dimensions.len()
             );
         }
@@ -973,7 +973,7 @@ impl ExecutionPlan for GpuAggregateExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         if partition != 0 {
-            return internal_err!("GpuAggregateExec has no partition {partition}");
+            return internal_err!("FusedAggregateExec has no partition {partition}");
         }
         let mut node = self.clone();
         if self.has_run.swap(true, Ordering::Relaxed) {
@@ -997,7 +997,7 @@ impl ExecutionPlan for GpuAggregateExec {
 
 /// What does the same as `plan` on the CPU, if that is an aggregate on the GPU.
 pub(crate) fn on_cpu(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
-    let node = plan.downcast_ref::<GpuAggregateExec>()?;
+    let node = plan.downcast_ref::<FusedAggregateExec>()?;
     Some(&node.cpu.plan)
 }
 
@@ -1009,7 +1009,7 @@ pub(crate) fn with_subqueries(
     copied: impl Fn(&Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>>,
     expr: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    let Some(node) = plan.downcast_ref::<GpuAggregateExec>() else {
+    let Some(node) = plan.downcast_ref::<FusedAggregateExec>() else {
         return Ok(None);
     };
     let Some(cpu) = copied(&node.cpu.plan)? else {

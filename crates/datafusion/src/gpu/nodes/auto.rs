@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::gpu::background::{Background, SessionEnd};
 use crate::gpu::costs::{Costs, Estimate, Missing, Work};
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 
 /// How a node with `auto` decides.
 #[derive(Clone, Debug)]
@@ -27,13 +27,13 @@ impl Auto {
         work: Work,
         missing: Missing,
         cores: usize,
-    ) -> Option<Reason> {
+    ) -> Option<FallbackReason> {
         let estimate = self.costs.estimate(query, work, missing, cores);
         estimate.is_for_cpu().then(|| because_of(estimate, missing))
     }
 
     /// Why a query that ran on both should be left to the CPU, if that was faster.
-    pub(crate) fn cpu_was_faster(&self, query: &str) -> Option<Reason> {
+    pub(crate) fn cpu_was_faster(&self, query: &str) -> Option<FallbackReason> {
         let estimate = self.costs.known_for_cpu(query)?;
         Some(because_of(estimate, Missing::default()))
     }
@@ -50,7 +50,7 @@ impl Auto {
         query: Option<&str>,
         rows: u64,
         cores: usize,
-    ) -> Option<Reason> {
+    ) -> Option<FallbackReason> {
         let missing = Missing {
             bytes: self.planned.bytes,
             rows,
@@ -62,12 +62,12 @@ impl Auto {
 }
 
 /// Why the CPU is faster.
-fn because_of(estimate: Estimate, missing: Missing) -> Reason {
+fn because_of(estimate: Estimate, missing: Missing) -> FallbackReason {
     match missing {
-        _ if estimate.is_refused() => Reason::Refused,
-        Missing { device: true, .. } => Reason::NotOpen(estimate),
-        Missing { kernel: true, .. } => Reason::NotCompiled(estimate),
-        Missing { bytes: 1.., .. } | Missing { rows: 1.., .. } => Reason::NotLoaded(estimate),
-        _ => Reason::CpuIsFaster(estimate),
+        _ if estimate.is_refused() => FallbackReason::Refused,
+        Missing { device: true, .. } => FallbackReason::NotOpen(estimate),
+        Missing { kernel: true, .. } => FallbackReason::NotCompiled(estimate),
+        Missing { bytes: 1.., .. } | Missing { rows: 1.., .. } => FallbackReason::NotLoaded(estimate),
+        _ => FallbackReason::CpuIsFaster(estimate),
     }
 }

@@ -10,7 +10,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::future::try_join;
 use vectile_gpu::Error;
-use vectile_gpu::plan::OfGroups;
+use vectile_gpu::plan::PostAggregation;
 
 use super::arrivals::{Arrivals, Environment};
 use super::dimension::{BuildTables, Built};
@@ -36,7 +36,7 @@ pub(crate) struct Building {
 pub(crate) struct BuildOutput {
     pub(crate) columns: BuildColumns,
     /// If it puts out groups: which of them, as what.
-    pub(crate) of_groups: Option<OfGroups>,
+    pub(crate) post_aggregation: Option<PostAggregation>,
 }
 
 #[async_trait]
@@ -85,11 +85,11 @@ impl BuildTables for Building {
             let _cancel = execution.cancel_on_drop();
             let (batch, tables) = (batch.clone(), tables.clone());
             let task = SpawnedTask::spawn_blocking(move || {
-                let BuildOutput { columns, of_groups } = output;
+                let BuildOutput { columns, post_aggregation } = output;
                 let builds = columns.builds();
-                let built = match of_groups {
+                let built = match post_aggregation {
                     Some(wanted) => {
-                        execution.build_of_groups(&batch, &wanted, columns.of_kernel(), &builds)
+                        execution.build_from_groups(&batch, &wanted, columns.of_kernel(), &builds)
                     }
                     None => execution.build(&batch, &builds),
                 };
@@ -117,8 +117,8 @@ impl BuildTables for Building {
     }
 
     fn stage(&self) -> String {
-        let of_groups = self.outputs.iter().find_map(|of| of.of_groups.as_ref());
-        let of = match of_groups {
+        let post_aggregation = self.outputs.iter().find_map(|of| of.post_aggregation.as_ref());
+        let of = match post_aggregation {
             Some(_) => "of groups of",
             None => "of",
         };

@@ -34,7 +34,7 @@ use datafusion::physical_plan::{
 };
 use futures::StreamExt;
 use futures::future::try_join_all;
-use vectile_gpu::{Codes, Error};
+use vectile_gpu::{KeyTable, Error};
 
 use super::arrivals::Environment;
 use super::cpu::CpuPlan;
@@ -46,11 +46,11 @@ use crate::gpu::lowering::build::{BuildColumns, WantedKeys, WantedTable};
 use crate::gpu::lowering::expression::Lowering;
 use crate::gpu::lowering::lookups::{Purpose, Wanted, missing_value};
 use crate::gpu::numbered::{Numbered, concat_column};
-use crate::gpu::packing::Packing;
+use crate::gpu::packing::CompositeKey;
 use crate::gpu::pattern::files::num_rows;
 use crate::gpu::pattern::identity::{Identity, is_fixed, without_own_settings};
 use crate::gpu::pattern::join::{Found, Join, JoinKind};
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::repeated::Listed;
 use crate::gpu::table::Table;
 use crate::options::{GpuMode, VectileOptions};
@@ -136,7 +136,7 @@ impl Dimension {
         found: &Found,
         lookups: Vec<DimensionLookup>,
         most_rows: usize,
-    ) -> Result<Self, Reason> {
+    ) -> Result<Self, FallbackReason> {
         // they are compared with those of other queries
         let lookups = lookups.into_iter().map(|lookup| {
             let attributes = lookup.attributes.iter().map(without_own_settings);
@@ -182,7 +182,7 @@ impl Dimension {
     }
 
     /// Has the device make the tables, or says why it cannot.
-    pub(crate) fn built_by(&mut self, building: Result<Arc<dyn BuildTables>, Reason>) {
+    pub(crate) fn built_by(&mut self, building: Result<Arc<dyn BuildTables>, FallbackReason>) {
         self.building = Some(building.map_err(|reason| reason.to_string().into()));
     }
 
@@ -209,12 +209,12 @@ impl Dimension {
     }
 
     /// Why there are none, if that is known before: it has too many rows for the CPU to make them.
-    pub(crate) fn check_rows(&self) -> Result<(), Reason> {
+    pub(crate) fn check_rows(&self) -> Result<(), FallbackReason> {
         let statistics =
             StatisticsContext::new().compute(self.plan.as_ref(), &StatisticsArgs::new())?;
         match statistics.num_rows {
             Precision::Exact(rows) if rows > self.most_rows && !self.is_built_on_gpu() => {
-                Err(Reason::Join(too_many(self.most_rows)))
+                Err(FallbackReason::Join(too_many(self.most_rows)))
             }
             _ => Ok(()),
         }
@@ -243,9 +243,9 @@ impl Dimension {
     /// Its tables as outputs of a kernel; `over` says what an expression over the plan's schema is over the kernel's table.
     pub(crate) fn build_columns(
         &self,
-        over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Reason>,
+        over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, FallbackReason>,
         lowering: &mut Lowering<'_>,
-    ) -> Result<BuildColumns, Reason> {
+    ) -> Result<BuildColumns, FallbackReason> {
         let keys = self.keys.iter().map(|key| (&key.expr, &key.data_type));
         let keys = WantedKeys {
             keys: keys.collect(),
@@ -352,7 +352,7 @@ impl Dimension {
                 Ok(Built { tables: None, .. }) if self.may_repeat => {
                     are_repeated = true;
                     let metrics = environment.metrics;
-                    metrics.add_build_on_cpu(Reason::from(unsupported(TWICE)));
+                    metrics.add_build_on_cpu(FallbackReason::from(unsupported(TWICE)));
                 }
                 Ok(Built {
                     tables,
@@ -372,7 +372,7 @@ impl Dimension {
                         return Err(error);
                     }
                     let error = environment.device.defects.left_to_cpu(error)?;
-                    environment.metrics.add_build_on_cpu(Reason::from(error));
+                    environment.metrics.add_build_on_cpu(FallbackReason::from(error));
                 }
             }
         }
@@ -623,7 +623,7 @@ impl Dimension {
             .map(|(column, key)| concat_column(rows, column, &key.data_type))
             .collect::<Result<Vec<_>>>()?;
         let packed = match self.is_packed {
-            true => Some(Packing::of(&keys)?),
+            true => Some(CompositeKey::of(&keys)?),
             false => None,
         };
         let (packing, keys) = match (packed, keys.pop()) {
@@ -649,7 +649,7 @@ impl Dimension {
         let attributes = &lookup.attributes;
         let (packing, keys) = (row_keys.packing.clone(), Arc::clone(&row_keys.keys));
         if !self.has_columns {
-            let codes = Codes::of_keys(&keys).map_err(error::gpu)?;
+            let codes = KeyTable::of_keys(&keys).map_err(error::gpu)?;
             return Ok(Table::new(codes, packing, Vec::new()));
         }
         let schema = self.plan.schema();
@@ -676,7 +676,7 @@ impl Dimension {
         if row_keys.listed.is_none() {
             let is_by_row = lookup.purpose == Purpose::Rows || self.are_all_different(attributes);
             let numbers = numbered(is_by_row)?;
-            let error = match Codes::new(&keys, &numbers.codes, numbers.count) {
+            let error = match KeyTable::new(&keys, &numbers.codes, numbers.count) {
                 Ok(codes) => return Ok(Table::new(codes, packing, values_of(&numbers, None)?)),
                 Err(error) => error,
             };
@@ -702,7 +702,7 @@ impl Dimension {
 
 /// The keys of rows, none of which is null.
 struct RowKeys {
-    packing: Option<Packing>,
+    packing: Option<CompositeKey>,
     /// Packed, if they are.
     keys: ArrayRef,
     /// The rows by their keys, which all lookups of the dimension share, once one of them has asked.
@@ -781,7 +781,7 @@ pub(crate) fn dimensions(
     wanted: &[Wanted],
     found: &[Found],
     most_rows: usize,
-) -> Result<Vec<Dimension>, Reason> {
+) -> Result<Vec<Dimension>, FallbackReason> {
     let dimensions = joins.iter().zip(found).enumerate();
     let dimensions = dimensions.map(|(number, (join, found))| {
         let lookups = wanted.iter().filter(|wanted| wanted.join == number);
@@ -904,7 +904,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_beyond_the_other_type_have_no_partner() {
+    async fn keys_beyond_the_other_type_have_no_match() {
         let keys = Int64Array::from(vec![1, i64::MAX, -3]);
         let columns: Vec<(&str, ArrayRef)> = vec![("key", Arc::new(keys))];
         let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[]]);

@@ -46,7 +46,7 @@ use crate::file::ScanFile;
 use crate::gpu::file_rows::FilePart;
 use crate::gpu::orc::stream_column;
 use crate::gpu::pattern::identity::file_key;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::types::is_text;
 use crate::metrics::ScanMetrics;
 use crate::source::VectileSource;
@@ -586,9 +586,9 @@ impl ReadBuffers for Staging {
 }
 
 /// Why a query over `parts` would not pay, if so.
-pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<Reason> {
+pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<FallbackReason> {
     let bytes = parts.iter().map(|part| part.bytes).sum();
-    (bytes > memory).then_some(Reason::TooLarge {
+    (bytes > memory).then_some(FallbackReason::TooLarge {
         bytes,
         limit: memory,
     })

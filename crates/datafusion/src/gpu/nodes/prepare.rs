@@ -14,13 +14,13 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
 
-use super::aggregate::{GpuAggregateExec, at_end};
-use crate::gpu::reason::Reason;
+use super::aggregate::{FusedAggregateExec, at_end};
+use crate::gpu::reason::FallbackReason;
 
 /// The rows of its input. When it runs, the GPU is made ready for the next time, if that is wanted and would help.
 /// It notes the CPU's time, by which a later run is planned.
 #[derive(Debug)]
-pub(crate) struct GpuPrepareExec {
+pub(crate) struct PrewarmExec {
     input: Arc<dyn ExecutionPlan>,
     waiting: Vec<Waiting>,
     has_begun: AtomicBool,
@@ -29,12 +29,12 @@ pub(crate) struct GpuPrepareExec {
 /// A part of a query, as it would be on the GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    pub(crate) node: Arc<GpuAggregateExec>,
+    pub(crate) node: Arc<FusedAggregateExec>,
     /// Why it is on the CPU.
-    pub(crate) reason: Reason,
+    pub(crate) reason: FallbackReason,
 }
 
-impl GpuPrepareExec {
+impl PrewarmExec {
     pub(crate) fn new(input: Arc<dyn ExecutionPlan>, waiting: Vec<Waiting>) -> Self {
         Self {
             input,
@@ -45,25 +45,25 @@ impl GpuPrepareExec {
 }
 
 /// What can be made ready.
-fn prepared(waiting: &[Waiting]) -> impl Iterator<Item = &GpuAggregateExec> {
+fn prepared(waiting: &[Waiting]) -> impl Iterator<Item = &FusedAggregateExec> {
     let waiting = waiting.iter();
     let waiting = waiting.filter(|waiting| waiting.reason.can_be_prepared());
     waiting.map(|waiting| waiting.node.as_ref())
 }
 
-impl DisplayAs for GpuPrepareExec {
+impl DisplayAs for PrewarmExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "GpuPrepareExec: aggregates={}",
+            "PrewarmExec: aggregates={}",
             prepared(&self.waiting).count()
         )
     }
 }
 
-impl ExecutionPlan for GpuPrepareExec {
+impl ExecutionPlan for PrewarmExec {
     fn name(&self) -> &str {
-        "GpuPrepareExec"
+        "PrewarmExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -88,7 +88,7 @@ impl ExecutionPlan for GpuPrepareExec {
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let Ok([input]) = <[_; 1]>::try_from(children) else {
-            return internal_err!("GpuPrepareExec has one child");
+            return internal_err!("PrewarmExec has one child");
         };
         Ok(Arc::new(Self::new(input, self.waiting.clone())))
     }

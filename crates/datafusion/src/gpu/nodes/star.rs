@@ -7,10 +7,10 @@ use datafusion::common::{DataFusionError, Result, internal_datafusion_err, inter
 use datafusion::physical_expr::PhysicalExpr;
 use futures::future::try_join_all;
 use vectile_encodings::Predicate;
-use vectile_gpu::Codes;
+use vectile_gpu::KeyTable;
 use vectile_gpu::plan::{
-    Aggregate, Attribute, Expr, Filter, GroupKey, Literal, Lookup, Output, Partners, Pipeline,
-    SomePartner, Type,
+    Aggregate, PayloadColumn, Expr, Filter, GroupKey, Literal, Lookup, Output, Matches, Pipeline,
+    Exists, Type,
 };
 
 use super::arrivals::Environment;
@@ -76,7 +76,7 @@ impl LookupKey {
 }
 
 /// The lookup of a column of text among the parts of a key.
-fn text_of(key: &Expr, codes: &Arc<Codes>) -> Option<Lookup> {
+fn text_of(key: &Expr, codes: &Arc<KeyTable>) -> Option<Lookup> {
     let (column, codes) = (column_of(key)?, Arc::clone(codes));
     Some(Lookup { column, codes })
 }
@@ -184,7 +184,7 @@ impl Star {
             filter => vec![filter],
         };
         filters.extend(self.join_filters(&filling)?);
-        filters.extend(self.partner_filters(&filling)?);
+        filters.extend(self.match_filters(&filling)?);
         for filter in &self.joined_filters {
             filters.push(filling.joined(filter)?);
         }
@@ -205,17 +205,17 @@ impl Star {
         });
         let combined = filling.repeated.iter().copied();
         let combined = combined.filter(|dimension| !self.is_asked(*dimension));
-        let partners = combined.map(|dimension| {
+        let matches = combined.map(|dimension| {
             let is_outer = self.is_outer(dimension);
             match self.condition(dimension).filter(|_| is_outer) {
-                Some(condition) => filling.partners_meeting(dimension, condition),
-                None => filling.partners(dimension, is_outer),
+                Some(condition) => filling.matches_meeting(dimension, condition),
+                None => filling.matches(dimension, is_outer),
             }
         });
         Ok(Pipeline {
             columns: self.template.columns.clone(),
             lookups: lookups.chain(filling.texts.iter().cloned()).collect(),
-            partners: partners.collect::<Result<_>>()?,
+            matches: matches.collect::<Result<_>>()?,
             filter,
             output: filling.output(&self.template.output)?,
         })
@@ -239,13 +239,13 @@ impl Star {
     }
 
     /// Which partners count, of those that rows of outer joins are combined with.
-    fn partner_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
+    fn match_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
         let outer = filling.repeated.iter().copied();
         let outer = outer.filter(|dimension| self.is_outer(*dimension));
         let conditions = outer.filter_map(|of| Some((of, self.condition(of)?)));
         let filters = conditions.map(|(dimension, condition)| {
-            let partner = Expr::Partner(filling.number(dimension)?);
-            let is_none = Expr::IsNull(Box::new(partner));
+            let matched = Expr::Match(filling.number(dimension)?);
+            let is_none = Expr::IsNull(Box::new(matched));
             let condition = filling.expr(condition)?;
             Ok(Filter::Expr(Expr::Or(vec![is_none, condition])))
         });
@@ -332,14 +332,14 @@ enum Asked {
 }
 
 impl Filling<'_> {
-    fn looked(&self, lookup: usize, placeholder: &Attribute) -> Result<Expr> {
+    fn looked(&self, lookup: usize, placeholder: &PayloadColumn) -> Result<Expr> {
         let table = self.tables.get(lookup);
         let values = table.zip(placeheld(placeholder));
         let values = values.and_then(|(table, attribute)| table.attribute(attribute));
         let values = values.ok_or_else(missing)?;
         Ok(match self.asked(lookup)? {
-            Asked::Lookup(number) => Expr::Looked(number, values),
-            Asked::Code(code) => Expr::Entry(Box::new(code), values),
+            Asked::Lookup(number) => Expr::Payload(number, values),
+            Asked::Code(code) => Expr::PayloadOf(Box::new(code), values),
         })
     }
 
@@ -365,16 +365,16 @@ impl Filling<'_> {
     }
 
     /// Whether a partner of the row meets a condition.
-    fn some_partner(&self, dimension: usize, condition: &Expr) -> Result<Expr> {
-        Ok(Expr::SomePartner(Box::new(SomePartner {
-            partners: self.partners(dimension, false)?,
+    fn exists(&self, dimension: usize, condition: &Expr) -> Result<Expr> {
+        Ok(Expr::Exists(Box::new(Exists {
+            matches: self.matches(dimension, false)?,
             number: self.number(dimension)?,
             condition: self.expr(condition)?,
         })))
     }
 
     /// The partners of an outer join, for rows of which some meet its condition.
-    fn partners_meeting(&self, dimension: usize, condition: &Expr) -> Result<Partners> {
+    fn matches_meeting(&self, dimension: usize, condition: &Expr) -> Result<Matches> {
         let asking = Self {
             asking: Some(dimension),
             repeated: self.repeated.clone(),
@@ -382,22 +382,22 @@ impl Filling<'_> {
             texts: self.texts.clone(),
             ..*self
         };
-        let some = asking.some_partner(dimension, condition)?;
-        let partners = self.partners(dimension, true)?;
-        Ok(Partners {
-            code: Expr::Case(vec![(some, partners.code)], None),
-            ..partners
+        let some = asking.exists(dimension, condition)?;
+        let matches = self.matches(dimension, true)?;
+        Ok(Matches {
+            code: Expr::Case(vec![(some, matches.code)], None),
+            ..matches
         })
     }
 
     /// The partners of rows in a dimension some key of which has several rows.
-    fn partners(&self, dimension: usize, is_outer: bool) -> Result<Partners> {
+    fn matches(&self, dimension: usize, is_outer: bool) -> Result<Matches> {
         let mut lookups = self.lookups.iter();
         let lookup = lookups.position(|lookup| lookup.dimension == dimension);
         let lookup = lookup.ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
         let repeated = table.repeated.as_ref().ok_or_else(missing)?;
-        Ok(repeated.partners(self.code_of_key(lookup)?, is_outer))
+        Ok(repeated.matches(self.code_of_key(lookup)?, is_outer))
     }
 
     /// The code of a key; null if it is not there.
@@ -458,7 +458,7 @@ impl Filling<'_> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
         let some = match table.repeated {
-            Some(_) => self.some_partner(of.dimension, condition)?,
+            Some(_) => self.exists(of.dimension, condition)?,
             None => {
                 let condition = self.expr(condition)?;
                 let code = self.code_of_key(lookup)?;
@@ -500,7 +500,7 @@ impl Filling<'_> {
     fn expr(&self, expr: &Expr) -> Result<Expr> {
         expr.replaced(&mut |part| {
             Ok(match part {
-                Expr::Looked(lookup, placeholder) => Some(self.looked(*lookup, placeholder)?),
+                Expr::Payload(lookup, placeholder) => Some(self.looked(*lookup, placeholder)?),
                 Expr::Parameter(number, _) => {
                     let value = self.parameters.get(*number).copied();
                     Some(Expr::Literal(value.ok_or_else(missing)?))
@@ -537,12 +537,12 @@ impl Filling<'_> {
         match &filter.whole {
             Some(whole) if !self.repeated.is_empty() => {
                 let whole = self.expr(whole)?;
-                let mut asks_partners = false;
+                let mut reads_matches = false;
                 whole.replaced(&mut |part| {
-                    asks_partners |= matches!(part, Expr::Partner(_));
+                    reads_matches |= matches!(part, Expr::Match(_));
                     Ok::<_, DataFusionError>(None)
                 })?;
-                Ok(match asks_partners {
+                Ok(match reads_matches {
                     true => Filter::Expr(whole),
                     false => in_parts,
                 })

@@ -7,13 +7,13 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::{ProjectionExpr, update_expr};
 
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 
 /// `expr` with the expressions behind its columns in their place.
 pub(crate) fn over(
     expr: &Arc<dyn PhysicalExpr>,
     columns: &[ProjectionExpr],
-) -> Result<Arc<dyn PhysicalExpr>, Reason> {
+) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
     let expanded = update_expr(expr, columns, true)?;
     Ok(expanded.unwrap_or_else(|| Arc::clone(expr)))
 }
@@ -22,7 +22,7 @@ pub(crate) fn over(
 pub(crate) fn projected<'a>(
     projection: impl IntoIterator<Item = &'a ProjectionExpr>,
     columns: &[ProjectionExpr],
-) -> Result<Vec<ProjectionExpr>, Reason> {
+) -> Result<Vec<ProjectionExpr>, FallbackReason> {
     let projected = projection.into_iter().map(|projected| {
         let expr = over(&projected.expr, columns)?;
         Ok(ProjectionExpr::new(expr, projected.alias.clone()))

@@ -31,7 +31,7 @@ use super::aggregates::grouped;
 use super::columns::over;
 use super::exchange::without_exchange;
 use super::join::Sides;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 
 type Expr = Arc<dyn PhysicalExpr>;
 
@@ -55,7 +55,7 @@ enum Place {
 
 impl Conditional {
     /// That of a semi or anti join with a condition; `None` if it is another one, or one row of a key does not tell.
-    pub(super) fn of(join: &HashJoinExec, sides: &Sides<'_>) -> Result<Option<Self>, Reason> {
+    pub(super) fn of(join: &HashJoinExec, sides: &Sides<'_>) -> Result<Option<Self>, FallbackReason> {
         let Some(filter) = join.filter() else {
             return Ok(None);
         };
@@ -81,10 +81,10 @@ impl Conditional {
     }
 
     /// That of a mark join, which asks whether a row has a partner: without a condition, one whose keys are there once.
-    pub(super) fn of_mark(join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, Reason> {
+    pub(super) fn of_mark(join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, FallbackReason> {
         if join.filter().is_some() {
             let reason = "it marks rows by a condition on both sides";
-            return Self::of(join, sides)?.ok_or_else(|| Reason::Join(reason.into()));
+            return Self::of(join, sides)?.ok_or_else(|| FallbackReason::Join(reason.into()));
         }
         let plan = without_exchange(sides.dimension_plan);
         let keys: Vec<Expr> = sides.keys.iter().map(|(_, key)| Arc::clone(key)).collect();
@@ -109,7 +109,7 @@ impl Conditional {
         &self,
         own: &[ProjectionExpr],
         added: &[ProjectionExpr],
-    ) -> Result<Expr, Reason> {
+    ) -> Result<Expr, FallbackReason> {
         let columns = self.columns.iter().map(|place| {
             let column = match *place {
                 Place::Fact(index) => own.get(index),
@@ -125,7 +125,7 @@ impl Conditional {
         &self,
         added: &[ProjectionExpr],
         condition: Expr,
-    ) -> Result<Expr, Reason> {
+    ) -> Result<Expr, FallbackReason> {
         let key = self.keys.first().ok_or_else(no_column)?;
         let is_there: Expr = Arc::new(IsNotNullExpr::new(over(key, added)?));
         let is_met: Expr = Arc::new(BinaryExpr::new(is_there, Operator::And, condition));
@@ -139,7 +139,7 @@ impl Conditional {
     }
 
     /// The same by the extremes of each key, if these tell.
-    fn of_extremes(self, filter: &JoinFilter) -> Result<Option<Self>, Reason> {
+    fn of_extremes(self, filter: &JoinFilter) -> Result<Option<Self>, FallbackReason> {
         let (mut of_dimension, mut of_fact, mut of_both) = (vec![], vec![], vec![]);
         for conjunct in split_conjunction(&self.condition) {
             let columns = collect_columns(conjunct);
@@ -226,7 +226,7 @@ impl Conditional {
     }
 
     /// An expression over columns of the dimension alone, over its schema.
-    fn on_dimension(&self, expr: &Expr) -> Result<Expr, Reason> {
+    fn on_dimension(&self, expr: &Expr) -> Result<Expr, FallbackReason> {
         let schema = self.plan.schema();
         let columns = self.columns.iter().map(|place| {
             let index = match *place {
@@ -238,7 +238,7 @@ impl Conditional {
             let column = Column::new(field.name(), index);
             Ok(ProjectionExpr::new(Arc::new(column), field.name().clone()))
         });
-        over(expr, &columns.collect::<Result<Vec<_>, Reason>>()?)
+        over(expr, &columns.collect::<Result<Vec<_>, FallbackReason>>()?)
     }
 }
 
@@ -250,8 +250,8 @@ fn columns_in_front(plan: &Arc<dyn ExecutionPlan>, count: usize) -> Vec<Expr> {
     columns.collect()
 }
 
-fn no_column() -> Reason {
-    Reason::Defect("a condition on a column that is not there".into())
+fn no_column() -> FallbackReason {
+    FallbackReason::Defect("a condition on a column that is not there".into())
 }
 
 /// The smallest and the largest value of an expression for each key.
@@ -259,7 +259,7 @@ fn extremes(
     input: Arc<dyn ExecutionPlan>,
     keys: &[Expr],
     of: &Expr,
-) -> Result<Arc<dyn ExecutionPlan>, Reason> {
+) -> Result<Arc<dyn ExecutionPlan>, FallbackReason> {
     let schema = input.schema();
     let functions = [("min", min_udaf()), ("max", max_udaf())].map(|(name, function)| {
         let builder = AggregateExprBuilder::new(function, vec![Arc::clone(of)]);

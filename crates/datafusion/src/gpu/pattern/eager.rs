@@ -22,13 +22,13 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use super::aggregates::grouped;
 use super::columns::{columns_from, over, projected, some};
 use super::exchange::without_exchange;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 
 type Expr = Arc<dyn PhysicalExpr>;
 
 /// The same aggregate over a join with what partners come to, if it is of partners alone and groups by none of their
 /// columns. Its functions add up: a count is a sum of counts. They have the names of those before.
-pub(crate) fn before_join(partial: &AggregateExec) -> Result<Option<AggregateExec>, Reason> {
+pub(crate) fn before_join(partial: &AggregateExec) -> Result<Option<AggregateExec>, FallbackReason> {
     if !partial.group_expr().is_single() || partial.limit_options().is_some() {
         return Ok(None);
     }
@@ -67,7 +67,7 @@ pub(crate) fn before_join(partial: &AggregateExec) -> Result<Option<AggregateExe
         }
         group_by.push((key, name.clone()));
     }
-    let mut of_partners = Vec::new();
+    let mut of_matches = Vec::new();
     for (number, function) in partial.aggr_expr().iter().enumerate() {
         let is_filtered = partial
             .filter_expr()
@@ -91,10 +91,10 @@ pub(crate) fn before_join(partial: &AggregateExec) -> Result<Option<AggregateExe
         let builder = builder
             .schema(Arc::clone(&added_schema))
             .alias(format!("of{number}"));
-        of_partners.push(Arc::new(builder.build()?));
+        of_matches.push(Arc::new(builder.build()?));
     }
     let of_added: Vec<Expr> = keys.iter().map(|(_, key)| Arc::clone(key)).collect();
-    let added = grouped(Arc::clone(without_exchange(added)), &of_added, of_partners)?;
+    let added = grouped(Arc::clone(without_exchange(added)), &of_added, of_matches)?;
     let schema = added.schema();
     let on = keys.into_iter().zip(schema.fields()).enumerate();
     let on = on.map(|(number, ((key, _), field))| {
@@ -136,7 +136,7 @@ pub(crate) fn before_join(partial: &AggregateExec) -> Result<Option<AggregateExe
             let builder = builder.schema(Arc::clone(&schema)).alias(function.name());
             Ok(Arc::new(builder.build()?))
         });
-    let functions = functions.collect::<Result<Vec<_>, Reason>>()?;
+    let functions = functions.collect::<Result<Vec<_>, FallbackReason>>()?;
     Ok(Some(AggregateExec::try_new(
         AggregateMode::Partial,
         PhysicalGroupBy::new_single(group_by),
@@ -150,7 +150,7 @@ pub(crate) fn before_join(partial: &AggregateExec) -> Result<Option<AggregateExe
 /// The join that `plan` projects, and what the plan's columns are over its columns.
 fn join_below(
     plan: &Arc<dyn ExecutionPlan>,
-) -> Result<Option<(&HashJoinExec, Vec<ProjectionExpr>)>, Reason> {
+) -> Result<Option<(&HashJoinExec, Vec<ProjectionExpr>)>, FallbackReason> {
     let plan = without_exchange(plan);
     if plan.fetch().is_some() {
         return Ok(None);
@@ -181,7 +181,7 @@ fn adds_up(function: &AggregateFunctionExpr) -> bool {
     is_known && is_plain && !is_of_floats && !function.ignore_nulls()
 }
 
-fn or_zero(count: Expr) -> Result<Expr, Reason> {
+fn or_zero(count: Expr) -> Result<Expr, FallbackReason> {
     let is_null: Expr = Arc::new(IsNullExpr::new(Arc::clone(&count)));
     let zero: Expr = Arc::new(Literal::new(ScalarValue::Int64(Some(0))));
     Ok(Arc::new(CaseExpr::try_new(

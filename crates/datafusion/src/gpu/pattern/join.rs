@@ -21,7 +21,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::exchange::{is_exchange, without_exchange};
 use super::files::num_rows;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::table::Table;
 use crate::gpu::types::{is_key, is_lossless, is_packed_key, is_text};
 use crate::source::VectileSource;
@@ -102,7 +102,7 @@ impl Join {
     }
 
     /// Whether rows count once, however many partners meet its condition.
-    pub(crate) fn asks_partners(&self) -> bool {
+    pub(crate) fn reads_matches(&self) -> bool {
         self.condition.is_some() && !self.kind.adds_columns()
     }
 
@@ -113,7 +113,7 @@ impl Join {
         join: &HashJoinExec,
         sides: &Sides<'_>,
         keys: JoinOn,
-    ) -> Result<Arc<dyn ExecutionPlan>, Reason> {
+    ) -> Result<Arc<dyn ExecutionPlan>, FallbackReason> {
         let join_type = match sides.kind {
             JoinKind::Inner => JoinType::Inner,
             JoinKind::Semi => JoinType::LeftSemi,
@@ -149,7 +149,7 @@ impl Join {
         &self,
         expr: &Arc<dyn PhysicalExpr>,
         first: usize,
-    ) -> Result<Arc<dyn PhysicalExpr>, Reason> {
+    ) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
         let own = self.columns();
         let moved = Arc::clone(expr).transform_up(|expr| {
             let Some(column) = expr.downcast_ref::<Column>() else {
@@ -181,7 +181,7 @@ pub(crate) struct Sides<'a> {
 
 impl<'a> Sides<'a> {
     /// Those of `join`; `None` if neither side reads a Vectile table.
-    pub(crate) fn of(join: &'a HashJoinExec) -> Result<Option<Self>, Reason> {
+    pub(crate) fn of(join: &'a HashJoinExec) -> Result<Option<Self>, FallbackReason> {
         let sides = [join.left(), join.right()];
         let [left_rows, right_rows] = sides.map(fact_rows);
         if left_rows.is_none() && right_rows.is_none() {
@@ -201,7 +201,7 @@ impl<'a> Sides<'a> {
             LeftMark => (JoinSide::Left, JoinKind::Semi),
             RightMark => (JoinSide::Right, JoinKind::Semi),
             Full => {
-                return Err(Reason::Join(format!("it is of type {}", join.join_type())));
+                return Err(FallbackReason::Join(format!("it is of type {}", join.join_type())));
             }
         };
         let why_not = if join.null_equality() != NullEquality::NullEqualsNothing {
@@ -212,7 +212,7 @@ impl<'a> Sides<'a> {
             None
         };
         if let Some(why_not) = why_not {
-            return Err(Reason::Join(why_not.into()));
+            return Err(FallbackReason::Join(why_not.into()));
         }
         let [left, right] = sides;
         let pairs = join.on().iter().cloned();
@@ -225,7 +225,7 @@ impl<'a> Sides<'a> {
         };
         // Then it has a key more than once.
         if kind == JoinKind::Outer && rows.1 > rows.0 {
-            return Err(Reason::Join("the joined table has more rows".into()));
+            return Err(FallbackReason::Join("the joined table has more rows".into()));
         }
         let (fact_plan, dimension_plan) = plans;
         Ok(Some(Self {
@@ -281,7 +281,7 @@ pub(crate) struct Part {
 
 impl Join {
     /// How its rows are found; `schema` is that of the relation, whose first columns are those of `table`.
-    pub(crate) fn found(&self, schema: &Schema, table: &Schema) -> Result<Found, Reason> {
+    pub(crate) fn found(&self, schema: &Schema, table: &Schema) -> Result<Found, FallbackReason> {
         if let [key] = &self.keys[..]
             && let Some((column, data_type)) = key_column(&key.of_fact, table)?
         {
@@ -301,19 +301,19 @@ impl Join {
                 _ => Err(unsupported_key(&key.of_fact)),
             }
         });
-        Ok(Found::ByComputed(parts.collect::<Result<_, Reason>>()?))
+        Ok(Found::ByComputed(parts.collect::<Result<_, FallbackReason>>()?))
     }
 }
 
-fn unsupported_key(key: &Arc<dyn PhysicalExpr>) -> Reason {
-    Reason::Join(format!("its key is {key}"))
+fn unsupported_key(key: &Arc<dyn PhysicalExpr>) -> FallbackReason {
+    FallbackReason::Join(format!("its key is {key}"))
 }
 
 /// The column of the fact table that is `key`, or that `key` is without loss another type of; `None` if it is computed.
 fn key_column(
     key: &Arc<dyn PhysicalExpr>,
     table: &Schema,
-) -> Result<Option<(usize, DataType)>, Reason> {
+) -> Result<Option<(usize, DataType)>, FallbackReason> {
     let (column, cast_to) = match key.downcast_ref::<CastExpr>() {
         Some(cast) => (cast.expr(), Some(cast.cast_type())),
         None => (key, None),
@@ -331,7 +331,7 @@ fn key_column(
     match is_key(data_type) {
         true => Ok(Some((column.index(), data_type.clone()))),
         false if is_packed_key(data_type) => Ok(None),
-        false => Err(Reason::Type {
+        false => Err(FallbackReason::Type {
             column: field.name().clone(),
             data_type: data_type.clone(),
         }),

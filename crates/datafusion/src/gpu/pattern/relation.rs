@@ -22,7 +22,7 @@ use super::columns::{columns_from, over, projected, some};
 use super::conditional::Conditional;
 use super::exchange::without_exchange;
 use super::join::{Found, Join, JoinKey, JoinKind, Sides};
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::source::VectileSource;
 use crate::stack;
 
@@ -51,11 +51,11 @@ pub(crate) struct Filters {
 impl Relation {
     /// What `plan` computes, in whatever order and partitions; `None` if it is anything else than
     /// such a relation.
-    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, Reason> {
+    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
         stack::grown(|| Self::of_operators(plan))
     }
 
-    fn of_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, Reason> {
+    fn of_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
         if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
             return Self::of_scan(scan);
         }
@@ -91,17 +91,17 @@ impl Relation {
             return Ok(None);
         };
         match plan.fetch() {
-            Some(_) => Err(Reason::Limit),
+            Some(_) => Err(FallbackReason::Limit),
             None => Ok(Some(relation)),
         }
     }
 
-    fn of_scan(scan: &DataSourceExec) -> Result<Option<Self>, Reason> {
+    fn of_scan(scan: &DataSourceExec) -> Result<Option<Self>, FallbackReason> {
         let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>() else {
             return Ok(None);
         };
         if config.limit.is_some() {
-            return Err(Reason::Limit);
+            return Err(FallbackReason::Limit);
         }
         let filters = match source.evaluates_filters() {
             true => source.filter().into_iter().collect(),
@@ -125,7 +125,7 @@ impl Relation {
     pub(crate) fn over_table(
         &self,
         expr: &Arc<dyn PhysicalExpr>,
-    ) -> Result<Arc<dyn PhysicalExpr>, Reason> {
+    ) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
         over(expr, &self.columns)
     }
 
@@ -145,11 +145,11 @@ impl Relation {
         Filters { of_table, joined }
     }
 
-    fn join(mut self, join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, Reason> {
+    fn join(mut self, join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, FallbackReason> {
         let keys = sides.keys.iter();
         let keys =
             keys.map(|(key, of_dimension)| Ok((self.over_table(key)?, Arc::clone(of_dimension))));
-        let keys: JoinOn = keys.collect::<Result<_, Reason>>()?;
+        let keys: JoinOn = keys.collect::<Result<_, FallbackReason>>()?;
         let is_conditional = join.filter().is_some() && sides.kind != JoinKind::Inner;
         let added = match self
             .dimension_of(&keys)
@@ -177,7 +177,7 @@ impl Relation {
                 None => {
                     let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
                     if is_conditional {
-                        self.ask_partners(join, sides, &added)?;
+                        self.read_matches(join, sides, &added)?;
                     }
                     added
                 }
@@ -202,12 +202,12 @@ impl Relation {
     }
 
     /// Has the last join, a semi or anti join, ask its partners one after the other whether they meet its condition.
-    fn ask_partners(
+    fn read_matches(
         &mut self,
         join: &HashJoinExec,
         sides: &Sides<'_>,
         added: &[ProjectionExpr],
-    ) -> Result<(), Reason> {
+    ) -> Result<(), FallbackReason> {
         let condition = self.condition(join, sides, added)?;
         if let Some(last) = self.joins.last_mut() {
             self.schema = Arc::new(extended(&self.schema, &last.plan.schema(), last.kind));
@@ -235,7 +235,7 @@ impl Relation {
         plan: &Arc<dyn ExecutionPlan>,
         kind: JoinKind,
         keys: JoinOn,
-    ) -> Result<Vec<ProjectionExpr>, Reason> {
+    ) -> Result<Vec<ProjectionExpr>, FallbackReason> {
         let own = self.source.table_schema().table_schema().fields().len();
         let is_own = |key: &Arc<dyn PhysicalExpr>| {
             let columns = collect_columns(key);
@@ -264,7 +264,7 @@ impl Relation {
         };
         let found = join.found(&self.schema, self.source.table_schema().table_schema())?;
         if kind == JoinKind::NotIn && matches!(found, Found::ByComputed(_)) {
-            return Err(Reason::Join(
+            return Err(FallbackReason::Join(
                 "it is aware of nulls, of a computed key".into(),
             ));
         }
@@ -274,7 +274,7 @@ impl Relation {
         for (key, dimension_key) in compared {
             // joins and operators do not agree on which floats are equal
             if key.data_type(&self.schema)?.is_floating() {
-                return Err(Reason::Join(format!("its key is {key}")));
+                return Err(FallbackReason::Join(format!("its key is {key}")));
             }
             let dimension_key = over(&dimension_key, &added)?;
             let equal = BinaryExpr::new(key, Operator::Eq, dimension_key);
@@ -310,7 +310,7 @@ impl Relation {
         join: &HashJoinExec,
         sides: &Sides<'_>,
         keys: JoinOn,
-    ) -> Result<ProjectionExpr, Reason> {
+    ) -> Result<ProjectionExpr, FallbackReason> {
         let conditional = Conditional::of_mark(join, sides)?;
         let (added, condition) = self.look_up(&conditional, JoinKind::Outer, keys)?;
         let is_unmet = conditional.is_unmet(&added, condition)?;
@@ -324,7 +324,7 @@ impl Relation {
         conditional: &Conditional,
         kind: JoinKind,
         keys: JoinOn,
-    ) -> Result<(Vec<ProjectionExpr>, Arc<dyn PhysicalExpr>), Reason> {
+    ) -> Result<(Vec<ProjectionExpr>, Arc<dyn PhysicalExpr>), FallbackReason> {
         let of_fact = keys.into_iter().map(|(of_fact, _)| of_fact);
         let keys = of_fact.zip(conditional.keys.iter().cloned()).collect();
         let added = self.join_table(&conditional.plan, kind, keys)?;
@@ -338,7 +338,7 @@ impl Relation {
         conditional: Conditional,
         sides: &Sides<'_>,
         keys: JoinOn,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), FallbackReason> {
         let kind = match sides.kind {
             JoinKind::Anti => JoinKind::Outer,
             _ => JoinKind::Inner,
@@ -359,12 +359,12 @@ impl Relation {
         join: &HashJoinExec,
         sides: &Sides<'_>,
         keys: JoinOn,
-    ) -> Result<Vec<ProjectionExpr>, Reason> {
+    ) -> Result<Vec<ProjectionExpr>, FallbackReason> {
         let before = self.joins.remove(dimension);
         let keys = keys
             .into_iter()
             .map(|(key, other)| Ok((before.moved(&key, 0)?, other)));
-        let plan = before.joined_with(join, sides, keys.collect::<Result<_, Reason>>()?)?;
+        let plan = before.joined_with(join, sides, keys.collect::<Result<_, FallbackReason>>()?)?;
         let first = self.schema.fields().len();
         for filter in &mut self.filters {
             *filter = before.moved(filter, first)?;
@@ -402,7 +402,7 @@ impl Relation {
         join: &HashJoinExec,
         sides: &Sides<'_>,
         added: &[ProjectionExpr],
-    ) -> Result<Option<Arc<dyn PhysicalExpr>>, Reason> {
+    ) -> Result<Option<Arc<dyn PhysicalExpr>>, FallbackReason> {
         let Some(filter) = join.filter() else {
             return Ok(None);
         };
@@ -412,18 +412,18 @@ impl Relation {
                 false => added,
             };
             let column = of.get(place.index).cloned();
-            column.ok_or_else(|| Reason::Defect(format!("there is no column {}", place.index)))
+            column.ok_or_else(|| FallbackReason::Defect(format!("there is no column {}", place.index)))
         });
-        let columns: Vec<ProjectionExpr> = columns.collect::<Result<_, Reason>>()?;
+        let columns: Vec<ProjectionExpr> = columns.collect::<Result<_, FallbackReason>>()?;
         over(filter.expression(), &columns).map(Some)
     }
 
-    fn project(mut self, projection: &ProjectionExprs) -> Result<Self, Reason> {
+    fn project(mut self, projection: &ProjectionExprs) -> Result<Self, FallbackReason> {
         self.columns = projected(projection.iter(), &self.columns)?;
         Ok(self)
     }
 
-    fn filter(mut self, filter: &FilterExec) -> Result<Self, Reason> {
+    fn filter(mut self, filter: &FilterExec) -> Result<Self, FallbackReason> {
         self.filters.push(self.over_table(filter.predicate())?);
         if let Some(kept) = filter.projection() {
             self.columns = some(kept, &self.columns);
@@ -436,7 +436,7 @@ impl Relation {
 fn only_where(
     condition: &Arc<dyn PhysicalExpr>,
     added: Vec<ProjectionExpr>,
-) -> Result<Vec<ProjectionExpr>, Reason> {
+) -> Result<Vec<ProjectionExpr>, FallbackReason> {
     let added = added.into_iter().map(|column| {
         let branches = vec![(Arc::clone(condition), column.expr)];
         Ok(ProjectionExpr {

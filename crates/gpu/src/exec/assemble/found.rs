@@ -5,10 +5,10 @@ use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
 use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, Type, UnwrittenValues};
 
-use super::job::{Job, Making, unwritten, wrong};
+use super::job::{Job, ColumnAssembly, unwritten, wrong};
 use crate::error::Result;
 use crate::exec::streams::{StreamColumn, StreamValues};
-use crate::runtime::Piece;
+use crate::runtime::DeviceBuffer;
 
 impl Job<'_> {
     /// Checks that all chunks were inflated, and to as many bytes as columns need.
@@ -36,7 +36,7 @@ impl Job<'_> {
                 }
                 bytes += written;
             }
-            let Making { column, .. } = &self.columns[stream.column];
+            let ColumnAssembly { column, .. } = &self.columns[stream.column];
             let needed = match &column.values {
                 StreamValues::Floats(_) => {
                     column.values() * column.data_type.primitive_width().unwrap_or(0)
@@ -52,7 +52,7 @@ impl Job<'_> {
     }
 
     /// The chunks, whose residuals have the bounds that were found.
-    pub(super) fn lay_out(&mut self, found: &[u8]) -> Result<Vec<(DeviceChunk, Piece)>> {
+    pub(super) fn lay_out(&mut self, found: &[u8]) -> Result<Vec<(DeviceChunk, DeviceBuffer)>> {
         let mut made = vec![];
         for making in &mut self.columns {
             if let Some(chunk) = making.chunk.take() {

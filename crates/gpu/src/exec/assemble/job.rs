@@ -11,7 +11,7 @@ use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, Unwritten, UnwrittenValues};
 use crate::error::{Error, Result};
 use crate::exec::places::Places;
 use crate::exec::streams::{ByteStream, RunStream, StreamColumn, StreamValues};
-use crate::runtime::{Engine, Piece};
+use crate::runtime::{Engine, DeviceBuffer};
 
 /// Bytes before and behind streams that kernels may read.
 const SLACK_BYTES: usize = 64;
@@ -79,7 +79,7 @@ pub(super) enum Source {
 }
 
 /// A stream under way.
-pub(super) struct Inflating<'a> {
+pub(super) struct StreamInflation<'a> {
     pub(super) column: usize,
     pub(super) stream: &'a ByteStream,
     /// Where its chunks were given, and whether the device copies them from where they were read.
@@ -101,7 +101,7 @@ pub(super) struct Decoding<'a> {
 }
 
 /// A column under way.
-pub(super) struct Making<'a> {
+pub(super) struct ColumnAssembly<'a> {
     pub(super) column: &'a StreamColumn,
     pub(super) kind: Kind,
     /// Numbers of its streams of runs.
@@ -115,15 +115,15 @@ pub(super) struct Making<'a> {
     pub(super) sample: usize,
     pub(super) wrong: usize,
     /// Of strings, the chunk, whose body is inflated into, and where that is.
-    pub(super) chunk: Option<(DeviceChunk, Piece)>,
+    pub(super) chunk: Option<(DeviceChunk, DeviceBuffer)>,
 }
 
 /// Columns under way.
 pub(super) struct Job<'a> {
     pub(super) engine: &'a Engine,
-    pub(super) streams: Vec<Inflating<'a>>,
+    pub(super) streams: Vec<StreamInflation<'a>>,
     pub(super) runs: Vec<Decoding<'a>>,
-    pub(super) columns: Vec<Making<'a>>,
+    pub(super) columns: Vec<ColumnAssembly<'a>>,
     pub(super) kernel: Duration,
     pub(super) sent: usize,
 }
@@ -227,7 +227,7 @@ impl<'a> Job<'a> {
             }
             _ => None,
         };
-        self.columns.push(Making {
+        self.columns.push(ColumnAssembly {
             column,
             kind,
             runs,
@@ -244,7 +244,7 @@ impl<'a> Job<'a> {
     pub(super) fn inflate(&mut self, column: usize, stream: &'a ByteStream) -> usize {
         let before = self.streams.last().map_or(0, |stream| stream.chunks.end);
         let bytes = stream.bytes.as_slice();
-        self.streams.push(Inflating {
+        self.streams.push(StreamInflation {
             column,
             stream,
             given: 0,
@@ -321,7 +321,7 @@ impl<'a> Job<'a> {
     }
 
     /// Where a stream's bytes are, inflated.
-    pub(super) fn address(&self, stream: &Inflating<'_>, at: &At) -> u64 {
+    pub(super) fn address(&self, stream: &StreamInflation<'_>, at: &At) -> u64 {
         match stream.source {
             Source::Given(offset) => at.given + offset as u64,
             Source::Scratch(offset) => at.scratch + offset as u64,
@@ -335,7 +335,7 @@ impl<'a> Job<'a> {
     }
 }
 
-impl Making<'_> {
+impl ColumnAssembly<'_> {
     pub(super) fn vectors(&self) -> usize {
         self.column.rows.div_ceil(VECTOR_LEN)
     }

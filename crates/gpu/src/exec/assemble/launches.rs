@@ -6,7 +6,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use vectile_kernels::INFLATE_WARP_BYTES;
 
-use super::told::{Decode, Told};
+use super::told::{Decode, Descriptors};
 use crate::error::{Error, Result};
 use crate::runtime::{Engine, FixedKernel, Kernel, Launch, Stream};
 
@@ -50,7 +50,7 @@ fn compile(engine: &Engine, wanted: &[FixedKernel]) -> Result<Vec<Arc<dyn Kernel
 }
 
 impl<'a> Launches<'a> {
-    pub(super) fn new(engine: &'a Engine, may_compile: bool, told: &Told) -> Result<Self> {
+    pub(super) fn new(engine: &'a Engine, may_compile: bool, told: &Descriptors) -> Result<Self> {
         let inflate = (told.chunks > 0).then_some(FixedKernel::Inflate);
         let decode = told.decodes.iter();
         let decode = decode.map(|of| FixedKernel::DecodeRuns(of.encoding));

@@ -24,10 +24,10 @@ use super::places::Places;
 use super::streams::StreamColumn;
 use super::tables::write_words;
 use crate::error::{Error, Result};
-use crate::runtime::{ChunkKey, Engine, Lane, Piece, Resident};
-use job::{At, COLUMN_WORDS, Given, Job, Layout, Making, masks, wrong};
+use crate::runtime::{ChunkKey, Engine, StreamContext, DeviceBuffer, Resident};
+use job::{At, COLUMN_WORDS, Given, Job, Layout, ColumnAssembly, masks, wrong};
 use launches::{Launches, Step};
-use told::{CHUNK_AT, Told};
+use told::{CHUNK_AT, Descriptors};
 
 /// Bytes that decoding may take at once, unless a column takes more.
 const MOST_SCRATCH: usize = 1 << 30;
@@ -121,7 +121,7 @@ impl Job<'_> {
         Ok(made)
     }
 
-    fn run_on(&mut self, lane: &mut Lane, may_compile: bool) -> Result<Vec<Arc<Resident>>> {
+    fn run_on(&mut self, lane: &mut StreamContext, may_compile: bool) -> Result<Vec<Arc<Resident>>> {
         let masks = self.columns.iter().map(|making| masks(making.column));
         let masks: Vec<Option<(Vec<u8>, Vec<u8>)>> = masks.collect();
         let mut given = Given::default();
@@ -144,13 +144,13 @@ impl Job<'_> {
     /// Inflates and decodes, and finds bounds. Gives what came back, which says that nothing is wrong.
     fn decode(
         &mut self,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
         launches: &Launches<'_>,
         given: &Given<'_>,
         layout: &Layout,
         at: &At,
-        told: &Told,
-    ) -> Result<Piece> {
+        told: &Descriptors,
+    ) -> Result<DeviceBuffer> {
         let mut pinned = self.engine.pinned(layout.together)?;
         let host = pinned.as_mut_slice();
         for (at, bytes) in &given.together {
@@ -197,12 +197,12 @@ impl Job<'_> {
     /// Writes fronts, and has values packed behind them.
     fn pack(
         &mut self,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
         launches: &Launches<'_>,
-        made: &[(DeviceChunk, Piece)],
+        made: &[(DeviceChunk, DeviceBuffer)],
         layout: &Layout,
         at: &At,
-        told: &mut Told,
+        told: &mut Descriptors,
     ) -> Result<()> {
         let mut places = Places::default();
         let fronts = made
@@ -255,7 +255,7 @@ impl Job<'_> {
 
     /// Where columns are told of, how many there are, and their vectors.
     fn columns_of(&self, at: &At, layout: &Layout) -> [u64; 3] {
-        let vectors: usize = self.columns.iter().map(Making::vectors).sum();
+        let vectors: usize = self.columns.iter().map(ColumnAssembly::vectors).sum();
         let place = at.given + layout.columns_at as u64;
         [place, self.columns.len() as u64, vectors as u64]
     }

@@ -11,7 +11,7 @@ pub(super) const CHUNK_AT: usize = 7;
 const NO_NEXT: (u32, u32) = (u32::MAX, 0);
 
 /// What kernels are told.
-pub(super) struct Told {
+pub(super) struct Descriptors {
     /// Of chunks and parts.
     pub(super) words: Vec<u64>,
     /// Of columns.
@@ -35,7 +35,7 @@ fn pair(low: u32, high: u32) -> u64 {
 
 impl Job<'_> {
     /// What kernels are told.
-    pub(super) fn tell(&self, at: &At, layout: &Layout) -> Result<Told> {
+    pub(super) fn tell(&self, at: &At, layout: &Layout) -> Result<Descriptors> {
         let mut words = self.tell_chunks(at)?;
         let mut decodes = vec![];
         let mut faults = at.back + layout.faults_at as u64;
@@ -49,7 +49,7 @@ impl Job<'_> {
             faults += 4 * parts as u64;
             words.extend(own);
         }
-        Ok(Told {
+        Ok(Descriptors {
             words,
             columns: self.tell_columns(at),
             decodes,

@@ -379,7 +379,7 @@ fn marks_order_streams() {
         first.copy_out(ptr::null_mut(), 0, 0).unwrap();
         first.fill(0, 0, 0).unwrap();
     }
-    let foreign = Mark(Box::new("another driver's"));
+    let foreign = Event(Box::new("another driver's"));
     assert!(first.wait(&foreign).is_err());
     assert!(first.elapsed(&from, &foreign).is_err());
 }

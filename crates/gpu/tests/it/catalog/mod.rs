@@ -53,7 +53,7 @@ impl Case {
         Arc::new(Pipeline {
             columns: columns.map(|c| c.array.data_type().clone()).collect(),
             lookups: self.lookups.clone(),
-            partners: vec![],
+            matches: vec![],
             filter: query.filter.clone(),
             output: query.output.clone(),
         })

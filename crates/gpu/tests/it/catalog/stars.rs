@@ -2,8 +2,8 @@
 
 use arrow::array::{Float32Array, Int32Array, Int64Array};
 use arrow::datatypes::Int64Type;
-use vectile_gpu::Codes;
-use vectile_gpu::plan::{Attribute, GroupKey, Lookup};
+use vectile_gpu::KeyTable;
+use vectile_gpu::plan::{PayloadColumn, GroupKey, Lookup};
 
 use super::*;
 
@@ -308,10 +308,10 @@ fn codes(
     numbers: &[i128],
     code: impl Fn(i128) -> u32,
     count: u32,
-) -> Arc<Codes> {
+) -> Arc<KeyTable> {
     let codes: Vec<u32> = numbers.iter().map(|number| code(*number)).collect();
     let keys = array_of(data_type, &keys_of(key, numbers));
-    Arc::new(Codes::new(&keys, &codes, count).unwrap())
+    Arc::new(KeyTable::new(&keys, &codes, count).unwrap())
 }
 
 fn keys_of(key: fn(i128) -> i128, numbers: &[i128]) -> Vec<i128> {
@@ -335,8 +335,8 @@ fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
     let apart: Vec<i128> = (0..900).filter(|key| key % 9 == 2).chain([last]).collect();
     // some of them twice
     let twice: Vec<i128> = many.iter().chain(&many[..50]).copied().collect();
-    let there = Codes::of_keys(&array_of(data_type, &keys_of(key, &twice))).unwrap();
-    let none = Codes::new(&array_of(data_type, &[]), &[], 4).unwrap();
+    let there = KeyTable::of_keys(&array_of(data_type, &keys_of(key, &twice))).unwrap();
+    let none = KeyTable::new(&array_of(data_type, &[]), &[], 4).unwrap();
     let texts = groups[0][2].array.slice(0, 40);
     let texts = arrow::compute::cast(&texts, &DataType::Utf8).unwrap();
     let mut distinct: Vec<&str> = texts.as_string::<i32>().iter().flatten().collect();
@@ -345,7 +345,7 @@ fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
     let distinct = &distinct[..distinct.len() / 2 + 1];
     let texts: ArrayRef = Arc::new(arrow::array::StringArray::from(distinct.to_vec()));
     let numbers: Vec<u32> = (0..distinct.len() as u32).collect();
-    let texts = Codes::new(&texts, &numbers, distinct.len() as u32).unwrap();
+    let texts = KeyTable::new(&texts, &numbers, distinct.len() as u32).unwrap();
     let lookup = |column, codes| Lookup { column, codes };
     vec![
         lookup(0, codes(data_type, key, &few, |n| n as u32 % 5, 5)),
@@ -370,7 +370,7 @@ fn lookup_of_numbers(groups: &[Vec<Input>]) -> Lookup {
     let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(some));
     Lookup {
         column: 1,
-        codes: Arc::new(Codes::new(&keys, &codes, 3).unwrap()),
+        codes: Arc::new(KeyTable::new(&keys, &codes, 3).unwrap()),
     }
 }
 
@@ -391,8 +391,8 @@ fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
         let codes: Vec<u32> = (0..distinct.len() as u32).map(|n| n % count).collect();
         let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(distinct));
         let codes = match count {
-            1 => Codes::of_keys(&keys),
-            count => Codes::new(&keys, &codes, count),
+            1 => KeyTable::of_keys(&keys),
+            count => KeyTable::new(&keys, &codes, count),
         };
         let product = compute(
             Arithmetic::Multiply,
@@ -407,7 +407,7 @@ fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
         (0..5).map(|n| (n != 2).then_some(n * 9 - 20)),
     ));
     let entry =
-        |code: &Expr| Expr::Entry(Box::new(code.clone()), Attribute::new(Arc::clone(&worth)));
+        |code: &Expr| Expr::PayloadOf(Box::new(code.clone()), PayloadColumn::new(Arc::clone(&worth)));
     let mut queries = vec![];
     for factor in [1, 1 << 36] {
         let (few, many, one) = (of(factor, 5), of(factor, 300), of(factor, 1));
@@ -491,7 +491,7 @@ fn queries(key: &DataType) -> Vec<Query> {
     let flags: ArrayRef = Arc::new(BooleanArray::from_iter((0..300).map(|i| Some(i % 3 == 0))));
     let limits: ArrayRef = Arc::new(Int32Array::from_iter_values((0..300).map(|i| i * 9000)));
     let looked =
-        |lookup, values: &ArrayRef| Expr::Looked(lookup, Attribute::new(Arc::clone(values)));
+        |lookup, values: &ArrayRef| Expr::Payload(lookup, PayloadColumn::new(Arc::clone(values)));
     let query = |name, filter, output| Query {
         name,
         filter,

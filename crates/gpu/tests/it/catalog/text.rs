@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StringArray};
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::Codes;
+use vectile_gpu::KeyTable;
 use vectile_gpu::plan::{Aggregate, Automaton, Filter, GroupKey, Lookup, Output, ValueTest};
 
 use super::{Case, Query, column, within_expressions};
@@ -130,7 +130,7 @@ pub fn text_keys() -> Case {
     let entries = || Output::Groups(vec![GroupKey::Entry(0)], sum());
     let like = |pattern| told(Automaton::like(pattern, false).unwrap());
     let keys = StringArray::from(vec!["final", "", "quick foxes3", "even even", "no such"]);
-    let codes = Codes::new(&(Arc::new(keys) as ArrayRef), &[0, 1, 1, 2, 3], 4).unwrap();
+    let codes = KeyTable::new(&(Arc::new(keys) as ArrayRef), &[0, 1, 1, 2, 3], 4).unwrap();
     let query = |name, filter, output| Query {
         name,
         filter,

@@ -7,10 +7,10 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, UInt32Array
 use arrow::datatypes::{Int32Type, Int64Type};
 use vectile_cpu_device::{CpuDevice, Recorder};
 use vectile_gpu::plan::{
-    Aggregate, Arithmetic, Attribute, Comparison, Expr, Filter, GroupKey, Literal, Lookup, Number,
-    Numbers, Output, Partners, Pipeline, SomePartner, Type,
+    Aggregate, Arithmetic, PayloadColumn, Comparison, Expr, Filter, GroupKey, Literal, Lookup, Number,
+    Numbers, Output, Matches, Pipeline, Exists, Type,
 };
-use vectile_gpu::{Batch, Codes, Driver, Engine, Error, Group, compile_cubin, nvrtc};
+use vectile_gpu::{Batch, KeyTable, Driver, Engine, Error, Group, compile_cubin, nvrtc};
 
 use crate::support::{Input, driver, input, table};
 
@@ -55,9 +55,9 @@ impl List {
         &self.values[first..first + self.count[key as usize] as usize]
     }
 
-    fn partners(&self, code: Expr, is_outer: bool) -> Partners {
-        let attribute = |of: &[u32]| Attribute::new(Arc::new(UInt32Array::from(of.to_vec())));
-        Partners {
+    fn matches(&self, code: Expr, is_outer: bool) -> Matches {
+        let attribute = |of: &[u32]| PayloadColumn::new(Arc::new(UInt32Array::from(of.to_vec())));
+        Matches {
             code,
             first: attribute(&self.first),
             count: attribute(&self.count),
@@ -69,7 +69,7 @@ impl List {
     /// The value of the partner at hand.
     fn value(&self, number: usize) -> Expr {
         let values: ArrayRef = Arc::new(Int64Array::from(self.values.clone()));
-        Expr::Entry(Box::new(Expr::Partner(number)), Attribute::new(values))
+        Expr::PayloadOf(Box::new(Expr::Match(number)), PayloadColumn::new(values))
     }
 }
 
@@ -108,7 +108,7 @@ fn row_of(inputs: &[Input], row: usize) -> [Option<i64>; 3] {
 /// A row, with a partner from each list.
 struct Combination {
     row: [Option<i64>; 3],
-    partners: [Option<i64>; 2],
+    matches: [Option<i64>; 2],
 }
 
 struct Case {
@@ -134,7 +134,7 @@ impl Case {
             for first in of(&self.lists[0], row[0]) {
                 all.extend(second.iter().map(|second| Combination {
                     row,
-                    partners: [first, *second],
+                    matches: [first, *second],
                 }));
             }
         }
@@ -146,15 +146,15 @@ impl Case {
         let own: Vec<u32> = (0..KEYS).collect();
         let lookups = [0, 1].map(|column| Lookup {
             column,
-            codes: Arc::new(Codes::new(&keys, &own, KEYS).unwrap()),
+            codes: Arc::new(KeyTable::new(&keys, &own, KEYS).unwrap()),
         });
         let lists = self.lists.iter().enumerate();
         let lists = lists.take(1 + usize::from(self.has_both));
-        let partners = lists.map(|(number, list)| list.partners(Expr::Code(number), self.is_outer));
+        let matches = lists.map(|(number, list)| list.matches(Expr::Code(number), self.is_outer));
         Arc::new(Pipeline {
             columns: inputs.iter().map(|i| i.array.data_type().clone()).collect(),
             lookups: lookups.to_vec(),
-            partners: partners.collect(),
+            matches: matches.collect(),
             filter,
             output,
         })
@@ -189,8 +189,8 @@ impl Case {
         };
         let all = |f: &dyn Fn(&Combination) -> Option<i64>| of.clone().filter_map(f).collect();
         let large: Vec<i64> = all(&|of| of.row[2]);
-        let own: Vec<i64> = all(&|of| of.partners[0]);
-        let both = all(&|of| Some(of.row[1]? + of.partners[0]?));
+        let own: Vec<i64> = all(&|of| of.matches[0]);
+        let both = all(&|of| Some(of.row[1]? + of.matches[0]?));
         let most = own.iter().max().map(|most| i128::from(*most));
         let rows = of.clone().count() as u64;
         vec![
@@ -238,7 +238,7 @@ fn filter(list: &List) -> Filter {
 }
 
 fn passes(of: &Combination) -> bool {
-    let less = of.partners[0].zip(of.row[1]);
+    let less = of.matches[0].zip(of.row[1]);
     less.is_some_and(|(value, key)| value < key) && of.row[2].is_some()
 }
 
@@ -298,7 +298,7 @@ fn groups_are_of_all_combinations() {
         let mut expected: BTreeMap<_, Vec<&Combination>> = BTreeMap::new();
         for of in all.iter().filter(|of| passes(of)) {
             let code = of.row[1].filter(|key| *key < KEYS.into());
-            expected.entry((of.partners[0], code)).or_default().push(of);
+            expected.entry((of.matches[0], code)).or_default().push(of);
         }
         let mut count = 0;
         for groups in &found {
@@ -331,23 +331,23 @@ fn groups_are_of_all_combinations() {
 }
 
 /// Whether some value of the first list is less than the row's, or null.
-fn some_partner(list: &List, number: usize) -> Expr {
+fn exists(list: &List, number: usize) -> Expr {
     let value = || Box::new(list.value(number));
     let less = Expr::Compare(Comparison::Less, value(), Box::new(Expr::Column(1)));
-    Expr::SomePartner(Box::new(SomePartner {
-        partners: list.partners(Expr::Code(0), false),
+    Expr::Exists(Box::new(Exists {
+        matches: list.matches(Expr::Code(0), false),
         number,
         condition: Expr::Or(vec![less, Expr::IsNull(value())]),
     }))
 }
 
-fn has_some_partner(list: &List, row: &[Option<i64>; 3]) -> bool {
+fn has_exists(list: &List, row: &[Option<i64>; 3]) -> bool {
     let mut values = list.of(row[0]).iter();
     values.any(|value| value.is_none_or(|value| row[1].is_some_and(|key| value < key)))
 }
 
 #[test]
-fn some_partner_is_asked_for_once_a_row() {
+fn exists_counts_a_row_once() {
     let Some((engine, inputs, batch)) = loaded() else {
         return;
     };
@@ -356,15 +356,15 @@ fn some_partner_is_asked_for_once_a_row() {
     let asked = List::new(17);
     for is_there in [true, false] {
         let condition = |number| match is_there {
-            true => some_partner(&asked, number),
-            false => Expr::Not(Box::new(some_partner(&asked, number))),
+            true => exists(&asked, number),
+            false => Expr::Not(Box::new(exists(&asked, number))),
         };
         let all = case.combinations(&inputs);
-        let stays = |row: &[Option<i64>; 3]| has_some_partner(&asked, row) == is_there;
+        let stays = |row: &[Option<i64>; 3]| has_exists(&asked, row) == is_there;
         // rows, of which none is combined with a partner
         let alone = |filter, output| {
             let mut pipeline = Arc::unwrap_or_clone(case.pipeline(&inputs, filter, output));
-            pipeline.partners.clear();
+            pipeline.matches.clear();
             Arc::new(pipeline)
         };
         let is_large = Expr::Compare(
@@ -411,22 +411,22 @@ fn some_partner_is_asked_for_once_a_row() {
 
 /// A number of partners that is that of others, or a condition that is none, has no kernel.
 #[test]
-fn questions_about_partners_have_their_own_numbers() {
+fn exists_has_a_number_of_its_own() {
     let Some((engine, inputs, batch)) = loaded() else {
         return;
     };
     let case = &cases()[0];
     let list = &case.lists[0];
-    let no_condition = Expr::SomePartner(Box::new(SomePartner {
-        partners: list.partners(Expr::Code(0), false),
+    let no_condition = Expr::Exists(Box::new(Exists {
+        matches: list.matches(Expr::Code(0), false),
         number: 1,
         condition: list.value(1),
     }));
     let free = Expr::IsNull(Box::new(list.value(5)));
     for (expr, reason) in [
-        (some_partner(list, 0), "others as well"),
+        (exists(list, 0), "others as well"),
         (no_condition, "a condition of type"),
-        (free, "no partners 5"),
+        (free, "no matches 5"),
     ] {
         let output = Output::Aggregates(vec![Aggregate::CountRows]);
         let pipeline = case.pipeline(&inputs, Filter::Expr(expr), output);
@@ -452,9 +452,9 @@ fn what_is_not_aggregated_has_no_kernel() {
     }
     let pipeline = case.pipeline(&inputs, Filter::Constant(true), Output::Aggregates(vec![]));
     let mut pipeline = Arc::unwrap_or_clone(pipeline);
-    pipeline.partners[0].most = u32::MAX;
-    pipeline.partners[0].count =
-        Attribute::new(Arc::new(UInt32Array::from(vec![u32::MAX; KEYS as usize])));
+    pipeline.matches[0].most = u32::MAX;
+    pipeline.matches[0].count =
+        PayloadColumn::new(Arc::new(UInt32Array::from(vec![u32::MAX; KEYS as usize])));
     let result = engine
         .start(Arc::new(pipeline))
         .aggregate(&Batch::of(&groups).unwrap());
@@ -472,8 +472,8 @@ fn totals_count_beyond_32_bits() {
     let batch = Batch::of(&table(&engine, &inputs, 1)).unwrap();
     let keys: ArrayRef = Arc::new(Int64Array::from(vec![0]));
     let most = 1 << 16;
-    let attribute = |value: u32| Attribute::new(Arc::new(UInt32Array::from(vec![value])));
-    let partners = || Partners {
+    let attribute = |value: u32| PayloadColumn::new(Arc::new(UInt32Array::from(vec![value])));
+    let matches = || Matches {
         code: Expr::Code(0),
         first: attribute(0),
         count: attribute(most),
@@ -484,9 +484,9 @@ fn totals_count_beyond_32_bits() {
         columns: vec![inputs[0].array.data_type().clone()],
         lookups: vec![Lookup {
             column: 0,
-            codes: Arc::new(Codes::new(&keys, &[0], 1).unwrap()),
+            codes: Arc::new(KeyTable::new(&keys, &[0], 1).unwrap()),
         }],
-        partners: vec![partners(), partners()],
+        matches: vec![matches(), matches()],
         filter: Filter::Constant(true),
         output: Output::Aggregates(vec![Aggregate::CountRows]),
     };
@@ -510,14 +510,14 @@ fn counts_have_room_for_all_combinations() {
         let grouped = Output::Groups(keys, case.aggregates());
         let pipeline = |output| case.pipeline(&inputs, Filter::Constant(true), output);
         let grouping = engine.start(pipeline(grouped)).group(&batch, |_| Ok(()));
-        let of_groups = recorder.take();
+        let post_aggregation = recorder.take();
         let totals = Output::Aggregates(case.aggregates());
         let adding = engine.start(pipeline(totals)).aggregate(&batch);
         let of_totals = recorder.take();
         assert!(grouping.is_err() && adding.is_err());
-        let [of_groups, of_totals] = [&of_groups[0], &of_totals[0]];
+        let [post_aggregation, of_totals] = [&post_aggregation[0], &of_totals[0]];
         assert_eq!(
-            of_groups.contains("count_shared(own_table"),
+            post_aggregation.contains("count_shared(own_table"),
             !is_wide,
             "{most}"
         );
@@ -549,7 +549,7 @@ fn their_kernels_compile() {
         let Filter::And(mut filters) = filter(&case.lists[0]) else {
             panic!("one filter");
         };
-        filters.push(Filter::Expr(some_partner(&case.lists[1], 2)));
+        filters.push(Filter::Expr(exists(&case.lists[1], 2)));
         let pipeline = case.pipeline(&inputs, Filter::And(filters), output.clone());
         let mut execution = engine.start(pipeline);
         let result = match output {

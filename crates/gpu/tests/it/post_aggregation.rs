@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, StringArray};
 use arrow::datatypes::{Int32Type, Int64Type, UInt32Type};
 use vectile_gpu::plan::{
-    Again, Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey,
-    Groups, Literal, Numbers, OfGroups, Output, Type,
+    NestedAggregation, Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey,
+    Groups, Literal, Numbers, PostAggregation, Output, Type,
 };
 use vectile_gpu::{Batch, Engine};
 
@@ -88,7 +88,7 @@ fn value(groups: &Groups, column: GroupColumn, row: usize) -> Option<i128> {
 }
 
 /// The groups by some columns.
-fn all(engine: &Arc<Engine>, keys: &[GroupKey], wanted: Option<&OfGroups>) -> Groups {
+fn all(engine: &Arc<Engine>, keys: &[GroupKey], wanted: Option<&PostAggregation>) -> Groups {
     let inputs = inputs();
     let table = table(engine, &inputs, 4096);
     let output = Output::Groups(keys.to_vec(), aggregates());
@@ -142,11 +142,11 @@ fn groups_are_grouped_again() {
         ];
         let remainder = Expr::Arithmetic(Arithmetic::Remainder, Expr::Column(1).into(), int(3));
         let above = Expr::Compare(Comparison::Greater, Expr::Column(1).into(), int(1));
-        let wanted = OfGroups {
+        let wanted = PostAggregation {
             columns: columns.clone(),
             conditions: vec![above],
             first: None,
-            again: Some(Again {
+            again: Some(NestedAggregation {
                 keys: vec![Expr::Column(0), remainder],
                 aggregates: vec![
                     Aggregate::CountRows,
@@ -228,7 +228,7 @@ fn some_of_many_groups_are_wanted() {
         (false, false, 10),
         (false, true, 200),
     ] {
-        let wanted = OfGroups {
+        let wanted = PostAggregation {
             columns: columns.clone(),
             conditions: vec![],
             first: Some(FirstGroups {
@@ -266,10 +266,10 @@ fn some_of_many_groups_are_wanted() {
     }
     for least in [100, 3000, 1 << 40] {
         let above = Expr::Compare(Comparison::Greater, Expr::Column(0).into(), int(least));
-        let wanted = OfGroups {
+        let wanted = PostAggregation {
             columns: columns.clone(),
             conditions: vec![above],
-            ..OfGroups::default()
+            ..PostAggregation::default()
         };
         let some = all(&engine, &kernel, Some(&wanted));
         let mut found: Vec<Option<i128>> = (0..some.count)
@@ -314,7 +314,7 @@ fn groups_are_wanted_by_averages() {
         };
         let all_averages = averages(&groups);
         for (descending, count) in [(true, 10), (false, 10), (true, 1)] {
-            let wanted = OfGroups {
+            let wanted = PostAggregation {
                 columns: columns.clone(),
                 first: Some(FirstGroups {
                     by: by.clone(),
@@ -323,7 +323,7 @@ fn groups_are_wanted_by_averages() {
                     nulls_first: false,
                     count,
                 }),
-                ..OfGroups::default()
+                ..PostAggregation::default()
             };
             let first = averages(&all(&engine, &kernel, Some(&wanted)));
             assert!(first.len() < all_averages.len() / 2, "{}", first.len());
@@ -343,14 +343,14 @@ fn groups_are_wanted_by_averages() {
             assert_eq!(of_first(&first), of_first(&all_averages));
         }
         let least = all_averages[all_averages.len() - 30].unwrap();
-        let wanted = OfGroups {
+        let wanted = PostAggregation {
             columns: columns.clone(),
             conditions: vec![Expr::Compare(
                 Comparison::Greater,
                 by.clone().into(),
                 Expr::Literal(Literal::Int(least, of)).into(),
             )],
-            ..OfGroups::default()
+            ..PostAggregation::default()
         };
         let some = averages(&all(&engine, &kernel, Some(&wanted)));
         let mut expected = all_averages.clone();
@@ -378,10 +378,10 @@ fn what_the_device_cannot_compute_is_read() {
         Expr::Column(0).into(),
         Expr::Literal(Literal::F64(2000.0)).into(),
     );
-    let wanted = OfGroups {
+    let wanted = PostAggregation {
         columns: vec![GroupColumn::Value(0, Type::F64)],
         conditions: vec![above],
-        ..OfGroups::default()
+        ..PostAggregation::default()
     };
     let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
     let groups = execution.group_wanted(&batch, &wanted, |_| Ok(())).unwrap();

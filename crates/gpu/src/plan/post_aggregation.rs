@@ -7,7 +7,7 @@ use super::types::Type;
 /// A computation over groups: some of them are wanted, or they are grouped again. Expressions are over
 /// [`columns`](Self::columns).
 #[derive(Clone, Debug, Default)]
-pub struct OfGroups {
+pub struct PostAggregation {
     /// What [`Expr::Column`] numbers.
     pub columns: Vec<GroupColumn>,
     /// Only groups are wanted for which all of these are true.
@@ -15,7 +15,7 @@ pub struct OfGroups {
     /// If only the first ones are wanted. There may come more, so that others need not be known.
     pub first: Option<FirstGroups>,
     /// If they are grouped again.
-    pub again: Option<Again>,
+    pub again: Option<NestedAggregation>,
 }
 
 /// A column of groups.
@@ -47,7 +47,7 @@ pub struct FirstGroups {
 
 /// How groups are grouped again.
 #[derive(Clone, Debug)]
-pub struct Again {
+pub struct NestedAggregation {
     /// Integers, or keys as they are.
     pub keys: Vec<Expr>,
     /// Over the groups that have these keys.

@@ -19,8 +19,8 @@ use super::groups::bytes_of_group;
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulator, Bounds, OutputPlan, Strategy};
 use crate::plan::{
-    Again, Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey,
-    GroupTotals, Groups, Literal, Numbers, OfGroups, Output, Pipeline, Type,
+    NestedAggregation, Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey,
+    GroupTotals, Groups, Literal, Numbers, PostAggregation, Output, Pipeline, Type,
 };
 use crate::runtime::{Batch, Group, Resident};
 
@@ -48,11 +48,11 @@ impl Execution {
         &mut self,
         prepared: &Prepared,
         table: &Table,
-        wanted: Option<&OfGroups>,
+        wanted: Option<&PostAggregation>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
         let columns = self.columns(prepared, table)?;
-        let nothing = OfGroups::default();
+        let nothing = PostAggregation::default();
         let wanted = wanted.unwrap_or(&nothing);
         let mut passing = vec![columns.has_rows()];
         for condition in &wanted.conditions {
@@ -74,10 +74,10 @@ impl Execution {
     /// # Errors
     ///
     /// As [`Execution::build`] and [`Execution::group_wanted`].
-    pub fn build_of_groups(
+    pub fn build_from_groups(
         &mut self,
         batch: &Batch,
-        wanted: &OfGroups,
+        wanted: &PostAggregation,
         rows: &[Expr],
         tables: &[Build],
     ) -> Result<Option<Vec<Built>>> {
@@ -223,7 +223,7 @@ impl Execution {
         let pipeline = Pipeline {
             columns: columns.types.clone(),
             lookups: vec![],
-            partners: vec![],
+            matches: vec![],
             filter: Filter::And(passing.collect()),
             output,
         };
@@ -276,7 +276,7 @@ impl Execution {
         &mut self,
         columns: &Columns<'_>,
         passing: &[Expr],
-        again: &Again,
+        again: &NestedAggregation,
         known: &[GroupColumn],
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {

@@ -6,12 +6,12 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::physical_expr::PhysicalExpr;
-use vectile_gpu::plan::{Expr, GroupColumn, Literal, OfGroups, Type};
+use vectile_gpu::plan::{Expr, GroupColumn, Literal, PostAggregation, Type};
 
 use super::average::{Average, sum_of};
 use super::function::{Function, Named};
 use super::grouping::Keys;
-use crate::gpu::reason::Reason;
+use crate::gpu::reason::FallbackReason;
 use crate::gpu::scalar::value_of;
 use crate::gpu::types::is_text;
 
@@ -85,7 +85,7 @@ impl<'a> GroupTable<'a> {
     }
 
     /// These columns, as the device has them.
-    pub(super) fn columns(&self, columns: &[usize]) -> Result<Vec<GroupColumn>, Reason> {
+    pub(super) fn columns(&self, columns: &[usize]) -> Result<Vec<GroupColumn>, FallbackReason> {
         let first_part = self.results.fields().len();
         let columns = columns.iter().map(|&column| {
             let part = column.checked_sub(first_part);
@@ -101,7 +101,7 @@ impl<'a> GroupTable<'a> {
                 None => {
                     let function = function_column(self.functions, column - self.keys.len());
                     let name = || self.results.field(column).name().clone();
-                    function.ok_or_else(|| Reason::Aggregate(name()))
+                    function.ok_or_else(|| FallbackReason::Aggregate(name()))
                 }
             }
         });
@@ -126,9 +126,9 @@ fn function_column(functions: &[Named], number: usize) -> Option<GroupColumn> {
 
 /// The same with the values of these parameters: of subqueries, which have run.
 pub(super) fn with_parameters(
-    mut of: OfGroups,
+    mut of: PostAggregation,
     parameters: &[Arc<dyn PhysicalExpr>],
-) -> Result<OfGroups> {
+) -> Result<PostAggregation> {
     let parameters = parameters.iter().map(value_of);
     let parameters: Vec<Literal> = parameters.collect::<Result<_>>()?;
     let known = |expr: &Expr| -> Result<Expr> {
