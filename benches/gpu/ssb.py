@@ -68,7 +68,7 @@ def run(options, files, mode, runs, analyze):
 
 def metric(plan, name):
     """The metric of the GPU's node, in milliseconds or ones; None without such a node."""
-    node = re.search(r"GpuAggregateExec.*", plan)
+    node = re.search(r"FusedAggregateExec.*", plan)
     found = node and sql.metrics(node.group(), name)
     return found[0] if found else None
 
@@ -149,7 +149,7 @@ def main():
             line[way]["all_ms"] = result["times"]
             if "planning" in result:
                 line[way]["planning_ms"] = warm(result["planning"])
-            plans = [plan for plan in result.get("plans", []) if "GpuAggregateExec" in plan]
+            plans = [plan for plan in result.get("plans", []) if "FusedAggregateExec" in plan]
             if plans:
                 line[way]["kernel_ms"] = median([metric(plan, "kernel_time") for plan in plans])
                 line[way]["bytes"] = metric(plans[-1], "bytes_cached")

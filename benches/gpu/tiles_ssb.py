@@ -131,7 +131,7 @@ def queries(bench):
         found[encoding] = ssb.run(options, files, "require", RUNS, True)
         kernels[encoding], wholes[encoding] = {}, {}
         for name, result in found[encoding].items():
-            times = [ssb.metric(plan, "kernel_time") for plan in result["plans"] if "GpuAggregateExec" in plan]
+            times = [ssb.metric(plan, "kernel_time") for plan in result["plans"] if "FusedAggregateExec" in plan]
             kernels[encoding][name] = median(times[2:])
             wholes[encoding][name] = ssb.warm(result["times"])
     same({encoding: [result["digest"] for result in results.values()] for encoding, results in found.items()})

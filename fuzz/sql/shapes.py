@@ -471,7 +471,7 @@ def run_set(worker, seed, focus):
         STATS['shapes: seconds ' + side] += int(time.time() - t0)
     for c in chosen.get('gpu', []):
         plan = answers['gpu'].get('explain' + c['id'])
-        if plan and plan[0] == 'ok': STATS['shape %s: plans' % c['q'].kind] += 1; STATS['shape %s: plans on the GPU' % c['q'].kind] += 'GpuAggregateExec' in plan[1] or 'gpu=' in plan[1]
+        if plan and plan[0] == 'ok': STATS['shape %s: plans' % c['q'].kind] += 1; STATS['shape %s: plans on the GPU' % c['q'].kind] += 'FusedAggregateExec' in plan[1] or 'gpu=' in plan[1]
     STATS['shape sets'] += 1
     reported = set()
     for c in cases:

@@ -157,10 +157,10 @@ class Worker:
         if e and e[0] == 'ok':
             t = e[1]
             STATS['explained'] += 1
-            agg, scan = 'GpuAggregateExec' in t, bool(re.search(r'\bgpu=', t))
-            STATS['plans with GpuAggregateExec'] += agg; STATS['plans with gpu= scans'] += scan; STATS['plans with either'] += agg or scan
-            if agg and 'joins=[' in t: STATS['plans with joins in GpuAggregateExec'] += 1
-            if agg and 'gby=[' in t and 'gby=[]' not in t: STATS['plans with groups in GpuAggregateExec'] += 1
+            agg, scan = 'FusedAggregateExec' in t, bool(re.search(r'\bgpu=', t))
+            STATS['plans with FusedAggregateExec'] += agg; STATS['plans with gpu= scans'] += scan; STATS['plans with either'] += agg or scan
+            if agg and 'joins=[' in t: STATS['plans with joins in FusedAggregateExec'] += 1
+            if agg and 'gby=[' in t and 'gby=[]' not in t: STATS['plans with groups in FusedAggregateExec'] += 1
             for m in re.finditer(r'(not_on_gpu|not_fused)=([^\n]*)', t):
                 REASONS[m.group(1) + ': ' + reason(m.group(2))] += 1
         if a and a[0] == 'ok':
@@ -465,8 +465,8 @@ def total(out):
     for k in ('stats', 'sigs', 'shapes', 'errors', 'reasons', 'encodings'):
         lines.append('== ' + k); lines += ['%8d  %s' % (b, a) for a, b in tot[k].most_common(45)]
     st = tot['stats']
-    if st['explained']: lines.append('fused share: %.1f%% of %d plans have GpuAggregateExec, %.1f%% anything on the GPU; of %d analyzed %.1f%% had gpu_rows > 0, %.1f%% fallbacks' % (
-        100 * st['plans with GpuAggregateExec'] / st['explained'], st['explained'], 100 * st['plans with either'] / st['explained'], st['analyzed'],
+    if st['explained']: lines.append('fused share: %.1f%% of %d plans have FusedAggregateExec, %.1f%% anything on the GPU; of %d analyzed %.1f%% had gpu_rows > 0, %.1f%% fallbacks' % (
+        100 * st['plans with FusedAggregateExec'] / st['explained'], st['explained'], 100 * st['plans with either'] / st['explained'], st['analyzed'],
         100 * st['analyzed with gpu_rows > 0'] / max(1, st['analyzed']), 100 * st['analyzed with fallbacks'] / max(1, st['analyzed'])))
     text = '\n'.join(lines) + '\n'
     open(os.path.join(out, 'summary.txt'), 'w').write(text)

@@ -14,8 +14,8 @@ use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::DFParser;
 use futures::TryStreamExt;
-use vectile_cpu_device::CpuDevice;
 use vectile_datafusion::{Gpu, register_with_gpu};
+use vectile_emulator::CpuDevice;
 use vectile_gpu::Engine;
 
 /// As for the threads of the command line: plans are deep.

@@ -15,8 +15,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use vectile_cpu_device::{CpuDevice, Recorder};
 use vectile_datafusion::Gpu;
+use vectile_emulator::{CpuDevice, Recorder};
 use vectile_gpu::Engine;
 use vectile_sql_tests::{GpuRun, answer, session_over, test_dir};
 

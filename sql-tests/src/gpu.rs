@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use datafusion::common::{Result, exec_err};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
-use vectile_cpu_device::CpuDevice;
 use vectile_datafusion::{Gpu, GpuMode, VectileOptions, register_with_gpu};
+use vectile_emulator::CpuDevice;
 
 /// The environment variable that has all tests over Vectile files use the machine's GPU; or, if it is `cpu`, a
 /// CPU in the place of one.

@@ -26,8 +26,7 @@ mod footer;
 mod format;
 mod fresh;
 #[cfg(feature = "gpu")]
-mod gpu;
-mod kept;
+mod fused;
 mod limits;
 mod listing;
 mod lower;
@@ -40,6 +39,7 @@ mod options;
 mod orc;
 mod order;
 mod partitions;
+mod plan_cache;
 mod projection;
 mod pruning;
 mod pushdown;
@@ -56,12 +56,12 @@ mod statistics;
 
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
-pub use gpu::{Gpu, PinnedColumn, compressor, load_columns, unload_columns};
-pub use kept::physical_plan;
+pub use fused::{Gpu, PinnedColumn, compressor, load_columns, unload_columns};
 pub use merge::{MergeError, common_type, merge_schemas};
 pub use options::{GpuMode, TableOptions, VectileOptions};
 pub use orc::{OrcFormat, OrcFormatFactory};
 pub use partitions::{PartitionedTable, TableFactory, partition_value};
+pub use plan_cache::physical_plan;
 #[cfg(feature = "gpu")]
 pub use register::register_with_gpu;
 pub use register::{

@@ -22,13 +22,13 @@ use datafusion::prelude::{DataFrame, SessionContext};
 
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
-use crate::gpu::{Gpu, functions, insert_rules};
-use crate::kept::{KeptPlans, Outlook};
+use crate::fused::{Gpu, functions, insert_rules};
 use crate::options::VectileOptions;
 use crate::orc::OrcFormatFactory;
 use crate::partitions::{PartitionedTable, TableFactory, WritePartitions};
+use crate::plan_cache::{KeptPlans, Outlook};
 use crate::pushdown::Rule;
-use crate::{kept, limits, nullable, pushdown};
+use crate::{limits, nullable, plan_cache, pushdown};
 
 /// The key of the table factory of Vectile files, and the word after `STORED AS`.
 const FILE_TYPE: &str = "VECTILE";
@@ -103,7 +103,7 @@ fn change_rules(
     pushdown::replace_rules(rules);
     limits::replace_rules(rules);
     nullable::insert_rule(rules);
-    kept::insert_rule(rules);
+    plan_cache::insert_rule(rules);
     KeptPlans::new(insert(rules))
 }
 

@@ -174,7 +174,7 @@ impl VectileSink {
     #[cfg(feature = "gpu")]
     fn compressor(&self, context: &TaskContext) -> Option<Arc<dyn Compressor>> {
         let bytes = self.counter("text_bytes_compressed_on_gpu", MetricCategory::Bytes);
-        crate::gpu::counting_compressor(context.session_config(), bytes)
+        crate::fused::counting_compressor(context.session_config(), bytes)
     }
 
     #[cfg(not(feature = "gpu"))]

@@ -23,7 +23,7 @@ pub use kernel::coded_columns;
 pub use plan::KeyTable;
 pub use runtime::{
     Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, CopyIn, Cubin, Cuda,
-    DeviceInfo, Driver, DriverInfo, Engine, Group, Kernel, Launch, Event, NVRTC_VARIABLE, Nvrtc,
+    DeviceInfo, Driver, DriverInfo, Engine, Event, Group, Kernel, Launch, NVRTC_VARIABLE, Nvrtc,
     NvrtcInfo, Resident, Resources, Staging, Stream, Survey, cache_directory, compile_cubin,
     driver_version, is_done_within, keep, kept, lower_priority, measure, nvrtc,
 };

@@ -7,8 +7,8 @@ use std::time::Duration;
 use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
-use vectile_cpu_device::CpuDevice;
 use vectile_datafusion::{Gpu, register_with_gpu};
+use vectile_emulator::CpuDevice;
 use vectile_gpu::Engine;
 
 use crate::support::{Fixture, ROWS, metric};

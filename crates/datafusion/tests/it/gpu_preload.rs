@@ -9,11 +9,11 @@ use datafusion::arrow::datatypes::UInt64Type;
 use datafusion::physical_plan::{collect, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
-use vectile_cpu_device::CpuDevice;
 use vectile_datafusion::{
     Gpu, VectileSessionStateBuilderExt, load_columns, physical_plan, register_with_gpu,
     unload_columns,
 };
+use vectile_emulator::CpuDevice;
 use vectile_gpu::Engine;
 
 use crate::support::{Fixture, metric};

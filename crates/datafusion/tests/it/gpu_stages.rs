@@ -161,7 +161,8 @@ async fn stages_have_the_answers_of_their_own_lookups() {
         fixture.make(name, &format!("SELECT {rows}")).await;
     }
     set(".build_from_rows", "0").await;
-    let post_aggregation = "FROM (SELECT n, x, sum(v) AS s FROM f JOIN d ON f.k = d.k GROUP BY n, x) g";
+    let post_aggregation =
+        "FROM (SELECT n, x, sum(v) AS s FROM f JOIN d ON f.k = d.k GROUP BY n, x) g";
     for (sql, expected, is_there) in [
         (
             "SELECT count(*), sum(v) FROM f JOIN d ON f.k = d.k WHERE d.e NOT IN (SELECT y FROM e)".into(),

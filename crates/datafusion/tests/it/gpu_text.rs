@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vectile_cpu_device::CpuDevice;
 use vectile_datafusion::Gpu;
+use vectile_emulator::CpuDevice;
 use vectile_gpu::Engine;
 
 use crate::support::{Fixture, emulator, metric};

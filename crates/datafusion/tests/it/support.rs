@@ -17,10 +17,10 @@ use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use tempfile::TempDir;
-use vectile_cpu_device::CpuDevice;
 use vectile_datafusion::{
     Gpu, VectileReadOptions, VectileSessionContextExt, register, register_with_gpu,
 };
+use vectile_emulator::CpuDevice;
 use vectile_gpu::Engine;
 
 /// Rows of the test table: two row groups of 4096 and a ragged one.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::generator::Generator;
-use crate::kernel::{Argument, AccumulationScope, RangeTest, RowLoop, Test};
+use crate::kernel::{AccumulationScope, Argument, RangeTest, RowLoop, Test};
 use vectile_kernels::Transform;
 
 impl<'a> Generator<'a> {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::value::{Match, Value};
 use crate::kernel::{
-    Argument, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan, AccumulationScope, Registers, RowLoop,
-    SLOT_VECTORS, TABLE_WORDS, Task, Typed,
+    AccumulationScope, Argument, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan, Registers,
+    RowLoop, SLOT_VECTORS, TABLE_WORDS, Task, Typed,
 };
 use crate::plan::Type;
 

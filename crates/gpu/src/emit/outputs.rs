@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::expressions::native_names;
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Accumulator, Accumulators, AccumulatorSlot, RowLoop, Task};
+use crate::kernel::{Accumulator, AccumulatorSlot, Accumulators, RowLoop, Task};
 use crate::plan::Type;
 
 impl<'a> Generator<'a> {

@@ -2,7 +2,7 @@
 
 use super::generator::Generator;
 use super::value::{Match, Value};
-use crate::kernel::{Combined, ListPlan, SparseAccess, RowLoop, Typed};
+use crate::kernel::{Combined, ListPlan, RowLoop, SparseAccess, Typed};
 
 /// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
 const SPARSE_ROWS: u32 = 128;
@@ -331,12 +331,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Code for whether a partner of the row meets a condition. The first one that does ends the loop.
-    pub fn exists(
-        &mut self,
-        list: &'a ListPlan,
-        number: usize,
-        condition: &'a Typed,
-    ) -> String {
+    pub fn exists(&mut self, list: &'a ListPlan, number: usize, condition: &'a Typed) -> String {
         let [first, count] = self.list(list);
         let [some, time, place] = [(); 3].map(|()| self.temporary());
         self.line(4, format!("bool {some} = false;"));

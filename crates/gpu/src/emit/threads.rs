@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Accumulator, AccumulatorSlot, Field, Kept, AccumulationScope, ThreadsPlan};
+use crate::kernel::{AccumulationScope, Accumulator, AccumulatorSlot, Field, Kept, ThreadsPlan};
 
 /// Bits of a field up to which the sum over all threads of a block, 2^8 at most, fits 64 bits with a sign.
 const SHORT_BITS: u32 = 54;

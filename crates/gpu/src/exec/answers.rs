@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
 
+use super::automaton_table;
 use super::parameters::Parameters;
-use super::text;
 use crate::error::{Error, Result};
 use crate::kernel::{CodeTest, EntryTest};
 use crate::runtime::{Batch, Engine, FixedKernel, TextTests};
@@ -44,7 +44,8 @@ impl Answers {
         let stack = &batch.columns()[test.column];
         let kernel = || engine.fixed_kernel(FixedKernel::Tokenize, may_compile);
         let automaton = test.automaton.as_ref();
-        let tests = automaton.map(|of| text::tests(of, test.column, batch, kernel, engine));
+        let tests =
+            automaton.map(|of| automaton_table::tests(of, test.column, batch, kernel, engine));
         let tests = tests.transpose()?;
         let unique = stack.dictionaries.iter().map(|dictionary| {
             Ok(match dictionary {

@@ -10,7 +10,7 @@ use vectile_encodings::{Splits, Uncompressed};
 use super::matcher::Matcher;
 use super::places::Places;
 use crate::error::{Error, Result};
-use crate::runtime::{Engine, FixedKernel, Kernel, StreamContext, Launch, Stream};
+use crate::runtime::{Engine, FixedKernel, Kernel, Launch, Stream, StreamContext};
 
 /// Bytes of the strings of a part, unless a split has more.
 const PART_BYTES: usize = 16 << 20;

@@ -18,7 +18,8 @@ use super::tables::{on_device, write_words};
 use crate::error::{Error, Result};
 use crate::plan::Pipeline;
 use crate::runtime::{
-    Batch, Engine, FixedKernel, Kernel, StreamContext, Launch, DeviceBuffer, Resident, ColumnBatch, Stream, own,
+    Batch, ColumnBatch, DeviceBuffer, Engine, FixedKernel, Kernel, Launch, Resident, Stream,
+    StreamContext, own,
 };
 
 /// The most strings that a dictionary is made of.
@@ -77,7 +78,11 @@ fn coded(of: &mut Execution, column: usize, stack: &ColumnBatch) -> Result<Arc<C
 }
 
 /// Chunks of codes for chunks of text.
-fn codes_of(of: &mut Execution, column: usize, texts: &Arc<ColumnBatch>) -> Result<Vec<Arc<Resident>>> {
+fn codes_of(
+    of: &mut Execution,
+    column: usize,
+    texts: &Arc<ColumnBatch>,
+) -> Result<Vec<Arc<Resident>>> {
     let engine = &Arc::clone(&of.engine);
     let kernel = engine.fixed_kernel(FixedKernel::Distinct, of.may_compile)?;
     let mut strings = Strings::prepare(of, column, texts)?;
@@ -213,7 +218,11 @@ impl<'a> Numbering<'a> {
     }
 
     /// Selects the first row of each string. Gives how many are selected before each vector, and in each group.
-    fn mark(&self, texts: &ColumnBatch, lane: &mut StreamContext) -> Result<(Vec<u64>, Vec<usize>)> {
+    fn mark(
+        &self,
+        texts: &ColumnBatch,
+        lane: &mut StreamContext,
+    ) -> Result<(Vec<u64>, Vec<usize>)> {
         let bytes = self.vectors * 8;
         let mut counts = self.engine.host_pool().take(bytes)?;
         let to = counts.as_mut_slice().as_mut_ptr();

@@ -11,7 +11,7 @@ use super::accumulator::Part;
 use super::answers::Answers;
 use super::tables::Tables;
 use crate::error::{Error, Result};
-use crate::kernel::{Bindings, Facts, KernelPlan, AccumulationScope, SLOT_VECTORS, Task, plan};
+use crate::kernel::{AccumulationScope, Bindings, Facts, KernelPlan, SLOT_VECTORS, Task, plan};
 use crate::plan::{GroupKey, Lookup, Number, Output, Pipeline};
 use crate::runtime::{Batch, Engine, Entries, Loaded};
 use vectile_kernels::ColumnTraits;

@@ -7,7 +7,7 @@ use vectile_kernels::Symbols;
 use super::tables::kept_on_device;
 use super::tokens::Expanded;
 use crate::error::Result;
-use crate::runtime::{Engine, GRANULE, DeviceBuffer, ColumnBatch};
+use crate::runtime::{ColumnBatch, DeviceBuffer, Engine, GRANULE};
 
 /// The bytes of a code lie at multiples of it.
 const WORD: usize = 8;

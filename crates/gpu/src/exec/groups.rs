@@ -16,8 +16,8 @@ use super::launch::{Outputs, Wanted};
 use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulators, OutputPlan, Strategy, Task};
-use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, PostAggregation, Output, Type};
-use crate::runtime::{Batch, StreamContext, DeviceBuffer, lock};
+use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, Output, PostAggregation, Type};
+use crate::runtime::{Batch, DeviceBuffer, StreamContext, lock};
 
 /// Entries of a table at first, where groups are found by hashing; then it grows.
 const HASHED_ENTRIES: u64 = 1 << 18;

@@ -11,9 +11,11 @@ use super::execution::{Execution, Prepared};
 use super::parameters::Parameters;
 use super::tables::{DevicePayload, DeviceTable};
 use crate::error::{Error, Result};
-use crate::kernel::{Argument, FIXED_ARGUMENTS, GROUP_WORDS, AccumulationScope, SLOT_VECTORS, TABLE_WORDS};
-use crate::plan::{PayloadColumn, KeyTable};
-use crate::runtime::{Batch, StreamContext, Launch, Event, DeviceBuffer, Stream};
+use crate::kernel::{
+    AccumulationScope, Argument, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS, TABLE_WORDS,
+};
+use crate::plan::{KeyTable, PayloadColumn};
+use crate::runtime::{Batch, DeviceBuffer, Event, Launch, Stream, StreamContext};
 use vectile_kernels::{ColumnTraits, SCALES};
 
 /// Memory of the device that a launch wants for itself. The next launch overwrites it.

@@ -5,32 +5,32 @@
 
 mod accumulator;
 mod answers;
-mod assemble;
-mod build;
+mod automaton_table;
 mod compress;
+mod decode;
 mod distinct;
 mod exact;
 mod execution;
 mod expansion;
 mod group_table;
 mod groups;
+mod join_build;
 mod launch;
 mod matcher;
-mod post_aggregation;
 mod parameters;
 mod places;
+mod post_aggregation;
 mod rows;
 mod streams;
 mod strings;
 mod tables;
-mod text;
 mod tokens;
 mod totals;
 
-pub use assemble::Assembled;
-pub use build::{Build, BuildBy, Built};
 pub use compress::Compressed;
+pub use decode::Assembled;
 pub use execution::{CancelGuard, Execution, Statistics};
+pub use join_build::{Build, BuildBy, Built};
 pub use rows::Rows;
 pub use streams::{
     ByteStream, DeflateChunk, DeflateChunks, RunPart, RunStream, StreamColumn, StreamValues,

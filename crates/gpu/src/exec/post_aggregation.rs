@@ -12,15 +12,16 @@ use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int64Type};
 use vectile_kernels::{DeviceChunk, Unwritten, UnwrittenValues};
 
 use super::accumulator::totals_of;
-use super::build::{Build, Built};
 use super::execution::{Execution, Prepared};
 use super::group_table::{NUMBERS_BYTES, Table, TablePlaces};
 use super::groups::bytes_of_group;
+use super::join_build::{Build, Built};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulator, Bounds, OutputPlan, Strategy};
 use crate::plan::{
-    NestedAggregation, Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey,
-    GroupTotals, Groups, Literal, Numbers, PostAggregation, Output, Pipeline, Type,
+    Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey,
+    GroupTotals, Groups, Literal, NestedAggregation, Numbers, Output, Pipeline, PostAggregation,
+    Type,
 };
 use crate::runtime::{Batch, Group, Resident};
 

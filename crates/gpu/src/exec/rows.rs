@@ -20,7 +20,7 @@ use super::tables::{on_device, validity_at};
 use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::plan::{Expr, Filter, Lookup, Output, Pipeline, Type};
-use crate::runtime::{Batch, Entries, Group, StreamContext, DeviceBuffer, Resident, ColumnBatch};
+use crate::runtime::{Batch, ColumnBatch, DeviceBuffer, Entries, Group, Resident, StreamContext};
 
 /// Bytes of a vector's selection.
 const MASK_BYTES: usize = VECTOR_LEN / 8;

@@ -19,7 +19,9 @@ use super::tables::write_words;
 use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::plan::{Expr, Filter, Output, Pipeline};
-use crate::runtime::{Batch, Engine, FixedKernel, Kernel, StreamContext, Launch, DeviceBuffer, ColumnBatch};
+use crate::runtime::{
+    Batch, ColumnBatch, DeviceBuffer, Engine, FixedKernel, Kernel, Launch, StreamContext,
+};
 
 /// Bytes of strings that a launch gives: the offsets of most types of arrays reach no further.
 const MOST_BYTES: u64 = i32::MAX as u64;
@@ -206,7 +208,12 @@ impl Strings {
     }
 
     /// Runs both kernels.
-    fn find(&mut self, wanted: &WantedRows, part: Range<usize>, lane: &mut StreamContext) -> Result<Found> {
+    fn find(
+        &mut self,
+        wanted: &WantedRows,
+        part: Range<usize>,
+        lane: &mut StreamContext,
+    ) -> Result<Found> {
         let lengths = self.lengths(wanted, part.clone(), lane, true)?;
         if lengths.total > MOST_BYTES {
             let reason = format!("{} bytes of strings in one launch", lengths.total);

@@ -9,8 +9,8 @@ use arrow::datatypes::DataType;
 use super::parameters::Parameters;
 use crate::error::Result;
 use crate::kernel::{TABLE_WORDS, TablePlan, TableSource};
-use crate::plan::{PayloadColumn, CodeTable, KeyTable, Pipeline};
-use crate::runtime::{Batch, Engine, Entries, DeviceBuffer, ColumnBatch};
+use crate::plan::{CodeTable, KeyTable, PayloadColumn, Pipeline};
+use crate::runtime::{Batch, ColumnBatch, DeviceBuffer, Engine, Entries};
 
 /// A table as each row group has it.
 pub(super) struct Tables {
@@ -74,7 +74,12 @@ pub(super) fn kept_on_device(
     Ok(piece)
 }
 
-fn fill(engine: &Engine, piece: &DeviceBuffer, bytes: usize, write: impl FnOnce(&mut [u8])) -> Result<()> {
+fn fill(
+    engine: &Engine,
+    piece: &DeviceBuffer,
+    bytes: usize,
+    write: impl FnOnce(&mut [u8]),
+) -> Result<()> {
     let mut host = engine.host_pool().take(bytes)?;
     write(host.as_mut_slice());
     let mut lane = engine.lane()?;

@@ -12,7 +12,9 @@ use vectile_kernels::{Entries, SYMBOL_BYTES, Symbols};
 
 use super::tables::{on_device, write_words};
 use crate::error::Result;
-use crate::runtime::{Batch, Engine, Kernel, Launch, DeviceBuffer, ColumnBatch, Stream, TextTokens};
+use crate::runtime::{
+    Batch, ColumnBatch, DeviceBuffer, Engine, Kernel, Launch, Stream, TextTokens,
+};
 
 /// The code behind which another stands for itself.
 const ESCAPE: u8 = 255;
@@ -210,7 +212,12 @@ pub(super) fn fingerprints(
     })
 }
 
-fn make(stack: &ColumnBatch, batch: &Batch, kernel: &dyn Kernel, engine: &Engine) -> Result<TextTokens> {
+fn make(
+    stack: &ColumnBatch,
+    batch: &Batch,
+    kernel: &dyn Kernel,
+    engine: &Engine,
+) -> Result<TextTokens> {
     let job = Job::new(stack, kernel, engine, VOCABULARY_BYTES)?;
     let vectors = job.vectors;
     let bytes = (vectors + 1) * 4;

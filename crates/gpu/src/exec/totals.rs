@@ -6,7 +6,7 @@ use super::accumulator::{AccumulatorState, Part};
 use super::execution::{Execution, Prepared, parts, slots_of};
 use super::launch::{Outputs, Wanted};
 use crate::error::{Error, Result};
-use crate::kernel::{AccumulatorSlot, OutputPlan, AccumulationScope, Task};
+use crate::kernel::{AccumulationScope, AccumulatorSlot, OutputPlan, Task};
 use crate::plan::Total;
 use crate::runtime::{Batch, StreamContext};
 
@@ -61,8 +61,9 @@ impl Execution {
         })?;
         let (words, _) = back.as_slice()[..out_bytes].as_chunks::<16>();
         let all = all.iter().enumerate();
-        let folded = all
-            .map(|(i, added)| AccumulatorState::of(added.accumulator, words.iter().skip(i).step_by(width)));
+        let folded = all.map(|(i, added)| {
+            AccumulatorState::of(added.accumulator, words.iter().skip(i).step_by(width))
+        });
         Ok(folded.collect())
     }
 

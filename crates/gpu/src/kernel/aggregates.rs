@@ -2,7 +2,7 @@
 
 use std::mem::Discriminant;
 
-use super::accumulator::{Accumulator, Accumulators, AccumulatorSlot, ResultSlots};
+use super::accumulator::{Accumulator, AccumulatorSlot, Accumulators, ResultSlots};
 use super::columns::has_lookups;
 use super::plan::{Typed, Valid};
 use crate::error::{Error, Result};

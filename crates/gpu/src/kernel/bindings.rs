@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::plan::KernelPlan;
 use super::task::CodeTest;
-use crate::plan::{PayloadColumn, KeyTable, Type};
+use crate::plan::{KeyTable, PayloadColumn, Type};
 
 /// What a kernel with this plan is told: all that may differ between two queries that share it.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@
 //! Of more, the number is the place in a table, as long as that is small enough; else a place is found by
 //! hashing the number.
 
-use super::accumulator::{Accumulator, Accumulators, AccumulatorSlot};
+use super::accumulator::{Accumulator, AccumulatorSlot, Accumulators};
 use super::bindings::{Digit, Grouping};
 use super::bounds::Bounds;
 use super::columns::push;
@@ -35,7 +35,8 @@ impl Grouped {
     /// Whether a table has sums of 128 bits: they take more registers than the narrower bounds leave.
     pub fn is_wide(&self) -> bool {
         let table = self.table.as_ref();
-        let is_wide = |added: &AccumulatorSlot| added.accumulator == Accumulator::Sum { wide: true };
+        let is_wide =
+            |added: &AccumulatorSlot| added.accumulator == Accumulator::Sum { wide: true };
         table.is_ok_and(|table| table.all.iter().any(is_wide))
     }
 }

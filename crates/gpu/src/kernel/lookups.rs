@@ -10,7 +10,7 @@ use super::plan::Test;
 use super::planner::{Planner, SHARED_BYTES, SPARSE_SHARE};
 use super::task::{EntryTest, Task};
 use crate::error::{Error, Result};
-use crate::plan::{KeyTable, Expr, Filter, GroupKey, Output};
+use crate::plan::{Expr, Filter, GroupKey, KeyTable, Output};
 use vectile_kernels::Transform;
 
 /// Share of the rows that pass from which on a key is not looked up beforehand, if its code is wanted.

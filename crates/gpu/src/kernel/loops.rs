@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::columns::{
     columns_of_expr, columns_of_nulls, has_matches, is_float, lookups_of_expr, push,
 };
-use super::plan::{Combined, ListPlan, MatchesPlan, SparseAccess, RowLoop};
+use super::plan::{Combined, ListPlan, MatchesPlan, RowLoop, SparseAccess};
 use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr, Matches};
@@ -29,7 +29,12 @@ pub(super) enum LaneOrder {
 
 impl Planner<'_> {
     /// A loop that computes expressions, and finds codes in tables.
-    pub fn row_loop(&mut self, exprs: &[Expr], tables: &[usize], walk: LaneOrder) -> Result<RowLoop> {
+    pub fn row_loop(
+        &mut self,
+        exprs: &[Expr],
+        tables: &[usize],
+        walk: LaneOrder,
+    ) -> Result<RowLoop> {
         let mut columns = vec![];
         let mut looked = tables.to_vec();
         for expr in exprs {

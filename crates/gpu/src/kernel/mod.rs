@@ -26,18 +26,18 @@ mod threads;
 mod tiles;
 mod values;
 
-pub(crate) use accumulator::{Accumulator, Accumulators, AccumulatorSlot, ResultSlots};
+pub(crate) use accumulator::{Accumulator, AccumulatorSlot, Accumulators, ResultSlots};
 pub(crate) use bindings::Bindings;
 pub(crate) use bounds::Bounds;
 pub use columns::coded_columns;
 pub(crate) use decide::plan;
 pub(crate) use plan::{
-    Combined, Field, GroupsPlan, Kept, KernelPlan, KeySource, ListPlan, Node, OutputPlan, SparseAccess,
-    RangeTest, Registers, RowLoop, Strategy, TablePlan, Test, ThreadsPlan, Typed,
+    Combined, Field, GroupsPlan, Kept, KernelPlan, KeySource, ListPlan, Node, OutputPlan,
+    RangeTest, Registers, RowLoop, SparseAccess, Strategy, TablePlan, Test, ThreadsPlan, Typed,
 };
 pub(crate) use tables::{Facts, TableSource};
 pub(crate) use task::{
-    Argument, CodeTest, EntryTest, FIXED_ARGUMENTS, GROUP_WORDS, AccumulationScope, SLOT_VECTORS, TABLE_WORDS,
-    Task,
+    AccumulationScope, Argument, CodeTest, EntryTest, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS,
+    TABLE_WORDS, Task,
 };
 pub(crate) use values::KNOWN_DAYS;

@@ -173,7 +173,8 @@ impl Planner<'_> {
             let all = first..collected.all.len();
             let mut added = collected.all[all.clone()].iter();
             // where few rows are left, each is looked up
-            if rows.picks != SparseAccess::All && added.all(|added| added.accumulator.is_of_words()) {
+            if rows.picks != SparseAccess::All && added.all(|added| added.accumulator.is_of_words())
+            {
                 rows.summed = summed;
                 if summed.is_some() && self.conjuncts().is_empty() {
                     rows.picks = SparseAccess::Never;

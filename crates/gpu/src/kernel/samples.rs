@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
 use super::{Bindings, Facts, KernelPlan, Task, plan};
-use crate::plan::{Aggregate, KeyTable, Expr, Filter, GroupKey, Lookup, Output, Pipeline};
+use crate::plan::{Aggregate, Expr, Filter, GroupKey, KeyTable, Lookup, Output, Pipeline};
 use vectile_kernels::ColumnTraits;
 
 /// A column of packed integers.

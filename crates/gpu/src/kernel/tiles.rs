@@ -90,7 +90,7 @@ mod tests {
     use arrow::array::{ArrayRef, Int64Array};
 
     use super::super::samples::*;
-    use crate::plan::{PayloadColumn, Comparison, Expr, Filter};
+    use crate::plan::{Comparison, Expr, Filter, PayloadColumn};
     use vectile_kernels::{ColumnTraits, SequenceKind};
 
     fn of(kind: SequenceKind, width: usize, most: i128) -> ColumnTraits {

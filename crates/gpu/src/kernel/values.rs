@@ -10,7 +10,7 @@ use super::planner::Planner;
 use super::task::EntryTest;
 use crate::error::{Error, Result};
 use crate::plan::{
-    Arithmetic, PayloadColumn, KeyTable, Expr, Literal, Exists, Type, ValueTest, code_bytes,
+    Arithmetic, Exists, Expr, KeyTable, Literal, PayloadColumn, Type, ValueTest, code_bytes,
 };
 
 /// The dates that arrow-rs knows, which are those of chrono: -262143-01-01 to 262142-12-31.
@@ -165,7 +165,9 @@ impl Planner<'_> {
             }
             Expr::Exists(some) => self.once(expr, |this| this.exists(some))?,
             Expr::Probe(key, codes) => self.once(expr, |this| this.probe(key, codes))?,
-            Expr::PayloadOf(code, attribute) => self.once(expr, |this| this.entry(code, attribute))?,
+            Expr::PayloadOf(code, attribute) => {
+                self.once(expr, |this| this.entry(code, attribute))?
+            }
             Expr::Average(sum, count) => {
                 let (sum, count) = (self.typed(sum)?, self.typed(count)?);
                 average(sum, count, self.named(true))?

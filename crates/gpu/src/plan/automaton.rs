@@ -9,7 +9,7 @@ use std::ops::Bound;
 use arrow::array::ArrayRef;
 use vectile_encodings::Predicate;
 
-use super::codes::for_bytes;
+use super::key_table::for_bytes;
 
 /// States that an automaton may have before it is minimized.
 const MOST_EXPLORED: usize = 512;

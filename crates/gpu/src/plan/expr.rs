@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 
-use super::attribute::PayloadColumn;
 use super::automaton::Automaton;
-use super::codes::KeyTable;
+use super::key_table::KeyTable;
+use super::payload_column::PayloadColumn;
 use super::types::{Literal, Type};
 
 /// How two values of one type compare; floats in their total order, as arrow-rs does.

@@ -28,7 +28,12 @@ impl Automaton {
 
     /// The strings that end with `text`.
     pub fn ends_with(text: &str) -> Option<Self> {
-        of_pieces([PatternPart::Any].into_iter().chain(exactly(text)).collect())
+        of_pieces(
+            [PatternPart::Any]
+                .into_iter()
+                .chain(exactly(text))
+                .collect(),
+        )
     }
 
     /// The strings that contain `text`.
@@ -92,7 +97,9 @@ fn bytes_of(character: char) -> Vec<u8> {
 /// The strings that consist of these pieces. States are the sets of positions at which a string may be.
 fn of_pieces(pieces: Vec<PatternPart>) -> Option<Automaton> {
     let all = pieces.len();
-    let read = pieces.iter().filter(|piece| !matches!(piece, PatternPart::Any));
+    let read = pieces
+        .iter()
+        .filter(|piece| !matches!(piece, PatternPart::Any));
     // Each byte of the shortest string has a state of its own.
     if read.count() >= Automaton::MOST_STATES {
         return None;
@@ -108,7 +115,11 @@ fn of_pieces(pieces: Vec<PatternPart>) -> Option<Automaton> {
 }
 
 /// Where a byte leads from a position.
-fn after<'a>(pieces: &'a [PatternPart], (behind, rest): Position<'a>, byte: u8) -> Vec<Position<'a>> {
+fn after<'a>(
+    pieces: &'a [PatternPart],
+    (behind, rest): Position<'a>,
+    byte: u8,
+) -> Vec<Position<'a>> {
     if let [first, rest @ ..] = rest {
         let reads = first == &byte;
         return reads.then_some((behind, rest)).into_iter().collect();
@@ -130,7 +141,10 @@ fn after<'a>(pieces: &'a [PatternPart], (behind, rest): Position<'a>, byte: u8) 
 }
 
 /// Adds the position behind each [`PatternPart::Any`], and drops those before the last: what passes from them passes from it.
-fn settled<'a>(pieces: &[PatternPart], mut positions: BTreeSet<Position<'a>>) -> BTreeSet<Position<'a>> {
+fn settled<'a>(
+    pieces: &[PatternPart],
+    mut positions: BTreeSet<Position<'a>>,
+) -> BTreeSet<Position<'a>> {
     let mut last = None;
     for (place, piece) in pieces.iter().enumerate() {
         let here: Position<'_> = (place, &[]);

@@ -6,32 +6,30 @@
 //! SQL's rules. Whether intermediate results fit 32 or 64 bits is worked out from the data when
 //! code is generated.
 
-mod attribute;
 mod automaton;
 mod code_table;
-mod codes;
-mod dense;
+mod device_key_table;
 mod expr;
-mod hashed;
+mod hash_table;
+mod key_table;
 mod like;
-mod made;
-mod post_aggregation;
+mod payload_column;
+mod perfect_hash;
 mod pipeline;
+mod post_aggregation;
 mod regex;
 mod results;
 mod types;
 
-pub use attribute::PayloadColumn;
 pub use automaton::Automaton;
 pub(crate) use code_table::{CodeTable, code_bytes};
-pub use codes::KeyTable;
-pub(crate) use codes::{DeviceCopies, for_bytes};
-pub use expr::{
-    Arithmetic, Comparison, DatePart, Expr, Matches, Exists, ValueFunction, ValueTest,
-};
-pub(crate) use hashed::HashedKeys;
-pub(crate) use made::{DeviceKeyTableLayout, DeviceKeyLayout};
-pub use post_aggregation::{NestedAggregation, FirstGroups, GroupColumn, PostAggregation};
+pub(crate) use device_key_table::{DeviceKeyLayout, DeviceKeyTableLayout};
+pub use expr::{Arithmetic, Comparison, DatePart, Exists, Expr, Matches, ValueFunction, ValueTest};
+pub(crate) use hash_table::HashedKeys;
+pub use key_table::KeyTable;
+pub(crate) use key_table::{DeviceCopies, for_bytes};
+pub use payload_column::PayloadColumn;
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
+pub use post_aggregation::{FirstGroups, GroupColumn, NestedAggregation, PostAggregation};
 pub use results::{GroupTotals, Groups, Number, Numbers, Total};
 pub use types::{Literal, Type};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
-use super::codes::KeyTable;
 use super::expr::{Arithmetic, Comparison, Expr, Matches, ValueTest};
+use super::key_table::KeyTable;
 use super::types::{Literal, Type};
 
 /// Which rows pass: those for which it is true. A null row passes no test but

@@ -328,7 +328,10 @@ impl ColumnBatch {
     }
 
     /// Hashes of the strings; `make` makes them if they are not there, while others wait for them.
-    pub fn text_fingerprints(&self, make: impl FnOnce() -> Result<DeviceBuffer>) -> Result<Arc<DeviceBuffer>> {
+    pub fn text_fingerprints(
+        &self,
+        make: impl FnOnce() -> Result<DeviceBuffer>,
+    ) -> Result<Arc<DeviceBuffer>> {
         get_or_make(&self.text_fingerprints, make)
     }
 

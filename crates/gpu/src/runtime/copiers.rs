@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::chunks::{COPIERS, Copies, Resident};
 use super::driver::{Driver, Event, Stream};
 use super::memory::{DeviceBuffer, lock};
-use super::parcel::{TransferBatch, Source};
+use super::transfer_batch::{Source, TransferBatch};
 use crate::error::Result;
 
 /// Bytes that a copier takes on before it is another one's turn.
@@ -56,7 +56,12 @@ impl Copiers {
     }
 
     /// Begins to copy chunks into `memory` of the device; they count as used at `now`.
-    pub fn ship(&self, parcel: TransferBatch, memory: DeviceBuffer, now: u64) -> Result<Vec<Arc<Resident>>> {
+    pub fn ship(
+        &self,
+        parcel: TransferBatch,
+        memory: DeviceBuffer,
+        now: u64,
+    ) -> Result<Vec<Arc<Resident>>> {
         let memory = Arc::new(memory);
         let (index, mut slot) = self.choose();
         let mut copier = match slot.take() {

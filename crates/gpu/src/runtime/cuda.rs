@@ -18,7 +18,7 @@ use cudarc::driver::sys::{
 
 use super::cache::{Cache, Key};
 use super::calls::{check, check_memory, describe, driver_version, reason, unavailable};
-use super::driver::{Compiled, CopyIn, DeviceInfo, Driver, Kernel, Launch, Event, Stream};
+use super::driver::{Compiled, CopyIn, DeviceInfo, Driver, Event, Kernel, Launch, Stream};
 use super::exit::{AtWork, wait_at_exit};
 use super::health::Process;
 use super::huge::HugePages;

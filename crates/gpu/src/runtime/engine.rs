@@ -16,11 +16,11 @@ use super::batch::{Batch, ColumnBatch};
 use super::chunks::{ChunkKey, ChunkRun, Hosted, Resident};
 use super::copied::Copied;
 use super::copiers::Copiers;
-use super::driver::{DeviceInfo, Driver, Kernel, Event, Stream};
+use super::driver::{DeviceInfo, Driver, Event, Kernel, Stream};
 use super::health::Health;
 use super::kernels::{FixedKernel, Kernels, Loaded};
 use super::memory::{DeviceBuffer, Pinned, Place, Pool, Sizes, Staging, lock};
-use super::parcel::TransferBatch;
+use super::transfer_batch::TransferBatch;
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
 use vectile_kernels::{ChunkInfo, DeviceChunk};
@@ -392,7 +392,8 @@ impl Engine {
                 let (names, chunks): (Vec<ChunkName>, Vec<&DeviceChunk>) =
                     missing.into_iter().unzip();
                 let chunks = chunks.into_iter().map(|chunk| (self.info_of(chunk), chunk));
-                let parcel = TransferBatch::lay_out(&self.staging, &self.host_pool, chunks.collect())?;
+                let parcel =
+                    TransferBatch::lay_out(&self.staging, &self.host_pool, chunks.collect())?;
                 self.ship(&names, parcel)?
             }
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
 use arrow::datatypes::Int64Type;
-use vectile_cpu_device::Recorder;
+use vectile_emulator::Recorder;
 use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Number, Numbers, Output};
 

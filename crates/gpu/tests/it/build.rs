@@ -10,8 +10,8 @@ use arrow::compute::take;
 use arrow::datatypes::{Decimal128Type, Int32Type, Int64Type};
 use vectile_encodings::Predicate;
 use vectile_gpu::plan::{
-    Aggregate, Arithmetic, Expr, Filter, GroupColumn, GroupKey, Literal, Lookup, PostAggregation, Output,
-    Pipeline, Type,
+    Aggregate, Arithmetic, Expr, Filter, GroupColumn, GroupKey, Literal, Lookup, Output, Pipeline,
+    PostAggregation, Type,
 };
 use vectile_gpu::{Batch, Build, BuildBy, Built, Engine, Error};
 

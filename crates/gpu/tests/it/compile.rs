@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use vectile_cpu_device::{CpuDevice, Recorder};
+use vectile_emulator::{CpuDevice, Recorder};
 use vectile_gpu::plan::Output;
 use vectile_gpu::{Batch, Driver, Engine, Resources, compile_cubin, nvrtc};
 use vectile_kernels::{INFLATE, RunLength};

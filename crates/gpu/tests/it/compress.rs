@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, BinaryArray};
-use vectile_cpu_device::{CpuDevice, Recorder};
+use vectile_emulator::{CpuDevice, Recorder};
 use vectile_encodings::{
     Column, Compressor, EncodeOptions, Encoding, Selection, Splits, Uncompressed, encode,
 };

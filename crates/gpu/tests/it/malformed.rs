@@ -12,7 +12,7 @@ use vectile_gpu::plan::{
     Aggregate, Arithmetic, Automaton, Expr, Filter, GroupKey, Lookup, Output, Pipeline, Type,
     ValueTest,
 };
-use vectile_gpu::{Batch, KeyTable, DeviceChunk, Engine, Error, Group};
+use vectile_gpu::{Batch, DeviceChunk, Engine, Error, Group, KeyTable};
 
 use crate::catalog::comments;
 use crate::reference;

@@ -9,11 +9,12 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::buffer::Buffer;
 use arrow::datatypes::Int64Type;
 use bytes::Bytes;
-use vectile_cpu_device::CpuDevice;
+use vectile_emulator::CpuDevice;
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
 use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Lookup, Number, Output, Pipeline};
 use vectile_gpu::{
-    Batch, ChunkKey, ChunkRun, KeyTable, DeviceChunk, Driver, Engine, Error, Group, Resident, Result,
+    Batch, ChunkKey, ChunkRun, DeviceChunk, Driver, Engine, Error, Group, KeyTable, Resident,
+    Result,
 };
 
 use crate::support::{device, image, input};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, StringArray};
 use arrow::datatypes::{Int32Type, Int64Type, UInt32Type};
 use vectile_gpu::plan::{
-    NestedAggregation, Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey,
-    Groups, Literal, Numbers, PostAggregation, Output, Type,
+    Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey, Groups,
+    Literal, NestedAggregation, Numbers, Output, PostAggregation, Type,
 };
 use vectile_gpu::{Batch, Engine};
 

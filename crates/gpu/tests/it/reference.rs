@@ -164,7 +164,9 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
         Expr::Case(whens, _) => type_of(&whens[0].1, columns),
         Expr::Rounded(..) => Type::I128,
         Expr::DatePart(..) => Type::I32,
-        Expr::Payload(_, values) | Expr::PayloadOf(_, values) => Type::of(values.data_type()).unwrap(),
+        Expr::Payload(_, values) | Expr::PayloadOf(_, values) => {
+            Type::of(values.data_type()).unwrap()
+        }
         Expr::Code(_) | Expr::Probe(..) => Type::U32,
         _ => Type::Bool,
     }

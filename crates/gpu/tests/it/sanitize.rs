@@ -2,7 +2,7 @@
 //! undefined behaviour: each test runs itself in a process that does so.
 
 use arrow::datatypes::DataType;
-use vectile_cpu_device::{run_sanitized_self, sanitized};
+use vectile_emulator::{run_sanitized_self, sanitized};
 use vectile_gpu::Error;
 
 use crate::differential;

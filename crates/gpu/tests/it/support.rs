@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef};
-use vectile_cpu_device::{CpuDevice, sanitized};
+use vectile_emulator::{CpuDevice, sanitized};
 use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
 use vectile_gpu::plan::{Filter, Output, Pipeline};
 use vectile_gpu::{ChunkKey, Cuda, DeviceChunk, Driver, Engine, Execution, Group};

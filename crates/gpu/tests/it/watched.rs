@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, StringArray};
-use vectile_cpu_device::CpuDevice;
+use vectile_emulator::CpuDevice;
 use vectile_encodings::{Encoding, Predicate};
 use vectile_gpu::plan::{Aggregate, Expr, Filter, Output, ValueTest};
 use vectile_gpu::{
-    Batch, ChunkKey, Compiled, DeviceInfo, Driver, Engine, Error, Group, Kernel, Launch, Event,
+    Batch, ChunkKey, Compiled, DeviceInfo, Driver, Engine, Error, Event, Group, Kernel, Launch,
     Resident, Result, Stream,
 };
 

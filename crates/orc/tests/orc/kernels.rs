@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use vectile_cpu_device::CpuDevice;
+use vectile_emulator::CpuDevice;
 use vectile_gpu::{Driver, Kernel, Launch, Stream as DeviceStream};
 use vectile_kernels::{INFLATE, INFLATE_WARP_BYTES, RunLength};
 use vectile_orc::{

@@ -3,7 +3,7 @@
 use arrow::array::{Float32Array, Int32Array, Int64Array};
 use arrow::datatypes::Int64Type;
 use vectile_gpu::KeyTable;
-use vectile_gpu::plan::{PayloadColumn, GroupKey, Lookup};
+use vectile_gpu::plan::{GroupKey, Lookup, PayloadColumn};
 
 use super::*;
 
@@ -406,8 +406,12 @@ fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
     let worth: ArrayRef = Arc::new(Int64Array::from_iter(
         (0..5).map(|n| (n != 2).then_some(n * 9 - 20)),
     ));
-    let entry =
-        |code: &Expr| Expr::PayloadOf(Box::new(code.clone()), PayloadColumn::new(Arc::clone(&worth)));
+    let entry = |code: &Expr| {
+        Expr::PayloadOf(
+            Box::new(code.clone()),
+            PayloadColumn::new(Arc::clone(&worth)),
+        )
+    };
     let mut queries = vec![];
     for factor in [1, 1 << 36] {
         let (few, many, one) = (of(factor, 5), of(factor, 300), of(factor, 1));

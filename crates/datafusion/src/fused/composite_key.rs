@@ -1,0 +1,193 @@
+//! Several integers packed into one, which a lookup has as its key.
+//!
+//! Each is a digit: its distance from the smallest that the dimension has. What the dimension does not reach is no digit,
+//! so that two keys never come to the same number. Text is numbered first: a lookup of its own says which number it has.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Decimal32Type, Decimal64Type, Decimal128Type};
+use datafusion::common::{Result, internal_datafusion_err};
+use vectile_gpu::plan::{Arithmetic, Comparison, Expr, Literal, Type};
+use vectile_gpu::{Error, KeyTable};
+
+use super::dense_ids::Numbered;
+use super::types::is_text;
+use crate::error;
+
+/// How the parts of a key are packed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CompositeKey {
+    digits: Vec<Digit>,
+}
+
+/// The values that one of the parts has.
+#[derive(Clone, Debug, PartialEq)]
+struct Digit {
+    first: i64,
+    last: i64,
+    /// The number of each text, if it is text.
+    texts: Option<Arc<KeyTable>>,
+}
+
+impl Digit {
+    /// How many numbers there are from the first to the last.
+    fn count(&self) -> i128 {
+        i128::from(self.last) - i128::from(self.first) + 1
+    }
+}
+
+impl CompositeKey {
+    /// That of keys without nulls, an array for each of the parts, and the packed keys.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if they do not fit 63 bits together.
+    pub(crate) fn of(keys: &[ArrayRef]) -> Result<(Self, ArrayRef)> {
+        let keys = keys.iter().map(|key| match is_text(key.data_type()) {
+            true => numbers(key).map(|(numbers, texts)| (numbers, Some(texts))),
+            false => Ok((integers(key)?, None)),
+        });
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        let digits = keys.iter().map(|(key, texts)| {
+            let values = key.values().iter().copied();
+            let bounds = values.clone().min().zip(values.max());
+            let (first, last) = bounds.unwrap_or((0, 0));
+            let texts = texts.clone();
+            Digit { first, last, texts }
+        });
+        let packing = Self {
+            digits: digits.collect(),
+        };
+        let mut counts = packing.digits.iter().map(|digit| digit.count());
+        let most = counts.try_fold(1i128, |product, count| product.checked_mul(count));
+        if most.is_none_or(|most| most > i64::MAX.into()) {
+            let reason = Error::Unsupported("keys of more than 63 bits together".into());
+            return Err(error::gpu(reason));
+        }
+        let rows = keys.first().map_or(0, |(key, _)| key.len());
+        let mut packed = vec![0i64; rows];
+        for (digit, (key, _)) in packing.digits.iter().zip(&keys) {
+            // both fit, as has been checked
+            let count = digit.count() as i64;
+            for (packed, value) in packed.iter_mut().zip(key.values()) {
+                *packed = *packed * count + (value - digit.first);
+            }
+        }
+        Ok((packing, Arc::new(Int64Array::from(packed))))
+    }
+
+    /// That of keys from the first to the last of each, which a device has packed in this way.
+    pub(crate) fn of_bounds(bounds: &[(i64, i64)]) -> Self {
+        let digits = bounds.iter().map(|&(first, last)| Digit {
+            first,
+            last,
+            texts: None,
+        });
+        Self {
+            digits: digits.collect(),
+        }
+    }
+
+    /// The parts that are text, and the number of each text.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, &Arc<KeyTable>)> {
+        let digits = self.digits.iter().enumerate();
+        digits.filter_map(|(part, digit)| Some((part, digit.texts.as_ref()?)))
+    }
+
+    /// The packed key of a row of the fact table, of which these are the integers, and numbers of text; null where one is
+    /// null, or beyond those of the dimension.
+    pub(crate) fn expr(&self, keys: Vec<Expr>) -> Result<Expr> {
+        if keys.len() != self.digits.len() {
+            return Err(internal_datafusion_err!("a key of {} parts", keys.len()));
+        }
+        let number = |value: i128| Box::new(Expr::Literal(Literal::Int(value, Type::I64)));
+        let mut within = Vec::new();
+        let mut packed: Option<Expr> = None;
+        for (digit, key) in self.digits.iter().zip(keys) {
+            let key = Expr::Cast(Box::new(key), Type::I64);
+            for (comparison, end) in [
+                (Comparison::GreaterOrEqual, digit.first),
+                (Comparison::LessOrEqual, digit.last),
+            ] {
+                let end = number(end.into());
+                within.push(Expr::Compare(comparison, Box::new(key.clone()), end));
+            }
+            let first = number(digit.first.into());
+            let own = Expr::Arithmetic(Arithmetic::Subtract, Box::new(key), first);
+            packed = Some(match packed {
+                None => own,
+                Some(before) => {
+                    let count = number(digit.count());
+                    let before = Expr::Arithmetic(Arithmetic::Multiply, Box::new(before), count);
+                    Expr::Arithmetic(Arithmetic::Add, Box::new(before), Box::new(own))
+                }
+            });
+        }
+        let packed = packed.ok_or_else(|| internal_datafusion_err!("a key without parts"))?;
+        Ok(Expr::Case(vec![(Expr::And(within), packed)], None))
+    }
+}
+
+/// Text by numbers, and the number of each.
+fn numbers(key: &ArrayRef) -> Result<(Int64Array, Arc<KeyTable>)> {
+    let numbered = Numbered::of(key)?;
+    let numbers = numbered.codes.iter().map(|&number| number.into());
+    let numbers = Int64Array::from_iter_values(numbers);
+    Ok((numbers, Arc::new(numbered.table()?)))
+}
+
+/// Integers, dates, times or decimals as 64 bits.
+fn integers(key: &ArrayRef) -> Result<Int64Array> {
+    Ok(match key.data_type() {
+        DataType::Decimal32(..) => key.as_primitive::<Decimal32Type>().unary(i64::from),
+        DataType::Decimal64(..) => key.as_primitive::<Decimal64Type>().unary(|value| value),
+        DataType::Decimal128(..) => {
+            let fits = |value| {
+                let reason = || Error::Unsupported("keys of more than 64 bits".into());
+                i64::try_from(value).map_err(|_| error::gpu(reason()))
+            };
+            key.as_primitive::<Decimal128Type>().try_unary(fits)?
+        }
+        _ => cast(key, &DataType::Int64)?.as_primitive().clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Date32Array, Decimal128Array, Int32Array};
+    use arrow::datatypes::Int64Type;
+
+    use super::*;
+
+    #[test]
+    fn keys_that_differ_are_other_numbers() {
+        let numbers: ArrayRef = Arc::new(Int32Array::from(vec![-3, 7, 7, -3]));
+        let days: ArrayRef = Arc::new(Date32Array::from(vec![10, 10, 12, 12]));
+        let prices = Decimal128Array::from(vec![5, -5, 5, 0]).with_precision_and_scale(15, 2);
+        let prices: ArrayRef = Arc::new(prices.unwrap());
+        let (packing, packed) = CompositeKey::of(&[numbers, days, prices]).unwrap();
+        let counts: Vec<i128> = packing.digits.iter().map(|digit| digit.count()).collect();
+        assert_eq!(counts, [11, 3, 11]);
+        let packed = packed.as_primitive::<Int64Type>().values().to_vec();
+        assert_eq!(packed, [10, 10 * 33, 10 * 33 + 2 * 11 + 10, 2 * 11 + 5]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_for_the_cpu() {
+        let ends: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX]));
+        let error = CompositeKey::of(&[ends]).unwrap_err().to_string();
+        assert!(error.contains("more than 63 bits"), "{error}");
+        let halves: ArrayRef = Arc::new(Int64Array::from(vec![0, 1 << 40]));
+        assert!(CompositeKey::of(std::slice::from_ref(&halves)).is_ok());
+        assert!(CompositeKey::of(&[Arc::clone(&halves), halves]).is_err());
+    }
+
+    #[test]
+    fn there_may_be_no_keys() {
+        let none: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
+        let (packing, packed) = CompositeKey::of(&[Arc::clone(&none), none]).unwrap();
+        assert_eq!((packing.digits.len(), packed.len()), (2, 0));
+    }
+}

@@ -1,0 +1,198 @@
+//! Rows numbered by what they have.
+
+use std::slice;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::compute::{cast, concat, max, min};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use datafusion::common::{Result, internal_err};
+use datafusion::logical_expr::EmitTo;
+use datafusion::physical_plan::aggregates::group_values::new_group_values;
+use datafusion::physical_plan::aggregates::order::GroupOrdering;
+use vectile_gpu::{Error, KeyTable};
+
+use crate::error;
+
+/// Entries of a table by distance for each row, up to which there is one.
+const MOST_PER_ROW: usize = 4;
+
+/// Rows numbered by their attributes.
+pub(crate) struct Numbered {
+    /// For each row.
+    pub(crate) codes: Vec<u32>,
+    /// Codes are below it.
+    pub(crate) count: u32,
+    /// For each attribute its value for each code.
+    pub(crate) values: Vec<ArrayRef>,
+}
+
+impl Numbered {
+    /// There is nothing to tell rows apart by.
+    pub(crate) fn all_alike(rows: usize) -> Self {
+        Self {
+            codes: vec![0; rows],
+            count: 1,
+            values: Vec::new(),
+        }
+    }
+
+    /// By the columns of `rows` from `first` on, or each for itself.
+    pub(crate) fn new(
+        rows: &[RecordBatch],
+        first: usize,
+        types: &[DataType],
+        is_by_row: bool,
+    ) -> Result<Self> {
+        let columns = first..first + types.len();
+        // Which floats are equal is not asked: each row keeps its own.
+        if is_by_row || types.iter().any(DataType::is_floating) {
+            let count = code_of(rows.iter().map(RecordBatch::num_rows).sum())?;
+            let values = columns.zip(types).map(|(i, of)| concat_column(rows, i, of));
+            return Ok(Self {
+                codes: (0..count).collect(),
+                count,
+                values: values.collect::<Result<_>>()?,
+            });
+        }
+        let columns = |batch| RecordBatch::columns(batch).get(columns.clone());
+        Self::by_value(rows.iter().filter_map(columns), types)
+    }
+
+    /// The rows of one column without nulls, by its values.
+    pub(crate) fn of(column: &ArrayRef) -> Result<Self> {
+        if let Some(numbered) = Self::by_distance(column)? {
+            return Ok(numbered);
+        }
+        Self::by_value([slice::from_ref(column)], &[column.data_type().clone()])
+    }
+
+    /// By integers that lie close together, so that a table of all between the least and the greatest has room for them, and
+    /// nothing is hashed. `None` if they are not such integers.
+    fn by_distance(column: &ArrayRef) -> Result<Option<Self>> {
+        if !column.data_type().is_integer() || column.null_count() > 0 {
+            return Ok(None);
+        }
+        let Ok(values) = cast(column, &DataType::Int64) else {
+            return Ok(None);
+        };
+        let values = values.as_primitive::<Int64Type>();
+        let (Some(least), Some(greatest), 0) = (min(values), max(values), values.null_count())
+        else {
+            return Ok(None);
+        };
+        let range = i128::from(greatest) - i128::from(least) + 1;
+        let Some(range) = usize::try_from(range)
+            .ok()
+            .filter(|range| range / MOST_PER_ROW <= values.len())
+        else {
+            return Ok(None);
+        };
+        const NONE: u32 = u32::MAX;
+        let (mut numbers, mut distinct) = (vec![NONE; range], Vec::new());
+        let mut codes = Vec::with_capacity(values.len());
+        for &value in values.values() {
+            let number = &mut numbers[(value - least) as usize];
+            if *number == NONE {
+                *number = code_of(distinct.len())?;
+                distinct.push(value);
+            }
+            codes.push(*number);
+        }
+        let count = code_of(distinct.len())?;
+        let distinct = Int64Array::from(distinct);
+        Ok(Some(Self {
+            codes,
+            count,
+            values: vec![cast(&distinct, column.data_type())?],
+        }))
+    }
+
+    /// By the values of columns, which come in batches: in the order in which they come first.
+    fn by_value<'a>(
+        batches: impl IntoIterator<Item = &'a [ArrayRef]>,
+        types: &[DataType],
+    ) -> Result<Self> {
+        let fields = types.iter().map(|of| Field::new("value", of.clone(), true));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let mut distinct = new_group_values(schema, &GroupOrdering::None)?;
+        let (mut codes, mut numbers) = (Vec::new(), Vec::new());
+        for columns in batches {
+            numbers.clear();
+            distinct.intern(columns, &mut numbers)?;
+            for &number in &numbers {
+                codes.push(code_of(number)?);
+            }
+        }
+        let count = code_of(distinct.len())?;
+        let values = match count {
+            0 => types.iter().map(arrow::array::new_empty_array).collect(),
+            _ => distinct.emit(EmitTo::All)?,
+        };
+        Ok(Self {
+            codes,
+            count,
+            values,
+        })
+    }
+
+    /// A table of the values of the only column, each with its number.
+    pub(crate) fn table(&self) -> Result<KeyTable> {
+        let [values] = &self.values[..] else {
+            return internal_err!("a table of {} columns", self.values.len());
+        };
+        let own: Vec<u32> = (0..self.count).collect();
+        KeyTable::new(values, &own, self.count).map_err(error::gpu)
+    }
+}
+
+/// A number as a code.
+fn code_of(number: usize) -> Result<u32> {
+    u32::try_from(number).map_err(|_| error::gpu(Error::Unsupported(format!("{number} codes"))))
+}
+
+/// A column of all rows.
+pub(crate) fn concat_column(
+    rows: &[RecordBatch],
+    column: usize,
+    of: &DataType,
+) -> Result<ArrayRef> {
+    let columns = rows.iter().filter_map(|batch| batch.columns().get(column));
+    let columns: Vec<&dyn Array> = columns.map(AsRef::as_ref).collect();
+    Ok(match columns.is_empty() {
+        true => arrow::array::new_empty_array(of),
+        false => concat(&columns)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Date32Array, UInt64Array};
+
+    use super::*;
+
+    #[test]
+    fn integers_are_numbered_alike_by_distance_and_by_value() {
+        let close = [5, -3, 5, 0, -3, 8, 8].map(i64::from).to_vec();
+        let dates = Date32Array::from(vec![19_000, 18_999, 19_000]);
+        for (column, is_close) in [
+            (Arc::new(Int64Array::from(close)) as ArrayRef, true),
+            (Arc::new(dates), false),
+            (Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX])), false),
+            (Arc::new(Int64Array::from(vec![1, 100, 1])), false),
+            (Arc::new(UInt64Array::from(vec![3, 4, 3])), true),
+            (Arc::new(UInt64Array::from(vec![u64::MAX])), false),
+            (Arc::new(Int64Array::from(Vec::<i64>::new())), false),
+            (Arc::new(Int64Array::from(vec![Some(1), None])), false),
+        ] {
+            let numbered = Numbered::by_distance(&column).unwrap();
+            assert_eq!(numbered.is_some(), is_close, "{column:?}");
+            let data_type = [column.data_type().clone()];
+            let other = Numbered::by_value([slice::from_ref(&column)], &data_type).unwrap();
+            let numbered = numbered.unwrap_or_else(|| Numbered::of(&column).unwrap());
+            assert_eq!(numbered.codes, other.codes);
+            assert_eq!(numbered.count, other.count);
+            assert_eq!(&numbered.values, &other.values);
+        }
+    }
+}

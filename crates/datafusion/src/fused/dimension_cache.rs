@@ -1,0 +1,188 @@
+//! Tables of dimensions, kept from query to query.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::datatypes::DataType;
+use datafusion::common::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use vectile_gpu::Engine;
+
+use crate::fused::lowering::probe::Purpose;
+use crate::fused::pattern::fingerprint::Identity;
+use crate::fused::table::Table;
+
+/// The part of the device's memory for chunks that tables of dimensions may take besides.
+const MEMORY_SHARE: u64 = 16;
+
+/// Bytes that an entry takes beside its table.
+const ENTRY_BYTES: usize = 1024;
+
+/// What a table is known by.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TableKey {
+    pub(crate) identity: Arc<Identity>,
+    /// The keys, and behind them the attributes.
+    pub(crate) expressions: Vec<Arc<dyn PhysicalExpr>>,
+    pub(crate) key_types: Vec<DataType>,
+    /// Whether keys are packed into one integer.
+    pub(crate) is_packed: bool,
+    /// Whether keys may be there more than once.
+    pub(crate) only_keys: bool,
+    /// Its purpose, which says what codes tell apart.
+    pub(crate) purpose: Purpose,
+}
+
+/// A table, or why there is none.
+type Outcome = Result<Arc<Table>, String>;
+
+/// Tables of dimensions, of which those used last are kept. A reason why there is no table is kept
+/// as well, so that it is not found out again and again.
+#[derive(Debug)]
+pub(crate) struct DimensionCache {
+    most_bytes: AtomicUsize,
+    /// Those used last are at the end.
+    entries: Mutex<Entries>,
+}
+
+type Entries = VecDeque<(TableKey, Outcome)>;
+
+impl DimensionCache {
+    pub(crate) fn new(most_bytes: usize) -> Self {
+        Self {
+            most_bytes: AtomicUsize::new(most_bytes),
+            entries: Mutex::default(),
+        }
+    }
+
+    /// One beside the columns that an engine keeps.
+    pub(crate) fn beside(engine: &Engine) -> Self {
+        Self::new(bytes_beside(engine))
+    }
+
+    /// Takes no more than its part of what the engine may keep now. Tables are on the device for as long as they are here, so
+    /// that they would leave columns no room.
+    pub(crate) fn limit(&self, engine: &Engine) {
+        self.set_most_bytes(bytes_beside(engine));
+    }
+
+    fn set_most_bytes(&self, bytes: usize) {
+        if bytes < self.most_bytes.swap(bytes, Ordering::Relaxed) {
+            self.shrink(&mut self.entries());
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, key: &TableKey) -> Option<Outcome> {
+        let mut entries = self.entries();
+        let place = entries.iter().position(|(known, _)| known == key)?;
+        let entry = entries.remove(place)?;
+        let outcome = entry.1.clone();
+        entries.push_back(entry);
+        Some(outcome)
+    }
+
+    pub(crate) fn put(&self, key: TableKey, outcome: Outcome) {
+        let mut entries = self.entries();
+        entries.retain(|(known, _)| known != &key);
+        entries.push_back((key, outcome));
+        self.shrink(&mut entries);
+    }
+
+    /// Drops those used least recently, until the others fit.
+    fn shrink(&self, entries: &mut Entries) {
+        let most = self.most_bytes.load(Ordering::Relaxed);
+        let mut bytes: usize = entries.iter().map(|(_, outcome)| bytes_of(outcome)).sum();
+        while bytes > most
+            && let Some((_, outcome)) = entries.pop_front()
+        {
+            bytes -= bytes_of(&outcome);
+        }
+    }
+}
+
+fn bytes_beside(engine: &Engine) -> usize {
+    let bytes = engine.memory_limit() / MEMORY_SHARE;
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn bytes_of(outcome: &Outcome) -> usize {
+    ENTRY_BYTES + outcome.as_ref().map_or(0, |table| table.bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int32Array};
+    use arrow::datatypes::Schema;
+    use datafusion::datasource::physical_plan::FileScanConfigBuilder;
+    use datafusion::datasource::source::DataSourceExec;
+    use datafusion::execution::object_store::ObjectStoreUrl;
+    use datafusion::physical_plan::ExecutionPlan;
+    use vectile_gpu::KeyTable;
+
+    use super::*;
+    use crate::source::VectileSource;
+
+    fn key(key_type: DataType) -> TableKey {
+        let source = VectileSource::new(Arc::new(Schema::empty()));
+        let store = ObjectStoreUrl::local_filesystem();
+        let config = FileScanConfigBuilder::new(store, Arc::new(source)).build();
+        let scan: Arc<dyn ExecutionPlan> = DataSourceExec::from_data_source(config);
+        TableKey {
+            identity: Arc::new(Identity::of(&scan).unwrap().unwrap()),
+            expressions: vec![],
+            key_types: vec![key_type],
+            is_packed: false,
+            only_keys: true,
+            purpose: Purpose::Groups,
+        }
+    }
+
+    fn table() -> Outcome {
+        let keys: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+        let codes = KeyTable::of_keys(&keys).unwrap();
+        Ok(Arc::new(Table::new(codes, None, vec![])))
+    }
+
+    #[test]
+    fn those_used_last_are_kept() {
+        let (a, b, c) = (
+            key(DataType::Int8),
+            key(DataType::Int16),
+            key(DataType::Int32),
+        );
+        let cache = DimensionCache::new(2 * bytes_of(&table()));
+        cache.put(a.clone(), table());
+        cache.put(b.clone(), Err("why not".into()));
+        assert!(cache.get(&a).is_some());
+        cache.put(c.clone(), table());
+        assert!(cache.get(&a).is_some_and(|table| table.is_ok()));
+        assert!(cache.get(&b).is_none());
+        assert!(cache.get(&c).is_some());
+    }
+
+    #[test]
+    fn a_smaller_cache_keeps_those_used_last() {
+        let (a, b) = (key(DataType::Int8), key(DataType::Int16));
+        let cache = DimensionCache::new(2 * bytes_of(&table()));
+        cache.put(a.clone(), table());
+        cache.put(b.clone(), table());
+        cache.set_most_bytes(bytes_of(&table()));
+        assert!(cache.get(&a).is_none());
+        assert!(cache.get(&b).is_some());
+        cache.set_most_bytes(2 * bytes_of(&table()));
+        cache.put(a.clone(), table());
+        assert!(cache.get(&a).is_some() && cache.get(&b).is_some());
+    }
+
+    #[test]
+    fn what_is_larger_than_the_cache_is_not_kept() {
+        let cache = DimensionCache::new(10);
+        cache.put(key(DataType::Int8), table());
+        assert!(cache.get(&key(DataType::Int8)).is_none());
+    }
+}

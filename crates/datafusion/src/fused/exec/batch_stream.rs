@@ -1,0 +1,218 @@
+//! Row groups as a kernel takes them: those on the device first, then others as they come there.
+//!
+//! All of them are looked up together if they fit the device, else window by window.
+
+use std::iter::Peekable;
+use std::sync::Arc;
+use std::time::Instant;
+use std::vec::IntoIter;
+
+use datafusion::common::Result;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::execution::TaskContext;
+use vectile_gpu::{Batch, Engine};
+
+use super::column_loader::{Found, Loads, LookedUp, Part, look_up, windows};
+use super::metrics::GpuMetrics;
+use crate::error;
+use crate::fused::cost_model::Costs;
+use crate::fused::device::Device;
+
+/// Where kernels of a query run, how they go about it, and what is told of that.
+#[derive(Clone, Copy)]
+pub(crate) struct Environment<'a> {
+    pub(crate) device: &'a Device,
+    pub(crate) metrics: &'a GpuMetrics,
+    pub(crate) context: &'a Arc<TaskContext>,
+    pub(crate) pace: Pace,
+}
+
+/// Row groups that a kernel is to look at, in batches.
+pub(crate) struct Arrivals {
+    engine: Arc<Engine>,
+    metrics: GpuMetrics,
+    context: Arc<TaskContext>,
+    pace: Pace,
+    /// Is told how long loading takes.
+    costs: Option<Arc<Costs>>,
+    rows: u64,
+    parts: Vec<Part>,
+    windows: Peekable<IntoIter<Vec<Part>>>,
+    /// The next window.
+    ahead: Option<SpawnedTask<Result<LookedUp>>>,
+    /// What of this window was not on the device.
+    loading: Option<Loading>,
+    /// The first batch, if it was there before it was asked for.
+    first: Option<Batch>,
+}
+
+/// Loads under way.
+struct Loading {
+    loads: Loads,
+    begun: Instant,
+    /// Bytes of columns that were missing.
+    bytes: u64,
+}
+
+/// How a run of a kernel goes about what is not in place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Row groups that are loaded at the same time.
+    pub(crate) loads: usize,
+    pub(crate) may_compile: bool,
+}
+
+impl Arrivals {
+    pub(crate) fn new(
+        parts: Vec<Part>,
+        environment: &Environment<'_>,
+        costs: Option<Arc<Costs>>,
+    ) -> Self {
+        let Environment {
+            device,
+            metrics,
+            context,
+            pace,
+        } = *environment;
+        let engine = &device.engine;
+        Self::of(parts, engine, metrics, context, pace, costs)
+    }
+
+    fn of(
+        parts: Vec<Part>,
+        engine: &Arc<Engine>,
+        metrics: &GpuMetrics,
+        context: &Arc<TaskContext>,
+        pace: Pace,
+        costs: Option<Arc<Costs>>,
+    ) -> Self {
+        Self {
+            rows: parts.iter().map(|part| part.rows() as u64).sum(),
+            windows: windows(parts.clone(), engine.memory_limit())
+                .into_iter()
+                .peekable(),
+            parts,
+            engine: Arc::clone(engine),
+            metrics: metrics.clone(),
+            context: Arc::clone(context),
+            pace,
+            costs,
+            ahead: None,
+            loading: None,
+            first: None,
+        }
+    }
+
+    /// Rows of all batches.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Whether all row groups fit the device at the same time.
+    pub(crate) fn are_one_window(&self) -> bool {
+        self.windows.len() + usize::from(self.first.is_some() || self.loading.is_some()) < 2
+    }
+
+    /// The same row groups once more.
+    pub(crate) fn again(&self) -> Self {
+        let (parts, engine) = (self.parts.clone(), &self.engine);
+        let (metrics, context) = (&self.metrics, &self.context);
+        Self::of(parts, engine, metrics, context, self.pace, None)
+    }
+
+    /// All row groups in one batch, which are together on the device; `None` if that cannot be.
+    pub(crate) async fn all(mut self) -> Result<Option<Batch>> {
+        if !self.are_one_window() {
+            return Ok(None);
+        }
+        let rows = self.rows;
+        let is_all = |batch: &Batch| batch.num_rows() as u64 == rows;
+        let mut next = self.next().await?;
+        if next.as_ref().is_some_and(is_all) {
+            return Ok(next);
+        }
+        // they come there
+        while next.take().is_some() {
+            next = self.next().await?;
+        }
+        Ok(self.again().next().await?.filter(is_all))
+    }
+
+    /// Waits for the first batch, before it is asked for.
+    pub(crate) async fn begin(&mut self) -> Result<()> {
+        self.first = self.next().await?;
+        Ok(())
+    }
+
+    /// The next batch, of which the one before must have been dropped.
+    pub(crate) async fn next(&mut self) -> Result<Option<Batch>> {
+        if let Some(batch) = self.first.take() {
+            return Ok(Some(batch));
+        }
+        loop {
+            if let Some(loading) = &mut self.loading {
+                if let Some(batch) = loading.loads.next().await? {
+                    return Ok(Some(batch));
+                }
+                self.note_loaded();
+            }
+            let Some(window) = self.windows.next() else {
+                return Ok(None);
+            };
+            let found = match self.ahead.take() {
+                Some(task) => Some(task.join().await.map_err(error::interrupted).flatten()?),
+                None => None,
+            };
+            let found = match found.filter(|found| found.missing.is_empty()) {
+                Some(found) => found,
+                // nothing was looked up ahead, or there may have been no room beside the window before
+                None => {
+                    let task = self.look_up(window);
+                    task.join().await.map_err(error::interrupted).flatten()?
+                }
+            };
+            self.metrics.bytes_cached.add(found.bytes);
+            if found.missing.is_empty() {
+                // The next window is copied while the kernel is busy with this one. If this one has to be
+                // loaded, chunks of the next one would take the room that loads need.
+                let next = self.windows.peek().cloned();
+                self.ahead = next.map(|window| self.look_up(window));
+            } else {
+                self.load(found.missing);
+            }
+            if !found.batch.is_empty() {
+                return Ok(Some(found.batch));
+            }
+        }
+    }
+
+    fn look_up(&self, window: Vec<Part>) -> SpawnedTask<Result<LookedUp>> {
+        let engine = Arc::clone(&self.engine);
+        SpawnedTask::spawn_blocking(move || look_up(&engine, window))
+    }
+
+    fn load(&mut self, missing: Vec<Found>) {
+        let bytes = missing.iter().map(Found::missing_bytes).sum();
+        let mut loads = Loads::new(
+            missing,
+            &self.metrics,
+            &self.context,
+            self.pace.loads,
+            self.pace.may_compile,
+        );
+        loads.begin();
+        self.loading = Some(Loading {
+            loads,
+            begun: Instant::now(),
+            bytes,
+        });
+    }
+
+    fn note_loaded(&mut self) {
+        if let Some(loading) = self.loading.take()
+            && let Some(costs) = &self.costs
+        {
+            costs.add_load(loading.bytes, self.pace.loads, loading.begun.elapsed());
+        }
+    }
+}

@@ -1,0 +1,960 @@
+//! The small side of a join: its plan, and the tables of codes that are made of its rows.
+//!
+//! ```text
+//!  plan ─▶ keys and attributes ─▶ attributes that differ, numbered ─▶ a code for each key
+//!    │                                      └─▶ values of each code     │
+//!    └── cached by what it reads and computes ◀─────────────────────────┘
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{
+    CastOptions, and, cast, cast_with_options, concat, filter, is_not_null, take,
+};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, internal_err};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::{
+    ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext,
+};
+use futures::StreamExt;
+use futures::future::try_join_all;
+use vectile_gpu::{Error, KeyTable};
+
+use super::batch_stream::Environment;
+use super::cpu_fallback::CpuPlan;
+use super::metrics::GpuMetrics;
+use super::stage::{Origin, Read, Stage};
+use crate::error;
+use crate::fused::composite_key::CompositeKey;
+use crate::fused::dense_ids::{Numbered, concat_column};
+use crate::fused::dimension_cache::{DimensionCache, TableKey};
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::lowering::build_output::{BuildColumns, WantedKeys, WantedTable};
+use crate::fused::lowering::expression::Lowering;
+use crate::fused::lowering::probe::{Purpose, Wanted, missing_value};
+use crate::fused::multimap::Listed;
+use crate::fused::pattern::files::num_rows;
+use crate::fused::pattern::fingerprint::{Identity, is_fixed, without_own_settings};
+use crate::fused::pattern::join::{Found, Join, JoinKind};
+use crate::fused::table::Table;
+use crate::options::{GpuMode, VectileOptions};
+use crate::pushdown::Rule;
+use crate::source::VectileSource;
+use crate::stack;
+
+/// The small side of a join.
+#[derive(Clone, Debug)]
+pub(crate) struct Dimension {
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    /// What rows are found by.
+    keys: Vec<DimensionKey>,
+    /// Whether keys are packed into one integer, which kernels compute.
+    is_packed: bool,
+    pub(crate) kind: JoinKind,
+    /// Whether codes tell rows apart, and not just which keys are there.
+    has_columns: bool,
+    /// What the plan reads and computes; `None` if that may be another thing the next time.
+    identity: Option<Arc<Identity>>,
+    lookups: Vec<DimensionLookup>,
+    /// Rows of the largest Vectile table that it reads.
+    scanned_rows: Option<usize>,
+    most_rows: usize,
+    /// How the device makes the tables, or why it cannot; `None` if that is not worth it.
+    building: Option<Result<Arc<dyn BuildTables>, Arc<str>>>,
+    /// True if a key may be there more than once, though rows get columns of it.
+    may_repeat: bool,
+    /// Those that are still to be applied to the plan before it runs.
+    pub(crate) rules: Arc<[Rule]>,
+}
+
+/// Makes another expression of one: that of a copied plan, whose subqueries have results of their own.
+pub(crate) type OtherExpr<'a> = &'a dyn Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>;
+
+/// Makes the tables of a dimension on the device.
+#[async_trait]
+pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
+    /// The tables.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] and others, upon which the CPU may try.
+    async fn tables(&self, environment: &Environment<'_>) -> Result<Built>;
+
+    /// The columns that the stage reads and what it looks up, for `EXPLAIN`.
+    fn stage(&self) -> String;
+}
+
+/// What the device has made.
+pub(crate) struct Built {
+    /// `None` if a key is there more than once that must not be.
+    pub(crate) tables: Option<Vec<Table>>,
+    pub(crate) read: Read,
+    /// Those of the dimensions that it has looked up.
+    pub(crate) stages: Vec<Stage>,
+}
+
+/// What a lookup of a dimension has.
+#[derive(Clone, Debug)]
+pub(crate) struct DimensionLookup {
+    /// Over the plan's schema.
+    pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
+    /// Its purpose, which says what codes tell apart.
+    pub(crate) purpose: Purpose,
+}
+
+/// What rows are found by, or a part of that.
+#[derive(Clone, Debug)]
+struct DimensionKey {
+    /// Over the plan's schema.
+    expr: Arc<dyn PhysicalExpr>,
+    /// What it is compared with, for `EXPLAIN`.
+    of_fact: String,
+    /// The type of that.
+    data_type: DataType,
+}
+
+impl Dimension {
+    /// That of `join`, whose rows are `found`, of which the kernel wants `lookups`.
+    pub(crate) fn new(
+        join: &Join,
+        found: &Found,
+        lookups: Vec<DimensionLookup>,
+        most_rows: usize,
+    ) -> Result<Self, FallbackReason> {
+        // they are compared with those of other queries
+        let lookups = lookups.into_iter().map(|lookup| {
+            let attributes = lookup.attributes.iter().map(without_own_settings);
+            Ok::<_, DataFusionError>(DimensionLookup {
+                attributes: attributes.collect::<Result<_>>()?,
+                ..lookup
+            })
+        });
+        let (is_packed, types) = match found {
+            Found::ByColumn(_, data_type) => (false, vec![data_type]),
+            Found::ByComputed(parts) => (true, parts.iter().map(|part| &part.data_type).collect()),
+        };
+        let keys = join.keys.iter().zip(types).map(|(key, data_type)| {
+            let of_fact = match key.of_fact.downcast_ref::<Column>() {
+                Some(column) => column.name().to_owned(),
+                None => key.of_fact.to_string(),
+            };
+            Ok(DimensionKey {
+                expr: without_own_settings(&key.of_dimension)?,
+                of_fact,
+                data_type: data_type.clone(),
+            })
+        });
+        Ok(Self {
+            identity: Identity::of(&join.plan)?.map(Arc::new),
+            plan: Arc::clone(&join.plan),
+            keys: keys.collect::<Result<_>>()?,
+            is_packed,
+            kind: join.kind,
+            has_columns: join.has_columns(),
+            lookups: lookups.collect::<Result<_>>()?,
+            scanned_rows: scanned_rows(&join.plan)?,
+            most_rows,
+            building: None,
+            may_repeat: false,
+            rules: Arc::default(),
+        })
+    }
+
+    /// Says whether the kernel takes keys that are there more than once.
+    pub(crate) fn may_repeat_keys(&mut self, may_repeat: bool) {
+        self.may_repeat = may_repeat;
+    }
+
+    /// Has the device make the tables, or says why it cannot.
+    pub(crate) fn built_by(&mut self, building: Result<Arc<dyn BuildTables>, FallbackReason>) {
+        self.building = Some(building.map_err(|reason| reason.to_string().into()));
+    }
+
+    /// The same, with what `other` makes of keys and attributes in their place.
+    pub(crate) fn with_exprs(mut self, other: OtherExpr<'_>) -> Result<Self> {
+        for key in &mut self.keys {
+            key.expr = other(&key.expr)?;
+        }
+        for lookup in &mut self.lookups {
+            for attribute in &mut lookup.attributes {
+                *attribute = other(attribute)?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Who makes the tables, for `EXPLAIN`: of small ones nobody asks.
+    pub(crate) fn builder(&self) -> String {
+        match &self.building {
+            None => String::new(),
+            Some(Ok(building)) => format!(", built on the GPU {}", building.stage()),
+            Some(Err(reason)) => format!(", built on the CPU: {reason}"),
+        }
+    }
+
+    /// Why there are none, if that is known before: it has too many rows for the CPU to make them.
+    pub(crate) fn check_rows(&self) -> Result<(), FallbackReason> {
+        let statistics =
+            StatisticsContext::new().compute(self.plan.as_ref(), &StatisticsArgs::new())?;
+        match statistics.num_rows {
+            Precision::Exact(rows) if rows > self.most_rows && !self.is_built_on_gpu() => {
+                Err(FallbackReason::Join(too_many(self.most_rows)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether its plan has the same rows the next time.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.identity.is_some()
+    }
+
+    /// Whether a key or an attribute has the result of a subquery in it.
+    pub(crate) fn has_subqueries(&self) -> Result<bool> {
+        let keys = self.keys.iter().map(|key| &key.expr);
+        for expr in keys.chain(self.attributes()) {
+            if expr.exists(|part| Ok(part.is::<ScalarSubqueryExpr>()))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn is_built_on_gpu(&self) -> bool {
+        matches!(self.building, Some(Ok(_)))
+    }
+
+    /// Its tables as outputs of a kernel; `over` says what an expression over the plan's schema is over the kernel's table.
+    pub(crate) fn build_columns(
+        &self,
+        over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, FallbackReason>,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<BuildColumns, FallbackReason> {
+        let keys = self.keys.iter().map(|key| (&key.expr, &key.data_type));
+        let keys = WantedKeys {
+            keys: keys.collect(),
+            is_packed: self.is_packed,
+        };
+        let tables = self.lookups.iter().map(|lookup| WantedTable {
+            attributes: &lookup.attributes,
+            is_by_value: lookup.purpose == Purpose::Groups,
+            is_unique: self.has_columns,
+        });
+        let tables: Vec<WantedTable<'_>> = tables.collect();
+        BuildColumns::lower(&keys, &tables, &self.plan.schema(), over, lowering)
+    }
+
+    /// Rows of the largest Vectile table that it reads.
+    pub(crate) fn scanned_rows(&self) -> Option<usize> {
+        self.scanned_rows
+    }
+
+    /// What is compared with what, for `EXPLAIN`.
+    pub(crate) fn on(&self) -> String {
+        let keys = self.keys.iter().map(|key| {
+            let of_dimension = match key.expr.downcast_ref::<Column>() {
+                Some(column) => column.name().to_owned(),
+                None => key.expr.to_string(),
+            };
+            format!("{} = {of_dimension}", key.of_fact)
+        });
+        keys.collect::<Vec<_>>().join(" AND ")
+    }
+
+    /// The share of the fact table's rows that are expected to stay, if it has so many keys: as if it
+    /// had them all but for its filters.
+    pub(crate) fn share_kept(&self, keys: usize) -> f64 {
+        let all = self.scanned_rows.unwrap_or(keys).max(keys).max(1);
+        let found = keys as f64 / all as f64;
+        match self.kind {
+            JoinKind::Anti | JoinKind::NotIn => 1.0 - found,
+            _ => found,
+        }
+    }
+
+    /// Rows of the largest Vectile table that it reads, once more for each join on their way, unless `cache` has all of
+    /// its tables.
+    pub(crate) fn rows_to_read(&self, cache: Option<&DimensionCache>) -> Result<u64> {
+        let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
+        let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
+        let is_cached = |cache: &DimensionCache| {
+            let mut keys = keys.iter();
+            keys.all(|key| key.as_ref().is_some_and(|key| cache.get(key).is_some()))
+        };
+        Ok(match cache.is_some_and(is_cached) {
+            true => 0,
+            false => {
+                let rows = self.scanned_rows.unwrap_or_default() as u64;
+                rows.saturating_mul(1 + joins_in(&self.plan)?)
+            }
+        })
+    }
+
+    /// The tables of its lookups, and what they took.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if rows do not make such tables, those of the plan.
+    pub(crate) async fn tables(
+        &self,
+        environment: &Environment<'_>,
+    ) -> Result<(Vec<Arc<Table>>, Stage)> {
+        let begun = Instant::now();
+        let (tables, origin) = self.found(environment).await?;
+        let stage = Stage::new(self.on(), origin, &tables, begun.elapsed());
+        Ok((tables, stage))
+    }
+
+    /// The tables, kept or made.
+    async fn found(&self, environment: &Environment<'_>) -> Result<(Vec<Arc<Table>>, Origin)> {
+        let cache = &environment.device.dimensions;
+        let options = VectileOptions::of(environment.context.session_config().options());
+        let keys = self
+            .lookups
+            .iter()
+            .map(|lookup| match options.gpu_keep_lookups {
+                true => self.table_key(lookup),
+                false => Ok(None),
+            });
+        let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
+        let cached = keys.iter().map(|key| cache.get(key.as_ref()?));
+        if let Some(tables) = cached.collect::<Option<Vec<_>>>()
+            && self.may_use(&tables)
+        {
+            environment.metrics.lookups_cached.add(tables.len());
+            let tables = tables.into_iter().map(|table| match table {
+                Ok(table) if table.repeated.is_some() && !self.may_repeat => {
+                    Err(unsupported(TWICE))
+                }
+                table => table.map_err(unsupported),
+            });
+            return Ok((tables.collect::<Result<_>>()?, Origin::Kept));
+        }
+        let mut are_repeated = false;
+        if let Some(Ok(building)) = &self.building {
+            match building.tables(environment).await {
+                Ok(Built { tables: None, .. }) if self.may_repeat => {
+                    are_repeated = true;
+                    let metrics = environment.metrics;
+                    metrics.add_build_on_cpu(FallbackReason::from(unsupported(TWICE)));
+                }
+                Ok(Built {
+                    tables,
+                    read,
+                    stages,
+                }) => {
+                    let built = match tables {
+                        Some(tables) => Ok(tables.into_iter().map(Arc::new).collect()),
+                        None => Err(TWICE.to_owned()),
+                    };
+                    let tables = self.kept(built, keys, environment)?;
+                    return Ok((tables, Origin::Gpu(read, stages)));
+                }
+                Err(error) if error::is_not_compiled(&error) => return Err(error),
+                Err(error) => {
+                    if options.gpu == GpuMode::Require && error::is_internal(&error) {
+                        return Err(error);
+                    }
+                    let error = environment.device.defects.left_to_cpu(error)?;
+                    environment
+                        .metrics
+                        .add_build_on_cpu(FallbackReason::from(error));
+                }
+            }
+        }
+        let (metrics, context) = (environment.metrics, environment.context);
+        let made = self.tables_of_rows(keys, are_repeated, cache, metrics, context);
+        let made = made.await;
+        made.map(|(tables, read)| (tables, Origin::Cpu(read)))
+    }
+
+    /// Tells whether kept tables go together, and nothing asks for others.
+    fn may_use(&self, tables: &[Result<Arc<Table>, String>]) -> bool {
+        let is_twice = |table: &Result<_, String>| matches!(table, Err(reason) if reason == TWICE);
+        if self.may_repeat && tables.iter().any(is_twice) {
+            return false;
+        }
+        let mut lists = tables.iter().flatten().map(|table| table.repeated.as_ref());
+        let first = lists.next().flatten();
+        lists.all(|other| match (first, other) {
+            (Some(first), Some(other)) => first.is_like(other),
+            (first, other) => first.is_none() && other.is_none(),
+        })
+    }
+
+    /// What the device has made, or why it cannot.
+    fn kept(
+        &self,
+        built: Result<Vec<Arc<Table>>, String>,
+        keys: Vec<Option<TableKey>>,
+        environment: &Environment<'_>,
+    ) -> Result<Vec<Arc<Table>>> {
+        let cache = &environment.device.dimensions;
+        for (number, key) in keys.into_iter().enumerate() {
+            let Some(key) = key else {
+                continue;
+            };
+            match &built {
+                Ok(tables) => {
+                    if let Some(table) = tables.get(number) {
+                        cache.put(key, Ok(Arc::clone(table)));
+                    }
+                }
+                Err(reason) => cache.put(key, Err(reason.clone())),
+            }
+        }
+        let tables = built.map_err(unsupported)?;
+        environment.metrics.lookups_built.add(tables.len());
+        Ok(tables)
+    }
+
+    /// The tables, made here of the rows of the plan, and what that read. The device may have found that keys are repeated.
+    async fn tables_of_rows(
+        &self,
+        keys: Vec<Option<TableKey>>,
+        are_repeated: bool,
+        cache: &Arc<DimensionCache>,
+        metrics: &GpuMetrics,
+        context: &Arc<TaskContext>,
+    ) -> Result<(Vec<Arc<Table>>, Read)> {
+        let consumer = MemoryConsumer::new("VectileGpuLookup");
+        let reservation = consumer.register(context.memory_pool());
+        let Rows {
+            batches,
+            has_rows,
+            has_null,
+            read,
+        } = self.rows(&reservation, context).await?;
+        metrics
+            .build_rows
+            .add(batches.iter().map(RecordBatch::num_rows).sum());
+        let (this, cache) = (self.clone(), Arc::clone(cache));
+        let build = SpawnedTask::spawn_blocking(move || {
+            let mut first = this.keys.len();
+            let row_keys = this.row_keys(&batches).and_then(|mut keys| {
+                keys.list(are_repeated)?;
+                Ok(keys)
+            });
+            let mut row_keys = match row_keys {
+                Ok(keys) => Ok(keys),
+                Err(error) => Err(why_unsupported(error)?),
+            };
+            let tables = this.lookups.iter().zip(keys).map(|(lookup, key)| {
+                let table = match &mut row_keys {
+                    Ok(keys) => this.table(&batches, first, lookup, keys),
+                    Err(reason) => Err(unsupported(reason.clone())),
+                };
+                first += lookup.attributes.len();
+                let table = match table {
+                    Ok(table) => Ok(Arc::new(table.of_rows(has_rows, has_null))),
+                    Err(error) => Err(why_unsupported(error)?),
+                };
+                if let Some(key) = key {
+                    cache.put(key, table.clone());
+                }
+                table.map_err(unsupported)
+            });
+            let tables = tables.collect::<Result<Vec<_>>>();
+            drop(reservation);
+            tables
+        });
+        let tables = build.join().await.map_err(error::interrupted)??;
+        Ok((tables, read))
+    }
+
+    /// What a table for these attributes is known by; `None` if it may be another one the next time.
+    fn table_key(&self, lookup: &DimensionLookup) -> Result<Option<TableKey>> {
+        let keys = self.keys.iter();
+        let expressions = keys.clone().map(|key| &key.expr).chain(&lookup.attributes);
+        for expr in expressions.clone() {
+            if !is_fixed(expr)? {
+                return Ok(None);
+            }
+        }
+        Ok(self.identity.as_ref().map(|identity| TableKey {
+            identity: Arc::clone(identity),
+            expressions: expressions.cloned().collect(),
+            key_types: keys.map(|key| key.data_type.clone()).collect(),
+            is_packed: self.is_packed,
+            only_keys: !self.has_columns,
+            purpose: match lookup.attributes.is_empty() {
+                true => Purpose::Groups,
+                false => lookup.purpose,
+            },
+        }))
+    }
+
+    /// What the plan has.
+    async fn rows(
+        &self,
+        reservation: &MemoryReservation,
+        context: &Arc<TaskContext>,
+    ) -> Result<Rows> {
+        let rows = Arc::new(AtomicUsize::new(0));
+        let has_rows = Arc::new(AtomicBool::new(false));
+        let has_null = Arc::new(AtomicBool::new(false));
+        let mut this = self.clone();
+        if !self.rules.is_empty() {
+            let cpu = CpuPlan {
+                plan: Arc::clone(&self.plan),
+                rules: Arc::clone(&self.rules),
+            };
+            this.plan = cpu.optimized(context.session_config().options())?;
+        }
+        let partitions = 0..this.plan.output_partitioning().partition_count();
+        let tasks = partitions.map(|partition| {
+            let (this, rows) = (this.clone(), Arc::clone(&rows));
+            let (has_rows, has_null) = (Arc::clone(&has_rows), Arc::clone(&has_null));
+            let (reservation, context) = (reservation.new_empty(), Arc::clone(context));
+            let task = SpawnedTask::spawn(async move {
+                let schema = this.schema()?;
+                let mut stream = this.plan.execute(partition, context)?;
+                let mut batches = Vec::new();
+                while let Some(batch) = stream.next().await {
+                    let batch = batch?;
+                    has_rows.fetch_or(batch.num_rows() > 0, Ordering::Relaxed);
+                    let (batch, any_null) = this.evaluate(&schema, &batch)?;
+                    has_null.fetch_or(any_null, Ordering::Relaxed);
+                    let before = rows.fetch_add(batch.num_rows(), Ordering::Relaxed);
+                    if before + batch.num_rows() > this.most_rows {
+                        return Err(unsupported(too_many(this.most_rows)));
+                    }
+                    reservation.try_grow(batch.get_array_memory_size())?;
+                    batches.push(batch);
+                }
+                Ok((batches, reservation))
+            });
+            async move { task.join().await.map_err(error::interrupted).flatten() }
+        });
+        let mut all = Vec::new();
+        for (batches, of_partition) in try_join_all(tasks).await? {
+            reservation.grow(of_partition.free());
+            all.extend(batches);
+        }
+        let [has_rows, has_null] = [has_rows, has_null].map(|any| any.load(Ordering::Relaxed));
+        Ok(Rows {
+            batches: all,
+            has_rows,
+            has_null,
+            read: Read::by(&this.plan)?,
+        })
+    }
+
+    /// Of what [`Self::evaluate`] returns.
+    fn schema(&self) -> Result<SchemaRef> {
+        let schema = self.plan.schema();
+        let keys = self.keys.iter();
+        let keys = keys.map(|key| Field::new("key", key.data_type.clone(), true));
+        let mut fields: Vec<Field> = keys.collect();
+        for attribute in self.attributes() {
+            fields.push(Field::new("attribute", attribute.data_type(&schema)?, true));
+        }
+        Ok(Arc::new(Schema::new(fields)))
+    }
+
+    fn attributes(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        self.lookups.iter().flat_map(|lookup| &lookup.attributes)
+    }
+
+    /// Returns keys and, behind them, attributes of the rows that may have a partner. Says beside
+    /// them whether a key is null in some row.
+    fn evaluate(&self, schema: &SchemaRef, batch: &RecordBatch) -> Result<(RecordBatch, bool)> {
+        let rows = batch.num_rows();
+        // An operation that fails on a row may be one that the join would not have let through.
+        let evaluate = |expr: &Arc<dyn PhysicalExpr>| {
+            let values = stack::evaluated(expr, batch).and_then(|values| values.into_array(rows));
+            values.map_err(|error| unsupported(error.strip_backtrace()))
+        };
+        // What is no value of the type has no partner. It is not null: NOT IN tells them apart.
+        let options = CastOptions {
+            safe: true,
+            ..CastOptions::default()
+        };
+        let (mut columns, mut present, mut has_null) = (Vec::new(), None, false);
+        for key in &self.keys {
+            let values = evaluate(&key.expr)?;
+            has_null |= values.logical_null_count() > 0;
+            let values = cast_with_options(&values, &key.data_type, &options)?;
+            if values.null_count() > 0 {
+                let own = is_not_null(&values)?;
+                present = Some(match present {
+                    Some(others) => and(&others, &own)?,
+                    None => own,
+                });
+            }
+            columns.push(values);
+        }
+        for attribute in self.attributes() {
+            columns.push(evaluate(attribute)?);
+        }
+        if let Some(present) = present {
+            for column in &mut columns {
+                *column = filter(column, &present)?;
+            }
+        }
+        let batch = RecordBatch::try_new(Arc::clone(schema), columns)?;
+        Ok((batch, has_null))
+    }
+
+    /// Whether these differ in all rows, whose keys do: they are among them.
+    fn are_all_different(&self, attributes: &[Arc<dyn PhysicalExpr>]) -> bool {
+        let is_among = |key: &DimensionKey| attributes.contains(&key.expr);
+        self.has_columns && self.keys.iter().all(is_among)
+    }
+
+    /// The keys of rows, or why there can be no tables for them.
+    fn row_keys(&self, rows: &[RecordBatch]) -> Result<RowKeys> {
+        let keys = self.keys.iter().enumerate();
+        let mut keys = keys
+            .map(|(column, key)| concat_column(rows, column, &key.data_type))
+            .collect::<Result<Vec<_>>>()?;
+        let packed = match self.is_packed {
+            true => Some(CompositeKey::of(&keys)?),
+            false => None,
+        };
+        let (packing, keys) = match (packed, keys.pop()) {
+            (Some((packing, keys)), _) => (Some(packing), keys),
+            (None, Some(keys)) => (None, keys),
+            (None, None) => return internal_err!("a dimension without a key"),
+        };
+        Ok(RowKeys {
+            packing,
+            keys,
+            listed: None,
+        })
+    }
+
+    /// The table of a lookup whose attributes are the columns of `rows` from `first` on.
+    fn table(
+        &self,
+        rows: &[RecordBatch],
+        first: usize,
+        lookup: &DimensionLookup,
+        row_keys: &mut RowKeys,
+    ) -> Result<Table> {
+        let attributes = &lookup.attributes;
+        let (packing, keys) = (row_keys.packing.clone(), Arc::clone(&row_keys.keys));
+        if !self.has_columns {
+            let codes = KeyTable::of_keys(&keys).map_err(error::gpu)?;
+            return Ok(Table::new(codes, packing, Vec::new()));
+        }
+        let schema = self.plan.schema();
+        let types = attributes
+            .iter()
+            .map(|attribute| attribute.data_type(&schema));
+        let types: Vec<DataType> = types.collect::<Result<_>>()?;
+        let numbered = |is_by_row| match attributes.is_empty() {
+            true => Ok(Numbered::all_alike(keys.len())),
+            false => Numbered::new(rows, first, &types, is_by_row),
+        };
+        let values_of = |numbers: &Numbered, order: Option<UInt32Array>| {
+            let values = numbers.values.iter().zip(attributes).zip(types.iter());
+            let values = values.map(|((values, attribute), of)| {
+                let mut values = cast(values, of)?;
+                if let Some(order) = &order {
+                    values = take(&values, order, None)?;
+                }
+                let missing = cast(&missing_value(attribute, &schema)?, of)?;
+                Ok(concat(&[&values, &missing])?)
+            });
+            values.collect::<Result<Vec<_>>>()
+        };
+        if row_keys.listed.is_none() {
+            let is_by_row = lookup.purpose == Purpose::Rows || self.are_all_different(attributes);
+            let numbers = numbered(is_by_row)?;
+            let error = match KeyTable::new(&keys, &numbers.codes, numbers.count) {
+                Ok(codes) => return Ok(Table::new(codes, packing, values_of(&numbers, None)?)),
+                Err(error) => error,
+            };
+            row_keys.list(self.may_repeat)?;
+            if row_keys.listed.is_none() {
+                return Err(error::gpu(error));
+            }
+        }
+        let listed = row_keys.listed.as_ref();
+        let listed = listed.ok_or_else(|| unsupported(TWICE))?;
+        // groups tell rows apart by value; all others find values where the row is in the list
+        let is_by_value = lookup.purpose == Purpose::Groups;
+        let numbers = numbered(!is_by_value)?;
+        let (repeated, order) = match is_by_value {
+            true => (listed.with(&numbers.codes), None),
+            false => (listed.by_place(), Some(listed.rows())),
+        };
+        let codes = Arc::clone(&listed.codes);
+        let table = Table::new(codes, packing, values_of(&numbers, order)?);
+        Ok(table.with_repeated(Some(repeated)))
+    }
+}
+
+/// The keys of rows, none of which is null.
+struct RowKeys {
+    packing: Option<CompositeKey>,
+    /// Packed, if they are.
+    keys: ArrayRef,
+    /// The rows by their keys, which all lookups of the dimension share, once one of them has asked.
+    listed: Option<Listed>,
+}
+
+impl RowKeys {
+    /// Lists rows by their keys, if some have the same and that may be.
+    fn list(&mut self, may_repeat: bool) -> Result<()> {
+        if may_repeat {
+            self.listed = Listed::of(&self.keys)?;
+        }
+        Ok(())
+    }
+}
+
+/// The rows of a dimension.
+struct Rows {
+    /// What [`Dimension::evaluate`] returns for each batch.
+    batches: Vec<RecordBatch>,
+    /// Whether there is one at all.
+    has_rows: bool,
+    /// Whether a key is null in some row.
+    has_null: bool,
+    read: Read,
+}
+
+fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
+    let mut most = None;
+    plan.apply(|node| {
+        if let Some(scan) = node.downcast_ref::<DataSourceExec>()
+            && let Some((config, _)) = scan.downcast_to_file_source::<VectileSource>()
+        {
+            most = most.max(num_rows(config));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(most)
+}
+
+/// Why there is no table, as that of rows says it, too.
+const TWICE: &str = "a key that is there more than once";
+
+fn too_many(most: usize) -> String {
+    format!("more rows than vectile.gpu.max_build_rows = {most}")
+}
+
+fn unsupported(reason: impl Into<String>) -> DataFusionError {
+    error::gpu(Error::Unsupported(reason.into()))
+}
+
+/// Why there is no such table; an error of another kind stays one.
+fn why_unsupported(error: DataFusionError) -> Result<String> {
+    match &error {
+        DataFusionError::External(external) => match external.downcast_ref() {
+            Some(Error::Unsupported(reason)) => Ok(reason.clone()),
+            _ => Err(error),
+        },
+        _ => Err(error),
+    }
+}
+
+/// How many joins there are in a plan.
+fn joins_in(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
+    let mut joins = 0;
+    plan.apply(|node| {
+        joins += u64::from(node.is::<HashJoinExec>());
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(joins)
+}
+
+/// The dimensions of `joins`, and for each lookup that is wanted: of which it is, and which there.
+pub(crate) fn dimensions(
+    joins: &[Join],
+    wanted: &[Wanted],
+    found: &[Found],
+    most_rows: usize,
+) -> Result<Vec<Dimension>, FallbackReason> {
+    let dimensions = joins.iter().zip(found).enumerate();
+    let dimensions = dimensions.map(|(number, (join, found))| {
+        let lookups = wanted.iter().filter(|wanted| wanted.join == number);
+        let lookups = lookups.map(|wanted| DimensionLookup {
+            attributes: wanted.attributes.clone(),
+            purpose: wanted.purpose,
+        });
+        Dimension::new(join, found, lookups.collect(), most_rows)
+    });
+    dimensions.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fused::pattern::join::JoinKey;
+    use arrow::array::{AsArray, Float64Array, Int32Array, Int64Array, StringArray};
+    use arrow::datatypes::Int64Type;
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    fn dimension(
+        kind: JoinKind,
+        columns: Vec<(&str, ArrayRef)>,
+        key_type: DataType,
+        lookups: &[&[usize]],
+    ) -> Dimension {
+        let columns = columns
+            .into_iter()
+            .map(|(name, values)| (name, values, true));
+        let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+        let schema = rows.schema();
+        // In two partitions, of one and the other half.
+        let half = rows.num_rows() / 2;
+        let halves = [(0, half), (half, rows.num_rows() - half)];
+        let halves = halves.map(|(start, count)| vec![rows.slice(start, count)]);
+        let column = |i: &usize| Arc::new(Column::new(schema.field(*i).name(), *i)) as Arc<_>;
+        let join = Join {
+            plan: MemorySourceConfig::try_new_exec(&halves, Arc::clone(&schema), None).unwrap(),
+            keys: vec![JoinKey {
+                of_fact: column(&0),
+                of_dimension: column(&0),
+            }],
+            kind,
+            first: 0,
+            condition: None,
+        };
+        let lookups = lookups.iter().map(|attributes| DimensionLookup {
+            attributes: attributes.iter().map(column).collect(),
+            purpose: Purpose::Groups,
+        });
+        let found = Found::ByColumn(0, key_type);
+        Dimension::new(&join, &found, lookups.collect(), 100).unwrap()
+    }
+
+    async fn tables(dimension: &Dimension) -> Result<Vec<Arc<Table>>> {
+        let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+        let cache = Arc::new(DimensionCache::new(1 << 20));
+        let context = SessionContext::new().task_ctx();
+        let keys = vec![None; dimension.lookups.len()];
+        let tables = dimension.tables_of_rows(keys, false, &cache, &metrics, &context);
+        let tables = tables.await.map(|(tables, _)| tables);
+        assert_eq!(context.memory_pool().reserved(), 0);
+        tables
+    }
+
+    fn numbers(values: Vec<Option<i32>>) -> ArrayRef {
+        Arc::new(Int32Array::from(values))
+    }
+
+    #[tokio::test]
+    async fn each_lookup_tells_its_attributes_apart() {
+        let keys = numbers(vec![Some(1), Some(2), None, Some(4), Some(5), Some(6)]);
+        let text = StringArray::from(vec![Some("a"), Some("b"), Some("c"), None, Some("a"), None]);
+        let long = Int64Array::from(vec![7, 7, 9, 7, 8, 8]);
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("key", keys),
+            ("text", Arc::new(text)),
+            ("long", Arc::new(long)),
+        ];
+        let lookups: [&[usize]; 3] = [&[1, 2], &[2], &[]];
+        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &lookups);
+        let tables = tables(&dimension).await.unwrap();
+        let counts: Vec<u32> = tables.iter().map(|table| table.codes.count()).collect();
+        assert_eq!(counts, [5, 2, 1]);
+        assert!(tables.iter().all(|table| table.codes.len() == 5));
+        let [texts, longs] = [0, 1].map(|number| tables[0].all_values(number));
+        let texts: Vec<_> = texts.as_string::<i32>().iter().collect();
+        assert_eq!(texts, [Some("a"), Some("b"), None, Some("a"), None, None]);
+        assert!(longs.is_null(5));
+        let longs = tables[1].attribute(0).unwrap();
+        let longs = longs.values().unwrap();
+        assert_eq!(longs.as_primitive::<Int64Type>().values(), &[7, 8]);
+    }
+
+    #[tokio::test]
+    async fn keys_that_are_there_twice_do_for_semi_joins_only() {
+        let columns = || vec![("key", numbers(vec![Some(1), Some(2), Some(1), None]))];
+        for kind in [JoinKind::Inner, JoinKind::Outer] {
+            let dimension = dimension(kind, columns(), DataType::Int32, &[&[]]);
+            let error = tables(&dimension).await.unwrap_err().to_string();
+            assert!(error.contains("more than once"), "{error}");
+        }
+        for kind in [JoinKind::Semi, JoinKind::Anti] {
+            let dimension = dimension(kind, columns(), DataType::Int32, &[&[]]);
+            let tables = tables(&dimension).await.unwrap();
+            assert_eq!((tables[0].codes.len(), tables[0].width()), (2, 0));
+        }
+    }
+
+    #[tokio::test]
+    async fn there_may_be_no_rows() {
+        let columns = vec![("key", numbers(vec![])), ("value", numbers(vec![]))];
+        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[1], &[]]);
+        let tables = tables(&dimension).await.unwrap();
+        assert!(tables.iter().all(|table| table.codes.is_empty()));
+        assert_eq!(tables[0].all_values(0).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn keys_beyond_the_other_type_have_no_match() {
+        let keys = Int64Array::from(vec![1, i64::MAX, -3]);
+        let columns: Vec<(&str, ArrayRef)> = vec![("key", Arc::new(keys))];
+        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[]]);
+        assert_eq!(tables(&dimension).await.unwrap()[0].codes.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn floats_are_kept_as_they_are() {
+        let floats = Float64Array::from(vec![0.0, -0.0, f64::NAN]);
+        let keys = numbers(vec![Some(1), Some(2), Some(3)]);
+        let columns: Vec<(&str, ArrayRef)> = vec![("key", keys), ("float", Arc::new(floats))];
+        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[1]]);
+        assert_eq!(tables(&dimension).await.unwrap()[0].codes.count(), 3);
+    }
+
+    #[tokio::test]
+    async fn too_many_rows_are_left_to_the_cpu() {
+        let keys = numbers((0..200).map(Some).collect());
+        let rows = RecordBatch::try_from_iter_with_nullable([("key", keys, true)]).unwrap();
+        let schema = rows.schema();
+        let plan = MemorySourceConfig::try_new_exec(&[vec![rows]], schema, None).unwrap();
+        let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("key", 0));
+        let join = Join {
+            plan,
+            keys: vec![JoinKey {
+                of_fact: Arc::clone(&key),
+                of_dimension: key,
+            }],
+            kind: JoinKind::Semi,
+            first: 0,
+            condition: None,
+        };
+        let found = Found::ByColumn(0, DataType::Int32);
+        let keys = || DimensionLookup {
+            attributes: vec![],
+            purpose: Purpose::Groups,
+        };
+        // When it is planned, if that is known then,
+        let dimension = Dimension::new(&join, &found, vec![keys()], 100).unwrap();
+        let reason = dimension.check_rows().unwrap_err();
+        assert!(
+            reason.to_string().contains("max_build_rows = 100"),
+            "{reason}"
+        );
+        // else when they turn up.
+        let mut dimension = Dimension::new(&join, &found, vec![keys()], 200).unwrap();
+        dimension.most_rows = 100;
+        let error = tables(&dimension).await.unwrap_err().to_string();
+        assert!(error.contains("max_build_rows = 100"), "{error}");
+    }
+}

@@ -1,0 +1,705 @@
+//! Row groups on their way to the device.
+//!
+//! ```text
+//!  files ── footers, zone maps ──▶ row groups ──┬── columns in memory ───────▶ one batch, at once
+//!                                               └── read ── build ── copy ──▶ batches as they arrive
+//! ```
+//!
+//! What the engine has, on the device or in host memory, is looked up for all row groups together,
+//! since copies from host memory are the faster the more is copied at once. If a query reads more
+//! than fits the device, that goes window by window.
+//!
+//! Reading and copying go ahead of the kernels, a bounded number of row groups at a time, each in a
+//! task that ends when the query is dropped.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::datatypes::Schema;
+use datafusion::common::Result;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::datasource::listing::{FileRange, PartitionedFile};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
+use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::FutureExt;
+use futures::stream::{BoxStream, Peekable, StreamExt, TryStreamExt};
+use object_store::ObjectMeta;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use vectile_encodings::Column;
+use vectile_gpu::{
+    Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident, StreamColumn,
+};
+use vectile_scan::object::{ReadBuffer, ReadBuffers};
+
+use super::metrics::GpuMetrics;
+use crate::error;
+use crate::file::ScanFile;
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::file_rows::FilePart;
+use crate::fused::orc::stream_column;
+use crate::fused::pattern::fingerprint::file_key;
+use crate::fused::types::is_text;
+use crate::metrics::ScanMetrics;
+use crate::source::VectileSource;
+
+/// Bytes of device layouts worth a launch of the kernel: few at first, so that it is made beside loading. They do not
+/// depend on what has come by then, because the kernel depends on what is in a batch.
+const BATCH_BYTES: RangeInclusive<usize> = 64 << 20..=512 << 20;
+
+/// Row groups of an object store that are loaded for each of a local disk: requests take long, and many of them fill the
+/// network.
+const REQUESTS: usize = 4;
+
+/// Row groups that are loaded while a kernel is busy with those before, for each that is loaded at a time: what they
+/// take is on the device only, and loading goes on while the first kernel is made.
+const AHEAD: usize = 16;
+
+/// The part of the device's memory for chunks that a query looks up at once if it needs more than all.
+const WINDOW_SHARE: u64 = 4;
+
+/// What a kernel reads: columns of a table, by their index in its schema.
+#[derive(Clone, Debug)]
+pub(crate) struct Input {
+    pub(crate) config: FileScanConfig,
+    /// Prunes by the filters of the kernel.
+    pub(crate) source: VectileSource,
+    pub(crate) columns: Vec<usize>,
+    /// Those that it reads only as codes of dictionaries, if they are text.
+    pub(crate) coded: Vec<usize>,
+    /// Those that are keys of groups and joins.
+    pub(crate) keys: Vec<usize>,
+}
+
+/// The columns of a table that a kernel reads.
+pub(crate) struct Reads<'a> {
+    pub(crate) engine: &'a Arc<Engine>,
+    pub(crate) store: &'a ObjectStoreUrl,
+    pub(crate) table: &'a Schema,
+    pub(crate) columns: &'a [usize],
+    /// Those that it reads only as codes of dictionaries, if they are text.
+    pub(crate) coded: &'a [usize],
+    /// Those that are keys of groups and joins.
+    pub(crate) keys: &'a [usize],
+}
+
+/// A row group that a kernel is to look at.
+#[derive(Clone)]
+pub(crate) struct Part {
+    file: Arc<GpuFile>,
+    row_group: usize,
+    rows: usize,
+    /// Bytes of its columns in the file.
+    bytes: u64,
+    /// Columns that are keys, and text in no dictionary.
+    text_keys: usize,
+}
+
+/// A file with what names its chunks on the device.
+pub(crate) struct GpuFile {
+    scan: Arc<ScanFile>,
+    engine: Arc<Engine>,
+    key: Arc<str>,
+    /// Indices in the file's schema, in the order of the pipeline.
+    columns: Vec<usize>,
+    /// Those that are keys, and text.
+    text_keys: Vec<usize>,
+}
+
+/// Whether text in an encoding of that name is in no dictionary.
+fn is_in_splits(encoding: &str) -> bool {
+    let names = ["plain", "fsst", "onpair"];
+    names.into_iter().any(|name| encoding.starts_with(name))
+}
+
+impl Input {
+    /// The row groups that zone maps and Bloom filters leave.
+    pub(crate) async fn open(
+        &self,
+        engine: &Arc<Engine>,
+        context: &TaskContext,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<Vec<Part>> {
+        let url = &self.config.object_store_url;
+        let store = context.runtime_env().object_store(url)?;
+        let metrics = ScanMetrics::new(metrics, 0);
+        let opener = self.source.opener(store, &self.config, 0, metrics);
+        let opener = &opener;
+        let options = context.session_config().options();
+        let concurrency = options.execution.meta_fetch_concurrency.get();
+        let parts = futures::stream::iter(whole_files(&self.config)).map(async |file| {
+            let object = file.object_meta.clone();
+            let Some((file, scan)) = opener.scan(file).await? else {
+                return Ok(Vec::new());
+            };
+            let reads = Reads {
+                engine,
+                store: url,
+                table: self.source.table_schema().table_schema(),
+                columns: &self.columns,
+                coded: &self.coded,
+                keys: &self.keys,
+            };
+            let row_groups = scan.row_groups_left().await;
+            let row_groups = row_groups.map_err(|error| file.error(error))?;
+            let file = Arc::new(reads.of_file(file, &object)?);
+            let parts = row_groups.into_iter();
+            let parts = parts.map(|row_group| Part::new(Arc::clone(&file), row_group));
+            Ok::<_, DataFusionError>(parts.filter(|part| part.rows > 0).collect())
+        });
+        let parts: Vec<Vec<Part>> = parts.buffered(concurrency).try_collect().await?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+}
+
+impl Reads<'_> {
+    /// Those of a file that is opened.
+    pub(crate) fn of_file(&self, scan: Arc<ScanFile>, object: &ObjectMeta) -> Result<GpuFile> {
+        let schema = scan.file.as_container().schema();
+        let columns = self.columns.iter().map(|&column| {
+            let field = self.table.field(column);
+            match schema.index_of(field.name()) {
+                Ok(index) if schema.field(index).data_type() == field.data_type() => Ok(index),
+                _ => {
+                    let (file, name) = (scan.file.location(), field.name());
+                    let reason = format!("{file} has no {name} of type {}", field.data_type());
+                    Err(error::gpu(Error::Unsupported(reason)))
+                }
+            }
+        });
+        let columns: Vec<usize> = columns.collect::<Result<_>>()?;
+        let of_file = |of_table: &[usize]| {
+            let both = self.columns.iter().zip(&columns);
+            let wanted = both.filter(|(column, _)| of_table.contains(column));
+            let texts = wanted.filter(|(_, column)| is_text(schema.field(**column).data_type()));
+            texts.map(|(_, column)| *column).collect::<Vec<usize>>()
+        };
+        for column in of_file(self.coded) {
+            let row_groups = 0..scan.file.as_container().num_row_groups();
+            let mut encodings = row_groups.filter_map(|at| scan.file.text_encoding(at, column));
+            if let Some(encoding) = encodings.find(|encoding| is_in_splits(encoding)) {
+                let reason = format!("text is stored as {encoding}");
+                return Err(error::gpu(Error::Unsupported(reason)));
+            }
+        }
+        let text_keys = of_file(self.keys);
+        // A rewrite may have the size and time of what it replaces.
+        let checksum = scan.file.checksum();
+        Ok(GpuFile {
+            key: format!("{} {checksum:08x}", file_key(self.store, object)).into(),
+            engine: Arc::clone(self.engine),
+            columns,
+            text_keys,
+            scan,
+        })
+    }
+}
+
+/// What names its chunks.
+impl fmt::Display for GpuFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)
+    }
+}
+
+/// The names of the columns.
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = self.source.table_schema().table_schema();
+        for (i, &column) in self.columns.iter().enumerate() {
+            let separator = if i == 0 { "" } else { ", " };
+            write!(f, "{separator}{}", table.field(column).name())?;
+        }
+        Ok(())
+    }
+}
+
+/// The files of all partitions, byte ranges that touch joined.
+fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
+    let mut whole: Vec<PartitionedFile> = Vec::new();
+    for file in config.file_groups.iter().flat_map(|group| group.iter()) {
+        let joins = |before: &&mut PartitionedFile| {
+            let ends = before.range.as_ref().map(|range| range.end);
+            before.object_meta.location == file.object_meta.location
+                && ends.is_some()
+                && ends == file.range.as_ref().map(|range| range.start)
+        };
+        match (whole.last_mut().filter(joins), &file.range) {
+            (Some(before), Some(range)) => {
+                before.range = before.range.as_ref().map(|joined| FileRange {
+                    start: joined.start,
+                    end: range.end,
+                });
+            }
+            _ => whole.push(file.clone()),
+        }
+    }
+    whole
+}
+
+impl Part {
+    pub(crate) fn new(file: Arc<GpuFile>, row_group: usize) -> Self {
+        let container = file.scan.file.as_container();
+        let keys = file.text_keys.iter();
+        let encodings = keys.filter_map(|&key| file.scan.file.text_encoding(row_group, key));
+        Self {
+            text_keys: encodings.filter(|encoding| is_in_splits(encoding)).count(),
+            rows: container.rows(row_group),
+            bytes: container.data_bytes(row_group, &file.columns) as u64,
+            row_group,
+            file,
+        }
+    }
+
+    /// Its rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The same, for those who read other columns of it.
+    pub(crate) fn of_file(&self) -> FilePart {
+        FilePart {
+            scan: Arc::clone(&self.file.scan),
+            row_group: self.row_group,
+        }
+    }
+
+    /// Bytes of its columns in the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Strings of keys that are in no dictionary.
+    pub(crate) fn strings(&self) -> u64 {
+        self.rows as u64 * self.text_keys as u64
+    }
+
+    /// The key of a column's chunk.
+    fn key(&self, column: usize) -> ChunkKey {
+        ChunkKey {
+            file: Arc::clone(&self.file.key),
+            row_group: self.row_group,
+            column,
+        }
+    }
+}
+
+/// Row groups in portions that are looked up together, in order: all at once if they fit `memory`,
+/// else portions that leave room for the next one's, and for other queries'.
+pub(crate) fn windows(parts: Vec<Part>, memory: u64) -> Vec<Vec<Part>> {
+    let all: u64 = parts.iter().map(|part| part.bytes).sum();
+    let most = if all <= memory {
+        all
+    } else {
+        memory / WINDOW_SHARE
+    };
+    let mut windows: Vec<Vec<Part>> = Vec::new();
+    let mut bytes = 0;
+    for part in parts {
+        bytes += part.bytes;
+        match windows.last_mut() {
+            Some(window) if bytes <= most => window.push(part),
+            _ => {
+                bytes = part.bytes;
+                windows.push(vec![part]);
+            }
+        }
+    }
+    windows
+}
+
+/// What a look at the engine's memory gave.
+pub(crate) struct LookedUp {
+    /// Row groups on the device, or on their way there.
+    pub(crate) batch: Batch,
+    /// Bytes of them in the file.
+    pub(crate) bytes: usize,
+    /// The others, to be loaded.
+    pub(crate) missing: Vec<Found>,
+}
+
+/// Looks all of `parts` up at once. Blocks: what is in host memory is copied to the device.
+pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>) -> Result<LookedUp> {
+    let runs = runs_of(&parts);
+    let rows = parts.iter().map(|part| part.rows).collect();
+    if let Some(batch) = engine.batch(rows, &runs) {
+        let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
+        return Ok(LookedUp {
+            batch,
+            bytes: bytes as usize,
+            missing: Vec::new(),
+        });
+    }
+    let (mut groups, mut missing, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for found in find(engine, parts) {
+        match found.group() {
+            Some(group) => {
+                bytes += found.bytes();
+                groups.push(group);
+            }
+            None => missing.push(found),
+        }
+    }
+    let batch = Batch::of(&groups).map_err(error::gpu)?;
+    if missing.is_empty() {
+        engine.keep(runs, &batch);
+    }
+    Ok(LookedUp {
+        batch,
+        bytes,
+        missing,
+    })
+}
+
+/// The chunks of each column of the pipeline.
+fn runs_of(parts: &[Part]) -> Vec<Vec<ChunkRun>> {
+    let width = parts.first().map_or(0, |part| part.file.columns.len());
+    let mut runs: Vec<Vec<ChunkRun>> = vec![Vec::new(); width];
+    let same = |a: &Part, b: &Part| {
+        Arc::ptr_eq(&a.file, &b.file) && a.row_group.checked_add(1) == Some(b.row_group)
+    };
+    for parts in parts.chunk_by(same) {
+        let Some(first) = parts.first() else { continue };
+        for (&column, runs) in first.file.columns.iter().zip(&mut runs) {
+            runs.push(ChunkRun {
+                file: Arc::clone(&first.file.key),
+                column,
+                row_groups: first.row_group..first.row_group + parts.len(),
+            });
+        }
+    }
+    runs
+}
+
+/// What there is of each of `parts`. Blocks as [`look_up`].
+pub(crate) fn find(engine: &Engine, parts: Vec<Part>) -> Vec<Found> {
+    let keys = parts.iter().flat_map(|part| {
+        let columns = part.file.columns.iter();
+        columns.map(|&column| part.key(column))
+    });
+    let keys: Vec<ChunkKey> = keys.collect();
+    let mut columns = engine.lookup_all(&keys).into_iter();
+    let found = parts.into_iter().map(|part| {
+        let columns = columns.by_ref().take(part.file.columns.len()).collect();
+        Found { part, columns }
+    });
+    found.collect()
+}
+
+/// A row group, and its columns that are on the device, in the order of the pipeline.
+#[derive(Clone)]
+pub(crate) struct Found {
+    part: Part,
+    columns: Vec<Option<Arc<Resident>>>,
+}
+
+/// A row group on the device, and the bytes that were copied for that.
+pub(crate) struct Loaded {
+    pub(crate) group: Group,
+    bytes: usize,
+}
+
+impl Found {
+    /// Its number in the file.
+    pub(crate) fn row_group(&self) -> usize {
+        self.part.row_group
+    }
+
+    /// Bytes of its columns in the file.
+    pub(crate) fn bytes(&self) -> usize {
+        self.part.bytes as usize
+    }
+
+    /// The row group, if all of its columns are on the device.
+    pub(crate) fn group(&self) -> Option<Group> {
+        let columns = self.columns.iter().cloned().collect::<Option<_>>()?;
+        Some(Group {
+            rows: self.part.rows,
+            columns,
+        })
+    }
+
+    /// Its columns that are on the device.
+    pub(crate) fn resident(&self) -> impl Iterator<Item = &Arc<Resident>> {
+        self.columns.iter().flatten()
+    }
+
+    /// The columns, by index in the file, that are not on the device.
+    fn missing(&self) -> Vec<usize> {
+        let columns = self.part.file.columns.iter().zip(&self.columns);
+        let missing = columns.filter(|(_, found)| found.is_none());
+        missing.map(|(&column, _)| column).collect()
+    }
+
+    /// Bytes in the file of the columns that are not on the device.
+    pub(crate) fn missing_bytes(&self) -> u64 {
+        let file = self.part.file.scan.file.as_container();
+        file.data_bytes(self.part.row_group, &self.missing()) as u64
+    }
+
+    /// Loads what is missing. If a kernel that decodes it must not be compiled, and is not there, that is an error.
+    pub(crate) async fn load(
+        mut self,
+        metrics: GpuMetrics,
+        reservation: MemoryReservation,
+        may_compile: bool,
+    ) -> Result<Loaded> {
+        // As they are read, and their device layouts.
+        reservation.try_grow(2 * self.missing_bytes() as usize)?;
+        let copy = match self.part.file.scan.file.reads_on_thread() {
+            true => {
+                let runtime = Handle::current();
+                SpawnedTask::spawn_blocking(move || {
+                    self.look_again();
+                    self.count_cached(&metrics);
+                    let bytes = match runtime.block_on(self.read_streams()) {
+                        streams if streams.is_empty() => 0,
+                        streams => self.decode(&streams, &metrics, may_compile)?,
+                    };
+                    let columns = runtime.block_on(self.read())?;
+                    let loaded = self.copy(columns, &metrics)?;
+                    Ok(Loaded {
+                        bytes: loaded.bytes + bytes,
+                        ..loaded
+                    })
+                })
+            }
+            false => {
+                self.count_cached(&metrics);
+                let columns = self.read().await?;
+                SpawnedTask::spawn_blocking(move || self.copy(columns, &metrics))
+            }
+        };
+        let loaded = copy.join().await.map_err(error::interrupted)??;
+        drop(reservation);
+        Ok(loaded)
+    }
+
+    /// Counts what is not missing.
+    fn count_cached(&self, metrics: &GpuMetrics) {
+        let cached = self.part.bytes.saturating_sub(self.missing_bytes());
+        metrics.bytes_cached.add(cached as usize);
+    }
+
+    /// Finds what another query has loaded meanwhile. Blocks as [`look_up`].
+    fn look_again(&mut self) {
+        let columns = self.part.file.columns.iter();
+        let keys: Vec<ChunkKey> = columns.map(|&column| self.part.key(column)).collect();
+        let now = self.part.file.engine.lookup_all(&keys);
+        for (found, now) in self.columns.iter_mut().zip(now) {
+            *found = found.take().or(now);
+        }
+    }
+
+    /// Reads what is missing and for the device to decode.
+    async fn read_streams(&self) -> Vec<(ChunkKey, StreamColumn)> {
+        let (file, part) = (&self.part.file, &self.part);
+        let missing: BTreeSet<usize> = self.missing().into_iter().collect();
+        let missing: Vec<usize> = missing.into_iter().collect();
+        let staging = Arc::new(Staging(Arc::clone(&file.engine)));
+        let parted = file.scan.parted(part.row_group, &missing, staging).await;
+        let streams = parted.into_iter();
+        let streams =
+            streams.filter_map(|(column, parted)| Some((part.key(column), stream_column(parted)?)));
+        streams.collect()
+    }
+
+    /// Has the device decode streams. Columns that it cannot decode are missing still, and reading them says what is
+    /// wrong, if something is. Gives the bytes that were copied. Blocks.
+    fn decode(
+        &mut self,
+        streams: &[(ChunkKey, StreamColumn)],
+        metrics: &GpuMetrics,
+        may_compile: bool,
+    ) -> Result<usize> {
+        let engine = &self.part.file.engine;
+        let assembled = engine.assemble_all(streams, may_compile);
+        let assembled = assembled.map_err(error::gpu)?;
+        metrics.add_assembled(&assembled);
+        let columns = self.part.file.columns.iter().zip(&mut self.columns);
+        for (column, slot) in columns.filter(|(_, slot)| slot.is_none()) {
+            let mut made = streams.iter().zip(&assembled.chunks);
+            let made = made.find(|((key, _), _)| key.column == *column);
+            *slot = made.and_then(|(_, chunk)| chunk.clone());
+        }
+        Ok(assembled.sent)
+    }
+
+    /// Reads what is missing, by index in the file.
+    async fn read(&self) -> Result<Vec<Option<Column>>> {
+        let mut missing = self.missing();
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        let (file, row_group) = (&self.part.file, self.part.row_group);
+        let staging = Arc::new(Staging(Arc::clone(&file.engine)));
+        Ok(file.scan.read(row_group, missing, staging).await?.columns)
+    }
+
+    /// Copies columns to the device. Blocks.
+    fn copy(mut self, columns: Vec<Option<Column>>, metrics: &GpuMetrics) -> Result<Loaded> {
+        let part = self.part.clone();
+        let (mut chunks, mut bytes) = (Vec::new(), 0);
+        for column in self.missing() {
+            let values = columns.get(column).and_then(Option::as_ref);
+            let values = values.ok_or_else(|| error::missing_column(column))?;
+            let chunk = DeviceChunk::build(values).map_err(|e| error::gpu(e.into()))?;
+            bytes += chunk.info().bytes;
+            chunks.push((part.key(column), chunk));
+        }
+        drop(columns);
+        let start = Instant::now();
+        let chunks: Vec<(ChunkKey, &DeviceChunk)> = chunks
+            .iter()
+            .map(|(key, chunk)| (key.clone(), chunk))
+            .collect();
+        let loaded = part.file.engine.load_all(&chunks).map_err(error::gpu)?;
+        metrics.copy_time.add_elapsed(start);
+        metrics.bytes_sent.add(bytes);
+        let slots = self.columns.iter_mut().filter(|slot| slot.is_none());
+        for (slot, resident) in slots.zip(loaded) {
+            *slot = Some(resident);
+        }
+        let group = self.group().ok_or_else(|| error::missing_column(0))?;
+        Ok(Loaded { group, bytes })
+    }
+}
+
+/// An engine's memory for files that are read.
+#[derive(Debug)]
+struct Staging(Arc<Engine>);
+
+impl ReadBuffers for Staging {
+    fn take(&self, bytes: usize) -> Option<Box<dyn ReadBuffer>> {
+        Some(Box::new(self.0.staging(bytes)?))
+    }
+}
+
+/// Why a query over `parts` would not pay, if so.
+pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<FallbackReason> {
+    let bytes = parts.iter().map(|part| part.bytes).sum();
+    (bytes > memory).then_some(FallbackReason::TooLarge {
+        bytes,
+        limit: memory,
+    })
+}
+
+/// Row groups that are being loaded, in batches.
+pub(crate) struct Loads {
+    loads: Peekable<BoxStream<'static, (Found, Result<Loaded>)>>,
+    /// Row groups for which there was no room beside others: they come last, one at a time.
+    crowded: Vec<Found>,
+    /// Of the next batch.
+    batch_bytes: usize,
+    metrics: GpuMetrics,
+    reservation: MemoryReservation,
+    may_compile: bool,
+}
+
+impl Loads {
+    /// Loads `concurrency` row groups at a time, more from an object store, some ahead of the kernel.
+    pub(crate) fn new(
+        missing: Vec<Found>,
+        metrics: &GpuMetrics,
+        context: &TaskContext,
+        concurrency: usize,
+        may_compile: bool,
+    ) -> Self {
+        let consumer = MemoryConsumer::new("VectileGpu");
+        let reservation = consumer.register(context.memory_pool());
+        let (counted, reserved) = (metrics.clone(), reservation.new_empty());
+        let concurrency = concurrency.max(1);
+        let on_thread = |found: &Found| found.part.file.scan.file.reads_on_thread();
+        let at_a_time = match missing.iter().all(on_thread) {
+            true => concurrency,
+            // to wait for an answer takes no core
+            false => concurrency * REQUESTS,
+        };
+        let turns = Arc::new(Semaphore::new(at_a_time));
+        let loads = futures::stream::iter(missing).map(move |found| {
+            let (metrics, reservation) = (counted.clone(), reserved.new_empty());
+            let load = found.clone().load(metrics, reservation, may_compile);
+            let turns = Arc::clone(&turns);
+            let task = SpawnedTask::spawn(async move {
+                let _turn = turns.acquire().await;
+                load.await
+            });
+            async move {
+                (
+                    found,
+                    task.join().await.map_err(error::interrupted).flatten(),
+                )
+            }
+        });
+        Self {
+            loads: loads
+                .buffered(concurrency.saturating_mul(AHEAD))
+                .boxed()
+                .peekable(),
+            crowded: Vec::new(),
+            batch_bytes: *BATCH_BYTES.start(),
+            metrics: metrics.clone(),
+            reservation,
+            may_compile,
+        }
+    }
+
+    /// Has loading begin before the first batch is asked for.
+    pub(crate) fn begin(&mut self) {
+        // to be polled once is what starts the tasks
+        let _ = Pin::new(&mut self.loads).peek().now_or_never();
+    }
+
+    /// The next batch, of which the one before must have been dropped.
+    pub(crate) async fn next(&mut self) -> Result<Option<Batch>> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while bytes < self.batch_bytes {
+            match self.loads.next().await {
+                Some((_, Ok(loaded))) => {
+                    bytes += loaded.bytes;
+                    batch.push(loaded.group);
+                }
+                Some((found, Err(error))) if is_crowded(&error) => {
+                    self.crowded.push(found);
+                    if !batch.is_empty() {
+                        break;
+                    }
+                }
+                Some((_, Err(error))) => return Err(error),
+                None => break,
+            }
+        }
+        self.batch_bytes = (2 * self.batch_bytes).min(*BATCH_BYTES.end());
+        if batch.is_empty()
+            && let Some(found) = self.crowded.pop()
+        {
+            let reservation = self.reservation.new_empty();
+            let load = found.load(self.metrics.clone(), reservation, self.may_compile);
+            batch.push(load.await?.group);
+        }
+        match batch.is_empty() {
+            true => Ok(None),
+            false => Batch::of(&batch).map(Some).map_err(error::gpu),
+        }
+    }
+}
+
+/// Whether there was no room on the device.
+pub(crate) fn is_crowded(error: &DataFusionError) -> bool {
+    let DataFusionError::External(error) = error else {
+        return false;
+    };
+    let error = error.downcast_ref();
+    error.is_some_and(|error| matches!(error, Error::OutOfMemory { .. }))
+}

@@ -1,0 +1,133 @@
+//! Parts of a query that the GPU could do, in a plan for the CPU.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+    ReplaceChildrenOptions, SendableRecordBatchStream,
+};
+
+use super::fused_aggregate::{FusedAggregateExec, at_end};
+use crate::fused::fallback_reason::FallbackReason;
+
+/// The rows of its input. When it runs, the GPU is made ready for the next time, if that is wanted and would help.
+/// It notes the CPU's time, by which a later run is planned.
+#[derive(Debug)]
+pub(crate) struct PrewarmExec {
+    input: Arc<dyn ExecutionPlan>,
+    waiting: Vec<Waiting>,
+    has_begun: AtomicBool,
+}
+
+/// A part of a query, as it would be on the GPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) node: Arc<FusedAggregateExec>,
+    /// Why it is on the CPU.
+    pub(crate) reason: FallbackReason,
+}
+
+impl PrewarmExec {
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, waiting: Vec<Waiting>) -> Self {
+        Self {
+            input,
+            waiting,
+            has_begun: AtomicBool::new(false),
+        }
+    }
+}
+
+/// What can be made ready.
+fn prepared(waiting: &[Waiting]) -> impl Iterator<Item = &FusedAggregateExec> {
+    let waiting = waiting.iter();
+    let waiting = waiting.filter(|waiting| waiting.reason.can_be_prepared());
+    waiting.map(|waiting| waiting.node.as_ref())
+}
+
+impl DisplayAs for PrewarmExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "PrewarmExec: aggregates={}",
+            prepared(&self.waiting).count()
+        )
+    }
+}
+
+impl ExecutionPlan for PrewarmExec {
+    fn name(&self) -> &str {
+        "PrewarmExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Ok([input]) = <[_; 1]>::try_from(children) else {
+            return internal_err!("PrewarmExec has one child");
+        };
+        Ok(Arc::new(Self::new(input, self.waiting.clone())))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+        self.replace_children(children, options)
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        if self.has_begun.swap(true, Ordering::Relaxed) {
+            return self.input.execute(partition, context);
+        }
+        let waiting = self.waiting.clone();
+        let begun = Instant::now();
+        let rows = self.input.execute(partition, Arc::clone(&context))?;
+        Ok(at_end(rows, move || {
+            // The time of all is that of one only if there is no other.
+            if let [Waiting { node, .. }] = &waiting[..] {
+                node.note_cpu(begun.elapsed());
+            }
+            // not before: even few cores would be missed
+            for node in prepared(&waiting) {
+                node.prepare_in_background(Arc::clone(&context));
+            }
+        }))
+    }
+}

@@ -1,0 +1,583 @@
+//! A kernel over a table and its dimensions: what is known when a query is planned, and what once the
+//! dimensions have been read.
+
+use std::sync::Arc;
+
+use datafusion::common::{DataFusionError, Result, internal_datafusion_err, internal_err};
+use datafusion::physical_expr::PhysicalExpr;
+use futures::future::try_join_all;
+use vectile_encodings::Predicate;
+use vectile_gpu::KeyTable;
+use vectile_gpu::plan::{
+    Aggregate, Exists, Expr, Filter, GroupKey, Literal, Lookup, Matches, Output, PayloadColumn,
+    Pipeline, Type,
+};
+
+use super::batch_stream::Environment;
+use super::build_side::{Dimension, OtherExpr};
+use super::stage::Stage;
+use crate::fused::dimension_cache::DimensionCache;
+use crate::fused::lowering::filters::JoinedFilter;
+use crate::fused::lowering::probe::{Wanted, placeheld};
+use crate::fused::pattern::join::{Found, JoinKind};
+use crate::fused::scalar::value_of;
+use crate::fused::table::{Table, Tables};
+
+/// The pipeline of a query, but for the tables that it looks up.
+#[derive(Clone, Debug)]
+pub(crate) struct Star {
+    /// Without lookups. In the place of values of attributes it has placeholders.
+    pub(crate) template: Arc<Pipeline>,
+    /// Rows that pass these too, which need lookups, pass.
+    pub(crate) joined_filters: Vec<JoinedFilter>,
+    pub(crate) dimensions: Vec<Dimension>,
+    /// What partners have to meet beside their keys, for each dimension: of semi, anti and outer joins with a condition.
+    pub(crate) conditions: Vec<Option<Expr>>,
+    /// The pipeline's lookups.
+    pub(crate) lookups: Vec<StarLookup>,
+    /// Constants of the pipeline that are known when it runs.
+    pub(crate) parameters: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+/// A lookup of the pipeline.
+#[derive(Clone, Debug)]
+pub(crate) struct StarLookup {
+    /// The number of the dimension.
+    dimension: usize,
+    /// The number of the table among those of the dimension.
+    table: usize,
+    key: LookupKey,
+}
+
+/// What a lookup finds rows by.
+#[derive(Clone, Debug)]
+pub(crate) enum LookupKey {
+    /// The column of the pipeline that holds the keys.
+    Column(usize),
+    /// Integers and columns of text, which are packed into one integer.
+    Computed(Vec<Expr>),
+}
+
+impl LookupKey {
+    /// The columns of the pipeline that are looked up as they are, if rows are found in this way.
+    pub(crate) fn columns_of(&self, found: &Found) -> Vec<usize> {
+        match (self, found) {
+            (Self::Column(column), _) => vec![*column],
+            (Self::Computed(keys), Found::ByComputed(parts)) => {
+                let texts = keys
+                    .iter()
+                    .zip(parts)
+                    .filter(|(_, part)| part.text.is_some());
+                texts.filter_map(|(key, _)| column_of(key)).collect()
+            }
+            (Self::Computed(_), Found::ByColumn(..)) => Vec::new(),
+        }
+    }
+}
+
+/// The lookup of a column of text among the parts of a key.
+fn text_of(key: &Expr, codes: &Arc<KeyTable>) -> Option<Lookup> {
+    let (column, codes) = (column_of(key)?, Arc::clone(codes));
+    Some(Lookup { column, codes })
+}
+
+fn is_same(a: &Lookup, b: &Lookup) -> bool {
+    a.column == b.column && Arc::ptr_eq(&a.codes, &b.codes)
+}
+
+fn column_of(key: &Expr) -> Option<usize> {
+    match key {
+        Expr::Column(column) => Some(*column),
+        _ => None,
+    }
+}
+
+impl StarLookup {
+    /// The lookups `wanted`, for joins by these keys.
+    pub(crate) fn all(wanted: &[Wanted], keys: &[LookupKey]) -> Vec<Self> {
+        let lookups = wanted.iter().enumerate().map(|(i, of)| {
+            let before = wanted.iter().take(i);
+            Some(Self {
+                dimension: of.join,
+                table: before.filter(|other| other.join == of.join).count(),
+                key: keys.get(of.join)?.clone(),
+            })
+        });
+        lookups.flatten().collect()
+    }
+}
+
+impl Star {
+    /// Reads the dimensions, all at once. Says beside their tables what each took.
+    pub(crate) async fn tables(
+        &self,
+        environment: &Environment<'_>,
+    ) -> Result<(Tables, Vec<Stage>)> {
+        let build_time = environment.metrics.build_time.clone();
+        let timer = build_time.timer();
+        let dimensions = self.dimensions.iter();
+        let tables = dimensions.map(|dimension| dimension.tables(environment));
+        let tables = try_join_all(tables).await?.into_iter();
+        let (tables, stages): (Vec<Vec<Arc<Table>>>, _) = tables.unzip();
+        timer.done();
+        let lookups = self.lookups.iter().map(|lookup| {
+            let table = tables
+                .get(lookup.dimension)
+                .and_then(|of| of.get(lookup.table));
+            table.cloned().ok_or_else(missing)
+        });
+        Ok((lookups.collect::<Result<_>>()?, stages))
+    }
+
+    /// The same, with what `other` makes of expressions in their place.
+    pub(crate) fn with_exprs(mut self, other: OtherExpr<'_>) -> Result<Self> {
+        for parameter in &mut self.parameters {
+            *parameter = other(parameter)?;
+        }
+        let dimensions = self.dimensions.into_iter();
+        let dimensions = dimensions.map(|dimension| dimension.with_exprs(other));
+        self.dimensions = dimensions.collect::<Result<_>>()?;
+        Ok(self)
+    }
+
+    /// Rows to read for tables that are not in `cache`, if any is kept.
+    pub(crate) fn rows_to_read(&self, cache: Option<&DimensionCache>) -> Result<u64> {
+        let dimensions = self.dimensions.iter();
+        let rows = dimensions.map(|dimension| dimension.rows_to_read(cache));
+        rows.sum()
+    }
+
+    /// The joins, for `EXPLAIN`.
+    pub(crate) fn joins(&self) -> String {
+        let joins = self.dimensions.iter().zip(&self.conditions);
+        let joins = joins.map(|(dimension, condition)| {
+            let (on, kind, builder) = (dimension.on(), dimension.kind, dimension.builder());
+            let condition = condition.as_ref().map_or("", |_| " with a condition");
+            format!("{on} ({kind}{condition}{builder})")
+        });
+        joins.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether some join leaves no row of any table. The filter of the pipeline says so, too: this only saves running it.
+    pub(crate) fn is_empty(&self, tables: &Tables) -> bool {
+        let mut lookups = self.lookups.iter().zip(tables);
+        lookups.any(|(lookup, table)| {
+            let dimension = self.dimensions.get(lookup.dimension);
+            dimension.is_some_and(|of| of.kind.leaves_none_with(table))
+        })
+    }
+
+    /// The pipeline over these tables.
+    pub(crate) fn pipeline(&self, tables: &Tables) -> Result<Pipeline> {
+        let parameters = self.parameters.iter().map(value_of);
+        let filling = Filling {
+            tables,
+            lookups: &self.lookups,
+            parameters: parameters.collect::<Result<_>>()?,
+            repeated: self.repeated(tables),
+            asking: None,
+            texts: self.texts(tables),
+        };
+        // Kernels take one conjunct after the other, so that none is to be hidden in another.
+        let mut filters = match filling.filter(&self.template.filter)? {
+            Filter::And(filters) => filters,
+            filter => vec![filter],
+        };
+        filters.extend(self.join_filters(&filling)?);
+        filters.extend(self.match_filters(&filling)?);
+        for filter in &self.joined_filters {
+            filters.push(filling.joined(filter)?);
+        }
+        filters.retain(|filter| !matches!(filter, Filter::Constant(true)));
+        let filter = match filters.len() {
+            _ if self.is_empty(tables) => Filter::Constant(false),
+            0 => Filter::Constant(true),
+            1 => filters.swap_remove(0),
+            _ => Filter::And(filters),
+        };
+        let lookups = self.lookups.iter().zip(tables);
+        let lookups = lookups.filter_map(|(lookup, table)| match lookup.key {
+            LookupKey::Column(column) => Some(Lookup {
+                column,
+                codes: Arc::clone(&table.codes),
+            }),
+            LookupKey::Computed(_) => None,
+        });
+        let combined = filling.repeated.iter().copied();
+        let combined = combined.filter(|dimension| !self.is_asked(*dimension));
+        let matches = combined.map(|dimension| {
+            let is_outer = self.is_outer(dimension);
+            match self.condition(dimension).filter(|_| is_outer) {
+                Some(condition) => filling.matches_meeting(dimension, condition),
+                None => filling.matches(dimension, is_outer),
+            }
+        });
+        Ok(Pipeline {
+            columns: self.template.columns.clone(),
+            lookups: lookups.chain(filling.texts.iter().cloned()).collect(),
+            matches: matches.collect::<Result<_>>()?,
+            filter,
+            output: filling.output(&self.template.output)?,
+        })
+    }
+}
+
+impl Star {
+    /// What partners in a dimension have to meet, if they have to.
+    fn condition(&self, dimension: usize) -> Option<&Expr> {
+        self.conditions.get(dimension).and_then(Option::as_ref)
+    }
+
+    fn is_outer(&self, dimension: usize) -> bool {
+        let dimension = self.dimensions.get(dimension);
+        dimension.is_some_and(|of| of.kind == JoinKind::Outer)
+    }
+
+    /// Whether rows are not combined with their partners in a dimension, but those are asked for a condition.
+    fn is_asked(&self, dimension: usize) -> bool {
+        self.condition(dimension).is_some() && !self.is_outer(dimension)
+    }
+
+    /// Which partners count, of those that rows of outer joins are combined with.
+    fn match_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
+        let outer = filling.repeated.iter().copied();
+        let outer = outer.filter(|dimension| self.is_outer(*dimension));
+        let conditions = outer.filter_map(|of| Some((of, self.condition(of)?)));
+        let filters = conditions.map(|(dimension, condition)| {
+            let matched = Expr::Match(filling.number(dimension)?);
+            let is_none = Expr::IsNull(Box::new(matched));
+            let condition = filling.expr(condition)?;
+            Ok(Filter::Expr(Expr::Or(vec![is_none, condition])))
+        });
+        filters.collect()
+    }
+
+    /// The dimensions some key of which has several rows; behind those that rows are combined with, those that are asked.
+    fn repeated(&self, tables: &Tables) -> Vec<usize> {
+        let lookups = self.lookups.iter().zip(tables);
+        let repeated = lookups.filter(|(_, table)| table.repeated.is_some());
+        let mut repeated: Vec<usize> = repeated.map(|(lookup, _)| lookup.dimension).collect();
+        repeated.sort_unstable_by_key(|of| (self.is_asked(*of), *of));
+        repeated.dedup();
+        repeated
+    }
+
+    /// The lookups of text in packed keys, each once: those of a dimension have it in common.
+    fn texts(&self, tables: &Tables) -> Vec<Lookup> {
+        let mut all: Vec<Lookup> = Vec::new();
+        for (lookup, table) in self.lookups.iter().zip(tables) {
+            let (LookupKey::Computed(keys), Some(packing)) = (&lookup.key, &table.packing) else {
+                continue;
+            };
+            let texts = packing.texts();
+            for text in texts.filter_map(|(part, codes)| text_of(keys.get(part)?, codes)) {
+                if !all.iter().any(|other| is_same(other, &text)) {
+                    all.push(text);
+                }
+            }
+        }
+        all
+    }
+
+    /// What joins leave, the most selective one first: kernels test one after the other.
+    fn join_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
+        let mut filters = Vec::new();
+        for (number, dimension) in self.dimensions.iter().enumerate() {
+            let is_its = |lookup: &StarLookup| lookup.dimension == number;
+            let lookup = self.lookups.iter().position(is_its).ok_or_else(missing)?;
+            let table = filling.tables.get(lookup).ok_or_else(missing)?;
+            let asked = self.is_asked(number);
+            let filter = match self.condition(number).filter(|_| asked) {
+                Some(condition) => {
+                    Some(filling.asking_filter(dimension.kind, lookup, condition)?)
+                }
+                None => filling.join_filter(dimension.kind, lookup)?,
+            };
+            if let Some(filter) = filter {
+                filters.push((dimension.share_kept(table.codes.len()), filter));
+            }
+        }
+        filters.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let filters = filters.into_iter().flat_map(|(_, filter)| match filter {
+            Filter::And(parts) => parts,
+            filter => vec![filter],
+        });
+        Ok(filters.collect())
+    }
+}
+
+fn missing() -> DataFusionError {
+    internal_datafusion_err!("a lookup without a table")
+}
+
+/// Puts values of attributes in the place of placeholders.
+struct Filling<'a> {
+    tables: &'a Tables,
+    lookups: &'a [StarLookup],
+    parameters: Vec<Literal>,
+    /// The dimensions some key of which has several rows, by the numbers of partners.
+    repeated: Vec<usize>,
+    /// The one among them whose partners are asked for the condition of an outer join, before rows are combined with them.
+    asking: Option<usize>,
+    /// Lookups of text in packed keys, behind those of columns.
+    texts: Vec<Lookup>,
+}
+
+/// How a pipeline asks for codes.
+enum Asked {
+    /// The number of a lookup.
+    Lookup(usize),
+    /// An expression that has them.
+    Code(Expr),
+}
+
+impl Filling<'_> {
+    fn looked(&self, lookup: usize, placeholder: &PayloadColumn) -> Result<Expr> {
+        let table = self.tables.get(lookup);
+        let values = table.zip(placeheld(placeholder));
+        let values = values.and_then(|(table, attribute)| table.attribute(attribute));
+        let values = values.ok_or_else(missing)?;
+        Ok(match self.asked(lookup)? {
+            Asked::Lookup(number) => Expr::Payload(number, values),
+            Asked::Code(code) => Expr::PayloadOf(Box::new(code), values),
+        })
+    }
+
+    /// How the codes of a lookup are asked for.
+    fn asked(&self, lookup: usize) -> Result<Asked> {
+        let of = self.lookups.get(lookup).ok_or_else(missing)?;
+        let table = self.tables.get(lookup).ok_or_else(missing)?;
+        let Some(repeated) = &table.repeated else {
+            return self.asked_of_key(lookup);
+        };
+        Ok(Asked::Code(repeated.code(self.number(of.dimension)?)))
+    }
+
+    /// The number of partners in a dimension some key of which has several rows.
+    fn number(&self, dimension: usize) -> Result<usize> {
+        let mut dimensions = self.repeated.iter();
+        let number = dimensions.position(|other| *other == dimension);
+        let number = number.ok_or_else(missing)?;
+        Ok(match self.asking == Some(dimension) {
+            true => self.repeated.len() + number,
+            false => number,
+        })
+    }
+
+    /// Whether a partner of the row meets a condition.
+    fn exists(&self, dimension: usize, condition: &Expr) -> Result<Expr> {
+        Ok(Expr::Exists(Box::new(Exists {
+            matches: self.matches(dimension, false)?,
+            number: self.number(dimension)?,
+            condition: self.expr(condition)?,
+        })))
+    }
+
+    /// The partners of an outer join, for rows of which some meet its condition.
+    fn matches_meeting(&self, dimension: usize, condition: &Expr) -> Result<Matches> {
+        let asking = Self {
+            asking: Some(dimension),
+            repeated: self.repeated.clone(),
+            parameters: self.parameters.clone(),
+            texts: self.texts.clone(),
+            ..*self
+        };
+        let some = asking.exists(dimension, condition)?;
+        let matches = self.matches(dimension, true)?;
+        Ok(Matches {
+            code: Expr::Case(vec![(some, matches.code)], None),
+            ..matches
+        })
+    }
+
+    /// The partners of rows in a dimension some key of which has several rows.
+    fn matches(&self, dimension: usize, is_outer: bool) -> Result<Matches> {
+        let mut lookups = self.lookups.iter();
+        let lookup = lookups.position(|lookup| lookup.dimension == dimension);
+        let lookup = lookup.ok_or_else(missing)?;
+        let table = self.tables.get(lookup).ok_or_else(missing)?;
+        let repeated = table.repeated.as_ref().ok_or_else(missing)?;
+        Ok(repeated.matches(self.code_of_key(lookup)?, is_outer))
+    }
+
+    /// The code of a key; null if it is not there.
+    fn code_of_key(&self, lookup: usize) -> Result<Expr> {
+        Ok(match self.asked_of_key(lookup)? {
+            Asked::Lookup(number) => Expr::Code(number),
+            Asked::Code(code) => code,
+        })
+    }
+
+    /// How many lookups there are by columns: those of text in packed keys come behind.
+    fn columns(&self) -> usize {
+        let by_column = |lookup: &&StarLookup| matches!(lookup.key, LookupKey::Column(_));
+        self.lookups.iter().filter(by_column).count()
+    }
+
+    /// How the codes of keys are asked for. Those of computed keys have no number among the pipeline's lookups.
+    fn asked_of_key(&self, lookup: usize) -> Result<Asked> {
+        let of = self.lookups.get(lookup).ok_or_else(missing)?;
+        let LookupKey::Computed(keys) = &of.key else {
+            let before = self.lookups.iter().take(lookup);
+            let before = before.filter(|other| matches!(other.key, LookupKey::Column(_)));
+            return Ok(Asked::Lookup(before.count()));
+        };
+        let table = self.tables.get(lookup).ok_or_else(missing)?;
+        let packing = table.packing.as_ref().ok_or_else(missing)?;
+        let mut keys = self.exprs(keys)?;
+        for (part, codes) in packing.texts() {
+            let key = keys.get_mut(part).ok_or_else(missing)?;
+            let text = text_of(key, codes).ok_or_else(missing)?;
+            let number = self.texts.iter().position(|other| is_same(other, &text));
+            *key = Expr::Code(self.columns() + number.ok_or_else(missing)?);
+        }
+        let key = packing.expr(keys)?;
+        Ok(Asked::Code(Expr::Probe(
+            Box::new(key),
+            Arc::clone(&table.codes),
+        )))
+    }
+
+    /// The rows that a join leaves.
+    fn join_filter(&self, kind: JoinKind, lookup: usize) -> Result<Option<Filter>> {
+        let code = match self.asked_of_key(lookup)? {
+            Asked::Lookup(number) => return self.filter_of(kind, lookup, number),
+            Asked::Code(code) => code,
+        };
+        let is_missing = Expr::IsNull(Box::new(code));
+        Ok(match kind {
+            JoinKind::Inner | JoinKind::Semi => Some(Filter::Expr(Expr::Not(Box::new(is_missing)))),
+            JoinKind::Anti => Some(Filter::Expr(is_missing)),
+            JoinKind::NotIn => return internal_err!("NOT IN of a computed key"),
+            JoinKind::Outer => None,
+        })
+    }
+
+    /// The rows that a semi or anti join leaves by a condition on both sides.
+    fn asking_filter(&self, kind: JoinKind, lookup: usize, condition: &Expr) -> Result<Filter> {
+        let of = self.lookups.get(lookup).ok_or_else(missing)?;
+        let table = self.tables.get(lookup).ok_or_else(missing)?;
+        let some = match table.repeated {
+            Some(_) => self.exists(of.dimension, condition)?,
+            None => {
+                let condition = self.expr(condition)?;
+                let code = self.code_of_key(lookup)?;
+                let is_there = Expr::Not(Box::new(Expr::IsNull(Box::new(code))));
+                let truth = |of: bool| Expr::Literal(Literal::Int(of.into(), Type::Bool));
+                let is_met = (Expr::And(vec![is_there, condition]), truth(true));
+                Expr::Case(vec![is_met], Some(Box::new(truth(false))))
+            }
+        };
+        Ok(match (kind, self.join_filter(kind, lookup)?) {
+            (JoinKind::Semi, Some(found)) => Filter::And(vec![found, Filter::Expr(some)]),
+            (JoinKind::Anti, _) => Filter::Expr(Expr::Not(Box::new(some))),
+            (kind, _) => return internal_err!("a condition of a join of kind {kind}"),
+        })
+    }
+
+    /// The rows that a join leaves, by the pipeline's lookup of that number.
+    fn filter_of(&self, kind: JoinKind, lookup: usize, number: usize) -> Result<Option<Filter>> {
+        Ok(match kind {
+            JoinKind::Inner | JoinKind::Semi => Some(Filter::Found(number)),
+            JoinKind::Anti => Some(Filter::Missing(number)),
+            JoinKind::NotIn => {
+                let of = self.lookups.get(lookup).ok_or_else(missing)?;
+                let table = self.tables.get(lookup).ok_or_else(missing)?;
+                match of.key {
+                    // in no values there is not even null
+                    LookupKey::Column(_) if !table.has_rows => None,
+                    LookupKey::Column(column) => Some(Filter::And(vec![
+                        Filter::Column(column, Predicate::IsNotNull),
+                        Filter::Missing(number),
+                    ])),
+                    LookupKey::Computed(_) => return internal_err!("NOT IN of a computed key"),
+                }
+            }
+            JoinKind::Outer => None,
+        })
+    }
+
+    fn expr(&self, expr: &Expr) -> Result<Expr> {
+        expr.replaced(&mut |part| {
+            Ok(match part {
+                Expr::Payload(lookup, placeholder) => Some(self.looked(*lookup, placeholder)?),
+                Expr::Parameter(number, _) => {
+                    let value = self.parameters.get(*number).copied();
+                    Some(Expr::Literal(value.ok_or_else(missing)?))
+                }
+                Expr::Code(lookup) => Some(match self.asked(*lookup)? {
+                    Asked::Lookup(number) => Expr::Code(number),
+                    Asked::Code(code) => code,
+                }),
+                _ => None,
+            })
+        })
+    }
+
+    fn exprs(&self, exprs: &[Expr]) -> Result<Vec<Expr>> {
+        exprs.iter().map(|expr| self.expr(expr)).collect()
+    }
+
+    fn filter(&self, filter: &Filter) -> Result<Filter> {
+        Ok(match filter {
+            Filter::And(all) => Filter::And(self.filters(all)?),
+            Filter::Or(some) => Filter::Or(self.filters(some)?),
+            Filter::Expr(expr) => Filter::Expr(self.expr(expr)?),
+            Filter::Constant(_)
+            | Filter::Column(..)
+            | Filter::Values(..)
+            | Filter::Found(_)
+            | Filter::Missing(_) => filter.clone(),
+        })
+    }
+
+    /// A filter that needs what the table is joined with: as one expression, if it is asked of each of several partners.
+    fn joined(&self, filter: &JoinedFilter) -> Result<Filter> {
+        let in_parts = self.filter(&filter.in_parts)?;
+        match &filter.whole {
+            Some(whole) if !self.repeated.is_empty() => {
+                let whole = self.expr(whole)?;
+                let mut reads_matches = false;
+                whole.replaced(&mut |part| {
+                    reads_matches |= matches!(part, Expr::Match(_));
+                    Ok::<_, DataFusionError>(None)
+                })?;
+                Ok(match reads_matches {
+                    true => Filter::Expr(whole),
+                    false => in_parts,
+                })
+            }
+            _ => Ok(in_parts),
+        }
+    }
+
+    fn filters(&self, filters: &[Filter]) -> Result<Vec<Filter>> {
+        filters.iter().map(|filter| self.filter(filter)).collect()
+    }
+
+    fn output(&self, output: &Output) -> Result<Output> {
+        Ok(match output {
+            Output::Selection => Output::Selection,
+            Output::Rows(values) => Output::Rows(self.exprs(values)?),
+            Output::Aggregates(aggregates) => Output::Aggregates(self.aggregates(aggregates)?),
+            Output::Groups(keys, aggregates) => {
+                let keys = keys.iter().map(|key| match key {
+                    GroupKey::Value(value) => Ok(GroupKey::Value(self.expr(value)?)),
+                    GroupKey::Entry(_) => Ok(key.clone()),
+                    GroupKey::Code(lookup) => Ok(match self.asked(*lookup)? {
+                        Asked::Lookup(number) => GroupKey::Code(number),
+                        Asked::Code(code) => GroupKey::Value(code),
+                    }),
+                });
+                let keys = keys.collect::<Result<_>>()?;
+                Output::Groups(keys, self.aggregates(aggregates)?)
+            }
+        })
+    }
+
+    fn aggregates(&self, aggregates: &[Aggregate]) -> Result<Vec<Aggregate>> {
+        let aggregates = aggregates.iter();
+        let aggregates = aggregates.map(|aggregate| aggregate.over(&mut |value| self.expr(value)));
+        aggregates.collect()
+    }
+}

@@ -1,0 +1,361 @@
+//! The tables that a kernel looks up, as outputs of another kernel, of which the device makes them.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, available_parallelism};
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::concat;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use vectile_gpu::plan::{Expr, GroupKey, PayloadColumn, Type};
+use vectile_gpu::{Build, BuildBy, Built, Error};
+
+use super::expression::{Grouping, Lowering};
+use super::probe::missing_value;
+use crate::error;
+use crate::fused::composite_key::CompositeKey;
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::file_rows::FileRows;
+use crate::fused::scalar::reinterpret;
+use crate::fused::table::{BuiltPayload, StandsFor, Table, Tables};
+use crate::stack;
+
+/// Rows that are worth a thread.
+const ROWS_OF_A_THREAD: usize = 1 << 16;
+
+/// A dimension's tables as outputs of the kernel that makes them.
+#[derive(Clone, Debug)]
+pub(crate) struct BuildColumns {
+    kernel: Vec<Expr>,
+    tables: Vec<BuildTable>,
+    /// Columns of the table that are read once values are wanted.
+    of_files: Vec<Field>,
+}
+
+#[derive(Clone, Debug)]
+struct BuildTable {
+    build: Build,
+    attributes: Vec<BuildAttribute>,
+}
+
+#[derive(Clone, Debug)]
+struct BuildAttribute {
+    /// The table's columns that it comes from, by their place among these.
+    columns: Vec<usize>,
+    source: Source,
+    /// The value where a key is missing, of the type that is wanted.
+    missing: ArrayRef,
+}
+
+/// How an attribute comes from columns.
+#[derive(Clone, Debug)]
+enum Source {
+    /// It is one.
+    Column,
+    /// One is the code of a lookup, of which it is the attribute of that number.
+    Code(usize, usize),
+    /// One is the number of a row, and this that of a column of files.
+    Row(usize),
+    /// The CPU computes it of them, since there is no kernel for it.
+    Computed(Arc<dyn PhysicalExpr>, SchemaRef),
+}
+
+/// The keys of a dimension's rows: expressions over its schema, each with the type that it is compared as.
+pub(crate) struct WantedKeys<'a> {
+    pub(crate) keys: Vec<(&'a Arc<dyn PhysicalExpr>, &'a DataType)>,
+    /// True if the keys are packed into one integer.
+    pub(crate) is_packed: bool,
+}
+
+/// A table that is wanted of a dimension: expressions are over its schema.
+pub(crate) struct WantedTable<'a> {
+    pub(crate) attributes: &'a [Arc<dyn PhysicalExpr>],
+    /// True if rows with equal attributes may share a code.
+    pub(crate) is_by_value: bool,
+    pub(crate) is_unique: bool,
+}
+
+impl BuildColumns {
+    /// Lowers tables that are found by `keys`; `over` says what an expression over `schema`, that of the dimension, is over
+    /// the table that the kernel reads.
+    pub(crate) fn lower(
+        keys: &WantedKeys<'_>,
+        tables: &[WantedTable<'_>],
+        schema: &Schema,
+        over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, FallbackReason>,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<Self, FallbackReason> {
+        let mut built = Self {
+            kernel: Vec::new(),
+            tables: Vec::new(),
+            of_files: Vec::new(),
+        };
+        let mut outputs = Vec::new();
+        for (key, key_type) in &keys.keys {
+            // what is cast may be no value of the other type
+            if &key.data_type(schema)? != *key_type {
+                return Err(FallbackReason::Join(format!("its key is {key}")));
+            }
+            let value = lowering.value(&over(key)?)?;
+            outputs.push(built.output(value));
+        }
+        for table in tables {
+            // with a key among them, each row has values of its own
+            let has_key = |attribute| keys.keys.iter().any(|(key, _)| *key == attribute);
+            let is_each_row =
+                table.is_unique && keys.keys.len() == 1 && table.attributes.iter().any(has_key);
+            let is_by_value = table.is_by_value && !is_each_row;
+            let (mut columns, mut attributes) = (Vec::new(), Vec::new());
+            for attribute in table.attributes {
+                let expr = over(attribute)?;
+                let (outputs, source) = match is_by_value {
+                    true => by_value(&expr, lowering)?,
+                    false => built.by_row(&expr, lowering)?,
+                };
+                let first = columns.len();
+                columns.extend(outputs.into_iter().map(|output| built.output(output)));
+                attributes.push(BuildAttribute {
+                    columns: (first..columns.len()).collect(),
+                    source,
+                    missing: missing_value(attribute, schema)?,
+                });
+            }
+            let by = match (columns.is_empty(), is_by_value) {
+                (true, _) => BuildBy::Nothing,
+                (false, true) => BuildBy::Values(columns),
+                (false, false) => BuildBy::ValuesOrRows(columns),
+            };
+            let build = Build {
+                keys: outputs.clone(),
+                is_packed: keys.is_packed,
+                by,
+                is_unique: table.is_unique,
+            };
+            built.tables.push(BuildTable { build, attributes });
+        }
+        Ok(built)
+    }
+
+    /// An attribute of which each row may have a value of its own: outputs, and how it comes from them.
+    fn by_row(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<(Vec<Expr>, Source), FallbackReason> {
+        let mut trial = lowering.clone();
+        let reason = match trial.value(expr) {
+            Ok(value) => {
+                *lowering = trial;
+                return Ok((vec![value], Source::Column));
+            }
+            Err(reason) => reason,
+        };
+        if let Some(column) = lowering.text_of_table(expr) {
+            let of_files = &mut self.of_files;
+            let known = of_files.iter().position(|known| known == column);
+            if known.is_none() {
+                of_files.push(column.clone());
+            }
+            let number = known.unwrap_or(of_files.len() - 1);
+            return Ok((vec![Expr::RowNumber], Source::Row(number)));
+        }
+        let mut trial = lowering.clone();
+        if let Ok((code, Some((lookup, attribute)))) = trial.row_column(expr) {
+            *lowering = trial;
+            return Ok((vec![code], Source::Code(lookup, attribute)));
+        }
+        computed(expr, lowering).map_err(|_| reason)
+    }
+
+    /// The number of an output, which is added if it is another one.
+    fn output(&mut self, expr: Expr) -> usize {
+        let known = self.kernel.iter().position(|known| *known == expr);
+        known.unwrap_or_else(|| {
+            self.kernel.push(expr);
+            self.kernel.len() - 1
+        })
+    }
+
+    /// What the kernel puts out.
+    pub(crate) fn of_kernel(&self) -> &[Expr] {
+        &self.kernel
+    }
+
+    /// The columns of the table that are read once values are wanted.
+    pub(crate) fn of_files(&self) -> SchemaRef {
+        Arc::new(Schema::new(self.of_files.clone()))
+    }
+
+    /// What the device is to make of that.
+    pub(crate) fn builds(&self) -> Vec<Build> {
+        let tables = self.tables.iter();
+        tables.map(|table| table.build.clone()).collect()
+    }
+
+    /// The tables that it has made; `tables` are those that the kernel has looked up, and `rows` has columns of files. Blocks.
+    pub(crate) fn tables(
+        &self,
+        built: Vec<Built>,
+        tables: &Tables,
+        rows: Option<&Arc<FileRows>>,
+    ) -> Result<Vec<Table>> {
+        let made = self.tables.iter().zip(built);
+        let made = made.map(|(table, built)| table.of(built, tables, rows));
+        made.collect()
+    }
+}
+
+impl BuildTable {
+    fn of(&self, built: Built, tables: &Tables, rows: Option<&Arc<FileRows>>) -> Result<Table> {
+        let packing = self.build.is_packed;
+        let packing = packing.then(|| CompositeKey::of_bounds(&built.digits));
+        let attributes = self.attributes.iter();
+        let attributes = attributes.map(|attribute| attribute.of(&built.attributes, tables, rows));
+        let table = Table::of_device(built.codes, packing, attributes.collect::<Result<_>>()?);
+        let has_rows = table.has_rows || built.has_null;
+        Ok(table.of_rows(has_rows, built.has_null))
+    }
+}
+
+impl BuildAttribute {
+    /// The attribute, of columns whose values, codes, or rows are these.
+    fn of(
+        &self,
+        columns: &[Arc<PayloadColumn>],
+        tables: &Tables,
+        rows: Option<&Arc<FileRows>>,
+    ) -> Result<BuiltPayload> {
+        let mut own = self
+            .columns
+            .iter()
+            .filter_map(|&column| columns.get(column));
+        let (of_codes, stands_for) = match &self.source {
+            Source::Computed(expr, schema) => {
+                let values = own.map(|column| column.values().map_err(error::gpu));
+                let values = values.collect::<Result<Vec<_>>>()?;
+                let computed = PayloadColumn::new(evaluated(expr, schema, &values)?);
+                (Some(computed), StandsFor::Values)
+            }
+            Source::Column => (own.next().cloned(), StandsFor::Values),
+            Source::Code(lookup, attribute) => {
+                let table = tables.get(*lookup).cloned();
+                let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
+                (own.next().cloned(), StandsFor::KeyTable(table, *attribute))
+            }
+            Source::Row(column) => {
+                let rows = rows.cloned();
+                let rows = rows.ok_or_else(|| internal_datafusion_err!("no rows of files"))?;
+                (own.next().cloned(), StandsFor::Rows(rows, *column))
+            }
+        };
+        Ok(BuiltPayload {
+            of_codes: of_codes.ok_or_else(|| internal_datafusion_err!("no such column"))?,
+            missing: Arc::clone(&self.missing),
+            stands_for,
+        })
+    }
+}
+
+/// An attribute by whose values rows are told apart: outputs, and how it comes from them.
+fn by_value(
+    expr: &Arc<dyn PhysicalExpr>,
+    lowering: &mut Lowering<'_>,
+) -> Result<(Vec<Expr>, Source), FallbackReason> {
+    if let Some(join) = lowering.lookups.join_of(expr)
+        && lowering.lookups.is_outer(join)
+    {
+        // rows that have no code and rows that have one may be alike
+        let of = Type::of(&lowering.type_of(expr)?);
+        return match of.is_some_and(|of| !of.is_float()) {
+            true => Ok((vec![lowering.value(expr)?], Source::Column)),
+            false => Err(FallbackReason::GroupKey(expr.to_string())),
+        };
+    }
+    Ok(match lowering.group_key(expr)? {
+        Grouping::Key(GroupKey::Value(value)) => (vec![value], Source::Column),
+        Grouping::Key(GroupKey::Entry(column)) if lowering.text_of_table(expr).is_some() => {
+            (vec![Expr::Numbered(column)], Source::Column)
+        }
+        Grouping::Key(_) => return Err(FallbackReason::GroupKey(expr.to_string())),
+        Grouping::PayloadColumn { lookup, attribute } => {
+            (vec![Expr::Code(lookup)], Source::Code(lookup, attribute))
+        }
+    })
+}
+
+/// An expression for which there is no kernel, as one over columns for which there are some.
+fn computed(
+    expr: &Arc<dyn PhysicalExpr>,
+    lowering: &mut Lowering<'_>,
+) -> Result<(Vec<Expr>, Source), FallbackReason> {
+    let mut used: Vec<Column> = collect_columns(expr).into_iter().collect();
+    used.sort_by_key(Column::index);
+    if used.is_empty() || is_volatile(expr) {
+        return Err(FallbackReason::Expr(expr.to_string()));
+    }
+    let outputs = used.iter().map(|column| {
+        let column: Arc<dyn PhysicalExpr> = Arc::new(column.clone());
+        lowering.value(&column)
+    });
+    let outputs = outputs.collect::<Result<_, FallbackReason>>()?;
+    let fields = used.iter().map(|column| {
+        let field = lowering.field(column.index())?;
+        Ok::<_, FallbackReason>(field.clone().with_nullable(true))
+    });
+    let schema = Schema::new(fields.collect::<Result<Vec<_>, FallbackReason>>()?);
+    let own = Arc::clone(expr).transform(|part| {
+        let place = part.downcast_ref::<Column>();
+        let place = place.and_then(|column| used.iter().position(|used| used == column));
+        Ok(match place {
+            Some(place) => {
+                let column = Column::new(schema.field(place).name(), place);
+                Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>)
+            }
+            None => Transformed::no(part),
+        })
+    });
+    Ok((outputs, Source::Computed(own.data()?, Arc::new(schema))))
+}
+
+/// The values of an expression over columns of machine types. Several threads compute those of many rows.
+fn evaluated(
+    expr: &Arc<dyn PhysicalExpr>,
+    schema: &SchemaRef,
+    columns: &[ArrayRef],
+) -> Result<ArrayRef> {
+    let typed = columns.iter().zip(schema.fields());
+    let typed = typed.map(|(values, field)| reinterpret(values, field.data_type()));
+    let batch = RecordBatch::try_new(Arc::clone(schema), typed.collect::<Result<_>>()?)?;
+    let of = |batch: RecordBatch| {
+        let values = stack::evaluated(expr, &batch)?;
+        values.into_array(batch.num_rows())
+    };
+    let rows = batch.num_rows();
+    let threads = available_parallelism().map_or(1, usize::from);
+    let each = rows.div_ceil(threads).max(ROWS_OF_A_THREAD);
+    let values = match rows <= each {
+        true => of(batch),
+        false => thread::scope(|scope| {
+            let parts = (0..rows).step_by(each).map(|first| {
+                let part = batch.slice(first, each.min(rows - first));
+                thread::Builder::new().spawn_scoped(scope, || of(part))
+            });
+            let parts: Vec<_> = parts.collect::<io::Result<_>>()?;
+            let parts = parts.into_iter().map(|part| {
+                let ended = |_| internal_datafusion_err!("a thread that panicked");
+                part.join().map_err(ended).flatten()
+            });
+            let parts: Vec<ArrayRef> = parts.collect::<Result<_>>()?;
+            let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+            Ok(concat(&parts)?)
+        }),
+    };
+    // a row that fails may be one that the join would not have let through
+    values.map_err(|error| error::gpu(Error::Unsupported(error.strip_backtrace())))
+}

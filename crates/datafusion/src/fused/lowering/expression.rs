@@ -1,0 +1,898 @@
+//! Physical expressions as the IR of the kernels.
+//!
+//! What Arrow's types mean beyond the machine's is made explicit here: the scales of decimals, that
+//! operators take zeros of either sign for equal, that decimals do not wrap around. Nothing is lowered that could
+//! fail on a row: what DataFusion answers with an error, the CPU does.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use datafusion::common::ScalarValue;
+use datafusion::datasource::physical_plan::FileSource;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr,
+    Literal as PhysicalLiteral, NegativeExpr, NotExpr,
+};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use vectile_gpu::plan::{
+    Arithmetic, Comparison, DatePart, Expr, GroupKey, Literal, Type, ValueTest,
+};
+
+use super::average::Average;
+use super::decimal::{Decimal, cast, rounded, scaled};
+use super::probe::{Lookups, Purpose, Wanted, missing_value};
+use super::text;
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::pattern::relation::Relation;
+use crate::fused::scalar::literal;
+use crate::fused::types::{MOST_LEVELS, MOST_PARTS, is_text};
+use crate::stack;
+
+type Result<T> = std::result::Result<T, FallbackReason>;
+
+/// Comparisons that a membership test may become; a longer list is for a hash table.
+const MAX_LIST: usize = 32;
+
+/// The most digits of decimals that kernels convert to floats: those that fit 64 bits.
+const MAX_FLOAT_DIGITS: i16 = 18;
+
+/// Lowers expressions over the columns of one table, and what it is joined with, and numbers the
+/// columns and lookups that they use.
+#[derive(Clone)]
+pub(crate) struct Lowering<'a> {
+    pub(super) table: &'a TableSchema,
+    /// The columns of the table, and behind them those of what it is joined with.
+    pub(super) schema: &'a Schema,
+    /// Indices in the table's schema, in the order of the pipeline.
+    columns: Vec<usize>,
+    pub(super) lookups: Lookups<'a>,
+    /// Constants that are known when the query runs.
+    parameters: Vec<Arc<dyn PhysicalExpr>>,
+    /// True if expressions may test text.
+    tests_text: bool,
+    /// Such tests.
+    tests: Vec<(Arc<dyn PhysicalExpr>, ValueTest)>,
+    /// Columns of groups that are averages: kernels have the sums and the counts.
+    averages: &'a [Average],
+    /// True if doubles may be rounded, which kernels can do only if they are small enough.
+    may_round: bool,
+}
+
+/// What expressions turned out to need.
+pub(crate) struct Needs {
+    /// The columns of the pipeline, by their index in the table's schema.
+    pub(crate) columns: Vec<usize>,
+    /// The lookups of the pipeline.
+    pub(crate) lookups: Vec<Wanted>,
+    /// Constants that are known when the query runs, by number.
+    pub(crate) parameters: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl<'a> Lowering<'a> {
+    pub(crate) fn new(table: &'a TableSchema) -> Self {
+        Self {
+            table,
+            schema: table.table_schema(),
+            columns: Vec::new(),
+            lookups: Lookups::new(&[]),
+            parameters: Vec::new(),
+            tests_text: true,
+            averages: &[],
+            may_round: false,
+            tests: Vec::new(),
+        }
+    }
+
+    /// For expressions over groups, whose text is there as codes.
+    pub(super) fn over_groups(table: &'a TableSchema, averages: &'a [Average]) -> Self {
+        Self {
+            tests_text: false,
+            averages,
+            ..Self::new(table)
+        }
+    }
+
+    /// The same, where another kernel is at hand if doubles may be too large to round.
+    pub(super) fn rounding(self) -> Self {
+        Self {
+            may_round: true,
+            ..self
+        }
+    }
+
+    /// For expressions over the schema of a relation.
+    pub(crate) fn over(relation: &'a Relation) -> Self {
+        Self {
+            schema: &relation.schema,
+            lookups: Lookups::new(&relation.joins),
+            ..Self::new(relation.source.table_schema())
+        }
+    }
+
+    /// The columns and lookups used.
+    pub(crate) fn finish(self) -> Needs {
+        Needs {
+            columns: self.columns,
+            lookups: self.lookups.finish(),
+            parameters: self.parameters,
+        }
+    }
+
+    /// What `lower` makes; of what has no kernel, nothing is left behind.
+    pub(super) fn if_lowered<T>(
+        &mut self,
+        lower: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Option<T> {
+        let mut trial = self.clone();
+        let lowered = lower(&mut trial).ok()?;
+        *self = trial;
+        Some(lowered)
+    }
+
+    /// What to group by.
+    pub(crate) fn group_key(&mut self, key: &Arc<dyn PhysicalExpr>) -> Result<Grouping> {
+        if let Some(join) = self.lookups.join_of(key) {
+            let (lookup, attribute) = self.lookups.attribute(join, Purpose::Groups, key)?;
+            return Ok(Grouping::PayloadColumn { lookup, attribute });
+        }
+        if is_volatile(key) {
+            return Err(FallbackReason::GroupKey(key.to_string()));
+        }
+        let data_type = self.type_of(key)?;
+        if let Some(column) = key.downcast_ref::<Column>()
+            && is_text(&data_type)
+        {
+            return Ok(Grouping::Key(GroupKey::Entry(self.number(column.index())?)));
+        }
+        match Type::of(&data_type) {
+            Some(of) if !of.is_float() => Ok(Grouping::Key(GroupKey::Value(self.value(key)?))),
+            _ => Err(FallbackReason::GroupKey(key.to_string())),
+        }
+    }
+
+    /// The column of text of the table that `expr` is, if it is one. Groups have none.
+    pub(super) fn text_of_table(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<&Field> {
+        let column = expr.downcast_ref::<Column>()?;
+        let of_table = self.tests_text && self.lookups.join_of(expr).is_none();
+        let field = of_table
+            .then(|| self.field(column.index()).ok())
+            .flatten()?;
+        is_text(field.data_type()).then_some(field)
+    }
+
+    /// The place in the pipeline of the column that a join looks up.
+    pub(crate) fn key_column(&mut self, index: usize) -> Result<usize> {
+        self.number(index)
+    }
+
+    /// A column of text that is a part of what a join looks up.
+    pub(crate) fn key_text(&mut self, index: usize) -> Result<Expr> {
+        self.number(index).map(Expr::Column)
+    }
+
+    /// Values that a projection puts out; `None` if there are none, or not all have a kernel.
+    pub(crate) fn projection(&mut self, projection: Option<&ProjectionExprs>) -> Option<Vec<Expr>> {
+        let exprs = projection?.iter();
+        let values = exprs.map(|projected| self.output(&projected.expr).ok());
+        let values: Vec<Expr> = values.collect::<Option<_>>()?;
+        (!values.is_empty()).then_some(values)
+    }
+
+    /// An output for a column of joined rows; if it is a code, with the lookup and the attribute that it stands for.
+    pub(crate) fn row_column(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+    ) -> Result<(Expr, Option<(usize, usize)>)> {
+        match self.lookups.join_of(expr) {
+            Some(join) => {
+                let (lookup, attribute) = self.lookups.attribute(join, Purpose::Rows, expr)?;
+                Ok((Expr::Code(lookup), Some((lookup, attribute))))
+            }
+            None => Ok((self.output(expr)?, None)),
+        }
+    }
+
+    /// An output of a scan: a value, or a column of text.
+    fn output(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        match expr.downcast_ref::<Column>() {
+            Some(column) if is_text(self.data_type(column.index())?) => {
+                Ok(Expr::Column(self.number(column.index())?))
+            }
+            _ => self.value(expr),
+        }
+    }
+
+    /// What an expression is, nulls included.
+    pub(crate) fn value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        // the CPU computes attributes of a dimension
+        if self.lookups.join_of(expr).is_none() {
+            if stack::levels([expr]) > MOST_LEVELS {
+                return Err(FallbackReason::TooDeep);
+            }
+            if stack::parts([expr]) > MOST_PARTS {
+                return Err(FallbackReason::ManyParts);
+            }
+        }
+        stack::grown(|| self.value_of(expr))
+    }
+
+    fn value_of(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        if let Some(join) = self.lookups.join_of(expr) {
+            let data_type = self.type_of(expr)?;
+            return self.lookups.value(join, expr, &data_type);
+        }
+        if let Some(column) = expr.downcast_ref::<Column>() {
+            return self.column(column.index());
+        }
+        if let Some(constant) = expr.downcast_ref::<PhysicalLiteral>() {
+            let constant = literal(constant.value()).ok_or_else(|| unsupported(expr))?;
+            return Ok(Expr::Literal(constant));
+        }
+        if expr.is::<ScalarSubqueryExpr>() {
+            let of = Type::of(&self.type_of(expr)?).ok_or_else(|| unsupported(expr))?;
+            let known = self.parameters.iter().position(|known| known == expr);
+            let number = known.unwrap_or_else(|| {
+                self.parameters.push(Arc::clone(expr));
+                self.parameters.len() - 1
+            });
+            return Ok(Expr::Parameter(number, of));
+        }
+        if let Some(tested) = self.tested_text(expr)? {
+            return Ok(tested);
+        }
+        if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
+            return self.binary(expr, binary);
+        }
+        if let Some(not) = expr.downcast_ref::<NotExpr>() {
+            return Ok(Expr::Not(Box::new(self.value(not.arg())?)));
+        }
+        if let Some(is_null) = expr.downcast_ref::<IsNullExpr>() {
+            return self.is_null(is_null.arg());
+        }
+        if let Some(is_not_null) = expr.downcast_ref::<IsNotNullExpr>() {
+            return Ok(Expr::Not(Box::new(self.is_null(is_not_null.arg())?)));
+        }
+        if let Some(negative) = expr.downcast_ref::<NegativeExpr>() {
+            return self.negative(expr, negative);
+        }
+        if let Some(in_list) = expr.downcast_ref::<InListExpr>() {
+            return self.in_list(expr, in_list);
+        }
+        if let Some(case) = expr.downcast_ref::<CaseExpr>() {
+            return self.case(expr, case);
+        }
+        if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+            return self.cast(expr, cast);
+        }
+        if let Some(part) = ScalarFunctionExpr::try_downcast_func::<
+            datafusion::functions::datetime::date_part::DatePartFunc,
+        >(expr.as_ref())
+        {
+            return self.date_part(expr, part);
+        }
+        Err(unsupported(expr))
+    }
+
+    /// A test of one column of text, which an automaton tells: of no string that is not null, it is null.
+    fn tested_text(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Expr>> {
+        let columns = collect_columns(expr);
+        let mut columns = columns.iter().map(Column::index);
+        let (Some(column), None) = (columns.next(), columns.next()) else {
+            return Ok(None);
+        };
+        let is_of_text = column < self.table.table_schema().fields().len()
+            && is_text(self.data_type(column)?)
+            && self.type_of(expr)? == DataType::Boolean;
+        if !self.tests_text || !is_of_text || is_volatile(expr) {
+            return Ok(None);
+        }
+        let known = self.tests.iter().find(|(known, _)| known == expr);
+        let test = match known.map(|(_, test)| test.clone()) {
+            Some(test) => test,
+            None => {
+                let Some(automaton) = text::automaton(expr, self.schema) else {
+                    return Ok(None);
+                };
+                let test = text::value_test(expr, self.schema.field(column))?;
+                let test = test.with_automaton(Some(Arc::new(automaton)));
+                self.tests.push((Arc::clone(expr), test.clone()));
+                test
+            }
+        };
+        let number = self.number(column)?;
+        let tested = Expr::Values(number, test);
+        let of_null = missing_value(expr, self.schema)?;
+        let of_null = ScalarValue::try_from_array(&of_null, 0)?;
+        if of_null.is_null() {
+            return Ok(Some(tested));
+        }
+        let of_null = literal(&of_null).ok_or_else(|| unsupported(expr))?;
+        let is_null = Expr::IsNull(Box::new(Expr::Column(number)));
+        let branches = vec![(is_null, Expr::Literal(of_null))];
+        Ok(Some(Expr::Case(branches, Some(Box::new(tested)))))
+    }
+
+    fn column(&mut self, index: usize) -> Result<Expr> {
+        match Type::of(self.data_type(index)?) {
+            Some(_) => match self.averages.iter().find(|of| of.column == index) {
+                Some(average) => {
+                    let (sum, count) = (self.number(average.sum)?, self.number(average.count)?);
+                    Ok(average.value(sum, count))
+                }
+                None => Ok(Expr::Column(self.number(index)?)),
+            },
+            None => Err(self.unsupported_column(index)),
+        }
+    }
+
+    /// The place of a column in the pipeline.
+    pub(super) fn number(&mut self, index: usize) -> Result<usize> {
+        if index >= self.table.file_schema().fields().len() {
+            let column = self.schema.field(index).name().clone();
+            return Err(FallbackReason::PartitionColumn(column));
+        }
+        let known = self.columns.iter().position(|&column| column == index);
+        Ok(known.unwrap_or_else(|| {
+            self.columns.push(index);
+            self.columns.len() - 1
+        }))
+    }
+
+    pub(super) fn data_type(&self, index: usize) -> Result<&'a DataType> {
+        self.field(index).map(|field| field.data_type())
+    }
+
+    /// A column of the schema.
+    pub(super) fn field(&self, index: usize) -> Result<&'a Field> {
+        let field = self.schema.fields().get(index);
+        let field =
+            field.ok_or_else(|| FallbackReason::Defect(format!("there is no column {index}")))?;
+        Ok(field)
+    }
+
+    pub(super) fn unsupported_column(&self, index: usize) -> FallbackReason {
+        let field = self.schema.field(index);
+        if !self.tests_text {
+            // columns of groups have other types here
+            return FallbackReason::Expr(field.name().clone());
+        }
+        FallbackReason::Type {
+            column: field.name().clone(),
+            data_type: field.data_type().clone(),
+        }
+    }
+
+    /// The Arrow type of an expression.
+    pub(crate) fn type_of(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<DataType> {
+        let levels = stack::levels([expr]);
+        Ok(stack::with_room(levels, || expr.data_type(self.schema))?)
+    }
+
+    fn is_null(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        let value = match self.lookups.join_of(of) {
+            None => self.output(of)?,
+            Some(_) => self.value(of)?,
+        };
+        Ok(Expr::IsNull(Box::new(value)))
+    }
+
+    fn binary(&mut self, expr: &Arc<dyn PhysicalExpr>, binary: &BinaryExpr) -> Result<Expr> {
+        let (left, right) = (binary.left(), binary.right());
+        let comparison = match binary.op() {
+            Operator::And => return Ok(Expr::And(vec![self.value(left)?, self.value(right)?])),
+            Operator::Or => return Ok(Expr::Or(vec![self.value(left)?, self.value(right)?])),
+            Operator::Eq => Comparison::Equal,
+            Operator::NotEq => Comparison::NotEqual,
+            Operator::Lt => Comparison::Less,
+            Operator::LtEq => Comparison::LessOrEqual,
+            Operator::Gt => Comparison::Greater,
+            Operator::GtEq => Comparison::GreaterOrEqual,
+            Operator::IsDistinctFrom => return self.distinct(expr, left, right),
+            Operator::IsNotDistinctFrom => {
+                return Ok(Expr::Not(Box::new(self.distinct(expr, left, right)?)));
+            }
+            Operator::Plus => return self.arithmetic(expr, binary, Arithmetic::Add),
+            Operator::Minus => return self.arithmetic(expr, binary, Arithmetic::Subtract),
+            Operator::Multiply => return self.arithmetic(expr, binary, Arithmetic::Multiply),
+            Operator::Divide => return self.arithmetic(expr, binary, Arithmetic::Divide),
+            Operator::Modulo => return self.arithmetic(expr, binary, Arithmetic::Remainder),
+            _ => return Err(unsupported(expr)),
+        };
+        self.compare(expr, comparison, left, right)
+    }
+
+    /// Values of one type, to be compared.
+    fn operands(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        left: &Arc<dyn PhysicalExpr>,
+        right: &Arc<dyn PhysicalExpr>,
+    ) -> Result<(Expr, Expr)> {
+        match self.type_of(left)? == self.type_of(right)? {
+            true => Ok((self.value(left)?, self.value(right)?)),
+            false => Err(unsupported(expr)),
+        }
+    }
+
+    fn compare(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        comparison: Comparison,
+        left: &Arc<dyn PhysicalExpr>,
+        right: &Arc<dyn PhysicalExpr>,
+    ) -> Result<Expr> {
+        let data_type = self.type_of(left)?;
+        let (left, right) = self.operands(expr, left, right)?;
+        // Between other numbers and zero, the sign of zero makes no difference.
+        let zeros = !is_nonzero(&left) && !is_nonzero(&right);
+        let (left, right) = match (Type::of(&data_type), zeros) {
+            (Some(Type::F32), true) => {
+                let zeros = (Literal::F32(-0.0), Literal::F32(0.0));
+                (one_zero(left, zeros), one_zero(right, zeros))
+            }
+            (Some(Type::F64), true) => {
+                let zeros = (Literal::F64(-0.0), Literal::F64(0.0));
+                (one_zero(left, zeros), one_zero(right, zeros))
+            }
+            _ => (left, right),
+        };
+        Ok(Expr::Compare(comparison, Box::new(left), Box::new(right)))
+    }
+
+    /// `left IS DISTINCT FROM right`: where either is null, whether both are; else `left <> right`.
+    fn distinct(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        left: &Arc<dyn PhysicalExpr>,
+        right: &Arc<dyn PhysicalExpr>,
+    ) -> Result<Expr> {
+        let differ = self.compare(expr, Comparison::NotEqual, left, right)?;
+        let nulls = vec![self.is_null(left)?, self.is_null(right)?];
+        let some_value = Expr::Not(Box::new(Expr::And(nulls.clone())));
+        Ok(Expr::Case(
+            vec![(Expr::Or(nulls), some_value)],
+            Some(Box::new(differ)),
+        ))
+    }
+
+    fn negative(&mut self, expr: &Arc<dyn PhysicalExpr>, negative: &NegativeExpr) -> Result<Expr> {
+        let data_type = self.type_of(negative.arg())?;
+        let value = self.value(negative.arg())?;
+        match data_type {
+            DataType::Decimal32(..) | DataType::Decimal64(..) => {
+                let machine = Type::of(&data_type).ok_or_else(|| unsupported(expr))?;
+                let negated = Expr::Negate(Box::new(cast(value, machine, Type::I128)));
+                Ok(cast(negated, Type::I128, machine))
+            }
+            _ if data_type.is_numeric() => Ok(Expr::Negate(Box::new(value))),
+            _ => Err(unsupported(expr)),
+        }
+    }
+
+    fn in_list(&mut self, expr: &Arc<dyn PhysicalExpr>, in_list: &InListExpr) -> Result<Expr> {
+        // A long list of floats is compared by bits, a short one by value.
+        let data_type = self.type_of(in_list.expr())?;
+        if in_list.len() > MAX_LIST || data_type.is_floating() {
+            return Err(unsupported(expr));
+        }
+        let items = in_list.list().iter();
+        let equal = items.map(|item| self.compare(expr, Comparison::Equal, in_list.expr(), item));
+        let any = Expr::Or(equal.collect::<Result<_>>()?);
+        Ok(match in_list.negated() {
+            true => Expr::Not(Box::new(any)),
+            false => any,
+        })
+    }
+
+    fn case(&mut self, expr: &Arc<dyn PhysicalExpr>, case: &CaseExpr) -> Result<Expr> {
+        let data_type = self.type_of(expr)?;
+        let mut branches = Vec::with_capacity(case.when_then_expr().len());
+        for (when, then) in case.when_then_expr() {
+            let condition = match case.expr() {
+                // By the order of floats: unlike for `=`, zeros of either sign are not equal.
+                Some(base) => {
+                    let (base, when) = self.operands(expr, base, when)?;
+                    Expr::Compare(Comparison::Equal, Box::new(base), Box::new(when))
+                }
+                None => self.value(when)?,
+            };
+            branches.push((condition, self.branch(then, &data_type)?));
+        }
+        let otherwise = case
+            .else_expr()
+            .map(|otherwise| self.branch(otherwise, &data_type));
+        Ok(Expr::Case(branches, otherwise.transpose()?.map(Box::new)))
+    }
+
+    /// A value of a `CASE` of this type, where a null may have none.
+    fn branch(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: &DataType) -> Result<Expr> {
+        let machine = Type::of(data_type).ok_or_else(|| unsupported(expr))?;
+        if let Some(constant) = expr.downcast_ref::<PhysicalLiteral>()
+            && constant.value().is_null()
+        {
+            return Ok(Expr::Literal(Literal::Null(machine)));
+        }
+        match &self.type_of(expr)? == data_type {
+            true => self.value(expr),
+            false => Err(unsupported(expr)),
+        }
+    }
+
+    fn date_part(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        function: &ScalarFunctionExpr,
+    ) -> Result<Expr> {
+        let [part, of] = function.args() else {
+            return Err(unsupported(expr));
+        };
+        let part = part.downcast_ref::<PhysicalLiteral>();
+        let part = part.and_then(|part| part.value().try_as_str().flatten());
+        let part = match part.unwrap_or_default().to_ascii_lowercase().as_str() {
+            "year" => DatePart::Year,
+            "quarter" => DatePart::Quarter,
+            "month" => DatePart::Month,
+            "day" => DatePart::Day,
+            "dow" => DatePart::DayOfWeek,
+            "doy" => DatePart::DayOfYear,
+            _ => return Err(unsupported(expr)),
+        };
+        match self.type_of(of)? {
+            DataType::Date32 => Ok(Expr::DatePart(part, Box::new(self.value(of)?))),
+            _ => Err(unsupported(expr)),
+        }
+    }
+
+    fn arithmetic(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        binary: &BinaryExpr,
+        op: Arithmetic,
+    ) -> Result<Expr> {
+        // An expression that does not wrap around is not equal to one that does.
+        let wrapping = BinaryExpr::new(
+            Arc::clone(binary.left()),
+            *binary.op(),
+            Arc::clone(binary.right()),
+        );
+        let (left, right) = (self.type_of(binary.left())?, self.type_of(binary.right())?);
+        if left.is_decimal() && right.is_decimal() {
+            let sides = [binary.left(), binary.right()];
+            return self.decimal(expr, op, sides.map(Arc::clone), (&left, &right));
+        }
+        if left != right || *binary != wrapping || !(left.is_integer() || left.is_floating()) {
+            return Err(unsupported(expr));
+        }
+        let is_float = left.is_floating();
+        let (left, right) = (self.value(binary.left())?, self.value(binary.right())?);
+        let supported = match op {
+            Arithmetic::Add | Arithmetic::Subtract | Arithmetic::Multiply => true,
+            Arithmetic::Divide => is_float || is_divisor(&right),
+            Arithmetic::Remainder => !is_float && is_divisor(&right),
+        };
+        if !supported {
+            return Err(unsupported(expr));
+        }
+        Ok(Expr::Arithmetic(op, Box::new(left), Box::new(right)))
+    }
+
+    /// Arithmetic on decimals as arrow-rs does it, in 128 bits, where overflow is ruled out before a
+    /// kernel is generated; hence also out of the narrower types, which the result is put back into.
+    fn decimal(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        op: Arithmetic,
+        sides: [Arc<dyn PhysicalExpr>; 2],
+        (left, right): (&DataType, &DataType),
+    ) -> Result<Expr> {
+        let (Some(machine), Some(left), Some(right)) =
+            (Type::of(left), Decimal::of(left), Decimal::of(right))
+        else {
+            return Err(unsupported(expr));
+        };
+        let result = self.type_of(expr)?;
+        let (scale, left_up, right_up) = match op {
+            Arithmetic::Add | Arithmetic::Subtract => {
+                let scale = left.scale.max(right.scale);
+                (scale, scale - left.scale, scale - right.scale)
+            }
+            Arithmetic::Multiply => (left.scale + right.scale, 0, 0),
+            Arithmetic::Divide | Arithmetic::Remainder => return Err(unsupported(expr)),
+        };
+        if Type::of(&result) != Some(machine)
+            || Decimal::of(&result).map(|result| result.scale) != Some(scale)
+        {
+            return Err(unsupported(expr));
+        }
+        let [left, right] = sides.map(|side| self.value(&side));
+        let wide = |value: Result<Expr>, up| {
+            scaled(cast(value?, machine, Type::I128), up).ok_or_else(|| unsupported(expr))
+        };
+        let (left, right) = (wide(left, left_up)?, wide(right, right_up)?);
+        let computed = Expr::Arithmetic(op, Box::new(left), Box::new(right));
+        Ok(cast(computed, Type::I128, machine))
+    }
+
+    /// Casts that fail for no value.
+    fn cast(&mut self, expr: &Arc<dyn PhysicalExpr>, of: &CastExpr) -> Result<Expr> {
+        let (from, to) = (self.type_of(of.expr())?, of.cast_type());
+        if &from == to {
+            return self.value(of.expr());
+        }
+        let unsupported = || unsupported(expr);
+        let (Some(source), Some(machine)) = (Type::of(&from), Type::of(to)) else {
+            return Err(unsupported());
+        };
+        if let Some(to) = Decimal::of(to) {
+            let digits = match Decimal::of(&from) {
+                Some(from) => from,
+                None if self.rounds(of.expr(), &from)? => {
+                    let value = self.value(of.expr())?;
+                    return rounded(value, &to, machine).ok_or_else(unsupported);
+                }
+                None => Decimal::of_integer(&from).ok_or_else(unsupported)?,
+            };
+            let up = to.scale - digits.scale;
+            if up < 0 || digits.precision + up > to.precision {
+                return Err(unsupported());
+            }
+            let value = cast(self.value(of.expr())?, source, Type::I128);
+            let value = scaled(value, up).ok_or_else(unsupported)?;
+            return Ok(cast(value, Type::I128, machine));
+        }
+        let value = self.value(of.expr())?;
+        Ok(match (&from, to) {
+            // What does not fit is found out from the data.
+            (from, to) if from.is_integer() && to.is_integer() => cast(value, source, machine),
+            (from, DataType::Float32 | DataType::Float64) if from.is_integer() => {
+                cast(value, source, machine)
+            }
+            (DataType::Float32, DataType::Float64) => cast(value, source, machine),
+            (from, DataType::Float64) => {
+                let Decimal { precision, scale } = Decimal::of(from).ok_or_else(unsupported)?;
+                if precision > MAX_FLOAT_DIGITS && !self.may_round {
+                    return Err(unsupported());
+                }
+                let unit = Expr::Literal(Literal::F64(10_f64.powi(scale.into())));
+                let number = cast(value, source, Type::F64);
+                Expr::Arithmetic(Arithmetic::Divide, Box::new(number), Box::new(unit))
+            }
+            (DataType::Date32, DataType::Timestamp(unit, None)) => {
+                let second = match unit {
+                    TimeUnit::Second => 1,
+                    TimeUnit::Millisecond => 1_000,
+                    TimeUnit::Microsecond => 1_000_000,
+                    TimeUnit::Nanosecond => 1_000_000_000,
+                };
+                let day = Expr::Literal(Literal::Int(second * 86_400, Type::I128));
+                let days = cast(value, source, Type::I128);
+                let time = Expr::Arithmetic(Arithmetic::Multiply, Box::new(days), Box::new(day));
+                cast(time, Type::I128, machine)
+            }
+            _ => return Err(unsupported()),
+        })
+    }
+}
+
+impl Lowering<'_> {
+    /// Tells whether a double may be rounded to a decimal. A kernel cannot say that it does not fit: the decimals that it is
+    /// computed of must rule that out.
+    fn rounds(&self, expr: &Arc<dyn PhysicalExpr>, of: &DataType) -> Result<bool> {
+        let mut rounds = self.may_round && of == &DataType::Float64;
+        for column in collect_columns(expr) {
+            rounds &= Decimal::of(self.data_type(column.index())?).is_some();
+        }
+        Ok(rounds)
+    }
+}
+
+/// What groups are by.
+pub(crate) enum Grouping {
+    /// A key of the kernel.
+    Key(GroupKey),
+    /// An attribute of a dimension, which the code of a lookup stands for.
+    PayloadColumn {
+        /// The number of the lookup.
+        lookup: usize,
+        /// The number of the attribute there.
+        attribute: usize,
+    },
+}
+
+pub(super) fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> FallbackReason {
+    FallbackReason::Expr(stack::with_room(stack::levels([expr]), || expr.to_string()))
+}
+
+/// Whether division of integers by it fails for no value.
+fn is_divisor(divisor: &Expr) -> bool {
+    let Expr::Literal(Literal::Int(number, _)) = divisor else {
+        return false;
+    };
+    !matches!(number, 0 | -1)
+}
+
+/// Whether it is a number that is known not to be zero.
+fn is_nonzero(value: &Expr) -> bool {
+    match value {
+        Expr::Literal(Literal::F32(value)) => *value != 0.0,
+        Expr::Literal(Literal::F64(value)) => *value != 0.0,
+        _ => false,
+    }
+}
+
+/// `value`, but with zeros of one sign: in SQL they are equal, in the order of floats they are not.
+fn one_zero(value: Expr, (negative, positive): (Literal, Literal)) -> Expr {
+    let positive = Expr::Literal(positive);
+    match value {
+        Expr::Literal(Literal::F32(_) | Literal::F64(_)) if !is_nonzero(&value) => positive,
+        Expr::Literal(_) => value,
+        value => {
+            let negative = Box::new(Expr::Literal(negative));
+            let is_negative = Expr::Compare(Comparison::Equal, Box::new(value.clone()), negative);
+            Expr::Case(vec![(is_negative, positive)], Some(Box::new(value)))
+        }
+    }
+}
+
+/// Whether a count of it counts rows.
+pub(crate) fn is_never_null(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    let constant = expr.downcast_ref::<PhysicalLiteral>();
+    constant.is_some_and(|constant| !constant.value().is_null())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{Field, Schema};
+    use datafusion::common::DFSchema;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    fn table() -> TableSchema {
+        let file = Schema::new(vec![
+            Field::new("i", DataType::Int32, true),
+            Field::new("l", DataType::Int64, true),
+            Field::new("f", DataType::Float64, true),
+            Field::new("d", DataType::Date32, true),
+            Field::new("p", DataType::Decimal128(10, 2), true),
+            Field::new("q", DataType::Decimal128(10, 4), true),
+            Field::new("w", DataType::Decimal128(19, 2), true),
+            Field::new("s", DataType::Utf8, true),
+            Field::new("list", DataType::new_list(DataType::Int32, true), true),
+        ]);
+        let part = Arc::new(Field::new("part", DataType::Int32, true));
+        TableSchema::builder(Arc::new(file))
+            .with_table_partition_cols(vec![part])
+            .build()
+    }
+
+    fn physical(sql: &str) -> Arc<dyn PhysicalExpr> {
+        let ctx = SessionContext::new();
+        let schema = DFSchema::try_from(Arc::clone(table().table_schema())).unwrap();
+        let expr = ctx.parse_sql_expr(sql, &schema).unwrap();
+        ctx.create_physical_expr(expr, &schema).unwrap()
+    }
+
+    fn lowered(sql: &str) -> String {
+        match Lowering::new(&table()).value(&physical(sql)) {
+            Ok(expr) => format!("{expr:?}"),
+            Err(reason) => reason.to_string(),
+        }
+    }
+
+    fn filter(sql: &str) -> String {
+        match Lowering::new(&table()).filters(&[physical(sql)]) {
+            Ok(filter) => format!("{filter:?}"),
+            Err(reason) => reason.to_string(),
+        }
+    }
+
+    #[test]
+    fn scales_of_decimals_are_aligned() {
+        assert_eq!(
+            lowered("p + q"),
+            "Arithmetic(Add, Arithmetic(Multiply, Column(0), Literal(Int(100, I128))), Column(1))"
+        );
+        assert_eq!(
+            lowered("p * q"),
+            "Arithmetic(Multiply, Column(0), Column(1))"
+        );
+        assert_eq!(
+            lowered("CAST(i AS DECIMAL(12, 2))"),
+            "Arithmetic(Multiply, Cast(Column(0), I128), Literal(Int(100, I128)))"
+        );
+        assert_eq!(
+            lowered("CAST(p AS DOUBLE)"),
+            "Arithmetic(Divide, Cast(Column(0), F64), Literal(F64(100.0)))"
+        );
+        // These may fail, or round, or need 128 bits as a float.
+        for sql in [
+            "CAST(l AS DECIMAL(12, 2))",
+            "CAST(q AS DECIMAL(10, 2))",
+            "p / q",
+            "p % q",
+            "CAST(w AS DOUBLE)",
+        ] {
+            assert!(lowered(sql).starts_with("no kernel for"), "{sql}");
+        }
+    }
+
+    #[test]
+    fn zeros_of_either_sign_are_equal() {
+        let positive = "Case([(Compare(Equal, Column(0), Literal(F64(-0.0))), Literal(F64(0.0)))], Some(Column(0)))";
+        assert_eq!(
+            lowered("f < 0.0"),
+            format!("Compare(Less, {positive}, Literal(F64(0.0)))")
+        );
+        assert_eq!(
+            lowered("f < 1.0"),
+            "Compare(Less, Column(0), Literal(F64(1.0)))"
+        );
+    }
+
+    #[test]
+    fn a_case_with_a_base_tells_zeros_apart() {
+        assert_eq!(
+            lowered("CASE f WHEN 0.0 THEN i END"),
+            "Case([(Compare(Equal, Column(0), Literal(F64(0.0))), Column(1))], None)"
+        );
+    }
+
+    #[test]
+    fn division_that_may_fail_is_not_lowered() {
+        assert_eq!(
+            lowered("l / 3"),
+            "Arithmetic(Divide, Column(0), Literal(Int(3, I64)))"
+        );
+        assert_eq!(lowered("f / f"), "Arithmetic(Divide, Column(0), Column(0))");
+        for sql in ["l / l", "l / 0", "l % -1", "f % f"] {
+            assert!(lowered(sql).starts_with("no kernel for"), "{sql}");
+        }
+    }
+
+    #[test]
+    fn filters_take_the_form_that_the_scan_has() {
+        assert!(filter("l > 3 AND l < 9").starts_with("Column(0, Range"));
+        assert_eq!(filter("s LIKE 'a%'"), "Values(0, ValueTest)");
+        let with_nulls = "Or([Values(0, ValueTest), Column(0, IsNull)])";
+        assert_eq!(
+            filter("CASE WHEN s IS NULL THEN true ELSE s LIKE 'x%' END"),
+            with_nulls
+        );
+        assert_eq!(
+            filter("extract(year FROM d) > i"),
+            "Expr(Compare(Greater, DatePart(Year, Column(0)), Column(1)))"
+        );
+    }
+
+    #[test]
+    fn text_is_tested_within_expressions() {
+        assert_eq!(
+            lowered("CASE WHEN s LIKE 'x%' THEN l ELSE 1 END"),
+            "Case([(Values(0, ValueTest), Column(1))], Some(Literal(Int(1, I64))))"
+        );
+        // of nulls it is known
+        assert_eq!(
+            lowered("s IS NOT NULL AND s = 'x'"),
+            "Case([(IsNull(Column(0)), Literal(Int(0, Bool)))], Some(Values(0, ValueTest)))"
+        );
+    }
+
+    #[test]
+    fn what_is_not_lowered_has_a_reason() {
+        assert_eq!(lowered("s"), "no kernel for s, which is Utf8");
+        assert_eq!(lowered("part + 1"), "part is not in the files");
+        assert!(filter("CAST(l AS DOUBLE) > random()").starts_with("no kernel for"));
+        assert_eq!(
+            filter("CASE WHEN s = concat(s, 'x') THEN l ELSE 1 END > 2"),
+            "no kernel for s, which is Utf8"
+        );
+        assert!(filter("array_length(list) > 2").starts_with("no kernel for"));
+    }
+}

@@ -1,0 +1,350 @@
+//! Aggregate functions that kernels compute, and the states of DataFusion's accumulators for them.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::functions_aggregate::average::Avg;
+use datafusion::functions_aggregate::count::Count;
+use datafusion::functions_aggregate::min_max::{Max, Min};
+use datafusion::functions_aggregate::stddev::{Stddev, StddevPop};
+use datafusion::functions_aggregate::sum::Sum;
+use datafusion::functions_aggregate::variance::{VariancePopulation, VarianceSample};
+use datafusion::logical_expr::{AggregateUDFImpl, EmitTo};
+use datafusion::physical_expr::GroupsAccumulatorAdapter;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::{CastExpr, IsNotNullExpr};
+use datafusion::physical_expr::projection::ProjectionExpr;
+use vectile_gpu::Error;
+use vectile_gpu::plan::{
+    Aggregate, Expr, GroupTotals, Groups, Literal, Number, Numbers, Output, Total, Type,
+};
+
+use super::average::sum_of;
+use super::expression::{Lowering, is_never_null};
+use super::group_key::Keys;
+use super::variance::Variance;
+use crate::error;
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::pattern::columns::over;
+use crate::fused::scalar;
+use crate::fused::table::Tables;
+use crate::fused::types::is_text;
+
+/// An aggregate function that a kernel computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Function {
+    /// Rows, or values.
+    Count,
+    /// The sum, which the average has with its count.
+    Average {
+        /// True for floats, whose sums depend on the order of rows.
+        of_floats: bool,
+    },
+    /// Sum, minimum, maximum.
+    Value,
+    /// Variance or standard deviation, of a sample or of all.
+    Variance(Variance),
+    /// The least or the greatest of strings that the kernel groups by, with their number among these.
+    Strings(usize),
+}
+
+/// The most digits of values whose sum over any number of rows that fits a disk has 38 at most.
+const MAX_AVERAGE_DIGITS: u8 = 26;
+
+/// Lowers an aggregate over rows of which these are the columns. It may add keys.
+pub(crate) fn lower(
+    aggregate: &AggregateFunctionExpr,
+    filter: Option<&Arc<dyn PhysicalExpr>>,
+    columns: &[ProjectionExpr],
+    keys: &mut Keys,
+    lowering: &mut Lowering<'_>,
+) -> Result<(Function, Vec<Aggregate>), FallbackReason> {
+    let unsupported = || FallbackReason::Aggregate(aggregate.name().to_owned());
+    if aggregate.is_distinct() || !aggregate.order_bys().is_empty() || aggregate.ignore_nulls() {
+        return Err(unsupported());
+    }
+    let arguments = aggregate.expressions();
+    let [argument] = arguments.as_slice() else {
+        return Err(unsupported());
+    };
+    let argument = over(argument, columns)?;
+    let filter = filter.map(|filter| over(filter, columns)).transpose()?;
+    let condition = filter.map(|filter| lowering.value(&filter)).transpose()?;
+    let only_where = |value: Expr| match condition.clone() {
+        Some(condition) => Expr::Case(vec![(condition, value)], None),
+        None => value,
+    };
+    let function = aggregate.fun().inner();
+    if function.is::<Count>() {
+        let count = match (is_never_null(&argument), &condition) {
+            (true, None) => Aggregate::CountRows,
+            (true, Some(_)) => Aggregate::Count(only_where(one())),
+            (false, _) => Aggregate::Count(only_where(counted(&argument, lowering)?)),
+        };
+        return Ok((Function::Count, vec![count]));
+    }
+    if is_variance(function.as_ref()) {
+        let (variance, value) = Variance::lower(&argument, lowering)?;
+        let aggregates = variance.aggregates(only_where(value));
+        return Ok((Function::Variance(variance), aggregates));
+    }
+    let is_extreme = function.is::<Min>() || function.is::<Max>();
+    if is_extreme && is_text(&lowering.type_of(&argument)?) {
+        let strings = condition
+            .is_none()
+            .then(|| keys.add_strings(&argument, lowering));
+        let strings = strings.and_then(Result::ok).ok_or_else(unsupported)?;
+        return Ok((Function::Strings(strings), vec![]));
+    }
+    let value = only_where(lowering.value(&argument)?);
+    let (function, aggregate) = if function.is::<Sum>() {
+        (Function::Value, Aggregate::Sum(value))
+    } else if function.is::<Min>() {
+        (Function::Value, Aggregate::Min(value))
+    } else if function.is::<Max>() {
+        (Function::Value, Aggregate::Max(value))
+    } else if function.is::<Avg>() {
+        match lowering.type_of(&argument)? {
+            DataType::Decimal128(digits, _) if digits > MAX_AVERAGE_DIGITS => {
+                return Err(unsupported());
+            }
+            of => {
+                let is_of_integers = argument
+                    .downcast_ref::<CastExpr>()
+                    .and_then(|cast| lowering.type_of(cast.expr()).ok())
+                    .is_some_and(|of| of.is_integer());
+                let of_floats = of.is_floating() && !is_of_integers;
+                (Function::Average { of_floats }, Aggregate::Sum(value))
+            }
+        }
+    } else {
+        return Err(unsupported());
+    };
+    Ok((function, vec![aggregate]))
+}
+
+fn is_variance(function: &dyn AggregateUDFImpl) -> bool {
+    let is_sample = function.is::<VarianceSample>() || function.is::<Stddev>();
+    is_sample || function.is::<VariancePopulation>() || function.is::<StddevPop>()
+}
+
+/// A value where `argument` has one. What that is does not matter: it may be text that is looked up.
+fn counted(
+    argument: &Arc<dyn PhysicalExpr>,
+    lowering: &mut Lowering<'_>,
+) -> Result<Expr, FallbackReason> {
+    lowering.value(argument).or_else(|reason| {
+        let present: Arc<dyn PhysicalExpr> = Arc::new(IsNotNullExpr::new(Arc::clone(argument)));
+        match lowering.value(&present) {
+            Ok(present) => Ok(Expr::Case(vec![(present, one())], None)),
+            Err(_) => Err(reason),
+        }
+    })
+}
+
+/// A value that is there.
+fn one() -> Expr {
+    Expr::Literal(Literal::Int(1, Type::I32))
+}
+
+impl Function {
+    /// How many aggregates of the kernel it is made of.
+    pub(crate) fn width(self) -> usize {
+        match self {
+            Self::Count | Self::Average { .. } | Self::Value => 1,
+            Self::Variance(variance) => variance.width(),
+            Self::Strings(_) => 0,
+        }
+    }
+
+    /// Whether the state of a group is the result.
+    pub(super) fn has_result(self) -> bool {
+        matches!(self, Self::Count | Self::Value)
+    }
+
+    /// Tells whether its result says which groups are wanted. If a kernel has one, that is the CPU's to the last bit.
+    pub(super) fn tells_groups(self, aggregate: &AggregateFunctionExpr) -> bool {
+        match self {
+            Self::Average { of_floats } => !of_floats && sum_of(aggregate).is_some(),
+            _ => self.has_result(),
+        }
+    }
+
+    /// The state that `totals` are, as the aggregate's accumulator has it.
+    pub(crate) fn state(
+        &mut self,
+        totals: &[Total],
+        aggregate: &AggregateFunctionExpr,
+    ) -> Result<Vec<ArrayRef>> {
+        let totals = totals.iter().map(|total| GroupTotals {
+            counts: vec![total.count],
+            values: match total.value {
+                Some(Number::Float(value)) => Numbers::Float(vec![value]),
+                Some(Number::Int(value)) => Numbers::Int(vec![value]),
+                None => Numbers::Int(vec![0]),
+            },
+        });
+        self.states(&totals.collect::<Vec<_>>(), aggregate)
+    }
+
+    /// The states of groups, as the aggregate's accumulator has them.
+    pub(crate) fn states(
+        &mut self,
+        totals: &[GroupTotals],
+        aggregate: &AggregateFunctionExpr,
+    ) -> Result<Vec<ArrayRef>> {
+        if let Self::Variance(variance) = self {
+            return variance.states(totals);
+        }
+        let fields = aggregate.state_fields()?;
+        let types: Vec<&DataType> = fields.iter().map(|field| field.data_type()).collect();
+        let [GroupTotals { counts, values }] = totals else {
+            return internal_err!("{} totals for {}", totals.len(), aggregate.name());
+        };
+        match (self, types.as_slice()) {
+            (Self::Count, [of]) => Ok(vec![scalar::counts(counts, of)?]),
+            (Self::Value, [of]) => Ok(vec![scalar::numbers(values, counts, of)?]),
+            (Self::Average { .. }, [of_count, of_sum]) => {
+                // An accumulator of groups takes a count of zero for one of values whose sum is null.
+                let numbers = Numbers::Int(counts.iter().map(|&count| count.into()).collect());
+                Ok(vec![
+                    scalar::numbers(&numbers, counts, of_count)?,
+                    scalar::numbers(values, counts, of_sum)?,
+                ])
+            }
+            _ => internal_err!("{} has another state than expected", aggregate.name()),
+        }
+    }
+}
+
+/// An aggregate function, and what DataFusion calls it.
+pub(crate) type Named = (Function, Arc<AggregateFunctionExpr>);
+
+/// The rows that an aggregate puts out for some groups: their columns, and states of its functions.
+pub(crate) fn batch_of(
+    groups: &Groups,
+    keys: &Keys,
+    tables: &Tables,
+    functions: &mut [Named],
+    schema: &SchemaRef,
+) -> Result<RecordBatch> {
+    let mut columns = keys.columns(groups, tables, schema)?;
+    let mut totals = groups.totals.as_slice();
+    for (function, aggregate) in functions {
+        if let Function::Strings(number) = function {
+            let data_type = schema.field(columns.len()).data_type();
+            columns.push(keys.strings(*number, groups, tables, data_type)?);
+            continue;
+        }
+        let own = totals.split_off(..function.width());
+        let own = own.ok_or_else(|| internal_datafusion_err!("too few totals"))?;
+        columns.extend(function.states(own, aggregate)?);
+    }
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+/// The rows of groups that have these states, each of which comes once, with `keys` columns before those of functions.
+/// They need not be grouped again.
+pub(crate) fn results_of(
+    states: &RecordBatch,
+    keys: usize,
+    functions: &[Named],
+    schema: &SchemaRef,
+) -> Result<RecordBatch> {
+    let rows = states.num_rows();
+    let mut columns = states.columns();
+    let own = columns.split_off(..keys);
+    let mut results = own.unwrap_or_default().to_vec();
+    for (function, aggregate) in functions {
+        let own = columns.split_off(..aggregate.state_fields()?.len());
+        let own = own.ok_or_else(|| internal_datafusion_err!("too few states"))?;
+        results.push(result_of(*function, aggregate, own, rows)?);
+    }
+    Ok(RecordBatch::try_new(Arc::clone(schema), results)?)
+}
+
+/// The results of a function in groups that have these states, each of which comes once.
+fn result_of(
+    function: Function,
+    aggregate: &Arc<AggregateFunctionExpr>,
+    states: &[ArrayRef],
+    groups: usize,
+) -> Result<ArrayRef> {
+    if let [result] = states
+        && function.has_result()
+    {
+        return Ok(Arc::clone(result));
+    }
+    let mut accumulator = match aggregate.groups_accumulator_supported() {
+        true => aggregate.create_groups_accumulator()?,
+        false => {
+            let aggregate = Arc::clone(aggregate);
+            let create = move || aggregate.create_accumulator();
+            Box::new(GroupsAccumulatorAdapter::new(create))
+        }
+    };
+    let numbers: Vec<usize> = (0..groups).collect();
+    accumulator.merge_batch(states, &numbers, groups)?;
+    accumulator.evaluate(EmitTo::All)
+}
+
+/// The results of functions that tell which groups are wanted, and nulls of others.
+pub(super) fn finals(groups: &Groups, functions: &mut [Named]) -> Result<Vec<ArrayRef>> {
+    let mut totals = groups.totals.as_slice();
+    let finals = functions.iter_mut().map(|(function, aggregate)| {
+        let own = totals.split_off(..function.width());
+        let own = own.ok_or_else(|| internal_datafusion_err!("too few totals"))?;
+        if !function.tells_groups(aggregate) {
+            return Ok(new_null_array(&DataType::Null, groups.count));
+        }
+        let states = function.states(own, aggregate)?;
+        result_of(*function, aggregate, &states, groups.count)
+    });
+    finals.collect()
+}
+
+/// Changes functions that have to be computed again, in another way, and says whether there are any: because there
+/// was no kernel for exact sums, or because digits were lost.
+pub(crate) fn again(functions: &mut [Named], has_kernel: bool) -> Result<bool> {
+    let mut changes = false;
+    for (function, aggregate) in functions {
+        let Function::Variance(variance) = function else {
+            continue;
+        };
+        let now = match has_kernel {
+            true => variance.shifted(),
+            false => variance.rounded(),
+        };
+        match now {
+            Some(now) => {
+                *variance = now;
+                changes = true;
+            }
+            None if has_kernel && variance.is_close() => {
+                let name = aggregate.name();
+                let reason = format!("values that are too close together for {name}");
+                return Err(error::gpu(Error::Unsupported(reason)));
+            }
+            None => {}
+        }
+    }
+    Ok(changes)
+}
+
+/// Has a kernel compute what `functions` are by now, in the place of what they were `planned` to be.
+pub(crate) fn replace(planned: &[Named], functions: &[Named], output: &mut Output) {
+    let (Output::Aggregates(aggregates) | Output::Groups(_, aggregates)) = output else {
+        return;
+    };
+    let mut rest = std::mem::take(aggregates).into_iter();
+    for ((planned, _), (function, _)) in planned.iter().zip(functions) {
+        let own: Vec<Aggregate> = rest.by_ref().take(planned.width()).collect();
+        aggregates.extend(match (planned, function) {
+            (Function::Variance(planned), Function::Variance(now)) => planned.replaced(&own, *now),
+            _ => own,
+        });
+    }
+}

@@ -1,0 +1,296 @@
+//! What an aggregate groups by: as keys of the kernel, and back as columns.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::{cast, take};
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::aggregates::PhysicalGroupBy;
+use vectile_gpu::plan::{Expr, GroupKey, Groups};
+
+use super::expression::{Grouping, Lowering};
+use super::text_in_list::Listed;
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::pattern::relation::Relation;
+use crate::fused::scalar::reinterpret;
+use crate::fused::table::Tables;
+use crate::fused::types::is_text;
+
+/// Where the columns that an aggregate groups by come from, and strings of which it wants the least or the greatest: the
+/// kernel groups by those, too, so that what is wanted of a group is that of a few of the kernel's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keys {
+    columns: Vec<KeyColumn>,
+    strings: Vec<KeyColumn>,
+    kernel: Vec<GroupKey>,
+}
+
+#[derive(Clone, Debug)]
+struct KeyColumn {
+    /// The number of the kernel's key.
+    key: usize,
+    /// If that is the code of a lookup: its number, and the number of the attribute there.
+    attribute: Option<(usize, usize)>,
+    /// If that is the number of a value: all values.
+    listed: Option<ArrayRef>,
+}
+
+impl Keys {
+    /// Lowers what `group_by` groups by, to keys of the kernel.
+    pub(crate) fn lower(
+        group_by: &PhysicalGroupBy,
+        relation: &Relation,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<Self, FallbackReason> {
+        let mut keys = Self::default();
+        let filters = relation.filters().of_table;
+        for (expr, _) in group_by.expr() {
+            let expr = relation.over_table(expr)?;
+            let column = match keys.column(&expr, lowering) {
+                Ok(column) => column,
+                Err(reason) => match Listed::of(&expr, &filters, lowering)? {
+                    Some(Listed { values, number }) => KeyColumn {
+                        key: keys.add(GroupKey::Value(number)),
+                        attribute: None,
+                        listed: Some(values),
+                    },
+                    None => return Err(reason),
+                },
+            };
+            keys.columns.push(column);
+        }
+        Ok(keys)
+    }
+
+    /// Adds strings, and gives their number.
+    pub(super) fn add_strings(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<usize, FallbackReason> {
+        let column = self.column(expr, lowering)?;
+        self.strings.push(column);
+        Ok(self.strings.len() - 1)
+    }
+
+    /// A column of a key of the kernel, which is added if it is another one.
+    fn column(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<KeyColumn, FallbackReason> {
+        let (key, attribute) = match lowering.group_key(expr)? {
+            Grouping::Key(key) => (key, None),
+            Grouping::PayloadColumn { lookup, attribute } => {
+                (GroupKey::Code(lookup), Some((lookup, attribute)))
+            }
+        };
+        Ok(KeyColumn {
+            key: self.add(key),
+            attribute,
+            listed: None,
+        })
+    }
+
+    /// The number of a key of the kernel, which is added if it is another one.
+    fn add(&mut self, key: GroupKey) -> usize {
+        let known = self.kernel.iter().position(|known| *known == key);
+        known.unwrap_or_else(|| {
+            self.kernel.push(key);
+            self.kernel.len() - 1
+        })
+    }
+
+    /// What the kernel groups by.
+    pub(crate) fn of_kernel(&self) -> &[GroupKey] {
+        &self.kernel
+    }
+
+    /// The keys of groups of these groups: by some of the columns, or where there is none, by something else. `exprs` are
+    /// what they are grouped by, of which those are given that tell them apart.
+    pub(super) fn again(&self, columns: &[Option<usize>], exprs: Vec<Expr>) -> (Self, Vec<Expr>) {
+        let (mut again, mut known, mut kept) = (Self::default(), Vec::new(), Vec::new());
+        for (column, expr) in columns.iter().zip(exprs) {
+            let inner = column.and_then(|column| self.columns.get(column));
+            let of_kernel = inner.map(|inner| inner.key);
+            let same = |other: &Option<usize>| other.is_some() && *other == of_kernel;
+            let key = known.iter().position(same).unwrap_or_else(|| {
+                known.push(of_kernel);
+                again.kernel.push(GroupKey::Value(expr.clone()));
+                kept.push(expr);
+                known.len() - 1
+            });
+            again.columns.push(KeyColumn {
+                key,
+                attribute: inner.and_then(|inner| inner.attribute),
+                listed: inner.and_then(|inner| inner.listed.clone()),
+            });
+        }
+        (again, kept)
+    }
+
+    /// Groups of these groups by some of the columns come once each: a code that is among them is there with all of its
+    /// attributes.
+    pub(super) fn has_whole(&self, columns: &[Option<usize>]) -> bool {
+        let some = columns
+            .iter()
+            .flatten()
+            .filter_map(|&column| self.columns.get(column));
+        let some: Vec<&KeyColumn> = some.collect();
+        let is_among = |column: &KeyColumn| {
+            let mut same = some.iter().filter(|other| other.key == column.key);
+            same.any(|other| other.attribute == column.attribute)
+        };
+        let mut behind = self.columns.iter();
+        behind.all(|column| !some.iter().any(|other| other.key == column.key) || is_among(column))
+    }
+
+    /// The number of the kernel's key that a column comes from.
+    pub(super) fn of_column(&self, column: usize) -> Option<usize> {
+        self.columns.get(column).map(|column| column.key)
+    }
+
+    /// Tells whether a column is what the code of a lookup stands for. A code may stand for null, and no code for a value.
+    pub(super) fn is_attribute(&self, column: usize) -> bool {
+        let column = self.columns.get(column);
+        column.is_some_and(|column| column.attribute.is_some())
+    }
+
+    /// Tells whether a column comes from a code, or the number of a value.
+    pub(super) fn is_code(&self, column: usize) -> bool {
+        self.columns
+            .get(column)
+            .is_some_and(|column| column.attribute.is_some() || column.listed.is_some())
+    }
+
+    /// How many columns there are.
+    pub(crate) fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Whether the kernel's groups are those that are wanted, as long as each code stands for something else.
+    pub(crate) fn are_of_kernel(&self) -> bool {
+        self.strings.is_empty()
+    }
+
+    /// Whether there is but one group.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// The columns of `groups`, of these types.
+    pub(super) fn columns(
+        &self,
+        groups: &Groups,
+        tables: &Tables,
+        schema: &SchemaRef,
+    ) -> Result<Vec<ArrayRef>> {
+        let columns = self.columns.iter().zip(schema.fields());
+        let columns = columns.map(|(column, field)| column.of(groups, tables, field.data_type()));
+        columns.collect()
+    }
+
+    /// The strings of that number in `groups`, as this type.
+    pub(super) fn strings(
+        &self,
+        number: usize,
+        groups: &Groups,
+        tables: &Tables,
+        data_type: &DataType,
+    ) -> Result<ArrayRef> {
+        let strings = self.strings.get(number);
+        let strings = strings.ok_or_else(|| internal_datafusion_err!("no strings {number}"))?;
+        strings.of(groups, tables, data_type)
+    }
+}
+
+impl KeyColumn {
+    /// The column of `groups`, of this type.
+    fn of(&self, groups: &Groups, tables: &Tables, data_type: &DataType) -> Result<ArrayRef> {
+        let key = groups.keys.get(self.key);
+        let key = key.ok_or_else(|| internal_datafusion_err!("no key {}", self.key))?;
+        if let Some(values) = &self.listed {
+            return of_type(&take(values, key, None)?, data_type);
+        }
+        match self.attribute {
+            None => of_type(key, data_type),
+            Some((lookup, attribute)) => {
+                let table = tables.get(lookup);
+                let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
+                of_type(&table.values(attribute, key)?, data_type)
+            }
+        }
+    }
+}
+
+/// A key as a column of this type.
+fn of_type(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    if key.data_type() == data_type {
+        return Ok(Arc::clone(key));
+    }
+    match is_text(key.data_type()) || matches!(key.data_type(), DataType::Dictionary(..)) {
+        true => Ok(cast(key, data_type)?),
+        false => reinterpret(key, data_type),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int32Array, StringArray, UInt32Array};
+    use arrow::datatypes::{Field, Schema};
+    use vectile_gpu::KeyTable;
+
+    use super::*;
+    use crate::fused::table::Table;
+
+    #[test]
+    fn keys_come_back_as_columns() {
+        let codes = KeyTable::of_keys(&(Arc::new(Int32Array::from(vec![1])) as _)).unwrap();
+        let values: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from(vec!["a", "b", "none"])),
+            Arc::new(Int32Array::from(vec![Some(7), None, Some(-1)])),
+        ];
+        let tables = vec![Arc::new(Table::new(codes, None, values))];
+        let keys = Keys {
+            columns: vec![
+                KeyColumn {
+                    key: 1,
+                    attribute: Some((0, 1)),
+                    listed: None,
+                },
+                KeyColumn {
+                    key: 0,
+                    attribute: None,
+                    listed: None,
+                },
+                KeyColumn {
+                    key: 1,
+                    attribute: Some((0, 0)),
+                    listed: None,
+                },
+            ],
+            ..Keys::default()
+        };
+        let groups = Groups {
+            count: 3,
+            keys: vec![
+                Arc::new(Int32Array::from(vec![Some(10), None, Some(12)])),
+                Arc::new(UInt32Array::from(vec![Some(1), None, Some(0)])),
+            ],
+            totals: vec![],
+        };
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("number", DataType::Int32, true),
+            Field::new("date", DataType::Date32, true),
+            Field::new("text", DataType::Utf8View, true),
+        ]));
+        let columns = keys.columns(&groups, &tables, &schema).unwrap();
+        let numbers: &Int32Array = columns[0].as_primitive();
+        assert_eq!(numbers, &Int32Array::from(vec![None, Some(-1), Some(7)]));
+        let texts: Vec<_> = columns[2].as_string_view().iter().flatten().collect();
+        assert_eq!(texts, ["b", "none", "a"]);
+        assert!(columns[1].is_null(1));
+    }
+}

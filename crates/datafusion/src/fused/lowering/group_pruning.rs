@@ -1,0 +1,528 @@
+//! Which groups the operators above an aggregate want: those that pass a filter, or come first in an order.
+//!
+//! A kernel may find millions of groups of which a query wants ten. The others need no keys, and DataFusion need not make
+//! results of them. The operators above still filter and sort: this only leaves out what they would drop.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, make_comparator};
+use arrow::compute::{SortOptions, prep_null_mask_filter, sort_to_indices};
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::functions_aggregate::min_max::{Max, Min};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column};
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use vectile_gpu::plan::{Comparison, Expr, FirstGroups, Groups, Literal, PostAggregation, Type};
+
+use super::expression::Lowering;
+use super::function::{Named, finals};
+use super::group_key::Keys;
+use super::post_aggregation::{GroupTable, with_parameters};
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::pattern::columns::over;
+use crate::fused::pattern::exchange::is_exchange;
+use crate::fused::scalar::value_of;
+use crate::stack;
+
+/// The rows below an operator that it wants, if not all.
+#[derive(Clone, Debug)]
+pub(crate) enum GroupPruning {
+    /// Those that pass.
+    Passing(Arc<dyn PhysicalExpr>),
+    /// The first ones in the order of a value, and those that are equal to the last of them.
+    First {
+        by: Arc<dyn PhysicalExpr>,
+        options: SortOptions,
+        count: usize,
+    },
+}
+
+impl GroupPruning {
+    /// That of a filter, a sort with a limit, or one extreme of all rows.
+    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+        if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+            return Some(Self::Passing(Arc::clone(filter.predicate())));
+        }
+        if let Some(sort) = plan.downcast_ref::<SortExec>() {
+            let first = sort.expr().first();
+            return Some(Self::First {
+                by: Arc::clone(&first.expr),
+                options: first.options,
+                count: sort.fetch()?,
+            });
+        }
+        let aggregate = plan.downcast_ref::<AggregateExec>()?;
+        let is_of_all = aggregate.group_expr().is_true_no_grouping()
+            && *aggregate.mode() == AggregateMode::Partial
+            && aggregate.filter_expr().iter().all(Option::is_none);
+        let [function] = aggregate.aggr_expr() else {
+            return None;
+        };
+        let is_max = function.fun().inner().is::<Max>();
+        let is_extreme = is_max || function.fun().inner().is::<Min>();
+        let by = function.expressions().into_iter().next()?;
+        (is_of_all && is_extreme).then_some(Self::First {
+            by,
+            options: SortOptions {
+                descending: is_max,
+                nulls_first: false,
+            },
+            count: 1,
+        })
+    }
+
+    /// The same of the rows below `plan`, if that hands all of them on.
+    pub(crate) fn below(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+    ) -> Result<Option<Self>, FallbackReason> {
+        let Some(projection) = plan.downcast_ref::<ProjectionExec>() else {
+            let hands_on = is_exchange(plan) && plan.fetch().is_none();
+            return Ok(hands_on.then(|| self.clone()));
+        };
+        let columns = projection.expr();
+        Ok(Some(match self {
+            Self::Passing(filter) => Self::Passing(over(filter, columns)?),
+            Self::First { by, options, count } => Self::First {
+                by: over(by, columns)?,
+                options: *options,
+                count: *count,
+            },
+        }))
+    }
+}
+
+/// The groups that are wanted, by the results of functions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WantedGroups {
+    /// Over the results of functions, by their number.
+    passing: Vec<Arc<dyn PhysicalExpr>>,
+    first: Option<First>,
+}
+
+#[derive(Clone, Debug)]
+struct First {
+    /// The number of the function, and what it is called.
+    function: usize,
+    name: String,
+    options: SortOptions,
+    count: usize,
+}
+
+impl WantedGroups {
+    /// With what is wanted of the rows of an aggregate by so many keys; whether that tells anything of groups.
+    pub(crate) fn add(
+        &mut self,
+        wanted: &GroupPruning,
+        keys: usize,
+        functions: &[Named],
+    ) -> Result<bool, FallbackReason> {
+        let is_known = |column: &Column| {
+            let function = column.index().checked_sub(keys);
+            let function = function.and_then(|number| functions.get(number));
+            function.is_some_and(|(function, aggregate)| function.tells_groups(aggregate))
+        };
+        match wanted {
+            GroupPruning::Passing(filter) => {
+                // as of the functions alone
+                let none = (0..keys).map(|_| ProjectionExpr::new(Arc::new(Column::new("", 0)), ""));
+                let numbered = functions
+                    .iter()
+                    .enumerate()
+                    .map(|(number, (_, aggregate))| {
+                        let column = Column::new(aggregate.name(), number);
+                        ProjectionExpr::new(Arc::new(column), aggregate.name())
+                    });
+                let columns: Vec<ProjectionExpr> = none.chain(numbered).collect();
+                for conjunct in split_conjunction(filter) {
+                    let used = collect_columns(conjunct);
+                    if !used.is_empty() && used.iter().all(is_known) {
+                        self.passing.push(over(conjunct, &columns)?);
+                    }
+                }
+                Ok(!self.passing.is_empty())
+            }
+            GroupPruning::First { by, options, count } => {
+                let column = by
+                    .downcast_ref::<Column>()
+                    .filter(|column| is_known(column));
+                self.first = column.map(|column| First {
+                    function: column.index() - keys,
+                    name: column.name().to_owned(),
+                    options: *options,
+                    count: *count,
+                });
+                Ok(self.first.is_some())
+            }
+        }
+    }
+
+    /// With other filters.
+    pub(crate) fn with_filters(
+        mut self,
+        other: impl FnMut(Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Self> {
+        self.passing = self.passing.into_iter().map(other).collect::<Result<_>>()?;
+        Ok(self)
+    }
+
+    /// The same for the device, as far as it can tell: there may come more.
+    pub(crate) fn on_device(&self, functions: &[Named]) -> Result<PostAggregation> {
+        let fields = functions.iter().map(|(_, aggregate)| aggregate.field());
+        let results = Schema::new(fields.collect::<Vec<_>>());
+        let no_keys = Keys::default();
+        let groups = GroupTable::new(&results, &no_keys, functions);
+        let table = groups.schema();
+        let mut lowering = Lowering::over_groups(&table, &groups.averages);
+        let mut conditions = Vec::new();
+        for filter in &self.passing {
+            let mut with_this = lowering.clone();
+            let condition = match before_cast(filter, &mut with_this) {
+                Some(condition) => Ok(condition),
+                None => with_this.value(filter),
+            };
+            if let Ok(condition) = condition {
+                conditions.push(condition);
+                lowering = with_this;
+            }
+        }
+        // if some filter is not known there, what comes first of those that pass the others may not pass it
+        let is_exact = conditions.len() == self.passing.len();
+        let first = self.first.as_ref().filter(|_| is_exact);
+        let first = first.and_then(|first| {
+            let by: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&first.name, first.function));
+            Some(FirstGroups {
+                by: lowering.value(&by).ok()?,
+                of: Type::of(&lowering.type_of(&by).ok()?)?,
+                descending: first.options.descending,
+                nulls_first: first.options.nulls_first,
+                count: first.count,
+            })
+        });
+        let needs = lowering.finish();
+        let columns = groups.columns(&needs.columns);
+        let post_aggregation = PostAggregation {
+            columns: columns.map_err(|reason| internal_datafusion_err!("{reason}"))?,
+            conditions,
+            first,
+            again: None,
+        };
+        with_parameters(post_aggregation, &needs.parameters)
+    }
+
+    /// Which of all groups are wanted.
+    pub(crate) fn of(&self, groups: &Groups, functions: &mut [Named]) -> Result<BooleanArray> {
+        let results = finals(groups, functions)?;
+        let mut wanted = BooleanArray::from(vec![true; groups.count]);
+        if !self.passing.is_empty() {
+            let fields = results
+                .iter()
+                .zip(functions.iter())
+                .map(|(result, (_, aggregate))| {
+                    Field::new(aggregate.name(), result.data_type().clone(), true)
+                });
+            let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+            let batch = RecordBatch::try_new(schema, results.clone())?;
+            let filter = conjunction(self.passing.iter().cloned());
+            let passing = stack::evaluated(&filter, &batch)?.into_array(groups.count)?;
+            let passing = passing.as_boolean();
+            wanted = match passing.null_count() {
+                0 => passing.clone(),
+                _ => prep_null_mask_filter(passing),
+            };
+        }
+        if let Some(first) = &self.first
+            && let Some(values) = results.get(first.function)
+        {
+            wanted = first.of(values, &wanted)?;
+        }
+        Ok(wanted)
+    }
+}
+
+/// A comparison of a decimal, cast to one with more digits behind the point, with a constant, as `HAVING sum(x) >
+/// (SELECT ..)` is planned: as one of the decimal before the cast. A kernel has no cast that may overflow, so
+/// that those that do are let through: what is above says that they do. `None` if `filter` is something else.
+fn before_cast(filter: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> Option<Expr> {
+    let binary = filter.downcast_ref::<BinaryExpr>()?;
+    let sides = [binary.left(), binary.right()];
+    let (cast, operator, constant) = match sides.map(|side| side.downcast_ref::<CastExpr>()) {
+        [Some(cast), None] => (cast, Some(*binary.op()), binary.right()),
+        [None, Some(cast)] => (cast, binary.op().swap(), binary.left()),
+        _ => return None,
+    };
+    let (Ok(DataType::Decimal128(_, from)), DataType::Decimal128(digits, to)) =
+        (lowering.type_of(cast.expr()), cast.cast_type())
+    else {
+        return None;
+    };
+    let is_column = cast.expr().is::<Column>() && collect_columns(constant).is_empty();
+    let scale = u32::try_from(to - from).ok();
+    let factor = scale.and_then(|scale| 10_i128.checked_pow(scale));
+    let largest = 10_i128.checked_pow(u32::from(*digits));
+    let (Some(factor), Some(largest), true) = (factor, largest, is_column) else {
+        return None;
+    };
+    let Ok(Literal::Int(constant, Type::I128)) = value_of(constant) else {
+        return None;
+    };
+    let below = constant.div_euclid(factor);
+    let above = -(-constant).div_euclid(factor);
+    let (comparison, bound) = match operator {
+        Some(Operator::Gt) => (Comparison::Greater, below),
+        Some(Operator::GtEq) => (Comparison::GreaterOrEqual, above),
+        Some(Operator::Lt) => (Comparison::Less, above),
+        Some(Operator::LtEq) => (Comparison::LessOrEqual, below),
+        _ => return None,
+    };
+    let Ok(value) = lowering.value(cast.expr()) else {
+        return None;
+    };
+    let most = largest / factor;
+    let tests = [
+        (comparison, bound),
+        (Comparison::GreaterOrEqual, most),
+        (Comparison::LessOrEqual, -most),
+    ];
+    let tests = tests.map(|(comparison, bound)| {
+        let bound = Expr::Literal(Literal::Int(bound, Type::I128));
+        Expr::Compare(comparison, value.clone().into(), bound.into())
+    });
+    Some(Expr::Or(tests.to_vec()))
+}
+
+impl First {
+    /// Which of the rows that are `wanted` come first by `values`.
+    fn of(&self, values: &ArrayRef, wanted: &BooleanArray) -> Result<BooleanArray> {
+        if wanted.true_count() <= self.count {
+            return Ok(wanted.clone());
+        }
+        let some = arrow::compute::filter(values, wanted)?;
+        let ordered = sort_to_indices(&some, Some(self.options), Some(self.count))?;
+        let Some(last) = ordered.values().last().map(|last| *last as usize) else {
+            return Ok(BooleanArray::from(vec![false; wanted.len()]));
+        };
+        let compare = make_comparator(values.as_ref(), some.as_ref(), self.options)?;
+        let is_first = |row| wanted.value(row) && compare(row, last) != Ordering::Greater;
+        Ok((0..wanted.len()).map(|row| Some(is_first(row))).collect())
+    }
+}
+
+/// For `EXPLAIN`.
+impl fmt::Display for WantedGroups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.passing.is_empty() {
+            write!(f, ", having={}", conjunction(self.passing.iter().cloned()))?;
+        }
+        match &self.first {
+            Some(First { count, name, .. }) => write!(f, ", first={count} by {name}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int32Array;
+    use datafusion::common::ScalarValue;
+    use datafusion::datasource::table_schema::TableSchema;
+    use datafusion::functions_aggregate::average::avg_udaf;
+    use datafusion::functions_aggregate::sum::sum_udaf;
+    use datafusion::physical_expr::aggregate::AggregateExprBuilder;
+    use datafusion::physical_expr::expressions::Literal;
+    use vectile_gpu::plan::{GroupColumn, GroupTotals, Literal as KernelLiteral, Numbers};
+
+    use super::super::function::Function;
+    use super::*;
+
+    /// A sum, in groups of which the second is null.
+    fn sums() -> (Groups, Vec<Named>) {
+        let schema = Arc::new(Schema::new(vec![Field::new(
+            "value",
+            arrow::datatypes::DataType::Int64,
+            true,
+        )]));
+        let sum = AggregateExprBuilder::new(sum_udaf(), vec![Arc::new(Column::new("value", 0))]);
+        let sum = sum.schema(schema).alias("sum").build().unwrap();
+        let groups = Groups {
+            count: 5,
+            keys: vec![Arc::new(Int32Array::from(vec![1, 2, 3, 4, 5]))],
+            totals: vec![GroupTotals {
+                counts: vec![1, 0, 2, 1, 1],
+                values: Numbers::Int(vec![7, 0, -3, 7, 9]),
+            }],
+        };
+        (groups, vec![(Function::Value, Arc::new(sum))])
+    }
+
+    fn column(index: usize) -> Arc<dyn PhysicalExpr> {
+        Arc::new(Column::new("sum", index))
+    }
+
+    fn first(count: usize, descending: bool, nulls_first: bool) -> GroupPruning {
+        GroupPruning::First {
+            by: column(1),
+            options: SortOptions {
+                descending,
+                nulls_first,
+            },
+            count,
+        }
+    }
+
+    fn above(least: i64) -> GroupPruning {
+        let least = Arc::new(Literal::new(least.into()));
+        GroupPruning::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
+    }
+
+    /// The keys of the groups that are wanted of those by one key.
+    fn wanted(all: &[GroupPruning]) -> Vec<i32> {
+        let (groups, mut functions) = sums();
+        let mut of = WantedGroups::default();
+        for wanted in all {
+            assert!(of.add(wanted, 1, &functions).unwrap());
+        }
+        let some = of.of(&groups, &mut functions).unwrap();
+        let some = groups.filtered(&some).unwrap();
+        assert_eq!(some.count, some.totals[0].counts.len());
+        let keys: &Int32Array = some.keys[0].as_primitive();
+        keys.values().to_vec()
+    }
+
+    #[test]
+    fn those_that_pass_are_wanted() {
+        assert_eq!(wanted(&[above(0)]), [1, 4, 5]);
+        assert_eq!(wanted(&[above(100)]), [0; 0]);
+    }
+
+    #[test]
+    fn those_that_are_equal_to_the_last_are_wanted_too() {
+        assert_eq!(wanted(&[first(1, true, false)]), [5]);
+        assert_eq!(wanted(&[first(2, true, false)]), [1, 4, 5]);
+        assert_eq!(wanted(&[first(1, false, false)]), [3]);
+        assert_eq!(wanted(&[first(1, false, true)]), [2]);
+        assert_eq!(wanted(&[first(2, true, true)]), [2, 5]);
+        assert_eq!(wanted(&[first(0, true, false)]), [0; 0]);
+        assert_eq!(wanted(&[first(9, true, false)]), [1, 2, 3, 4, 5]);
+        assert_eq!(wanted(&[above(0), first(1, false, true)]), [1, 4]);
+    }
+
+    #[test]
+    fn what_is_known_of_keys_does_not_count() {
+        let (_, functions) = sums();
+        let by_key = GroupPruning::First {
+            by: Arc::new(Column::new("key", 0)),
+            options: SortOptions::default(),
+            count: 1,
+        };
+        let mut groups = WantedGroups::default();
+        assert!(!groups.add(&by_key, 1, &functions).unwrap());
+    }
+
+    /// An average of values of this type, which are the only column.
+    fn average(of: DataType) -> Named {
+        let function = Function::Average {
+            of_floats: of.is_floating(),
+        };
+        let schema = Arc::new(Schema::new(vec![Field::new("value", of, true)]));
+        let average = AggregateExprBuilder::new(avg_udaf(), vec![column(0)]);
+        let average = average.schema(schema).alias("average").build().unwrap();
+        (function, Arc::new(average))
+    }
+
+    #[test]
+    fn averages_tell_which_groups_are_wanted() {
+        let (groups, _) = sums();
+        let mut functions = vec![average(DataType::Decimal128(10, 2))];
+        let above = |least| {
+            let least = ScalarValue::Decimal128(Some(least), 14, 6);
+            let least = Arc::new(Literal::new(least));
+            GroupPruning::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
+        };
+        // 0.07, nothing, -0.03 of two, 0.07 and 0.09
+        for (all, expected) in [
+            (vec![above(-15_001)], vec![1, 3, 4, 5]),
+            (vec![above(-15_000)], vec![1, 4, 5]),
+            (vec![first(1, false, false)], vec![3]),
+            (vec![first(2, true, true)], vec![2, 5]),
+            (vec![above(-15_000), first(1, false, true)], vec![1, 4]),
+        ] {
+            let mut of = WantedGroups::default();
+            for wanted in &all {
+                assert!(of.add(wanted, 1, &functions).unwrap());
+            }
+            let some = of.of(&groups, &mut functions).unwrap();
+            let keys = groups.filtered(&some).unwrap().keys;
+            let keys: &Int32Array = keys[0].as_primitive();
+            assert_eq!(keys.values(), &expected[..]);
+            let on_device = of.on_device(&functions).unwrap();
+            let columns = [GroupColumn::Value(0, Type::I128), GroupColumn::Count(0)];
+            assert_eq!(on_device.columns, columns);
+            let is_average = |expr: &Expr| matches!(expr, Expr::Average(..));
+            for condition in &on_device.conditions {
+                assert!(matches!(condition, Expr::Compare(_, by, _) if is_average(by)));
+            }
+            assert!(on_device.first.is_none_or(|first| is_average(&first.by)));
+        }
+        let mut of = WantedGroups::default();
+        let of_floats = vec![average(DataType::Float64)];
+        assert!(!of.add(&first(1, true, true), 1, &of_floats).unwrap());
+    }
+
+    #[test]
+    fn decimals_are_compared_before_they_are_cast() {
+        let decimal = |digits, scale| DataType::Decimal128(digits, scale);
+        let schema = Schema::new(vec![Field::new("sum", decimal(38, 4), true)]);
+        let table = TableSchema::from(Arc::new(schema));
+        let test = |operator, constant: i128, is_left: bool| {
+            let cast = CastExpr::new(Arc::new(Column::new("sum", 0)), decimal(38, 15), None);
+            let constant = ScalarValue::Decimal128(Some(constant), 38, 15);
+            let sides: [Arc<dyn PhysicalExpr>; 2] =
+                [Arc::new(cast), Arc::new(Literal::new(constant))];
+            let [left, right] = sides;
+            let filter: Arc<dyn PhysicalExpr> = Arc::new(match is_left {
+                true => BinaryExpr::new(left, operator, right),
+                false => BinaryExpr::new(right, operator, left),
+            });
+            let mut lowering = Lowering::over_groups(&table, &[]);
+            let Some(Expr::Or(tests)) = before_cast(&filter, &mut lowering) else {
+                panic!("{filter}");
+            };
+            // what the cast overflows for passes, too
+            assert_eq!(tests.len(), 3);
+            match &tests[0] {
+                Expr::Compare(comparison, _, bound) => match **bound {
+                    Expr::Literal(KernelLiteral::Int(bound, Type::I128)) => (*comparison, bound),
+                    ref other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            }
+        };
+        let point = 10_i128.pow(11);
+        use Comparison::{Greater, GreaterOrEqual, Less, LessOrEqual};
+        for (constant, below, above) in [
+            (5 * point, 5, 5),
+            (5 * point + 1, 5, 6),
+            (-5 * point - 1, -6, -5),
+        ] {
+            assert_eq!(test(Operator::Gt, constant, true), (Greater, below));
+            assert_eq!(
+                test(Operator::GtEq, constant, true),
+                (GreaterOrEqual, above)
+            );
+            assert_eq!(test(Operator::Lt, constant, true), (Less, above));
+            assert_eq!(test(Operator::LtEq, constant, true), (LessOrEqual, below));
+            assert_eq!(test(Operator::Lt, constant, false), (Greater, below));
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Turns expressions, functions and keys into parts of a pipeline, and what kernels give into Arrow arrays.
+
+mod average;
+pub(crate) mod build_output;
+mod decimal;
+pub(crate) mod expression;
+pub(crate) mod filters;
+pub(crate) mod function;
+pub(crate) mod group_key;
+pub(crate) mod group_pruning;
+pub(crate) mod join_filter;
+pub(crate) mod nested_aggregate;
+pub(crate) mod output_rows;
+mod post_aggregation;
+pub(crate) mod probe;
+mod text;
+mod text_in_list;
+mod variance;

@@ -1,0 +1,305 @@
+//! Which lookups a kernel makes for the joins of a relation, and what for.
+//!
+//! An expression over the columns of one dimension is an **attribute**: the CPU evaluates it for each
+//! row of the dimension, and keys that agree in all attributes of a lookup get one code. Keys of
+//! groups have a lookup of their own, because its codes are what the kernel groups by: they should
+//! tell no more apart.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::ScalarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal as PhysicalLiteral;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use vectile_gpu::Error;
+use vectile_gpu::plan::{Expr, PayloadColumn, Type};
+
+use crate::error;
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::pattern::join::{Join, JoinKind};
+use crate::fused::scalar::literal;
+use crate::stack;
+
+/// What a lookup is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Keys of groups; or nothing but the join itself.
+    Groups,
+    /// Values within expressions.
+    Values,
+    /// Columns of rows that are put out: codes need not be few.
+    Rows,
+}
+
+/// A lookup that a kernel makes.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// The number of the join that it is for.
+    pub(crate) join: usize,
+    pub(crate) purpose: Purpose,
+    /// What codes tell apart, over the schema of the dimension.
+    pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl Wanted {
+    /// Whether each code, and a missing key, is a group of its own. Floats may be equal in several rows, and a missing key
+    /// is like one whose attributes are null.
+    pub(crate) fn are_codes_whole(&self, joins: &[Join]) -> Result<bool, FallbackReason> {
+        if self.purpose != Purpose::Groups || self.attributes.is_empty() {
+            return Ok(true);
+        }
+        let Some(join) = joins.get(self.join) else {
+            return Ok(false);
+        };
+        let schema = join.plan.schema();
+        let mut is_whole = join.kind == JoinKind::Inner;
+        for attribute in &self.attributes {
+            is_whole &= !attribute.data_type(&schema)?.is_floating();
+        }
+        Ok(is_whole)
+    }
+}
+
+/// The lookups for some joins.
+#[derive(Clone)]
+pub(crate) struct Lookups<'a> {
+    joins: &'a [Join],
+    wanted: Vec<Wanted>,
+}
+
+/// Of which attribute of its lookup the values are to be filled in.
+fn placeholder(attribute: usize) -> Arc<PayloadColumn> {
+    PayloadColumn::new(Arc::new(UInt32Array::from_iter_values([attribute as u32])))
+}
+
+/// The attribute that a placeholder is for.
+pub(crate) fn placeheld(attribute: &PayloadColumn) -> Option<usize> {
+    let values = attribute.values().ok()?;
+    let numbers = values.as_any().downcast_ref::<UInt32Array>()?;
+    numbers
+        .values()
+        .first()
+        .map(|&attribute| attribute as usize)
+}
+
+impl<'a> Lookups<'a> {
+    pub(crate) fn new(joins: &'a [Join]) -> Self {
+        let wanted = Vec::new();
+        Self { joins, wanted }
+    }
+
+    /// The lookups that are wanted. One is for the rows that each join leaves.
+    pub(crate) fn finish(mut self) -> Vec<Wanted> {
+        for join in 0..self.joins.len() {
+            if !self.wanted.iter().any(|wanted| wanted.join == join) {
+                self.number(join, Purpose::Groups);
+            }
+        }
+        self.wanted
+    }
+
+    /// The join of which `expr` is an attribute; `None` if it has to do with none, or with more.
+    pub(crate) fn join_of(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+        if self.joins.is_empty() {
+            return None;
+        }
+        let columns = collect_columns(expr);
+        let is_of = |join: &Join| columns.iter().all(|column| join.has_column(column.index()));
+        match columns.is_empty() {
+            true => None,
+            false => self.joins.iter().position(is_of),
+        }
+    }
+
+    /// An attribute of a join: the lookup, and its number there.
+    pub(crate) fn attribute(
+        &mut self,
+        join: usize,
+        purpose: Purpose,
+        expr: &Arc<dyn PhysicalExpr>,
+    ) -> Result<(usize, usize), FallbackReason> {
+        if is_volatile(expr) {
+            return Err(FallbackReason::Expr(expr.to_string()));
+        }
+        let attribute = self.joins[join].moved(expr, 0)?;
+        Ok(self.add(join, purpose, attribute))
+    }
+
+    /// Whether rows without a partner in a join stay. They have no code of its lookups, though rows with a partner may have
+    /// the same attributes: such codes are no values.
+    pub(crate) fn is_outer(&self, join: usize) -> bool {
+        self.joins
+            .get(join)
+            .is_some_and(|of| of.kind == JoinKind::Outer)
+    }
+
+    /// The value of an attribute of a join, for the kernel.
+    pub(crate) fn value(
+        &mut self,
+        join: usize,
+        expr: &Arc<dyn PhysicalExpr>,
+        data_type: &DataType,
+    ) -> Result<Expr, FallbackReason> {
+        if Type::of(data_type).is_none() {
+            return Err(FallbackReason::Expr(expr.to_string()));
+        }
+        let (lookup, attribute) = self.attribute(join, Purpose::Values, expr)?;
+        let value = Expr::Payload(lookup, placeholder(attribute));
+        if !self.is_outer(join) {
+            return Ok(value);
+        }
+        // Of a row without a partner, not everything is null: `coalesce(name, 'none') = 'none'`.
+        let missing = value_of_missing(
+            &self.wanted[lookup].attributes[attribute],
+            &self.joins[join],
+        )?;
+        if missing.is_null() {
+            return Ok(value);
+        }
+        let missing = literal(&missing).ok_or_else(|| FallbackReason::Expr(expr.to_string()))?;
+        let found = Arc::new(PhysicalLiteral::new(ScalarValue::Boolean(Some(true))));
+        let (lookup, found) = self.add(join, Purpose::Values, found);
+        let is_missing = Expr::IsNull(Box::new(Expr::Payload(lookup, placeholder(found))));
+        let branches = vec![(is_missing, Expr::Literal(missing))];
+        Ok(Expr::Case(branches, Some(Box::new(value))))
+    }
+
+    fn add(
+        &mut self,
+        join: usize,
+        purpose: Purpose,
+        attribute: Arc<dyn PhysicalExpr>,
+    ) -> (usize, usize) {
+        let lookup = self.number(join, purpose);
+        let attributes = &mut self.wanted[lookup].attributes;
+        let known = attributes.iter().position(|known| known == &attribute);
+        let number = known.unwrap_or_else(|| {
+            attributes.push(attribute);
+            attributes.len() - 1
+        });
+        (lookup, number)
+    }
+
+    /// The number of a join's lookup for a purpose.
+    fn number(&mut self, join: usize, purpose: Purpose) -> usize {
+        let is_it = |wanted: &Wanted| wanted.join == join && wanted.purpose == purpose;
+        self.wanted.iter().position(is_it).unwrap_or_else(|| {
+            self.wanted.push(Wanted {
+                join,
+                purpose,
+                attributes: Vec::new(),
+            });
+            self.wanted.len() - 1
+        })
+    }
+}
+
+/// What an attribute is where there is no partner: over a row of nulls.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`], whatever fails: the attribute may be the result of a subquery, which has not run when a query is
+/// planned.
+pub(crate) fn missing_value(
+    attribute: &Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> datafusion::common::Result<ArrayRef> {
+    let nullable = |field: &Arc<Field>| field.as_ref().clone().with_nullable(true);
+    let fields: Vec<Field> = schema.fields().iter().map(nullable).collect();
+    let nulls = fields
+        .iter()
+        .map(|field| new_null_array(field.data_type(), 1));
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    let nulls = nulls.collect();
+    let row = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), nulls, &options)?;
+    let value = stack::evaluated(attribute, &row).and_then(|value| value.into_array(1));
+    value.map_err(|error| error::gpu(Error::Unsupported(error.strip_backtrace())))
+}
+
+fn value_of_missing(
+    attribute: &Arc<dyn PhysicalExpr>,
+    join: &Join,
+) -> Result<ScalarValue, FallbackReason> {
+    let value = missing_value(attribute, &join.plan.schema())?;
+    Ok(ScalarValue::try_from_array(&value, 0)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{BinaryExpr, Column, IsNullExpr};
+    use datafusion::physical_plan::empty::EmptyExec;
+
+    use super::*;
+
+    /// A join of a table of two columns with one of two.
+    fn join(kind: JoinKind) -> [Join; 1] {
+        let schema = Schema::new(vec![
+            Field::new("key", DataType::Int32, false),
+            Field::new("value", DataType::Int64, true),
+        ]);
+        [Join {
+            plan: Arc::new(EmptyExec::new(Arc::new(schema))),
+            keys: vec![],
+            kind,
+            first: 2,
+            condition: None,
+        }]
+    }
+
+    fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
+        Arc::new(Column::new(name, index))
+    }
+
+    #[test]
+    fn attributes_are_numbered_once() {
+        let joins = join(JoinKind::Inner);
+        let mut lookups = Lookups::new(&joins);
+        let value = column("value", 3);
+        assert_eq!(lookups.join_of(&value), Some(0));
+        assert_eq!(lookups.join_of(&column("own", 1)), None);
+        let mixed = BinaryExpr::new(column("own", 1), Operator::Lt, Arc::clone(&value));
+        assert_eq!(lookups.join_of(&(Arc::new(mixed) as _)), None);
+        for (purpose, expr, expected) in [
+            (Purpose::Groups, &value, (0, 0)),
+            (Purpose::Values, &value, (1, 0)),
+            (Purpose::Groups, &column("key", 2), (0, 1)),
+            (Purpose::Groups, &value, (0, 0)),
+        ] {
+            assert_eq!(lookups.attribute(0, purpose, expr), Ok(expected));
+        }
+        let wanted = lookups.finish();
+        let attributes: Vec<String> = wanted[0]
+            .attributes
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(attributes, ["value@1", "key@0"]);
+    }
+
+    #[test]
+    fn a_join_without_attributes_has_a_lookup() {
+        let joins = join(JoinKind::Semi);
+        let lookups = Lookups::new(&joins);
+        assert_eq!(lookups.join_of(&column("value", 3)), None);
+        let wanted = lookups.finish();
+        assert_eq!(wanted.len(), 1);
+        assert!(wanted[0].attributes.is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_need_not_be_null() {
+        let joins = join(JoinKind::Outer);
+        let mut lookups = Lookups::new(&joins);
+        let value = column("value", 3);
+        let looked = lookups.value(0, &value, &DataType::Int64).unwrap();
+        assert!(matches!(looked, Expr::Payload(0, _)));
+        let is_null: Arc<dyn PhysicalExpr> = Arc::new(IsNullExpr::new(value));
+        let looked = lookups.value(0, &is_null, &DataType::Boolean).unwrap();
+        assert!(matches!(looked, Expr::Case(..)));
+        assert_eq!(lookups.finish()[0].attributes.len(), 3);
+    }
+}

@@ -1,0 +1,136 @@
+//! Text that is computed, and of which a filter lists the values: the kernel tests for each, and groups by its number.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, InListExpr, Literal as PhysicalLiteral};
+use vectile_gpu::plan::{Expr, Literal, Type};
+
+use super::expression::Lowering;
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::types::is_text;
+
+/// The most values: the column is read once for each.
+const MOST_VALUES: usize = 16;
+
+/// Values that an expression has, of which a kernel has the numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Listed {
+    pub(super) values: ArrayRef,
+    /// For each row the number of its value.
+    pub(super) number: Expr,
+}
+
+impl Listed {
+    /// The values that `expr` has in rows that pass all of `filters`; `None` if these do not say, or no kernel can tell. Other
+    /// values than text may be equal without being the same, as zeros are.
+    pub(super) fn of(
+        expr: &Arc<dyn PhysicalExpr>,
+        filters: &[Arc<dyn PhysicalExpr>],
+        lowering: &mut Lowering<'_>,
+    ) -> Result<Option<Self>, FallbackReason> {
+        if !is_text(&lowering.type_of(expr)?) {
+            return Ok(None);
+        }
+        let lists = filters.iter().filter_map(|filter| list_of(filter, expr));
+        let Some(values) = lists.min_by_key(Vec::len) else {
+            return Ok(None);
+        };
+        if values.is_empty() || values.len() > MOST_VALUES {
+            return Ok(None);
+        }
+        let mut trial = lowering.clone();
+        let number = |number: usize| Expr::Literal(Literal::Int(number as i128, Type::I32));
+        // one of them it is
+        let last = values.len() - 1;
+        let mut whens = Vec::new();
+        for (place, value) in values.iter().enumerate().take(last) {
+            let value = Arc::new(PhysicalLiteral::new(value.clone()));
+            let is_it = BinaryExpr::new(Arc::clone(expr), Operator::Eq, value);
+            let Ok(is_it) = trial.value(&(Arc::new(is_it) as Arc<dyn PhysicalExpr>)) else {
+                return Ok(None);
+            };
+            whens.push((is_it, number(place)));
+        }
+        *lowering = trial;
+        Ok(Some(Self {
+            values: ScalarValue::iter_to_array(values)?,
+            number: match whens.is_empty() {
+                true => number(last),
+                false => Expr::Case(whens, Some(Box::new(number(last)))),
+            },
+        }))
+    }
+}
+
+/// The values, each once, of which `filter` says that `expr` is one.
+fn list_of(
+    filter: &Arc<dyn PhysicalExpr>,
+    expr: &Arc<dyn PhysicalExpr>,
+) -> Option<Vec<ScalarValue>> {
+    let constant = |of: &Arc<dyn PhysicalExpr>| {
+        let value = of.downcast_ref::<PhysicalLiteral>()?.value();
+        (!value.is_null()).then(|| value.clone())
+    };
+    if let Some(equal) = filter.downcast_ref::<BinaryExpr>() {
+        let value = match equal.left() == expr {
+            true => constant(equal.right()),
+            false => (equal.right() == expr).then(|| constant(equal.left()))?,
+        };
+        return (equal.op() == &Operator::Eq).then(|| Some(vec![value?]))?;
+    }
+    let list = filter.downcast_ref::<InListExpr>()?;
+    if list.negated() || list.expr() != expr {
+        return None;
+    }
+    let mut values = Vec::new();
+    for value in list.list() {
+        let value = constant(value)?;
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    Some(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::datasource::table_schema::TableSchema;
+    use datafusion::physical_expr::expressions::{Column, in_list, lit};
+
+    use super::*;
+
+    fn listed(column: usize, values: &[ScalarValue], negated: bool) -> Option<Listed> {
+        let fields = [("text", DataType::Utf8), ("double", DataType::Float64)];
+        let fields = fields.map(|(name, of)| Field::new(name, of, true));
+        let schema = Arc::new(Schema::new(fields.to_vec()));
+        let table = TableSchema::from(Arc::clone(&schema));
+        let name = schema.field(column).name();
+        let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(name, column));
+        let list = values.iter().cloned().map(lit).collect();
+        let filter = in_list(Arc::clone(&expr), list, &negated, &schema).unwrap();
+        Listed::of(&expr, &[filter], &mut Lowering::new(&table)).unwrap()
+    }
+
+    #[test]
+    fn text_has_the_listed_values() {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).into()).collect::<Vec<_>>();
+        let found = listed(0, &texts(&["b", "a", "b"]), false).unwrap();
+        assert_eq!(found.values.len(), 2);
+        assert!(matches!(found.number, Expr::Case(whens, Some(_)) if whens.len() == 1));
+        let found = listed(0, &texts(&["a"]), false).unwrap();
+        assert!(matches!(found.number, Expr::Literal(_)));
+        assert!(listed(0, &texts(&["a", "b"]), true).is_none());
+        let many: Vec<ScalarValue> = (0..17).map(|i| i.to_string().as_str().into()).collect();
+        assert!(listed(0, &many, false).is_none());
+    }
+
+    #[test]
+    fn doubles_may_be_equal_without_being_the_same() {
+        assert!(listed(1, &[0.0.into(), 1.0.into()], false).is_none());
+    }
+}

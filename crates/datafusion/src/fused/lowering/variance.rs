@@ -1,0 +1,365 @@
+//! Variances and standard deviations: the sums that kernels compute for them, and the states that these come to.
+//!
+//! The state of DataFusion's accumulators is the number of values, their mean, and the sum of the squares of their
+//! distances from it (`m2`). Kernels do not know the mean while they add, so they compute other sums:
+//!
+//! - Of integers and decimals, the sums of values and of squares, both exact. Nothing is rounded before the end.
+//!   If squares may have more than 64 bits, values are taken for floats, as DataFusion does.
+//! - Of floats, the sums of `d = x - shift` and of `d * d`. Then `m2 = sum(d * d) - sum(d)^2 / n`. If that cancels
+//!   most of the digits, the values lie close together and far from the shift. The kernel then runs again with
+//!   their mean as the shift, which is an argument. If that does not help, as groups may lie far from each other,
+//!   the CPU takes over. The smallest and the largest value tell whether all are equal, or some not finite.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float64Array, UInt64Array};
+use datafusion::common::{Result, internal_err};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::CastExpr;
+use vectile_gpu::plan::{Aggregate, Arithmetic, Expr, GroupTotals, Literal, Numbers, Type};
+
+use super::decimal::{Decimal, cast};
+use super::expression::Lowering;
+use crate::fused::fallback_reason::FallbackReason;
+
+/// The share of `m2` that may be lost to rounding.
+const LOSS: f64 = 1e-9;
+
+/// The most additions that round a sum of doubles: those of a slot, with room for the longer ones of a table, where
+/// most errors cancel each other.
+const MOST_ROUNDED: u64 = 1 << 12;
+
+/// How variances of an argument are computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Variance {
+    /// Of integers of a type, by exact sums. They are so many times the values.
+    Exact { of: Type, unit: f64 },
+    /// Of floats.
+    Shifted(Shifted),
+}
+
+/// What is known of floats, to find a shift close to their mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Shifted {
+    /// What is subtracted from each.
+    by: f64,
+    /// How many there were, and the sum of what was left of them.
+    count: f64,
+    sum: f64,
+    /// Whether some group's values are too close together for this shift.
+    is_close: bool,
+}
+
+/// The state of an accumulator.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct State {
+    count: u64,
+    mean: f64,
+    m2: f64,
+}
+
+impl Variance {
+    /// Lowers an argument, which is a double.
+    pub(crate) fn lower(
+        argument: &Arc<dyn PhysicalExpr>,
+        lowering: &mut Lowering<'_>,
+    ) -> std::result::Result<(Self, Expr), FallbackReason> {
+        if let Some(of) = argument.downcast_ref::<CastExpr>() {
+            let from = lowering.type_of(of.expr())?;
+            let scale = Decimal::of(&from).map(|decimal| decimal.scale);
+            let scale = scale.or(from.is_integer().then_some(0));
+            if let (Some(scale), Some(machine)) = (scale, Type::of(&from)) {
+                let exact = Self::Exact {
+                    of: machine,
+                    unit: 10_f64.powi(scale.into()),
+                };
+                return Ok((exact, lowering.value(of.expr())?));
+            }
+        }
+        let shifted = Self::Shifted(Shifted::default());
+        Ok((shifted, lowering.value(argument)?))
+    }
+
+    /// What a kernel aggregates of values.
+    pub(crate) fn aggregates(self, value: Expr) -> Vec<Aggregate> {
+        let square = |of: Expr| {
+            let again = Box::new(of.clone());
+            Expr::Arithmetic(Arithmetic::Multiply, Box::new(of), again)
+        };
+        match self {
+            Self::Exact { of, .. } => {
+                // Sums of squares of 64 bits are exact. If some are wider, there is no kernel.
+                let squares = square(cast(value.clone(), of, Type::I128));
+                let squares = cast(squares, Type::I128, Type::I64);
+                vec![Aggregate::Sum(value), Aggregate::Sum(squares)]
+            }
+            Self::Shifted(Shifted { by, .. }) => {
+                let by = Box::new(Expr::Literal(Literal::F64(by)));
+                let of = Box::new(value.clone());
+                let distance = Expr::Arithmetic(Arithmetic::Subtract, of, by);
+                vec![
+                    Aggregate::Sum(distance.clone()),
+                    Aggregate::Sum(square(distance)),
+                    Aggregate::Min(value.clone()),
+                    Aggregate::Max(value),
+                ]
+            }
+        }
+    }
+
+    /// How many aggregates these are.
+    pub(crate) fn width(self) -> usize {
+        match self {
+            Self::Exact { .. } => 2,
+            Self::Shifted(_) => 4,
+        }
+    }
+
+    /// Whether digits were lost, in some group.
+    pub(crate) fn is_close(self) -> bool {
+        matches!(self, Self::Shifted(Shifted { is_close: true, .. }))
+    }
+
+    /// The same with the mean of what was seen as the shift. `None` if no other shift is of use.
+    pub(crate) fn shifted(self) -> Option<Self> {
+        match self {
+            Self::Shifted(Shifted {
+                by: 0.0,
+                count,
+                sum,
+                is_close: true,
+            }) if (sum / count).is_finite() => Some(Self::Shifted(Shifted {
+                by: sum / count,
+                ..Shifted::default()
+            })),
+            _ => None,
+        }
+    }
+
+    /// The same in doubles, for integers that are too wide.
+    pub(crate) fn rounded(self) -> Option<Self> {
+        let is_exact = matches!(self, Self::Exact { .. });
+        is_exact.then(|| Self::Shifted(Shifted::default()))
+    }
+
+    /// The aggregates of `now`, in the place of those of this one.
+    pub(crate) fn replaced(self, aggregates: &[Aggregate], now: Self) -> Vec<Aggregate> {
+        match (self, aggregates, now) {
+            (Self::Exact { of, unit }, [Aggregate::Sum(value), _], Self::Shifted(_)) => {
+                let double = Box::new(cast(value.clone(), of, Type::F64));
+                let unit = Box::new(Expr::Literal(Literal::F64(unit)));
+                now.aggregates(Expr::Arithmetic(Arithmetic::Divide, double, unit))
+            }
+            (Self::Shifted(_), [.., Aggregate::Max(value)], _) => now.aggregates(value.clone()),
+            _ => aggregates.to_vec(),
+        }
+    }
+
+    /// The states of groups, from what a kernel computed of each.
+    pub(crate) fn states(&mut self, totals: &[GroupTotals]) -> Result<Vec<ArrayRef>> {
+        let counts = totals.first().map_or(&[][..], |sums| &sums.counts);
+        let mut states = Vec::with_capacity(counts.len());
+        for (group, &count) in counts.iter().enumerate() {
+            states.push(match (&mut *self, totals) {
+                _ if count == 0 => State::default(),
+                (Self::Exact { unit, .. }, [sums, squares]) => {
+                    let [sum, squares] = [sums, squares].map(|of| integer(&of.values, group));
+                    State::exact(count, sum, squares, *unit)
+                }
+                (Self::Shifted(of), [sums, squares, least, greatest]) => {
+                    let all = [sums, squares, least, greatest];
+                    of.state(count, all.map(|of| float(&of.values, group)))
+                }
+                _ => return internal_err!("a variance of other sums"),
+            });
+        }
+        let counts: UInt64Array = states.iter().map(|state| Some(state.count)).collect();
+        let means = states.iter().map(|state| state.mean);
+        let m2s = states.iter().map(|state| state.m2);
+        Ok(vec![
+            Arc::new(counts),
+            Arc::new(Float64Array::from_iter_values(means)),
+            Arc::new(Float64Array::from_iter_values(m2s)),
+        ])
+    }
+}
+
+fn integer(numbers: &Numbers, at: usize) -> i128 {
+    match numbers {
+        Numbers::Int(values) => values.get(at).copied().unwrap_or_default(),
+        Numbers::Float(_) => 0,
+    }
+}
+
+fn float(numbers: &Numbers, at: usize) -> f64 {
+    match numbers {
+        Numbers::Float(values) => values.get(at).copied().unwrap_or_default(),
+        Numbers::Int(_) => 0.0,
+    }
+}
+
+impl State {
+    /// That of integers whose squares fit 64 bits, of which there are less than 2^62.
+    fn exact(count: u64, sum: i128, squares: i128, unit: f64) -> Self {
+        let n = i128::from(count);
+        let (mean, rest) = (sum.div_euclid(n), sum.rem_euclid(n));
+        // of distances from an integer close to the mean
+        let squares = squares - mean * (sum + rest);
+        let times_n = squares.checked_mul(n).map(|all| all - rest * rest);
+        let m2 = match times_n {
+            Some(times_n) => times_n as f64 / count as f64,
+            None => squares as f64 - (rest as f64).powi(2) / count as f64,
+        };
+        Self {
+            count,
+            mean: sum as f64 / count as f64 / unit,
+            m2: m2 / unit / unit,
+        }
+    }
+}
+
+impl Shifted {
+    /// The state of some values, and whether it can be relied on.
+    fn state(&mut self, count: u64, [sum, squares, least, greatest]: [f64; 4]) -> State {
+        let n = count as f64;
+        let mean = sum / n + self.by;
+        let state = |mean, m2| State { count, mean, m2 };
+        if !least.is_finite() || !greatest.is_finite() {
+            return state(mean, f64::NAN);
+        }
+        if least == greatest {
+            return state(least, 0.0);
+        }
+        self.count += n;
+        self.sum += sum;
+        if ((greatest - least).powi(2) / 2.0).is_infinite() {
+            return state(mean, f64::INFINITY);
+        }
+        let m2 = squares - sum * (sum / n);
+        // d, its square and the rest are rounded as well as each addition
+        let lost = (count.min(MOST_ROUNDED) + 4) as f64 * f64::EPSILON * squares;
+        self.is_close |= !(squares.is_finite() && lost <= LOSS * m2);
+        state(mean, m2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By DataFusion's algorithm.
+    fn welford(values: &[f64]) -> State {
+        let mut state = State::default();
+        for value in values {
+            let distance = value - state.mean;
+            state.count += 1;
+            state.mean += distance / state.count as f64;
+            state.m2 += distance * (value - state.mean);
+        }
+        state
+    }
+
+    fn exact(values: &[i128], unit: f64) -> State {
+        let squares = values.iter().map(|value| value * value).sum();
+        State::exact(values.len() as u64, values.iter().sum(), squares, unit)
+    }
+
+    fn shifted(values: &[f64], by: f64) -> (State, Shifted) {
+        let mut of = Shifted {
+            by,
+            ..Shifted::default()
+        };
+        let distances = values.iter().map(|value| value - by);
+        let squares = distances.clone().map(|distance| distance * distance);
+        let order = |a: &&f64, b: &&f64| a.total_cmp(b);
+        let ends = [values.iter().min_by(order), values.iter().max_by(order)];
+        let [least, greatest] = ends.map(|end| *end.unwrap());
+        let state = of.state(
+            values.len() as u64,
+            [distances.sum(), squares.sum(), least, greatest],
+        );
+        (state, of)
+    }
+
+    fn check(found: State, expected: State) {
+        assert_eq!(found.count, expected.count);
+        let close = |a: f64, b: f64| a == b || (a - b).abs() <= 1e-9 * b.abs();
+        assert!(close(found.mean, expected.mean), "{found:?} {expected:?}");
+        assert!(close(found.m2, expected.m2), "{found:?} {expected:?}");
+    }
+
+    #[test]
+    fn integers_lose_nothing() {
+        let most = i128::from(u32::MAX);
+        for (values, m2) in [
+            (vec![7], 0.0),
+            (vec![-3, -3, -3], 0.0),
+            (vec![1, 2, 4, -8], 84.75),
+            (vec![most, most - 1, most], 2.0 / 3.0),
+            (vec![-(1 << 31), 1 << 31], (1_u64 << 63) as f64),
+        ] {
+            let mean = values.iter().sum::<i128>() as f64 / values.len() as f64;
+            let count = values.len() as u64;
+            assert_eq!(exact(&values, 1.0), State { count, mean, m2 });
+            let scaled = exact(&values, 100.0);
+            let (mean, m2) = (mean / 100.0, m2 / 1e4);
+            check(scaled, State { count, mean, m2 });
+        }
+        assert_eq!(exact(&[most, most - 1], 1.0).m2, 0.5);
+        // the mean is no integer, and products with the number of values take more than 128 bits
+        let state = State::exact(1 << 62, 1 << 61, 1 << 94, 1.0);
+        assert_eq!(
+            (state.mean, state.m2),
+            (0.5, (1_i128 << 94) as f64 - (1_i64 << 60) as f64)
+        );
+    }
+
+    #[test]
+    fn floats_far_from_the_shift_are_shifted() {
+        let far: Vec<f64> = (0..1000).map(|i| 1e7 + f64::from(i % 97)).collect();
+        let (_, of) = shifted(&far, 0.0);
+        assert!(of.is_close);
+        let Some(Variance::Shifted(Shifted { by, .. })) = Variance::Shifted(of).shifted() else {
+            panic!("{of:?}");
+        };
+        let (state, of) = shifted(&far, by);
+        assert!(!of.is_close);
+        check(state, welford(&far));
+        // there is no third time
+        let again = Shifted {
+            is_close: true,
+            ..of
+        };
+        assert_eq!(Variance::Shifted(again).shifted(), None);
+        let near: Vec<f64> = (0..1000).map(|i| f64::from(i % 7) * 0.1).collect();
+        let (state, of) = shifted(&near, 0.0);
+        assert!(!of.is_close);
+        check(state, welford(&near));
+    }
+
+    #[test]
+    fn odd_floats_are_as_for_datafusion() {
+        for values in [
+            vec![0.1, 0.1, 0.1],
+            vec![-0.0, 0.0],
+            vec![1e200, -1e200],
+            vec![3e-200, 1e-200],
+        ] {
+            let (state, of) = shifted(&values, 0.0);
+            assert!(!of.is_close, "{values:?}");
+            assert_eq!(state.m2, welford(&values).m2, "{values:?}");
+        }
+        for value in [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            for values in [vec![value], vec![1.0, value], vec![value, value]] {
+                let (state, of) = shifted(&values, 0.0);
+                assert!(
+                    state.m2.is_nan() && welford(&values).m2.is_nan(),
+                    "{values:?}"
+                );
+                assert!(!of.is_close, "{values:?}");
+            }
+        }
+        // whose squares are too large, but not their variance
+        assert!(shifted(&[1e160, 1.000_000_1e160], 0.0).1.is_close);
+    }
+}

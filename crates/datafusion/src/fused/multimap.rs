@@ -1,0 +1,192 @@
+//! Keys that a dimension has in several rows: for each, where its rows are in a list of all.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, UInt32Array};
+use datafusion::common::Result;
+use vectile_gpu::plan::{Expr, Matches, PayloadColumn};
+use vectile_gpu::{Error, KeyTable};
+
+use super::dense_ids::Numbered;
+use crate::error;
+
+/// Where the rows of each key are in a list of all rows, by the code of the key.
+#[derive(Debug)]
+struct Places {
+    first: Arc<PayloadColumn>,
+    count: Arc<PayloadColumn>,
+    most: u32,
+}
+
+/// Rows listed by their keys, of which some have several.
+pub(crate) struct Listed {
+    /// The code of each key.
+    pub(crate) codes: Arc<KeyTable>,
+    places: Arc<Places>,
+    /// For each row its place in the list.
+    place_of: Vec<u32>,
+}
+
+impl Listed {
+    /// Those with these keys, none of which is null; `None` if all differ.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if there are too many, or too many keys for a table.
+    pub(crate) fn of(keys: &ArrayRef) -> Result<Option<Self>> {
+        let numbered = Numbered::of(keys)?;
+        if numbered.count as usize == keys.len() {
+            return Ok(None);
+        }
+        if u32::try_from(keys.len()).is_err() {
+            let reason = format!("{} rows of keys that are there more than once", keys.len());
+            return Err(error::gpu(Error::Unsupported(reason)));
+        }
+        let mut count = vec![0u32; numbered.count as usize];
+        let numbers = numbered.codes.iter().map(|&number| number as usize);
+        numbers.clone().for_each(|number| count[number] += 1);
+        let mut end = 0;
+        let first = count.iter().map(|count| {
+            end += count;
+            end - count
+        });
+        let first: Vec<u32> = first.collect();
+        let mut next = first.clone();
+        let place_of = numbers.map(|number| {
+            next[number] += 1;
+            next[number] - 1
+        });
+        let place_of = place_of.collect();
+        let places = Places {
+            most: count.iter().copied().max().unwrap_or(0),
+            first: attribute(first),
+            count: attribute(count),
+        };
+        Ok(Some(Self {
+            codes: Arc::new(numbered.table()?),
+            places: Arc::new(places),
+            place_of,
+        }))
+    }
+
+    /// The rows as they are listed.
+    pub(crate) fn rows(&self) -> UInt32Array {
+        let mut rows = vec![0; self.place_of.len()];
+        for (row, &place) in (0..).zip(&self.place_of) {
+            rows[place as usize] = row;
+        }
+        rows.into()
+    }
+
+    /// The same, of which the places are codes: values of attributes are listed as the rows are.
+    pub(crate) fn by_place(&self) -> JoinMultiMap {
+        JoinMultiMap {
+            places: Arc::clone(&self.places),
+            codes: None,
+        }
+    }
+
+    /// The same, of which each row has one of these codes.
+    pub(crate) fn with(&self, codes: &[u32]) -> JoinMultiMap {
+        let mut listed = vec![0; codes.len()];
+        for (&place, &code) in self.place_of.iter().zip(codes) {
+            listed[place as usize] = code;
+        }
+        JoinMultiMap {
+            places: Arc::clone(&self.places),
+            codes: Some(attribute(listed)),
+        }
+    }
+}
+
+fn attribute(values: Vec<u32>) -> Arc<PayloadColumn> {
+    PayloadColumn::new(Arc::new(UInt32Array::from(values)))
+}
+
+/// The rows of each key, and what attributes they have.
+#[derive(Debug)]
+pub(crate) struct JoinMultiMap {
+    places: Arc<Places>,
+    /// For each row in the list; `None` if its place is the code.
+    codes: Option<Arc<PayloadColumn>>,
+}
+
+impl JoinMultiMap {
+    /// Whether both list the same rows in the same order.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.places, &other.places)
+    }
+
+    /// As partners of a row whose key has the code `code`.
+    pub(crate) fn matches(&self, code: Expr, is_outer: bool) -> Matches {
+        Matches {
+            code,
+            first: Arc::clone(&self.places.first),
+            count: Arc::clone(&self.places.count),
+            most: self.places.most,
+            is_outer,
+        }
+    }
+
+    /// The code of the partner at hand, of those of that number.
+    pub(crate) fn code(&self, number: usize) -> Expr {
+        let place = Expr::Match(number);
+        match &self.codes {
+            Some(codes) => Expr::PayloadOf(Box::new(place), Arc::clone(codes)),
+            None => place,
+        }
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let codes = self.codes.as_ref().map_or(0, |codes| codes.len());
+        4 * (self.places.first.len() + self.places.count.len() + codes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array, StringArray};
+    use arrow::datatypes::UInt32Type;
+
+    use super::*;
+
+    fn listed(repeated: &JoinMultiMap, number: usize) -> Vec<u32> {
+        let values = |of: &PayloadColumn| of.values().unwrap().as_primitive::<UInt32Type>().clone();
+        let places = &repeated.places;
+        let (first, count) = (values(&places.first), values(&places.count));
+        let first = first.value(number) as usize;
+        let all = values(repeated.codes.as_ref().unwrap());
+        all.values()[first..first + count.value(number) as usize].to_vec()
+    }
+
+    #[test]
+    fn each_key_has_its_rows() {
+        let keys: ArrayRef = Arc::new(Int64Array::from(vec![7, 5, 7, 9, 7, 5]));
+        let all = Listed::of(&keys).unwrap().unwrap();
+        let codes = all.codes.of(&keys).unwrap();
+        assert_eq!(codes, [0, 1, 0, 2, 0, 1].map(Some));
+        let (repeated, other) = (all.with(&[0, 1, 2, 3, 4, 1]), all.with(&[9; 6]));
+        assert_eq!(listed(&repeated, 0), [0, 2, 4]);
+        assert_eq!(listed(&repeated, 1), [1, 1]);
+        assert_eq!(listed(&repeated, 2), [3]);
+        assert_eq!(
+            (repeated.places.most, repeated.bytes()),
+            (3, 4 * (3 + 3 + 6))
+        );
+        assert_eq!(all.rows().values(), &[0, 2, 4, 1, 5, 3]);
+        assert!(all.by_place().is_like(&repeated) && all.by_place().bytes() == 4 * (3 + 3));
+        let again = Listed::of(&keys).unwrap().unwrap().with(&[9; 6]);
+        assert!(repeated.is_like(&other) && !repeated.is_like(&again));
+    }
+
+    #[test]
+    fn keys_that_differ_need_no_list() {
+        let keys: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
+        assert!(Listed::of(&keys).unwrap().is_none());
+        let twice: ArrayRef = Arc::new(StringArray::from(vec!["a", "a"]));
+        let all = Listed::of(&twice).unwrap().unwrap();
+        assert_eq!(all.codes.len(), 1);
+        assert_eq!(listed(&all.with(&[1, 0]), 0), [1, 0]);
+    }
+}

@@ -1,0 +1,47 @@
+//! Expressions over the columns of a plan, and the expressions that these are.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::{ProjectionExpr, update_expr};
+
+use crate::fused::fallback_reason::FallbackReason;
+
+/// `expr` with the expressions behind its columns in their place.
+pub(crate) fn over(
+    expr: &Arc<dyn PhysicalExpr>,
+    columns: &[ProjectionExpr],
+) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
+    let expanded = update_expr(expr, columns, true)?;
+    Ok(expanded.unwrap_or_else(|| Arc::clone(expr)))
+}
+
+/// The columns of a projection with the expressions behind their columns in their place.
+pub(crate) fn projected<'a>(
+    projection: impl IntoIterator<Item = &'a ProjectionExpr>,
+    columns: &[ProjectionExpr],
+) -> Result<Vec<ProjectionExpr>, FallbackReason> {
+    let projected = projection.into_iter().map(|projected| {
+        let expr = over(&projected.expr, columns)?;
+        Ok(ProjectionExpr::new(expr, projected.alias.clone()))
+    });
+    projected.collect()
+}
+
+/// The columns of these numbers.
+pub(crate) fn some(numbers: &[usize], columns: &[ProjectionExpr]) -> Vec<ProjectionExpr> {
+    let some = numbers.iter().filter_map(|&number| columns.get(number));
+    some.cloned().collect()
+}
+
+/// The columns of `schema`, numbered from `first` on.
+pub(crate) fn columns_from(schema: &Schema, first: usize) -> Vec<ProjectionExpr> {
+    let fields = schema.fields().iter().zip(first..);
+    let columns = fields.map(|(field, number)| {
+        let column = Column::new(field.name(), number);
+        ProjectionExpr::new(Arc::new(column), field.name().clone())
+    });
+    columns.collect()
+}

@@ -1,0 +1,316 @@
+//! Semi and anti joins with a condition beside their keys: `EXISTS (SELECT .. WHERE d.k = f.k AND d.x <> f.y)`.
+//!
+//! A lookup finds one row for a key. If the dimension has each key at most once, the condition is a filter on what is
+//! found. Else it may be one on extremes: some `x` of a key is larger than `y` if the largest one is, and some `x` is
+//! another value than `y` if the smallest or the largest is. So the dimension becomes an aggregate by its keys. Of other
+//! conditions, partners are asked one after the other.
+//!
+//! A mark join leaves all rows, and says in one more column whether they meet the same: `EXISTS (..) OR f.y > 3`.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::aggregate::AggregateExprBuilder;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, Column, IsNotNullExpr, Literal,
+};
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
+use datafusion::physical_plan::projection::ProjectionExec;
+use vectile_gpu::plan::Type;
+
+use super::aggregates::grouped;
+use super::columns::over;
+use super::exchange::without_exchange;
+use super::join::Sides;
+use crate::fused::fallback_reason::FallbackReason;
+
+type Expr = Arc<dyn PhysicalExpr>;
+
+/// A dimension that has each key at most once, and the condition under which its row of a key counts.
+pub(super) struct Conditional {
+    pub(super) plan: Arc<dyn ExecutionPlan>,
+    /// Over its schema, in the order of the join's.
+    pub(super) keys: Vec<Expr>,
+    /// Over columns of both sides.
+    condition: Expr,
+    /// What these columns are.
+    columns: Vec<Place>,
+}
+
+/// A column of one side.
+#[derive(Clone, Copy)]
+enum Place {
+    Fact(usize),
+    Dimension(usize),
+}
+
+impl Conditional {
+    /// That of a semi or anti join with a condition; `None` if it is another one, or one row of a key does not tell.
+    pub(super) fn of(
+        join: &HashJoinExec,
+        sides: &Sides<'_>,
+    ) -> Result<Option<Self>, FallbackReason> {
+        let Some(filter) = join.filter() else {
+            return Ok(None);
+        };
+        if sides.kind.adds_columns() {
+            return Ok(None);
+        }
+        let plan = Arc::clone(without_exchange(sides.dimension_plan));
+        let keys: Vec<Expr> = sides.keys.iter().map(|(_, key)| Arc::clone(key)).collect();
+        let place = |of: &ColumnIndex| match of.side == sides.fact {
+            true => Place::Fact(of.index),
+            false => Place::Dimension(of.index),
+        };
+        let all = Self {
+            columns: filter.column_indices().iter().map(place).collect(),
+            condition: Arc::clone(filter.expression()),
+            plan,
+            keys,
+        };
+        match is_unique_by(&all.plan, &all.keys) {
+            true => Ok(Some(all)),
+            false => all.of_extremes(filter),
+        }
+    }
+
+    /// That of a mark join, which asks whether a row has a partner: without a condition, one whose keys are there once.
+    pub(super) fn of_mark(join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, FallbackReason> {
+        if join.filter().is_some() {
+            let reason = "it marks rows by a condition on both sides";
+            return Self::of(join, sides)?.ok_or_else(|| FallbackReason::Join(reason.into()));
+        }
+        let plan = without_exchange(sides.dimension_plan);
+        let keys: Vec<Expr> = sides.keys.iter().map(|(_, key)| Arc::clone(key)).collect();
+        let (plan, keys) = match is_unique_by(plan, &keys) {
+            true => (Arc::clone(plan), keys),
+            false => {
+                let plan = grouped(Arc::clone(plan), &keys, vec![])?;
+                let keys = columns_in_front(&plan, keys.len());
+                (plan, keys)
+            }
+        };
+        Ok(Self {
+            plan,
+            keys,
+            condition: Arc::new(Literal::new(true.into())),
+            columns: vec![],
+        })
+    }
+
+    /// The condition over the columns of the fact table's side, which are `own`, and those of the dimension.
+    pub(super) fn condition(
+        &self,
+        own: &[ProjectionExpr],
+        added: &[ProjectionExpr],
+    ) -> Result<Expr, FallbackReason> {
+        let columns = self.columns.iter().map(|place| {
+            let column = match *place {
+                Place::Fact(index) => own.get(index),
+                Place::Dimension(index) => added.get(index),
+            };
+            column.cloned().ok_or_else(no_column)
+        });
+        over(&self.condition, &columns.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// Whether there is no row, or the condition is not true: a missing row has no key.
+    pub(super) fn is_unmet(
+        &self,
+        added: &[ProjectionExpr],
+        condition: Expr,
+    ) -> Result<Expr, FallbackReason> {
+        let key = self.keys.first().ok_or_else(no_column)?;
+        let is_there: Expr = Arc::new(IsNotNullExpr::new(over(key, added)?));
+        let is_met: Expr = Arc::new(BinaryExpr::new(is_there, Operator::And, condition));
+        let truth = |value: bool| Arc::new(Literal::new(value.into())) as Expr;
+        let branches = vec![(is_met, truth(false))];
+        Ok(Arc::new(CaseExpr::try_new(
+            None,
+            branches,
+            Some(truth(true)),
+        )?))
+    }
+
+    /// The same by the extremes of each key, if these tell.
+    fn of_extremes(self, filter: &JoinFilter) -> Result<Option<Self>, FallbackReason> {
+        let (mut of_dimension, mut of_fact, mut of_both) = (vec![], vec![], vec![]);
+        for conjunct in split_conjunction(&self.condition) {
+            let columns = collect_columns(conjunct);
+            let places = columns
+                .iter()
+                .map(|column| self.columns.get(column.index()));
+            let places: Vec<Place> = places
+                .map(|place| place.copied().ok_or_else(no_column))
+                .collect::<Result<_, _>>()?;
+            let has_fact = places.iter().any(|place| matches!(place, Place::Fact(_)));
+            let has_dimension = places
+                .iter()
+                .any(|place| matches!(place, Place::Dimension(_)));
+            match (has_fact, has_dimension) {
+                (false, true) => of_dimension.push(self.on_dimension(conjunct)?),
+                (true, true) => of_both.push(conjunct),
+                _ => of_fact.push(Arc::clone(conjunct)),
+            }
+        }
+        let [compared] = of_both[..] else {
+            return Ok(None);
+        };
+        let Some(compared) = compared.downcast_ref::<BinaryExpr>() else {
+            return Ok(None);
+        };
+        let is_of = |expr: &Expr, of_dimension: bool| {
+            let columns = collect_columns(expr);
+            let mut places = columns
+                .iter()
+                .filter_map(|column| self.columns.get(column.index()));
+            !columns.is_empty()
+                && places.all(|place| matches!(place, Place::Dimension(_)) == of_dimension)
+        };
+        let (left, right) = (compared.left(), compared.right());
+        let (own, operator, other) = match (is_of(left, false), is_of(right, false)) {
+            (true, false) if is_of(right, true) => (left, *compared.op(), right),
+            (false, true) if is_of(left, true) => {
+                let Some(swapped) = compared.op().swap() else {
+                    return Ok(None);
+                };
+                (right, swapped, left)
+            }
+            _ => return Ok(None),
+        };
+        let input = match of_dimension.is_empty() {
+            true => Arc::clone(&self.plan),
+            false => Arc::new(FilterExec::try_new(
+                conjunction(of_dimension),
+                Arc::clone(&self.plan),
+            )?) as _,
+        };
+        let data_type = own.data_type(filter.schema())?;
+        if Type::of(&data_type).is_none_or(Type::is_float) || data_type == DataType::Boolean {
+            return Ok(None);
+        }
+        let plan = extremes(input, &self.keys, &self.on_dimension(other)?)?;
+        let (smallest, largest) = (self.keys.len(), self.keys.len() + 1);
+        // over the columns of the condition, and behind them both extremes
+        let mut columns = self.columns.clone();
+        let first = columns.len();
+        columns.extend([Place::Dimension(smallest), Place::Dimension(largest)]);
+        let extreme =
+            |place: usize| Arc::new(Column::new(["min", "max"][place], first + place)) as Expr;
+        let compare = |operator, extreme: Expr| {
+            Arc::new(BinaryExpr::new(Arc::clone(own), operator, extreme)) as Expr
+        };
+        let met = match operator {
+            Operator::NotEq => Arc::new(BinaryExpr::new(
+                compare(Operator::NotEq, extreme(0)),
+                Operator::Or,
+                compare(Operator::NotEq, extreme(1)),
+            )),
+            Operator::Gt | Operator::GtEq => compare(operator, extreme(0)),
+            Operator::Lt | Operator::LtEq => compare(operator, extreme(1)),
+            _ => return Ok(None),
+        };
+        of_fact.push(met);
+        Ok(Some(Self {
+            keys: columns_in_front(&plan, self.keys.len()),
+            plan,
+            condition: conjunction(of_fact),
+            columns,
+        }))
+    }
+
+    /// An expression over columns of the dimension alone, over its schema.
+    fn on_dimension(&self, expr: &Expr) -> Result<Expr, FallbackReason> {
+        let schema = self.plan.schema();
+        let columns = self.columns.iter().map(|place| {
+            let index = match *place {
+                Place::Dimension(index) => index,
+                // which there is none of
+                Place::Fact(_) => 0,
+            };
+            let field = schema.fields().get(index).ok_or_else(no_column)?;
+            let column = Column::new(field.name(), index);
+            Ok(ProjectionExpr::new(Arc::new(column), field.name().clone()))
+        });
+        over(expr, &columns.collect::<Result<Vec<_>, FallbackReason>>()?)
+    }
+}
+
+/// The first columns of a plan.
+fn columns_in_front(plan: &Arc<dyn ExecutionPlan>, count: usize) -> Vec<Expr> {
+    let schema = plan.schema();
+    let fields = schema.fields().iter().zip(0..count);
+    let columns = fields.map(|(field, place)| Arc::new(Column::new(field.name(), place)) as Expr);
+    columns.collect()
+}
+
+fn no_column() -> FallbackReason {
+    FallbackReason::Defect("a condition on a column that is not there".into())
+}
+
+/// The smallest and the largest value of an expression for each key.
+fn extremes(
+    input: Arc<dyn ExecutionPlan>,
+    keys: &[Expr],
+    of: &Expr,
+) -> Result<Arc<dyn ExecutionPlan>, FallbackReason> {
+    let schema = input.schema();
+    let functions = [("min", min_udaf()), ("max", max_udaf())].map(|(name, function)| {
+        let builder = AggregateExprBuilder::new(function, vec![Arc::clone(of)]);
+        let builder = builder.schema(Arc::clone(&schema)).alias(name);
+        builder.build().map(Arc::new)
+    });
+    let functions = functions.into_iter();
+    let functions = functions.collect::<datafusion::common::Result<Vec<_>>>()?;
+    Ok(grouped(input, keys, functions)?)
+}
+
+/// Whether no two rows of `plan` have the same keys, as far as that can be seen: an aggregate groups by some of them.
+fn is_unique_by(plan: &Arc<dyn ExecutionPlan>, keys: &[Expr]) -> bool {
+    let columns = keys
+        .iter()
+        .filter_map(|key| Some(key.downcast_ref::<Column>()?.index()));
+    has_groups_of(plan, &columns.collect::<Vec<_>>())
+}
+
+fn has_groups_of(plan: &Arc<dyn ExecutionPlan>, columns: &[usize]) -> bool {
+    let plan = without_exchange(plan);
+    if plan.fetch().is_some() {
+        return false;
+    }
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let below = columns.iter().filter_map(|&column| {
+            let projected = projection.expr().get(column)?;
+            Some(projected.expr.downcast_ref::<Column>()?.index())
+        });
+        return has_groups_of(projection.input(), &below.collect::<Vec<_>>());
+    }
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        let below = columns
+            .iter()
+            .filter_map(|&column| match filter.projection() {
+                Some(kept) => kept.get(column).copied(),
+                None => Some(column),
+            });
+        return has_groups_of(filter.input(), &below.collect::<Vec<_>>());
+    }
+    let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else {
+        return false;
+    };
+    let is_last = !matches!(
+        aggregate.mode(),
+        AggregateMode::Partial | AggregateMode::PartialReduce
+    );
+    let groups = aggregate.group_expr();
+    let mut all = 0..groups.expr().len();
+    is_last && groups.is_single() && all.all(|group| columns.contains(&group))
+}

@@ -1,0 +1,52 @@
+//! What is known of the files of a scan without reading them.
+
+use datafusion::datasource::physical_plan::FileScanConfig;
+use vectile_gpu::plan::Literal;
+
+use crate::fused::scalar::literal;
+
+/// Bytes of the files of a scan: what its columns take at most.
+pub(crate) fn num_bytes(config: &FileScanConfig) -> u64 {
+    let files = config.file_groups.iter().flat_map(|group| group.iter());
+    let bytes = files.map(|file| match &file.range {
+        Some(range) => (range.end - range.start).max(0) as u64,
+        None => file.object_meta.size,
+    });
+    bytes.sum()
+}
+
+/// Integers from the smallest to the largest of a column of a scan, if all files say.
+pub(crate) fn num_values(config: &FileScanConfig, column: usize) -> Option<u128> {
+    let mut bounds: Option<(i128, i128)> = None;
+    for file in config.file_groups.iter().flat_map(|group| group.iter()) {
+        let of_column = file.statistics.as_ref()?.column_statistics.get(column)?;
+        let (low, high) = (
+            of_column.min_value.get_value()?,
+            of_column.max_value.get_value()?,
+        );
+        let (Literal::Int(low, _), Literal::Int(high, _)) = (literal(low)?, literal(high)?) else {
+            return None;
+        };
+        let (lowest, highest) = bounds.unwrap_or((low, high));
+        bounds = Some((lowest.min(low), highest.max(high)));
+    }
+    let (low, high) = bounds?;
+    high.abs_diff(low).checked_add(1)
+}
+
+/// Rows of the files of a scan, if all are known.
+pub(crate) fn num_rows(config: &FileScanConfig) -> Option<usize> {
+    let mut rows: usize = 0;
+    let mut last = None;
+    for file in config.file_groups.iter().flat_map(|group| group.iter()) {
+        // Byte ranges of one file follow each other, and each has the rows of all.
+        let location = Some(&file.object_meta.location);
+        if file.range.is_some() && last == location {
+            continue;
+        }
+        last = location;
+        let of_file = file.statistics.as_ref()?.num_rows.get_value()?;
+        rows = rows.saturating_add(*of_file);
+    }
+    Some(rows)
+}

@@ -1,0 +1,437 @@
+//! Joins of a table with smaller ones, as lookups by a key.
+//!
+//! A kernel reads one table, the fact table. Of every other side of a join, a dimension, it needs to
+//! know which keys are there and what each stands for. So it has to be that a row of the fact table
+//! meets at most one of the dimension, or that it does not matter how many.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{JoinSide, JoinType, NullEquality};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
+use datafusion::physical_plan::projection::ProjectionExec;
+
+use super::exchange::{is_exchange, without_exchange};
+use super::files::num_rows;
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::table::Table;
+use crate::fused::types::{is_key, is_lossless, is_packed_key, is_text};
+use crate::source::VectileSource;
+
+/// What becomes of the rows of the fact table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum JoinKind {
+    /// Those with a partner stay.
+    Inner,
+    /// All stay; those without a partner get nulls.
+    Outer,
+    /// Those with a partner stay, however many they have. It adds no columns.
+    Semi,
+    /// Those without a partner stay.
+    Anti,
+    /// Those stay that are known to have no partner, as `NOT IN` asks: none if a key of the dimension is null, and of those
+    /// whose own key is null none unless the dimension is empty.
+    NotIn,
+}
+
+impl JoinKind {
+    /// Whether the columns of the dimension are there for the operators above.
+    pub(crate) fn adds_columns(self) -> bool {
+        matches!(self, Self::Inner | Self::Outer)
+    }
+
+    /// Whether a join with this table leaves no row, whatever its key.
+    pub(crate) fn leaves_none_with(self, table: &Table) -> bool {
+        match self {
+            Self::Inner | Self::Semi => table.codes.is_empty(),
+            // a null may be any value: no value is known not to be among them
+            Self::NotIn => table.has_null,
+            Self::Outer | Self::Anti => false,
+        }
+    }
+}
+
+impl fmt::Display for JoinKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inner => "inner",
+            Self::Outer => "outer",
+            Self::Semi => "semi",
+            Self::Anti => "anti",
+            Self::NotIn => "not in",
+        })
+    }
+}
+
+/// What a row of a dimension is found by, or a part of that.
+#[derive(Clone, Debug)]
+pub(crate) struct JoinKey {
+    /// What the dimension's is compared with, over the relation's schema.
+    pub(crate) of_fact: Arc<dyn PhysicalExpr>,
+    /// Over the dimension's schema.
+    pub(crate) of_dimension: Arc<dyn PhysicalExpr>,
+}
+
+/// A join of the fact table with a dimension.
+#[derive(Clone, Debug)]
+pub(crate) struct Join {
+    /// The dimension.
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    /// One, or several that all have to be equal.
+    pub(crate) keys: Vec<JoinKey>,
+    pub(crate) kind: JoinKind,
+    /// The number of the dimension's first column in the relation's schema.
+    pub(crate) first: usize,
+    /// What a partner has to meet beside the keys, unless that is a filter of the relation; over the relation's schema, which
+    /// has the columns of the dimension for it.
+    pub(crate) condition: Option<Arc<dyn PhysicalExpr>>,
+}
+
+impl Join {
+    /// Whether kernels need columns of the dimension, and not just whether a key is there.
+    pub(crate) fn has_columns(&self) -> bool {
+        self.kind.adds_columns() || self.condition.is_some()
+    }
+
+    /// Whether rows count once, however many partners meet its condition.
+    pub(crate) fn reads_matches(&self) -> bool {
+        self.condition.is_some() && !self.kind.adds_columns()
+    }
+
+    /// The dimension, joined with another table by keys over its own schema: its rows that have a partner, or none. Its
+    /// columns come first.
+    pub(crate) fn joined_with(
+        &self,
+        join: &HashJoinExec,
+        sides: &Sides<'_>,
+        keys: JoinOn,
+    ) -> Result<Arc<dyn ExecutionPlan>, FallbackReason> {
+        let join_type = match sides.kind {
+            JoinKind::Inner => JoinType::Inner,
+            JoinKind::Semi => JoinType::LeftSemi,
+            JoinKind::Anti | JoinKind::NotIn => JoinType::LeftAnti,
+            JoinKind::Outer => JoinType::Left,
+        };
+        let joined = HashJoinExec::try_new(
+            Arc::clone(&self.plan),
+            Arc::clone(without_exchange(sides.dimension_plan)),
+            keys,
+            None,
+            &join_type,
+            None,
+            *join.partition_mode(),
+            NullEquality::NullEqualsNothing,
+            sides.kind == JoinKind::NotIn,
+        )?;
+        Ok(Arc::new(joined))
+    }
+
+    /// The dimension's columns, by their numbers in the relation's schema.
+    pub(crate) fn columns(&self) -> Range<usize> {
+        self.first..self.first + self.plan.schema().fields().len()
+    }
+
+    /// Whether a column of the relation is one of the dimension's.
+    pub(crate) fn has_column(&self, column: usize) -> bool {
+        self.has_columns() && self.columns().contains(&column)
+    }
+
+    /// `expr` with the dimension's columns numbered from `first` on: from 0, an expression over the dimension.
+    pub(crate) fn moved(
+        &self,
+        expr: &Arc<dyn PhysicalExpr>,
+        first: usize,
+    ) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
+        let own = self.columns();
+        let moved = Arc::clone(expr).transform_up(|expr| {
+            let Some(column) = expr.downcast_ref::<Column>() else {
+                return Ok(Transformed::no(expr));
+            };
+            let index = column.index();
+            if !own.contains(&index) {
+                return Ok(Transformed::no(expr));
+            }
+            let column = Column::new(column.name(), index - own.start + first);
+            Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>))
+        });
+        Ok(moved.data()?)
+    }
+}
+
+/// The sides of a hash join, told apart.
+pub(crate) struct Sides<'a> {
+    /// Which one is the fact table's.
+    pub(crate) fact: JoinSide,
+    pub(crate) kind: JoinKind,
+    /// Whether rows stay, and one more column says which of them the join would leave.
+    pub(crate) is_mark: bool,
+    pub(crate) fact_plan: &'a Arc<dyn ExecutionPlan>,
+    pub(crate) dimension_plan: &'a Arc<dyn ExecutionPlan>,
+    /// Pairs of keys: that on the fact table's side, and that of the dimension.
+    pub(crate) keys: JoinOn,
+}
+
+impl<'a> Sides<'a> {
+    /// Those of `join`; `None` if neither side reads a Vectile table.
+    pub(crate) fn of(join: &'a HashJoinExec) -> Result<Option<Self>, FallbackReason> {
+        let sides = [join.left(), join.right()];
+        let [left_rows, right_rows] = sides.map(fact_rows);
+        if left_rows.is_none() && right_rows.is_none() {
+            return Ok(None);
+        }
+        use JoinType::*;
+        let (fact, kind) = match join.join_type() {
+            Inner if left_rows > right_rows => (JoinSide::Left, JoinKind::Inner),
+            Inner => (JoinSide::Right, JoinKind::Inner),
+            Left => (JoinSide::Left, JoinKind::Outer),
+            LeftSemi => (JoinSide::Left, JoinKind::Semi),
+            LeftAnti if join.null_aware => (JoinSide::Left, JoinKind::NotIn),
+            LeftAnti => (JoinSide::Left, JoinKind::Anti),
+            Right => (JoinSide::Right, JoinKind::Outer),
+            RightSemi => (JoinSide::Right, JoinKind::Semi),
+            RightAnti => (JoinSide::Right, JoinKind::Anti),
+            LeftMark => (JoinSide::Left, JoinKind::Semi),
+            RightMark => (JoinSide::Right, JoinKind::Semi),
+            Full => {
+                return Err(FallbackReason::Join(format!(
+                    "it is of type {}",
+                    join.join_type()
+                )));
+            }
+        };
+        let why_not = if join.null_equality() != NullEquality::NullEqualsNothing {
+            Some("nulls are equal")
+        } else if join.null_aware && (kind != JoinKind::NotIn || join.filter().is_some()) {
+            Some("it is aware of nulls")
+        } else {
+            None
+        };
+        if let Some(why_not) = why_not {
+            return Err(FallbackReason::Join(why_not.into()));
+        }
+        let [left, right] = sides;
+        let pairs = join.on().iter().cloned();
+        let (rows, plans, keys) = match fact {
+            JoinSide::Left => ((left_rows, right_rows), (left, right), pairs.collect()),
+            _ => {
+                let keys = pairs.map(|(left, right)| (right, left)).collect();
+                ((right_rows, left_rows), (right, left), keys)
+            }
+        };
+        // Then it has a key more than once.
+        if kind == JoinKind::Outer && rows.1 > rows.0 {
+            return Err(FallbackReason::Join(
+                "the joined table has more rows".into(),
+            ));
+        }
+        let (fact_plan, dimension_plan) = plans;
+        Ok(Some(Self {
+            fact,
+            kind,
+            is_mark: matches!(join.join_type(), LeftMark | RightMark),
+            fact_plan,
+            dimension_plan,
+            keys,
+        }))
+    }
+}
+
+/// Rows of the largest Vectile table that could be the fact table of `plan`; `None` if there is none.
+fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
+        let (config, _) = scan.downcast_to_file_source::<VectileSource>()?;
+        return Some(num_rows(config).unwrap_or_default());
+    }
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        use JoinType::*;
+        return match join.join_type() {
+            Inner => fact_rows(join.left()).max(fact_rows(join.right())),
+            Left | LeftSemi | LeftAnti | LeftMark => fact_rows(join.left()),
+            Right | RightSemi | RightAnti | RightMark => fact_rows(join.right()),
+            Full => None,
+        };
+    }
+    let passes = plan.is::<ProjectionExec>() || plan.is::<FilterExec>() || is_exchange(plan);
+    let [input] = plan.children()[..] else {
+        return None;
+    };
+    passes.then(|| fact_rows(input)).flatten()
+}
+
+/// How the rows of a dimension are found.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Found {
+    /// By a column of the fact table, which has this number there and this type.
+    ByColumn(usize, DataType),
+    /// By integers that are computed, and columns of text, all packed into one integer.
+    ByComputed(Vec<Part>),
+}
+
+/// A part of a packed key.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Part {
+    /// The type that it is compared as.
+    pub(crate) data_type: DataType,
+    /// The column of the fact table, by number, if it is text.
+    pub(crate) text: Option<usize>,
+}
+
+impl Join {
+    /// How its rows are found; `schema` is that of the relation, whose first columns are those of `table`.
+    pub(crate) fn found(&self, schema: &Schema, table: &Schema) -> Result<Found, FallbackReason> {
+        if let [key] = &self.keys[..]
+            && let Some((column, data_type)) = key_column(&key.of_fact, table)?
+        {
+            return Ok(Found::ByColumn(column, data_type));
+        }
+        let parts = self.keys.iter().map(|key| {
+            let data_type = key.of_fact.data_type(schema)?;
+            if is_packed_key(&data_type) {
+                let text = None;
+                return Ok(Part { data_type, text });
+            }
+            match key_column(&key.of_fact, table)? {
+                Some((column, data_type)) if is_text(&data_type) => Ok(Part {
+                    data_type,
+                    text: Some(column),
+                }),
+                _ => Err(unsupported_key(&key.of_fact)),
+            }
+        });
+        Ok(Found::ByComputed(
+            parts.collect::<Result<_, FallbackReason>>()?,
+        ))
+    }
+}
+
+fn unsupported_key(key: &Arc<dyn PhysicalExpr>) -> FallbackReason {
+    FallbackReason::Join(format!("its key is {key}"))
+}
+
+/// The column of the fact table that is `key`, or that `key` is without loss another type of; `None` if it is computed.
+fn key_column(
+    key: &Arc<dyn PhysicalExpr>,
+    table: &Schema,
+) -> Result<Option<(usize, DataType)>, FallbackReason> {
+    let (column, cast_to) = match key.downcast_ref::<CastExpr>() {
+        Some(cast) => (cast.expr(), Some(cast.cast_type())),
+        None => (key, None),
+    };
+    let Some(column) = column.downcast_ref::<Column>() else {
+        return Ok(None);
+    };
+    let Some(field) = table.fields().get(column.index()) else {
+        return Ok(None);
+    };
+    let data_type = field.data_type();
+    if cast_to.is_some_and(|to| !is_lossless(data_type, to)) {
+        return Ok(None);
+    }
+    match is_key(data_type) {
+        true => Ok(Some((column.index(), data_type.clone()))),
+        false if is_packed_key(data_type) => Ok(None),
+        false => Err(FallbackReason::Type {
+            column: field.name().clone(),
+            data_type: data_type.clone(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::Field;
+    use datafusion::physical_plan::empty::EmptyExec;
+
+    use super::*;
+
+    fn column(of: DataType, cast_to: Option<DataType>) -> Option<(usize, DataType)> {
+        let table = Schema::new(vec![Field::new("k", of, true)]);
+        let mut key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("k", 0));
+        if let Some(to) = cast_to {
+            key = Arc::new(CastExpr::new(key, to, None));
+        }
+        key_column(&key, &table).ok().flatten()
+    }
+
+    #[test]
+    fn keys_are_columns_that_may_be_cast_without_loss() {
+        for (of, cast_to) in [
+            (DataType::Int32, None),
+            (DataType::Int32, Some(DataType::Int64)),
+            (DataType::UInt8, Some(DataType::Int16)),
+            (DataType::Utf8, Some(DataType::Utf8View)),
+            (DataType::Date32, None),
+        ] {
+            assert_eq!(column(of.clone(), cast_to), Some((0, of)));
+        }
+        for (of, cast_to) in [
+            (DataType::Int64, Some(DataType::Int32)),
+            (DataType::Int32, Some(DataType::UInt64)),
+            (DataType::Utf8, Some(DataType::Int64)),
+            (DataType::Float64, None),
+            (DataType::UInt64, None),
+            (DataType::Boolean, None),
+        ] {
+            assert_eq!(column(of, cast_to), None);
+        }
+    }
+
+    #[test]
+    fn other_keys_are_computed() {
+        let own = [
+            Field::new("k", DataType::Int32, true),
+            Field::new("t", DataType::Utf8, true),
+        ];
+        let others = [
+            Field::new("j", DataType::Decimal128(15, 2), true),
+            Field::new("f", DataType::Float64, true),
+        ];
+        let table = Schema::new(own.to_vec());
+        let schema = Schema::new([own, others].concat());
+        let column =
+            |name: &str, index| Arc::new(Column::new(name, index)) as Arc<dyn PhysicalExpr>;
+        let found = |keys: &[Arc<dyn PhysicalExpr>]| {
+            let keys = keys.iter().map(|key| JoinKey {
+                of_fact: Arc::clone(key),
+                of_dimension: column("other", 0),
+            });
+            let join = Join {
+                plan: Arc::new(EmptyExec::new(Arc::new(table.clone()))),
+                keys: keys.collect(),
+                kind: JoinKind::Inner,
+                first: 4,
+                condition: None,
+            };
+            join.found(&schema, &table)
+        };
+        let (k, j, f) = (column("k", 0), column("j", 2), column("f", 3));
+        let by_column = Found::ByColumn(0, DataType::Int32);
+        assert_eq!(found(std::slice::from_ref(&k)), Ok(by_column));
+        let part = |data_type, text| Part { data_type, text };
+        let both = vec![
+            part(DataType::Int32, None),
+            part(DataType::Decimal128(15, 2), None),
+        ];
+        assert_eq!(
+            found(&[k, Arc::clone(&j)]),
+            Ok(Found::ByComputed(both.clone()))
+        );
+        assert_eq!(
+            found(std::slice::from_ref(&j)),
+            Ok(Found::ByComputed(both[1..].to_vec()))
+        );
+        let with_text = vec![both[1].clone(), part(DataType::Utf8, Some(1))];
+        let t = column("t", 1);
+        assert_eq!(found(&[j, t]), Ok(Found::ByComputed(with_text)));
+        let reason = found(&[f]).unwrap_err();
+        assert_eq!(reason.to_string(), "join: its key is f@3");
+    }
+}

@@ -1,0 +1,11 @@
+//! What is recognized in a plan: tables, what they are joined with, and what is computed of them.
+
+pub(crate) mod aggregates;
+pub(crate) mod columns;
+mod conditional;
+pub(crate) mod eager;
+pub(crate) mod exchange;
+pub(crate) mod files;
+pub(crate) mod fingerprint;
+pub(crate) mod join;
+pub(crate) mod relation;

@@ -1,0 +1,460 @@
+//! A scan and the operators above it, as expressions over the table and what it is joined with.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::JoinSide;
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Column, NotExpr};
+use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+
+use super::columns::{columns_from, over, projected, some};
+use super::conditional::Conditional;
+use super::exchange::without_exchange;
+use super::join::{Found, Join, JoinKey, JoinKind, Sides};
+use crate::fused::fallback_reason::FallbackReason;
+use crate::source::VectileSource;
+use crate::stack;
+
+/// The rows of a table, joined with others, that pass filters, projected.
+pub(crate) struct Relation {
+    pub(crate) config: FileScanConfig,
+    pub(crate) source: VectileSource,
+    /// The columns of the table, and behind them those of what it is joined with.
+    pub(crate) schema: SchemaRef,
+    /// From the table upwards.
+    pub(crate) joins: Vec<Join>,
+    /// Over `schema`.
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// What the columns of the plan are, over `schema`.
+    columns: Vec<ProjectionExpr>,
+}
+
+/// The filters of a relation, apart.
+pub(crate) struct Filters {
+    /// Those of the table alone.
+    pub(crate) of_table: Vec<Arc<dyn PhysicalExpr>>,
+    /// Those that need what it is joined with.
+    pub(crate) joined: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl Relation {
+    /// What `plan` computes, in whatever order and partitions; `None` if it is anything else than
+    /// such a relation.
+    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
+        stack::grown(|| Self::of_operators(plan))
+    }
+
+    fn of_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
+        if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
+            return Self::of_scan(scan);
+        }
+        let relation = if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+            match Self::of(projection.input())? {
+                Some(relation) => relation.project(projection.projection_expr())?,
+                None => return Ok(None),
+            }
+        } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+            match Self::of(filter.input())? {
+                Some(relation) => relation.filter(filter)?,
+                None => return Ok(None),
+            }
+        } else if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+            let Some(sides) = Sides::of(join)? else {
+                return Ok(None);
+            };
+            match Self::of(sides.fact_plan)? {
+                Some(relation) => relation.join(join, &sides)?,
+                None => return Ok(None),
+            }
+        } else if let Some(coalesce) = plan.downcast_ref::<CoalescePartitionsExec>() {
+            match Self::of(coalesce.input())? {
+                Some(relation) => relation,
+                None => return Ok(None),
+            }
+        } else if let Some(repartition) = plan.downcast_ref::<RepartitionExec>() {
+            match Self::of(repartition.input())? {
+                Some(relation) => relation,
+                None => return Ok(None),
+            }
+        } else {
+            return Ok(None);
+        };
+        match plan.fetch() {
+            Some(_) => Err(FallbackReason::Limit),
+            None => Ok(Some(relation)),
+        }
+    }
+
+    fn of_scan(scan: &DataSourceExec) -> Result<Option<Self>, FallbackReason> {
+        let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>() else {
+            return Ok(None);
+        };
+        if config.limit.is_some() {
+            return Err(FallbackReason::Limit);
+        }
+        let filters = match source.evaluates_filters() {
+            true => source.filter().into_iter().collect(),
+            false => Vec::new(),
+        };
+        let columns = source
+            .projection()
+            .into_iter()
+            .flat_map(ProjectionExprs::iter);
+        Ok(Some(Self {
+            filters,
+            columns: columns.cloned().collect(),
+            schema: Arc::clone(source.table_schema().table_schema()),
+            joins: Vec::new(),
+            config: config.clone(),
+            source: source.clone(),
+        }))
+    }
+
+    /// `expr`, over the columns of the plan, over the relation's schema.
+    pub(crate) fn over_table(
+        &self,
+        expr: &Arc<dyn PhysicalExpr>,
+    ) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
+        over(expr, &self.columns)
+    }
+
+    /// What the columns of the plan are, over the relation's schema.
+    pub(crate) fn columns(&self) -> &[ProjectionExpr] {
+        &self.columns
+    }
+
+    /// The filters: all of them have to pass.
+    pub(crate) fn filters(&self) -> Filters {
+        let columns = self.source.table_schema().table_schema().fields().len();
+        let conjuncts = self.filters.iter().flat_map(split_conjunction).cloned();
+        let (of_table, joined) = conjuncts.partition(|conjunct| {
+            let used = collect_columns(conjunct);
+            used.iter().all(|column| column.index() < columns)
+        });
+        Filters { of_table, joined }
+    }
+
+    fn join(mut self, join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, FallbackReason> {
+        let keys = sides.keys.iter();
+        let keys =
+            keys.map(|(key, of_dimension)| Ok((self.over_table(key)?, Arc::clone(of_dimension))));
+        let keys: JoinOn = keys.collect::<Result<_, FallbackReason>>()?;
+        let is_conditional = join.filter().is_some() && sides.kind != JoinKind::Inner;
+        let added = match self
+            .dimension_of(&keys)
+            .filter(|_| !is_conditional && !sides.is_mark)
+        {
+            None if sides.is_mark => vec![self.mark(join, sides, keys)?],
+            Some(dimension) => self.join_dimension(dimension, join, sides, keys)?,
+            None if sides.kind == JoinKind::Outer => {
+                let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
+                match self.condition(join, sides, &added)? {
+                    Some(condition) => {
+                        if let Some(join) = self.joins.last_mut() {
+                            join.condition = Some(Arc::clone(&condition));
+                        }
+                        only_where(&condition, added)?
+                    }
+                    None => added,
+                }
+            }
+            None => match Conditional::of(join, sides)? {
+                Some(conditional) => {
+                    self.join_conditional(conditional, sides, keys)?;
+                    Vec::new()
+                }
+                None => {
+                    let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
+                    if is_conditional {
+                        self.read_matches(join, sides, &added)?;
+                    }
+                    added
+                }
+            },
+        };
+        if sides.kind == JoinKind::Inner {
+            let condition = self.condition(join, sides, &added)?;
+            self.filters.extend(condition);
+        }
+        if sides.kind.adds_columns() || sides.is_mark {
+            let own = std::mem::take(&mut self.columns);
+            self.columns = match sides.fact {
+                _ if sides.is_mark => own.into_iter().chain(added).collect(),
+                JoinSide::Left => own.into_iter().chain(added).collect(),
+                _ => added.into_iter().chain(own).collect(),
+            };
+        }
+        if let Some(kept) = &join.projection {
+            self.columns = some(kept, &self.columns);
+        }
+        Ok(self)
+    }
+
+    /// Has the last join, a semi or anti join, ask its partners one after the other whether they meet its condition.
+    fn read_matches(
+        &mut self,
+        join: &HashJoinExec,
+        sides: &Sides<'_>,
+        added: &[ProjectionExpr],
+    ) -> Result<(), FallbackReason> {
+        let condition = self.condition(join, sides, added)?;
+        if let Some(last) = self.joins.last_mut() {
+            self.schema = Arc::new(extended(&self.schema, &last.plan.schema(), last.kind));
+            last.condition = condition;
+        }
+        Ok(())
+    }
+
+    /// The dimension that all keys are columns of, if it is one whose rows all have them.
+    fn dimension_of(&self, keys: &JoinOn) -> Option<usize> {
+        self.joins.iter().position(|join| {
+            let has_key = |key: &Arc<dyn PhysicalExpr>| {
+                let columns = collect_columns(key);
+                let mut own = columns.iter().map(|column| join.has_column(column.index()));
+                !columns.is_empty() && own.all(|own| own)
+            };
+            join.kind == JoinKind::Inner && keys.iter().all(|(key, _)| has_key(key))
+        })
+    }
+
+    /// Joins the table with another one, and gives the other's columns. If one of several keys is a column of the table,
+    /// that is what is looked up, and the others are compared with what is found; else all of them are looked up.
+    fn join_table(
+        &mut self,
+        plan: &Arc<dyn ExecutionPlan>,
+        kind: JoinKind,
+        keys: JoinOn,
+    ) -> Result<Vec<ProjectionExpr>, FallbackReason> {
+        let own = self.source.table_schema().table_schema().fields().len();
+        let is_own = |key: &Arc<dyn PhysicalExpr>| {
+            let columns = collect_columns(key);
+            columns.iter().all(|column| column.index() < own)
+        };
+        let keys = keys.into_iter();
+        let keys: JoinOn = keys.map(|(key, other)| (self.as_own(key), other)).collect();
+        let of_table = keys.iter().filter(|(key, _)| is_own(key)).count();
+        let (found_by, compared) = match of_table == 1 && kind == JoinKind::Inner {
+            true => keys.into_iter().partition(|(key, _)| is_own(key)),
+            false => (keys, vec![]),
+        };
+        let plan = Arc::clone(without_exchange(plan));
+        let first = self.schema.fields().len();
+        let added = columns_from(&plan.schema(), first);
+        let keys = found_by.into_iter().map(|(of_fact, of_dimension)| JoinKey {
+            of_fact,
+            of_dimension,
+        });
+        let join = Join {
+            plan,
+            keys: keys.collect(),
+            kind,
+            first,
+            condition: None,
+        };
+        let found = join.found(&self.schema, self.source.table_schema().table_schema())?;
+        if kind == JoinKind::NotIn && matches!(found, Found::ByComputed(_)) {
+            return Err(FallbackReason::Join(
+                "it is aware of nulls, of a computed key".into(),
+            ));
+        }
+        if kind.adds_columns() {
+            self.schema = Arc::new(extended(&self.schema, &join.plan.schema(), kind));
+        }
+        for (key, dimension_key) in compared {
+            // joins and operators do not agree on which floats are equal
+            if key.data_type(&self.schema)?.is_floating() {
+                return Err(FallbackReason::Join(format!("its key is {key}")));
+            }
+            let dimension_key = over(&dimension_key, &added)?;
+            let equal = BinaryExpr::new(key, Operator::Eq, dimension_key);
+            self.filters.push(Arc::new(equal));
+        }
+        self.joins.push(join);
+        Ok(added)
+    }
+
+    /// What equals the column `key` of a dimension in all rows that it is joined to, if that is of the same type.
+    fn as_own(&self, key: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
+        let equal = self.joins.iter().find_map(|join| {
+            let column = key.downcast_ref::<Column>()?;
+            let index = column.index().checked_sub(join.first)?;
+            let is_key = |of: &&JoinKey| {
+                let own = of.of_dimension.downcast_ref::<Column>();
+                own.is_some_and(|own| own.index() == index)
+            };
+            let joined = join.kind == JoinKind::Inner && join.has_column(column.index());
+            let equal = &join.keys.iter().find(is_key).filter(|_| joined)?.of_fact;
+            let types = [&key, equal].map(|expr| expr.data_type(&self.schema));
+            match types {
+                [Ok(of), Ok(other)] if of == other => Some(Arc::clone(equal)),
+                _ => None,
+            }
+        });
+        equal.unwrap_or(key)
+    }
+
+    /// The column of a mark join, which says whether a row has a partner.
+    fn mark(
+        &mut self,
+        join: &HashJoinExec,
+        sides: &Sides<'_>,
+        keys: JoinOn,
+    ) -> Result<ProjectionExpr, FallbackReason> {
+        let conditional = Conditional::of_mark(join, sides)?;
+        let (added, condition) = self.look_up(&conditional, JoinKind::Outer, keys)?;
+        let is_unmet = conditional.is_unmet(&added, condition)?;
+        let is_met = Arc::new(NotExpr::new(is_unmet));
+        Ok(ProjectionExpr::new(is_met, "mark"))
+    }
+
+    /// Joins the table with what has each key at most once. Gives its columns, and the condition over both.
+    fn look_up(
+        &mut self,
+        conditional: &Conditional,
+        kind: JoinKind,
+        keys: JoinOn,
+    ) -> Result<(Vec<ProjectionExpr>, Arc<dyn PhysicalExpr>), FallbackReason> {
+        let of_fact = keys.into_iter().map(|(of_fact, _)| of_fact);
+        let keys = of_fact.zip(conditional.keys.iter().cloned()).collect();
+        let added = self.join_table(&conditional.plan, kind, keys)?;
+        let condition = conditional.condition(&self.columns, &added)?;
+        Ok((added, condition))
+    }
+
+    /// Joins the table with what has each key at most once, and drops or keeps rows by a condition on both.
+    fn join_conditional(
+        &mut self,
+        conditional: Conditional,
+        sides: &Sides<'_>,
+        keys: JoinOn,
+    ) -> Result<(), FallbackReason> {
+        let kind = match sides.kind {
+            JoinKind::Anti => JoinKind::Outer,
+            _ => JoinKind::Inner,
+        };
+        let (added, condition) = self.look_up(&conditional, kind, keys)?;
+        self.filters.push(match sides.kind {
+            JoinKind::Anti => conditional.is_unmet(&added, condition)?,
+            _ => condition,
+        });
+        Ok(())
+    }
+
+    /// Joins a dimension with another table, so that they are one, and gives the other's columns. Those of the dimension
+    /// have new numbers then.
+    fn join_dimension(
+        &mut self,
+        dimension: usize,
+        join: &HashJoinExec,
+        sides: &Sides<'_>,
+        keys: JoinOn,
+    ) -> Result<Vec<ProjectionExpr>, FallbackReason> {
+        let before = self.joins.remove(dimension);
+        let keys = keys
+            .into_iter()
+            .map(|(key, other)| Ok((before.moved(&key, 0)?, other)));
+        let plan = before.joined_with(join, sides, keys.collect::<Result<_, FallbackReason>>()?)?;
+        let first = self.schema.fields().len();
+        for filter in &mut self.filters {
+            *filter = before.moved(filter, first)?;
+        }
+        for column in &mut self.columns {
+            column.expr = before.moved(&column.expr, first)?;
+        }
+        for join in &mut self.joins {
+            for key in &mut join.keys {
+                key.of_fact = before.moved(&key.of_fact, first)?;
+            }
+            if let Some(condition) = &mut join.condition {
+                *condition = before.moved(condition, first)?;
+            }
+        }
+        self.schema = Arc::new(extended(&self.schema, &plan.schema(), before.kind));
+        let added = match sides.kind.adds_columns() {
+            true => columns_from(
+                &sides.dimension_plan.schema(),
+                first + before.columns().len(),
+            ),
+            false => Vec::new(),
+        };
+        self.joins.push(Join {
+            plan,
+            first,
+            ..before
+        });
+        Ok(added)
+    }
+
+    /// What a join asks for beside its key; `added` are the columns of the other side.
+    fn condition(
+        &self,
+        join: &HashJoinExec,
+        sides: &Sides<'_>,
+        added: &[ProjectionExpr],
+    ) -> Result<Option<Arc<dyn PhysicalExpr>>, FallbackReason> {
+        let Some(filter) = join.filter() else {
+            return Ok(None);
+        };
+        let columns = filter.column_indices().iter().map(|place| {
+            let of = match place.side == sides.fact {
+                true => self.columns.as_slice(),
+                false => added,
+            };
+            let column = of.get(place.index).cloned();
+            column.ok_or_else(|| {
+                FallbackReason::Defect(format!("there is no column {}", place.index))
+            })
+        });
+        let columns: Vec<ProjectionExpr> = columns.collect::<Result<_, FallbackReason>>()?;
+        over(filter.expression(), &columns).map(Some)
+    }
+
+    fn project(mut self, projection: &ProjectionExprs) -> Result<Self, FallbackReason> {
+        self.columns = projected(projection.iter(), &self.columns)?;
+        Ok(self)
+    }
+
+    fn filter(mut self, filter: &FilterExec) -> Result<Self, FallbackReason> {
+        self.filters.push(self.over_table(filter.predicate())?);
+        if let Some(kept) = filter.projection() {
+            self.columns = some(kept, &self.columns);
+        }
+        Ok(self)
+    }
+}
+
+/// Columns that an outer join adds, which are null where its condition is not true.
+fn only_where(
+    condition: &Arc<dyn PhysicalExpr>,
+    added: Vec<ProjectionExpr>,
+) -> Result<Vec<ProjectionExpr>, FallbackReason> {
+    let added = added.into_iter().map(|column| {
+        let branches = vec![(Arc::clone(condition), column.expr)];
+        Ok(ProjectionExpr {
+            expr: Arc::new(CaseExpr::try_new(None, branches, None)?),
+            alias: column.alias,
+        })
+    });
+    added.collect()
+}
+
+/// The columns of `schema`, and behind them those of what it is joined with.
+fn extended(schema: &Schema, joined: &Schema, kind: JoinKind) -> Schema {
+    let joined = joined.fields().iter().map(|field| match kind {
+        JoinKind::Outer => Arc::new(field.as_ref().clone().with_nullable(true)),
+        _ => Arc::clone(field),
+    });
+    let fields = schema.fields().iter().cloned().chain(joined);
+    Schema::new(fields.collect::<Vec<_>>())
+}

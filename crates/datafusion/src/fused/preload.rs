@@ -1,0 +1,320 @@
+//! Loads columns before queries ask for them, and keeps them on the device until they are unloaded.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{ResolvedTableReference, Result, TableReference, exec_err, plan_err};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SessionState, TaskContext};
+use datafusion::logical_expr::TableType;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::stream::{StreamExt, TryStreamExt};
+use vectile_gpu::plan::Type;
+use vectile_gpu::{Error, Group};
+
+use super::device::{Device, Gpu};
+use super::exec::column_loader::{Found, Input, Part, find, is_crowded};
+use super::exec::metrics::GpuMetrics;
+use super::fallback_reason::FallbackReason;
+use super::pins::{Pin, address};
+use super::types::is_text;
+use crate::error;
+use crate::options::{GpuMode, VectileOptions};
+use crate::source::VectileSource;
+
+/// A column that was loaded or unloaded, or could not be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PinnedColumn {
+    /// The table, with its catalog and schema.
+    pub table: String,
+    /// The column.
+    pub column: String,
+    /// Row groups on the GPU.
+    pub row_groups: usize,
+    /// Bytes on the GPU.
+    pub bytes: u64,
+    /// Why it cannot be on the GPU, if it cannot.
+    pub not_on_gpu: Option<String>,
+}
+
+impl From<&Pin> for PinnedColumn {
+    fn from(pin: &Pin) -> Self {
+        Self {
+            table: pin.table.to_string(),
+            column: pin.column.clone(),
+            row_groups: pin.chunks.len(),
+            bytes: pin.bytes(),
+            not_on_gpu: None,
+        }
+    }
+}
+
+/// Columns of a table that are to be loaded.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    gpu: Gpu,
+    table: ResolvedTableReference,
+    config: FileScanConfig,
+    source: VectileSource,
+    columns: Vec<usize>,
+}
+
+impl Load {
+    /// Lists the files of a table; of all its columns if none is named.
+    pub(crate) async fn plan(
+        state: &SessionState,
+        gpu: Gpu,
+        name: &str,
+        columns: &[String],
+    ) -> Result<Self> {
+        let (table, provider) = table_of(state, name).await?;
+        if provider.table_type() == TableType::View {
+            return plan_err!("{name} is a view: name the table that it reads");
+        }
+        let scan = provider.scan(state, None, &[], None).await?;
+        let scan = scan.downcast_ref::<DataSourceExec>();
+        let scan = scan.and_then(|scan| scan.downcast_to_file_source::<VectileSource>());
+        let Some((config, source)) = scan else {
+            return plan_err!("{name} is not a table of Vectile files, or has no files");
+        };
+        let schema = source.table_schema().table_schema();
+        let mut indices: Vec<usize> = Vec::new();
+        for column in columns {
+            let index = schema.index_of(column)?;
+            if !indices.contains(&index) {
+                indices.push(index);
+            }
+        }
+        if columns.is_empty() {
+            indices.extend(0..schema.fields().len());
+        }
+        Ok(Self {
+            gpu,
+            table,
+            columns: indices,
+            config: config.clone(),
+            source: source.clone(),
+        })
+    }
+
+    /// Loads the columns, and when all are there pins those that can be on the device.
+    pub(crate) async fn run(&self, context: &TaskContext) -> Result<Vec<PinnedColumn>> {
+        let options = VectileOptions::of(context.session_config().options());
+        if options.gpu == GpuMode::Off {
+            return exec_err!("vectile.gpu = off: SET vectile.gpu = 'auto' to load columns");
+        }
+        let device = self.gpu.device(&options).await;
+        let device = device.map_err(|error| error.context("columns cannot be on the GPU"))?;
+        let (mut columns, mut reasons) = (Vec::new(), Vec::new());
+        for &column in &self.columns {
+            let reason = self.reason_against(&device, column, context).await?;
+            if reason.is_none() {
+                columns.push(column);
+            }
+            reasons.push((column, reason));
+        }
+        let pins = self.load(&device, columns, context).await?;
+        device.pins.put(pins.clone());
+        let rows = reasons.into_iter().map(|(column, not_on_gpu)| {
+            let empty = self.pin(column);
+            let pin = pins.iter().find(|pin| pin.is_of(&empty)).unwrap_or(&empty);
+            PinnedColumn {
+                not_on_gpu,
+                ..PinnedColumn::from(pin)
+            }
+        });
+        Ok(rows.collect())
+    }
+
+    /// Why a column cannot be on the device, if it cannot.
+    async fn reason_against(
+        &self,
+        device: &Device,
+        column: usize,
+        context: &TaskContext,
+    ) -> Result<Option<String>> {
+        let table = self.source.table_schema();
+        let field = table.table_schema().field(column);
+        let (name, data_type) = (field.name().clone(), field.data_type().clone());
+        if column >= table.file_schema().fields().len() {
+            return Ok(Some(FallbackReason::PartitionColumn(name).to_string()));
+        }
+        if !is_text(&data_type) && Type::of(&data_type).is_none() {
+            let reason = FallbackReason::Type {
+                column: name,
+                data_type,
+            };
+            return Ok(Some(reason.to_string()));
+        }
+        match self.parts(device, vec![column], context).await {
+            Ok(_) => Ok(None),
+            Err(DataFusionError::External(error)) => match error.downcast_ref() {
+                Some(Error::Unsupported(reason)) => Ok(Some(reason.clone())),
+                _ => Err(DataFusionError::External(error)),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The row groups of columns.
+    async fn parts(
+        &self,
+        device: &Device,
+        columns: Vec<usize>,
+        context: &TaskContext,
+    ) -> Result<Vec<Part>> {
+        let input = Input {
+            config: self.config.clone(),
+            source: self.source.clone(),
+            columns,
+            coded: Vec::new(),
+            keys: Vec::new(),
+        };
+        let metrics = ExecutionPlanMetricsSet::new();
+        input.open(&device.engine, context, &metrics).await
+    }
+
+    /// The chunks of columns. Those that are missing are loaded.
+    async fn load(
+        &self,
+        device: &Device,
+        columns: Vec<usize>,
+        context: &TaskContext,
+    ) -> Result<Vec<Pin>> {
+        let mut pins: Vec<Pin> = columns.iter().map(|&column| self.pin(column)).collect();
+        let parts = self.parts(device, columns, context).await?;
+        let needed: u64 = parts.iter().map(Part::bytes).sum();
+        if needed > device.engine.memory_limit() {
+            return Err(self.no_room(device, needed));
+        }
+        let found = find_without(device.clone(), parts, pins.clone()).await?;
+        let consumer = MemoryConsumer::new("VectileGpu");
+        let reservation = consumer.register(context.memory_pool());
+        let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+        let loads = futures::stream::iter(found).map(|found| {
+            let (metrics, reservation) = (metrics.clone(), reservation.new_empty());
+            async move {
+                match found.group() {
+                    Some(group) => Ok(group),
+                    None => Ok(found.load(metrics, reservation, true).await?.group),
+                }
+            }
+        });
+        let at_a_time = context.session_config().target_partitions();
+        let groups: Vec<Group> = match loads.buffered(at_a_time).try_collect().await {
+            Err(error) if is_crowded(&error) => return Err(self.no_room(device, needed)),
+            groups => groups?,
+        };
+        for group in groups {
+            for (pin, chunk) in pins.iter_mut().zip(group.columns) {
+                pin.chunks.push(chunk);
+            }
+        }
+        // loads that run beside each other may each have found room for the last chunk
+        if device.pins.bytes_with(&pins) > device.engine.memory_limit() {
+            return Err(self.no_room(device, needed));
+        }
+        let engine = Arc::clone(&device.engine);
+        let settled = blocking(move || engine.settle()).await?;
+        settled.map_err(error::gpu)?;
+        Ok(pins)
+    }
+
+    /// That of a column, without chunks.
+    fn pin(&self, column: usize) -> Pin {
+        let schema = self.source.table_schema().table_schema();
+        Pin {
+            table: self.table.clone(),
+            column: schema.field(column).name().clone(),
+            chunks: Vec::new(),
+        }
+    }
+
+    fn no_room(&self, device: &Device, needed: u64) -> DataFusionError {
+        let (table, limit) = (&self.table, device.engine.memory_limit());
+        let pinned: u64 = device.pins.bytes().values().sum();
+        DataFusionError::ResourcesExhausted(format!(
+            "columns of {table} do not fit the GPU's memory: they are {needed} bytes in files and somewhat more \
+             there, where {limit} may be kept and {pinned} are pinned. See vectile.gpu.memory_limit and \
+             vectile_unload()"
+        ))
+    }
+}
+
+/// What is pinned of a table's columns, or of all columns or tables if none is named. With `unload` it is dropped.
+pub(crate) async fn pinned(
+    gpu: Gpu,
+    table: Option<&str>,
+    columns: Vec<String>,
+    config: &ConfigOptions,
+    unload: bool,
+) -> Result<Vec<PinnedColumn>> {
+    let Some(Ok(device)) = gpu.opened() else {
+        return Ok(Vec::new());
+    };
+    let tables = table.map(|table| tables_named(table, config));
+    let is_named = move |pin: &Pin| {
+        let tables = tables.as_ref();
+        tables.is_none_or(|tables| tables.contains(&pin.table))
+            && (columns.is_empty() || columns.contains(&pin.column))
+    };
+    blocking(move || {
+        let Device { pins, engine, .. } = device;
+        let mut pins = match unload {
+            true => pins.release(&engine, |pin, _| is_named(pin)),
+            false => pins.all(),
+        };
+        pins.retain(is_named);
+        pins.iter().map(PinnedColumn::from).collect()
+    })
+    .await
+}
+
+/// What a name may stand for: a table by just that name, such as a path, or as SQL reads it.
+fn tables_named(name: &str, config: &ConfigOptions) -> [ResolvedTableReference; 2] {
+    let catalog = &config.catalog;
+    [TableReference::bare(name), TableReference::from(name)]
+        .map(|table| table.resolve(&catalog.default_catalog, &catalog.default_schema))
+}
+
+async fn table_of(
+    state: &SessionState,
+    name: &str,
+) -> Result<(ResolvedTableReference, Arc<dyn TableProvider>)> {
+    for table in tables_named(name, state.config_options()) {
+        if let Ok(schema) = state.schema_for_ref(table.clone())
+            && let Some(provider) = schema.table(&table.table).await?
+        {
+            return Ok((table, provider));
+        }
+    }
+    plan_err!("table '{name}' not found")
+}
+
+/// What there is of `parts`. Of the same columns, releases what is pinned of other versions of their files.
+async fn find_without(device: Device, parts: Vec<Part>, columns: Vec<Pin>) -> Result<Vec<Found>> {
+    let Device { engine, pins, .. } = device;
+    blocking(move || {
+        let found = find(&engine, parts);
+        let current = found.iter().flat_map(Found::resident);
+        let current: HashSet<usize> = current.map(address).collect();
+        pins.release(&engine, |pin, chunk| {
+            !current.contains(&address(chunk)) && columns.iter().any(|of| of.is_of(pin))
+        });
+        found
+    })
+    .await
+}
+
+/// Work beside the tasks of the runtime.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let task = SpawnedTask::spawn_blocking(work);
+    task.join().await.map_err(error::interrupted)
+}

@@ -1,0 +1,952 @@
+//! The optimizer rules: they put on the GPU what can be, and where it is expected to pay.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result, internal_datafusion_err, plan_err};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::{PhysicalExpr, conjunction};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
+use datafusion::physical_plan::work_table::WorkTableExec;
+use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
+use vectile_gpu::coded_columns;
+use vectile_gpu::plan::{Filter, Output, Pipeline};
+
+use super::background::{Session, SessionEnd};
+use super::cost_model::{Missing, Work};
+use super::device::Gpu;
+use super::exec::auto::Auto;
+use super::exec::build_side::{self, Dimension};
+use super::exec::column_loader::Input;
+use super::exec::cpu_fallback::CpuPlan;
+use super::exec::device_build::{BuildOutput, Building};
+use super::exec::fused_aggregate::{Fused, FusedAggregateExec, Replaced};
+use super::exec::prewarm::{PrewarmExec, Waiting};
+use super::exec::scan::GpuScan;
+use super::exec::star_pipeline::{LookupKey, Star, StarLookup};
+use super::fallback_reason::FallbackReason;
+use super::lowering::build_output::BuildColumns;
+use super::lowering::expression::{Lowering, Needs};
+use super::lowering::function::{self, Named};
+use super::lowering::group_key::Keys;
+use super::lowering::group_pruning::GroupPruning;
+use super::lowering::join_filter;
+use super::lowering::nested_aggregate::{
+    AggregateOverGroups, BuildFromGroups, NestedAggregationPlan,
+};
+use super::lowering::output_rows::RowColumns;
+use super::pattern::aggregates::Aggregates;
+use super::pattern::eager::before_join;
+use super::pattern::files::{num_bytes, num_rows};
+use super::pattern::join::Found;
+use super::pattern::relation::Relation;
+use crate::error;
+use crate::nullable;
+use crate::options::{GpuMode, VectileOptions};
+use crate::pushdown::Rule;
+use crate::source::{GpuNote, VectileSource, scan_of};
+use crate::stack;
+
+/// Puts aggregates on the GPU, with the scans and joins below them.
+///
+/// It comes before the rules about joins, filters, distribution and order. Of what is fused they see the
+/// dimensions only. If the CPU has to take over, they and all after them are applied to what was there before.
+#[derive(Debug)]
+struct FuseGpuAggregates {
+    gpu: Gpu,
+    /// The rules behind it.
+    later: Arc<[Rule]>,
+    /// Here, because plans hold the rules behind it, and tasks that end with the session hold plans.
+    session: Session,
+}
+
+/// Puts what scans filter and project on the GPU, once it is known what that is.
+#[derive(Debug)]
+struct FuseGpuScans {
+    gpu: Gpu,
+    end: SessionEnd,
+    /// Where there is no rule for aggregates.
+    _session: Option<Session>,
+}
+
+/// The names of the rules, and of those that they come before.
+const AGGREGATES: [&str; 2] = ["FuseGpuAggregates", nullable::RULE];
+const SCANS: [&str; 2] = ["FuseGpuScans", "EnsureCooperative"];
+
+/// Adds the rules, or puts them in the place of those for another GPU.
+pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
+    rules.retain(|rule| ![AGGREGATES[0], SCANS[0]].contains(&rule.name()));
+    let place_of = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name);
+    let session = Session::new();
+    let scans = |session: Option<Session>, end| FuseGpuScans {
+        gpu: gpu.clone(),
+        end,
+        _session: session,
+    };
+    let end = session.end();
+    let of_scans = place_of(rules, SCANS[1]).unwrap_or(rules.len());
+    // Where others have other rules, nothing may give operators above the partitions that they need.
+    let joins = place_of(rules, nullable::JOINS);
+    match place_of(rules, AGGREGATES[1]).filter(|_| joins.is_some()) {
+        Some(place) => {
+            rules.insert(of_scans, Arc::new(scans(None, end)));
+            let place = place + usize::from(of_scans <= place);
+            let aggregates = FuseGpuAggregates {
+                later: rules[place..].into(),
+                gpu,
+                session,
+            };
+            rules.insert(place, Arc::new(aggregates));
+        }
+        None => rules.insert(of_scans, Arc::new(scans(Some(session), end))),
+    }
+}
+
+impl PhysicalOptimizerRule for FuseGpuAggregates {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(fusing) = Fusing::new(&self.gpu, self.session.end(), config) else {
+            return Ok(plan);
+        };
+        // It tells which groups are asked for, and depends on nothing that comes before it otherwise.
+        let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
+        let plan = fusing.aggregates(plan, Above::default(), &self.later)?.data;
+        // they are in no plan, so that nobody else would optimize what is below them
+        let waiting = fusing.waiting.into_inner().into_iter();
+        let waiting = waiting.filter_map(|Waiting { node, reason }| {
+            let mut rules = self.later.iter();
+            let node = rules.try_fold(node as _, |node, rule| rule.optimize(node, config));
+            let node = node.ok()?.downcast_ref::<FusedAggregateExec>().cloned()?;
+            let node = Arc::new(node);
+            Some(Waiting { node, reason })
+        });
+        Ok(match waiting.collect::<Vec<_>>() {
+            waiting if waiting.is_empty() => plan,
+            waiting => Arc::new(PrewarmExec::new(plan, waiting)),
+        })
+    }
+
+    fn name(&self) -> &str {
+        AGGREGATES[0]
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+impl PhysicalOptimizerRule for FuseGpuScans {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match Fusing::new(&self.gpu, self.end.clone(), config) {
+            Some(mut fusing) => {
+                fusing.is_opened = plan.exists(|node| Ok(node.is::<PrewarmExec>()))?;
+                Ok(fusing.scans(plan)?.data)
+            }
+            None => Ok(plan),
+        }
+    }
+
+    fn name(&self) -> &str {
+        SCANS[0]
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// What is wanted of a relation.
+enum WantedOf<'a> {
+    Aggregate(&'a AggregateExec),
+    /// Its groups, of which tables are made.
+    Groups(&'a AggregateExec),
+    /// Its rows, of which the plan says how many there may be.
+    Rows(&'a Arc<dyn ExecutionPlan>),
+    /// The tables of a dimension.
+    Tables(&'a Dimension),
+}
+
+/// The columns that a kernel puts out.
+enum Columns {
+    /// Results of aggregates.
+    Results,
+    Rows(RowColumns),
+    Tables(BuildColumns),
+}
+
+/// What is known of the operators above.
+#[derive(Clone, Copy, Default)]
+struct Above<'a> {
+    /// Why the one that reads it was not fused with it.
+    reason: Option<&'a FallbackReason>,
+    /// Whether one of them was weighed up together with the joins below it, and is for the CPU.
+    is_for_cpu: bool,
+    /// Which rows they want, if not all.
+    wanted: Option<&'a GroupPruning>,
+}
+
+/// Joins that are put on the GPU by themselves.
+#[derive(Clone, Copy, PartialEq)]
+enum Joins {
+    All,
+    /// Those of a large table: others are not worth a kernel.
+    Large,
+    None,
+}
+
+/// Rows of a table from which on it is large.
+const LARGE_ROWS: usize = 1 << 20;
+
+/// A rule at work.
+struct Fusing<'a> {
+    gpu: &'a Gpu,
+    session: SessionEnd,
+    options: VectileOptions,
+    /// Cores that the CPU would use.
+    cores: usize,
+    joins: Joins,
+    /// True if an aggregate has the device opened, once the CPU has answered.
+    is_opened: bool,
+    /// What could be on the GPU.
+    waiting: RefCell<Vec<Waiting>>,
+}
+
+impl<'a> Fusing<'a> {
+    /// `None` if nothing is to be put on a GPU.
+    fn new(gpu: &'a Gpu, session: SessionEnd, config: &ConfigOptions) -> Option<Self> {
+        let options = VectileOptions::of(config);
+        (options.gpu != GpuMode::Off).then_some(Self {
+            gpu,
+            session,
+            options,
+            cores: config.execution.target_partitions,
+            joins: Joins::All,
+            is_opened: false,
+            waiting: RefCell::default(),
+        })
+    }
+
+    /// `plan` with what can be of its aggregates and joins on the GPU.
+    fn aggregates(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        above: Above<'_>,
+        later: &Arc<[Rule]>,
+    ) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+        let mut reason = above.reason.cloned();
+        let mut is_for_cpu = above.is_for_cpu;
+        if let Some(aggregates) = Aggregates::of(&plan) {
+            match self.fuse(&plan, aggregates, above.wanted, later) {
+                Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
+                Ok(None) => reason = None,
+                Err(why) => {
+                    self.check(&why)?;
+                    is_for_cpu |= why.is_for_cpu();
+                    reason = Some(why);
+                }
+            }
+        } else if is_of_join(&plan) && !is_for_cpu {
+            match self.fuse_join(&plan, later) {
+                Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
+                Ok(None) => {}
+                // that the join does not pay says nothing of the filters of its scans
+                Err(why) if why.is_for_cpu() => is_for_cpu = true,
+                Err(why) => {
+                    self.check(&why)?;
+                    reason = reason.or(Some(why));
+                }
+            }
+        }
+        if let Some(scan) = plan.downcast_ref::<DataSourceExec>()
+            && let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>()
+            && let Some(reason) = reason
+        {
+            return Ok(match self.noted(source, &reason) {
+                Some(noted) => Transformed::yes(scan_of(config, noted)),
+                None => Transformed::no(plan),
+            });
+        }
+        let handed_on = || above.wanted?.below(&plan).ok().flatten();
+        let wanted = GroupPruning::of(&plan).or_else(handed_on);
+        let below = Above {
+            reason: reason.as_ref(),
+            is_for_cpu,
+            wanted: wanted.as_ref(),
+        };
+        plan.map_children(|child| stack::grown(|| self.aggregates(child, below, later)))
+    }
+
+    /// `plan` with what can be of its scans on the GPU.
+    fn scans(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+        if plan.is::<FusedAggregateExec>() {
+            // The scan that the query is about is that of the kernel.
+            let lenient = self.lenient(Joins::None);
+            return plan.map_children(|child| lenient.scans(child));
+        }
+        let Some(scan) = plan.downcast_ref::<DataSourceExec>() else {
+            return plan.map_children(|child| stack::grown(|| self.scans(child)));
+        };
+        let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>() else {
+            return Ok(Transformed::no(plan));
+        };
+        if source.gpu_note().is_some_and(|above| above.is_of_cost) {
+            // nor does it pay to have the GPU filter for what the CPU does
+            return Ok(Transformed::no(plan));
+        }
+        let own = match self.fuse_scan(config, source) {
+            Ok(fused) => return Ok(Transformed::yes(scan_of(config, fused))),
+            Err(own) => own,
+        };
+        self.check(&own)?;
+        if self.options.gpu == GpuMode::Require {
+            let above = source.gpu_note().map(|above| Arc::clone(&above.reason));
+            let reason = above.unwrap_or_else(|| own.to_string().into());
+            return plan_err!("vectile.gpu = require: {reason}");
+        }
+        let noted = match source.gpu_note() {
+            Some(_) => None,
+            None => self.noted(source, &own),
+        };
+        Ok(match noted {
+            Some(noted) => Transformed::yes(scan_of(config, noted)),
+            None => Transformed::no(plan),
+        })
+    }
+
+    /// Does not let a defect of ours pass in silence.
+    ///
+    /// # Errors
+    ///
+    /// The defect, with `require` and on an emulator.
+    fn check(&self, reason: &FallbackReason) -> Result<()> {
+        let FallbackReason::Defect(defect) = reason else {
+            return Ok(());
+        };
+        let error = internal_datafusion_err!("{defect}");
+        match self.options.gpu {
+            GpuMode::Require => Err(error::required(error)),
+            _ => self.gpu.left_to_cpu(error).map(drop),
+        }
+    }
+
+    /// The scan with the reason why it, or what reads it, is not fused; `None` where nobody asks.
+    fn noted(&self, source: &VectileSource, reason: &FallbackReason) -> Option<VectileSource> {
+        let may_be_there = self.gpu.may_be_there();
+        may_be_there.then(|| {
+            source.clone().with_gpu_note(GpuNote {
+                reason: reason.to_string().into(),
+                is_of_cost: reason.is_of_cost(),
+            })
+        })
+    }
+
+    /// The aggregate on the GPU; `None` if it is not over a scan of a Vectile table.
+    fn fuse(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        aggregates: Aggregates,
+        wanted: Option<&GroupPruning>,
+        later: &Arc<[Rule]>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason> {
+        let Some((partial, relation)) = relation_of(&aggregates)? else {
+            return self.fuse_again(plan, aggregates, wanted, later);
+        };
+        if !partial.group_expr().is_single() {
+            return Err(FallbackReason::GroupingSets);
+        }
+        if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
+            return Err(FallbackReason::AnyGroups);
+        }
+        let (fused, _) = self.fused(&WantedOf::Aggregate(&partial), relation, later)?;
+        // A join may turn out to be no lookup: then what is below it is on the GPU, each for itself.
+        let cpu = match fused.star.dimensions.is_empty() {
+            true => Arc::clone(plan),
+            false => {
+                let below = self.lenient(Joins::None);
+                Arc::clone(plan)
+                    .map_children(|partial| {
+                        partial
+                            .map_children(|input| below.aggregates(input, Above::default(), later))
+                    })?
+                    .data
+            }
+        };
+        self.placed(fused, Replaced::Aggregates(aggregates), cpu, wanted, later)
+    }
+
+    /// An aggregate over the groups of another one on the GPU; `None` if it is something else.
+    fn fuse_again(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        outer: Aggregates,
+        wanted: Option<&GroupPruning>,
+        later: &Arc<[Rule]>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason> {
+        let Some(groups) = AggregateOverGroups::of(&outer)? else {
+            return Ok(None);
+        };
+        let Some((inner, relation)) = relation_of(&groups.inner)? else {
+            return Ok(None);
+        };
+        let wanted_of = WantedOf::Aggregate(&inner);
+        let (mut fused, _) = self.fused(&wanted_of, relation, later)?;
+        // by their names before
+        let inner = &groups.inner.partial;
+        // without keys there is a group even of no rows
+        if !fused.has_whole_groups || fused.keys.of_kernel().is_empty() {
+            return Ok(None);
+        }
+        let functions = fused.functions.iter().copied();
+        let functions: Vec<Named> = functions.zip(inner.aggr_expr().iter().cloned()).collect();
+        let outer_groups = NestedAggregationPlan::lower(&outer, groups, &fused.keys, &functions)?;
+        fused.again = Some(outer_groups.again);
+        fused.keys = outer_groups.keys;
+        fused.functions = outer_groups.functions;
+        fused.has_whole_groups = outer_groups.has_whole_groups;
+        // where it takes several launches to have all groups, the lower one is on the GPU by itself
+        let below = self.lenient(Joins::None);
+        let cpu = Arc::clone(plan).map_children(|partial| {
+            partial.map_children(|input| below.aggregates(input, Above::default(), later))
+        })?;
+        let replaced = Replaced::Aggregates(outer);
+        self.placed(fused, replaced, cpu.data, wanted, later)
+    }
+
+    /// The rows of a join on the GPU; `None` if it is not one with a Vectile table.
+    fn fuse_join(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        later: &Arc<[Rule]>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason> {
+        if self.joins == Joins::None {
+            return Ok(None);
+        }
+        let Some(relation) = Relation::of(plan)?.filter(|relation| !relation.joins.is_empty())
+        else {
+            return Ok(None);
+        };
+        let is_large = num_rows(&relation.config).is_some_and(|rows| rows >= LARGE_ROWS);
+        if self.joins == Joins::Large && !is_large {
+            return Ok(None);
+        }
+        let (fused, columns) = self.fused(&WantedOf::Rows(plan), relation, later)?;
+        let Columns::Rows(columns) = columns else {
+            return Err(FallbackReason::Failed("rows without columns".into()));
+        };
+        let below = self.lenient(Joins::None);
+        let cpu = Arc::clone(plan)
+            .map_children(|input| below.aggregates(input, Above::default(), later))?;
+        let replaced = Replaced::Join(Arc::clone(plan), columns);
+        self.placed(fused, replaced, cpu.data, None, later)
+    }
+
+    /// A node in the place of what `cpu` does, or why the CPU is to do it.
+    fn placed(
+        &self,
+        fused: Fused,
+        replaced: Replaced,
+        cpu: Arc<dyn ExecutionPlan>,
+        wanted: Option<&GroupPruning>,
+        later: &Arc<[Rule]>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason> {
+        if reads_work_table(&cpu) {
+            return Err(FallbackReason::WorkTable);
+        }
+        let cpu = CpuPlan {
+            plan: cpu,
+            rules: Arc::clone(later),
+        };
+        let node = FusedAggregateExec::new(fused, replaced, cpu, self.options.clone());
+        let narrowed = wanted.map(|wanted| node.narrowed(wanted)).transpose()?;
+        let node = match narrowed.flatten() {
+            Some(narrowed) => narrowed,
+            None => {
+                node.check_groups()?;
+                node
+            }
+        };
+        let node = Arc::new(node);
+        let reason = node.is_for_cpu(self.cores);
+        // where the CPU is to answer, it is opened to be made ready
+        if reason.is_none() {
+            self.gpu.open_in_background();
+        }
+        match reason {
+            Some(reason) => {
+                let mut waiting = self.waiting.borrow_mut();
+                waiting.push(Waiting {
+                    node,
+                    reason: reason.clone(),
+                });
+                Err(reason)
+            }
+            None => Ok(Some(node)),
+        }
+    }
+
+    /// What is to be computed on the device of `relation`, and the columns that its kernel puts out.
+    fn fused(
+        &self,
+        wanted: &WantedOf<'_>,
+        relation: Relation,
+        later: &Arc<[Rule]>,
+    ) -> Result<(Fused, Columns), FallbackReason> {
+        let table = relation.source.table_schema().clone();
+        let filters = relation.filters();
+        let mut lowering = Lowering::over(&relation);
+        let filter = lowering.filters(&filters.of_table)?;
+        let joins = relation.joins.iter();
+        let found = joins
+            .clone()
+            .map(|join| join.found(&relation.schema, table.table_schema()));
+        let found: Vec<Found> = found.collect::<Result<_, FallbackReason>>()?;
+        let joined = joins.zip(&found).map(|(join, found)| match found {
+            Found::ByColumn(column, _) => Ok(LookupKey::Column(lowering.key_column(*column)?)),
+            Found::ByComputed(parts) => {
+                let keys = join.keys.iter().zip(parts);
+                let keys = keys.map(|(key, part)| match part.text {
+                    Some(column) => Ok(lowering.key_text(column)?),
+                    None => lowering.value(&key.of_fact),
+                });
+                Ok(LookupKey::Computed(
+                    keys.collect::<Result<_, FallbackReason>>()?,
+                ))
+            }
+        });
+        let joined: Vec<LookupKey> = joined.collect::<Result<_, FallbackReason>>()?;
+        let joined_filters = lowering.joined_filters(&filters.joined)?;
+        let conditions = join_filter::of(&relation.joins, &mut lowering)?;
+        let mut keys = Keys::default();
+        let (mut functions, mut aggregates) = (Vec::new(), Vec::new());
+        let mut put_out = Columns::Results;
+        match wanted {
+            WantedOf::Rows(_) => {
+                put_out = Columns::Rows(RowColumns::lower(&relation, &mut lowering)?);
+            }
+            WantedOf::Tables(dimension) => {
+                let over = |expr: &Arc<dyn PhysicalExpr>| relation.over_table(expr);
+                let columns = dimension.build_columns(over, &mut lowering)?;
+                put_out = Columns::Tables(columns);
+            }
+            WantedOf::Aggregate(aggregate) | WantedOf::Groups(aggregate) => {
+                keys = Keys::lower(aggregate.group_expr(), &relation, &mut lowering)?;
+                let exprs = aggregate.aggr_expr().iter();
+                for (expr, only_where) in exprs.zip(aggregate.filter_expr()) {
+                    let (function, lowered) = function::lower(
+                        expr,
+                        only_where.as_ref(),
+                        relation.columns(),
+                        &mut keys,
+                        &mut lowering,
+                    )?;
+                    functions.push(function);
+                    aggregates.extend(lowered);
+                }
+            }
+        }
+        let Needs {
+            columns,
+            lookups,
+            parameters,
+        } = lowering.finish();
+        let mut has_whole_groups = true;
+        for wanted in &lookups {
+            has_whole_groups &= wanted.are_codes_whole(&relation.joins)?;
+        }
+        let (passing, returned) = match wanted {
+            WantedOf::Aggregate(aggregate) => match relation.joins.is_empty() {
+                true => (passing(aggregate, &relation.config)?, 0),
+                false => (0.0, 0),
+            },
+            WantedOf::Rows(plan) => (0.0, returned(plan, &relation.config)?),
+            WantedOf::Tables(_) | WantedOf::Groups(_) => (0.0, 0),
+        };
+        let work = Work {
+            joins: relation.joins.len(),
+            states: keys.of_kernel().len() + aggregates.len(),
+            passing,
+            returned,
+            ..work(&relation.config, columns.len())
+        };
+        let auto = match wanted {
+            // that depends on what looks them up
+            WantedOf::Tables(_) | WantedOf::Groups(_) => None,
+            _ => self.weighed(work)?,
+        };
+        let schema = table.table_schema();
+        let most_rows = self.options.gpu_max_build_rows;
+        let mut dimensions = build_side::dimensions(&relation.joins, &lookups, &found, most_rows)?;
+        let is_aggregated = matches!(wanted, WantedOf::Aggregate(_) | WantedOf::Groups(_));
+        let joins = relation.joins.iter().zip(&conditions);
+        for (dimension, (join, condition)) in dimensions.iter_mut().zip(joins) {
+            let has_kernel = join.condition.is_some() == condition.is_some();
+            dimension.may_repeat_keys(has_kernel && (is_aggregated || join.reads_matches()));
+            if let Some(building) = self.building(dimension, later) {
+                dimension.built_by(building.map(|building| Arc::new(building) as _));
+            }
+            dimension.check_rows()?;
+            // What cannot be on the GPU is no failure: the scan that the query is about is the table's.
+            let plan = Arc::clone(&dimension.plan);
+            let lenient = self.lenient(Joins::Large);
+            dimension.plan = lenient.aggregates(plan, Above::default(), later)?.data;
+        }
+        let template = Pipeline {
+            columns: types_of(schema, &columns),
+            lookups: vec![],
+            matches: vec![],
+            filter,
+            output: match (&put_out, keys.of_kernel()) {
+                (Columns::Rows(rows), _) => Output::Rows(rows.of_kernel().to_vec()),
+                (Columns::Tables(tables), _) => Output::Rows(tables.of_kernel().to_vec()),
+                (Columns::Results, []) => Output::Aggregates(aggregates),
+                (Columns::Results, keys) => Output::Groups(keys.to_vec(), aggregates),
+            },
+        };
+        let coded = coded_columns(&template).into_iter();
+        let coded = coded.map(|column| columns[column]).collect();
+        let parts = found.iter().zip(&joined);
+        let parts = parts.flat_map(|(found, key)| key.columns_of(found));
+        let looked_up: Vec<usize> = parts.collect();
+        let text_keys = template.key_columns().chain(looked_up);
+        let text_keys = text_keys.map(|column| columns[column]).collect();
+        let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));
+        let all: Vec<_> = of_table.iter().cloned().chain(filters.joined).collect();
+        let fused = Fused {
+            gpu: self.gpu.clone(),
+            star: Star {
+                template: Arc::new(template),
+                joined_filters,
+                dimensions,
+                conditions,
+                lookups: StarLookup::all(&lookups, &joined),
+                parameters,
+            },
+            input: Input {
+                source: relation.source.pruning_by(of_table),
+                config: relation.config,
+                columns,
+                coded,
+                keys: text_keys,
+            },
+            auto,
+            has_whole_groups: keys.are_of_kernel() && has_whole_groups,
+            again: None,
+            functions,
+            keys,
+            filter: (!all.is_empty()).then(|| conjunction(all)),
+        };
+        Ok((fused, put_out))
+    }
+
+    /// How the device makes the tables of a dimension, or why it cannot; `None` if that is not worth it.
+    fn building(
+        &self,
+        dimension: &Dimension,
+        later: &Arc<[Rule]>,
+    ) -> Option<Result<Building, FallbackReason>> {
+        let rows = dimension.scanned_rows()?;
+        let is_large = rows >= self.options.gpu_build_from_rows;
+        is_large.then(|| {
+            // of subqueries, a kept plan knows those in its own nodes only
+            if !dimension.is_fixed() {
+                let reason = "what it reads may be another thing the next time";
+                return Err(FallbackReason::Join(reason.into()));
+            }
+            if dimension.has_subqueries()? {
+                return Err(FallbackReason::Join(
+                    "it has the result of a subquery".into(),
+                ));
+            }
+            match Relation::of(&dimension.plan)? {
+                Some(relation) => self.built_of_rows(dimension, relation, later),
+                None => self.built_from_groups(dimension, later),
+            }
+        })
+    }
+
+    fn built_of_rows(
+        &self,
+        dimension: &Dimension,
+        relation: Relation,
+        later: &Arc<[Rule]>,
+    ) -> Result<Building, FallbackReason> {
+        let (fused, columns) = self.fused(&WantedOf::Tables(dimension), relation, later)?;
+        match columns {
+            Columns::Tables(columns) => {
+                let post_aggregation = None;
+                Ok(building(
+                    fused,
+                    vec![BuildOutput {
+                        columns,
+                        post_aggregation,
+                    }],
+                    later,
+                ))
+            }
+            _ => Err(FallbackReason::Failed("tables without columns".into())),
+        }
+    }
+
+    fn built_from_groups(
+        &self,
+        dimension: &Dimension,
+        later: &Arc<[Rule]>,
+    ) -> Result<Building, FallbackReason> {
+        let no_groups = || FallbackReason::Join("it is no table, nor groups of one".into());
+        let groups = AggregateOverGroups::below(&dimension.plan)?.ok_or_else(no_groups)?;
+        let (inner, relation) = relation_of(&groups.inner)?.ok_or_else(no_groups)?;
+        if !inner.group_expr().is_single() || inner.limit_options().is_some() {
+            return Err(FallbackReason::GroupingSets);
+        }
+        let (fused, _) = self.fused(&WantedOf::Groups(&inner), relation, later)?;
+        if !fused.has_whole_groups || fused.keys.of_kernel().is_empty() {
+            return Err(no_groups());
+        }
+        // by their names before
+        let functions = fused.functions.iter().copied();
+        let named = groups.inner.partial.aggr_expr().iter().cloned();
+        let functions: Vec<Named> = functions.zip(named).collect();
+        let lower = |may_round| {
+            let (keys, functions) = (&fused.keys, &functions);
+            BuildFromGroups::lower(&groups, keys, functions, may_round, |over, lowering| {
+                dimension.build_columns(over, lowering)
+            })
+        };
+        let rounding = lower(true)?;
+        // the CPU computes what kernels may not be able to round
+        let others = lower(false).ok();
+        let others =
+            others.filter(|others| others.columns.of_kernel() != rounding.columns.of_kernel());
+        let built = [Some(rounding), others].into_iter().flatten();
+        let outputs = built.map(|built| BuildOutput {
+            columns: built.columns,
+            post_aggregation: Some(built.post_aggregation),
+        });
+        let outputs = outputs.collect();
+        Ok(building(fused, outputs, later))
+    }
+
+    /// The same, for plans whose scans need not be on the GPU.
+    fn lenient(&self, joins: Joins) -> Self {
+        let mut options = self.options.clone();
+        if options.gpu == GpuMode::Require {
+            options.gpu = GpuMode::Auto;
+        }
+        Self {
+            options,
+            joins,
+            session: self.session.clone(),
+            waiting: RefCell::default(),
+            ..*self
+        }
+    }
+
+    /// With `auto`, weighs up what CPU and GPU may take. That is looked at again once zone maps and the device's memory
+    /// have been.
+    ///
+    /// # Errors
+    ///
+    /// If there is no device, or the CPU would be faster than one with all that it needs in place.
+    fn weighed(&self, work: Work) -> Result<Option<Auto>, FallbackReason> {
+        self.gpu
+            .opened()
+            .transpose()
+            .map_err(FallbackReason::NoDevice)?;
+        if self.options.gpu != GpuMode::Auto {
+            self.gpu.open_in_background();
+            return Ok(None);
+        }
+        let costs = self.gpu.costs();
+        let estimate = costs.estimate(None, work, Missing::default(), self.cores);
+        if estimate.is_for_cpu() {
+            return Err(FallbackReason::CpuIsFaster(estimate));
+        }
+        let background = Arc::clone(self.gpu.background());
+        Ok(Some(Auto {
+            estimate,
+            planned: work,
+            costs: Arc::clone(costs),
+            background: self.options.gpu_background.then_some(background),
+            session: self.session.clone(),
+        }))
+    }
+
+    /// The scan with its filters on the GPU, and with its projection where there is a kernel.
+    fn fuse_scan(
+        &self,
+        config: &FileScanConfig,
+        source: &VectileSource,
+    ) -> Result<VectileSource, FallbackReason> {
+        let table = source.table_schema().clone();
+        let predicate = source.filter().filter(|_| source.evaluates_filters());
+        let mut lowering = Lowering::new(&table);
+        let filter = lowering.filters(predicate.as_slice())?;
+        let filters = !matches!(filter, Filter::Constant(true));
+        if !filters && self.options.gpu != GpuMode::Require {
+            return Err(FallbackReason::NoFilter);
+        }
+        let mut projecting = lowering.clone();
+        let output = match projecting.projection(source.projection()) {
+            Some(rows) => {
+                lowering = projecting;
+                Output::Rows(rows)
+            }
+            None if filters => Output::Selection,
+            None => return Err(FallbackReason::NoFilter),
+        };
+        let Needs {
+            columns,
+            parameters,
+            ..
+        } = lowering.finish();
+        if let Some(parameter) = parameters.first() {
+            // kernels of scans are made when they are planned
+            return Err(FallbackReason::Expr(parameter.to_string()));
+        }
+        let auto = self.weighed(work(config, columns.len()))?;
+        if let Some(auto) = &auto
+            && self.gpu.opened().is_none()
+        {
+            let reason = auto.cpu_is_faster_than_opening(None, 0, self.cores);
+            if reason.is_none() || self.options.gpu_background && !self.is_opened {
+                self.gpu.open_in_background();
+            }
+            reason.map_or(Ok(()), Err)?;
+        }
+        if self.options.gpu != GpuMode::Require
+            && let Some(Ok(device)) = self.gpu.opened()
+        {
+            device.limit(&self.options);
+            let (bytes, limit) = (num_bytes(config), device.engine.memory_limit());
+            if bytes > limit {
+                return Err(FallbackReason::TooLarge { bytes, limit });
+            }
+        }
+        let pipeline = Pipeline {
+            columns: types_of(table.table_schema(), &columns),
+            lookups: vec![],
+            matches: vec![],
+            filter,
+            output,
+        };
+        let coded = coded_columns(&pipeline).into_iter();
+        Ok(source.clone().with_device(Arc::new(GpuScan {
+            gpu: self.gpu.clone(),
+            coded: coded.map(|column| columns[column]).collect(),
+            pipeline: Arc::new(pipeline),
+            columns,
+            options: self.options.clone(),
+            auto,
+            store: config.object_store_url.clone(),
+        })))
+    }
+}
+
+/// Has the device make tables of what is fused.
+fn building(fused: Fused, outputs: Vec<BuildOutput>, later: &Arc<[Rule]>) -> Building {
+    let mut star = fused.star;
+    for dimension in &mut star.dimensions {
+        // they are in no plan, so that nobody else applies these to them
+        dimension.rules = Arc::clone(later);
+    }
+    Building {
+        input: fused.input,
+        star,
+        outputs,
+    }
+}
+
+/// The relation that an aggregate is over, and the aggregate: another one, if that is over a relation and this is not.
+fn relation_of(
+    aggregates: &Aggregates,
+) -> Result<Option<(Arc<AggregateExec>, Relation)>, FallbackReason> {
+    let partial = &aggregates.partial;
+    let own = Relation::of(partial.input());
+    if let Ok(Some(relation)) = own {
+        return Ok(Some((Arc::clone(partial), relation)));
+    }
+    if let Some(other) = before_join(partial)?
+        && let Some(relation) = Relation::of(other.input())?
+    {
+        return Ok(Some((Arc::new(other), relation)));
+    }
+    own.map(|_| None)
+}
+
+/// Whether `plan` reads the work table of a recursive query that it is a part of. That has its rows for one reader,
+/// which the recursive query finds among the children of operators: a plan to fall back on is none of them.
+fn reads_work_table(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match plan.downcast_ref::<RecursiveQueryExec>() {
+        // the recursive term reads its own
+        Some(query) => reads_work_table(query.static_term()),
+        None => plan.is::<WorkTableExec>() || plan.children().into_iter().any(reads_work_table),
+    }
+}
+
+/// Whether it joins, or filters or computes something of what may be joined.
+fn is_of_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<HashJoinExec>() || plan.is::<FilterExec>() || plan.is::<ProjectionExec>()
+}
+
+fn types_of(schema: &Schema, columns: &[usize]) -> Vec<DataType> {
+    let fields = columns.iter().map(|&column| schema.field(column));
+    fields.map(|field| field.data_type().clone()).collect()
+}
+
+/// What there is to do for a query that reads so many columns of a table, and no more than that.
+fn work(config: &FileScanConfig, columns: usize) -> Work {
+    let schema = config.file_source.table_schema().table_schema();
+    let all = schema.fields().len().max(1);
+    let bytes = num_bytes(config) / all as u64;
+    Work {
+        // without statistics, as if a value took a byte
+        rows: num_rows(config).map_or(bytes, |rows| rows as u64),
+        columns,
+        bytes: bytes * columns as u64,
+        ..Work::default()
+    }
+}
+
+/// Bytes of the rows that a join is expected to have.
+fn returned(plan: &Arc<dyn ExecutionPlan>, config: &FileScanConfig) -> Result<u64, FallbackReason> {
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
+    let rows = statistics.num_rows.get_value().copied();
+    let rows = rows.or(num_rows(config)).unwrap_or_default() as u64;
+    let schema = plan.schema();
+    let widths = schema.fields().iter().map(|field| {
+        let width = field.data_type().primitive_width();
+        width.unwrap_or(TEXT_BYTES) as u64
+    });
+    Ok(rows.saturating_mul(widths.sum()))
+}
+
+/// Bytes that a text is expected to take.
+const TEXT_BYTES: usize = 32;
+
+/// The share of a table's rows that an aggregate is expected to read.
+fn passing(aggregate: &AggregateExec, config: &FileScanConfig) -> Result<f64, FallbackReason> {
+    let input = aggregate.input().as_ref();
+    let statistics = StatisticsContext::new().compute(input, &StatisticsArgs::new())?;
+    let rows = num_rows(config).unwrap_or_default();
+    Ok(match statistics.num_rows.get_value() {
+        Some(&read) if rows > 0 => (read as f64 / rows as f64).min(1.0),
+        _ => 1.0,
+    })
+}

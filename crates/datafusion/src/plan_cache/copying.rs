@@ -1,0 +1,88 @@
+//! Which plans can be copied.
+
+use std::sync::Arc;
+
+use datafusion::datasource::physical_plan::FileSource;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::expressions::DynamicFilterTracking;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec,
+};
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
+use datafusion::physical_plan::sorts::partial_sort::PartialSortExec;
+use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+
+#[cfg(feature = "gpu")]
+use crate::fused;
+use crate::nullable::NullableSideExec;
+use crate::source::VectileSource;
+
+/// Whether [`fresh`](crate::fresh::fresh) copies of `plan` share nothing that changes when one of them runs.
+///
+/// The list is that of operators in DataFusion 55.2 that were checked. Not among them are, for what they share,
+/// `LazyMemoryExec` and `RecursiveQueryExec`. What `ScalarSubqueryExec` shares with expressions above it, copies
+/// [of another kind](super::subqueries) do not.
+pub(super) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_known = plan.is::<AggregateExec>()
+        || plan.is::<BoundedWindowAggExec>()
+        || plan.is::<CoalescePartitionsExec>()
+        || plan.is::<CooperativeExec>()
+        || plan.is::<CrossJoinExec>()
+        || plan.is::<EmptyExec>()
+        || plan.is::<FilterExec>()
+        || plan.is::<GlobalLimitExec>()
+        || plan.is::<HashJoinExec>()
+        || plan.is::<InterleaveExec>()
+        || plan.is::<LocalLimitExec>()
+        || plan.is::<NestedLoopJoinExec>()
+        || plan.is::<NullableSideExec>()
+        || plan.is::<PartialSortExec>()
+        || plan.is::<PartitionedTopKExec>()
+        || plan.is::<PlaceholderRowExec>()
+        || plan.is::<ProjectionExec>()
+        || plan.is::<RepartitionExec>()
+        || plan.is::<ScalarSubqueryExec>()
+        || plan.is::<SortExec>()
+        || plan.is::<SortMergeJoinExec>()
+        || plan.is::<SortPreservingMergeExec>()
+        || plan.is::<UnionExec>()
+        || plan.is::<WindowAggExec>()
+        || is_scan(plan)
+        || is_on_gpu(plan);
+    is_known && plan.children().into_iter().all(can_be_copied)
+}
+
+/// Whether it scans Vectile files, and no filter of it changes while it runs.
+fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let scan = plan.downcast_ref::<DataSourceExec>();
+    let source = scan.and_then(|scan| scan.downcast_to_file_source::<VectileSource>());
+    source.is_some_and(|(_, source)| {
+        let changes = |filter| DynamicFilterTracking::classify(filter).contains_dynamic_filter();
+        !source.filter().as_ref().is_some_and(changes)
+    })
+}
+
+/// Whether it runs on a GPU, and what would do the same on the CPU can be copied.
+#[cfg(feature = "gpu")]
+fn is_on_gpu(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    fused::on_cpu(plan).is_some_and(can_be_copied)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn is_on_gpu(_: &Arc<dyn ExecutionPlan>) -> bool {
+    false
+}

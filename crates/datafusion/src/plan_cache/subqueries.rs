@@ -1,0 +1,148 @@
+//! Copies of plans whose scalar subqueries have results of their own.
+//!
+//! What a subquery comes to is in a place that its operator shares with the expressions above it. A copy of the operator
+//! alone would share it with the plan that it is made of, which may be running.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::logical_expr::physical_planning_context::ScalarSubqueryResults;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::scalar_subquery::{ScalarSubqueryExec, ScalarSubqueryLink};
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+
+#[cfg(feature = "gpu")]
+use crate::fused;
+use crate::source::{VectileSource, scan_of};
+
+type Plan = Arc<dyn ExecutionPlan>;
+type Expr = Arc<dyn PhysicalExpr>;
+
+/// A copy of `plan`; `None` if an operator other than filters, projections, scans and those on a GPU asks for the result
+/// of a subquery.
+pub(super) fn with_own_subqueries(plan: &Plan) -> Result<Option<Plan>> {
+    match has_subqueries(plan) {
+        true => Copying::default().copy(plan),
+        false => Ok(Some(Arc::clone(plan))),
+    }
+}
+
+fn has_subqueries(plan: &Plan) -> bool {
+    plan.is::<ScalarSubqueryExec>() || plan.children().into_iter().any(has_subqueries)
+}
+
+/// Places of results, and those that a copy has for them.
+#[derive(Clone, Default)]
+struct Copying {
+    results: Vec<(ScalarSubqueryResults, ScalarSubqueryResults)>,
+}
+
+impl Copying {
+    /// A copy of `plan`.
+    fn copy(&self, plan: &Plan) -> Result<Option<Plan>> {
+        if let Some(exec) = plan.downcast_ref::<ScalarSubqueryExec>() {
+            let own = ScalarSubqueryResults::new(exec.subqueries().len());
+            let mut inner = self.clone();
+            inner.results.push((exec.results().clone(), own.clone()));
+            let mut links = Vec::new();
+            for link in exec.subqueries() {
+                let Some(plan) = inner.copy(&link.plan)? else {
+                    return Ok(None);
+                };
+                let index = link.index;
+                links.push(ScalarSubqueryLink { plan, index });
+            }
+            let input = inner.copy(exec.input())?;
+            return Ok(input.map(|input| Arc::new(ScalarSubqueryExec::new(input, links, own)) as _));
+        }
+        let mut children = Vec::new();
+        for child in plan.children() {
+            match self.copy(child)? {
+                Some(child) => children.push(child),
+                None => return Ok(None),
+            }
+        }
+        #[cfg(feature = "gpu")]
+        if fused::on_cpu(plan).is_some() {
+            let (copied, expr) = (|plan: &Plan| self.copy(plan), |expr: &Expr| self.expr(expr));
+            return fused::with_subqueries(plan, children, copied, expr);
+        }
+        if let Some(filter) = plan.downcast_ref::<FilterExec>()
+            && let [input] = &children[..]
+        {
+            let filter = FilterExecBuilder::from(filter)
+                .with_predicate(self.expr(filter.predicate())?)
+                .with_input(Arc::clone(input));
+            return Ok(Some(Arc::new(filter.build()?)));
+        }
+        if let Some(projection) = plan.downcast_ref::<ProjectionExec>()
+            && let [input] = &children[..]
+        {
+            let exprs = projection.expr().iter().map(|projected| {
+                let expr = self.expr(&projected.expr)?;
+                Ok(ProjectionExpr::new(expr, projected.alias.clone()))
+            });
+            let exprs: Vec<ProjectionExpr> = exprs.collect::<Result<_>>()?;
+            let projection = ProjectionExec::try_new(exprs, Arc::clone(input))?;
+            return Ok(Some(Arc::new(projection)));
+        }
+        if let Some(scan) = plan.downcast_ref::<DataSourceExec>()
+            && let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>()
+        {
+            let copy = source.clone().with_predicate(|expr| self.expr(expr))?;
+            let copy = scan_of(config, copy);
+            return Ok((!self.is_asked_for(&copy)?).then_some(copy));
+        }
+        if self.is_asked_for(plan)? {
+            return Ok(None);
+        }
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+        Arc::clone(plan)
+            .replace_children(children, options)
+            .map(Some)
+    }
+
+    /// `expr` with the copy's results.
+    fn expr(&self, expr: &Expr) -> Result<Expr> {
+        let copied = Arc::clone(expr).transform_up(|expr| {
+            let subquery = expr.downcast_ref::<ScalarSubqueryExpr>();
+            let own = subquery.and_then(|subquery| {
+                let mut results = self.results.iter();
+                results.find(|(of, _)| of == subquery.results())
+            });
+            Ok(match subquery.zip(own) {
+                // nothing else tells these
+                #[allow(deprecated)]
+                Some((of, (_, own))) => {
+                    let (data_type, index) = (of.data_type().clone(), of.index());
+                    let own = own.clone();
+                    let copy = ScalarSubqueryExpr::new(data_type, of.nullable(), index, own);
+                    Transformed::yes(Arc::new(copy) as Expr)
+                }
+                None => Transformed::no(expr),
+            })
+        });
+        copied.data()
+    }
+
+    /// Whether an expression of the operator `plan` has one of the results of the plan that is copied.
+    fn is_asked_for(&self, plan: &Plan) -> Result<bool> {
+        let mut found = false;
+        plan.apply_expressions(&mut |expr| {
+            expr.apply(|expr| {
+                let subquery = expr.downcast_ref::<ScalarSubqueryExpr>();
+                let mut results = self.results.iter();
+                found |= subquery
+                    .is_some_and(|subquery| results.any(|(of, _)| of == subquery.results()));
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        Ok(found)
+    }
+}

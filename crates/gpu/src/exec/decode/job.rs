@@ -1,0 +1,377 @@
+//! Columns that are made on the device, and where everything of them is while they are.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
+use vectile_encodings::VECTOR_LEN;
+use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, Unwritten, UnwrittenValues};
+
+use crate::error::{Error, Result};
+use crate::exec::places::Places;
+use crate::exec::streams::{ByteStream, RunStream, StreamColumn, StreamValues};
+use crate::runtime::{DeviceBuffer, Engine};
+
+/// Bytes before and behind streams that kernels may read.
+const SLACK_BYTES: usize = 64;
+const MASK_BYTES: usize = VECTOR_LEN / 8;
+
+/// Bytes of a stream from which on it is copied by itself: a copy takes as long as some 100 KB on their way.
+const COPY_BYTES: usize = 128 << 10;
+
+// Words of descriptors, as `kernels/orc` has them.
+pub(super) const CHUNK_WORDS: usize = 4;
+pub(super) const PART_WORDS: usize = 5;
+pub(super) const COLUMN_WORDS: usize = 12;
+
+/// Kinds of columns of the kernel `columns`.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Integers,
+    Bits,
+    Bytes,
+    Decimals,
+    Timestamps,
+    Floats,
+    Doubles,
+    Text,
+    Binary,
+}
+
+/// Bytes that go to the device, before it is known where they will be there.
+#[derive(Default)]
+pub(super) struct Given<'a> {
+    pub(super) places: Places,
+    /// Bytes that are put together first, and copied at once.
+    pub(super) together: Vec<(usize, &'a [u8])>,
+    /// Bytes that the device copies from where they were read.
+    pub(super) as_read: Vec<(usize, &'a [u8])>,
+}
+
+impl<'a> Given<'a> {
+    fn next(&mut self, bytes: &[u8]) -> usize {
+        self.places.next(bytes.len() + 2 * SLACK_BYTES) + SLACK_BYTES
+    }
+
+    fn add(&mut self, bytes: &'a [u8]) -> usize {
+        let at = self.next(bytes);
+        self.together.push((at, bytes));
+        at
+    }
+
+    fn add_as_read(&mut self, bytes: &'a [u8]) -> usize {
+        let at = self.next(bytes);
+        self.as_read.push((at, bytes));
+        at
+    }
+}
+
+/// Where the bytes of a stream are once they are inflated, and its chunks.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// As they were given, from this offset on.
+    Given(usize),
+    /// In scratch memory, from this offset on.
+    Scratch(usize),
+    /// In the body of the column's chunk.
+    Body,
+}
+
+/// A stream under way.
+pub(super) struct StreamInflation<'a> {
+    pub(super) column: usize,
+    pub(super) stream: &'a ByteStream,
+    /// Where its chunks were given, and whether the device copies them from where they were read.
+    pub(super) given: usize,
+    pub(super) is_as_read: bool,
+    pub(super) source: Source,
+    /// The numbers of its chunks among those of all.
+    pub(super) chunks: Range<usize>,
+}
+
+/// A stream of runs under way.
+pub(super) struct Decoding<'a> {
+    pub(super) runs: &'a RunStream,
+    /// The number of its bytes.
+    pub(super) inflating: usize,
+    pub(super) width: usize,
+    /// Where its values go in scratch memory.
+    pub(super) values: usize,
+}
+
+/// A column under way.
+pub(super) struct ColumnAssembly<'a> {
+    pub(super) column: &'a StreamColumn,
+    pub(super) kind: Kind,
+    /// Numbers of its streams of runs.
+    pub(super) runs: Vec<usize>,
+    /// The number of its bytes, if it is made of those.
+    pub(super) bytes: Option<usize>,
+    /// Present rows, and values before each vector: where they are in what is given.
+    pub(super) present: Option<(usize, usize)>,
+    /// Where bounds and sample are in what comes back, and a word that says whether a value is wrong.
+    pub(super) bounds: usize,
+    pub(super) sample: usize,
+    pub(super) wrong: usize,
+    /// Of strings, the chunk, whose body is inflated into, and where that is.
+    pub(super) chunk: Option<(DeviceChunk, DeviceBuffer)>,
+}
+
+/// Columns under way.
+pub(super) struct Job<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) streams: Vec<StreamInflation<'a>>,
+    pub(super) runs: Vec<Decoding<'a>>,
+    pub(super) columns: Vec<ColumnAssembly<'a>>,
+    pub(super) kernel: Duration,
+    pub(super) sent: usize,
+}
+
+/// Bytes of a job's memory, and where some of them are.
+pub(super) struct Layout {
+    pub(super) given: usize,
+    pub(super) scratch: usize,
+    pub(super) back: usize,
+    /// The first bytes of what is given, which are put together.
+    pub(super) together: usize,
+    /// Compressed chunks of all streams, and parts.
+    pub(super) chunks: usize,
+    pub(super) parts: usize,
+    /// Of what is given: what kernels are told of chunks and parts, and of columns.
+    pub(super) told_at: usize,
+    pub(super) columns_at: usize,
+    /// Of what comes back: what `inflate` says of chunks, faults of parts, and whether values of columns are wrong.
+    pub(super) inflated_at: usize,
+    pub(super) faults_at: usize,
+    pub(super) wrong_at: usize,
+}
+
+/// Where memory of a job is on the device.
+pub(super) struct At {
+    pub(super) given: u64,
+    pub(super) scratch: u64,
+    pub(super) back: u64,
+    /// What `inflate` says of chunks.
+    pub(super) inflated: u64,
+}
+
+impl At {
+    pub(super) fn new(address: u64, layout: &Layout) -> Self {
+        let scratch = address + layout.given as u64;
+        let back = scratch + layout.scratch as u64;
+        Self {
+            given: address,
+            scratch,
+            back,
+            inflated: back + layout.inflated_at as u64,
+        }
+    }
+}
+
+pub(super) fn wrong<T>(reason: &str) -> Result<T> {
+    Err(Error::Unsupported(format!(
+        "a stream for the CPU: {reason}"
+    )))
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(engine: &'a Engine, columns: Vec<&'a StreamColumn>) -> Result<Self> {
+        columns.iter().try_for_each(|column| column.check())?;
+        let mut job = Self {
+            engine,
+            streams: vec![],
+            runs: vec![],
+            columns: vec![],
+            kernel: Duration::ZERO,
+            sent: 0,
+        };
+        for column in columns {
+            job.add(column)?;
+        }
+        Ok(job)
+    }
+
+    pub(super) fn add(&mut self, column: &'a StreamColumn) -> Result<()> {
+        let number = self.columns.len();
+        let kind = match &column.values {
+            StreamValues::Integers(_) | StreamValues::Codes { .. } => Kind::Integers,
+            StreamValues::Bits(_) => Kind::Bits,
+            StreamValues::Bytes(_) => Kind::Bytes,
+            StreamValues::Decimals { .. } => Kind::Decimals,
+            StreamValues::Timestamps { .. } => Kind::Timestamps,
+            StreamValues::Floats(_) if column.data_type == DataType::Float32 => Kind::Floats,
+            StreamValues::Floats(_) => Kind::Doubles,
+            StreamValues::Strings { .. } if column.data_type == DataType::Utf8 => Kind::Text,
+            StreamValues::Strings { .. } => Kind::Binary,
+        };
+        let mut runs = vec![];
+        for (stream, width) in column.runs().into_iter().flatten() {
+            runs.push(self.runs.len());
+            let inflating = self.inflate(number, &stream.stream);
+            self.runs.push(Decoding {
+                runs: stream,
+                inflating,
+                width,
+                values: 0,
+            });
+        }
+        let mut chunk = None;
+        let bytes = match &column.values {
+            StreamValues::Floats(bytes) => Some(self.inflate(number, bytes)),
+            StreamValues::Strings { bytes, lengths } => {
+                let own = unwritten(column, UnwrittenValues::Strings(lengths), None)?;
+                let memory = self.engine.room_for(own.info().bytes)?;
+                chunk = Some((own, memory));
+                Some(self.inflate(number, bytes))
+            }
+            _ => None,
+        };
+        self.columns.push(ColumnAssembly {
+            column,
+            kind,
+            runs,
+            bytes,
+            present: None,
+            bounds: 0,
+            sample: 0,
+            wrong: 0,
+            chunk,
+        });
+        Ok(())
+    }
+
+    pub(super) fn inflate(&mut self, column: usize, stream: &'a ByteStream) -> usize {
+        let before = self.streams.last().map_or(0, |stream| stream.chunks.end);
+        let bytes = stream.bytes.as_slice();
+        self.streams.push(StreamInflation {
+            column,
+            stream,
+            given: 0,
+            is_as_read: bytes.len() >= COPY_BYTES && self.engine.is_staged(bytes),
+            source: Source::Body,
+            chunks: before..before + stream.chunks().len(),
+        });
+        self.streams.len() - 1
+    }
+
+    /// Finds places for what is given, for scratch, and for what comes back.
+    pub(super) fn arrange<'b>(
+        &mut self,
+        masks: &'b [Option<(Vec<u8>, Vec<u8>)>],
+        given: &mut Given<'b>,
+    ) -> Layout
+    where
+        'a: 'b,
+    {
+        let (mut scratch, mut back) = (Places::default(), Places::default());
+        let chunks = self.streams.last().map_or(0, |stream| stream.chunks.end);
+        let parts = self.runs.iter().map(|decoding| decoding.runs.parts.len());
+        let parts: usize = parts.sum();
+        let told_at = given
+            .places
+            .next(8 * (chunks * CHUNK_WORDS + parts * PART_WORDS));
+        let columns_at = given.places.next(8 * self.columns.len() * COLUMN_WORDS);
+        for (making, masks) in self.columns.iter_mut().zip(masks) {
+            let own = masks.as_ref();
+            making.present = own.map(|(present, before)| (given.add(present), given.add(before)));
+        }
+        for stream in self.streams.iter_mut().filter(|stream| !stream.is_as_read) {
+            stream.given = given.add(stream.stream.bytes.as_slice());
+        }
+        let together = given.places.bytes();
+        for stream in self.streams.iter_mut().filter(|stream| stream.is_as_read) {
+            stream.given = given.add_as_read(stream.stream.bytes.as_slice());
+        }
+        for stream in &mut self.streams {
+            let is_of_strings = self.columns[stream.column].chunk.is_some();
+            stream.source = match &stream.stream.chunks {
+                _ if is_of_strings => Source::Body,
+                None => Source::Given(stream.given),
+                Some(_) => {
+                    let room = scratch.next(stream.stream.room() + 2 * SLACK_BYTES);
+                    Source::Scratch(room + SLACK_BYTES)
+                }
+            };
+        }
+        for decoding in &mut self.runs {
+            decoding.values = scratch.next(decoding.runs.values() * decoding.width + SLACK_BYTES);
+        }
+        let inflated_at = back.next(chunks * 8);
+        let faults_at = back.next(parts * 4);
+        let wrong_at = back.next(self.columns.len() * 4);
+        for (number, making) in self.columns.iter_mut().enumerate() {
+            making.bounds = back.next(making.vectors() * 16);
+            making.sample = back.next(SAMPLE_ROWS * 8);
+            making.wrong = wrong_at + number * 4;
+        }
+        Layout {
+            together,
+            given: given.places.bytes(),
+            scratch: scratch.bytes(),
+            back: back.bytes(),
+            chunks,
+            parts,
+            told_at,
+            columns_at,
+            inflated_at,
+            faults_at,
+            wrong_at,
+        }
+    }
+
+    /// Where a stream's bytes are, inflated.
+    pub(super) fn address(&self, stream: &StreamInflation<'_>, at: &At) -> u64 {
+        match stream.source {
+            Source::Given(offset) => at.given + offset as u64,
+            Source::Scratch(offset) => at.scratch + offset as u64,
+            Source::Body => {
+                let chunk = self.columns[stream.column].chunk.as_ref();
+                chunk.map_or(0, |(chunk, memory)| {
+                    memory.address() + chunk.front_bytes() as u64
+                })
+            }
+        }
+    }
+}
+
+impl ColumnAssembly<'_> {
+    pub(super) fn vectors(&self) -> usize {
+        self.column.rows.div_ceil(VECTOR_LEN)
+    }
+}
+
+pub(super) fn unwritten(
+    column: &StreamColumn,
+    values: UnwrittenValues<'_>,
+    sample: Option<ArrayRef>,
+) -> Result<DeviceChunk> {
+    Ok(DeviceChunk::of_unwritten(Unwritten {
+        data_type: &column.data_type,
+        rows: column.rows,
+        nulls: column.nulls.as_ref(),
+        values,
+        sample,
+    })?)
+}
+
+/// A bit for each row of whole vectors that has a value, and how many values there are before each vector.
+pub(super) fn masks(column: &StreamColumn) -> Option<(Vec<u8>, Vec<u8>)> {
+    let nulls = column.nulls.as_ref()?;
+    let vectors = column.rows.div_ceil(VECTOR_LEN);
+    let bits = nulls.inner().sliced();
+    let mut present = vec![0; vectors * MASK_BYTES];
+    let bytes = column.rows.div_ceil(8);
+    present[..bytes].copy_from_slice(&bits[..bytes]);
+    if let Some(last) = present.get_mut(column.rows / 8) {
+        *last &= !(u8::MAX << (column.rows % 8));
+    }
+    let mut sum = 0u32;
+    let before = present.chunks(MASK_BYTES).flat_map(|mask| {
+        let before = sum;
+        sum += mask.iter().map(|byte| byte.count_ones()).sum::<u32>();
+        before.to_le_bytes()
+    });
+    let before = before.collect();
+    Some((present, before))
+}

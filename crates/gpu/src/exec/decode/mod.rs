@@ -1,0 +1,286 @@
+//! Columns made on the device of their streams: inflated, decoded, packed. `kernels/orc` is the device's side.
+//!
+//! ```text
+//! host     streams, what kernels are told                   fronts of chunks
+//!             │                                    ▲             │
+//! device      └▶ inflate ─▶ decode runs ─▶ bounds ─┘             └▶ pack ─▶ chunks
+//! ```
+//!
+//! The host waits once in between: how wide residuals are follows from the bounds. What kernels find wrong, and what is
+//! not as a column needs it, makes no chunk: whoever has the streams decodes them on a CPU then, which says what is
+//! wrong, and where.
+
+mod descriptors;
+mod job;
+mod kernels;
+mod results;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vectile_kernels::DeviceChunk;
+
+use super::places::Places;
+use super::streams::StreamColumn;
+use super::tables::write_words;
+use crate::error::{Error, Result};
+use crate::runtime::{ChunkKey, DeviceBuffer, Engine, Resident, StreamContext};
+use descriptors::{CHUNK_AT, Descriptors};
+use job::{At, COLUMN_WORDS, ColumnAssembly, Given, Job, Layout, masks, wrong};
+use kernels::{Launches, Step};
+
+/// Bytes that decoding may take at once, unless a column takes more.
+const MOST_SCRATCH: usize = 1 << 30;
+
+/// Columns that were made of streams.
+#[derive(Debug, Default)]
+pub struct Assembled {
+    /// The chunks, in order: `None` if streams are damaged, or have what kernels do not decode. A CPU may, or says what
+    /// is wrong.
+    pub chunks: Vec<Option<Arc<Resident>>>,
+    /// Bytes copied to the device for them.
+    pub sent: usize,
+    /// Kernels at work, by the device's clock.
+    pub kernel: Duration,
+}
+
+impl Engine {
+    /// Makes columns of streams and keeps them, as [`Engine::load_all`] does. Blocks until they are there.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if chunks in use leave no room;
+    /// [`NotCompiled`](crate::Error::NotCompiled) if a kernel is not there and must not be compiled; those of the driver.
+    pub fn assemble_all(
+        &self,
+        columns: &[(ChunkKey, StreamColumn)],
+        may_compile: bool,
+    ) -> Result<Assembled> {
+        self.health().watch(|| {
+            let mut all = Assembled::default();
+            let mut rest = columns;
+            while !rest.is_empty() {
+                let mut bytes = 0usize;
+                let fits = rest.iter().take_while(|(_, column)| {
+                    bytes = bytes.saturating_add(column.scratch_bytes());
+                    bytes <= MOST_SCRATCH
+                });
+                let (portion, others) = rest.split_at(fits.count().max(1));
+                self.assemble(portion, may_compile, &mut all)?;
+                rest = others;
+            }
+            Ok(all)
+        })
+    }
+
+    /// Makes columns at once; if something is wrong with one, each by itself.
+    fn assemble(
+        &self,
+        columns: &[(ChunkKey, StreamColumn)],
+        may_compile: bool,
+        all: &mut Assembled,
+    ) -> Result<()> {
+        match self.assemble_at_once(columns, may_compile, all) {
+            Err(Error::Unsupported(_) | Error::Encoding(_)) if columns.len() > 1 => {
+                let mut columns = columns.chunks(1);
+                columns.try_for_each(|column| self.assemble(column, may_compile, all))
+            }
+            Err(Error::Unsupported(_) | Error::Encoding(_)) => {
+                all.chunks.push(None);
+                Ok(())
+            }
+            made => {
+                all.chunks.extend(made?.into_iter().map(Some));
+                Ok(())
+            }
+        }
+    }
+
+    fn assemble_at_once(
+        &self,
+        columns: &[(ChunkKey, StreamColumn)],
+        may_compile: bool,
+        all: &mut Assembled,
+    ) -> Result<Vec<Arc<Resident>>> {
+        let own: Vec<&StreamColumn> = columns.iter().map(|(_, column)| column).collect();
+        let keys: Vec<ChunkKey> = columns.iter().map(|(key, _)| key.clone()).collect();
+        let mut job = Job::new(self, own)?;
+        let made = job.run(may_compile);
+        all.sent += job.sent;
+        all.kernel += job.kernel;
+        Ok(self.keep_made(&keys, made?))
+    }
+}
+
+impl Job<'_> {
+    /// Inflates, decodes, and packs.
+    fn run(&mut self, may_compile: bool) -> Result<Vec<Arc<Resident>>> {
+        let mut lane = self.engine.lane()?;
+        let made = self.run_on(&mut lane, may_compile)?;
+        self.engine.give_back(lane);
+        Ok(made)
+    }
+
+    fn run_on(
+        &mut self,
+        lane: &mut StreamContext,
+        may_compile: bool,
+    ) -> Result<Vec<Arc<Resident>>> {
+        let masks = self.columns.iter().map(|making| masks(making.column));
+        let masks: Vec<Option<(Vec<u8>, Vec<u8>)>> = masks.collect();
+        let mut given = Given::default();
+        let layout = self.arrange(&masks, &mut given);
+        let there = self
+            .engine
+            .take(layout.given + layout.scratch + layout.back)?;
+        let at = At::new(there.address(), &layout);
+        let mut told = self.tell(&at, &layout)?;
+        let launches = Launches::new(self.engine, may_compile, &told)?;
+        let found = self.decode(lane, &launches, &given, &layout, &at, &told)?;
+        let made = self.lay_out(&found.as_slice()[..layout.back])?;
+        self.pack(lane, &launches, &made, &layout, &at, &mut told)?;
+        let residents = made.into_iter().map(|(chunk, memory)| {
+            Resident::made(Arc::new(memory), 0, self.engine.info_of(&chunk))
+        });
+        Ok(residents.collect())
+    }
+
+    /// Inflates and decodes, and finds bounds. Gives what came back, which says that nothing is wrong.
+    fn decode(
+        &mut self,
+        lane: &mut StreamContext,
+        launches: &Launches<'_>,
+        given: &Given<'_>,
+        layout: &Layout,
+        at: &At,
+        told: &Descriptors,
+    ) -> Result<DeviceBuffer> {
+        let mut pinned = self.engine.pinned(layout.together)?;
+        let host = pinned.as_mut_slice();
+        for (at, bytes) in &given.together {
+            host[*at..*at + bytes.len()].copy_from_slice(bytes);
+        }
+        write_words(&told.words, &mut host[layout.told_at..]);
+        write_words(&told.columns, &mut host[layout.columns_at..]);
+        let from = pinned.as_slice();
+        let mut found = self.engine.host_pool().take(layout.back)?;
+        let to = found.as_mut_slice().as_mut_ptr();
+        let columns = self.columns_of(at, layout);
+        let marks = lane.finish(|stream| {
+            // SAFETY: everything has the places of the layout, for as many bytes as kernels are told; it lives until
+            // `finish` is done, as streams do, which the job borrows. Bytes of streams may be any: kernels read none outside of streams, and write none outside
+            // of the room for blocks and values.
+            unsafe {
+                stream.copy_in(at.given, from.as_ptr(), layout.together)?;
+                for (place, bytes) in &given.as_read {
+                    stream.copy_in(at.given + *place as u64, bytes.as_ptr(), bytes.len())?;
+                }
+                for (to, bytes) in self.bodies_as_given(from) {
+                    stream.copy_in(to, bytes.as_ptr(), bytes.len())?;
+                }
+                stream.fill(at.back, 0, layout.back)?;
+                let start = stream.mark()?;
+                launches.inflate(stream, at.given + layout.told_at as u64, at.inflated)?;
+                launches.decode(stream, &told.decodes, at.inflated)?;
+                launches.columns(stream, Step::Bounds, columns)?;
+                let end = stream.mark()?;
+                stream.copy_out(to, at.back, layout.back)?;
+                Ok((start, end))
+            }
+        })?;
+        self.kernel += lane.between(&marks)?;
+        self.sent += layout.given;
+        self.check_inflated(&found.as_slice()[layout.inflated_at..][..layout.chunks * 8])?;
+        let faults = &found.as_slice()[layout.faults_at..][..layout.parts * 4];
+        match faults.iter().all(|byte| *byte == 0) {
+            true => Ok(found),
+            false => wrong("damaged runs, or numbers of more than 64 bits"),
+        }
+    }
+
+    /// Writes fronts, and has values packed behind them.
+    fn pack(
+        &mut self,
+        lane: &mut StreamContext,
+        launches: &Launches<'_>,
+        made: &[(DeviceChunk, DeviceBuffer)],
+        layout: &Layout,
+        at: &At,
+        told: &mut Descriptors,
+    ) -> Result<()> {
+        let mut places = Places::default();
+        let fronts = made
+            .iter()
+            .map(|(chunk, _)| places.next(chunk.front_bytes()));
+        let fronts: Vec<usize> = fronts.collect();
+        for (own, (chunk, memory)) in told.columns.chunks_mut(COLUMN_WORDS).zip(made) {
+            own[CHUNK_AT] = memory.address();
+            own[CHUNK_AT + 1] = chunk.reference() as u64;
+        }
+        let told_bytes = 8 * told.columns.len();
+        let told_at = places.next(told_bytes);
+        let mut pinned = self.engine.pinned(places.bytes())?;
+        let host = pinned.as_mut_slice();
+        for ((chunk, _), front) in made.iter().zip(&fronts) {
+            let bytes = chunk.front_bytes();
+            chunk.write_front(&mut host[*front..*front + bytes], bytes)?;
+        }
+        write_words(&told.columns, &mut host[told_at..]);
+        let from = pinned.as_slice();
+        let wrong_bytes = self.columns.len() * 4;
+        let mut found = self.engine.host_pool().take(wrong_bytes)?;
+        let to = found.as_mut_slice().as_mut_ptr();
+        let columns = self.columns_of(at, layout);
+        let marks = lane.finish(|stream| {
+            // SAFETY: as in `decode`; chunks have the bytes that their fronts speak of.
+            unsafe {
+                for ((chunk, memory), front) in made.iter().zip(&fronts) {
+                    let front = &from[*front..*front + chunk.front_bytes()];
+                    stream.copy_in(memory.address(), front.as_ptr(), front.len())?;
+                }
+                stream.copy_in(columns[0], from[told_at..].as_ptr(), told_bytes)?;
+                let start = stream.mark()?;
+                launches.columns(stream, Step::Pack, columns)?;
+                let end = stream.mark()?;
+                stream.copy_out(to, at.back + layout.wrong_at as u64, wrong_bytes)?;
+                Ok((start, end))
+            }
+        })?;
+        self.kernel += lane.between(&marks)?;
+        self.sent += places.bytes();
+        match found.as_slice()[..wrong_bytes]
+            .iter()
+            .all(|byte| *byte == 0)
+        {
+            true => Ok(()),
+            false => wrong("text that is not UTF-8"),
+        }
+    }
+
+    /// Where columns are told of, how many there are, and their vectors.
+    fn columns_of(&self, at: &At, layout: &Layout) -> [u64; 3] {
+        let vectors: usize = self.columns.iter().map(ColumnAssembly::vectors).sum();
+        let place = at.given + layout.columns_at as u64;
+        [place, self.columns.len() as u64, vectors as u64]
+    }
+
+    /// The bytes of strings that are not compressed: where they go, and where they are.
+    fn bodies_as_given<'b>(&'b self, from: &'b [u8]) -> Vec<(u64, &'b [u8])> {
+        let streams = self
+            .streams
+            .iter()
+            .filter(|stream| stream.stream.chunks.is_none());
+        let bodies = streams.filter_map(|stream| {
+            let (chunk, memory) = self.columns[stream.column].chunk.as_ref()?;
+            let most = chunk.info().bytes - chunk.front_bytes() - DeviceChunk::SLACK_BYTES;
+            let bytes = stream.stream.bytes.len().min(most);
+            let to = memory.address() + chunk.front_bytes() as u64;
+            let body = match stream.is_as_read {
+                true => stream.stream.bytes.get(..bytes)?,
+                false => from.get(stream.given..stream.given + bytes)?,
+            };
+            Some((to, body)).filter(|_| bytes > 0)
+        });
+        bodies.collect()
+    }
+}

@@ -1,0 +1,653 @@
+//! Tables of lookups that are made on the device, of rows that another kernel has left there: the build side of a join.
+//!
+//! ```text
+//!  rows, plain ─▶ bounds of keys and digits ─▶ bits and codes by key
+//!             └─▶ values by code, where a row's code is its number
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::ArrayRef;
+
+use super::execution::Execution;
+use super::groups::values_of;
+use super::rows::{ColumnOnDevice, RowsOnDevice, array_of, arrow_type, width_of};
+use super::tables::{on_device, write_words};
+use crate::error::{Error, Result};
+use crate::plan::{
+    DeviceKeyLayout, DeviceKeyTableLayout, HashedKeys, KeyTable, PayloadColumn, Type, code_bytes,
+};
+use crate::runtime::{Batch, DeviceBuffer, Engine, Entries, FixedKernel, Kernel, Launch};
+
+/// Codes that stand for values where they could stand for rows, at most.
+const FEW_CODES: u64 = 1 << 16;
+/// Codes of values that have to be told apart, at most, unless there are so many for each row: a kernel that groups by them has
+/// as many groups, if only some of them have rows.
+const MOST_CODES: u64 = 1 << 22;
+const CODES_PER_ROW: u64 = 4;
+/// Words of a column, as the kernel reads it, and of what it finds out about one.
+const COLUMN_WORDS: usize = 7;
+const MEASURED_WORDS: usize = 4;
+const THREADS: u32 = 256;
+/// The steps of the kernel.
+const MEASURE: u64 = 0;
+const CLEAR: u64 = 1;
+const FILL: u64 = 2;
+const FIND: u64 = 3;
+
+/// A table that is to be made of rows: columns are outputs of [`Output::Rows`](crate::plan::Output::Rows), by number.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// Integers, by which rows are found. Rows with a null among them are left out.
+    pub keys: Vec<usize>,
+    /// Whether they are digits of one integer, the last one the lowest; else there is one.
+    pub is_packed: bool,
+    /// What codes tell apart.
+    pub by: BuildBy,
+    /// Whether no key may be there more than once.
+    pub is_unique: bool,
+}
+
+/// What codes tell apart.
+#[derive(Clone, Debug)]
+pub enum BuildBy {
+    /// Nothing: all keys have one code.
+    Nothing,
+    /// The values of these columns: integers, of which few differ.
+    Values(Vec<usize>),
+    /// The same, or if that cannot be, rows.
+    ValuesOrRows(Vec<usize>),
+}
+
+/// A table that was made.
+#[derive(Debug)]
+pub struct Built {
+    /// The keys.
+    pub codes: KeyTable,
+    /// Of packed keys, the first and the last value of each.
+    pub digits: Vec<(i64, i64)>,
+    /// Whether a key was null.
+    pub has_null: bool,
+    /// What codes stand for: the values of each column, of machine types, or of text.
+    pub attributes: Vec<Arc<PayloadColumn>>,
+    /// Whether each row has a code of its own; then values are on the device.
+    pub is_by_row: bool,
+}
+
+/// Bounds of a column's values.
+#[derive(Clone, Copy)]
+struct Measured {
+    least: i64,
+    greatest: i64,
+    count: u64,
+    /// Whether all are of 64 bits.
+    is_narrow: bool,
+}
+
+/// The keys of a table.
+struct Keys {
+    digits: Vec<KeyDigit>,
+    /// Bounds of what is looked up: the key, or what they are packed into.
+    least: i64,
+    greatest: i64,
+    /// Rows that have them, at most.
+    count: u64,
+}
+
+/// A column as a digit of a key.
+struct KeyDigit {
+    first: i64,
+    last: i64,
+    stride: u64,
+}
+
+/// A column as a digit of a code.
+struct Digit {
+    column: usize,
+    of: Type,
+    first: i64,
+    /// How many there are, null among them.
+    count: u64,
+    has_null: bool,
+    stride: u64,
+}
+
+impl Execution {
+    /// Makes tables of the selected rows of a batch; nothing, if a key is there more than once that must not be.
+    ///
+    /// # Errors
+    ///
+    /// As [`Execution::aggregate`]; [`Error::Unsupported`] if keys are no integers of 64 bits, or values have too many codes.
+    pub fn build(&mut self, batch: &Batch, tables: &[Build]) -> Result<Option<Vec<Built>>> {
+        self.watch(|this| this.built(batch, tables))
+    }
+
+    fn built(&mut self, batch: &Batch, tables: &[Build]) -> Result<Option<Vec<Built>>> {
+        if batch.is_empty() {
+            return Err(Error::Unsupported("a table of no rows".into()));
+        }
+        let rows = self.rows_on_device(batch)?;
+        self.tables_of(&rows, tables)
+    }
+
+    /// Makes tables of rows that are on the device.
+    pub(super) fn tables_of(
+        &mut self,
+        rows: &RowsOnDevice,
+        tables: &[Build],
+    ) -> Result<Option<Vec<Built>>> {
+        let kernel = self
+            .engine
+            .fixed_kernel(FixedKernel::Build, self.may_compile)?;
+        let builder = Builder {
+            engine: &Arc::clone(&self.engine),
+            kernel: &kernel,
+            rows,
+        };
+        let measured = builder.measure(self)?;
+        let mut built = vec![];
+        for table in tables {
+            match builder.table(self, table, &measured)? {
+                Some(table) => built.push(table),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(built))
+    }
+}
+
+struct Builder<'a> {
+    engine: &'a Arc<Engine>,
+    kernel: &'a Arc<dyn Kernel>,
+    rows: &'a RowsOnDevice,
+}
+
+/// What a launch is over, and where it writes.
+#[derive(Default)]
+struct Work {
+    step: u64,
+    rows: usize,
+    /// As the kernel reads them: keys, then others.
+    columns: Vec<[u64; COLUMN_WORDS]>,
+    keys: usize,
+    /// Keys, codes, bytes of a code and whether keys are hashed; then the empty slot, and buckets less one.
+    target: [u64; 5],
+    /// Words of what it finds out.
+    found: usize,
+}
+
+impl Builder<'_> {
+    fn column(&self, column: usize) -> Result<&ColumnOnDevice> {
+        let known = self.rows.columns.get(column);
+        known.ok_or_else(|| Error::Internal("no such column".into()))
+    }
+
+    /// A column as the kernel reads it: its values are digits from `first` on, and nulls are the digit `null`.
+    fn words(of: &ColumnOnDevice, first: i64, stride: u64, null: u64) -> [u64; COLUMN_WORDS] {
+        let (values, width) = (of.memory.address(), width_of(of.of));
+        let valid = match of.is_nullable {
+            true => values + of.validity_at as u64,
+            false => 0,
+        };
+        let is_signed = matches!(
+            of.of,
+            Type::I8 | Type::I16 | Type::I32 | Type::I64 | Type::I128
+        );
+        let (width, is_signed) = (width as u64, u64::from(is_signed));
+        [values, valid, width, is_signed, first as u64, stride, null]
+    }
+
+    /// Launches the kernel, and gives what it finds out.
+    fn run(&self, execution: &mut Execution, work: &Work) -> Result<Vec<u64>> {
+        execution.check_wanted()?;
+        let words: Vec<u64> = work.columns.iter().flatten().copied().collect();
+        let counts = work.columns.len() as u64 | (work.keys as u64) << 32;
+        // SAFETY: columns have as many values as there are rows, and what is found as many words as the step writes; the
+        // target has room for all places, which the bounds of keys say. All of it lives as long as the builder.
+        let (found, took) = unsafe { launched(self.engine, self.kernel, work, &words, counts) }?;
+        execution.statistics.kernel += took;
+        execution.statistics.launches += 1;
+        Ok(found)
+    }
+
+    /// Bounds of all columns of integers.
+    fn measure(&self, execution: &mut Execution) -> Result<Vec<Option<Measured>>> {
+        let is_integer = |of: &ColumnOnDevice| !of.of.is_float() && of.of != Type::U64;
+        let columns = self.rows.columns.iter().filter(|of| is_integer(of));
+        let columns: Vec<_> = columns.map(|of| Self::words(of, 0, 0, 0)).collect();
+        let found = match columns.is_empty() {
+            true => vec![],
+            false => self.run(
+                execution,
+                &Work {
+                    step: MEASURE,
+                    rows: self.rows.rows,
+                    found: columns.len() * MEASURED_WORDS,
+                    columns,
+                    ..Work::default()
+                },
+            )?,
+        };
+        let mut found = found.as_chunks::<MEASURED_WORDS>().0.iter();
+        let measured = self.rows.columns.iter().map(|of| {
+            let [greatest, least, count, wide] = *is_integer(of).then(|| found.next()).flatten()?;
+            // as the kernel raises them
+            let lowered = |raised: u64| (raised ^ 1 << 63) as i64;
+            Some(match count {
+                0 => Measured {
+                    least: 0,
+                    greatest: 0,
+                    count,
+                    is_narrow: true,
+                },
+                _ => Measured {
+                    least: lowered(!least),
+                    greatest: lowered(greatest),
+                    count,
+                    is_narrow: wide == 0,
+                },
+            })
+        });
+        Ok(measured.collect())
+    }
+
+    /// The table; nothing, if a key is there more than once.
+    fn table(
+        &self,
+        execution: &mut Execution,
+        table: &Build,
+        measured: &[Option<Measured>],
+    ) -> Result<Option<Built>> {
+        let keys = self.keys(table, measured)?;
+        let (count, digits) = match &table.by {
+            BuildBy::Nothing => (1, Some(vec![])),
+            BuildBy::Values(columns) => {
+                let most = CODES_PER_ROW.saturating_mul(self.rows.rows as u64);
+                let digits = self.digits(columns, measured, MOST_CODES.max(most))?;
+                let digits = digits.ok_or_else(|| Error::Unsupported("many codes".into()))?;
+                (Digit::codes(&digits), Some(digits))
+            }
+            BuildBy::ValuesOrRows(columns) => match self.digits(columns, measured, FEW_CODES)? {
+                Some(digits) => (Digit::codes(&digits), Some(digits)),
+                None => (self.rows.rows as u64, None),
+            },
+        };
+        let too_many = || Error::Unsupported(format!("{count} codes"));
+        let count = u32::try_from(count).map_err(|_| too_many())?;
+        let mut form = DeviceKeyTableLayout::of(keys.least, keys.greatest, keys.count, count)?;
+        let memory = Arc::new(self.engine.take(form.codes_at() + form.codes_bytes())?);
+        let codes = memory.address() + form.codes_at() as u64;
+        let (first, target) = match form.keys {
+            DeviceKeyLayout::PerfectHashTable { first, .. } => (first, [0; 2]),
+            DeviceKeyLayout::Hashed { slots, empty, .. } => {
+                let size = HashedKeys::size_word_of(slots, 0);
+                (0, [empty as u64, size])
+            }
+        };
+        let is_hashed = matches!(form.keys, DeviceKeyLayout::Hashed { .. });
+        let width = code_bytes(count) as u64 | u64::from(is_hashed) << 32;
+        let target = [memory.address(), codes, width, target[0], target[1]];
+        self.clear(execution, &memory, form, target)?;
+        let of_keys = table.keys.iter().zip(&keys.digits).map(|(column, digit)| {
+            let first = match table.is_packed {
+                true => digit.first,
+                false => first,
+            };
+            Ok(Self::words(self.column(*column)?, first, digit.stride, 0))
+        });
+        let of_digits = digits.iter().flatten().map(|digit| {
+            let of = self.column(digit.column)?;
+            Ok(Self::words(of, digit.first, digit.stride, digit.count - 1))
+        });
+        let found = self.run(
+            execution,
+            &Work {
+                step: FILL,
+                rows: self.rows.rows,
+                columns: of_keys.chain(of_digits).collect::<Result<_>>()?,
+                keys: table.keys.len(),
+                target,
+                found: 4,
+            },
+        )?;
+        let [found, twice, most_probes, is_full] = found[..] else {
+            return Err(Error::Internal("nothing was counted".into()));
+        };
+        if is_full > 0 {
+            return Err(Error::Unsupported("keys whose hashes collide".into()));
+        }
+        if let DeviceKeyLayout::Hashed { probes, .. } = &mut form.keys {
+            *probes = (most_probes as u32).max(1);
+        }
+        if table.is_unique && twice > 0 {
+            return Ok(None);
+        }
+        let fetch = {
+            let (engine, memory) = (Arc::clone(self.engine), Arc::clone(&memory));
+            move |at: usize, bytes: usize| {
+                Ok(copied(&engine, &memory, at, bytes)?.as_slice()[..bytes].to_vec())
+            }
+        };
+        let find = {
+            let (engine, kernel) = (Arc::clone(self.engine), Arc::clone(self.kernel));
+            let memory = Arc::clone(&memory);
+            move |values: &[i64]| found_among(&engine, &kernel, &memory, form, values)
+        };
+        let copies = self.engine.copies_with(memory);
+        let codes = KeyTable::made(form, found as usize, (fetch, find), copies);
+        let columns = match &table.by {
+            BuildBy::Nothing => [].as_slice(),
+            BuildBy::Values(columns) | BuildBy::ValuesOrRows(columns) => columns,
+        };
+        let mut attributes: Vec<Arc<PayloadColumn>> = vec![];
+        for (place, column) in columns.iter().enumerate() {
+            // several may come from one column, which is copied back once
+            let known = columns[..place].iter().position(|known| known == column);
+            attributes.push(match (known, &digits) {
+                (Some(known), _) => Arc::clone(&attributes[known]),
+                (None, None) => self.attribute(*column, measured)?,
+                (None, Some(digits)) => {
+                    let digit = digits.iter().find(|digit| digit.column == *column);
+                    let digit = digit.ok_or_else(|| Error::Internal("no such digit".into()))?;
+                    digit.attribute(self.column(*column)?.entries.clone(), count)?
+                }
+            });
+        }
+        Ok(Some(Built {
+            codes,
+            digits: match table.is_packed {
+                true => keys.digits.iter().map(|of| (of.first, of.last)).collect(),
+                false => vec![],
+            },
+            has_null: found + twice < self.rows.rows as u64,
+            attributes,
+            is_by_row: digits.is_none(),
+        }))
+    }
+
+    /// Bounds of the keys of a table, and of what they are packed of.
+    fn keys(&self, table: &Build, measured: &[Option<Measured>]) -> Result<Keys> {
+        let bounds = table.keys.iter().map(|column| {
+            let narrow = measured.get(*column).copied().flatten();
+            let narrow = narrow.filter(|measured| measured.is_narrow);
+            narrow.ok_or_else(|| Error::Unsupported("keys that are no integers of 64 bits".into()))
+        });
+        let bounds: Vec<Measured> = bounds.collect::<Result<_>>()?;
+        let count = bounds.iter().map(|of| of.count).min().unwrap_or(0);
+        let (mut digits, mut all) = (vec![], 1i128);
+        for of in bounds.iter().rev() {
+            let too_wide = || Error::Unsupported("keys of more than 63 bits together".into());
+            let stride = i64::try_from(all).map_err(|_| too_wide())?;
+            digits.push(KeyDigit {
+                first: of.least,
+                last: of.greatest,
+                stride: stride as u64,
+            });
+            let own = i128::from(of.greatest) - i128::from(of.least) + 1;
+            all = all.checked_mul(own).ok_or_else(too_wide)?;
+            if table.is_packed && all > i64::MAX.into() {
+                return Err(too_wide());
+            }
+        }
+        digits.reverse();
+        let (least, greatest) = match (&bounds[..], table.is_packed) {
+            (_, true) => (0, (all - 1) as i64),
+            ([one], false) => (one.least, one.greatest),
+            _ => return Err(Error::Internal("several keys, not packed".into())),
+        };
+        Ok(Keys {
+            digits,
+            least,
+            greatest,
+            count,
+        })
+    }
+
+    /// Makes a table empty.
+    fn clear(
+        &self,
+        execution: &mut Execution,
+        memory: &DeviceBuffer,
+        form: DeviceKeyTableLayout,
+        target: [u64; 5],
+    ) -> Result<()> {
+        if let DeviceKeyLayout::Hashed { slots, .. } = form.keys {
+            let work = Work {
+                step: CLEAR,
+                rows: slots,
+                target,
+                ..Work::default()
+            };
+            self.run(execution, &work)?;
+        }
+        let bits = match form.keys {
+            DeviceKeyLayout::PerfectHashTable { .. } => form.keys_bytes(),
+            DeviceKeyLayout::Hashed { .. } => 0,
+        };
+        let codes = memory.address() + form.codes_at() as u64;
+        let mut lane = self.engine.lane()?;
+        lane.finish(|stream| {
+            // SAFETY: both parts are as long, and live until `finish` is done.
+            unsafe {
+                stream.fill(memory.address(), 0, bits)?;
+                stream.fill(codes, u8::MAX, form.codes_bytes())
+            }
+        })?;
+        self.engine.give_back(lane);
+        Ok(())
+    }
+
+    /// Columns as digits of a code; nothing, if some are no integers, or there would be more codes.
+    fn digits(
+        &self,
+        columns: &[usize],
+        measured: &[Option<Measured>],
+        most: u64,
+    ) -> Result<Option<Vec<Digit>>> {
+        let (mut digits, mut codes): (Vec<Digit>, u64) = (vec![], 1);
+        for &column in columns {
+            if digits.iter().any(|digit| digit.column == column) {
+                continue;
+            }
+            let of = self.column(column)?;
+            let known = measured.get(column).copied().flatten();
+            let Some(bounds) = known.filter(|known| known.is_narrow) else {
+                return Ok(None);
+            };
+            let values = match bounds.count {
+                0 => 0,
+                _ => bounds.greatest.abs_diff(bounds.least).saturating_add(1),
+            };
+            let has_null = of.is_nullable || values == 0;
+            let digit = Digit {
+                column,
+                of: of.of,
+                first: bounds.least,
+                count: values.saturating_add(has_null.into()),
+                has_null,
+                stride: codes,
+            };
+            codes = codes.saturating_mul(digit.count);
+            digits.push(digit);
+        }
+        Ok((codes <= most).then_some(digits))
+    }
+
+    /// A column as the attribute of rows.
+    fn attribute(
+        &self,
+        column: usize,
+        measured: &[Option<Measured>],
+    ) -> Result<Arc<PayloadColumn>> {
+        let (rows, of) = (self.rows.rows, self.column(column)?.clone());
+        let narrow = measured.get(column).copied().flatten();
+        let narrow = narrow.filter(|measured| measured.is_narrow && measured.count > 0);
+        if of.entries.is_some() {
+            return Err(Error::Unsupported("numbers of values, by row".into()));
+        }
+        let bounds = narrow.map(|of| (of.least.into(), of.greatest.into()));
+        let like = (arrow_type(of.of), rows, of.is_nullable);
+        let copies = self.engine.copies_with(Arc::clone(&of.memory));
+        let engine = Arc::clone(self.engine);
+        let fetch = move || of.fetched(&engine, rows);
+        Ok(PayloadColumn::made(like, bounds, Box::new(fetch), copies))
+    }
+}
+
+impl Digit {
+    /// How many codes these digits make.
+    fn codes(digits: &[Self]) -> u64 {
+        digits.iter().map(|digit| digit.count).product()
+    }
+
+    /// The value of each of so many codes, or what it is the number of.
+    fn attribute(&self, entries: Option<Arc<Entries>>, codes: u32) -> Result<Arc<PayloadColumn>> {
+        let Self {
+            of,
+            first,
+            stride,
+            count,
+            has_null,
+            ..
+        } = *self;
+        let digit = move |code: Option<u32>| {
+            let own = u64::from(code?) / stride % count;
+            Some(own).filter(|own| !has_null || own + 1 < count)
+        };
+        let (data_type, bounds) = match &entries {
+            None => {
+                let last = i128::from(first) + i128::from(count);
+                (arrow_type(of), Some((first.into(), last)))
+            }
+            Some(entries) => (entries.data_type()?, None),
+        };
+        let each = move |codes: &[Option<u32>]| match &entries {
+            Some(entries) => {
+                let numbers = codes.iter().map(|code| {
+                    let number = digit(*code)?.checked_add_signed(first);
+                    number.and_then(|number| u32::try_from(number).ok())
+                });
+                entries.take(&numbers.collect::<Vec<_>>())
+            }
+            None => {
+                let digits: Vec<Option<u64>> = codes.iter().map(|code| digit(*code)).collect();
+                let is_nullable = digits.iter().any(Option::is_none);
+                values_of(of, first.into(), is_nullable, &digits)
+            }
+        };
+        let len = codes as usize;
+        Ok(PayloadColumn::computed(
+            data_type,
+            len,
+            (has_null, bounds),
+            each,
+        ))
+    }
+}
+
+impl ColumnOnDevice {
+    /// Its values, copied back.
+    fn fetched(&self, engine: &Engine, rows: usize) -> Result<ArrayRef> {
+        let bytes = match self.is_nullable {
+            true => self.validity_at + rows,
+            false => rows * width_of(self.of),
+        };
+        let back = Arc::new(copied(engine, &self.memory, 0, bytes)?);
+        let place = (0, self.validity_at);
+        array_of(self.of, self.is_nullable, 0..rows, place, Some(&back))
+    }
+}
+
+/// Launches the kernel: over columns, or values, that are these words. Gives what it finds out, and the time that it took.
+///
+/// # Safety
+///
+/// The words are what the step wants, name memory that is large enough and lives until this returns, and so does the
+/// target.
+unsafe fn launched(
+    engine: &Engine,
+    kernel: &Arc<dyn Kernel>,
+    work: &Work,
+    words: &[u64],
+    counts: u64,
+) -> Result<(Vec<u64>, Duration)> {
+    let given = on_device(engine, (words.len() * 8).max(1), |to| {
+        write_words(words, to)
+    })?;
+    let bytes = work.found.max(1) * 8;
+    let found = engine.take(bytes)?;
+    let mut back = engine.host_pool().take(bytes)?;
+    let to = back.as_mut_slice().as_mut_ptr();
+    let resident = kernel.resident_blocks(THREADS, 0).max(1);
+    let resident = resident.saturating_mul(engine.device().multiprocessors.max(1));
+    let needed = work.rows.div_ceil(THREADS as usize).max(1);
+    let rows = work.rows as u64;
+    let mut args = vec![work.step, rows, given.address(), counts, found.address()];
+    args.extend(work.target);
+    let launch = Launch {
+        grid: resident.min(needed.try_into().unwrap_or(u32::MAX)),
+        block: THREADS,
+        shared: 0,
+        args: &args,
+    };
+    let mut lane = engine.lane()?;
+    let marks = lane.finish(|stream| {
+        // SAFETY: as the caller says; what is filled and copied is as long, and lives until `finish` is done.
+        unsafe {
+            stream.fill(found.address(), 0, bytes)?;
+            let marks = stream.launch_timed(kernel.as_ref(), launch)?;
+            stream.copy_out(to, found.address(), bytes)?;
+            Ok(marks)
+        }
+    })?;
+    let took = lane.between(&marks)?;
+    engine.give_back(lane);
+    let words = back.as_slice()[..bytes].as_chunks::<8>().0.iter();
+    Ok((words.map(|word| u64::from_le_bytes(*word)).collect(), took))
+}
+
+/// How many of some values are keys of a table.
+fn found_among(
+    engine: &Engine,
+    kernel: &Arc<dyn Kernel>,
+    memory: &DeviceBuffer,
+    form: DeviceKeyTableLayout,
+    values: &[i64],
+) -> Result<usize> {
+    let (is_hashed, last) = match form.keys {
+        DeviceKeyLayout::PerfectHashTable { first, range } => (false, [first as u64, range]),
+        DeviceKeyLayout::Hashed { slots, empty, .. } => {
+            (true, [empty as u64, HashedKeys::size_word_of(slots, 0)])
+        }
+    };
+    let work = Work {
+        step: FIND,
+        rows: values.len(),
+        target: [
+            memory.address(),
+            0,
+            u64::from(is_hashed) << 32,
+            last[0],
+            last[1],
+        ],
+        found: 1,
+        ..Work::default()
+    };
+    let words: Vec<u64> = values.iter().map(|value| *value as u64).collect();
+    // SAFETY: there are as many words as rows; the table is of this form, and lives as long as `memory`.
+    let (found, _) = unsafe { launched(engine, kernel, &work, &words, 0) }?;
+    Ok(found.first().map_or(0, |found| *found as usize))
+}
+
+/// Some bytes of the device's memory, copied back.
+fn copied(engine: &Engine, memory: &DeviceBuffer, at: usize, bytes: usize) -> Result<DeviceBuffer> {
+    let mut back = engine.host_pool().take(bytes)?;
+    let to = back.as_mut_slice().as_mut_ptr();
+    let mut lane = engine.lane()?;
+    let from = memory.address() + at as u64;
+    // SAFETY: who asks knows the piece; both live until `finish` is done.
+    lane.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
+    engine.give_back(lane);
+    Ok(back)
+}

@@ -1,0 +1,205 @@
+//! Tables of keys that a device has made. They are copied back when somebody asks for them here.
+
+use std::sync::OnceLock;
+
+use arrow::array::{Array, ArrayRef};
+
+use super::code_table::{CodeTable, code_bytes};
+use super::hash_table::HashedKeys;
+use super::perfect_hash::{MOST_RANGE, PerfectHashTable, integers, is_dense, other_keys};
+use crate::error::{Error, Result};
+
+/// Copies some bytes of a table back, from a byte on.
+type FetchBytes = Box<dyn Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync>;
+
+/// Counts those of some values that are keys of a table.
+type Find = Box<dyn Fn(&[i64]) -> Result<usize> + Send + Sync>;
+
+/// Copies something back from a device.
+pub(crate) type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
+
+/// A table on a device.
+pub(super) struct DeviceKeyTable {
+    pub form: DeviceKeyTableLayout,
+    fetch: FetchBytes,
+    find: Find,
+    here: OnceLock<Here>,
+}
+
+/// A table that was copied back.
+pub(super) enum Here {
+    PerfectHashTable(PerfectHashTable),
+    Hashed(HashedKeys, CodeTable),
+}
+
+/// How a table lies on the device: keys, and behind them, from a multiple of 256 bytes on, codes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceKeyTableLayout {
+    pub keys: DeviceKeyLayout,
+    /// Codes are below it.
+    pub count: u32,
+}
+
+/// How keys lie there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DeviceKeyLayout {
+    /// A bit for each number from the first on, and one behind the last.
+    PerfectHashTable { first: i64, range: u64 },
+    /// As [`HashedKeys`] have them.
+    Hashed {
+        slots: usize,
+        empty: i64,
+        /// Buckets that were looked into for some key.
+        probes: u32,
+    },
+}
+
+impl DeviceKeyTableLayout {
+    /// Bytes of keys.
+    pub fn keys_bytes(self) -> usize {
+        match self.keys {
+            DeviceKeyLayout::PerfectHashTable { range, .. } => {
+                ((range as usize).div_ceil(32) + 1) * 4
+            }
+            DeviceKeyLayout::Hashed { slots, .. } => slots * 8,
+        }
+    }
+
+    /// Bytes of a code for each place, if there is more than one.
+    pub fn codes_bytes(self) -> usize {
+        let places = match self.keys {
+            DeviceKeyLayout::PerfectHashTable { range, .. } => range as usize,
+            DeviceKeyLayout::Hashed { slots, .. } => slots,
+        };
+        places * code_bytes(self.count)
+    }
+
+    /// Where codes begin.
+    pub fn codes_at(self) -> usize {
+        self.keys_bytes().next_multiple_of(256)
+    }
+
+    /// What kernels get to know beside the table.
+    pub fn words(self) -> [u64; 2] {
+        match self.keys {
+            DeviceKeyLayout::PerfectHashTable { first, range } => [first as u64, range],
+            DeviceKeyLayout::Hashed {
+                slots,
+                empty,
+                probes,
+            } => [empty as u64, HashedKeys::size_word_of(slots, probes)],
+        }
+    }
+
+    /// That of `keys` keys from `least` to `greatest`: dense, or where they lie too far apart, hashed.
+    pub fn of(least: i64, greatest: i64, keys: u64, count: u32) -> Result<Self> {
+        let range = greatest.abs_diff(least).saturating_add(1);
+        let too_many = || Error::Unsupported("more keys than a table has room for".into());
+        let expected = usize::try_from(keys).map_err(|_| too_many());
+        let slots = expected.and_then(HashedKeys::slots_for);
+        // a large range is better than nothing
+        if is_dense(range, keys, count) || slots.is_err() && range <= MOST_RANGE {
+            let first = least;
+            return Ok(Self {
+                keys: DeviceKeyLayout::PerfectHashTable { first, range },
+                count,
+            });
+        }
+        let empty = match (least.checked_sub(1), greatest.checked_add(1)) {
+            (Some(below), _) => below,
+            (None, Some(above)) => above,
+            (None, None) => return Err(Error::Unsupported("keys of all 64 bits".into())),
+        };
+        Ok(Self {
+            keys: DeviceKeyLayout::Hashed {
+                slots: slots?,
+                empty,
+                probes: HashedKeys::MOST_PROBES,
+            },
+            count,
+        })
+    }
+}
+
+impl DeviceKeyTable {
+    pub fn new(
+        form: DeviceKeyTableLayout,
+        fetch: impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
+        find: impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            form,
+            fetch: Box::new(fetch),
+            find: Box::new(find),
+            here: OnceLock::new(),
+        }
+    }
+
+    /// The table, here.
+    pub fn here(&self) -> Result<&Here> {
+        if let Some(here) = self.here.get() {
+            return Ok(here);
+        }
+        let codes = match self.form.codes_bytes() {
+            0 => CodeTable::One,
+            bytes => {
+                let codes = (self.fetch)(self.form.codes_at(), bytes)?;
+                CodeTable::read(self.form.count, codes)
+            }
+        };
+        let here = self.copied(codes)?;
+        Ok(self.here.get_or_init(|| here))
+    }
+
+    /// How many of the values are keys.
+    pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
+        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+        let valid = (0..values.len()).filter(|row| values.is_valid(*row));
+        let valid: Vec<i64> = valid.map(|row| integers[row]).collect();
+        match valid.is_empty() {
+            true => Ok(0),
+            false => (self.find)(&valid),
+        }
+    }
+
+    fn copied(&self, codes: CodeTable) -> Result<Here> {
+        let keys = (self.fetch)(0, self.form.keys_bytes())?;
+        Ok(match self.form.keys {
+            DeviceKeyLayout::PerfectHashTable { first, range } => {
+                let bits = keys.as_chunks::<4>().0.iter();
+                Here::PerfectHashTable(PerfectHashTable {
+                    first,
+                    range,
+                    bits: bits.map(|word| u32::from_le_bytes(*word)).collect(),
+                    codes,
+                })
+            }
+            DeviceKeyLayout::Hashed { empty, probes, .. } => {
+                let slots = keys.as_chunks::<8>().0.iter();
+                let slots = slots.map(|slot| i64::from_le_bytes(*slot)).collect();
+                Here::Hashed(HashedKeys::of_slots(slots, empty, probes)?, codes)
+            }
+        })
+    }
+}
+
+impl Here {
+    /// The code of each value.
+    pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
+        match self {
+            Self::PerfectHashTable(dense) => dense.of(values),
+            Self::Hashed(keys, codes) => keys.codes_of(values, codes),
+        }
+    }
+
+    /// Writes keys in the device's order, and gives the codes.
+    pub fn write(&self, to: &mut [u8]) -> &CodeTable {
+        match self {
+            Self::PerfectHashTable(dense) => dense.write(to),
+            Self::Hashed(keys, codes) => {
+                keys.write(to);
+                codes
+            }
+        }
+    }
+}

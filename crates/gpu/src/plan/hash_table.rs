@@ -1,0 +1,356 @@
+//! Keys that lie too far apart for a bit each: a hash table, which kernels read as it lies here
+//! (`kernels/hashed.cuh`).
+//!
+//! ```text
+//! slot      64 bits: a key; or the empty one, a number that is no key
+//! bucket    4 slots, 32 bytes: what memory hands out at once. The first slots are taken first
+//! table     2^n buckets. A key is in the one that it hashes to or, where that is full, in one of the
+//!           next, around the end
+//! ```
+//!
+//! At most half of the slots are taken, so that 19 of 20 keys are in their own bucket, and as many
+//! questions are settled there. No key is farther than [`MOST_PROBES`] buckets from its own, nor than
+//! `probes`, which is counted: there kernels stop.
+
+use arrow::array::{Array, ArrayRef};
+
+use super::code_table::CodeTable;
+use super::perfect_hash::{integers, other_keys};
+use crate::error::{Error, Result};
+
+/// Slots of a bucket. `hashed.cuh` has the same.
+pub(crate) const BUCKET: usize = 4;
+/// Slots for each key, at least.
+const SLOTS_PER_KEY: usize = 2;
+/// Buckets that are looked into for a key, at most. Of half full ones it takes a few, whatever keys: more
+/// means that keys were made to collide. `build.cuh` has the same.
+const MOST_PROBES: u32 = 32;
+/// Slots for each key up to which a table may grow for the sake of few probes.
+const MOST_SLOTS_PER_KEY: usize = 32;
+/// Slots, at most: 2 GiB. Places are of 32 bits in kernels.
+const MOST_SLOTS: usize = 1 << 28;
+
+/// A set of integers, each of which has a place.
+pub(crate) struct HashedKeys {
+    /// As many as buckets of a power of two have.
+    slots: Vec<i64>,
+    empty: i64,
+    /// Buckets that were looked into for some key.
+    probes: u32,
+    len: usize,
+}
+
+impl HashedKeys {
+    /// Buckets that may be looked into for a key.
+    pub const MOST_PROBES: u32 = MOST_PROBES;
+
+    /// A table of these keys, some of which may be the same; with room for `expected` from the start.
+    pub fn new(keys: impl Iterator<Item = i64> + Clone, expected: usize) -> Result<Self> {
+        let mut table = Self::empty(Self::slots_for(expected)?, no_key(keys.clone()))?;
+        for key in keys {
+            table.insert(key)?;
+        }
+        Ok(table)
+    }
+
+    /// Slots for so many keys.
+    pub fn slots_for(keys: usize) -> Result<usize> {
+        let slots = keys.checked_mul(SLOTS_PER_KEY).ok_or_else(too_many)?;
+        let slots = slots.checked_next_power_of_two().ok_or_else(too_many)?;
+        match slots.max(BUCKET) {
+            slots if slots > MOST_SLOTS => Err(too_many()),
+            slots => Ok(slots),
+        }
+    }
+
+    /// The table of these slots, which a device has filled.
+    pub fn of_slots(slots: Vec<i64>, empty: i64, probes: u32) -> Result<Self> {
+        let len = slots.iter().filter(|slot| **slot != empty).count();
+        match slots.len() >= BUCKET && slots.len().is_power_of_two() {
+            true => Ok(Self {
+                slots,
+                empty,
+                probes,
+                len,
+            }),
+            false => Err(Error::Internal(format!("{} slots", slots.len()))),
+        }
+    }
+
+    fn empty(slots: usize, empty: i64) -> Result<Self> {
+        let slots = slots.max(BUCKET);
+        if slots > MOST_SLOTS {
+            return Err(too_many());
+        }
+        Ok(Self {
+            slots: vec![empty; slots],
+            empty,
+            probes: 1,
+            len: 0,
+        })
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Their slots.
+    pub fn slots(&self) -> &[i64] {
+        &self.slots
+    }
+
+    /// What a slot without a key has.
+    pub fn empty_slot(&self) -> i64 {
+        self.empty
+    }
+
+    /// Buckets, less one, in the low half; how many to look into in the high one.
+    pub fn size_word(&self) -> u64 {
+        Self::size_word_of(self.slots.len(), self.probes)
+    }
+
+    /// The same of a table of so many slots.
+    pub fn size_word_of(slots: usize, probes: u32) -> u64 {
+        (slots / BUCKET - 1) as u64 | u64::from(probes) << 32
+    }
+
+    /// Writes slots in the device's order.
+    pub fn write(&self, to: &mut [u8]) {
+        let words = to.as_chunks_mut::<8>().0.iter_mut();
+        let slots = words.zip(&self.slots);
+        slots.for_each(|(to, slot)| *to = slot.to_le_bytes());
+    }
+
+    /// The code of each value, of which `codes` has one for each slot.
+    pub fn codes_of(&self, values: &ArrayRef, codes: &CodeTable) -> Result<Vec<Option<u32>>> {
+        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+        let code = |row: usize| {
+            let key = Some(integers[row]).filter(|_| values.is_valid(row));
+            let place = key.and_then(|key| self.place(key));
+            place.map(|place| codes.get(place))
+        };
+        Ok((0..values.len()).map(code).collect())
+    }
+
+    /// The place of a key.
+    pub fn place(&self, key: i64) -> Option<usize> {
+        if key == self.empty {
+            return None;
+        }
+        match self.search(key, self.probes) {
+            Some((place, _)) if self.slots[place] == key => Some(place),
+            _ => None,
+        }
+    }
+
+    fn mask(&self) -> usize {
+        self.slots.len() / BUCKET - 1
+    }
+
+    /// The slot that has the key or, if there is none, the one that it should get, and the buckets looked
+    /// into for it; `None` if all near are taken.
+    fn search(&self, key: i64, probes: u32) -> Option<(usize, u32)> {
+        let mut bucket = hash_of(key) as usize & self.mask();
+        for probe in 1..=probes {
+            let first = bucket * BUCKET;
+            let slots = &self.slots[first..first + BUCKET];
+            let found = slots
+                .iter()
+                .position(|slot| *slot == key || *slot == self.empty);
+            if let Some(slot) = found {
+                return Some((first + slot, probe));
+            }
+            bucket = (bucket + 1) & self.mask();
+        }
+        None
+    }
+
+    fn insert(&mut self, key: i64) -> Result<()> {
+        if (self.len + 1) * SLOTS_PER_KEY > self.slots.len() && self.place(key).is_none() {
+            self.grow()?;
+        }
+        while !self.try_insert(key) {
+            self.grow()?;
+        }
+        Ok(())
+    }
+
+    /// Whether there was room near, or the key was there.
+    fn try_insert(&mut self, key: i64) -> bool {
+        let Some((place, probes)) = self.search(key, MOST_PROBES) else {
+            return false;
+        };
+        if self.slots[place] == self.empty {
+            self.slots[place] = key;
+            self.probes = self.probes.max(probes);
+            self.len += 1;
+        }
+        true
+    }
+
+    /// Has twice as many slots, or more.
+    fn grow(&mut self) -> Result<()> {
+        let mut slots = self.slots.len();
+        'larger: loop {
+            slots *= 2;
+            if slots > (self.len + 1).saturating_mul(MOST_SLOTS_PER_KEY).max(64) {
+                return Err(Error::Unsupported("keys whose hashes collide".into()));
+            }
+            let mut larger = Self::empty(slots, self.empty)?;
+            for key in self.slots.iter().filter(|key| **key != self.empty) {
+                if !larger.try_insert(*key) {
+                    continue 'larger;
+                }
+            }
+            *self = larger;
+            return Ok(());
+        }
+    }
+}
+
+/// A number that is no key.
+fn no_key(keys: impl Iterator<Item = i64> + Clone) -> i64 {
+    let (mut least, mut greatest, mut count) = (i64::MAX, i64::MIN, 0usize);
+    for key in keys.clone() {
+        (least, greatest) = (least.min(key), greatest.max(key));
+        count += 1;
+    }
+    match (least.checked_sub(1), greatest.checked_add(1)) {
+        (Some(below), _) => below,
+        (None, Some(above)) => above,
+        (None, None) => {
+            // keys fill all but one of the places behind the smallest, at most: it is a key, too
+            let mut taken = vec![false; count];
+            for key in keys {
+                let behind = usize::try_from(key.abs_diff(i64::MIN)).unwrap_or(usize::MAX);
+                if let Some(taken) = behind.checked_sub(1).and_then(|at| taken.get_mut(at)) {
+                    *taken = true;
+                }
+            }
+            let free = taken.iter().position(|taken| !taken).unwrap_or(count);
+            i64::MIN.wrapping_add_unsigned(free as u64 + 1)
+        }
+    }
+}
+
+/// The same as in `hash.cuh`.
+fn hash_of(key: i64) -> u64 {
+    const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
+    let mut x = key as u64;
+    for _ in 0..2 {
+        x = (x ^ x >> 32).wrapping_mul(FACTOR);
+    }
+    x ^ x >> 32
+}
+
+fn too_many() -> Error {
+    Error::Unsupported("more keys than a table has room for".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(keys: &[i64], expected: usize) -> HashedKeys {
+        HashedKeys::new(keys.iter().copied(), expected).unwrap()
+    }
+
+    /// What the same number was before it was hashed: each step has an inverse.
+    fn key_of(hash: u64) -> i64 {
+        // Newton's iteration, modulo 2^64
+        let factor = 0xd6e8_feb8_6659_fd93u64;
+        let inverse = (0..6).fold(1u64, |x, _| {
+            x.wrapping_mul(2u64.wrapping_sub(factor.wrapping_mul(x)))
+        });
+        let mut x = hash ^ hash >> 32;
+        for _ in 0..2 {
+            x = x.wrapping_mul(inverse);
+            x ^= x >> 32;
+        }
+        assert_eq!(hash_of(x as i64), hash);
+        x as i64
+    }
+
+    #[test]
+    fn keys_have_places_of_their_own_and_others_none() {
+        let keys: Vec<i64> = (0..5000)
+            .map(|i: i64| i.wrapping_mul(0x5851_f42d_4c95_7f2d))
+            .collect();
+        for expected in [0, 1, keys.len()] {
+            let table = table(&keys, expected);
+            assert_eq!(table.len(), keys.len());
+            assert!(table.slots().len() >= SLOTS_PER_KEY * keys.len());
+            assert!(table.slots().len().is_power_of_two());
+            assert!(table.probes < 8);
+            let mut places: Vec<usize> =
+                keys.iter().map(|key| table.place(*key).unwrap()).collect();
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(places.len(), keys.len());
+            assert!(keys.iter().all(|key| table.place(key ^ 1 << 50).is_none()));
+            assert_eq!(table.place(table.empty_slot()), None);
+        }
+    }
+
+    #[test]
+    fn the_empty_slot_is_no_key() {
+        let all = [i64::MIN, i64::MAX];
+        let cases: [&[i64]; 6] = [
+            &[],
+            &[7],
+            &[i64::MIN],
+            &[i64::MAX],
+            &all,
+            &[i64::MAX, i64::MIN + 1, i64::MIN, i64::MIN + 3, i64::MIN + 1],
+        ];
+        for keys in cases {
+            let table = table(keys, keys.len());
+            let empty = table.empty_slot();
+            assert!(!keys.contains(&empty), "{keys:?}");
+            assert_eq!(table.place(empty), None);
+            assert!(keys.iter().all(|key| table.place(*key).is_some()));
+        }
+        let last = table(cases[5], 5);
+        assert_eq!((last.len(), last.empty_slot()), (4, i64::MIN + 2));
+    }
+
+    #[test]
+    fn duplicates_take_one_slot() {
+        let keys: Vec<i64> = (0..10_000).map(|i| (i % 3) << 40).collect();
+        let table = table(&keys, 0);
+        assert_eq!((table.len(), table.slots().len()), (3, 8));
+    }
+
+    #[test]
+    fn full_buckets_go_on_in_the_next() {
+        // all in the last of 8 buckets; then in the first, around the end
+        let keys: Vec<i64> = (0..10).map(|i| key_of(i << 40 | 7)).collect();
+        let table = table(&keys, 16);
+        assert_eq!((table.slots().len(), table.probes), (32, 3));
+        assert_eq!(table.size_word(), 7 | 3 << 32);
+        let places: Vec<_> = keys.iter().map(|key| table.place(*key)).collect();
+        let expected = [28, 29, 30, 31, 0, 1, 2, 3, 4, 5];
+        assert_eq!(places, expected.map(Some));
+        assert_eq!(table.place(key_of(99 << 40 | 7)), None);
+    }
+
+    #[test]
+    fn keys_that_collide_get_a_larger_table_or_none() {
+        let near: Vec<i64> = (0..300).map(|i| key_of(i << 8)).collect();
+        let large = table(&near, near.len());
+        assert!(large.slots().len() > 1024 && large.probes <= MOST_PROBES);
+        assert!(near.iter().all(|key| large.place(*key).is_some()));
+        let far = (0..300).map(|i| key_of(i << 40));
+        let error = HashedKeys::new(far, 300).err().unwrap();
+        assert!(matches!(error, Error::Unsupported(_)), "{error}");
+    }
+
+    #[test]
+    fn too_many_keys_are_no_table() {
+        for expected in [MOST_SLOTS, usize::MAX / 2, usize::MAX] {
+            let error = HashedKeys::new(std::iter::empty(), expected).err().unwrap();
+            assert!(matches!(error, Error::Unsupported(_)), "{error}");
+        }
+    }
+}

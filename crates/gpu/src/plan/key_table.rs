@@ -1,0 +1,477 @@
+//! Codes of the keys of a small table: what a join looks up.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::DataType;
+
+use super::code_table::CodeTable;
+use super::device_key_table::{DeviceKeyLayout, DeviceKeyTable, DeviceKeyTableLayout};
+use super::hash_table::HashedKeys;
+use super::perfect_hash::{PerfectHashTable, integers, is_dense, other_keys};
+use crate::error::{Error, Result};
+
+/// The keys of a table, each with a code: which of the rows that matter it has. Many keys may have the
+/// same code, as many customers have one nation.
+///
+/// Kernels look integers up by their distance from the smallest: for each there is a bit, and a code
+/// where some are told apart. If they lie too far apart for that, they are looked up in a hash table.
+/// Make one `KeyTable` and keep it: the table stays on the device.
+pub struct KeyTable {
+    keys: Keys,
+    /// Codes are below it. With one, there is nothing to tell apart.
+    count: u32,
+    found: usize,
+    /// The share of rows that are found, once somebody has looked.
+    share: OnceLock<f64>,
+    /// Its copies on devices.
+    device: DeviceCopies,
+}
+
+enum Keys {
+    Integers(PerfectHashTable),
+    /// Those of a table that was made on a device.
+    DeviceKeyTable(DeviceKeyTable),
+    Hashed {
+        table: HashedKeys,
+        /// A code for each slot, if there is more than one.
+        codes: CodeTable,
+    },
+    Bytes(HashMap<Box<[u8]>, u32>),
+}
+
+/// The copies of a table on devices, one for each engine that uses it, whatever that is to who made them.
+pub(crate) type DeviceCopies = Mutex<Vec<Arc<dyn Any + Send + Sync>>>;
+
+impl KeyTable {
+    /// The share of rows that are found, as `sample` says when it is asked for the first time.
+    pub(crate) fn share(&self, sample: impl FnOnce() -> Result<f64>) -> Result<f64> {
+        match self.share.get() {
+            Some(share) => Ok(*share),
+            None => {
+                let share = sample()?;
+                Ok(*self.share.get_or_init(|| share))
+            }
+        }
+    }
+
+    /// Whether a key is there is all that is asked. Nulls are left out; a key may be there more than
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// As [`KeyTable::new`], but for keys that are there twice.
+    pub fn of_keys(keys: &ArrayRef) -> Result<Self> {
+        Self::build(keys, None, 1)
+    }
+
+    /// The code of each key; codes are below `count`. Nulls are left out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if a key is there twice, if keys are no integers (or dates, times,
+    /// decimals of up to 64 bits) nor text, or if there are too many for a table.
+    pub fn new(keys: &ArrayRef, codes: &[u32], count: u32) -> Result<Self> {
+        if codes.len() != keys.len() || codes.iter().any(|code| *code >= count) {
+            let reason = format!("{} codes below {count} for {}", codes.len(), keys.len());
+            return Err(Error::Internal(reason));
+        }
+        Self::build(keys, Some(codes), count)
+    }
+
+    fn build(keys: &ArrayRef, codes: Option<&[u32]>, count: u32) -> Result<Self> {
+        let twice = || Error::Unsupported("a key that is there more than once".into());
+        let code = |row: usize| codes.map_or(0, |codes| codes[row]);
+        let mut found = 0;
+        let keys = if let Some(values) = integers(keys)? {
+            let present = || (0..values.len()).filter(|row| keys.is_valid(*row));
+            let bounds = present().fold(None, |bounds: Option<(i64, i64)>, row| {
+                let value = values[row];
+                Some(bounds.map_or((value, value), |(a, b)| (a.min(value), b.max(value))))
+            });
+            let (first, last) = bounds.unwrap_or((0, 0));
+            let range = last.abs_diff(first).saturating_add(1);
+            if is_dense(range, values.len() as u64, count) {
+                let mut table = CodeTable::new(count, range)?;
+                let mut bits = vec![0u32; (range as usize).div_ceil(32) + 1];
+                for row in present() {
+                    let place = values[row].abs_diff(first) as usize;
+                    let bit = 1 << (place % 32);
+                    if bits[place / 32] & bit != 0 {
+                        match codes {
+                            Some(_) => return Err(twice()),
+                            None => continue,
+                        }
+                    }
+                    bits[place / 32] |= bit;
+                    table.set(place, code(row));
+                    found += 1;
+                }
+                Keys::Integers(PerfectHashTable {
+                    first,
+                    range,
+                    bits,
+                    codes: table,
+                })
+            } else {
+                let rows = present().count();
+                // where keys may be there more than once, how many differ is not known
+                let expected = codes.map_or(0, |_| rows);
+                let table = HashedKeys::new(present().map(|row| values[row]), expected)?;
+                found = table.len();
+                if codes.is_some() && found < rows {
+                    return Err(twice());
+                }
+                let mut of_slots = CodeTable::new(count, table.slots().len() as u64)?;
+                if count > 1 {
+                    for row in present() {
+                        if let Some(place) = table.place(values[row]) {
+                            of_slots.set(place, code(row));
+                        }
+                    }
+                }
+                Keys::Hashed {
+                    table,
+                    codes: of_slots,
+                }
+            }
+        } else {
+            let mut known = HashMap::with_capacity(keys.len());
+            for_bytes(keys, |row, bytes| {
+                let before = known.insert(Box::<[u8]>::from(bytes), code(row));
+                found += usize::from(before.is_none());
+                match (before, codes) {
+                    (Some(_), Some(_)) => Err(twice()),
+                    _ => Ok(()),
+                }
+            })?;
+            Keys::Bytes(known)
+        };
+        Ok(Self {
+            keys,
+            count,
+            found,
+            share: OnceLock::new(),
+            device: Mutex::default(),
+        })
+    }
+
+    /// Codes are below it.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The number of keys.
+    pub fn len(&self) -> usize {
+        self.found
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.found == 0
+    }
+
+    /// A table of that form on a device, of `found` keys. The functions copy so many of its bytes back, from a byte on, and
+    /// count those of some values that are keys.
+    pub(crate) fn made(
+        form: DeviceKeyTableLayout,
+        found: usize,
+        (fetch, find): (
+            impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
+            impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
+        ),
+        device: DeviceCopies,
+    ) -> Self {
+        Self {
+            keys: Keys::DeviceKeyTable(DeviceKeyTable::new(form, fetch, find)),
+            count: form.count,
+            found,
+            share: OnceLock::new(),
+            device,
+        }
+    }
+
+    /// Has a table that was made on a device be here, too.
+    pub(crate) fn fetch(&self) -> Result<()> {
+        match &self.keys {
+            Keys::DeviceKeyTable(made) => made.here().map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes in memory, nearly; on the device integers take as many.
+    pub fn bytes(&self) -> usize {
+        match &self.keys {
+            Keys::Integers(dense) => dense.bits.len() * 4 + dense.codes.bytes(),
+            Keys::DeviceKeyTable(made) => made.form.keys_bytes() + made.form.codes_bytes(),
+            Keys::Hashed { table, codes } => table.slots().len() * 8 + codes.bytes(),
+            Keys::Bytes(known) => known.keys().map(|key| key.len() + 32).sum(),
+        }
+    }
+
+    /// Bytes of a bit for each place, if there is one.
+    pub(crate) fn bits_bytes(&self) -> usize {
+        match &self.keys {
+            Keys::Integers(dense) => dense.bits.len() * 4,
+            Keys::DeviceKeyTable(made) if !self.is_hashed() => made.form.keys_bytes(),
+            Keys::DeviceKeyTable(_) => usize::MAX,
+            Keys::Hashed { .. } | Keys::Bytes(_) => usize::MAX,
+        }
+    }
+
+    /// Whether keys are looked up in a hash table, but for those of dictionaries.
+    pub(crate) fn is_hashed(&self) -> bool {
+        match &self.keys {
+            Keys::Hashed { .. } => true,
+            Keys::DeviceKeyTable(made) => matches!(made.form.keys, DeviceKeyLayout::Hashed { .. }),
+            Keys::Integers(_) | Keys::Bytes(_) => false,
+        }
+    }
+
+    /// Where codes begin in the table of keys that are integers, as devices have it, and its bytes.
+    pub(crate) fn table_bytes(&self) -> Result<(usize, usize)> {
+        let (keys_bytes, codes_bytes) = match &self.keys {
+            Keys::Integers(dense) => (dense.bits.len() * 4, dense.codes.bytes()),
+            Keys::DeviceKeyTable(made) => (made.form.keys_bytes(), made.form.codes_bytes()),
+            Keys::Hashed { table, codes } => (table.slots().len() * 8, codes.bytes()),
+            Keys::Bytes(_) => {
+                let reason = "text that is in no dictionary, looked up";
+                return Err(Error::Unsupported(reason.into()));
+            }
+        };
+        let codes_at = keys_bytes.next_multiple_of(256);
+        Ok((codes_at, codes_at + codes_bytes))
+    }
+
+    /// Writes that table, of which codes begin at `codes_at`, if it is here.
+    pub(crate) fn write_table(&self, codes_at: usize, to: &mut [u8]) {
+        let codes = match &self.keys {
+            Keys::Integers(dense) => Some(dense.write(to)),
+            Keys::DeviceKeyTable(made) => made.here().ok().map(|here| here.write(to)),
+            Keys::Hashed { table, codes } => {
+                table.write(to);
+                Some(codes)
+            }
+            Keys::Bytes(_) => None,
+        };
+        if let Some(codes) = codes {
+            codes.write(&mut to[codes_at..]);
+        }
+    }
+
+    /// What kernels get to know beside it: first key and places, or the empty slot and the size.
+    pub(crate) fn table_words(&self) -> [u64; 2] {
+        match &self.keys {
+            Keys::Integers(PerfectHashTable { first, range, .. }) => [*first as u64, *range],
+            Keys::DeviceKeyTable(made) => made.form.words(),
+            Keys::Hashed { table, .. } => [table.empty_slot() as u64, table.size_word()],
+            Keys::Bytes(_) => [0, 0],
+        }
+    }
+
+    /// Where who executes keeps the table's copies on devices.
+    pub(crate) fn device_copies(&self) -> &DeviceCopies {
+        &self.device
+    }
+
+    /// How many of the values are there.
+    ///
+    /// # Errors
+    ///
+    /// As [`KeyTable::of`]; those of the driver.
+    pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
+        match &self.keys {
+            Keys::DeviceKeyTable(made) => made.found_among(values),
+            _ => Ok(self.of(values)?.iter().flatten().count()),
+        }
+    }
+
+    /// The code of each value; none of what is not there, and of nulls.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the values are of another kind than the keys.
+    pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
+        match &self.keys {
+            Keys::Integers(dense) => dense.of(values),
+            Keys::DeviceKeyTable(made) => made.here()?.of(values),
+            Keys::Hashed { table, codes } => table.codes_of(values, codes),
+            Keys::Bytes(known) => {
+                let mut codes = vec![None; values.len()];
+                for_bytes(values, |row, bytes| {
+                    codes[row] = known.get(bytes).copied();
+                    Ok(())
+                })?;
+                Ok(codes)
+            }
+        }
+    }
+}
+
+/// Tables are equal if they are the same one.
+impl PartialEq for KeyTable {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl fmt::Debug for KeyTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (keys, codes) = (self.found, self.count);
+        write!(f, "KeyTable({keys} keys, {codes} codes)")
+    }
+}
+
+/// Calls `f` with the row and the bytes of each text that is not null.
+pub(crate) fn for_bytes(
+    keys: &ArrayRef,
+    mut f: impl FnMut(usize, &[u8]) -> Result<()>,
+) -> Result<()> {
+    macro_rules! each {
+        ($array:expr) => {
+            for (row, value) in $array.iter().enumerate() {
+                if let Some(value) = value {
+                    f(row, value.as_ref())?;
+                }
+            }
+        };
+    }
+    match keys.data_type() {
+        DataType::Utf8 => each!(keys.as_string::<i32>()),
+        DataType::LargeUtf8 => each!(keys.as_string::<i64>()),
+        DataType::Utf8View => each!(keys.as_string_view()),
+        DataType::Binary => each!(keys.as_binary::<i32>()),
+        DataType::LargeBinary => each!(keys.as_binary::<i64>()),
+        DataType::BinaryView => each!(keys.as_binary_view()),
+        _ => return Err(other_keys(keys)),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{
+        Date32Array, Decimal64Array, Int32Array, Int64Array, StringArray, UInt32Array, UInt64Array,
+    };
+
+    use super::super::code_table::code_bytes;
+    use super::super::perfect_hash::MOST_RANGE;
+    use super::*;
+
+    fn array<A: Array + 'static>(array: A) -> ArrayRef {
+        Arc::new(array)
+    }
+
+    fn numbers(values: impl IntoIterator<Item = i64>) -> ArrayRef {
+        array(Int64Array::from_iter_values(values))
+    }
+
+    /// Numbers of 64 bits from anywhere, the same every time.
+    fn anywhere(number: i64) -> i64 {
+        number.wrapping_mul(0x1e37_79b9_7f4a_7c15)
+    }
+
+    #[test]
+    fn tables_are_dense_up_to_the_bytes_of_a_hash_table() {
+        let is_hashed = |last: i64, count: u32| {
+            let keys = numbers((0..99_999).chain([last - 1]));
+            let codes: Vec<u32> = (0..100_000).map(|row| row % count).collect();
+            KeyTable::new(&keys, &codes, count).unwrap().is_hashed()
+        };
+        assert!(!is_hashed(256 * 100_000, 1));
+        assert!(is_hashed(256 * 100_000 + 1, 1));
+        assert!(!is_hashed(256 * 100_000, 300));
+        let of_few = |last: i64| {
+            KeyTable::of_keys(&numbers([5, 5 + last]))
+                .unwrap()
+                .is_hashed()
+        };
+        assert!(!of_few((1 << 24) - 1));
+        assert!(of_few(1 << 24));
+        // what a table of codes may take counts, too
+        assert!(is_dense(MOST_RANGE, MOST_RANGE, 2));
+        assert!(!is_dense(MOST_RANGE, MOST_RANGE, 300));
+        assert!(!is_dense(MOST_RANGE + 1, MOST_RANGE + 1, 1));
+        assert!(!is_dense(u64::MAX, u64::MAX, u32::MAX));
+    }
+
+    #[test]
+    fn keys_from_anywhere_have_their_codes() {
+        let keys: Vec<i64> = (0..3000)
+            .map(anywhere)
+            .chain([i64::MIN, i64::MAX, -1])
+            .collect();
+        for count in [1, 2, 255, 256, 65_535, 65_536, u32::MAX] {
+            let code = |row: usize| (row as u64 * 0x9e37_79b9 % u64::from(count)) as u32;
+            let numbered: Vec<u32> = (0..keys.len()).map(code).collect();
+            let codes = KeyTable::new(&numbers(keys.clone()), &numbered, count).unwrap();
+            assert!(codes.is_hashed() && codes.len() == keys.len());
+            assert_eq!(codes.bits_bytes(), usize::MAX);
+            assert_eq!(codes.bytes(), 8192 * (8 + code_bytes(count)));
+            let all = codes.of(&numbers(keys.clone())).unwrap();
+            assert!((0..keys.len()).all(|row| all[row] == Some(code(row))));
+            let others = numbers((3000..6000).map(anywhere).chain([1, i64::MIN + 1]));
+            assert!(codes.of(&others).unwrap().iter().all(Option::is_none));
+        }
+    }
+
+    #[test]
+    fn nulls_are_left_out_and_not_found() {
+        let keys = Int64Array::from(vec![Some(i64::MAX), None, Some(i64::MIN), None]);
+        let codes = KeyTable::new(&array(keys.clone()), &[1, 2, 0, 1], 3).unwrap();
+        assert!(codes.is_hashed() && codes.len() == 2);
+        let found = codes.of(&array(keys)).unwrap();
+        assert_eq!(found, [Some(1), None, Some(0), None]);
+        let only_nulls = Int64Array::new_null(5);
+        let codes = KeyTable::of_keys(&array(only_nulls)).unwrap();
+        assert!(codes.is_empty());
+    }
+
+    #[test]
+    fn keys_are_there_twice_if_codes_do_not_matter() {
+        let keys = numbers((0..1000).map(|row| anywhere(row % 10)));
+        let codes = KeyTable::of_keys(&keys).unwrap();
+        assert_eq!((codes.len(), codes.bytes()), (10, 32 * 8));
+        let error = KeyTable::new(&keys, &[0; 1000], 1).unwrap_err();
+        assert!(error.to_string().contains("more than once"), "{error}");
+    }
+
+    #[test]
+    fn every_type_of_integers() {
+        let keys: [ArrayRef; 4] = [
+            array(UInt32Array::from(vec![0, u32::MAX, 1 << 31])),
+            array(Int32Array::from(vec![i32::MIN, i32::MAX, -1])),
+            array(Date32Array::from(vec![i32::MIN, 0, i32::MAX])),
+            array(Decimal64Array::from(vec![-(1 << 59), 7, 1 << 59])),
+        ];
+        for keys in keys {
+            // of a slice, what it has
+            let codes = KeyTable::new(&keys.slice(1, 2), &[4, 3], 5).unwrap();
+            assert!(codes.is_hashed());
+            assert_eq!(codes.of(&keys).unwrap(), [None, Some(4), Some(3)]);
+        }
+        let codes = KeyTable::of_keys(&numbers([0, 1 << 40])).unwrap();
+        for other in [
+            array(UInt64Array::from(vec![0])),
+            array(StringArray::from(vec!["0"])),
+        ] {
+            assert!(matches!(codes.of(&other), Err(Error::Unsupported(_))));
+        }
+    }
+
+    #[test]
+    fn dense_keys_and_text_have_their_codes() {
+        let codes = KeyTable::new(&numbers([7, -2, 9]), &[0, 2, 1], 3).unwrap();
+        assert!(!codes.is_hashed());
+        let found = codes.of(&numbers([i64::MIN, -2, -1, 7, 9, 10, i64::MAX]));
+        let expected = [None, Some(2), None, Some(0), Some(1), None, None];
+        assert_eq!(found.unwrap(), expected);
+        let texts = array(StringArray::from(vec![Some("a"), None, Some("b")]));
+        let codes = KeyTable::new(&texts, &[1, 0, 0], 2).unwrap();
+        assert!(!codes.is_hashed() && codes.len() == 2);
+        assert_eq!(codes.of(&texts).unwrap(), [Some(1), None, Some(0)]);
+    }
+}
