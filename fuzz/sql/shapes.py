@@ -52,7 +52,7 @@ def make_tables(rng, g):
     second = 3 if keys < 12 else rng.choice([3, 6])       # the device makes lookups of a table that has fewer rows than the next
     tables.append(dimension('d', second + 2, rng.random() < .5))
     ids = np.arange(second)
-    tables.append(Table('e', {'id': ints(ids, key), 'name': words(g, rng.sample(NAMES, 3), second, mask(second, rng.choice([0, .3, .5, .5]))), 'z': ints(g.integers(0, 9, second), key, mask(second, .3))}, rows()))
+    tables.append(Table('e', {'id': ints(ids, key), 'name': words(g, rng.sample(NAMES, 3), second, mask(second, rng.choice([0, .5, .5, .5]))), 'z': ints(g.integers(0, 9, second), key, mask(second, .3))}, rows()))
     m = keys * rng.choice([1, 3])
     tables.append(Table('g', {'k': ints(g.integers(0, keys, m), key, mask(m, rng.choice([0, .1]))), 'q': ints(g.integers(-9, 9, m), pa.int32(), mask(m, rng.choice([0, .2]))), 'name': words(g, few, m, mask(m, .2))}, rows()))
     m = rng.choice([0, 1, 3, 5])
@@ -116,7 +116,7 @@ class Query:
 
 class Maker:
     def __init__(self, rng, tables):
-        self.rng, self.tables = rng, {t.name: t for t in tables}
+        self.rng, self.tables, self.constants = rng, {t.name: t for t in tables}, []
     # values and predicates
     def columns(self, table, alias):
         out = []
@@ -171,13 +171,16 @@ class Maker:
         if r < .55: return '%s %s' % (table, alias), cs
         own = self.columns(table, 'i')
         if r < .75:                                       # a constant column, which an outer join makes one with nulls
-            c = rng.choice(own); return '(SELECT * FROM %s i WHERE i.%s = %s) %s' % (table, c.ref[2:], self.literal(c), alias), cs
+            c = rng.choice(own); self.constants += [x for x in cs if x.ref[len(alias):] == c.ref[1:]]
+            return '(SELECT * FROM %s i WHERE i.%s = %s) %s' % (table, c.ref[2:], self.literal(c), alias), cs
         if r < .92 or table != 'd': return '(SELECT * FROM %s i WHERE %s) %s' % (table, self.predicate(own, 1), alias), cs
         return '(SELECT i.k AS k, max(i.name) AS name, min(i.e) AS e, count(*) AS y FROM %s i GROUP BY i.k) %s' % (table, alias), cs
     def nested(self, alias):
         """A dimension that is a join itself."""
         rng = self.rng
+        known = list(self.constants)
         d, dc = self.filtered('d', 'i'); e, ec = self.filtered('e', 'j')
+        self.constants = known
         word = rng.choice(['JOIN', 'LEFT JOIN', 'LEFT JOIN'])
         where = ' WHERE ' + self.predicate(dc + ec, 0) if rng.random() < .4 else ''
         body = 'SELECT i.k AS k, i.name AS name, i.y AS y, i.e AS e, j.name AS name2, j.z AS z FROM %s %s %s ON i.e = j.id%s' % (d, word, e, where)
@@ -212,6 +215,15 @@ class Maker:
             p = ' AND ' + self.predicate(self.columns('g', 'i') + f, 0, False) if rng.random() < .6 else ''
             q.where.append('%sEXISTS (SELECT 1 FROM g i WHERE i.k = %s%s)' % (rng.choice(['', 'NOT ']), rng.choice(['f.k', 'd.k']), p))
         return f, dims, scope
+    def chain(self, q):
+        """A dimension with a dimension of its own, some rows of which are not there and others have nulls: all of both."""
+        rng = self.rng
+        f, d, e = self.columns('f', 'f'), self.columns('d', 'd'), self.columns('e', 'e')
+        for word, alias, on in [(rng.choice(['JOIN', 'JOIN', 'LEFT JOIN']), 'd', 'f.k = d.k'), (rng.choice(['LEFT JOIN', 'LEFT JOIN', 'JOIN']), 'e', 'd.e = e.id')]:
+            src = '%s %s' % (alias, alias); q.joins.append((word, alias, (src, on), '%s %s ON %s' % (word, src, on)))
+        if rng.random() < .3: q.where.append('(%s NOT IN (SELECT i.y FROM n i))' % rng.choice([c for c in d if c.kind == 'int']).ref)
+        elif rng.random() < .3: q.where.append(self.predicate(rng.choice([f, d]), 0))
+        return f, d[1:] + e, f + d + e
     def aggregate(self, scope):
         rng = self.rng
         filt = ' FILTER (WHERE %s)' % self.predicate(scope, 0, False) if rng.random() < .25 else ''
@@ -230,7 +242,7 @@ class Maker:
     # shapes
     def groups(self, q, keys=None):
         rng = self.rng
-        f, dims, scope = self.source(q)
+        f, dims, scope = self.chain(q) if rng.random() < .25 else self.source(q)
         few = [c for c in dims if c.ref != 'd.k'] + [c for c in f if c.ref in ('f.x', 'f.s', 'f.k')]
         for _ in range(keys if keys is not None else rng.choice([0, 1, 1, 1, 2, 2])):
             k = self.key(rng.choice([dims, dims, dims[-3:], dims[-3:], few]))
@@ -238,6 +250,9 @@ class Maker:
         q.select = list(q.group); q.merges = [None] * len(q.group)
         for _ in range(rng.choice([1, 1, 2, 3])):
             a, m = self.aggregate(scope); q.select.append(a); q.merges.append(m)
+        if q.group and q.kind == 'group' and rng.random() < .3:
+            keys = sorted(q.group, key=lambda k: all(c.ref != k for c in self.constants))
+            q.order = ['%s%s%s' % (k, rng.choice([' ASC', ' DESC']), rng.choice(NULLS)) for k in keys]
         if q.group and rng.random() < .15: q.having.append('(count(*) %s %d)' % (rng.choice(['>', '<=', '<>']), rng.choice([0, 5, 100])))
         return q
     def shape_group(self, q): return self.groups(q)
@@ -268,10 +283,14 @@ class Maker:
         q.merges = []
         if rng.random() < .2: q.distinct = True; q.select[0] = 'f.x'
         elif rng.random() < .4:
-            q.order = ['%s%s%s' % (c.ref, rng.choice([' ASC', ' DESC']), rng.choice(NULLS)) for c in rng.sample(dims, rng.choice([1, 2]))]
+            q.order = ['%s%s%s' % (c.ref, rng.choice([' ASC', ' DESC']), rng.choice(NULLS)) for c in self.first(rng.sample(dims, rng.choice([1, 2])))]
             self.finish_order(q, dims)
             if rng.random() < .5: q.limit = rng.choice([0, 1, 5, 50, 1000])
         return q
+    def first(self, columns):
+        """These, and mostly one before them that a filter leaves a single value, which an outer join makes a single one and null."""
+        if not self.constants or self.rng.random() < .3: return columns
+        c = self.rng.choice(self.constants); return [c] + [x for x in columns if x.ref != c.ref]
     def finish_order(self, q, dims):
         """Makes the order of rows total: rows that are equal in all of it are equal."""
         done = ' '.join(q.order)
@@ -280,7 +299,7 @@ class Maker:
     def shape_window(self, q):
         rng = self.rng
         f, dims, scope = self.source(q, 1)
-        part = rng.choice(dims).ref; other = rng.choice(dims).ref
+        part = self.first([rng.choice(dims)])[0].ref; other = rng.choice(dims).ref
         q.where.append('f.v < %d' % rng.choice([30, 200, 1000]))
         rest = ', '.join(c.ref + ' ASC NULLS LAST' for c in f if c.ref != 'f.v') if False else ''
         total = 'f.v ASC NULLS LAST, ' + ', '.join(c.ref + ' ASC NULLS LAST' for c in dims)
@@ -322,7 +341,7 @@ class Maker:
         q.raw = 'WITH RECURSIVE r AS (%s UNION ALL %s) %s' % (start, step, end)
         return q
     def shape_long_or(self, q):
-        rng = self.rng; n = rng.choice([40, 300, 1200])
+        rng = self.rng; n = rng.choices([40, 300, 1200], [12, 6, 1])[0]    # long ones take seconds to plan
         terms = ['(f.v = %d AND f.s = %s)' % (rng.randint(0, 3000), quote(rng.choice(NAMES))) if rng.random() < .9 else '(f.k = %d AND f.w > %d)' % (rng.randint(0, 9), rng.randint(0, 50)) for _ in range(n)]
         q.select, q.where = ['count(*)', 'sum(f.v)'], ['(%s)' % ' OR '.join(terms)]
         def tree(terms):                                   # SQLite takes no deep expressions
@@ -333,7 +352,7 @@ class Maker:
         return q
 
     def query(self, kind):
-        q = Query(); q.kind = kind
+        q = Query(); q.kind = kind; self.constants = []
         return getattr(self, 'shape_' + kind)(q)
 
 SHAPES = {'group': 30, 'again': 24, 'rows': 10, 'window': 14, 'limits': 18, 'recursive': 3, 'long_or': 2}
