@@ -55,8 +55,8 @@ def make_tables(rng, g):
     tables.append(Table('e', {'id': ints(ids, key), 'name': words(g, rng.sample(NAMES, 3), second, mask(second, rng.choice([0, .5, .5, .5]))), 'z': ints(g.integers(0, 9, second), key, mask(second, .3))}, rows()))
     m = keys * rng.choice([1, 3])
     tables.append(Table('g', {'k': ints(g.integers(0, keys, m), key, mask(m, rng.choice([0, .1]))), 'q': ints(g.integers(-9, 9, m), pa.int32(), mask(m, rng.choice([0, .2]))), 'name': words(g, few, m, mask(m, .2))}, rows()))
-    m = rng.choice([0, 1, 3, 5])
-    nulls = mask(m, rng.choice([0, .5, .5]))
+    m = rng.choice([0, 1, 3, 3, 5, 5])
+    nulls = mask(m, rng.choice([0, .5, .5, .5]))
     if nulls is not None: nulls[0] = True
     tables.append(Table('n', {'y': ints(g.integers(0, 9, m), key, nulls)}, rows()))
     m = rng.choice([3000, 9000, 20000])
@@ -165,9 +165,9 @@ class Maker:
         test = self.text_test(rng.choice(text)) if text and rng.random() < .6 else self.predicate(scope, 0, False)
         return '(CASE WHEN %s THEN %s ELSE %s END)' % (test, c.ref, rng.choice([rng.choice(cs).ref, '0', 'NULL']))
     # sources
-    def filtered(self, table, alias):
-        """A dimension or a part of it, and its columns."""
-        rng = self.rng; cs = self.columns(table, alias); r = rng.random()
+    def filtered(self, table, alias, constant=False):
+        """A dimension or a part of it, and its columns, of which one may have to be a constant."""
+        rng = self.rng; cs = self.columns(table, alias); r = .6 if constant else rng.random()
         if r < .55: return '%s %s' % (table, alias), cs
         own = self.columns(table, 'i')
         if r < .75:                                       # a constant column, which an outer join makes one with nulls
@@ -199,8 +199,10 @@ class Maker:
             if rng.random() < .12: on += ' AND ' + self.predicate(cols if rng.random() < .5 else cols + scope, 0, False)
             q.joins.append((word, alias, (src, on), '%s %s ON %s' % (word, src, on))); scope.extend(cols); dims.extend(cols)
         word = rng.choices(['JOIN', 'LEFT JOIN', 'RIGHT JOIN', 'FULL JOIN'], [60, 36, 2, 2])[0]
-        if rng.random() < .7:
-            src, cols = self.filtered('d', 'd'); join(word, 'd', src, 'f.k = d.k', cols)
+        constant = rng.random() < .15
+        if constant: word = 'LEFT JOIN'
+        if constant or rng.random() < .7:
+            src, cols = self.filtered('d', 'd', constant); join(word, 'd', src, 'f.k = d.k', cols)
             if rng.random() < .7:
                 src, more = self.filtered('e', 'e'); join(rng.choice(['JOIN', 'LEFT JOIN', 'LEFT JOIN']), 'e', src, 'd.e = e.id', more)
         else:
@@ -355,7 +357,7 @@ class Maker:
         q = Query(); q.kind = kind; self.constants = []
         return getattr(self, 'shape_' + kind)(q)
 
-SHAPES = {'group': 30, 'again': 24, 'rows': 10, 'window': 14, 'limits': 18, 'recursive': 3, 'long_or': 2}
+SHAPES = {'group': 30, 'again': 24, 'rows': 16, 'window': 14, 'limits': 18, 'recursive': 3, 'long_or': 2}
 
 # ---------------------------------------------------------------- answers
 
