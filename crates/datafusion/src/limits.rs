@@ -12,6 +12,9 @@
 //!
 //! `LimitPushPastWindows` of DataFusion 55.2 has a sort below window functions stop after too few rows: it adds up what
 //! several of them look ahead wrongly, and takes frames for what `lag` and `lead` look at. It is off.
+//!
+//! `LimitPushdown` of DataFusion 55.2 gives the limit of a merge of sorted partitions to scans as one of any rows. A scan of
+//! Parquet then leaves out row groups. So scans below such a merge are asked to keep the order.
 
 use std::sync::Arc;
 
@@ -23,6 +26,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
+use datafusion::physical_optimizer::limit_pushdown::LimitPushdown;
 use datafusion::physical_optimizer::limit_pushdown_past_window::LimitPushPastWindows;
 use datafusion::physical_optimizer::output_requirements::OutputRequirements;
 use datafusion::physical_optimizer::pushdown_sort::PushdownSort;
@@ -62,8 +66,10 @@ pub(crate) fn replace_rules(rules: &mut [Rule]) {
     let requirements: Rule = Arc::new(EnsureRequirements::new());
     let windows: Rule = Arc::new(LimitPushPastWindows::new());
     let parts: Rule = Arc::new(InParts(Arc::clone(&requirements)));
+    let limits: Rule = Arc::new(LimitPushdown::new());
     for (theirs, ours) in [
         (&requirements, parts),
+        (&limits, Arc::new(InOrder(Arc::clone(&limits)))),
         (&windows, Arc::new(Off(Arc::clone(&windows)))),
     ] {
         for rule in rules.iter_mut().filter(|rule| rule.name() == theirs.name()) {
@@ -88,6 +94,48 @@ impl PhysicalOptimizerRule for Off {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// Applies a rule that pushes limits down, and has those of merges of sorted partitions take the first rows.
+#[derive(Debug)]
+struct InOrder(Rule);
+
+impl PhysicalOptimizerRule for InOrder {
+    fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
+        let plan = self.0.optimize(plan, config)?;
+        plan.transform_down(
+            |node| match node.downcast_ref::<SortPreservingMergeExec>() {
+                Some(merge) if merge.fetch().is_some() => {
+                    let input = Arc::clone(merge.input()).transform_down(keep_order)?;
+                    input.map_data(|input| replace_children_if_necessary(node, vec![input]))
+                }
+                _ => Ok(Transformed::no(node)),
+            },
+        )
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Has `node`, if it is a scan, take the first rows for its limit, and stops where no limit is pushed on.
+fn keep_order(node: Plan) -> Result<Transformed<Plan>> {
+    if node.supports_limit_pushdown() {
+        return Ok(Transformed::no(node));
+    }
+    let kept = match node.fetch() {
+        Some(_) => node.with_preserve_order(true),
+        None => None,
+    };
+    let is_new = kept.is_some();
+    let kept = kept.unwrap_or(node);
+    Ok(Transformed::new(kept, is_new, TreeNodeRecursion::Jump))
 }
 
 /// Applies a rule about sorts to those that are safe.

@@ -322,6 +322,37 @@ async fn limits_of_sorts_pass_no_window_filter_or_join() {
     }
 }
 
+/// A scan of sorted Parquet files below a merge takes the first rows, and not any that meet its filter.
+#[tokio::test]
+async fn limits_of_merges_take_the_first_rows_of_parquet() {
+    for partitions in [1, 2] {
+        let config = SessionConfig::new().with_target_partitions(partitions);
+        let fixture = Fixture::with_config(config);
+        let folder = fixture.path("p");
+        let folder = folder.display();
+        let set = "SET datafusion.execution.parquet.pushdown_filters = true";
+        fixture.run(set).await.unwrap();
+        for (file, range) in [("1", "0, 99"), ("2", "100, 199")] {
+            let rows = format!("SELECT value AS x FROM generate_series({range})");
+            let options = "OPTIONS ('format.max_row_group_size' 10)";
+            let copy =
+                format!("COPY ({rows}) TO '{folder}/{file}.parquet' STORED AS PARQUET {options}");
+            fixture.run(&copy).await.unwrap();
+        }
+        let table = format!(
+            "CREATE EXTERNAL TABLE p STORED AS PARQUET WITH ORDER (x ASC) LOCATION '{folder}/'"
+        );
+        fixture.run(&table).await.unwrap();
+        for sql in [
+            "SELECT x FROM p WHERE x >= 5 ORDER BY x LIMIT 5",
+            "SELECT x FROM p WHERE x >= 2 ORDER BY x LIMIT 5 OFFSET 3",
+            "SELECT min(x) FROM (SELECT x, x + 1 AS y FROM p WHERE x >= 5 ORDER BY x LIMIT 5)",
+        ] {
+            assert_eq!(number(&fixture, sql).await, "5", "{partitions} {sql}");
+        }
+    }
+}
+
 /// Rows that an offset skips are the first of the order, which its output need not have.
 #[tokio::test]
 async fn offsets_skip_in_the_order_of_any_column() {
