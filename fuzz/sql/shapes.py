@@ -4,7 +4,7 @@ A set has a fact table `f`, dimensions `d`, `e` and `g`, a list `n`, a table `t`
 a graph. Columns are integers and text with nulls, for which SQLite and DataFusion agree. Each query comes with
 variants that have the same answer (see `variants`). All of them run on the CPU, and in GPU mode on the GPU as well.
 """
-import copy, os, random, shutil, sqlite3, time
+import copy, os, random, re, shutil, sqlite3, time
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,12 +14,13 @@ from running import STATS, kind_of, mk, run_many, shorten
 
 NAMES = ['a', 'b', 'c', 'alpha', 'high', 'highest', 'low', '', 'x_y', '100%', "o'neil", 'naïve', 'Zz', '日本']
 NULLS = [' NULLS FIRST', ' NULLS LAST']
+OFFSET = '  OFFSET'                                        # without LIMIT
 
 # ---------------------------------------------------------------- tables
 
 class Table:
     def __init__(self, name, columns, row_group_rows, order=None):
-        self.name, self.data, self.row_group_rows, self.order = name, pa.table(columns), row_group_rows, order
+        self.name, self.data, self.row_group_rows, self.order, self.files = name, pa.table(columns), row_group_rows, order, 1
 
 def ints(values, type=pa.int64(), nulls=None):
     return pa.array(np.asarray(values, np.int64), mask=nulls).cast(type)
@@ -59,12 +60,13 @@ def make_tables(rng, g):
     nulls = mask(m, rng.choice([0, .5, .5, .5]))
     if nulls is not None: nulls[0] = True
     tables.append(Table('n', {'y': ints(g.integers(0, 9, m), key, nulls)}, rows()))
-    m = rng.choice([3000, 9000, 20000])
+    m = rng.choice([200, 3000, 9000, 20000])
     ts = np.arange(m) if rng.random() < .8 else np.sort(g.integers(0, m // 3, m))
     tables.append(Table('t', {'ts': ints(ts), 'x': ints(np.arange(m)[::-1]) if rng.random() < .75 else ints(g.permutation(m)), 'k': ints(ts % rng.choice([7, keys, 100, 3000]), key)},
                         rng.choice([700, 1024, 1024, 4096]), rng.choice(['ts ASC', 'ts ASC', 'x DESC']) if rng.random() < .9 else None))
     t = tables[-1]
     if t.order and t.order.startswith('x') : t.order = 'x DESC' if t.data['x'].to_pylist() == sorted(t.data['x'].to_pylist(), reverse=True) else 'ts ASC'
+    t.files = rng.choice([1, 1, 2, 3])
     m = rng.choice([4, 9])
     pairs = sorted({(int(a), int(a + b)) for a, b in zip(g.integers(1, 8, m), g.integers(1, 3, m))})
     tables.append(Table('edges', {'parent': ints([p for p, _ in pairs]), 'child': ints([c for _, c in pairs])}, rows()))
@@ -261,6 +263,7 @@ class Maker:
     def shape_again(self, q):
         """Groups of groups, with tests for null."""
         rng = self.rng
+        if rng.random() < .2: return self.firsts(q)
         self.groups(q, rng.choice([1, 1, 2, 2, 3]))
         n = len(q.group); k = ['s.o%d' % i for i in range(n)]; a = ['s.o%d' % i for i in range(n, len(q.select))]
         test = lambda: rng.choice(['%s IS NULL', '%s IS NOT NULL', '%s IS NOT NULL']) % rng.choice(k)
@@ -276,6 +279,17 @@ class Maker:
         q.wrap = s.replace('s.c', 's.' + c)
         if rng.random() < .15:                             # as a dimension of a join
             q.wrap = 'SELECT count(*) AS p0, count(%s) AS p1 FROM f z JOIN (@@) s ON z.x = s.%s%s' % (rng.choice(k), c, where.replace('s.c', 's.' + c))
+        return q
+    def firsts(self, q):
+        """The first rows of what is distinct, or of groups, over what is distinct, groups, or windows of them."""
+        rng = self.rng; c = rng.choice(['x', 'w', 'k'])    # names stay, for a rule follows columns by their names
+        inner, values = rng.choice([('SELECT DISTINCT i.{c} AS {c} FROM f i', ['s.{c}', '-s.{c}', '-s.{c}', 's.{c} % 3']),
+                                    ('SELECT i.{c} AS {c}, max(i.v) AS m FROM f i GROUP BY i.{c}', ['s.{c}', '-s.{c}', 's.m', '-s.m']),
+                                    ('SELECT i.{c} AS {c}, count(*) AS m FROM f i GROUP BY i.{c}', ['s.{c}', '-s.{c}', 's.m', '-s.m'])])
+        if rng.random() < .3: inner, values = 'SELECT j.{c} AS {c}, %s AS m FROM (%s) j' % (rng.choice(['count(*) OVER ()', 'sum(j.{c}) OVER (ORDER BY j.{c} NULLS LAST)']), inner), ['s.{c}', '-s.m', 's.m']
+        form = rng.choice(['SELECT DISTINCT {v} AS {c} FROM ({i}) s'] * 2 + ['SELECT {v} AS {c} FROM ({i}) s', 'SELECT max({v}) AS {c} FROM ({i}) s GROUP BY -s.{c}'])
+        q.raw = form.replace('{v}', rng.choice(values)).replace('{i}', inner).replace('{c}', c)
+        q.order = ['%s%s%s' % (c, rng.choice([' ASC', ' DESC']), rng.choice(NULLS))]; q.limit = rng.choice([1, 2, 5])
         return q
     def shape_rows(self, q):
         rng = self.rng
@@ -298,8 +312,41 @@ class Maker:
         done = ' '.join(q.order)
         for x in q.select:
             if x not in done: q.order.append(x + ' ASC NULLS LAST')
+    def frame(self, ends=7):
+        """A frame of rows, or none; with few `ends` it sees no more than some rows ahead."""
+        bounds = ['UNBOUNDED PRECEDING', '3 PRECEDING', '1 PRECEDING', 'CURRENT ROW', '1 FOLLOWING', '4 FOLLOWING', 'UNBOUNDED FOLLOWING'][:ends]
+        a, b = sorted(self.rng.sample(range(len(bounds)), 2))
+        return ' ROWS BETWEEN %s AND %s' % (bounds[a], bounds[b]) if self.rng.random() < .8 or ends < 7 else ''
+    def window_of(self, value, order, parts, ends):
+        """A window function of rows whose order is total."""
+        rng = self.rng; part = rng.choice(parts); r = rng.random()
+        if r < .15 and ends == 7: return 'count(*) OVER (%s)' % part.strip()
+        if r < .25: return '%s OVER (%sORDER BY %s)' % (rng.choice(['row_number()', 'rank()']), part, order)
+        if r < .5:
+            name, n = rng.choice([('lag', 2), ('lag', 0), ('lag', -1), ('lag', -3), ('lead', 1), ('lead', 1), ('lead', 4)])
+            return '%s(%s, %d) OVER (%sORDER BY %s%s)' % (name, value, n, part, order, self.frame(ends))
+        return '%s(%s) OVER (%sORDER BY %s%s)' % (rng.choice(['sum', 'sum', 'count', 'min', 'max', 'first_value', 'last_value']), value, part, order, self.frame(ends))
+    def windows_of_t(self, q):
+        """Windows of the sorted table, of windows or of parts, and the first rows of an order of them."""
+        rng = self.rng
+        part = self.sorted_part() if rng.random() < .25 else ''
+        orders = ['ts, x', 'x, ts', 'x DESC, ts'] + ([] if part or self.tied() else ['ts', 'ts DESC', 'ts', 'ts'])
+        order = rng.choice(orders); alike = rng.random() < .4
+        some = lambda: order if alike or rng.random() < .7 else rng.choice(orders)
+        style = ([''], 6) if alike else (['', '', 'PARTITION BY k ', 'PARTITION BY k % 3 '], 7)
+        where = lambda: ' WHERE ' + self.predicate(self.columns('t', 't'), 0, False) if rng.random() < .3 else ''
+        table = '(%s) t' % part if part else 't%s' % where()
+        values = ['ts', 'x', 'k']
+        for i in range(rng.choice([1, 1, 2, 2, 3])):
+            table = '(SELECT ts, x, k, %s AS w FROM %s) t' % (self.window_of(rng.choice(values), some(), *style), table)
+            values = ['w', 'w', 'x']
+            if rng.random() < .25: table += ' WHERE ' + rng.choice(['w > 5', 'w IS NOT NULL', 'k > 2', 'w < 3000 AND x > 20'])
+        q.raw = 'SELECT ts AS o0, x AS o1, w AS o2 FROM %s' % table
+        if rng.random() < .9: q.order = [x + ' NULLS LAST' for x in some().split(', ')]; q.limit = rng.choice([1, 2, 3, 10, 100])
+        return q
     def shape_window(self, q):
         rng = self.rng
+        if rng.random() < .5: return self.windows_of_t(q)
         f, dims, scope = self.source(q, 1)
         part = self.first([rng.choice(dims)])[0].ref; other = rng.choice(dims).ref
         q.where.append('f.v < %d' % rng.choice([30, 200, 1000]))
@@ -317,12 +364,28 @@ class Maker:
         first, then = rng.choice([('ts', 'x')] * 5 + [('x', 'ts'), ('k', 'x')])
         order = 't.%s %s NULLS LAST, t.%s NULLS LAST' % (first, rng.choice(['ASC', 'ASC', 'DESC']), then) if first != 'ts' or self.tied() else 't.ts %s NULLS LAST' % rng.choice(['ASC', 'ASC', 'ASC', 'DESC'])
         where = ' WHERE ' + self.predicate(self.columns('t', 't'), 0, False) if rng.random() < .25 else ''
-        return 'SELECT t.ts AS ts, t.x AS x, t.k AS k FROM t%s ORDER BY %s LIMIT %d%s' % (where, order, limit or rng.choice([1, 10, 100, 1000, 3000]), rng.choice(['', '', '', ' OFFSET 5']))
+        # the column of the order may be none of the part's, and may be computed
+        columns, table = 't.ts AS ts, t.x AS x, t.k AS k', 't'
+        whole = '%s'
+        if rng.random() < .2: columns, whole = 't.k + 1 AS y, t.x AS z, t.k AS k', 'SELECT p.y AS ts, p.z AS x, p.k AS k FROM (%s) p'
+        elif rng.random() < .2: table, order = '(SELECT ts, x, k, -ts AS y FROM t) t', order.replace('t.ts', 't.y')
+        end = ' LIMIT %d' % (limit or rng.choice([1, 10, 100, 1000, 3000])) + rng.choice(['', '', '', ' OFFSET 5'])
+        if not limit and rng.random() < .2: end = OFFSET + ' %d' % rng.choice([0, 5, 2990])
+        return whole % ('SELECT %s FROM %s%s ORDER BY %s%s' % (columns, table, where, order, end))
     def tied(self):
         ts = self.tables['t'].data['ts'].to_pylist(); return len(set(ts)) < len(ts)
     def shape_limits(self, q):
         """Limits below filters, sorts, joins and aggregates."""
         rng = self.rng; part = self.sorted_part(); r = rng.random(); cs = self.columns('t', 's')
+        if r < .2:                                         # the first rows of joins and of parts
+            tables = [rng.choice(['t', 't', '(%s)' % part, '(%s)' % self.sorted_part()]) for _ in range(2)]
+            column = rng.choice(['ts', 'x', 'k'])
+            where = rng.choice(['s.x %sIN (SELECT i.%s FROM %s i WHERE i.%s < %d)' % (rng.choice(['', 'NOT ', 'NOT ']), column, tables[1], rng.choice(['ts', 'x', 'k']), rng.choice([5, 50, 2000])),
+                                '%sEXISTS (SELECT 1 FROM d i WHERE i.k = s.%s)' % (rng.choice(['', 'NOT ']), column), self.predicate(cs, 1)])
+            q.raw = 'SELECT s.ts AS o0, s.x AS o1, s.k AS o2 FROM %s s WHERE %s' % (tables[0], where)
+            q.order = rng.choice([['s.ts', 's.x', 's.k'], ['s.ts', 's.x', 's.k'], ['s.x', 's.ts', 's.k']]); q.order = [x + ' ASC NULLS LAST' for x in q.order]; q.limit = rng.choice([1, 3, 20])
+            return q
+        r = rng.random()
         if r < .35:
             q.raw = 'SELECT s.ts AS o0, s.x AS o1, s.k AS o2 FROM (%s) s' % part
             q.order = ['s.x %s NULLS LAST' % rng.choice(['ASC', 'DESC']), 's.ts ASC NULLS LAST', 's.k ASC NULLS LAST']; q.limit = rng.choice([1, 3, 20])
@@ -362,7 +425,8 @@ SHAPES = {'group': 30, 'again': 24, 'rows': 16, 'window': 14, 'limits': 18, 'rec
 # ---------------------------------------------------------------- answers
 
 def answer_of_sqlite(db, sql, seconds=20):
-    """The rows, or None if SQLite has none in time."""
+    """The rows, or None if SQLite has none in time. SQLite knows no OFFSET without LIMIT, and no negative lag."""
+    sql = re.sub(r'\blag\((\w+), -(\d+)\)', r'lead(\1, \2)', sql.replace(OFFSET, ' LIMIT -1 OFFSET'))
     end = time.time() + seconds
     db.set_progress_handler(lambda: time.time() > end, 100000)
     try: return [tuple(r) for r in db.execute(sql).fetchall()]
@@ -398,6 +462,8 @@ class ShapeSet:
         rng = self.rng
         if rng.random() < .5: self.settings.append('SET datafusion.execution.target_partitions = %d' % rng.choice([1, 2, 4]))
         if rng.random() < .2: self.settings.append('SET datafusion.execution.batch_size = %d' % rng.choice([64, 1000]))
+        for name, value in (('prefer_hash_join', 'false'), ('prefer_existing_sort', 'true'), ('repartition_sorts', 'false')):
+            if rng.random() < .15: self.settings.append('SET datafusion.optimizer.%s = %s' % (name, value))
         self.gpu = ["SET vectile.gpu = 'on'", 'SET vectile.gpu.build_from_rows = %d' % rng.choice([0, 0, 0, 1000, 1 << 20])]
     def write(self, tables=None):
         """Writes the tables and returns what makes them known to a session, or an error."""
@@ -408,7 +474,12 @@ class ShapeSet:
         for t in tables:
             a, b = os.path.join(self.dir, 'src', t.name + '.parquet'), os.path.join(self.dir, 'vec', t.name + '.vectile')
             pq.write_table(t.data, a, write_statistics=False)
-            stmts.append(('t' + t.name, "COPY (SELECT * FROM '%s'%s) TO '%s' STORED AS VECTILE OPTIONS (row_group_rows %d)" % (a, '', b, t.row_group_rows), 'show'))
+            n = -(-t.data.num_rows // t.files)
+            if t.files > 1: b = mk(self.dir, 'vec', t.name) + '/'
+            for i in range(t.files):
+                rows = "'%s'" % a
+                if t.files > 1: rows += ' LIMIT %d OFFSET %d' % (n, n * i)
+                stmts.append(('t%s%d' % (t.name, i), "COPY (SELECT * FROM %s) TO '%s' STORED AS VECTILE OPTIONS (row_group_rows %d)" % (rows, b if t.files == 1 else '%s%d.vectile' % (b, i), t.row_group_rows), 'show'))
             columns = ' (%s)' % ', '.join('%s %s' % (f.name, types[str(f.type)]) for f in t.data.schema) if t.order else ''
             self.known.append("CREATE EXTERNAL TABLE %s%s STORED AS VECTILE%s LOCATION '%s'" % (t.name, columns, ' WITH ORDER (%s)' % t.order if t.order else '', b))
             self.plain.append("CREATE TABLE %s AS SELECT * FROM '%s'" % (t.name, a))
