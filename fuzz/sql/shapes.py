@@ -4,7 +4,7 @@ A set has a fact table `f`, dimensions `d`, `e` and `g`, a list `n`, a table `t`
 a graph. Columns are integers and text with nulls, for which SQLite and DataFusion agree. Each query comes with
 variants that have the same answer (see `variants`). All of them run on the CPU, and in GPU mode on the GPU as well.
 """
-import copy, os, random, shutil, sqlite3, time
+import copy, os, random, re, shutil, sqlite3, time
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,12 +14,13 @@ from running import STATS, kind_of, mk, run_many, shorten
 
 NAMES = ['a', 'b', 'c', 'alpha', 'high', 'highest', 'low', '', 'x_y', '100%', "o'neil", 'naïve', 'Zz', '日本']
 NULLS = [' NULLS FIRST', ' NULLS LAST']
+OFFSET = '  OFFSET'                                        # without LIMIT
 
 # ---------------------------------------------------------------- tables
 
 class Table:
     def __init__(self, name, columns, row_group_rows, order=None):
-        self.name, self.data, self.row_group_rows, self.order = name, pa.table(columns), row_group_rows, order
+        self.name, self.data, self.row_group_rows, self.order, self.files = name, pa.table(columns), row_group_rows, order, 1
 
 def ints(values, type=pa.int64(), nulls=None):
     return pa.array(np.asarray(values, np.int64), mask=nulls).cast(type)
@@ -52,19 +53,20 @@ def make_tables(rng, g):
     second = 3 if keys < 12 else rng.choice([3, 6])       # the device makes lookups of a table that has fewer rows than the next
     tables.append(dimension('d', second + 2, rng.random() < .5))
     ids = np.arange(second)
-    tables.append(Table('e', {'id': ints(ids, key), 'name': words(g, rng.sample(NAMES, 3), second, mask(second, rng.choice([0, .3, .5, .5]))), 'z': ints(g.integers(0, 9, second), key, mask(second, .3))}, rows()))
+    tables.append(Table('e', {'id': ints(ids, key), 'name': words(g, rng.sample(NAMES, 3), second, mask(second, rng.choice([0, .5, .5, .5]))), 'z': ints(g.integers(0, 9, second), key, mask(second, .3))}, rows()))
     m = keys * rng.choice([1, 3])
     tables.append(Table('g', {'k': ints(g.integers(0, keys, m), key, mask(m, rng.choice([0, .1]))), 'q': ints(g.integers(-9, 9, m), pa.int32(), mask(m, rng.choice([0, .2]))), 'name': words(g, few, m, mask(m, .2))}, rows()))
-    m = rng.choice([0, 1, 3, 5])
-    nulls = mask(m, rng.choice([0, .5, .5]))
+    m = rng.choice([0, 1, 3, 3, 5, 5])
+    nulls = mask(m, rng.choice([0, .5, .5, .5]))
     if nulls is not None: nulls[0] = True
     tables.append(Table('n', {'y': ints(g.integers(0, 9, m), key, nulls)}, rows()))
-    m = rng.choice([3000, 9000, 20000])
+    m = rng.choice([200, 3000, 9000, 20000])
     ts = np.arange(m) if rng.random() < .8 else np.sort(g.integers(0, m // 3, m))
     tables.append(Table('t', {'ts': ints(ts), 'x': ints(np.arange(m)[::-1]) if rng.random() < .75 else ints(g.permutation(m)), 'k': ints(ts % rng.choice([7, keys, 100, 3000]), key)},
                         rng.choice([700, 1024, 1024, 4096]), rng.choice(['ts ASC', 'ts ASC', 'x DESC']) if rng.random() < .9 else None))
     t = tables[-1]
     if t.order and t.order.startswith('x') : t.order = 'x DESC' if t.data['x'].to_pylist() == sorted(t.data['x'].to_pylist(), reverse=True) else 'ts ASC'
+    t.files = rng.choice([1, 1, 2, 3])
     m = rng.choice([4, 9])
     pairs = sorted({(int(a), int(a + b)) for a, b in zip(g.integers(1, 8, m), g.integers(1, 3, m))})
     tables.append(Table('edges', {'parent': ints([p for p, _ in pairs]), 'child': ints([c for _, c in pairs])}, rows()))
@@ -116,7 +118,7 @@ class Query:
 
 class Maker:
     def __init__(self, rng, tables):
-        self.rng, self.tables = rng, {t.name: t for t in tables}
+        self.rng, self.tables, self.constants = rng, {t.name: t for t in tables}, []
     # values and predicates
     def columns(self, table, alias):
         out = []
@@ -165,19 +167,22 @@ class Maker:
         test = self.text_test(rng.choice(text)) if text and rng.random() < .6 else self.predicate(scope, 0, False)
         return '(CASE WHEN %s THEN %s ELSE %s END)' % (test, c.ref, rng.choice([rng.choice(cs).ref, '0', 'NULL']))
     # sources
-    def filtered(self, table, alias):
-        """A dimension or a part of it, and its columns."""
-        rng = self.rng; cs = self.columns(table, alias); r = rng.random()
+    def filtered(self, table, alias, constant=False):
+        """A dimension or a part of it, and its columns, of which one may have to be a constant."""
+        rng = self.rng; cs = self.columns(table, alias); r = .6 if constant else rng.random()
         if r < .55: return '%s %s' % (table, alias), cs
         own = self.columns(table, 'i')
         if r < .75:                                       # a constant column, which an outer join makes one with nulls
-            c = rng.choice(own); return '(SELECT * FROM %s i WHERE i.%s = %s) %s' % (table, c.ref[2:], self.literal(c), alias), cs
+            c = rng.choice(own); self.constants += [x for x in cs if x.ref[len(alias):] == c.ref[1:]]
+            return '(SELECT * FROM %s i WHERE i.%s = %s) %s' % (table, c.ref[2:], self.literal(c), alias), cs
         if r < .92 or table != 'd': return '(SELECT * FROM %s i WHERE %s) %s' % (table, self.predicate(own, 1), alias), cs
         return '(SELECT i.k AS k, max(i.name) AS name, min(i.e) AS e, count(*) AS y FROM %s i GROUP BY i.k) %s' % (table, alias), cs
     def nested(self, alias):
         """A dimension that is a join itself."""
         rng = self.rng
+        known = list(self.constants)
         d, dc = self.filtered('d', 'i'); e, ec = self.filtered('e', 'j')
+        self.constants = known
         word = rng.choice(['JOIN', 'LEFT JOIN', 'LEFT JOIN'])
         where = ' WHERE ' + self.predicate(dc + ec, 0) if rng.random() < .4 else ''
         body = 'SELECT i.k AS k, i.name AS name, i.y AS y, i.e AS e, j.name AS name2, j.z AS z FROM %s %s %s ON i.e = j.id%s' % (d, word, e, where)
@@ -196,8 +201,10 @@ class Maker:
             if rng.random() < .12: on += ' AND ' + self.predicate(cols if rng.random() < .5 else cols + scope, 0, False)
             q.joins.append((word, alias, (src, on), '%s %s ON %s' % (word, src, on))); scope.extend(cols); dims.extend(cols)
         word = rng.choices(['JOIN', 'LEFT JOIN', 'RIGHT JOIN', 'FULL JOIN'], [60, 36, 2, 2])[0]
-        if rng.random() < .7:
-            src, cols = self.filtered('d', 'd'); join(word, 'd', src, 'f.k = d.k', cols)
+        constant = rng.random() < .15
+        if constant: word = 'LEFT JOIN'
+        if constant or rng.random() < .7:
+            src, cols = self.filtered('d', 'd', constant); join(word, 'd', src, 'f.k = d.k', cols)
             if rng.random() < .7:
                 src, more = self.filtered('e', 'e'); join(rng.choice(['JOIN', 'LEFT JOIN', 'LEFT JOIN']), 'e', src, 'd.e = e.id', more)
         else:
@@ -212,6 +219,15 @@ class Maker:
             p = ' AND ' + self.predicate(self.columns('g', 'i') + f, 0, False) if rng.random() < .6 else ''
             q.where.append('%sEXISTS (SELECT 1 FROM g i WHERE i.k = %s%s)' % (rng.choice(['', 'NOT ']), rng.choice(['f.k', 'd.k']), p))
         return f, dims, scope
+    def chain(self, q):
+        """A dimension with a dimension of its own, some rows of which are not there and others have nulls: all of both."""
+        rng = self.rng
+        f, d, e = self.columns('f', 'f'), self.columns('d', 'd'), self.columns('e', 'e')
+        for word, alias, on in [(rng.choice(['JOIN', 'JOIN', 'LEFT JOIN']), 'd', 'f.k = d.k'), (rng.choice(['LEFT JOIN', 'LEFT JOIN', 'JOIN']), 'e', 'd.e = e.id')]:
+            src = '%s %s' % (alias, alias); q.joins.append((word, alias, (src, on), '%s %s ON %s' % (word, src, on)))
+        if rng.random() < .3: q.where.append('(%s NOT IN (SELECT i.y FROM n i))' % rng.choice([c for c in d if c.kind == 'int']).ref)
+        elif rng.random() < .3: q.where.append(self.predicate(rng.choice([f, d]), 0))
+        return f, d[1:] + e, f + d + e
     def aggregate(self, scope):
         rng = self.rng
         filt = ' FILTER (WHERE %s)' % self.predicate(scope, 0, False) if rng.random() < .25 else ''
@@ -230,7 +246,7 @@ class Maker:
     # shapes
     def groups(self, q, keys=None):
         rng = self.rng
-        f, dims, scope = self.source(q)
+        f, dims, scope = self.chain(q) if rng.random() < .25 else self.source(q)
         few = [c for c in dims if c.ref != 'd.k'] + [c for c in f if c.ref in ('f.x', 'f.s', 'f.k')]
         for _ in range(keys if keys is not None else rng.choice([0, 1, 1, 1, 2, 2])):
             k = self.key(rng.choice([dims, dims, dims[-3:], dims[-3:], few]))
@@ -238,12 +254,16 @@ class Maker:
         q.select = list(q.group); q.merges = [None] * len(q.group)
         for _ in range(rng.choice([1, 1, 2, 3])):
             a, m = self.aggregate(scope); q.select.append(a); q.merges.append(m)
+        if q.group and q.kind == 'group' and rng.random() < .3:
+            keys = sorted(q.group, key=lambda k: all(c.ref != k for c in self.constants))
+            q.order = ['%s%s%s' % (k, rng.choice([' ASC', ' DESC']), rng.choice(NULLS)) for k in keys]
         if q.group and rng.random() < .15: q.having.append('(count(*) %s %d)' % (rng.choice(['>', '<=', '<>']), rng.choice([0, 5, 100])))
         return q
     def shape_group(self, q): return self.groups(q)
     def shape_again(self, q):
         """Groups of groups, with tests for null."""
         rng = self.rng
+        if rng.random() < .2: return self.firsts(q)
         self.groups(q, rng.choice([1, 1, 2, 2, 3]))
         n = len(q.group); k = ['s.o%d' % i for i in range(n)]; a = ['s.o%d' % i for i in range(n, len(q.select))]
         test = lambda: rng.choice(['%s IS NULL', '%s IS NOT NULL', '%s IS NOT NULL']) % rng.choice(k)
@@ -260,6 +280,17 @@ class Maker:
         if rng.random() < .15:                             # as a dimension of a join
             q.wrap = 'SELECT count(*) AS p0, count(%s) AS p1 FROM f z JOIN (@@) s ON z.x = s.%s%s' % (rng.choice(k), c, where.replace('s.c', 's.' + c))
         return q
+    def firsts(self, q):
+        """The first rows of what is distinct, or of groups, over what is distinct, groups, or windows of them."""
+        rng = self.rng; c = rng.choice(['x', 'w', 'k'])    # names stay, for a rule follows columns by their names
+        inner, values = rng.choice([('SELECT DISTINCT i.{c} AS {c} FROM f i', ['s.{c}', '-s.{c}', '-s.{c}', 's.{c} % 3']),
+                                    ('SELECT i.{c} AS {c}, max(i.v) AS m FROM f i GROUP BY i.{c}', ['s.{c}', '-s.{c}', 's.m', '-s.m']),
+                                    ('SELECT i.{c} AS {c}, count(*) AS m FROM f i GROUP BY i.{c}', ['s.{c}', '-s.{c}', 's.m', '-s.m'])])
+        if rng.random() < .3: inner, values = 'SELECT j.{c} AS {c}, %s AS m FROM (%s) j' % (rng.choice(['count(*) OVER ()', 'sum(j.{c}) OVER (ORDER BY j.{c} NULLS LAST)']), inner), ['s.{c}', '-s.m', 's.m']
+        form = rng.choice(['SELECT DISTINCT {v} AS {c} FROM ({i}) s'] * 2 + ['SELECT {v} AS {c} FROM ({i}) s', 'SELECT max({v}) AS {c} FROM ({i}) s GROUP BY -s.{c}'])
+        q.raw = form.replace('{v}', rng.choice(values)).replace('{i}', inner).replace('{c}', c)
+        q.order = ['%s%s%s' % (c, rng.choice([' ASC', ' DESC']), rng.choice(NULLS))]; q.limit = rng.choice([1, 2, 5])
+        return q
     def shape_rows(self, q):
         rng = self.rng
         f, dims, scope = self.source(q, 1)
@@ -268,19 +299,56 @@ class Maker:
         q.merges = []
         if rng.random() < .2: q.distinct = True; q.select[0] = 'f.x'
         elif rng.random() < .4:
-            q.order = ['%s%s%s' % (c.ref, rng.choice([' ASC', ' DESC']), rng.choice(NULLS)) for c in rng.sample(dims, rng.choice([1, 2]))]
+            q.order = ['%s%s%s' % (c.ref, rng.choice([' ASC', ' DESC']), rng.choice(NULLS)) for c in self.first(rng.sample(dims, rng.choice([1, 2])))]
             self.finish_order(q, dims)
             if rng.random() < .5: q.limit = rng.choice([0, 1, 5, 50, 1000])
         return q
+    def first(self, columns):
+        """These, and mostly one before them that a filter leaves a single value, which an outer join makes a single one and null."""
+        if not self.constants or self.rng.random() < .3: return columns
+        c = self.rng.choice(self.constants); return [c] + [x for x in columns if x.ref != c.ref]
     def finish_order(self, q, dims):
         """Makes the order of rows total: rows that are equal in all of it are equal."""
         done = ' '.join(q.order)
         for x in q.select:
             if x not in done: q.order.append(x + ' ASC NULLS LAST')
+    def frame(self, ends=7):
+        """A frame of rows, or none; with few `ends` it sees no more than some rows ahead."""
+        bounds = ['UNBOUNDED PRECEDING', '3 PRECEDING', '1 PRECEDING', 'CURRENT ROW', '1 FOLLOWING', '4 FOLLOWING', 'UNBOUNDED FOLLOWING'][:ends]
+        a, b = sorted(self.rng.sample(range(len(bounds)), 2))
+        return ' ROWS BETWEEN %s AND %s' % (bounds[a], bounds[b]) if self.rng.random() < .8 or ends < 7 else ''
+    def window_of(self, value, order, parts, ends):
+        """A window function of rows whose order is total."""
+        rng = self.rng; part = rng.choice(parts); r = rng.random()
+        if r < .15 and ends == 7: return 'count(*) OVER (%s)' % part.strip()
+        if r < .25: return '%s OVER (%sORDER BY %s)' % (rng.choice(['row_number()', 'rank()']), part, order)
+        if r < .5:
+            name, n = rng.choice([('lag', 2), ('lag', 0), ('lag', -1), ('lag', -3), ('lead', 1), ('lead', 1), ('lead', 4)])
+            return '%s(%s, %d) OVER (%sORDER BY %s%s)' % (name, value, n, part, order, self.frame(ends))
+        return '%s(%s) OVER (%sORDER BY %s%s)' % (rng.choice(['sum', 'sum', 'count', 'min', 'max', 'first_value', 'last_value']), value, part, order, self.frame(ends))
+    def windows_of_t(self, q):
+        """Windows of the sorted table, of windows or of parts, and the first rows of an order of them."""
+        rng = self.rng
+        part = self.sorted_part() if rng.random() < .25 else ''
+        orders = ['ts, x', 'x, ts', 'x DESC, ts'] + ([] if part or self.tied() else ['ts', 'ts DESC', 'ts', 'ts'])
+        order = rng.choice(orders); alike = rng.random() < .4
+        some = lambda: order if alike or rng.random() < .7 else rng.choice(orders)
+        style = ([''], 6) if alike else (['', '', 'PARTITION BY k ', 'PARTITION BY k % 3 '], 7)
+        where = lambda: ' WHERE ' + self.predicate(self.columns('t', 't'), 0, False) if rng.random() < .3 else ''
+        table = '(%s) t' % part if part else 't%s' % where()
+        values = ['ts', 'x', 'k']
+        for i in range(rng.choice([1, 1, 2, 2, 3])):
+            table = '(SELECT ts, x, k, %s AS w FROM %s) t' % (self.window_of(rng.choice(values), some(), *style), table)
+            values = ['w', 'w', 'x']
+            if rng.random() < .25: table += ' WHERE ' + rng.choice(['w > 5', 'w IS NOT NULL', 'k > 2', 'w < 3000 AND x > 20'])
+        q.raw = 'SELECT ts AS o0, x AS o1, w AS o2 FROM %s' % table
+        if rng.random() < .9: q.order = [x + ' NULLS LAST' for x in some().split(', ')]; q.limit = rng.choice([1, 2, 3, 10, 100])
+        return q
     def shape_window(self, q):
         rng = self.rng
+        if rng.random() < .5: return self.windows_of_t(q)
         f, dims, scope = self.source(q, 1)
-        part = rng.choice(dims).ref; other = rng.choice(dims).ref
+        part = self.first([rng.choice(dims)])[0].ref; other = rng.choice(dims).ref
         q.where.append('f.v < %d' % rng.choice([30, 200, 1000]))
         rest = ', '.join(c.ref + ' ASC NULLS LAST' for c in f if c.ref != 'f.v') if False else ''
         total = 'f.v ASC NULLS LAST, ' + ', '.join(c.ref + ' ASC NULLS LAST' for c in dims)
@@ -296,12 +364,28 @@ class Maker:
         first, then = rng.choice([('ts', 'x')] * 5 + [('x', 'ts'), ('k', 'x')])
         order = 't.%s %s NULLS LAST, t.%s NULLS LAST' % (first, rng.choice(['ASC', 'ASC', 'DESC']), then) if first != 'ts' or self.tied() else 't.ts %s NULLS LAST' % rng.choice(['ASC', 'ASC', 'ASC', 'DESC'])
         where = ' WHERE ' + self.predicate(self.columns('t', 't'), 0, False) if rng.random() < .25 else ''
-        return 'SELECT t.ts AS ts, t.x AS x, t.k AS k FROM t%s ORDER BY %s LIMIT %d%s' % (where, order, limit or rng.choice([1, 10, 100, 1000, 3000]), rng.choice(['', '', '', ' OFFSET 5']))
+        # the column of the order may be none of the part's, and may be computed
+        columns, table = 't.ts AS ts, t.x AS x, t.k AS k', 't'
+        whole = '%s'
+        if rng.random() < .2: columns, whole = 't.k + 1 AS y, t.x AS z, t.k AS k', 'SELECT p.y AS ts, p.z AS x, p.k AS k FROM (%s) p'
+        elif rng.random() < .2: table, order = '(SELECT ts, x, k, -ts AS y FROM t) t', order.replace('t.ts', 't.y')
+        end = ' LIMIT %d' % (limit or rng.choice([1, 10, 100, 1000, 3000])) + rng.choice(['', '', '', ' OFFSET 5'])
+        if not limit and rng.random() < .2: end = OFFSET + ' %d' % rng.choice([0, 5, 2990])
+        return whole % ('SELECT %s FROM %s%s ORDER BY %s%s' % (columns, table, where, order, end))
     def tied(self):
         ts = self.tables['t'].data['ts'].to_pylist(); return len(set(ts)) < len(ts)
     def shape_limits(self, q):
         """Limits below filters, sorts, joins and aggregates."""
         rng = self.rng; part = self.sorted_part(); r = rng.random(); cs = self.columns('t', 's')
+        if r < .2:                                         # the first rows of joins and of parts
+            tables = [rng.choice(['t', 't', '(%s)' % part, '(%s)' % self.sorted_part()]) for _ in range(2)]
+            column = rng.choice(['ts', 'x', 'k'])
+            where = rng.choice(['s.x %sIN (SELECT i.%s FROM %s i WHERE i.%s < %d)' % (rng.choice(['', 'NOT ', 'NOT ']), column, tables[1], rng.choice(['ts', 'x', 'k']), rng.choice([5, 50, 2000])),
+                                '%sEXISTS (SELECT 1 FROM d i WHERE i.k = s.%s)' % (rng.choice(['', 'NOT ']), column), self.predicate(cs, 1)])
+            q.raw = 'SELECT s.ts AS o0, s.x AS o1, s.k AS o2 FROM %s s WHERE %s' % (tables[0], where)
+            q.order = rng.choice([['s.ts', 's.x', 's.k'], ['s.ts', 's.x', 's.k'], ['s.x', 's.ts', 's.k']]); q.order = [x + ' ASC NULLS LAST' for x in q.order]; q.limit = rng.choice([1, 3, 20])
+            return q
+        r = rng.random()
         if r < .35:
             q.raw = 'SELECT s.ts AS o0, s.x AS o1, s.k AS o2 FROM (%s) s' % part
             q.order = ['s.x %s NULLS LAST' % rng.choice(['ASC', 'DESC']), 's.ts ASC NULLS LAST', 's.k ASC NULLS LAST']; q.limit = rng.choice([1, 3, 20])
@@ -322,7 +406,7 @@ class Maker:
         q.raw = 'WITH RECURSIVE r AS (%s UNION ALL %s) %s' % (start, step, end)
         return q
     def shape_long_or(self, q):
-        rng = self.rng; n = rng.choice([40, 300, 1200])
+        rng = self.rng; n = rng.choices([40, 300, 1200], [12, 6, 1])[0]    # long ones take seconds to plan
         terms = ['(f.v = %d AND f.s = %s)' % (rng.randint(0, 3000), quote(rng.choice(NAMES))) if rng.random() < .9 else '(f.k = %d AND f.w > %d)' % (rng.randint(0, 9), rng.randint(0, 50)) for _ in range(n)]
         q.select, q.where = ['count(*)', 'sum(f.v)'], ['(%s)' % ' OR '.join(terms)]
         def tree(terms):                                   # SQLite takes no deep expressions
@@ -333,15 +417,16 @@ class Maker:
         return q
 
     def query(self, kind):
-        q = Query(); q.kind = kind
+        q = Query(); q.kind = kind; self.constants = []
         return getattr(self, 'shape_' + kind)(q)
 
-SHAPES = {'group': 30, 'again': 24, 'rows': 10, 'window': 14, 'limits': 18, 'recursive': 3, 'long_or': 2}
+SHAPES = {'group': 30, 'again': 24, 'rows': 16, 'window': 14, 'limits': 18, 'recursive': 3, 'long_or': 2}
 
 # ---------------------------------------------------------------- answers
 
 def answer_of_sqlite(db, sql, seconds=20):
-    """The rows, or None if SQLite has none in time."""
+    """The rows, or None if SQLite has none in time. SQLite knows no OFFSET without LIMIT, and no negative lag."""
+    sql = re.sub(r'\blag\((\w+), -(\d+)\)', r'lead(\1, \2)', sql.replace(OFFSET, ' LIMIT -1 OFFSET'))
     end = time.time() + seconds
     db.set_progress_handler(lambda: time.time() > end, 100000)
     try: return [tuple(r) for r in db.execute(sql).fetchall()]
@@ -377,6 +462,8 @@ class ShapeSet:
         rng = self.rng
         if rng.random() < .5: self.settings.append('SET datafusion.execution.target_partitions = %d' % rng.choice([1, 2, 4]))
         if rng.random() < .2: self.settings.append('SET datafusion.execution.batch_size = %d' % rng.choice([64, 1000]))
+        for name, value in (('prefer_hash_join', 'false'), ('prefer_existing_sort', 'true'), ('repartition_sorts', 'false')):
+            if rng.random() < .15: self.settings.append('SET datafusion.optimizer.%s = %s' % (name, value))
         self.gpu = ["SET vectile.gpu = 'on'", 'SET vectile.gpu.build_from_rows = %d' % rng.choice([0, 0, 0, 1000, 1 << 20])]
     def write(self, tables=None):
         """Writes the tables and returns what makes them known to a session, or an error."""
@@ -387,7 +474,12 @@ class ShapeSet:
         for t in tables:
             a, b = os.path.join(self.dir, 'src', t.name + '.parquet'), os.path.join(self.dir, 'vec', t.name + '.vectile')
             pq.write_table(t.data, a, write_statistics=False)
-            stmts.append(('t' + t.name, "COPY (SELECT * FROM '%s'%s) TO '%s' STORED AS VECTILE OPTIONS (row_group_rows %d)" % (a, '', b, t.row_group_rows), 'show'))
+            n = -(-t.data.num_rows // t.files)
+            if t.files > 1: b = mk(self.dir, 'vec', t.name) + '/'
+            for i in range(t.files):
+                rows = "'%s'" % a
+                if t.files > 1: rows += ' LIMIT %d OFFSET %d' % (n, n * i)
+                stmts.append(('t%s%d' % (t.name, i), "COPY (SELECT * FROM %s) TO '%s' STORED AS VECTILE OPTIONS (row_group_rows %d)" % (rows, b if t.files == 1 else '%s%d.vectile' % (b, i), t.row_group_rows), 'show'))
             columns = ' (%s)' % ', '.join('%s %s' % (f.name, types[str(f.type)]) for f in t.data.schema) if t.order else ''
             self.known.append("CREATE EXTERNAL TABLE %s%s STORED AS VECTILE%s LOCATION '%s'" % (t.name, columns, ' WITH ORDER (%s)' % t.order if t.order else '', b))
             self.plain.append("CREATE TABLE %s AS SELECT * FROM '%s'" % (t.name, a))

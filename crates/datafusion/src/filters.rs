@@ -79,7 +79,7 @@ pub(crate) fn filters(
 pub(crate) fn describe(
     predicate: &Arc<dyn PhysicalExpr>,
     schema: &Schema,
-    f: &mut fmt::Formatter<'_>,
+    f: &mut impl fmt::Write,
 ) -> fmt::Result {
     let stages = [Stage::Encoded, Stage::PerValue, Stage::Decoded];
     let mut stages = stages.map(|stage| (stage, Vec::new()));

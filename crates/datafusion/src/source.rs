@@ -1,7 +1,7 @@
 //! The scan's place in a plan: what it takes over from the operators above it.
 
-use std::fmt::{self, Formatter};
-use std::sync::Arc;
+use std::fmt::{self, Formatter, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -63,6 +63,8 @@ pub struct VectileSource {
     projection: ProjectionExprs,
     predicate: Option<Arc<dyn PhysicalExpr>>,
     pushdown_filters: bool,
+    /// Copies share it: `EXPLAIN` prints the plan after each rule of the optimizer.
+    described: Arc<Mutex<Option<Described>>>,
     order: Option<RowGroupOrder>,
     options: VectileOptions,
     footers: Option<Arc<FileMetadataCache>>,
@@ -75,6 +77,16 @@ pub struct VectileSource {
     /// Why that is nothing, where there is a GPU; or, if it is not, why what reads the scan was not fused with it.
     #[cfg(feature = "gpu")]
     gpu_note: Option<GpuNote>,
+}
+
+/// How a scan evaluates its predicate, for `EXPLAIN`.
+#[derive(Debug)]
+struct Described {
+    predicate: Arc<dyn PhysicalExpr>,
+    /// The predicate as it was printed: dynamic filters and subqueries change.
+    printed: String,
+    pushdown_filters: bool,
+    description: Arc<str>,
 }
 
 /// Why a scan, or what reads it, is not on the GPU.
@@ -125,6 +137,7 @@ impl VectileSource {
             table,
             predicate: None,
             pushdown_filters: true,
+            described: Arc::default(),
             order: None,
             options: VectileOptions::default(),
             footers: None,
@@ -250,21 +263,52 @@ impl VectileSource {
         predicate: &Arc<dyn PhysicalExpr>,
         f: &mut Formatter<'_>,
     ) -> fmt::Result {
-        write!(f, ", predicate={predicate}")?;
+        let printed = predicate.to_string();
+        write!(f, ", predicate={printed}")?;
+        f.write_str(&self.described(predicate, printed)?)
+    }
+
+    /// How the scan evaluates `predicate`, which prints as `printed`: computed when either changes.
+    fn described(
+        &self,
+        predicate: &Arc<dyn PhysicalExpr>,
+        printed: String,
+    ) -> Result<Arc<str>, fmt::Error> {
+        let last = self.described.lock();
+        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = last.as_ref()
+            && Arc::ptr_eq(&last.predicate, predicate)
+            && last.printed == printed
+            && last.pushdown_filters == self.pushdown_filters
+        {
+            return Ok(Arc::clone(&last.description));
+        }
+        let description: Arc<str> = self.describe(predicate)?.into();
+        *last = Some(Described {
+            predicate: Arc::clone(predicate),
+            printed,
+            pushdown_filters: self.pushdown_filters,
+            description: Arc::clone(&description),
+        });
+        Ok(description)
+    }
+
+    fn describe(&self, predicate: &Arc<dyn PhysicalExpr>) -> Result<String, fmt::Error> {
+        let mut text = String::new();
         match self.pushdown_filters {
-            true => filters::describe(predicate, self.table.table_schema(), f)?,
-            false => f.write_str(", pruning_only=true")?,
+            true => filters::describe(predicate, self.table.table_schema(), &mut text)?,
+            false => text.push_str(", pruning_only=true"),
         }
         if DynamicFilterTracking::classify(predicate).contains_dynamic_filter() {
-            f.write_str(", dynamic_pruning=eligible")?;
+            text.push_str(", dynamic_pruning=eligible");
         }
         let pruning = PruningPredicateBuilder::new()
             .with_file_schema(Arc::clone(self.table.table_schema()))
             .build(Arc::clone(predicate));
-        match pruning {
-            Some(pruning) => write!(f, ", pruning_predicate={}", pruning.predicate_expr()),
-            None => Ok(()),
+        if let Some(pruning) = pruning {
+            write!(text, ", pruning_predicate={}", pruning.predicate_expr())?;
         }
+        Ok(text)
     }
 }
 
@@ -541,4 +585,48 @@ fn minimum(file: &PartitionedFile, column: usize) -> Option<&ScalarValue> {
         .get(column)?
         .min_value
         .get_value()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{Field, Schema};
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{binary, col, lit};
+
+    use super::*;
+
+    #[test]
+    fn descriptions_are_kept_until_filters_change() -> Result<()> {
+        let schema = Schema::new(vec![Field::new("v", DataType::Int64, true)]);
+        let column = col("v", &schema)?;
+        let above = |value: i64| binary(Arc::clone(&column), Operator::Gt, lit(value), &schema);
+        let filter = DynamicFilterPhysicalExpr::new(vec![Arc::clone(&column)], above(1)?);
+        let filter = Arc::new(filter);
+        let mut source = VectileSource::new(Arc::new(schema.clone()));
+        source.predicate = Some(Arc::clone(&filter) as _);
+        let described = |source: &VectileSource| {
+            let predicate = source.predicate.as_ref().unwrap();
+            source.described(predicate, predicate.to_string()).unwrap()
+        };
+
+        let first = described(&source);
+        assert!(first.contains("v_max@0 > 1"), "{first}");
+        assert!(Arc::ptr_eq(&first, &described(&source.fresh())));
+
+        filter.update(above(2)?)?;
+        let changed = described(&source);
+        assert!(changed.contains("v_max@0 > 2"), "{changed}");
+
+        let pruning = VectileSource {
+            pushdown_filters: false,
+            ..source.clone()
+        };
+        let pruning_only = described(&pruning);
+        assert!(pruning_only.contains("pruning_only"), "{pruning_only}");
+
+        source.predicate = Some(above(2)?);
+        let fixed = described(&source);
+        assert!(!fixed.contains("dynamic_pruning"), "{fixed}");
+        Ok(())
+    }
 }

@@ -165,6 +165,7 @@ impl Node {
     /// As [`all`](Self::all).
     pub fn any(nodes: impl IntoIterator<Item = Node>) -> Result<Self, ArrowError> {
         let mut parts: Vec<Node> = Vec::new();
+        let mut points = Vec::new();
         let mut rest: Vec<Node> = nodes.into_iter().collect();
         rest.reverse();
         while let Some(node) = rest.pop() {
@@ -172,8 +173,19 @@ impl Node {
                 Self::Constant(false) => {}
                 Self::Constant(true) => return Ok(Self::Constant(true)),
                 Self::Or(children) => rest.extend(children.into_iter().rev()),
-                Self::Leaf(leaf) => push_disjunct(&mut parts, leaf)?,
+                Self::Leaf(leaf) => push_disjunct(&mut parts, &mut points, leaf),
                 other => parts.push(other),
+            }
+        }
+        for Points { part, values } in points {
+            if values.len() > 1
+                && let Some(Self::Leaf(leaf)) = parts.get_mut(part)
+            {
+                let values: Vec<&dyn Array> = values.iter().map(AsRef::as_ref).collect();
+                leaf.predicate = Predicate::In {
+                    values: sort(&concat(&values)?, None)?,
+                    negated: false,
+                };
             }
         }
         Ok(match parts.len() {
@@ -287,25 +299,31 @@ fn join_ranges(a: &Predicate, b: &Predicate) -> Option<Predicate> {
     })
 }
 
-/// Adds `leaf`, joining `a = 1` and `a IN (2, 3)` into one membership test.
-fn push_disjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<(), ArrowError> {
+/// A leaf among the parts of a disjunction that passes some values.
+struct Points {
+    part: usize,
+    /// Those of further leaves of the same column, too. They are sorted when all are known.
+    values: Vec<ArrayRef>,
+}
+
+/// Adds `leaf`: `a = 1` and `a IN (2, 3)` are to be one membership test.
+fn push_disjunct(parts: &mut Vec<Node>, points: &mut Vec<Points>, leaf: Leaf) {
     if let Some(values) = leaf.predicate.points() {
-        for part in parts.iter_mut() {
-            if let Node::Leaf(other) = part
-                && other.is_of_same(&leaf)
-                && let Some(others) = other.predicate.points()
-            {
-                let values = sort(&concat(&[others.as_ref(), values.as_ref()])?, None)?;
-                other.predicate = Predicate::In {
-                    values,
-                    negated: false,
-                };
-                return Ok(());
-            }
+        let is_of_same = |known: &&mut Points| match parts.get(known.part) {
+            Some(Node::Leaf(other)) => other.is_of_same(&leaf),
+            _ => false,
+        };
+        let values = Arc::clone(values);
+        if let Some(known) = points.iter_mut().find(is_of_same) {
+            known.values.push(values);
+            return;
         }
+        points.push(Points {
+            part: parts.len(),
+            values: vec![values],
+        });
     }
     parts.push(Node::Leaf(leaf));
-    Ok(())
 }
 
 #[cfg(test)]

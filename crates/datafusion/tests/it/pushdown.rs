@@ -1,4 +1,4 @@
-//! Filters that DataFusion pushes through joins and aggregates.
+//! Filters, orders and limits that DataFusion pushes down.
 
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::{JoinType, SessionConfig, SessionContext, col, lit};
@@ -234,6 +234,16 @@ async fn limits_pass_no_window_and_no_computed_column() {
             format!("SELECT m FROM {largest} ORDER BY m DESC LIMIT 1"),
             "11",
         ),
+        (
+            format!("SELECT DISTINCT -a AS a FROM {groups} ORDER BY a LIMIT 1"),
+            "-3",
+        ),
+        (
+            format!(
+                "SELECT a FROM (SELECT a, count(*) OVER () AS n FROM {groups}) WHERE n = 3 GROUP BY a ORDER BY a LIMIT 1"
+            ),
+            "1",
+        ),
     ] {
         assert_eq!(number(&fixture, &sql).await, expected, "{sql}");
     }
@@ -243,6 +253,138 @@ async fn limits_pass_no_window_and_no_computed_column() {
     ] {
         let plan = fixture.plan(&sql).await;
         assert!(plan.contains("lim=[1]"), "{plan}");
+    }
+}
+
+/// The limit of a sort is not that of windows, filters and joins below it, which may need all rows.
+#[tokio::test]
+async fn limits_of_sorts_pass_no_window_filter_or_join() {
+    let running = "sum(x) OVER (ORDER BY x ROWS BETWEEN CURRENT ROW AND 3 FOLLOWING) AS s";
+    for (partitions, order) in [
+        (1, ""),
+        (4, ""),
+        (1, " WITH ORDER (x ASC)"),
+        (4, " WITH ORDER (x ASC)"),
+    ] {
+        let config = SessionConfig::new().with_target_partitions(partitions);
+        let fixture = Fixture::with_config(config);
+        let folder = fixture.path("t");
+        let folder = folder.display();
+        for (file, range) in [("1", "0, 29"), ("2", "30, 59")] {
+            let rows = format!(
+                "SELECT value AS x, value * 7 % 31 AS y FROM generate_series({range}) ORDER BY x"
+            );
+            let copy = format!("COPY ({rows}) TO '{folder}/{file}.vectile' STORED AS VECTILE");
+            fixture.run(&copy).await.unwrap();
+        }
+        let table =
+            format!("CREATE EXTERNAL TABLE t STORED AS VECTILE{order} LOCATION '{folder}/'");
+        fixture.run(&table).await.unwrap();
+        for is_hashed in [true, false] {
+            let set = format!("SET datafusion.optimizer.prefer_hash_join = {is_hashed}");
+            fixture.run(&set).await.unwrap();
+            for (sql, expected) in [
+                (
+                    "SELECT count(*) OVER () FROM t ORDER BY x LIMIT 2".to_owned(),
+                    "60",
+                ),
+                (
+                    "SELECT x FROM (SELECT x, y, count(*) OVER () AS n FROM t) WHERE y > 20 AND n > 5 ORDER BY x LIMIT 2".to_owned(),
+                    "3",
+                ),
+                (
+                    "SELECT x FROM t WHERE x NOT IN (SELECT x FROM t WHERE x < 50) ORDER BY x LIMIT 3".to_owned(),
+                    "50",
+                ),
+                (
+                    format!("SELECT max(q) FROM (SELECT x, sum(s) OVER (ORDER BY x ROWS BETWEEN CURRENT ROW AND 2 FOLLOWING) AS q \
+                      FROM (SELECT x, {running} FROM t) ORDER BY x LIMIT 3)"),
+                    "54",
+                ),
+                (
+                    "SELECT lag(x, -3) OVER (ORDER BY x ROWS UNBOUNDED PRECEDING) FROM t ORDER BY x LIMIT 1".to_owned(),
+                    "3",
+                ),
+                (
+                    "SELECT lead(CASE WHEN x % 6 = 0 THEN x END, 1) IGNORE NULLS OVER (ORDER BY x ROWS UNBOUNDED PRECEDING) \
+                      FROM t ORDER BY x LIMIT 1".to_owned(),
+                    "6",
+                ),
+            ] {
+                let answer = number(&fixture, &sql).await;
+                assert_eq!(answer, expected, "{partitions}{order} {is_hashed} {sql}");
+            }
+        }
+        let sql = "SELECT x FROM t WHERE y > 20 ORDER BY y LIMIT 2";
+        let plan = fixture.plan(sql).await;
+        assert!(plan.contains("TopK(fetch=2)"), "{plan}");
+        assert!(plan.contains("DynamicFilter"), "{plan}");
+    }
+}
+
+/// A scan of sorted Parquet files below a merge takes the first rows, and not any that meet its filter.
+#[tokio::test]
+async fn limits_of_merges_take_the_first_rows_of_parquet() {
+    for partitions in [1, 2] {
+        let config = SessionConfig::new().with_target_partitions(partitions);
+        let fixture = Fixture::with_config(config);
+        let folder = fixture.path("p");
+        let folder = folder.display();
+        let set = "SET datafusion.execution.parquet.pushdown_filters = true";
+        fixture.run(set).await.unwrap();
+        for (file, range) in [("1", "0, 99"), ("2", "100, 199")] {
+            let rows = format!("SELECT value AS x FROM generate_series({range})");
+            let options = "OPTIONS ('format.max_row_group_size' 10)";
+            let copy =
+                format!("COPY ({rows}) TO '{folder}/{file}.parquet' STORED AS PARQUET {options}");
+            fixture.run(&copy).await.unwrap();
+        }
+        let table = format!(
+            "CREATE EXTERNAL TABLE p STORED AS PARQUET WITH ORDER (x ASC) LOCATION '{folder}/'"
+        );
+        fixture.run(&table).await.unwrap();
+        for sql in [
+            "SELECT x FROM p WHERE x >= 5 ORDER BY x LIMIT 5",
+            "SELECT x FROM p WHERE x >= 2 ORDER BY x LIMIT 5 OFFSET 3",
+            "SELECT min(x) FROM (SELECT x, x + 1 AS y FROM p WHERE x >= 5 ORDER BY x LIMIT 5)",
+        ] {
+            assert_eq!(number(&fixture, sql).await, "5", "{partitions} {sql}");
+        }
+    }
+}
+
+/// Rows that an offset skips are the first of the order, which its output need not have.
+#[tokio::test]
+async fn offsets_skip_in_the_order_of_any_column() {
+    for partitions in [1, 4] {
+        let config = SessionConfig::new().with_target_partitions(partitions);
+        let fixture = Fixture::with_config(config);
+        let rows = "SELECT value AS x, -value AS y FROM generate_series(0, 9)";
+        add(&fixture, "u", rows).await;
+        for (sql, expected) in [
+            (
+                "SELECT max(x) FROM (SELECT x FROM u ORDER BY y OFFSET 5)",
+                "4",
+            ),
+            (
+                "SELECT max(x) FROM (SELECT x FROM u ORDER BY y LIMIT 3 OFFSET 5)",
+                "4",
+            ),
+            (
+                "SELECT x FROM (SELECT x FROM u ORDER BY y OFFSET 5) ORDER BY x DESC LIMIT 2",
+                "4",
+            ),
+            (
+                "SELECT count(*) FROM u JOIN (SELECT x + 1 AS x FROM u ORDER BY y OFFSET 9) s USING (x)",
+                "1",
+            ),
+            (
+                "SELECT min(x) FROM (SELECT x FROM (SELECT x, y FROM u ORDER BY x OFFSET 1) ORDER BY y OFFSET 1)",
+                "1",
+            ),
+        ] {
+            assert_eq!(number(&fixture, sql).await, expected, "{partitions} {sql}");
+        }
     }
 }
 
