@@ -508,6 +508,7 @@ SIDES = ('cpu', 'gpu')
 def ask(worker, s, side, stmts, dir, plain=False, hang=None):
     a = worker.args
     os.environ['EMULATED_SEED'] = str(s.order)
+    if plain and a.plain: return run_many(a.plain, [], s.settings + s.plain, stmts, mk(dir), hang or a.hang, ['--plain'])
     settings = (s.gpu if side == 'gpu' else ["SET vectile.gpu = 'off'"]) + s.settings + (s.plain if plain else s.known)
     return run_many(a.subject if side == 'gpu' else a.bin, [], settings, stmts, mk(dir), hang or a.hang)
 
