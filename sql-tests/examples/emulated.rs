@@ -105,7 +105,7 @@ fn session(is_plain: bool) -> Result<SessionContext> {
         .build();
     let context = SessionContext::new_with_state(state);
     if is_plain {
-        return Ok(context);
+        return Ok(context.enable_url_table());
     }
     let seed = std::env::var("EMULATED_SEED").unwrap_or_default();
     let seed = seed.parse().unwrap_or(0);
