@@ -593,8 +593,8 @@ def report(worker, s, seed, c, found):
             if 'gpu' not in found or found['gpu'][0] == plain[0]: return
         rows = ('values', 'order')                         # it fails alike, or has wrong rows as well
         if plain:
-            theirs = found.get('gpu', found['cpu'])[0]
-            if theirs == plain[0] or theirs in rows and plain[0] in rows:
+            cpu, gpu = found['cpu'][0], found.get('gpu', found['cpu'])[0]
+            if cpu == gpu and (cpu == plain[0] or cpu in rows and plain[0] in rows):
                 worker.sigs["DataFusion's own: %s %s %s" % (q.kind, c['name'], plain[0])] += 1
                 worker.say("DATAFUSION'S OWN", seed, q.kind, c['name'], plain, c['sql'][:600]); return
     full = '%s %s%s on %s' % (sig, q.kind, '/' + c['name'] if c['name'] else '', '+'.join(found))
