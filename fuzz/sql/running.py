@@ -8,13 +8,13 @@ PEAK = [0]
 BIG = []
 Result = collections.namedtuple('Result', 'status out err wall rss')
 
-def run_process(bin, tables, script, dir, hang, out_name='stdout'):
+def run_process(bin, tables, script, dir, hang, more=()):
     """status: ok, error, crash, hang; hang is seconds without output."""
     path = os.path.join(dir, 'script%d.sql' % os.getpid())
     with open(path, 'w') as f: f.write(script)
-    cmd = [bin, 'sql', '--format', 'csv', '-f', path]
+    cmd = [bin, 'sql', '--format', 'csv', '-f', path, *more]
     for n, p in tables: cmd += ['-t', '%s=%s' % (n, p)]
-    so, se = os.path.join(dir, out_name), os.path.join(dir, 'stderr')
+    so, se = os.path.join(dir, 'stdout'), os.path.join(dir, 'stderr')
     env = dict(os.environ, RUST_BACKTRACE='1')
     t0 = time.time()
     with open(so, 'wb') as o, open(se, 'wb') as e:
@@ -61,7 +61,7 @@ def shorten(err, n=400):
         i = err.index('panicked at'); t = err[max(0, i - 60):i + 500]
     return t[:n]
 
-def run_many(bin, tables, settings, stmts, dir, hang):
+def run_many(bin, tables, settings, stmts, dir, hang, more=()):
     """stmts: (id, sql, what) with what in copy, show, or ('copy', statements before it). Returns id -> (status, payload)."""
     out = {}
     todo = list(stmts)
@@ -77,7 +77,7 @@ def run_many(bin, tables, settings, stmts, dir, hang):
                 if os.path.exists(f): os.remove(f)
                 body.append("COPY (%s) TO '%s' STORED AS PARQUET;\n" % (sql, f))
             else: body.append(sql + ';\n')
-        r = run_process(bin, tables, head + ''.join(body) + "SELECT '@@end' AS m;\n", dir, hang)
+        r = run_process(bin, tables, head + ''.join(body) + "SELECT '@@end' AS m;\n", dir, hang, more)
         STATS['processes'] += 1
         if r.rss > 4 and r.rss > STATS['max rss']: STATS['max rss'] = int(r.rss)
         seen = [(m.group(1), m.start(), m.end()) for m in re.finditer(r'^@@(\w+)$', r.out, re.M)]
@@ -94,7 +94,7 @@ def run_many(bin, tables, settings, stmts, dir, hang):
             return out
         if not ids:                                   # nothing ran: opening tables, or a syntax error
             if len(todo) == 1: out[todo[0][0]] = (r.status, r.err); return out
-            for s in todo: out.update(run_many(bin, tables, settings, [s], dir, hang))
+            for s in todo: out.update(run_many(bin, tables, settings, [s], dir, hang, more))
             return out
         last = ids[-1] if ids[-1] != 'end' else None
         if last is None: return out

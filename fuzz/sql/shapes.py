@@ -508,6 +508,7 @@ SIDES = ('cpu', 'gpu')
 def ask(worker, s, side, stmts, dir, plain=False, hang=None):
     a = worker.args
     os.environ['EMULATED_SEED'] = str(s.order)
+    if plain and a.plain: return run_many(a.plain, [], s.settings + s.plain, stmts, mk(dir), hang or a.hang, ['--plain'])
     settings = (s.gpu if side == 'gpu' else ["SET vectile.gpu = 'off'"]) + s.settings + (s.plain if plain else s.known)
     return run_many(a.subject if side == 'gpu' else a.bin, [], settings, stmts, mk(dir), hang or a.hang)
 
@@ -590,8 +591,10 @@ def report(worker, s, seed, c, found):
         if plain and plain[0].startswith('error') and plain[0] == found['cpu'][0] and plain[0] in ('error-plan', 'error-notimpl', 'error-overflow'):
             STATS['shapes: not planned'] += 1
             if 'gpu' not in found or found['gpu'][0] == plain[0]: return
+        rows = ('values', 'order')                         # it fails alike, or has wrong rows as well
         if plain:
-            if found.get('gpu', plain)[0] == plain[0] or 'gpu' not in found:
+            cpu, gpu = found['cpu'][0], found.get('gpu', found['cpu'])[0]
+            if cpu == gpu and (cpu == plain[0] or cpu in rows and plain[0] in rows):
                 worker.sigs["DataFusion's own: %s %s %s" % (q.kind, c['name'], plain[0])] += 1
                 worker.say("DATAFUSION'S OWN", seed, q.kind, c['name'], plain, c['sql'][:600]); return
     full = '%s %s%s on %s' % (sig, q.kind, '/' + c['name'] if c['name'] else '', '+'.join(found))

@@ -474,7 +474,7 @@ def total(out):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument('--bin', required=True); p.add_argument('--subject', help='another program that answers `sql` over .vectile files'); p.add_argument('--seed', type=int, default=1); p.add_argument('--tables', type=int, default=0)
+    p.add_argument('--bin', required=True); p.add_argument('--subject', help='another program that answers `sql` over .vectile files'); p.add_argument('--plain', help='the example `emulated`, which has DataFusion alone with --plain: without it, what our rules break counts as DataFusion\'s own'); p.add_argument('--seed', type=int, default=1); p.add_argument('--tables', type=int, default=0)
     p.add_argument('--queries', type=int, default=60); p.add_argument('--minutes', type=float, default=5); p.add_argument('--mode', choices=['cpu', 'gpu'], default='cpu')
     p.add_argument('--out', required=True); p.add_argument('--workers', type=int, default=1); p.add_argument('--hang', type=float, default=60)
     p.add_argument('--only', type=int, help='just the table set with this seed, as reports name it'); p.add_argument('--keep', type=int, default=4, help='findings of a signature to minimise, per worker')
@@ -485,6 +485,7 @@ def main():
     p.add_argument('--until', type=re.compile, help='stop at a finding whose signature this expression matches')
     p.add_argument('--skip', type=int, default=1, help='leave out what the oracle fails to plan')
     a = p.parse_args()
+    a.plain = os.path.abspath(a.plain) if a.plain else os.path.abspath(a.subject) if a.subject and 'emulated' in os.path.basename(a.subject) else None
     a.bin, a.subject, a.out = os.path.abspath(a.bin), os.path.abspath(a.subject or a.bin), os.path.abspath(a.out)
     os.makedirs(a.out, exist_ok=True)
     if a.scratch: a.scratch = os.path.abspath(a.scratch)

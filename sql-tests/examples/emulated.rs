@@ -1,7 +1,8 @@
 //! `vectile sql` with a CPU in the place of the GPU, for the differential fuzzer: `sql_fuzz.py --subject emulated`.
 //!
 //! It takes the arguments that the fuzzer gives to `vectile sql`, and no others. `EMULATED_SEED` is the order in which
-//! threads run, see [`CpuDevice::set_seed`].
+//! threads run, see [`CpuDevice::set_seed`]. With `--plain` it is DataFusion alone, without rules of ours: what it gets
+//! wrong too is not ours.
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use vectile_gpu::Engine;
 const STACK: usize = 32 << 20;
 
 fn main() -> ExitCode {
-    match parse().and_then(|(script, tables)| on_workers(run(script, tables))) {
+    match parse().and_then(|given| on_workers(run(given))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -31,20 +32,32 @@ fn main() -> ExitCode {
     }
 }
 
-/// The script to run, and the tables `NAME=FOLDER`.
-fn parse() -> Result<(String, Vec<String>)> {
+/// The arguments.
+struct Arguments {
+    script: String,
+    /// `NAME=FOLDER` of each table.
+    tables: Vec<String>,
+    is_plain: bool,
+}
+
+fn parse() -> Result<Arguments> {
     let mut arguments = std::env::args().skip(1);
-    let (mut script, mut tables) = (None, vec![]);
+    let (mut script, mut tables, mut is_plain) = (None, vec![], false);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "-f" => script = arguments.next(),
             "-t" => tables.extend(arguments.next()),
+            "--plain" => is_plain = true,
             _ => {}
         }
     }
     match script {
-        Some(path) => Ok((std::fs::read_to_string(path)?, tables)),
-        None => exec_err!("usage: emulated sql --format csv -f SCRIPT [-t NAME=FOLDER].."),
+        Some(path) => Ok(Arguments {
+            script: std::fs::read_to_string(path)?,
+            tables,
+            is_plain,
+        }),
+        None => exec_err!("usage: emulated sql --format csv -f SCRIPT [-t NAME=FOLDER].. [--plain]"),
     }
 }
 
@@ -57,16 +70,16 @@ fn on_workers(work: impl Future<Output = Result<()>> + Send + 'static) -> Result
     done.unwrap_or_else(|error| exec_err!("{error}"))
 }
 
-async fn run(script: String, tables: Vec<String>) -> Result<()> {
-    let context = session()?;
-    for table in &tables {
+async fn run(arguments: Arguments) -> Result<()> {
+    let context = session(arguments.is_plain)?;
+    for table in &arguments.tables {
         let Some((name, folder)) = table.split_once('=') else {
             return exec_err!("-t {table}: not NAME=FOLDER");
         };
         let create = format!("CREATE EXTERNAL TABLE {name} STORED AS VECTILE LOCATION '{folder}'");
         context.sql(&create).await?.collect().await?;
     }
-    for statement in DFParser::parse_sql(&script)? {
+    for statement in DFParser::parse_sql(&arguments.script)? {
         let state = context.state();
         let plan = state.statement_to_plan(statement).await?;
         let frame = context.execute_logical_plan(plan).await?;
@@ -81,7 +94,7 @@ async fn run(script: String, tables: Vec<String>) -> Result<()> {
     Ok(())
 }
 
-fn session() -> Result<SessionContext> {
+fn session(is_plain: bool) -> Result<SessionContext> {
     let config = SessionConfig::new().with_information_schema(true).set_bool(
         "datafusion.execution.listing_table_ignore_subdirectory",
         false,
@@ -91,6 +104,9 @@ fn session() -> Result<SessionContext> {
         .with_default_features()
         .build();
     let context = SessionContext::new_with_state(state);
+    if is_plain {
+        return Ok(context.enable_url_table());
+    }
     let seed = std::env::var("EMULATED_SEED").unwrap_or_default();
     let seed = seed.parse().unwrap_or(0);
     let device = CpuDevice::new()

@@ -160,8 +160,9 @@ impl ExecutionPlan for NullableSideExec {
         vec![&self.input]
     }
 
+    /// None, so that no sort moves below: one by a column that is a constant there would be left out, and missed above.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
+        vec![false]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {

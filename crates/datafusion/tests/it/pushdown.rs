@@ -79,6 +79,29 @@ async fn columns_of_nullable_sides_have_no_one_value() {
     }
 }
 
+/// Merge joins need sorted sides. A sort by a key of one value is not left out as one below the join would be.
+#[tokio::test]
+async fn nullable_sides_of_merge_joins_are_sorted() {
+    let mut config = SessionConfig::new().with_target_partitions(2);
+    config.options_mut().optimizer.prefer_hash_join = false;
+    let fixture = Fixture::with_config(config);
+    for sql in [
+        "CREATE TABLE f AS SELECT * FROM (VALUES (1), (2), (2), (NULL), (7)) t(k)",
+        "CREATE TABLE d AS SELECT * FROM f WHERE k > 9",
+    ] {
+        fixture.run(sql).await.unwrap();
+    }
+    let side = "(SELECT * FROM d WHERE k = 2) s";
+    for join in [
+        format!("f LEFT JOIN {side} ON f.k = s.k"),
+        format!("{side} RIGHT JOIN f ON f.k = s.k"),
+        format!("f FULL JOIN {side} ON f.k = s.k"),
+    ] {
+        let sql = format!("SELECT count(*) FROM {join}");
+        assert_eq!(number(&fixture, &sql).await, "5", "{join}");
+    }
+}
+
 /// A column of one value is null in the groups of a set that leaves it out.
 #[tokio::test]
 async fn columns_of_grouping_sets_have_no_one_value() {
