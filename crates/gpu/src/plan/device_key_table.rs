@@ -1,4 +1,4 @@
-//! Tables of keys that a device has made. They are copied back when somebody asks for them here.
+//! Key tables that were built on a device. They are copied to the host lazily.
 
 use std::sync::OnceLock;
 
@@ -9,16 +9,16 @@ use super::hash_table::HashedKeys;
 use super::perfect_hash::{MOST_RANGE, PerfectHashTable, integers, is_dense, other_keys};
 use crate::error::{Error, Result};
 
-/// Copies some bytes of a table back, from a byte on.
+/// Copies bytes of a table to the host: (offset, length).
 type FetchBytes = Box<dyn Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync>;
 
-/// Counts those of some values that are keys of a table.
+/// Counts how many of the values are keys of a table.
 type Find = Box<dyn Fn(&[i64]) -> Result<usize> + Send + Sync>;
 
-/// Copies something back from a device.
+/// Copies data from a device to the host.
 pub(crate) type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
 
-/// A table on a device.
+/// A key table on a device, with a lazily fetched copy on the host.
 pub(super) struct DeviceKeyTable {
     pub form: DeviceKeyTableLayout,
     fetch: FetchBytes,
@@ -26,36 +26,36 @@ pub(super) struct DeviceKeyTable {
     here: OnceLock<Here>,
 }
 
-/// A table that was copied back.
+/// A table that was copied to the host.
 pub(super) enum Here {
     PerfectHashTable(PerfectHashTable),
     Hashed(HashedKeys, CodeTable),
 }
 
-/// How a table lies on the device: keys, and behind them, from a multiple of 256 bytes on, codes.
+/// Layout of a table on the device: keys, then codes, which start at a multiple of 256 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceKeyTableLayout {
     pub keys: DeviceKeyLayout,
-    /// Codes are below it.
+    /// Number of codes; each code is below it.
     pub count: u32,
 }
 
-/// How keys lie there.
+/// Layout of the keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DeviceKeyLayout {
-    /// A bit for each number from the first on, and one behind the last.
+    /// A bit per integer from `first` on, and one behind the last.
     PerfectHashTable { first: i64, range: u64 },
-    /// As [`HashedKeys`] have them.
+    /// The slots of [`HashedKeys`].
     Hashed {
         slots: usize,
         empty: i64,
-        /// Buckets that were looked into for some key.
+        /// Maximum number of buckets that a probe reads.
         probes: u32,
     },
 }
 
 impl DeviceKeyTableLayout {
-    /// Bytes of keys.
+    /// Bytes of the keys.
     pub fn keys_bytes(self) -> usize {
         match self.keys {
             DeviceKeyLayout::PerfectHashTable { range, .. } => {
@@ -65,7 +65,7 @@ impl DeviceKeyTableLayout {
         }
     }
 
-    /// Bytes of a code for each place, if there is more than one.
+    /// Bytes of the codes; 0 if there is only one code.
     pub fn codes_bytes(self) -> usize {
         let places = match self.keys {
             DeviceKeyLayout::PerfectHashTable { range, .. } => range as usize,
@@ -74,12 +74,12 @@ impl DeviceKeyTableLayout {
         places * code_bytes(self.count)
     }
 
-    /// Where codes begin.
+    /// Offset of the codes, in bytes.
     pub fn codes_at(self) -> usize {
         self.keys_bytes().next_multiple_of(256)
     }
 
-    /// What kernels get to know beside the table.
+    /// Arguments of kernels beside the table: first key and range, or empty slot and size.
     pub fn words(self) -> [u64; 2] {
         match self.keys {
             DeviceKeyLayout::PerfectHashTable { first, range } => [first as u64, range],
@@ -91,13 +91,17 @@ impl DeviceKeyTableLayout {
         }
     }
 
-    /// That of `keys` keys from `least` to `greatest`: dense, or where they lie too far apart, hashed.
+    /// Chooses the layout of `keys` keys from `least` to `greatest`: dense, or hashed if the range is too large.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if there are too many keys for a hash table, or no integer that is not a key is known.
     pub fn of(least: i64, greatest: i64, keys: u64, count: u32) -> Result<Self> {
         let range = greatest.abs_diff(least).saturating_add(1);
         let too_many = || Error::Unsupported("more keys than a table has room for".into());
         let expected = usize::try_from(keys).map_err(|_| too_many());
         let slots = expected.and_then(HashedKeys::slots_for);
-        // a large range is better than nothing
+        // a dense table of a large range is better than none
         if is_dense(range, keys, count) || slots.is_err() && range <= MOST_RANGE {
             let first = least;
             return Ok(Self {
@@ -135,7 +139,7 @@ impl DeviceKeyTable {
         }
     }
 
-    /// The table, here.
+    /// The table on the host; the first call copies it.
     pub fn here(&self) -> Result<&Here> {
         if let Some(here) = self.here.get() {
             return Ok(here);
@@ -151,7 +155,7 @@ impl DeviceKeyTable {
         Ok(self.here.get_or_init(|| here))
     }
 
-    /// How many of the values are keys.
+    /// Counts the values that are keys, on the device.
     pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
         let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
         let valid = (0..values.len()).filter(|row| values.is_valid(*row));
@@ -192,7 +196,7 @@ impl Here {
         }
     }
 
-    /// Writes keys in the device's order, and gives the codes.
+    /// Writes the keys in the device's layout and returns the codes.
     pub fn write(&self, to: &mut [u8]) -> &CodeTable {
         match self {
             Self::PerfectHashTable(dense) => dense.write(to),
