@@ -1,4 +1,4 @@
-//! Codes of the keys of a small table: what a join looks up.
+//! Key tables: the keys of a join's build table, each with a code.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -14,40 +14,40 @@ use super::hash_table::HashedKeys;
 use super::perfect_hash::{PerfectHashTable, integers, is_dense, other_keys};
 use crate::error::{Error, Result};
 
-/// The keys of a table, each with a code: which of the rows that matter it has. Many keys may have the
-/// same code, as many customers have one nation.
+/// The keys of a build table, each with a code that identifies its payload. Several keys may share a code, as many
+/// customers share a nation.
 ///
-/// Kernels look integers up by their distance from the smallest: for each there is a bit, and a code
-/// where some are told apart. If they lie too far apart for that, they are looked up in a hash table.
-/// Make one `KeyTable` and keep it: the table stays on the device.
+/// Kernels look integers up by their distance from the smallest: each has a bit and, if there are several codes, a
+/// code. If the range of keys is too large for that, they are looked up in a hash table.
+/// Create a `KeyTable` once and keep it: its copy on the device is reused.
 pub struct KeyTable {
     keys: Keys,
-    /// Codes are below it. With one, there is nothing to tell apart.
+    /// Number of codes; each code is below it. With one, no codes are stored.
     count: u32,
     found: usize,
-    /// The share of rows that are found, once somebody has looked.
+    /// The share of probed rows that match. Computed lazily.
     share: OnceLock<f64>,
-    /// Its copies on devices.
+    /// The copies of the table on devices.
     device: DeviceCopies,
 }
 
 enum Keys {
     Integers(PerfectHashTable),
-    /// Those of a table that was made on a device.
+    /// A table that was built on a device.
     DeviceKeyTable(DeviceKeyTable),
     Hashed {
         table: HashedKeys,
-        /// A code for each slot, if there is more than one.
+        /// A code per slot, if there is more than one code.
         codes: CodeTable,
     },
     Bytes(HashMap<Box<[u8]>, u32>),
 }
 
-/// The copies of a table on devices, one for each engine that uses it, whatever that is to who made them.
+/// The copies of a table on devices, one per engine that uses it. Only the module that adds them knows their type.
 pub(crate) type DeviceCopies = Mutex<Vec<Arc<dyn Any + Send + Sync>>>;
 
 impl KeyTable {
-    /// The share of rows that are found, as `sample` says when it is asked for the first time.
+    /// The share of probed rows that match. The first call computes it with `sample`; an error is not kept.
     pub(crate) fn share(&self, sample: impl FnOnce() -> Result<f64>) -> Result<f64> {
         match self.share.get() {
             Some(share) => Ok(*share),
@@ -58,22 +58,22 @@ impl KeyTable {
         }
     }
 
-    /// Whether a key is there is all that is asked. Nulls are left out; a key may be there more than
-    /// once.
+    /// Creates a set of keys with one code. Nulls are ignored, and keys may be duplicates.
     ///
     /// # Errors
     ///
-    /// As [`KeyTable::new`], but for keys that are there twice.
+    /// The errors of [`KeyTable::new`], except for duplicates.
     pub fn of_keys(keys: &ArrayRef) -> Result<Self> {
         Self::build(keys, None, 1)
     }
 
-    /// The code of each key; codes are below `count`. Nulls are left out.
+    /// Creates a table of keys with their codes; codes are below `count`. Null keys are ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if a key is there twice, if keys are no integers (or dates, times,
-    /// decimals of up to 64 bits) nor text, or if there are too many for a table.
+    /// [`Error::Unsupported`] if keys have duplicates, if they are neither integers (or dates, times,
+    /// decimals of up to 64 bits) nor text, or if there are too many for a table. [`Error::Internal`] if the codes do not
+    /// fit the keys or `count`.
     pub fn new(keys: &ArrayRef, codes: &[u32], count: u32) -> Result<Self> {
         if codes.len() != keys.len() || codes.iter().any(|code| *code >= count) {
             let reason = format!("{} codes below {count} for {}", codes.len(), keys.len());
@@ -118,7 +118,7 @@ impl KeyTable {
                 })
             } else {
                 let rows = present().count();
-                // where keys may be there more than once, how many differ is not known
+                // the number of distinct keys is not known if duplicates are allowed
                 let expected = codes.map_or(0, |_| rows);
                 let table = HashedKeys::new(present().map(|row| values[row]), expected)?;
                 found = table.len();
@@ -159,23 +159,23 @@ impl KeyTable {
         })
     }
 
-    /// Codes are below it.
+    /// The number of codes; each code is below it.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The number of keys.
+    /// The number of distinct keys.
     pub fn len(&self) -> usize {
         self.found
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.found == 0
     }
 
-    /// A table of that form on a device, of `found` keys. The functions copy so many of its bytes back, from a byte on, and
-    /// count those of some values that are keys.
+    /// A table of `len` keys that was built on a device with the layout `form`. `fetch` copies bytes (offset, length) of
+    /// it to the host, `find` counts the values that are keys.
     pub(crate) fn made(
         form: DeviceKeyTableLayout,
         found: usize,
@@ -194,7 +194,7 @@ impl KeyTable {
         }
     }
 
-    /// Has a table that was made on a device be here, too.
+    /// Copies a table that was built on a device to the host, unless that was done before.
     pub(crate) fn fetch(&self) -> Result<()> {
         match &self.keys {
             Keys::DeviceKeyTable(made) => made.here().map(drop),
@@ -202,7 +202,7 @@ impl KeyTable {
         }
     }
 
-    /// Bytes in memory, nearly; on the device integers take as many.
+    /// Approximate bytes in host memory. Tables of integers take as many on the device.
     pub fn bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4 + dense.codes.bytes(),
@@ -212,7 +212,7 @@ impl KeyTable {
         }
     }
 
-    /// Bytes of a bit for each place, if there is one.
+    /// Bytes of the bits of a dense table; `usize::MAX` for other tables.
     pub(crate) fn bits_bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4,
@@ -222,7 +222,7 @@ impl KeyTable {
         }
     }
 
-    /// Whether keys are looked up in a hash table, but for those of dictionaries.
+    /// Returns true if integer keys are looked up in a hash table.
     pub(crate) fn is_hashed(&self) -> bool {
         match &self.keys {
             Keys::Hashed { .. } => true,
@@ -231,7 +231,11 @@ impl KeyTable {
         }
     }
 
-    /// Where codes begin in the table of keys that are integers, as devices have it, and its bytes.
+    /// The offset of the codes in the device layout of a table of integers, and the table's size, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for text, which has no device layout.
     pub(crate) fn table_bytes(&self) -> Result<(usize, usize)> {
         let (keys_bytes, codes_bytes) = match &self.keys {
             Keys::Integers(dense) => (dense.bits.len() * 4, dense.codes.bytes()),
@@ -246,7 +250,8 @@ impl KeyTable {
         Ok((codes_at, codes_at + codes_bytes))
     }
 
-    /// Writes that table, of which codes begin at `codes_at`, if it is here.
+    /// Writes the table in the device layout, with codes at the offset `codes_at`. Writes nothing for text, and if a table
+    /// that was built on a device cannot be fetched.
     pub(crate) fn write_table(&self, codes_at: usize, to: &mut [u8]) {
         let codes = match &self.keys {
             Keys::Integers(dense) => Some(dense.write(to)),
@@ -262,7 +267,7 @@ impl KeyTable {
         }
     }
 
-    /// What kernels get to know beside it: first key and places, or the empty slot and the size.
+    /// Arguments of kernels beside the table: first key and range, or empty slot and size.
     pub(crate) fn table_words(&self) -> [u64; 2] {
         match &self.keys {
             Keys::Integers(PerfectHashTable { first, range, .. }) => [*first as u64, *range],
@@ -272,16 +277,16 @@ impl KeyTable {
         }
     }
 
-    /// Where who executes keeps the table's copies on devices.
+    /// Where `exec` keeps the copies of the table on devices.
     pub(crate) fn device_copies(&self) -> &DeviceCopies {
         &self.device
     }
 
-    /// How many of the values are there.
+    /// Counts the values that are keys of the table.
     ///
     /// # Errors
     ///
-    /// As [`KeyTable::of`]; those of the driver.
+    /// The errors of [`KeyTable::of`]; the driver's errors.
     pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
         match &self.keys {
             Keys::DeviceKeyTable(made) => made.found_among(values),
@@ -289,11 +294,11 @@ impl KeyTable {
         }
     }
 
-    /// The code of each value; none of what is not there, and of nulls.
+    /// Looks values up: the code of each, `None` for nulls and values that are no keys.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if the values are of another kind than the keys.
+    /// [`Error::Unsupported`] if the values are of another kind than the keys; the driver's errors.
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match &self.keys {
             Keys::Integers(dense) => dense.of(values),
@@ -325,7 +330,11 @@ impl fmt::Debug for KeyTable {
     }
 }
 
-/// Calls `f` with the row and the bytes of each text that is not null.
+/// Calls `f` with the row and the bytes of each value of a text or binary array that is not null.
+///
+/// # Errors
+///
+/// The errors of `f`; [`Error::Unsupported`] for arrays of other types.
 pub(crate) fn for_bytes(
     keys: &ArrayRef,
     mut f: impl FnMut(usize, &[u8]) -> Result<()>,
@@ -369,7 +378,7 @@ mod tests {
         array(Int64Array::from_iter_values(values))
     }
 
-    /// Numbers of 64 bits from anywhere, the same every time.
+    /// Pseudo-random, reproducible numbers of 64 bits.
     fn anywhere(number: i64) -> i64 {
         number.wrapping_mul(0x1e37_79b9_7f4a_7c15)
     }
@@ -391,7 +400,7 @@ mod tests {
         };
         assert!(!of_few((1 << 24) - 1));
         assert!(of_few(1 << 24));
-        // what a table of codes may take counts, too
+        // the codes have a limit of bytes, too
         assert!(is_dense(MOST_RANGE, MOST_RANGE, 2));
         assert!(!is_dense(MOST_RANGE, MOST_RANGE, 300));
         assert!(!is_dense(MOST_RANGE + 1, MOST_RANGE + 1, 1));
@@ -448,7 +457,7 @@ mod tests {
             array(Decimal64Array::from(vec![-(1 << 59), 7, 1 << 59])),
         ];
         for keys in keys {
-            // of a slice, what it has
+            // only the rows of a slice count
             let codes = KeyTable::new(&keys.slice(1, 2), &[4, 3], 5).unwrap();
             assert!(codes.is_hashed());
             assert_eq!(codes.of(&keys).unwrap(), [None, Some(4), Some(3)]);

@@ -1,32 +1,32 @@
-//! Patterns of `LIKE` as automata, which match what arrow-rs does.
+//! Patterns of `LIKE` as automata, with the semantics of arrow-rs.
 
 use std::collections::BTreeSet;
 
 use super::automaton::{Automaton, begins_character};
 
-/// Before a character of a pattern that stands for itself.
+/// The escape character of patterns: the character after it stands for itself.
 const ESCAPE: char = '\\';
 
-/// What a part of a string has to be.
+/// A part of a pattern.
 enum PatternPart {
     /// Any characters.
     Any,
     /// One character.
     One,
-    /// One of these bytes: the spellings of a character.
+    /// One of these byte sequences: the spellings of a character.
     Bytes(Vec<Vec<u8>>),
 }
 
-/// What a string has to go on with: the rest of a spelling, and then the piece of this number and those behind it.
+/// A position in a pattern: the index of the next part, and the rest of a spelling that must come before it.
 type Position<'a> = (usize, &'a [u8]);
 
 impl Automaton {
-    /// The strings that start with `text`.
+    /// Passes the strings that start with `text`.
     pub fn starts_with(text: &str) -> Option<Self> {
         of_pieces(exactly(text).chain([PatternPart::Any]).collect())
     }
 
-    /// The strings that end with `text`.
+    /// Passes the strings that end with `text`.
     pub fn ends_with(text: &str) -> Option<Self> {
         of_pieces(
             [PatternPart::Any]
@@ -36,13 +36,14 @@ impl Automaton {
         )
     }
 
-    /// The strings that contain `text`.
+    /// Passes the strings that contain `text`.
     pub fn contains(text: &str) -> Option<Self> {
         let back = exactly(text).chain([PatternPart::Any]);
         of_pieces([PatternPart::Any].into_iter().chain(back).collect())
     }
 
-    /// The strings that are `LIKE` a pattern, or `ILIKE` it: then `None` also if not all of the pattern is ASCII.
+    /// Passes the strings that are `LIKE` a pattern, or `ILIKE` if case is ignored. `None` also for an `ILIKE` pattern that
+    /// is not ASCII.
     pub fn like(pattern: &str, ignores_case: bool) -> Option<Self> {
         let literal = |character| match ignores_case {
             true => PatternPart::either_case(character),
@@ -54,7 +55,7 @@ impl Automaton {
             pieces.push(match character {
                 '%' => PatternPart::Any,
                 '_' => PatternPart::One,
-                // The last one stands for itself.
+                // An escape at the end stands for itself.
                 ESCAPE => literal(characters.next().unwrap_or(ESCAPE))?,
                 other => literal(other)?,
             });
@@ -68,7 +69,7 @@ impl PatternPart {
         Self::Bytes(vec![bytes_of(character)])
     }
 
-    /// Unicode has one more spelling of some letters: the sign of the Kelvin, and the long s.
+    /// A letter in both cases, with the further spellings of Unicode (Kelvin sign, long s); `None` if it is not ASCII.
     fn either_case(character: char) -> Option<Self> {
         let (lower, upper) = (
             character.to_ascii_lowercase(),
@@ -94,7 +95,7 @@ fn bytes_of(character: char) -> Vec<u8> {
     character.encode_utf8(&mut [0; 4]).as_bytes().to_vec()
 }
 
-/// The strings that consist of these pieces. States are the sets of positions at which a string may be.
+/// Passes the strings that match a sequence of parts. A state is the set of possible positions.
 fn of_pieces(pieces: Vec<PatternPart>) -> Option<Automaton> {
     let all = pieces.len();
     let read = pieces
@@ -114,7 +115,7 @@ fn of_pieces(pieces: Vec<PatternPart>) -> Option<Automaton> {
     )
 }
 
-/// Where a byte leads from a position.
+/// The positions that a byte leads to from a position.
 fn after<'a>(
     pieces: &'a [PatternPart],
     (behind, rest): Position<'a>,
@@ -127,7 +128,7 @@ fn after<'a>(
     let before = behind.checked_sub(1).and_then(|before| pieces.get(before));
     match (before, pieces.get(behind)) {
         (_, Some(PatternPart::Any)) => vec![(behind, rest)],
-        // More of the character before.
+        // A further byte of the character before.
         (Some(PatternPart::One), _) | (_, Some(PatternPart::One)) if !begins_character(byte) => {
             vec![(behind, rest)]
         }
@@ -140,7 +141,8 @@ fn after<'a>(
     }
 }
 
-/// Adds the position behind each [`PatternPart::Any`], and drops those before the last: what passes from them passes from it.
+/// Adds the position behind each [`PatternPart::Any`], and drops positions before the last `Any`: strings that match
+/// from them match from it, too.
 fn settled<'a>(
     pieces: &[PatternPart],
     mut positions: BTreeSet<Position<'a>>,
@@ -167,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the strings that pass are those of which the kernel says so.
+    /// Asserts that the automaton passes the same strings as arrow-rs.
     fn check(automaton: &Automaton, strings: &StringArray, passed: &BooleanArray, what: &str) {
         for (string, passed) in strings
             .iter()
@@ -208,7 +210,7 @@ mod tests {
         prop::collection::vec(one, 0..7).prop_map(|parts| parts.concat())
     }
 
-    /// A pattern, and strings for what matches any characters in it, or one.
+    /// A pattern, and strings that fill its placeholders.
     fn pattern() -> impl Strategy<Value = (String, Vec<String>)> {
         let piece = prop_oneof![
             3 => prop::sample::select(vec!["a", "b", "k", "S", "é", "\\\\", "\\%", "\\a", "\n"]),

@@ -133,7 +133,7 @@ impl PayloadColumn {
     ///
     /// # Errors
     ///
-    /// The errors of [`values`](Self::values); [`Error::Internal`] or an error of Arrow for a code that is out of range.
+    /// The errors of [`values`](Self::values); if there is no such code.
     pub fn at(&self, codes: &UInt32Array) -> Result<ArrayRef> {
         if let (None, Some(Make::Each(each))) = (self.values.get(), &self.made) {
             let is_there = |code: Option<u32>| code.is_none_or(|code| (code as usize) < self.len);
