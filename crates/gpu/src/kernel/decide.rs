@@ -1,4 +1,4 @@
-//! Decides about a kernel.
+//! The entry point of kernel planning.
 
 use super::bindings::Bindings;
 use super::columns::{columns_by_row, columns_of_filter, push};
@@ -10,14 +10,19 @@ use crate::error::{Error, Result};
 use crate::plan::{Filter, Output, Pipeline};
 use vectile_kernels::{ColumnTraits, Transform};
 
-/// Warps of a block, where shared memory allows it.
+/// Warps per block, if shared memory suffices.
 pub(super) const WARPS: u32 = 8;
-/// Warps of a block whose threads have accumulators in shared memory: small blocks fill it better.
+/// Warps per block if threads have accumulators in shared memory: small blocks use shared memory better.
 const THREAD_WARPS: u32 = 4;
-/// Warps of a block that has a multiprocessor for itself, as many as registers allow.
+/// Warps of a block that has a multiprocessor for itself: as many as registers allow.
 pub(super) const LARGE_WARPS: u32 = 28;
 
-/// Plans the kernel for `task` over columns of these traits, and what it is told.
+/// Plans the kernel of `task` over columns with these traits, and its runtime arguments.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] if there is no kernel for the pipeline and the traits; [`Error::Internal`] if they do not
+/// fit each other, or the task.
 pub(crate) fn plan(
     pipeline: &Pipeline,
     traits: &[ColumnTraits],
@@ -47,7 +52,7 @@ pub(crate) fn plan(
     };
     let is_sparse = planner.is_sparse;
     let is_wide = grouped.as_ref().is_some_and(|(groups, _)| groups.is_wide());
-    // with the registers that any of it takes, large blocks have too few warps
+    // sums of 128 bits and hash tables take so many registers that large blocks would have too few warps
     planner.may_be_large = is_sparse && !is_wide && !planner.has_hashed();
     planner.place_tiles()?;
     let (mut opened, mut fetched, mut conjuncts) = (vec![], vec![], vec![]);
@@ -61,7 +66,7 @@ pub(crate) fn plan(
         }
         if !planner.tables.is_empty() {
             let later = opened.iter().skip(1).copied();
-            // vectors of plain values and strings are too large for that
+            // vectors of plain values and strings are too large to be fetched early
             let is_large = |column: usize| {
                 let of = &traits[column];
                 of.has(Transform::Plain) || of.has(Transform::Text)
@@ -201,7 +206,7 @@ mod tests {
             assert_eq!(bindings.grouping.unwrap().groups, most as u64 + 1);
             groups(&plan).strategy
         };
-        // two fields share a word, of 64 that a thread may have, one group for what does not count
+        // two fields share a word; a thread has up to 64, of which one group is for rows that do not count
         assert_eq!(strategy(5), Strategy::Threads);
         assert_eq!(strategy(62), Strategy::Threads);
         assert_eq!(strategy(63), Strategy::Shared);
@@ -261,7 +266,7 @@ mod tests {
                 Test::Found { lookup, .. } => *lookup,
                 other => panic!("{other:?}"),
             });
-            // all bits have copies, one behind the other
+            // all bits have copies, in the order of the lookups
             let copies = bindings.copies.iter().map(|copy| copy.lookup);
             let order: Vec<usize> = of.collect();
             assert!(copies.eq(order.iter().copied()));
@@ -269,7 +274,7 @@ mod tests {
         };
         assert_eq!(order([0.2, 0.1]), (vec![1, 0], vec![]));
         assert_eq!(order([0.1, 0.2]), (vec![0, 1], vec![]));
-        // of which the code is wanted anyway
+        // the first one's code is a group key
         assert_eq!(order([0.9, 0.7]), (vec![1], vec![0]));
     }
 
@@ -306,7 +311,7 @@ mod tests {
         assert_eq!(placed(100 << 10, 1 << 24), (LARGE_WARPS, 2));
         // not worth copying
         assert_eq!(placed(100 << 10, 1 << 19), (WARPS, 1));
-        // one has a copy, and the other is better off with a large cache
+        // one has a copy, the other benefits from a large cache
         assert_eq!(placed(1 << 20, 1 << 24), (LARGE_WARPS, 1));
     }
 }

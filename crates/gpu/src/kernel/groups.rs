@@ -1,9 +1,9 @@
-//! Grouped aggregates: the number of a row's group, and where groups are added up.
+//! Plans grouped aggregates: the group number of a row, and where groups are accumulated.
 //!
-//! The keys of a row are the digits of its group's number, each as far as it reaches: the distance of
-//! an integer from the smallest, a code, one more for null. Of few groups each thread has accumulators.
-//! Of more, the number is the place in a table, as long as that is small enough; else a place is found by
-//! hashing the number.
+//! The keys of a row are the digits of its group number, in a mixed radix system. A digit is the distance of an
+//! integer from the smallest one, or a code; one further digit stands for null. For few groups, each thread has
+//! accumulators of all groups. For more, the group number is the index in a table if that is small enough; else it
+//! is hashed.
 
 use super::accumulator::{Accumulator, AccumulatorSlot, Accumulators};
 use super::bindings::{Digit, Grouping};
@@ -16,14 +16,14 @@ use super::threads::SLOT_GROWTH;
 use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr, GroupKey, Type};
 
-/// Bytes of a table of groups up to which each block has one in shared memory.
+/// Maximum bytes of a group table of which each block has one in shared memory.
 pub(crate) const SHARED_TABLE: u64 = 24 << 10;
-/// Bytes of a table up to which groups have the place of their number, however few there are.
+/// Maximum bytes of a table that is indexed by group number, regardless of the number of rows.
 const SMALL_TABLE: u64 = 64 << 20;
-/// Groups that a table by number has for each row, at most.
+/// Maximum groups per row of a larger table that is indexed by group number.
 const GROUPS_PER_ROW: u64 = 2;
 
-/// A plan of groups, until it is known what shared memory is left.
+/// A preliminary plan of groups. [`Planner::place_groups`] completes it once the free shared memory is known.
 pub(super) struct Grouped {
     plan: GroupsPlan,
     digits: Vec<Digit>,
@@ -32,7 +32,7 @@ pub(super) struct Grouped {
 }
 
 impl Grouped {
-    /// Whether a table has sums of 128 bits: they take more registers than the narrower bounds leave.
+    /// Returns true if a table has sums of 128 bits: they take more registers than the narrower launch bounds allow.
     pub fn is_wide(&self) -> bool {
         let table = self.table.as_ref();
         let is_wide =
@@ -79,7 +79,7 @@ impl Planner<'_> {
             planned.push(KeyPlan {
                 source,
                 nullable: digit.nullable,
-                // modulo what the distance fits, whatever the values do
+                // the distance fits its width even if the values do not
                 is_wide: digit.count - u64::from(digit.nullable) > 1 << 32,
             });
             digits.push(digit);
@@ -114,7 +114,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Decides where groups are added up.
+    /// Decides where groups are accumulated.
     pub fn place_groups(&mut self, grouped: Grouped, of: &[Aggregate]) -> Result<GroupsPlan> {
         let Grouped {
             mut plan,
@@ -154,7 +154,7 @@ impl Planner<'_> {
             return Err(Error::Unsupported("keys that are floats".into()));
         }
         let exact = self.exact_bounds(expr);
-        // what casts and types cut is in neither
+        // values that casts or types would wrap around are in neither of the bounds
         let Bounds(low, high) = exact
             .filter(|bounds| bounds.within(value.bounds))
             .unwrap_or(value.bounds);
@@ -193,7 +193,7 @@ impl Planner<'_> {
     }
 }
 
-/// Bytes of a table of groups.
+/// Bytes of a group table.
 fn table_bytes(groups: u64, accumulators: &Accumulators) -> u64 {
     groups.saturating_mul(accumulators.words().1 as u64 * 8)
 }

@@ -1,4 +1,4 @@
-//! Loops over the rows of a vector that are left.
+//! Plans loops over the selected rows of a vector.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr, Matches};
 
-/// Where the partners of a row begin, and how many they are.
+/// Offset and count of a row's matches.
 pub(super) fn list_of(matches: &Matches) -> [Expr; 2] {
     let code = || Box::new(matches.code.clone());
     [&matches.first, &matches.count].map(|values| Expr::PayloadOf(code(), Arc::clone(values)))
 }
 
-/// How the lanes of a warp go through their rows.
+/// The order in which the lanes of a warp process rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LaneOrder {
-    /// Each its own, in their order.
+    /// Each lane processes its own rows, in row order.
     Each,
-    /// As is best, in any order.
+    /// Any order.
     Any,
-    /// All the same row at a time.
+    /// All lanes process the same row of their own at a time.
     Together,
 }
 
 impl Planner<'_> {
-    /// A loop that computes expressions, and finds codes in tables.
+    /// A loop that computes expressions and looks up the rows' codes in `tables`.
     pub fn row_loop(
         &mut self,
         exprs: &[Expr],
@@ -43,7 +43,7 @@ impl Planner<'_> {
         }
         let tables = looked;
         for lookup in &tables {
-            // those of entries are behind those of lookups, and there
+            // tables of dictionary values follow those of lookups, and always exist
             if *lookup >= self.tables.len() {
                 self.codes_of(*lookup)?;
             }
@@ -88,7 +88,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The same of rows that are accumulated: once for each combination with their partners.
+    /// A loop over rows that are accumulated: it computes expressions once per combination of a row's matches.
     pub fn combined_loop(
         &mut self,
         exprs: &[Expr],
@@ -123,14 +123,14 @@ impl Planner<'_> {
             matches: of_list.collect(),
             conditions: lists.collect(),
         });
-        // lanes that take their own rows would wait for those that have more partners
+        // lanes that read their own rows would wait for lanes whose rows have more matches
         if rows.picks == SparseAccess::Own {
             rows.picks = SparseAccess::Never;
         }
         Ok(rows)
     }
 
-    /// How rows are accumulated: of sums of floats the order matters.
+    /// The order in which rows are accumulated: sums of floats depend on it.
     pub fn walk_of<'b>(&self, mut aggregates: impl Iterator<Item = &'b Aggregate>) -> LaneOrder {
         let is_ordered = |aggregate: &Aggregate| match aggregate {
             Aggregate::Sum(expr) => is_float(expr, &self.pipeline.columns),

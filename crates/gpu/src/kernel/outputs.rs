@@ -1,4 +1,4 @@
-//! What becomes of the rows that pass, without groups: they are written, or added up.
+//! Plans outputs without groups: rows that are written, and totals.
 
 use super::accumulator::{Accumulator, Accumulators, ResultSlots};
 use super::aggregates::Collected;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr, Type};
 use vectile_kernels::{ColumnTraits, Transform};
 
-/// Rows of a launch that a thread sees, at most, as bits.
+/// Bits of the maximum number of rows that a thread processes in a launch.
 const THREAD_ROWS_BITS: u32 = 20;
 
 impl Planner<'_> {
@@ -29,15 +29,15 @@ impl Planner<'_> {
         asked.extend(keys.map(|lookup| lookup.column));
         for (place, expr) in exprs.iter().enumerate() {
             if let Some(column) = self.pipeline.strings(expr) {
-                // they have kernels of their own: nothing of the column is in this one, but for its nulls
+                // strings have kernels of their own: this one reads only their nulls, if anything
                 if !asked.contains(&column) {
                     self.columns[column].traits = ColumnTraits::default();
                 }
                 continue;
             }
             match expr {
-                // columns without nulls of which every row is wanted need no loop, but those of 128 bits: residuals of
-                // 32 bits are not copied to such
+                // columns without nulls are copied without a loop if all rows are output, except those of 128 bits:
+                // there residuals of 32 bits cannot be copied
                 Expr::Column(column)
                     if all
                         && !self.columns[*column].traits.nullable()
@@ -65,7 +65,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Lengths of strings of the only column. That they differ in width is no reason for another kernel.
+    /// Plans the lengths of strings of the only column. The kernel does not depend on the column's bit widths.
     pub fn lengths(&mut self) -> Result<OutputPlan> {
         let [column] = &mut self.columns[..] else {
             let reason = "strings of several columns";
@@ -77,7 +77,7 @@ impl Planner<'_> {
         Ok(OutputPlan::Lengths)
     }
 
-    /// The column of integers that an aggregate adds up.
+    /// The column of integers that an aggregate sums, if it is such a sum.
     fn summed(&self, aggregate: &Aggregate) -> Option<usize> {
         let Aggregate::Sum(expr) = aggregate else {
             return None;
@@ -93,8 +93,8 @@ impl Planner<'_> {
         (traits.has_only(Transform::Integers) && !traits.is_wide()).then_some(*column)
     }
 
-    /// Expressions to compute in one loop, and the column if all that is asked for is the sum of its values: such
-    /// have loops of their own.
+    /// Partitions expressions into loops; returns their indices, and the column if a loop only sums its values: such
+    /// sums have loops of their own.
     fn loops_of_totals(
         &self,
         exprs: &[Expr],
@@ -158,7 +158,7 @@ impl Planner<'_> {
         let mut planned = vec![];
         let loops = match is_combined {
             false => self.loops_of_totals(&exprs, &places, aggregates),
-            // rows are counted there, too
+            // the loop counts rows, too
             true => vec![((0..exprs.len()).collect(), None)],
         };
         for (together, summed) in loops {
@@ -172,7 +172,7 @@ impl Planner<'_> {
             }
             let all = first..collected.all.len();
             let mut added = collected.all[all.clone()].iter();
-            // where few rows are left, each is looked up
+            // if few rows remain, they are read one by one
             if rows.picks != SparseAccess::All && added.all(|added| added.accumulator.is_of_words())
             {
                 rows.summed = summed;

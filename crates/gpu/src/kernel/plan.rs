@@ -193,7 +193,7 @@ pub(crate) enum Node {
         /// True if dates may be outside the years that have parts.
         is_checked: bool,
     },
-    /// A payload of a lookup, by its index in [`Bindings::payloads`](super::Bindings::payloads).
+    /// A payload of a lookup, by its index in [`Bindings::attributes`](super::Bindings::attributes).
     Payload {
         lookup: usize,
         attribute: usize,
@@ -217,7 +217,7 @@ pub(crate) enum Node {
         /// Bytes of a code in the table; 0 if there is only one code.
         bytes: usize,
     },
-    /// The payload of a computed code, by its index in [`Bindings::payloads`](super::Bindings::payloads).
+    /// The payload of a computed code, by its index in [`Bindings::attributes`](super::Bindings::attributes).
     PayloadOf {
         code: Box<Typed>,
         attribute: usize,

@@ -1,30 +1,30 @@
-//! Few groups: each thread has accumulators of every group, in shared memory.
+//! Plans few groups: each thread has accumulators of every group, in shared memory.
 //!
 //! ```text
 //! own + at:   group 0: word 0 of lanes 0..31, word 1 of lanes 0..31, ..
 //!             group 1: ..
 //!             ..
-//!             a last one: rows that do not count, so that no row needs a branch
+//!             last group: for rows that do not count, so that no row needs a branch
 //! ```
 //!
-//! A row adds to the words of its group, whatever the number of groups, and no two lanes meet in a word or in a
-//! bank. What counts is how many words there are. Counts and sums of integers share words, as fields: a field has
-//! the bits of one value, and those that it grows by over the rows of a thread. How many rows these may be is
-//! chosen so that there are few words, and the launch has as many blocks as that takes.
+//! A row updates the words of its group, regardless of the number of groups, and no two lanes share a word or a
+//! bank. Cost depends on the number of words. Counts and sums of integers share words, as bit fields: a field has
+//! the bits of one value plus its growth over the rows of a thread. The maximum rows of a thread are chosen so that
+//! there are few words, and the launch has as many blocks as that needs.
 
 use super::accumulator::{Accumulator, Accumulators};
 use super::plan::{Field as PlacedField, Kept, ThreadsPlan, Typed};
 use super::planner::{Planner, SHARED_BYTES};
 use super::task::AccumulationScope;
 
-/// Words of a thread, of all groups and the last one together: 16 KiB of a warp, four warps of a block.
+/// Maximum words of a thread, including the last group: 16 KiB per warp, for four warps per block.
 const MOST_WORDS: u64 = 64;
-/// Bits that fields grow by, at least and at most: a warp then takes 16 vectors, or 2^15.
+/// Minimum and maximum growth of fields, in bits: a warp then takes at most 16 vectors, or 2^15.
 const GROWTH: std::ops::RangeInclusive<u32> = 9..=20;
-/// The same where results are of slots: a thread has 2^10 rows of one.
+/// Growth of fields if results are per slot: a thread has 2^10 rows of a slot.
 pub(super) const SLOT_GROWTH: u32 = 10;
 
-/// A field, as wide as one value.
+/// A field before it is placed, as wide as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
     bits: u32,
@@ -38,15 +38,16 @@ impl Field {
     }
 }
 
-/// Where a field is.
+/// The position of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     word: usize,
-    /// Of its lowest bit.
+    /// The lowest bit.
     first: u32,
 }
 
-/// Puts fields into words of 64 bits, the widest first, each where there is room. None is wider than a word.
+/// Packs fields into words of 64 bits, first fit in order of decreasing width. Returns their positions and the number
+/// of words. No field may be wider than a word.
 fn pack(fields: &[Field], growth: u32) -> (Vec<Place>, usize) {
     let mut order: Vec<usize> = (0..fields.len()).collect();
     order.sort_by_key(|field| std::cmp::Reverse(fields[*field].bits(growth)));
@@ -68,7 +69,7 @@ fn pack(fields: &[Field], growth: u32) -> (Vec<Place>, usize) {
     (places, used.len())
 }
 
-/// The growth for which there are fewest words, the largest such.
+/// The largest growth that needs no more words than the smallest one.
 fn growth_of(fields: &[Field]) -> u32 {
     let words = |growth| pack(fields, growth).1;
     let fewest = words(*GROWTH.start());
@@ -80,7 +81,7 @@ fn growth_of(fields: &[Field]) -> u32 {
 }
 
 impl Planner<'_> {
-    /// Where threads keep accumulators of groups. `None` if they would need too much memory.
+    /// Plans the accumulators of threads and reserves their shared memory. `None` if they need too much.
     pub fn threads(
         &mut self,
         groups: u64,
@@ -162,7 +163,7 @@ mod tests {
         bits.iter().map(field).collect()
     }
 
-    /// No two fields have a bit in common, and none is beyond its word.
+    /// Asserts that fields do not overlap and do not exceed their words.
     fn check(fields: &[Field], growth: u32) {
         let (places, words) = pack(fields, growth);
         let mut taken = vec![0u64; words];
