@@ -1,4 +1,4 @@
-//! Lookups: which rows have a key that is there, and the codes of those that are selected.
+//! Code for lookups: masks of rows whose key is in a table, and codes of selected rows.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use crate::kernel::{Argument, GROUP_WORDS, TABLE_WORDS, TableSource, Typed};
 use crate::plan::Type;
 
 impl<'a> Generator<'a> {
-    /// Code for a table. It is made where it is used: kept for all vectors it takes registers that are
-    /// wanted more by what is loaded.
+    /// Code that initializes a table. It is emitted where the table is used: kept across vectors, the table would take
+    /// registers that loads need more.
     pub fn table(&mut self, table: usize) -> String {
         let (column, is_hashed) = (self.plan.tables[table].column, self.is_hashed(table));
         self.chunk(column);
@@ -33,7 +33,7 @@ impl<'a> Generator<'a> {
         self.plan.tables[table].is_hashed
     }
 
-    /// Code for the code that the row has in a table, ALL if none: `q` and the table.
+    /// Declares the row's code in a table, ALL if there is none; its name is `q` and the table's index.
     pub fn code(&mut self, table: usize) {
         let plan = &self.plan.tables[table];
         let column = plan.column;
@@ -59,8 +59,7 @@ impl<'a> Generator<'a> {
         );
     }
 
-    /// Whether the keys of all rows that are left by filters are in a table, and nothing has to be asked for
-    /// that.
+    /// Returns true if all rows that pass the filters are known to have their key in a table, so it is not checked again.
     pub fn is_known(&self, table: usize) -> bool {
         let table = &self.plan.tables[table];
         !table.is_hashed
@@ -70,7 +69,7 @@ impl<'a> Generator<'a> {
             }
     }
 
-    /// Code for the mask of the rows, of those selected, whose key is there.
+    /// Code for the mask of the selected rows whose key is in a table.
     pub fn found(&mut self, lookup: usize, copy: Option<usize>, every: bool) -> String {
         let column = self.plan.tables[lookup].column;
         self.open(column, 2);
@@ -94,7 +93,7 @@ impl<'a> Generator<'a> {
         self.of_valid(column, mask, false)
     }
 
-    /// Has each block copy the bits of a lookup, once.
+    /// The name of a lookup's bits in shared memory, which each block copies there once.
     fn bits_in_shared(&mut self, lookup: usize, copy: usize) -> String {
         let name = format!("f{lookup}");
         if std::mem::replace(&mut self.copied[lookup], true) {
@@ -112,7 +111,7 @@ impl<'a> Generator<'a> {
         name
     }
 
-    /// The code of a computed key.
+    /// Code for the code of a computed key.
     pub fn probe(
         &mut self,
         typed: &Typed,
@@ -126,7 +125,7 @@ impl<'a> Generator<'a> {
             Some(valid) => format!("in && {valid}"),
             None => "in".into(),
         };
-        // one behind the other
+        // the arguments must be consecutive
         let words = [0, 1, 2, 3].map(|word| self.argument(Argument::TableWord(table, word)));
         let (of, made, place) = match is_hashed {
             true => ("HashTable", "hash_table_of", "place_of"),
@@ -148,7 +147,7 @@ impl<'a> Generator<'a> {
         Value::of(typed, code, Some(valid))
     }
 
-    /// What the key that a row has stands for.
+    /// Code for the payload of a row's key.
     pub fn looked(
         &mut self,
         typed: &Typed,
@@ -160,7 +159,7 @@ impl<'a> Generator<'a> {
         self.entry(typed, &format!("q{lookup}"), there, attribute, nullable)
     }
 
-    /// The value of a code that is there, or null.
+    /// Code for the payload of a code; null unless the condition `there` holds.
     pub fn entry(
         &mut self,
         typed: &Typed,

@@ -1,4 +1,4 @@
-//! What becomes of the rows that pass: they are written, or accumulated.
+//! Code for outputs without groups: rows that are written, and totals.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -34,7 +34,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// A loop that writes values of some expressions, the outputs at these places.
+    /// Writes a loop that stores values of expressions in the outputs with these indices.
     fn write_rows(&mut self, rows: &'a RowLoop, places: &[usize]) {
         let all = self.plan.task == Task::AllValues;
         self.row_loop(&[rows], |this, values| {
@@ -67,7 +67,7 @@ impl<'a> Generator<'a> {
         });
     }
 
-    /// Lengths of strings of the only column.
+    /// Code for the lengths of strings of the only column.
     pub fn lengths(&mut self) {
         self.open(0, 2);
         let [lengths, valid, sums] = [("u32", 0), ("u8", 1), ("u64", 2)];
@@ -80,8 +80,8 @@ impl<'a> Generator<'a> {
         );
     }
 
-    /// A pointer to where an output's values, or whether they are null, belong. It is loaded once for
-    /// all: the compiler cannot know that storing does not change it.
+    /// The name of a pointer to an output's values, or to their validity. It is loaded once: the compiler cannot know that
+    /// stores do not change it.
     fn output(&mut self, of: &str, at: usize) -> String {
         let name = format!("o{at}");
         let address = format!("((const u64*)a.word[3])[{at}]");
@@ -137,7 +137,7 @@ impl<'a> Generator<'a> {
                 self.line(2, format!("s{index} += __popc(m & {valid});"));
             }
         }
-        // what warps leave behind, two words for each accumulator
+        // the results of warps, two words per accumulator
         let words = 2 * accumulators.all.len();
         let _ = writeln!(
             self.end,
@@ -156,7 +156,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Adds up the values of a column in the rows that are left, and counts them if some may be null.
+    /// Code that sums a column's values in the selected rows, and counts them if the column may have nulls.
     fn sum(&mut self, column: usize, accumulators: &Accumulators, of_loop: Range<usize>) {
         let rows = match self.valid_rows(column) {
             Some(valid) => format!("(m & {valid})"),
@@ -175,7 +175,7 @@ impl<'a> Generator<'a> {
         self.line(2, "}");
     }
 
-    /// Code that accumulates a row, if it is selected.
+    /// Code that accumulates a row if it is selected.
     fn accumulate(
         &mut self,
         index: usize,

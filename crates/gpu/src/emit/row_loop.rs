@@ -1,32 +1,32 @@
-//! What is computed row by row: each of few rows by itself, or all of a vector, eight rows a lane at a time.
+//! Loops over rows: few rows one by one, or all rows of a vector, eight per lane at a time.
 
 use super::generator::Generator;
 use super::value::{Match, Value};
 use crate::kernel::{Combined, ListPlan, RowLoop, SparseAccess, Typed};
 
-/// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
+/// Maximum selected rows of a vector that are read one by one instead of decoding all.
 const SPARSE_ROWS: u32 = 128;
-/// The same of a lane, where each takes its own.
+/// Maximum selected rows of a lane that it reads one by one.
 const SPARSE_OWN_ROWS: u32 = 4;
 
-/// What is done with rows, whichever way they are walked.
+/// The steps for rows, shared by all ways to iterate over them.
 struct Steps<'r> {
-    /// The loop, or the first of those that are one.
+    /// The loop, or the first of several merged ones.
     rows: &'r RowLoop,
-    /// The columns that may be null, of all of them.
+    /// The columns of all merged loops that may be null.
     nullable: Vec<usize>,
-    /// The tests that expressions ask about, by number, and the names of their masks.
+    /// The tests that expressions read, by number, with the names of their masks.
     tests: Vec<(u32, String)>,
-    /// Tables, and code that makes them.
+    /// Tables, with code that initializes them.
     tables: Vec<(usize, String)>,
-    /// Sums of eight rows, and the sums that they belong to.
+    /// Names of partial sums of eight rows, with the names of their sums.
     partials: Vec<(String, String)>,
-    /// What is computed for a row.
+    /// Text that runs per row.
     body: String,
 }
 
 impl<'a> Generator<'a> {
-    /// Looks up `count` rows a lane, by their index in the selection, then does each of the steps.
+    /// Reads `count` rows per lane, by their index in the selection, and runs the steps for each.
     fn picked_rows(&mut self, count: u32, steps: &Steps<'_>) {
         let Steps {
             rows: RowLoop {
@@ -56,7 +56,7 @@ impl<'a> Generator<'a> {
             let run_at = |k| format!("run_at<C{column}>(c{column}, w{k}.row, w{k}.lane)");
             self.line(5, format!("const u32 r{column}[] = {{{}}};", each(&run_at)));
         }
-        // each at its own place, as if eight rows were decoded
+        // bit `k` is the k-th row's, as if eight rows were decoded
         let picked = |mask: String| {
             let bit = |k| format!("(__shfl_sync(ALL, {mask}, w{k}.lane) >> w{k}.row & 1) << {k}");
             (0..count).map(bit).collect::<Vec<_>>().join(" | ")
@@ -114,12 +114,12 @@ impl<'a> Generator<'a> {
         self.line(5, format!("done += {};", 32 * count));
     }
 
-    /// Code that finds the places, `y`, of `count` keys, `z`: those of `rows`, a bit each.
+    /// Code that looks up the indices `y` of `count` keys `z` in a hash table. Bits of `rows` select the keys to look up.
     fn places(table: usize, count: u32, rows: &str) -> String {
         format!("u32 y{table}[{count}]; places_of<{count}>(b{table}, {rows}, z{table}, y{table});")
     }
 
-    /// Where few rows of any lane are selected, each lane looks up its own, in their order.
+    /// If all lanes have few selected rows, each lane reads its own, in row order.
     fn own_rows(&mut self, steps: &Steps<'_>) {
         let Steps {
             rows: RowLoop { columns, .. },
@@ -179,15 +179,14 @@ impl<'a> Generator<'a> {
         self.line(2, "} else");
     }
 
-    /// Whether a column is prepared when it is known whether few rows are left: to read these takes less than to read
-    /// all.
+    /// Returns true if a column is prepared only once the number of selected rows is known: reading few is cheaper.
     fn is_prepared_late(&self, rows: &RowLoop, column: usize) -> bool {
         let may_be_few = matches!(rows.picks, SparseAccess::Few | SparseAccess::All);
         let traits = &self.plan.columns[column].traits;
         may_be_few && (rows.summed.is_some() || traits.filters_through_tile())
     }
 
-    /// Has `function` prepare the columns that were not prepared before. Returns whether there are any.
+    /// Calls `function` for the columns that were not prepared before. Returns true if there are any.
     fn prepare_late(&mut self, rows: &RowLoop, function: &str) -> bool {
         let keys = rows.tables.iter();
         let mut late = rows.columns.clone();
@@ -202,9 +201,8 @@ impl<'a> Generator<'a> {
         !late.is_empty()
     }
 
-    /// Opens a loop over eight rows at a time, decodes the columns of expressions, and lets `each` use
-    /// their values in row `r` of the lane. Of a column that is only summed, what is to be done with all rows is left to
-    /// the caller.
+    /// Writes a loop over rows that decodes the columns of expressions; `each` writes the use of their values in row `r`
+    /// of the lane. If a column is only summed, the caller writes the code for the case that all rows are read.
     pub fn row_loop(&mut self, loops: &[&'a RowLoop], each: impl FnOnce(&mut Self, &[Value])) {
         let Some(rows) = loops.first() else { return };
         let RowLoop {
@@ -239,7 +237,7 @@ impl<'a> Generator<'a> {
         }
         let made = tables.iter().map(|table| (*table, self.table(*table)));
         let made: Vec<(usize, String)> = made.collect();
-        // what is computed for a row, whichever way rows are walked
+        // the text per row is the same for all ways to iterate over rows
         let before = std::mem::take(&mut self.out);
         self.computed.clear();
         self.matches.clear();
@@ -276,7 +274,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Opens a loop over the combinations of a row with its partners, of which one of each list is at hand.
+    /// Opens a loop over the combinations of a row's matches, with one current match per list.
     fn combine(&mut self, combined: &'a Combined) {
         let lists = combined.matches.iter().map(|matches| {
             let [first, count] = self.list(&matches.list);
@@ -294,7 +292,7 @@ impl<'a> Generator<'a> {
         self.line(4, format!("const u64 times = {times};"));
         self.line(4, "for (u64 time = 0; time < times; time++) {");
         self.line(4, "const bool in = true;");
-        // all of the first list with one of the second, and so on
+        // the first list varies fastest
         let mut rest = String::from("time");
         let last = lists.len().saturating_sub(1);
         for (number, [first, count, times]) in lists.iter().enumerate() {
@@ -318,7 +316,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// The names of where partners begin, and of how many they are.
+    /// Declares offset and count of a list of matches and returns their names.
     fn list(&mut self, list: &'a ListPlan) -> [String; 2] {
         let (first, count) = (self.expr(&list.first), self.expr(&list.count));
         let has = format!("in && {}", count.valid.as_deref().unwrap_or("true"));
@@ -330,7 +328,8 @@ impl<'a> Generator<'a> {
         })
     }
 
-    /// Code for whether a partner of the row meets a condition. The first one that does ends the loop.
+    /// Writes a loop over a row's matches that ends at the first one that meets a condition. Returns the name of its
+    /// result, a boolean.
     pub fn exists(&mut self, list: &'a ListPlan, number: usize, condition: &'a Typed) -> String {
         let [first, count] = self.list(list);
         let [some, time, place] = [(); 3].map(|()| self.temporary());
@@ -343,7 +342,7 @@ impl<'a> Generator<'a> {
             place,
             is_there: None,
         });
-        // what is computed of a partner is not there behind the loop
+        // values that are computed for a match are out of scope after the loop
         let before = self.computed.len();
         let is_met = self.expr(condition).truth();
         self.line(4, format!("{some} = {is_met};"));
@@ -353,7 +352,7 @@ impl<'a> Generator<'a> {
         some
     }
 
-    /// The lanes share selected rows, whose ever they are: all of them, or if they are few.
+    /// The lanes share the selected rows, regardless of the owning lane: always, or only if they are few.
     fn picked_loop(&mut self, steps: &Steps<'_>) {
         let Steps {
             rows,
@@ -375,7 +374,7 @@ impl<'a> Generator<'a> {
             let of = self.table_type(*table);
             self.line(3, format!("const {of} b{table} = {code};"));
         }
-        // two rows a lane: while one is waited for, so is the other
+        // two rows per lane, so that latencies overlap
         self.line(3, "for (u32 done = 0; done < total;) {");
         self.line(4, "const u32 index = done + lane_id();");
         partials
@@ -396,7 +395,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// All rows, eight a lane at a time.
+    /// All rows, eight per lane at a time.
     fn eighths(&mut self, steps: &Steps<'_>) {
         let Steps {
             rows,

@@ -1,4 +1,4 @@
-//! Few groups: each thread has accumulators of every group, in shared memory.
+//! Code for few groups: each thread has accumulators of every group, in shared memory.
 
 use std::fmt::Write as _;
 
@@ -6,22 +6,22 @@ use super::generator::Generator;
 use super::value::Value;
 use crate::kernel::{AccumulationScope, Accumulator, AccumulatorSlot, Field, Kept, ThreadsPlan};
 
-/// Bits of a field up to which the sum over all threads of a block, 2^8 at most, fits 64 bits with a sign.
+/// Maximum bits of a field whose sum over all threads of a block, at most 2^8, fits 64 bits with a sign.
 const SHORT_BITS: u32 = 54;
-/// Before loops that run once for a block: unrolled, they would only take longer to compile.
+/// Precedes loops that run once per block: unrolled, they would only take longer to compile.
 const ROLLED: &str = "#pragma unroll 1\n";
 
 /// Code for an integer of 64 bits.
 fn widened(value: &Value) -> String {
     match (value.name(), value.bounds.0) {
-        // without bits of a sign
+        // not negative: no sign extension
         ("i32", 0..) => format!("(u64)(u32){}", value.code),
         _ => format!("(u64)(i64){}", value.code),
     }
 }
 
 impl Generator<'_> {
-    /// Code for a row where there are few groups.
+    /// Code that adds a row to its group.
     pub fn group_in_threads(
         &mut self,
         plan: &ThreadsPlan,
@@ -30,7 +30,7 @@ impl Generator<'_> {
         condition: &str,
     ) {
         let (groups, at) = (plan.groups, plan.at);
-        // beyond the last group, too, if a value is out of its chunk's bounds
+        // `g` may exceed the last group if a value is outside its chunk's bounds
         self.line(
             4,
             format!("const u32 to = min({condition} ? g : ALL, {groups}u);"),
@@ -43,7 +43,7 @@ impl Generator<'_> {
         self.end_threads(plan, all, self.plan.per == AccumulationScope::Slot);
     }
 
-    /// What a row adds, word by word.
+    /// Code that adds a row, word by word.
     fn accumulate_row(&mut self, plan: &ThreadsPlan, all: &[AccumulatorSlot], arguments: &[Value]) {
         for word in plan.own_words..plan.words {
             self.line(4, format!("u64 sum{word} = kept[{}];", 32 * word));
@@ -93,7 +93,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Has a thread's accumulators start: of each slot, where there are any.
+    /// Code that initializes a thread's accumulators; per slot, if there are any.
     fn begin_threads(&mut self, plan: &ThreadsPlan, all: &[AccumulatorSlot], own: &str) {
         let (groups, each) = (plan.groups, 32 * plan.words);
         let start = &mut self.start;
@@ -111,11 +111,11 @@ impl Generator<'_> {
         start.push_str("    }\n");
     }
 
-    /// Has a block, or of slots a warp, put together what its threads have. A warp takes a group at a time.
+    /// Code that merges the accumulators of a block's threads, or of a warp's for slots. A warp takes a group at a time.
     fn end_threads(&mut self, plan: &ThreadsPlan, all: &[AccumulatorSlot], by_slot: bool) {
         let ThreadsPlan { groups, at, .. } = *plan;
         let each = 32 * plan.words;
-        // nothing is added to a warp's memory behind the accumulators
+        // the accumulators are the last part of a warp's memory
         let bytes = self.plan.warp_bytes;
         let end = &mut self.end;
         let _ = match by_slot {
@@ -130,7 +130,7 @@ impl Generator<'_> {
             let first = added.accumulator.first();
             let (name, first) = match kept {
                 Kept::Own(_) => (added.accumulator.name(), first),
-                // over the warps of a block
+                // summed over the warps of a block
                 Kept::Field(field) if plan.fields[*field].bits <= 58 => ("i64", "(i64)0".into()),
                 Kept::Field(_) => ("u128", "(u128)0".into()),
             };
@@ -151,7 +151,7 @@ impl Generator<'_> {
         for word in plan.own_words..plan.words {
             let _ = writeln!(end, "            u64 sum{word} = kept[{}];", 32 * word);
         }
-        // the fields of a word from the lowest on, as they are taken out
+        // fields are extracted from a word in order, the lowest first
         let mut fields: Vec<(Field, usize)> = plan.fields.iter().copied().zip(0..).collect();
         fields.sort_by_key(|(field, _)| (field.word, field.first));
         let of = |field: usize| {
