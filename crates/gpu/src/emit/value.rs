@@ -15,10 +15,10 @@ pub(super) struct Value {
 
 /// The current match of a loop over a list of matches.
 pub(super) struct Match {
-pub number: usize,
-/// The name of its index.
-pub place: String,
-/// The name of the flag that there is a match; `None` if there always is.
+    pub number: usize,
+    /// The name of its index.
+    pub place: String,
+    /// The name of the flag that there is a match; `None` if there always is.
     pub is_there: Option<String>,
 }
 
